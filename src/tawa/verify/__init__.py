@@ -17,6 +17,7 @@ from tawa.verify.control import check_control, cluster_of
 from tawa.verify.counts import Counts
 from tawa.verify.cursors import Cursors
 from tawa.verify.events import Reader
+from tawa.verify.ring_steps import Rings
 from tawa.verify.rules import Refused, Rule
 from tawa.verify.system import read_system
 from tawa.verify.values import Values
@@ -47,7 +48,7 @@ def check(kernel: tile.Kernel) -> None:
     reader = Reader(values, counts)
     roles = check_control(kernel, values, counts, reader)
     system = read_system(kernel, values, counts, roles, reader)
-    Choreography(system, system.decisions, Cursors(system.depths, values.terms)).run()
+    Choreography(system, Rings(system, Cursors(system.depths, values.terms))).run()
     system.check_parity()
 
 

@@ -7,9 +7,8 @@ a role do in one order is one agent's: with fewer orders fewer runs end, never m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
@@ -24,188 +23,31 @@ from tawa.verify.decisions import Decisions
 from tawa.verify.events import SYNCHRONIZES, arrivals_of, bytes_of
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
+from tawa.verify.steps import (
+    Access,
+    Agent,
+    Arrive,
+    Branch,
+    Choose,
+    Compute,
+    Copy,
+    Done,
+    End,
+    Enter,
+    Head,
+    Jump,
+    Leave,
+    Meet,
+    Move,
+    Next,
+    Ref,
+    Step,
+    Token,
+    Turn,
+    Wait,
+)
 from tawa.verify.terms import Term
 from tawa.verify.values import Span, Values
-
-Ref: TypeAlias = "int | tuple[int]"
-"""A scalar by its number, or (a number in the text,)."""
-Moves: TypeAlias = tuple[tuple[Ref, int], ...]
-"""(from, to): what is known of one scalar is known of another."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Wait:
-    operation: hopper.Wait
-    ring: int
-    alone: bool
-    slot: Ref
-    phase: Ref
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Arrive:
-    """So many arrivals; an expect also says how many bytes copies are to bring."""
-
-    operation: hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
-    ring: int
-    units: int
-    slot: Ref
-    bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Copy:
-    """A copy that completes on a barrier, of so many bytes."""
-
-    operation: hopper.TmaLoad
-    ring: int
-    slot: Ref
-    buffer: SSAValue
-    index: Ref
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Access:
-    """Threads, or the tensor cores, use a slot of a buffer."""
-
-    operation: Operation
-    buffer: SSAValue
-    index: Ref
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Compute:
-    """What is known of a scalar follows from its operands; a step over numbers adds `skip`."""
-
-    name: str
-    inputs: tuple[Ref, ...]
-    result: int
-    skip: SSAValue | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Move:
-    moves: Moves
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Jump:
-    target: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Branch:
-    """Go on where the condition holds, else at `otherwise`."""
-
-    condition: Count
-    otherwise: int
-    operation: Operation
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Enter:
-    """A loop begins, `loop` of the families of `Decisions`, or another one where it is negative."""
-
-    loop: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Head:
-    """Where iterations begin: runs that come here alike go on alike."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Next:
-    """The next iteration."""
-
-    target: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Leave:
-    """The loop has ended."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Choose:
-    """Go on with the instance whose tile it is."""
-
-    targets: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Done:
-    """An instance has done its tile."""
-
-    operation: scf.ForOp
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Meet:
-    """All threads of the role meet; warpgroups that are agents wait for one another."""
-
-    operation: hopper.NamedBarrier
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Token:
-    """A named barrier between instances: "sync" takes what "arrive" has handed on."""
-
-    operation: hopper.NamedBarrier
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Turn:
-    operation: hopper.Turn
-    barrier: int
-    """Named barrier that is announced or waited for."""
-    waits: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class End:
-    """The role has ended."""
-
-
-Step: TypeAlias = (
-    Wait
-    | Arrive
-    | Copy
-    | Access
-    | Compute
-    | Move
-    | Jump
-    | Branch
-    | Enter
-    | Head
-    | Next
-    | Leave
-    | Choose
-    | Done
-    | Meet
-    | Token
-    | Turn
-    | End
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """What an agent does. `instances` are the roles of a group, else one role stands alone."""
-
-    name: str
-    roles: tuple[hopper.Role, ...]
-    code: tuple[Step, ...]
-    group: int = 0
-    """Which warpgroup of the role it is, where these are agents."""
-    groups: int = 1
-    tiles: scf.ForOp | None = None
-    """The loop over tiles of the first instance."""
-
-    @property
-    def share(self) -> int:
-        return len(self.roles)
 
 
 @dataclass(slots=True)
@@ -289,22 +131,16 @@ class Compiler:
     def _shared_loop(self, role: hopper.Role) -> scf.ForOp | None:
         """Return the loop over tiles of which a role takes each second or so."""
         loops = [
-            op
-            for op in walk(role)
-            if isinstance(op, scf.ForOp) and self.values.span(op).share > 1
+            op for op in walk(role) if isinstance(op, scf.ForOp) and self.values.span(op).share > 1
         ]
-        loops = [
-            loop for loop in loops if any(isinstance(op, SYNCHRONIZES) for op in walk(loop))
-        ]
+        loops = [loop for loop in loops if any(isinstance(op, SYNCHRONIZES) for op in walk(loop))]
         if not loops:
             return None
         if len(loops) > 1 or loops[0].parent_op() is not role:
             raise Refused(rule("form"), "an instance has two loops over tiles", loops[-1])
         return loops[0]
 
-    def _together(
-        self, share: int, items: Sequence[tuple[hopper.Role, scf.ForOp, Span]]
-    ) -> Agent:
+    def _together(self, share: int, items: Sequence[tuple[hopper.Role, scf.ForOp, Span]]) -> Agent:
         """One agent of all instances of a role: tile after tile, each by its instance."""
         roles = tuple(role for role, _, _ in items)
         first = items[0][1]
@@ -360,8 +196,8 @@ class Compiler:
     def _block(self, block: Block, alone: bool) -> None:
         self._operations(block.ops, alone)
 
-    def _operations(self, operations: Sequence[Operation] | object, alone: bool) -> None:
-        for operation in operations:  # type: ignore[attr-defined]
+    def _operations(self, operations: Iterable[Operation], alone: bool) -> None:
+        for operation in operations:
             self._operation(operation, alone)
 
     def _operation(self, operation: Operation, alone: bool) -> None:
@@ -387,7 +223,9 @@ class Compiler:
                 size = operation.bytes.data if isinstance(operation, hopper.Expect) else 0
                 if units:
                     slot = self._ref(operation.slot)
-                    code.append(Arrive(operation, self.rings[operation.barriers], units, slot, size))
+                    code.append(
+                        Arrive(operation, self.rings[operation.barriers], units, slot, size)
+                    )
             case hopper.TmaLoad():
                 view, ring = self._root(operation.view), self.rings[operation.barriers]
                 slot, index = self._ref(operation.slot), self._ref(view.index)
@@ -401,7 +239,9 @@ class Compiler:
                         code.append(Meet(operation))
                 elif self._share == 1:
                     raise Refused(
-                        rule("form"), "roles that are no instances meet at a named barrier", operation
+                        rule("form"),
+                        "roles that are no instances meet at a named barrier",
+                        operation,
                     )
                 else:
                     code.append(Token(operation))
@@ -481,10 +321,11 @@ class Compiler:
         return self.scalars.setdefault(value, len(self.scalars))
 
     def _ref(self, value: SSAValue) -> Ref:
-        owner = value.owner
-        if isinstance(owner, tile.Constant) and isinstance(owner.value, IntAttr):
-            return (owner.value.data,)
-        return self._number(value)
+        match value.owner:
+            case tile.Constant(value=IntAttr(data=int(number))):
+                return (number,)
+            case _:
+                return self._number(value)
 
     def _goes_on(self, loop: scf.ForOp) -> Count:
         """Return whether a loop makes its iteration, as a count."""
@@ -577,6 +418,7 @@ def relevant_scalars(kernel: tile.Kernel) -> set[SSAValue]:
 
 
 def made_of(value: SSAValue) -> list[SSAValue]:
+    """Return the scalars that a slot or a phase is made of."""
     if isinstance(value, BlockArgument):
         owner = value.block.parent_op()
         match owner:
@@ -623,31 +465,4 @@ def slots_of(barriers: SSAValue) -> int:
     return kind.count.data
 
 
-__all__ = [
-    "Access",
-    "Agent",
-    "Arrive",
-    "Branch",
-    "Choose",
-    "Compiler",
-    "Compute",
-    "Copy",
-    "Done",
-    "End",
-    "Enter",
-    "Head",
-    "Jump",
-    "Leave",
-    "Meet",
-    "Move",
-    "Moves",
-    "Next",
-    "Ref",
-    "Step",
-    "Token",
-    "Turn",
-    "Wait",
-    "made_of",
-    "relevant_scalars",
-    "slots_of",
-]
+__all__ = ["Compiler", "made_of", "relevant_scalars", "slots_of"]

@@ -1,11 +1,11 @@
 """Lemmas 1 to 3: all roles run together once, for every launch at the same time.
 
 Synchronization leaves no choice: what an agent waits for is not taken from it by another. So if one
-order of the agents ends, every order does (R. Keller, "A fundamental theorem of asynchronous parallel
-computation", 1975), and one is looked at: the last agent that can go on goes on. What decides loops
-and conditions is asked of `Decisions`, which leaves out no launch; numbers of rings are counted from
-the least that an agent has still to do with. Places where runs meet again are found to be known, so
-that all trip counts are looked at in finitely many steps.
+order of the agents ends, every order does (R. Keller, "A fundamental theorem of asynchronous
+parallel computation", 1975), and one is looked at: the last agent that can go on goes on. What
+decides loops and conditions is asked of `Decisions`, which leaves out no launch; numbers of rings
+are counted from the least that an agent has still to do with. Places where runs meet again are
+found to be known, so that all trip counts are looked at in finitely many steps.
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import lcm
 
-
-from tawa.ir import hopper
-from tawa.verify.agents import (
+from tawa.verify.cursors import NOTHING, Fact, Facts, Operand
+from tawa.verify.decisions import (
+    EXACT,
+    Label,
+    Place,
+    Question,
+    answered,
+)
+from tawa.verify.ring_steps import Rings
+from tawa.verify.rules import Refused, rule
+from tawa.verify.state import HANDED, HOLDS, Env, State
+from tawa.verify.steps import (
     Access,
-    Agent,
     Arrive,
     Branch,
     Choose,
@@ -33,104 +41,16 @@ from tawa.verify.agents import (
     Move,
     Moves,
     Next,
-    Ref,
     Token,
     Turn,
     Wait,
 )
-from tawa.verify.cursors import NOTHING, Cursors, Fact, Facts, Operand
-from tawa.verify.decisions import (
-    EXACT,
-    Decisions,
-    Known,
-    Label,
-    Labels,
-    Place,
-    Question,
-    answered,
-)
-from tawa.verify.rules import Refused, rule
 from tawa.verify.system import System
 from tawa.verify.terms import Term
 
-Env = dict[int, Facts]
 Fork = tuple[Question, int]
-_HANDED, _MAY = 2, 1
 _TRACKED = {"add": 0, "xor": 0, "select": 2}
 """By function: the operand that is a slot or a phase, also where it is a number in the text."""
-
-
-@dataclass(slots=True)
-class State:
-    """Where all agents are. Numbers of a ring are counted from where the run last set its origin."""
-
-    at: list[int]
-    labels: list[Labels]
-    loops: list[tuple[int, ...]]
-    waits: list[int]
-    units: list[int]
-    early: list[frozenset[tuple[int, int]]]
-    """By arriver: (number, arrivals) of numbers whose turn has not come."""
-    last: list[int]
-    """By arriver: the number at which bytes are expected."""
-    ahead: list[int]
-    """By pair of a wait and an arrival of one agent: waits done less numbers arrived."""
-    safe: list[int]
-    """The same, of waits that all threads of the agent have behind them."""
-    owed: list[int]
-    """By arriver: bytes that are expected and not yet copied."""
-    exact: list[bool]
-    """By ring: whether its origin is still the beginning."""
-    turn: list[int]
-    """By agent: whether its warpgroup, or its instance, holds the turn."""
-    known: Known
-    env: list[Env]
-    parked: list[dict[int, Env]]
-    """What instances that are not at work know, counted from the beginning of the tile."""
-    active: list[int]
-    announced: frozenset[int] = frozenset()
-    """Named barriers that have been announced and not yet taken."""
-
-    def copy(self, known: Known) -> State:
-        """Return a state that goes its own way."""
-        return State(
-            list(self.at),
-            list(self.labels),
-            list(self.loops),
-            list(self.waits),
-            list(self.units),
-            list(self.early),
-            list(self.last),
-            list(self.ahead),
-            list(self.safe),
-            list(self.owed),
-            list(self.exact),
-            list(self.turn),
-            known,
-            [dict(each) for each in self.env],
-            [dict(each) for each in self.parked],
-            list(self.active),
-            self.announced,
-        )
-
-    def key(self) -> tuple[object, ...]:
-        """Return all but what scalars stand for."""
-        return (
-            tuple(self.at),
-            tuple(self.labels),
-            tuple(self.waits),
-            tuple(self.units),
-            tuple(self.early),
-            tuple(n for n, owed in zip(self.last, self.owed, strict=True) if owed),
-            tuple(self.ahead),
-            tuple(self.safe),
-            tuple(self.owed),
-            tuple(self.exact),
-            tuple(self.turn),
-            frozenset(self.known.items()),
-            tuple(self.active),
-            self.announced,
-        )
 
 
 @dataclass(slots=True)
@@ -138,8 +58,7 @@ class Choreography:
     """All roles of a kernel, run together."""
 
     system: System
-    decisions: Decisions
-    cursors: Cursors
+    rings: Rings
     seen: dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]] = field(
         default_factory=dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]]
     )
@@ -221,20 +140,20 @@ class Choreography:
                 if fork is not None:
                     return fork
             case Wait():
-                if not self._wait(state, who, step):
+                if not self.rings.wait(state, who, step):
                     return "blocked"
             case Arrive():
-                self._arrive(state, who, step)
+                self.rings.arrive(state, who, step)
                 state.at[who] += 1
                 return "told"
             case Copy():
-                self._copy(state, who, step)
+                self.rings.copy(state, who, step)
             case Access():
-                self._access(state, who, step)
+                self.rings.access(state, who, step)
             case Move(moves):
                 self._move(state, who, moves)
             case Branch(condition, otherwise, _):
-                holds = self.decisions.ask(condition, state.known, state.labels[who])
+                holds = self.system.decisions.ask(condition, state.known, state.labels[who])
                 if not isinstance(holds, bool):
                     return holds
                 if not holds:
@@ -281,27 +200,24 @@ class Choreography:
         state.at[who] += 1
         return "on"
 
-    def _operand(self, state: State, who: int, ref: Ref) -> Operand:
-        return ref[0] if isinstance(ref, tuple) else state.env[who].get(ref, NOTHING)
-
     def _compute(self, state: State, who: int, step: Compute) -> Fork | None:
         env, name = state.env[who], step.name
-        inputs = [ref[0] if isinstance(ref, tuple) else env.get(ref, NOTHING) for ref in step.inputs]
+        inputs = [self.rings.operand(state, who, ref) for ref in step.inputs]
         place = _TRACKED.get(name)
-        if place is not None and isinstance(number := inputs[place], int):
-            if name == "select" or not _is_about(inputs[1], "slot", "phase"):
-                inputs[place] = self._constant(state, who, number, step.result)
+        number = inputs[place] if place is not None else None
+        if place is not None and isinstance(number, int) and not _is_cursor(inputs[place ^ 1]):
+            inputs[place] = self.rings.constant(state, who, number, step.result)
         amount: Term | None = None
         if step.skip is not None:
             labels = state.labels[who]
-            found = self.system.amount(step.skip, self.decisions, state.known, labels)
+            found = self.system.amount(step.skip, self.system.decisions, state.known, labels)
             if isinstance(found, tuple):
                 return found
             amount = found
         asked = name, tuple(inputs), amount
         facts = self.computed.get(asked)
         if facts is None:
-            facts = self.computed[asked] = self.cursors.apply(name, inputs, amount)
+            facts = self.computed[asked] = self.rings.cursors.apply(name, inputs, amount)
         if facts:
             env[step.result] = facts
         else:
@@ -312,256 +228,15 @@ class Choreography:
         env = state.env[who]
         moved: list[tuple[int, Facts]] = []
         for source, target in moves:
-            found = self._operand(state, who, source)
+            found = self.rings.operand(state, who, source)
             if isinstance(found, int):
-                found = self._constant(state, who, found, target)
+                found = self.rings.constant(state, who, found, target)
             moved.append((target, found))
         for target, facts in moved:
             if facts:
                 env[target] = facts
             else:
                 env.pop(target, None)
-
-    def _constant(self, state: State, who: int, number: int, value: int) -> Facts:
-        """What a number in the text stands for, while all is counted from the beginning."""
-        found: set[Fact] = set()
-        for ring, counts in self.system.counters[who].items():
-            if state.exact[ring] and ring in self.system.about.get(value, ()):
-                now = {self._count(state, counter) for counter in counts}
-                found |= set(self.cursors.constant(number, ring, now))
-        return frozenset(found)
-
-    def _count(self, state: State, counter: tuple[str, int]) -> int:
-        kind, place = counter
-        if kind == "wait":
-            return state.waits[place]
-        return state.units[place] // self.system.needs[place]
-
-    # --- rings ------------------------------------------------------------------------------------
-
-    def _slots(self, state: State, who: int, value: Ref, ring: int) -> set[int]:
-        """Return which numbers a slot may be, each for all that are whole revolutions away."""
-        depth = self.system.depths[ring]
-        found = self._operand(state, who, value)
-        if isinstance(found, int):
-            if not 0 <= found < depth or not (depth == 1 or state.exact[ring]):
-                return set()
-            return {found}
-        if depth == 1:
-            return {0}
-        return {
-            each.at % depth
-            for each in found
-            if each.kind == "slot" and each.ring == ring and each.far == self.system.zero
-        }
-
-    def _is_slot(
-        self, state: State, who: int, value: Ref, ring: int, number: int
-    ) -> bool:
-        return number % self.system.depths[ring] in self._slots(state, who, value, ring)
-
-    def _wait(self, state: State, who: int, step: Wait) -> bool:
-        system, ring, operation = self.system, step.ring, step.operation
-        place = system.waiter[who, ring]
-        number, depth = state.waits[place], system.depths[step.ring]
-        found = self._operand(state, who, step.phase)
-        if isinstance(found, int):
-            flips = {(found ^ (number // depth)) & 1} if state.exact[ring] else set[int]()
-        else:
-            near = (
-                self.cursors.moved(each, number)
-                for each in found
-                if each.kind == "phase" and each.ring == ring and each.far == system.zero
-            )
-            flips = {each.flip for each in near if each is not None}
-        if len(flips) != 1 or not self._is_slot(state, who, step.slot, ring, number):
-            raise self._misplaced(who, step.operation, ring, "waits")
-        (flip,) = flips
-        lead = system.leads.setdefault(ring, flip * depth)
-        if lead != flip * depth:
-            raise self._misplaced(who, step.operation, ring, "waits")
-        if not self._is_complete(state, ring, number - lead):
-            return False
-        if system.agents[who].share > 1 and state.turn[who] != _MAY:
-            raise Refused(
-                rule("meetings"),
-                f"{self._active(state, who)} waits for {system.label(ring)} while it is another "
-                "instance's turn",
-                operation,
-            )
-        state.waits[place] += 1
-        for pair in system.pairs_of_wait[place]:
-            if pair in system.dead:
-                continue
-            state.ahead[pair] += 1
-            self._bound(state, pair, depth)
-            if pair in system.own and (step.alone or system.is_one_warp(who)):
-                state.safe[pair] += 1
-        return True
-
-    def _bound(self, state: State, pair: int, depth: int) -> None:
-        """A wait and an arrival that part by more than a revolution are no ring of one another."""
-        if abs(state.ahead[pair]) > depth:
-            self.system.dead.add(pair)
-        if pair in self.system.dead:
-            state.ahead[pair] = state.safe[pair] = 0
-
-    def _is_complete(self, state: State, ring: int, number: int) -> bool:
-        needs = self.system.needs
-        return number < 0 or all(
-            number < state.units[place] // needs[place]
-            or (number, needs[place]) in state.early[place]
-            for place in self.system.arrivers_of[ring]
-        )
-
-    def _arrive(self, state: State, who: int, step: Arrive) -> None:
-        """Arrive for the number that the slot says, which is one of the next revolution."""
-        system, ring = self.system, step.ring
-        place = system.arriver[who, ring]
-        need, depth = system.needs[place], system.depths[ring]
-        done = state.units[place] // need
-        slots = self._slots(state, who, step.slot, ring)
-        if len(slots) != 1:
-            raise self._misplaced(who, step.operation, ring, "arrives")
-        (slot,) = slots
-        number = done + (slot - done) % depth
-        for pair in system.pairs_of_arrival[place]:
-            ahead = state.safe[pair] if pair in system.own else state.ahead[pair]
-            system.note(pair, ahead - (number - done))
-        if step.bytes:
-            if state.owed[place]:
-                raise self._bytes(ring, state.owed[place], step)
-            state.owed[place], state.last[place] = step.bytes, number
-        early = dict(state.early[place])
-        units = step.units + (early.pop(number, 0) if number > done else state.units[place] % need)
-        if units > need:
-            raise Refused(
-                rule("arrivals"),
-                f"{system.agents[who].name} arrives {units} times at {system.label(ring)}, where "
-                f"{need} arrivals are its part of a phase",
-                step.operation,
-            )
-        if number > done:
-            early[number] = units
-        else:
-            state.units[place] += step.units
-            while state.units[place] % need == 0 and (now := state.units[place] // need) in early:
-                state.units[place] += early.pop(now)
-            for pair in system.pairs_of_arrival[place]:
-                if pair in system.dead:
-                    continue
-                less = state.units[place] // need - done
-                state.ahead[pair] -= less
-                self._bound(state, pair, depth)
-                if pair in system.own:  # a revolution behind is too late already
-                    state.safe[pair] = max(state.safe[pair] - less, -depth)
-        state.early[place] = frozenset(early.items())
-
-    def _copy(self, state: State, who: int, step: Copy) -> None:
-        """A copy completes on the barrier of the number at which its bytes are expected."""
-        system, ring = self.system, step.ring
-        place = system.arriver.get((who, ring))
-        owed = state.owed[place] if place is not None else 0
-        if place is None or owed < step.bytes:
-            raise self._bytes(ring, owed - step.bytes, step)
-        number = state.last[place]
-        if not self._is_slot(state, who, step.slot, ring, number):
-            raise self._misplaced(who, step.operation, ring, "copies")
-        state.owed[place] -= step.bytes
-        self._access(state, who, step, ring, number)
-
-    def _bytes(self, ring: int, left: int, step: Arrive | Copy) -> Refused:
-        what = f"{left} bytes too many" if left > 0 else f"{-left} bytes too few"
-        return Refused(
-            rule("bytes"), f"{self.system.label(ring)} expects {what} in a phase", step.operation
-        )
-
-    def _misplaced(
-        self, who: int, operation: Wait | object, ring: int, what: str
-    ) -> Refused:
-        return Refused(
-            rule("cursor"),
-            f"{self.system.agents[who].name} {what} at {self.system.label(ring)} where slot and "
-            "phase are not shown to be those of its number",
-            operation,  # type: ignore[arg-type]
-        )
-
-    # --- buffers ----------------------------------------------------------------------------------
-
-    def _access(
-        self,
-        state: State,
-        who: int,
-        step: Access | Copy,
-        ring: int | None = None,
-        number: int = 0,
-    ) -> None:
-        """A slot of a buffer that agents share is used by who holds it: leave of the rings that may
-        keep them apart those of which this is so."""
-        possible = self.system.shared.get(step.buffer)
-        if possible is None:
-            return
-        kept = {
-            rings
-            for rings in possible
-            if (ring is None or rings[0] == ring)
-            and self._holds(state, who, step.index, rings, None if ring is None else number)
-        }
-        if not kept:
-            label = step.buffer.owner
-            name = label.label.data if isinstance(label, hopper.Shared) else "a buffer"
-            raise Refused(
-                rule("held"),
-                f"{self.system.agents[who].name} uses a slot of {name} that it is not shown to hold",
-                step.operation,
-            )
-        if len(kept) < len(possible):
-            self.system.shared[step.buffer] = kept
-
-    def _holds(
-        self, state: State, who: int, slot: Ref, rings: tuple[int, int], copied: int | None
-    ) -> bool:
-        """Tell whether an agent holds the slot: between its wait for one of two rings and its
-        arrival at the other. A copy has arrived already, and is `copied`, that number."""
-        filled, freed = rings
-        system = self.system
-        if freed < 0:
-            return self._holds_own(state, who, slot, filled, copied)
-        ways = ((freed, filled), (filled, freed))  # a producer's, a consumer's
-        for waited, arrived in ways if copied is None else ways[:1]:
-            waiter = system.waiter.get((who, waited))
-            arriver = system.arriver.get((who, arrived))
-            pair = system.pair.get((waiter, arriver)) if waiter is not None else None
-            if pair is None or arriver is None or waiter is None or pair in system.dead:
-                continue
-            ahead = state.ahead[pair]
-            done = state.units[arriver] // system.needs[arriver]
-            early = {number for number, _ in state.early[arriver]}
-            held = {n for n in range(done, done + ahead) if n not in early}
-            if copied is not None:
-                held = {copied} if copied < done + ahead else set()
-            depth, more = system.depths[filled], state.waits[waiter] - ahead - done
-            at, other = (self._slots(state, who, slot, ring) for ring in (arrived, waited))
-            if any(n % depth in at and (n + more) % depth in other for n in held):
-                return True
-        return False
-
-    def _holds_own(
-        self, state: State, who: int, slot: Ref, ring: int, copied: int | None
-    ) -> bool:
-        """The same of a ring that an agent fills and takes itself: what is copied has been used, a
-        revolution before; what is used has come, and is not yet copied anew."""
-        system = self.system
-        waiter, arriver = system.waiter.get((who, ring)), system.arriver.get((who, ring))
-        if waiter is None or arriver is None:
-            return False
-        waits, depth = state.waits[waiter], system.depths[ring]
-        begun = -(-state.units[arriver] // system.needs[arriver])
-        held = range(begun - depth, waits)
-        if copied is not None:
-            held = range(copied, copied + (copied - depth < waits))
-        slots = self._slots(state, who, slot, ring)
-        return any(number % depth in slots for number in held)
 
     # --- meetings ---------------------------------------------------------------------------------
 
@@ -594,7 +269,9 @@ class Choreography:
             state.announced -= {step.barrier}
         else:
             if step.barrier in state.announced:
-                raise Refused(rule("meetings"), "a turn is passed that is not taken", step.operation)
+                raise Refused(
+                    rule("meetings"), "a turn is passed that is not taken", step.operation
+                )
             state.announced |= {step.barrier}
         state.turn[who] = after
         return True
@@ -604,13 +281,13 @@ class Choreography:
         number, sync = step.operation.id.data, step.operation.kind.data == "sync"
         if sync and number not in state.announced:
             return False
-        if state.turn[who] != (0 if sync else _MAY) or (not sync and number in state.announced):
+        if state.turn[who] != (0 if sync else HOLDS) or (not sync and number in state.announced):
             raise Refused(
                 rule("meetings"),
                 f"{self._active(state, who)} does not take and hand on its turn once in a tile",
                 step.operation,
             )
-        state.turn[who] = _MAY if sync else _HANDED
+        state.turn[who] = HOLDS if sync else HANDED
         state.announced = state.announced - {number} if sync else state.announced | {number}
         return True
 
@@ -631,7 +308,7 @@ class Choreography:
                 }
         active = number % share
         state.active[who] = active
-        state.turn[who] = _MAY if first else 0
+        state.turn[who] = HOLDS if first else 0
         state.env[who] = {
             value: self._relative(state, who, facts, 1)
             for value, facts in state.parked[who].pop(active).items()
@@ -641,7 +318,8 @@ class Choreography:
     def _relative(self, state: State, who: int, facts: Facts, sign: int) -> Facts:
         """Count numbers from the beginning of the tile, or (1) from the origin again."""
         counts = {
-            ring: self._count(state, each[0]) for ring, each in self.system.counters[who].items()
+            ring: self.rings.count(state, each[0])
+            for ring, each in self.system.counters[who].items()
         }
         return frozenset(
             fact._replace(at=fact.at + sign * counts[fact.ring])
@@ -667,8 +345,7 @@ class Choreography:
             for other, env in state.parked[who].items()
         }
         state.parked[who][state.active[who]] = {
-            value: self._relative(state, who, facts, -1)
-            for value, facts in state.env[who].items()
+            value: self._relative(state, who, facts, -1) for value, facts in state.env[who].items()
         }
         state.env[who] = {}
 
@@ -736,7 +413,8 @@ class Choreography:
                 state.exact[ring] = state.exact[ring] and not origin
         for agent, env in enumerate(state.env):
             counts = {
-                ring: self._count(state, each[0]) for ring, each in system.counters[agent].items()
+                ring: self.rings.count(state, each[0])
+                for ring, each in system.counters[agent].items()
             }
             moves = tuple(origins), tuple(counts.items())
             for value, facts in env.items():
@@ -754,14 +432,14 @@ class Choreography:
             )
             for n, agent in enumerate(system.agents)
         ]
-        state.known, state.labels = self.decisions.settled(state.known, places, self.unit)
+        state.known, state.labels = self.system.decisions.settled(state.known, places, self.unit)
 
     def _moved(self, fact: Fact, origins: list[int], counts: dict[int, int]) -> Fact:
         """Count a fact's numbers from the new origin of its ring."""
         origin = origins[fact.ring]
         over = fact.over and (fact.over[0] - origin, fact.over[1])
         fact = fact._replace(at=fact.at - origin, over=over)
-        return self.cursors.near(fact, counts[fact.ring])
+        return self.rings.cursors.near(fact, counts[fact.ring])
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -777,7 +455,9 @@ class Choreography:
             told = "; ".join(
                 f"{agent.name} waits for {self._waited(step)}" for agent, step in stuck
             )
-            place = next((s.operation for _, s in stuck if isinstance(s, Wait | Turn | Token | Meet)), None)
+            place = next(
+                (s.operation for _, s in stuck if isinstance(s, Wait | Turn | Token | Meet)), None
+            )
             raise Refused(rule("order"), f"nobody goes on: {told}", place)
         done: dict[int, int] = {}
         for place, (who, ring) in enumerate(system.arrivers):
@@ -793,7 +473,9 @@ class Choreography:
         for place, (who, ring) in enumerate(system.waiters):
             if state.waits[place] != done.get(ring, state.waits[place]):
                 raise self._left(who, ring, "waits for")
-        held = [n for n, agent in enumerate(system.agents) if agent.share == 1 and state.turn[n] > 0]
+        held = [
+            n for n, agent in enumerate(system.agents) if agent.share == 1 and state.turn[n] > 0
+        ]
         if state.announced or held:
             raise Refused(rule("meetings"), "a turn is left that nobody takes", None)
 
@@ -817,8 +499,8 @@ class Choreography:
                 return "the other warpgroups"
 
 
-def _is_about(operand: Operand, *kinds: str) -> bool:
-    return isinstance(operand, frozenset) and any(each.kind in kinds for each in operand)
+def _is_cursor(operand: Operand) -> bool:
+    return isinstance(operand, frozenset) and any(e.kind in ("slot", "phase") for e in operand)
 
 
 __all__ = ["Choreography", "Label", "State"]

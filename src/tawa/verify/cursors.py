@@ -1,4 +1,4 @@
-"""Lemma 3a, cursors: what the slots and phases that roles carry stand for, as numbers of their ring.
+"""Lemma 3a, cursors: what the slots and phases that roles carry stand for, as numbers of rings.
 
 A *number* counts the waits for an array of barriers, or its completions, from 0. The barrier of
 number n in a ring of D is n mod D, its phase n div D mod 2. A *fact* says which number a scalar
@@ -53,7 +53,10 @@ class Cursors:
                 return self._added(slot, more, amount)
             case "add", [int(number), frozenset() as slot]:
                 return self._added(slot, number, amount)
-            case ("eq", [frozenset() as raw, int(depth)]) | ("eq", [int(depth), frozenset() as raw]):
+            case ("eq", [frozenset() as raw, int(depth)]) | (
+                "eq",
+                [int(depth), frozenset() as raw],
+            ):
                 return frozenset(
                     each._replace(kind="wraps")
                     for each in raw
@@ -67,7 +70,7 @@ class Cursors:
                 )
             case "xor", [frozenset() as phase, frozenset() as odd]:
                 return self._turned(phase, odd)
-            case ("irem" | "idiv"), [frozenset() as place, int(depth)]:
+            case (("irem" | "idiv"), [frozenset() as place, int(depth)]):
                 kind: Kind = "slot" if name == "irem" else "turns"
                 return frozenset(
                     each._replace(kind=kind, over=each.over if kind == "turns" else None)

@@ -1,9 +1,9 @@
 """What decides a condition, and what a run knows of it: one answer for all agents that ask.
 
-A condition is made of factors (`sums.Holds`), each a function of the launch and of the numbers of the
-iterations around it. A factor `length - step * (i + k) > 0` belongs to the *family* of loops of this
-length and step: it falls once, so that of a family only its end is not known, and what one agent
-has found holds for all. Any other factor is a free choice at each iteration, made once.
+A condition is made of factors (`sums.Holds`), each a function of the launch and of the numbers of
+the iterations around it. A factor `length - step * (i + k) > 0` belongs to the *family* of loops of
+this length and step: it falls once, so that of a family only its end is not known, and what one
+agent has found holds for all. Any other factor is a free choice at each iteration, made once.
 
 A *label* says where an agent is in a loop. (EXACT, i) is iteration i. (tag, i) is iteration i + c,
 for a number c >= 0 that nobody knows and that all labels of this tag (at this depth) share. Agents
@@ -63,7 +63,8 @@ class _Fixed:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """`length - step * (i + more)` of a family, i 0 where `depth` is None; `falls`: as it stands."""
+    """`length - step * (i + more) > 0` of a family, or (not `falls`) that it is not; i is 0 where
+    `depth` is None."""
 
     family: int
     depth: int | None
@@ -93,9 +94,9 @@ class Decisions:
         """Return the family of a loop."""
         terms = self.counts.terms
         for number, (length, step, own) in enumerate(self.families):
-            if step == span.step and own == depth:
-                if terms.ratio(terms.sub(length, span.length), step) is not None:
-                    return number
+            later = terms.ratio(terms.sub(length, span.length), step)
+            if step == span.step and own == depth and later is not None:
+                return number
         self.families.append((span.length, span.step, depth))
         length, step = terms.number(span.length), terms.number(span.step)
         end = None if length is None or not step else max(0, -(-length // step))
@@ -173,9 +174,7 @@ class Decisions:
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def ask(
-        self, condition: Count, known: Known, labels: Labels
-    ) -> bool | tuple[Question, int]:
+    def ask(self, condition: Count, known: Known, labels: Labels) -> bool | tuple[Question, int]:
         """Tell whether a condition holds, or the first question that is open and its number."""
         total = 0
         for product, times in condition:
@@ -214,9 +213,7 @@ class Decisions:
             return x > 0
         return None
 
-    def _inside(
-        self, member: _Member, known: Known, labels: Labels
-    ) -> bool | tuple[Question, int]:
+    def _inside(self, member: _Member, known: Known, labels: Labels) -> bool | tuple[Question, int]:
         """Tell whether a number of a family is inside of it."""
         family = member.family
         tag, number = labels[member.depth] if member.depth is not None else (EXACT, 0)
@@ -232,10 +229,13 @@ class Decisions:
         if high is not None and number >= high:
             return False
         if tag == EXACT:
-            for (what, other, far), (least, _) in known.items():
-                if what == family and other == key and far != EXACT and least is not None:
-                    if number <= least:
-                        return True
+            far = (
+                low
+                for (what, other, _), (low, _) in known.items()
+                if (what, other) == (family, key)
+            )
+            if any(low is not None and number <= low for low in far):
+                return True
         else:
             _, most = known.get((family, key, EXACT), (None, None))
             if most is not None and number >= most:
@@ -300,22 +300,24 @@ class Decisions:
                     if number < self.exact + more:
                         continue
                     key = (*key[:place], (tag, number - more), *key[place + 1 :])
-            elif isinstance(what, int) and self.families[what][2] == depth and own == old:
-                if all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth):
-                    far = (
-                        low - more if low is not None and low - more >= 0 else None,
-                        max(high - more, 0) if high is not None else None,
-                    )
-                    if far != (None, None):
-                        kept[what, key, tag] = far
-                    if old != EXACT:
-                        continue
+            elif (
+                isinstance(what, int)
+                and self.families[what][2] == depth
+                and own == old
+                and all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
+            ):
+                far = (
+                    low - more if low is not None and low - more >= 0 else None,
+                    max(high - more, 0) if high is not None else None,
+                )
+                if far != (None, None):
+                    kept[what, key, tag] = far
+                if old != EXACT:
+                    continue
             kept[what, key, own] = low, high
         return kept
 
-    def _forgotten(
-        self, known: Known, labels: list[Labels], places: Sequence[Place]
-    ) -> Known:
+    def _forgotten(self, known: Known, labels: list[Labels], places: Sequence[Place]) -> Known:
         kept: Known = {}
         for (what, key, tag), (low, high) in known.items():
             depends = self._depends(what)
@@ -368,4 +370,4 @@ def _comes(labels: Labels, place: Place, depends: tuple[int, ...], key: Labels) 
     return True
 
 
-__all__ = ["EXACT", "Answer", "Decisions", "Known", "Label", "Labels", "Place", "Question", "answered"]
+__all__ = ["EXACT", "Decisions", "Known", "Labels", "Place", "Question", "answered"]

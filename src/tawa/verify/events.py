@@ -223,6 +223,7 @@ def arrivals_of(by: str, role: hopper.Role, alone: bool) -> int:
 
 
 def bytes_of(view: SSAValue) -> int:
+    """Return the bytes of a view."""
     kind = view.type
     assert isinstance(kind, ViewType)
     return kind.layout.data.bytes

@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of
-from tawa.verify.agents import (
+from tawa.verify.agents import Compiler, made_of, relevant_scalars, slots_of
+from tawa.verify.control import Events
+from tawa.verify.counts import Count, Counts
+from tawa.verify.decisions import Decisions, Known, Labels, Question
+from tawa.verify.events import Reader
+from tawa.verify.forwarded import role_of
+from tawa.verify.parity import Parity
+from tawa.verify.rules import Refused, rule
+from tawa.verify.steps import (
     Access,
     Agent,
     Arrive,
     Branch,
-    Compiler,
     Compute,
     Copy,
     Enter,
@@ -25,17 +31,7 @@ from tawa.verify.agents import (
     Ref,
     Step,
     Wait,
-    made_of,
-    relevant_scalars,
-    slots_of,
 )
-from tawa.verify.control import Events
-from tawa.verify.counts import Count, Counts
-from tawa.verify.decisions import Decisions, Known, Labels, Question
-from tawa.verify.events import Reader
-from tawa.verify.forwarded import role_of
-from tawa.verify.parity import Parity
-from tawa.verify.rules import Refused, rule
 from tawa.verify.sums import Ramp
 from tawa.verify.terms import Term, Terms
 from tawa.verify.values import Values
@@ -73,9 +69,7 @@ class System:
     pairs_of_agent: list[list[int]] = field(default_factory=list[list[int]])
     waiters_of: list[list[int]] = field(default_factory=list[list[int]])
     arrivers_of: list[list[int]] = field(default_factory=list[list[int]])
-    counters: list[dict[int, list[Counter]]] = field(
-        default_factory=list[dict[int, list[Counter]]]
-    )
+    counters: list[dict[int, list[Counter]]] = field(default_factory=list[dict[int, list[Counter]]])
     """By agent and ring: what it counts there."""
     leads: dict[int, int] = field(default_factory=dict[int, int])
     """By ring: how many waits the phases before the first arrival answer."""
@@ -86,9 +80,7 @@ class System:
     )
     """By buffer that agents share: the rings (filled, freed) that may keep them apart; freed is -1
     where who takes from a ring fills it itself."""
-    live: list[list[frozenset[int]]] = field(
-        default_factory=list[list[frozenset[int]]]
-    )
+    live: list[list[frozenset[int]]] = field(default_factory=list[list[frozenset[int]]])
     enters: list[list[bool]] = field(default_factory=list[list[bool]])
     owners: list[int] = field(default_factory=list[int])
     """By scalar: of which instance it is."""
@@ -138,8 +130,8 @@ class System:
         for ring, who in parity.mistaken():
             raise Refused(
                 rule("phase"),
-                f"{self.agents[who].name} waits for {self.label(ring)}, which may complete the next "
-                "phase but one before it has seen this one",
+                f"{self.agents[who].name} waits for {self.label(ring)}, which may complete a "
+                "later phase of the same parity before it has seen this one",
                 self.rings[ring],
             )
 
@@ -147,11 +139,9 @@ class System:
 
     def amount(
         self, value: SSAValue, decisions: Decisions, known: Known, labels: Labels
-    ) -> Term | None | tuple[Question, int]:
+    ) -> Term | tuple[Question, int] | None:
         """Return how many numbers are stepped over, or a question that it depends on."""
         terms, owner = self.terms, value.owner
-        if isinstance(owner, tile.Constant) and isinstance(owner.value, IntAttr):
-            return terms.constant(owner.value.data)
         if not isinstance(owner, tile.Elementwise):
             return self.values.of(value)
         parts: list[Term] = []
@@ -182,7 +172,7 @@ class System:
         decisions: Decisions,
         known: Known,
         labels: Labels,
-    ) -> Term | None | tuple[Question, int]:
+    ) -> Term | tuple[Question, int] | None:
         """min(x / s, m) is m where x reaches m steps, which is where there are so many tiles."""
         terms = self.terms
         numbers = [terms.number(each) for each in parts]
@@ -256,7 +246,7 @@ def read_system(
 ) -> System:
     """Make the system of a kernel of which `roles` counts the events."""
     rings = all_of(kernel, hopper.Barriers)
-    numbers = {barriers.result: number for number, barriers in enumerate(rings)}
+    numbers: dict[SSAValue, int] = {each.result: number for number, each in enumerate(rings)}
     relevant = relevant_scalars(kernel)
     decisions = Decisions(counts)
     compiler = Compiler(values, counts, decisions, numbers, relevant)
@@ -271,7 +261,9 @@ def read_system(
     system.read_tiles(reader)
     _share(system, kernel)
     system.about = _about(system, compiler.scalars)
-    instances = {role: n for agent in agents for n, role in enumerate(agent.roles)}
+    instances: dict[Operation | None, int] = {
+        role: n for agent in agents for n, role in enumerate(agent.roles)
+    }
     system.owners = [instances.get(_role(value), 0) for value in compiler.scalars]
     system.live = [_live(agent.code) for agent in agents]
     system.enters = [_enters(agent.code) for agent in agents]
@@ -372,7 +364,7 @@ def _where(system: System, ring: int) -> list[tuple[int, int]]:
 
 
 def _share(system: System, kernel: tile.Kernel) -> None:
-    """Find the buffers that several agents use, or that copies fill, and all rings of their depth."""
+    """Find the buffers that several agents use, or copies fill, and the rings of their depth."""
     users: dict[SSAValue, set[object]] = {}
     copies: dict[SSAValue, set[int]] = {}
     for agent in system.agents:
