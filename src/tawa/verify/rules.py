@@ -50,6 +50,40 @@ _RULES = {
             "around every cycle of waits time passes: what a role waits for never waits for the "
             "role itself, for every trip count",
         ),
+        Rule(
+            "no race",
+            "two accesses to the same bytes, one of them a write, are ordered: by a barrier of the "
+            "threads that make them, or by the ring's waits and arrivals",
+        ),
+        Rule(
+            "early release",
+            "a slot is handed on only after all that reads it has finished",
+        ),
+        Rule(
+            "proxy fence",
+            "an access by a thread and a later one by TMA or wgmma to the same bytes have a fence "
+            "of the proxy between them, in the accessing thread",
+        ),
+        Rule(
+            "accumulators at rest",
+            "registers of a wgmma are read, written or copied only after a wait that names them "
+            "and covers its group",
+        ),
+        Rule(
+            "accumulators written first",
+            "registers are read, by a thread or by a product that adds to them, only after "
+            "something has written them",
+        ),
+        Rule(
+            "wgmma fence",
+            "a wgmma.fence stands between any access to registers and the wgmma that uses them",
+        ),
+        Rule("wgmma commit", "a wait covers only groups that were committed"),
+        Rule(
+            "bulk groups",
+            "TMA stores are committed and waited for by the thread that started them",
+        ),
+        Rule("nothing is left", "when a role ends, none of its products and copies is in flight"),
     )
 }
 
