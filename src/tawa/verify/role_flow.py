@@ -236,24 +236,18 @@ class _Flow:
             following = lattice.join_all(going)
             if following is None:
                 return [*exits, *ends]
-            loose: set[SSAValue] = set()
-            while True:
-                steady = lattice.steady(head, following, since, loose)
-                try:
+            steady = lattice.steady(head, following, since)
+            try:
+                while True:
                     last, going = self._iteration(loop, steady.state, kept)
-                except Refused as found:
-                    reason = found
-                    break
-                more = lattice.join_all(going)
-                if more is None:
-                    return [*exits, *last]
-                odd = lattice.unlike(steady, more)
-                if odd - loose:
-                    loose |= odd
-                    continue
-                if lattice.repeats(steady, more):
-                    return [*exits, *last]
-                break
+                    more = lattice.join_all(going)
+                    repeats = more is None or lattice.repeats(steady, more)
+                    if repeats:
+                        return [*exits, *last]
+                    if repeats is not None:
+                        break
+            except Refused as found:
+                reason = found
             exits += ends
             head = following
         raise reason or Refused(

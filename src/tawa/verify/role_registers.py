@@ -62,9 +62,12 @@ class Products:
 
     def move(self, state: State, pairs: Iterable[tuple[SSAValue, SSAValue]]) -> None:
         """Let tensors go on under other names: what loops and conditions pass on."""
-        found = [(target, self._name(state, origin)) for target, origin in pairs]
-        for target, name in found:
-            state.names[target] = name
+        found = [(target, origin, self._name(state, origin)) for target, origin in pairs]
+        for target, origin, name in found:
+            if isinstance(origin.owner, tile.Constant | hopper.Uninitialized):
+                self._put(state, target, state.sets[name[0]])  # registers of its own
+            else:
+                state.names[target] = name
 
     def _name(self, state: State, value: SSAValue) -> tuple[int, bool]:
         name = state.names.get(value)

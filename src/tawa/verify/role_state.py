@@ -17,7 +17,7 @@ each d, in scalars and facts alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple, TypeAlias
@@ -101,16 +101,17 @@ class State:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Steady:
     """A state for every iteration from some one on: `iteration` counts these, from 0. `others`
-    are symbols of what grows by unlike amounts, each with a scalar that has it.
+    are symbols of what grows by unlike amounts, each with a scalar that has it; nothing is known
+    of scalars that are `loose`.
     """
 
     state: State
     iteration: Term
     others: tuple[tuple[Term, SSAValue], ...]
-    loose: frozenset[SSAValue]
+    loose: set[SSAValue] = field(default_factory=set[SSAValue])
 
 
 @dataclass(slots=True)
@@ -179,18 +180,15 @@ class Lattice:
             found = state if found is None else self.join(found, state)
         return found
 
-    def steady(
-        self, one: State, following: State, since: int, loose: Collection[SSAValue]
-    ) -> Steady:
+    def steady(self, one: State, following: State, since: int) -> Steady:
         """Return a state for each iteration from that of `one` on, if what is different in the
         following one goes on in this way; symbols from number `since` on are of one iteration.
-        Nothing is known in any iteration of scalars that are `loose`.
         """
         inside = set(self._symbols[since:])
         moves: dict[Term, Term] = {}
         others: list[tuple[Term, SSAValue]] = []
         iteration = self.symbol(True)
-        for apart, value in self._apart(one, following, loose).items():
+        for apart, value in self._apart(one, following).items():
             if apart == self.terms.zero:
                 continue
             if self.terms.atoms(apart) & inside:
@@ -198,10 +196,7 @@ class Lattice:
                 others.append((moves[apart], value))
             else:
                 moves[apart] = self.terms.mul(apart, iteration)
-        state = self._joined(one, following, moves)
-        for value in loose:
-            state.values[value] = self.symbol()
-        return Steady(state, iteration, tuple(others), frozenset(loose))
+        return Steady(self._joined(one, following, moves), iteration, tuple(others))
 
     @property
     def symbols(self) -> int:
@@ -212,14 +207,12 @@ class Lattice:
         least = self.terms.least(apart, self.natural)
         return least is not None and least >= 0
 
-    def _apart(
-        self, one: State, other: State, loose: Collection[SSAValue] = ()
-    ) -> dict[Term, SSAValue]:
+    def _apart(self, one: State, other: State) -> dict[Term, SSAValue]:
         """Return by how much scalars of two states differ, each with one of those that do."""
         found: dict[Term, SSAValue] = {}
         for value, term in one.values.items():
             follows = other.values.get(value, term)
-            if follows != term and value not in loose:
+            if follows != term:
                 found.setdefault(self.terms.sub(follows, term), value)
         return found
 
@@ -234,33 +227,33 @@ class Lattice:
             follows = other.values.get(value)
             if follows == term:
                 values[value] = term
-            elif follows is not None and (move := moves.get(terms.sub(follows, term))) is not None:
-                values[value] = terms.add(term, move)
+            elif follows is not None:
+                values[value] = terms.add(term, moves[terms.sub(follows, term)])
         must: set[Fact] = set()
         for fact in one.must:
-            if fact in other.must:
+            follow = {apart: moved(fact.number, apart) for apart in moves}
+            goes_on = [
+                fact._replace(number=between)
+                for later, between in follow.values()
+                if fact._replace(number=later) in other.must
+            ]
+            must.update(goes_on)
+            if not goes_on and fact in other.must:
                 must.add(fact)
-            for apart in moves:
-                later, between = moved(fact.number, apart)
-                if fact._replace(number=later) in other.must:
-                    must.add(fact._replace(number=between))
         may: dict[Key, Status] = {}
-        covered: set[Key] = set()
+        gone_on: tuple[set[Key], set[Key]] = set(), set()
         for key, status in one.may.items():
-            kept = True
             for apart in moves:
                 later, between = moved(key.number, apart)
                 same = key._replace(number=later)
                 if same in other.may:
-                    covered.add(same)
-                    kept = False
+                    gone_on[0].add(key)
+                    gone_on[1].add(same)
                     _worst(may, key._replace(number=between), status, other.may[same])
-            if kept or key in other.may:
-                covered.add(key)
-                _worst(may, key, status, other.may.get(key, status))
-        for key, status in other.may.items():
-            if key not in covered:
-                _worst(may, key, status, status)
+        for side, matched in zip((one, other), gone_on, strict=True):
+            for key, status in side.may.items():
+                if key not in matched:
+                    _worst(may, key, status)
         truths = {x: holds for x, holds in one.truths.items() if other.truths.get(x) == holds}
         names, sets = self._names(one, other)
         return State(values, truths, must, may, names, sets)
@@ -330,7 +323,7 @@ class Lattice:
 
         return later
 
-    def unlike(self, steady: Steady, following: State) -> set[SSAValue]:
+    def _unlike(self, steady: Steady, following: State) -> set[SSAValue]:
         """Return the scalars that do not go on as a steady state says."""
         later = self._later(steady, following)
         return {
@@ -339,28 +332,41 @@ class Lattice:
             if value not in steady.loose and following.values.get(value) != later(term)
         }
 
-    def repeats(self, steady: Steady, following: State) -> bool:
-        """Tell whether one more iteration of a steady state leads to the state of the next one,
-        but for scalars.
+    def repeats(self, steady: Steady, following: State) -> bool | None:
+        """Tell whether one more iteration of a steady state leads to the state of the next one. If
+        it does for less than the state says, forget the rest, and return None.
         """
         state, later = steady.state, self._later(steady, following)
-        for fact in state.must:
-            number = later(fact.number)
-            if number is None or fact._replace(number=number) not in following.must:
-                return False
+        odd = self._unlike(steady, following)
+        if odd:
+            steady.loose |= odd
+            for value in odd:
+                state.values[value] = self.symbol()
+            return None
         expected: dict[Key, Status] = {}
         for key, status in state.may.items():
             number = later(key.number)
             if number is None:
                 return False
-            _worst(expected, key._replace(number=number), status, status)
+            _worst(expected, key._replace(number=number), status)
         for key, status in following.may.items():
             known = expected.get(key)
             if known is None or _least(known, status) != known:
                 return False
-        if any(following.truths.get(x) != holds for x, holds in state.truths.items()):
-            return False
-        return _names_repeat(state, following)
+        lost = {
+            fact
+            for fact in state.must
+            if (number := later(fact.number)) is None
+            or fact._replace(number=number) not in following.must
+        }
+        untrue = {x for x, holds in state.truths.items() if following.truths.get(x) != holds}
+        state.must -= lost
+        for x in untrue:
+            del state.truths[x]
+        if not _names_repeat(state, following):
+            state.names, state.sets = self._names(state, following)
+            return None
+        return None if lost or untrue else True
 
 
 def _names_repeat(state: State, following: State) -> bool:
@@ -368,13 +374,11 @@ def _names_repeat(state: State, following: State) -> bool:
     for name, (registers, stale) in following.names.items():
         known = state.names.get(name)
         if known is None:
-            if following.sets[registers] != Registers():
-                return False
-            continue
+            return False
         held = state.sets[known[0]]
         if (stale and not known[1]) or _least(held, following.sets[registers]) != held:
             return False
-        if not known[1] and same.setdefault(registers, known[0]) != known[0]:
+        if not stale and not known[1] and same.setdefault(registers, known[0]) != known[0]:
             return False
     return True
 
