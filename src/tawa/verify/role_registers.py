@@ -36,23 +36,31 @@ class Products:
     lattice: Lattice
     running: set[SSAValue] = field(default_factory=set[SSAValue])
     tracked: set[SSAValue] = field(default_factory=set[SSAValue])
+    operands: set[SSAValue] = field(default_factory=set[SSAValue])
+    """What is computed for operand A of a product, in the registers that the product reads."""
     most: int = 0
     """Beyond this age all groups are alike."""
 
     def __post_init__(self) -> None:
         forward: dict[SSAValue, list[SSAValue]] = {}
         backward: dict[SSAValue, list[SSAValue]] = {}
+        passed: dict[SSAValue, list[SSAValue]] = {}
         fed: list[SSAValue] = []
         made: list[SSAValue] = []
+        operands: list[SSAValue] = []
         for operation in walk(self.role):
             for target, origin in moves(operation):
                 forward.setdefault(origin, []).append(target)
                 backward.setdefault(target, []).append(origin)
+                if not renames(operation):
+                    passed.setdefault(target, []).append(origin)
             if isinstance(operation, hopper.Wgmma):
                 made.append(operation.result)
                 fed.append(operation.acc)
                 if isinstance(operation.a.type, TensorType):
-                    fed += names_of(operation.a)
+                    operands += names_of(operation.a)
+        fed += operands
+        self.operands = _closure(operands, passed)
         self.running = _closure(made, forward)
         self.tracked = self.running | _closure([*fed, *self.running], backward)
         waits = all_of(self.role, hopper.WgmmaWait)
@@ -127,7 +135,8 @@ class Products:
             if value not in self.tracked:
                 continue
             old = state.names.get(value)
-            if old is not None and not alias and state.sets[old[0]].operand < FINISHED:
+            anew = old is not None and value in self.operands and not alias
+            if anew and state.sets[old[0]].operand < FINISHED:
                 raise self._refused(
                     "accumulators at rest",
                     f"computes operand A of a wgmma anew by {operation.name} while the wgmma that "
@@ -289,6 +298,8 @@ def moves(operation: Operation) -> list[tuple[SSAValue, SSAValue]]:
             return list(_tensors(operation.res, operation.values))
         case hopper.Wgmma():
             return [(operation.result, operation.acc)]
+        case _ if len(operation.results) == 1 and renames(operation):
+            return list(_tensors(operation.results, operation.operands[:1]))
         case _:
             return []
 
