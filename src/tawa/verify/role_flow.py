@@ -34,8 +34,9 @@ _COMPARED = {"gt": (0, 1, 0), "lt": (1, 0, 0), "ge": (0, 1, 1), "le": (1, 0, 1)}
 """Of a comparison: which operand less which, and what more, is positive."""
 
 
-def check_roles(kernel: tile.Kernel, terms: Terms) -> None:
+def check_roles(kernel: tile.Kernel) -> None:
     """Check each role of a kernel in hopper IR by itself. Raises `Refused`."""
+    terms = Terms()
     rings = Rings(kernel)
     depths = [kind.count.data for kind in _arrays(kernel)]
     before = [op for op in kernel.body.block.ops if not isinstance(op, hopper.Role)]
