@@ -64,10 +64,10 @@ def place_of(view: SSAValue, user: Operation) -> Place:
                 changes.append(("transpose", order))
             case hopper.SliceView() as change:
                 starts = (item.data for item in change.start)
-                ends = zip(starts, _shape(value), strict=True)
+                ends = zip(starts, view_shape(value), strict=True)
                 changes.append(("slice", tuple(number for pair in ends for number in pair)))
             case hopper.ReshapeView() as change:
-                changes.append(("reshape", _shape(value)))
+                changes.append(("reshape", view_shape(value)))
             case _:
                 raise Refused(rule("form"), "a view is not a part of one slot", user)
         value = change.view
@@ -99,7 +99,7 @@ def shares_of_rows(place: Place, parts: list[list[tuple[int, int]]], warps: int)
 
 def rows_of(view: SSAValue) -> int:
     """Return in how many rows a tile can be shared out."""
-    shape = _shape(view)
+    shape = view_shape(view)
     return shape[_row_axis(shape)]
 
 
@@ -149,7 +149,8 @@ def meeting_distance(one: Shares, other: Shares) -> int:
     return found
 
 
-def _shape(view: SSAValue) -> tuple[int, ...]:
+def view_shape(view: SSAValue) -> tuple[int, ...]:
+    """Return the logical shape of a view."""
     kind = view.type
     assert isinstance(kind, ViewType)
     return kind.shape
@@ -246,4 +247,5 @@ __all__ = [
     "shares_of",
     "shares_of_rows",
     "transposing_layouts",
+    "view_shape",
 ]

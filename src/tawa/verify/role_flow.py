@@ -21,7 +21,6 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.control import decisive, terminator, yielded
-from tawa.ir.types import BarriersType
 from tawa.ir.walk import all_of, walk
 from tawa.verify.role_memory import Memory
 from tawa.verify.role_registers import FENCED, Products
@@ -38,7 +37,7 @@ def check_roles(kernel: tile.Kernel) -> None:
     """Check each role of a kernel in hopper IR by itself. Raises `Refused`."""
     terms = Terms()
     rings = Rings(kernel)
-    depths = [kind.count.data for kind in _arrays(kernel)]
+    depths = [array.result.type.count.data for array in all_of(kernel, hopper.Barriers)]
     before = [op for op in kernel.body.block.ops if not isinstance(op, hopper.Role)]
     for role in all_of(kernel, hopper.Role):
         lattice = Lattice(terms)
@@ -57,11 +56,6 @@ def check_roles(kernel: tile.Kernel) -> None:
         for end in flow.block(role.body.block, [state]):
             flow.products.end(end)
             flow.memory.end(end)
-
-
-def _arrays(kernel: tile.Kernel) -> list[BarriersType]:
-    kinds = [op.result.type for op in all_of(kernel, hopper.Barriers)]
-    return [kind for kind in kinds if isinstance(kind, BarriersType)]
 
 
 @dataclass(slots=True)

@@ -22,9 +22,9 @@ from tawa.verify.role_state import OVER, Fact, Key, Lattice, State, Status
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
 
-_FLYING = Status(0, 0, 1)
-_BY_THREADS = Status(OVER, 0, 0)
-_BY_COPIES = Status(0, 0, 0)
+_FLYING = Status(0, 0, 2)
+_BY_THREADS = Status(OVER, 0, -1)
+_BY_COPIES = Status(0, 0, -1)
 
 
 @dataclass(slots=True)
@@ -117,11 +117,7 @@ class Memory:
     def _is_copied(self, access: Access) -> bool:
         """Tell whether an engine reads what cp.async of another role has written."""
         buffer = self.rings.buffers[access.place.buffer]
-        return (
-            access.asynchronous
-            and not access.write
-            and buffer.has("cp.async", beside=self.role)
-        )
+        return access.asynchronous and not access.write and buffer.has("cp.async", beside=self.role)
 
     def _ordered(self, key: Key, status: Status, after: Access, number: Term) -> None:
         """Raise Refused where an access may come before an earlier one is over."""
@@ -150,7 +146,7 @@ class Memory:
                 "stands between them",
                 after.operation,
             )
-        if after.asynchronous and not before.asynchronous and not status.fenced:
+        if after.asynchronous and not before.asynchronous and status.fenced < distance:
             raise self._refused(
                 "proxy fence",
                 f"{does}, and no proxy fence of the threads by which {did} stands between them",
@@ -188,7 +184,7 @@ class Memory:
                 if not landed(self._of(key)):
                     continue
                 if alone:
-                    state.may[key] = Status(OVER, 0, 1)
+                    state.may[key] = Status(OVER, 0, 2)
                 else:
                     del state.may[key]
 
@@ -198,7 +194,12 @@ class Memory:
             return
         small = self.role.warps.data <= WARPGROUP
         level = 1 if barrier.scope.data == "warpgroup" and not small else 2
-        self._set(state, lambda key, s: s._replace(level=max(level, s.level)), over=True)
+
+        def known(key: Key, status: Status) -> Status:
+            fenced = max(level, status.fenced) if status.fenced >= 0 else status.fenced
+            return status._replace(level=max(level, status.level), fenced=fenced)
+
+        self._set(state, known, over=True)
         if level == 2:
             for fact in [fact for fact in state.must if fact.alone]:
                 state.must.add(fact._replace(alone=False))
@@ -209,7 +210,7 @@ class Memory:
 
         def fenced(key: Key, status: Status) -> Status:
             mine = is_alone(key.operation) or not alone
-            return status._replace(fenced=1) if mine else status
+            return status._replace(fenced=max(0, status.fenced)) if mine else status
 
         self._set(state, fenced, over=True)
         if not alone:
@@ -224,7 +225,11 @@ class Memory:
             if key.kind != "access" or (over and status.age < OVER):
                 continue
             status = change(key, status)
-            if status.age == OVER and status.level == 2 and (status.fenced or self._plain(key)):
+            if (
+                status.age == OVER
+                and status.level == 2
+                and (status.fenced == 2 or self._plain(key))
+            ):
                 del state.may[key]
             else:
                 state.may[key] = status
@@ -254,7 +259,7 @@ class Memory:
 
         def over(key: Key, status: Status) -> Status:
             if self._of(key).by == "wgmma" and pending < status.age < OVER:
-                return Status(OVER, 2 if small else 1, 1)
+                return Status(OVER, 2 if small else 1, 2)
             return status
 
         self._set(state, over)
@@ -271,7 +276,7 @@ class Memory:
             if not wait.pending.data < status.age < OVER:
                 continue
             if key.kind == "access":
-                state.may[key] = Status(OVER, 0, 1)
+                state.may[key] = Status(OVER, 0, 2)
             elif not wait.read.value.data:
                 del state.may[key]
 
@@ -341,8 +346,11 @@ class Memory:
                 "early release", f"{hands} while {did}: nothing waits for that to be over", arrive
             )
         own = alone and not is_alone(access.operation)
-        level = min(status.level, 1) if own and status.level < 2 else status.level
-        if not _known(access.shares, set(threads), -1 if own and level == 0 else level):
+
+        def known(level: int) -> bool:
+            return _known(access.shares, set(threads), -1 if own and level == 0 else level)
+
+        if not known(status.level):
             raise self._refused(
                 "early release" if not access.write else "no race",
                 f"{hands} by threads that do not know whether {did} in other warps: no barrier "
@@ -351,7 +359,7 @@ class Memory:
             )
         buffer = self.rings.buffers[access.place.buffer]
         engines = buffer.has("tma load", "tma store", "wgmma", beside=self.role)
-        if engines and not access.asynchronous and not status.fenced:
+        if engines and not access.asynchronous and not known(status.fenced):
             raise self._refused(
                 "proxy fence",
                 f"{hands} to an engine, and no proxy fence stands between the access by which "

@@ -135,8 +135,8 @@ class Products:
             if value not in self.tracked:
                 continue
             old = state.names.get(value)
-            anew = old is not None and value in self.operands and not alias
-            if anew and state.sets[old[0]].operand < FINISHED:
+            held = Registers() if old is None else state.sets[old[0]]
+            if value in self.operands and not alias and held.operand < FINISHED:
                 raise self._refused(
                     "accumulators at rest",
                     f"computes operand A of a wgmma anew by {operation.name} while the wgmma that "
@@ -160,7 +160,7 @@ class Products:
     # --- products ---------------------------------------------------------------------------------
 
     def start(self, state: State, wgmma: hopper.Wgmma) -> None:
-        """A product starts: it owns its accumulator and reads A from registers, until it is over."""
+        """A product starts: until it is over it owns its accumulator and reads A from registers."""
         if FENCED not in state.must:
             raise self._refused(
                 "wgmma fence",

@@ -17,7 +17,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import BufferType
+from tawa.ir.types import BufferType, ViewType
 from tawa.ir.walk import all_of, walk
 from tawa.verify.footprints import (
     WARPGROUP,
@@ -30,6 +30,7 @@ from tawa.verify.footprints import (
     shares_of,
     shares_of_rows,
     transposing_layouts,
+    view_shape,
 )
 
 By: TypeAlias = Literal["threads", "cp.async", "tma load", "tma store", "wgmma"]
@@ -88,8 +89,7 @@ def accesses_of(operation: Operation, role: hopper.Role) -> Iterator[Access]:
         case hopper.SharedTranspose():
             source = place_of(operation.source, operation)
             target = place_of(operation.view, operation)
-            kind = operation.source.type
-            have, made = transposing_layouts(tuple(kind.shape), warps)
+            have, made = transposing_layouts(view_shape(operation.source), warps)
             yield access(operation.source, "threads", False, shares_of(source, have, warps), None)
             yield access(operation.view, "threads", True, shares_of(target, made, warps), None)
         case hopper.CopyAsync():
@@ -110,7 +110,7 @@ def accesses_of(operation: Operation, role: hopper.Role) -> Iterator[Access]:
         case hopper.Wgmma():
             place = place_of(operation.b, operation)
             yield access(operation.b, "wgmma", False, shares_of(place, None, warps), None)
-            if isinstance(operation.a.type, hopper.ViewType):
+            if isinstance(operation.a.type, ViewType):
                 place = place_of(operation.a, operation)
                 parts = rows_of_product(operation, groups)
                 masks = shares_of_rows(place, parts, warps)
@@ -200,10 +200,11 @@ class Rings:
             array, slot = operation.operands[:2]
             for wait in reversed(waits):
                 other = wait.barriers
-                if wait.slot is slot and other is not array and other not in self.partner:
-                    if hopper.Arrive in kinds or other in self.freed:
-                        self.partner[array], self.partner[other] = other, array
-                        break
+                if wait.slot is not slot or other is array or other in self.partner:
+                    continue
+                if hopper.Arrive in kinds or other in self.freed:
+                    self.partner[array], self.partner[other] = other, array
+                    break
 
     @cached_property
     def freed(self) -> set[SSAValue]:
@@ -226,15 +227,14 @@ class Rings:
                 buffer.filled.append(filled)
 
     @staticmethod
-    def _arrives(
-        store: Operation, slot: SSAValue, operations: list[Operation]
-    ) -> SSAValue | None:
+    def _arrives(store: Operation, slot: SSAValue, operations: list[Operation]) -> SSAValue | None:
         """Return the barriers at which a role next arrives for the slot that it has written."""
         place = operations.index(store)
         for operation in (*operations[place:], *operations[:place]):
-            if isinstance(operation, hopper.Arrive | hopper.CopyAsyncArrive):
-                if operation.slot is slot:
-                    return operation.barriers
+            if not isinstance(operation, hopper.Arrive | hopper.CopyAsyncArrive):
+                continue
+            if operation.slot is slot:
+                return operation.barriers
         return None
 
     def overlapping(self, buffer: SSAValue) -> list[SSAValue]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from xdsl.ir import Operation, SSAValue
 
@@ -55,8 +55,8 @@ class Key(NamedTuple):
 
 class Status(NamedTuple):
     """How far something is: `age` counts the groups committed since, `OVER` where it is done;
-    `level` says who knows of that: 0 its own threads, 1 their warpgroup, 2 the role; `fenced`
-    whether its threads have fenced the proxy since.
+    `level` says who knows of that: 0 its own threads, 1 their warpgroup, 2 the role; `fenced` who
+    knows that its threads have fenced the proxy since, -1 where they have not.
     """
 
     age: int
@@ -258,9 +258,7 @@ class Lattice:
         names, sets = self._names(one, other)
         return State(values, truths, must, may, names, sets)
 
-    def _names(
-        self, one: State, other: State
-    ) -> tuple[dict[SSAValue, Name], dict[int, Registers]]:
+    def _names(self, one: State, other: State) -> tuple[dict[SSAValue, Name], dict[int, Registers]]:
         """Join names: registers that are one in either state are one afterwards."""
         leader: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -383,13 +381,17 @@ def _names_repeat(state: State, following: State) -> bool:
     return True
 
 
-def _least(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:  # pyright: ignore
+Worst = TypeVar("Worst", Status, Registers)
+
+
+def _least(one: Worst, other: Worst) -> Worst:
+    """Return the worse of two: the least number of each."""
     return type(one)(*map(min, one, other))
 
 
 def _worst(may: dict[Key, Status], key: Key, *found: Status) -> None:
     for status in found:
-        may[key] = _least(may.get(key, status), status)  # pyright: ignore
+        may[key] = _least(may.get(key, status), status)
 
 
 __all__ = ["FINISHED", "OVER", "Fact", "Key", "Lattice", "Registers", "State", "Status", "Steady"]

@@ -155,7 +155,7 @@ def _check_form(kernel: tile.Kernel, launch: Launch) -> None:
     ):
         raise Refused(
             rule("peers alive"),
-            f"{afar.name} reaches other blocks of the cluster, and they do not meet at the end: one "
+            f"{afar.name} reaches other blocks of the cluster, which do not meet at the end: one "
             "may be gone before it gets there",
             afar,
         )
@@ -187,8 +187,8 @@ def _check_set_up(kernel: tile.Kernel, before: Sequence[Operation], launch: Laun
     if seen is not None and fence is None:
         raise Refused(
             rule("barrier fenced"),
-            f"no fence_barrier_init stands after the last init_barriers, and {seen.name} is seen by "
-            "TMA or other blocks",
+            f"no fence_barrier_init stands after the last init_barriers, and {seen.name} makes TMA "
+            "or other blocks see these barriers",
             inits[-1],
         )
     kinds = (hopper.ClusterSync,) if afar is not None else _MEETINGS
@@ -270,7 +270,9 @@ def _check_barriers(operation: hopper.Barriers, launch: Launch) -> None:
 def _check_count(which: str, what: str, number: int, operation: Operation) -> None:
     if not 0 < number <= COUNT_MOST:
         raise Refused(
-            rule(which), f"{number} {what} in a phase; an mbarrier counts 1 to {COUNT_MOST}", operation
+            rule(which),
+            f"{number} {what} in a phase; an mbarrier counts 1 to {COUNT_MOST}",
+            operation,
         )
 
 
@@ -293,9 +295,7 @@ def _check_apart(kernel: tile.Kernel) -> None:
         reach = max(reach, first[1])
         barriers = isinstance(first[3], hopper.Barriers) or isinstance(second[3], hopper.Barriers)
         if second[0] < (reach if isinstance(second[3], hopper.Barriers) else first[1]) and barriers:
-            raise Refused(
-                rule("barriers in place"), f"{second[2]} overlaps {first[2]}", second[3]
-            )
+            raise Refused(rule("barriers in place"), f"{second[2]} overlaps {first[2]}", second[3])
 
 
 def _check_map(operation: hopper.TensorMap, target: Target) -> None:
@@ -466,6 +466,7 @@ def _check_named(roles: Sequence[hopper.Role], target: Target) -> None:
                     groups = warps // WARPGROUP if scope == "warpgroup" else 1
                     per = {"warpgroup": 32 * WARPGROUP, "role": 32 * warps}
                     fits = threads == per.get(scope, threads) and threads % 32 == 0
+                    fits = fits and (meet.kind.data == "sync" or scope == "roles")
             if scope in ("turns", "warpgroup"):
                 fits = fits and not (warps % WARPGROUP or role.first_warp.data % WARPGROUP)
             if not fits or first < 1 or first + groups > target.named_barriers or not groups:
@@ -475,14 +476,14 @@ def _check_named(roles: Sequence[hopper.Role], target: Target) -> None:
                     f"{first} on with {threads} threads",
                     meet,
                 )
-            who = scope if scope == "roles" else (role, scope, first)
+            who = scope if scope == "roles" else (role, scope if groups > 1 else "role", first)
             for number in range(first, first + groups):
                 owner = owners.setdefault(number, (who, threads, role))
                 if owner[:2] != (who, threads):
                     raise Refused(
                         rule("named barrier"),
-                        f"{label} uses named barrier {number} with {threads} threads by {scope}, and "
-                        f"{owner[2].label.data} with {owner[1]} in another way",
+                        f"{label} uses named barrier {number} with {threads} threads by {scope}, "
+                        f"and {owner[2].label.data} with {owner[1]} in another way",
                         meet,
                     )
             if scope == "roles" and isinstance(meet, hopper.NamedBarrier):
@@ -527,7 +528,9 @@ def _check_threads(role: hopper.Role) -> None:
             raise Refused(rule("all threads of a warp"), why, operation)
         if isinstance(operation, _BY_WARPGROUPS) and not whole:
             raise Refused(
-                rule("whole warpgroups"), f"{name} in {label}, whose warps are no warpgroups", operation
+                rule("whole warpgroups"),
+                f"{name} in {label}, whose warps are no warpgroups",
+                operation,
             )
         match operation:
             case hopper.TmaLoad():

@@ -103,7 +103,7 @@ class Terms:
         None where none is seen.
         """
         for monomial, factor in self._polys[term]:
-            if factor < 0 and monomial or any(atom not in natural for atom in monomial):
+            if (factor < 0 and monomial) or any(atom not in natural for atom in monomial):
                 return None
         return self.offset(term)
 
