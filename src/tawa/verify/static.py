@@ -10,29 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from math import prod
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerAttr
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType, bit_width
+from tawa.ir.types import BarriersType, ViewType
 from tawa.ir.walk import all_of, has, is_terminator, marked_pure, walk
 from tawa.layouts.convert import is_replicated
 from tawa.target import Target
-from tawa.verify.footprints import WARPGROUP, place_of, register_layout
+from tawa.verify.declared import (
+    check_apart,
+    check_barriers,
+    check_buffer,
+    check_copy,
+    check_count,
+    check_map,
+    check_start,
+)
+from tawa.verify.footprints import WARPGROUP, register_layout
 from tawa.verify.role_rings import is_alone, warps_of
 from tawa.verify.rules import Refused, rule
 
-COUNT_MOST = (1 << 20) - 1
-"""Arrivals and bytes one phase of an mbarrier can count (PTX ISA, "mbarrier object")."""
-
 _THREADS_MOST = 1024
 _CLUSTER_MOST = 16
-_PLAIN_ALIGNMENT = 16
-_BARRIER_BYTES = 8
 _DECLARED = (hopper.Shared, hopper.Barriers, hopper.TensorMap, hopper.PrefetchMap)
 _SETUP = (hopper.InitBarriers, hopper.FenceBarrierInit, hopper.BlockSync, hopper.ClusterSync)
 _MEETINGS = (hopper.BlockSync, hopper.ClusterSync)
@@ -92,16 +94,16 @@ def check_static(kernel: tile.Kernel, target: Target) -> None:
     for operation in walk(kernel):
         match operation:
             case hopper.Shared():
-                _check_buffer(operation, launch)
+                check_buffer(operation, launch.shared)
             case hopper.Barriers():
-                _check_barriers(operation, launch)
+                check_barriers(operation, launch.shared)
             case hopper.TensorMap():
-                _check_map(operation, target)
+                check_map(operation, target)
             case hopper.Expect():
-                _check_count("bytes", "bytes", operation.bytes.data, operation)
+                check_count("bytes", "bytes", operation.bytes.data, operation)
             case _:
                 continue
-    _check_apart(kernel)
+    check_apart(kernel)
     roles = all_of(kernel, hopper.Role)
     _check_warps(roles, launch)
     _check_registers(roles, launch, target)
@@ -213,172 +215,6 @@ def _first_afar(kernel: tile.Kernel) -> Operation | None:
             case _:
                 continue
     return None
-
-
-# --- shared memory --------------------------------------------------------------------------------
-
-
-def _check_buffer(operation: hopper.Shared, launch: Launch) -> None:
-    kind = operation.result.type
-    assert isinstance(kind, BufferType)
-    layout, offset, label = kind.layout.data, operation.offset.data, operation.label.data
-    engine = any(_engines(operation.result))
-    unit = layout.alignment if layout.swizzle or engine else _PLAIN_ALIGNMENT
-    for what, number in (("starts at byte", offset), ("has slots of bytes", kind.slot_bytes)):
-        if number % unit:
-            raise Refused(
-                rule("buffers in place"),
-                f"buffer {label} {what} {number}; a {layout.swizzle}-byte swizzle and the engines "
-                f"that read it need a multiple of {unit}",
-                operation,
-            )
-    if offset + kind.bytes > launch.shared:
-        raise Refused(
-            rule("buffers in place"),
-            f"buffer {label} ends at byte {offset + kind.bytes}, the block has {launch.shared}",
-            operation,
-        )
-
-
-def _engines(value: SSAValue) -> Iterator[Operation]:
-    """Yield the operations by which TMA or wgmma touches a buffer."""
-    for use in value.uses:
-        operation = use.operation
-        if isinstance(operation, hopper.TmaLoad | hopper.TmaStore | hopper.Wgmma):
-            yield operation
-        for result in operation.results:
-            if isinstance(result.type, ViewType):
-                yield from _engines(result)
-
-
-def _check_barriers(operation: hopper.Barriers, launch: Launch) -> None:
-    kind = operation.result.type
-    assert isinstance(kind, BarriersType)
-    label, offset = operation.label.data, operation.offset.data
-    if kind.count.data < 1:
-        raise Refused(rule("form"), f"{label} has no barrier", operation)
-    _check_count("arrivals", f"arrivals at {label}", operation.arrivals.data, operation)
-    end = offset + _BARRIER_BYTES * kind.count.data
-    if offset % _BARRIER_BYTES or end > launch.shared:
-        raise Refused(
-            rule("barriers in place"),
-            f"{label} lies in bytes {offset} to {end} of {launch.shared}",
-            operation,
-        )
-
-
-def _check_count(which: str, what: str, number: int, operation: Operation) -> None:
-    if not 0 < number <= COUNT_MOST:
-        raise Refused(
-            rule(which),
-            f"{number} {what} in a phase; an mbarrier counts 1 to {COUNT_MOST}",
-            operation,
-        )
-
-
-def _check_apart(kernel: tile.Kernel) -> None:
-    """Barriers share bytes with nothing."""
-    spans: list[tuple[int, int, str, Operation]] = []
-    for operation in all_of(kernel, hopper.Shared, hopper.Barriers):
-        kind, low = operation.result.type, operation.offset.data
-        match kind:
-            case BufferType():
-                size = kind.bytes
-            case BarriersType():
-                size = _BARRIER_BYTES * kind.count.data
-            case _:
-                continue
-        spans.append((low, low + size, operation.label.data, operation))
-    spans.sort(key=lambda span: span[:2])
-    reach = 0
-    for first, second in pairwise(spans):
-        reach = max(reach, first[1])
-        barriers = isinstance(first[3], hopper.Barriers) or isinstance(second[3], hopper.Barriers)
-        if second[0] < (reach if isinstance(second[3], hopper.Barriers) else first[1]) and barriers:
-            raise Refused(rule("barriers in place"), f"{second[2]} overlaps {first[2]}", second[3])
-
-
-def _check_map(operation: hopper.TensorMap, target: Target) -> None:
-    kind = operation.result.type
-    assert isinstance(kind, TensorMapType)
-    box, swizzle = kind.box_shape, operation.swizzle.data
-    inner = box[-1] * bit_width(kind.element) // 8
-    why = ""
-    if len(box) > target.tma_rank:
-        why = f"has {len(box)} dimensions, TMA takes {target.tma_rank}"
-    elif not all(1 <= extent <= target.tma_box_extent for extent in box):
-        why = f"has an extent beyond {target.tma_box_extent}"
-    elif inner % target.tma_alignment:
-        why = f"has rows of {inner} bytes, no multiple of {target.tma_alignment}"
-    elif swizzle and inner > swizzle:
-        why = f"has rows of {inner} bytes, wider than its swizzle of {swizzle}"
-    elif swizzle not in (0, 32, 64, 128):
-        why = f"has a swizzle of {swizzle} bytes"
-    if why:
-        text = "x".join(map(str, box))
-        raise Refused(
-            rule("maps fit their views"), f"the box {text} of a tensor map {why}", operation
-        )
-
-
-def _check_copy(
-    operation: hopper.TmaLoad | hopper.TmaStore, origin: SSAValue, view: SSAValue, shares: int
-) -> None:
-    kind, placed, owner = origin.type, view.type, origin.owner
-    assert isinstance(kind, TensorMapType)
-    assert isinstance(placed, ViewType)
-    if not isinstance(owner, hopper.TensorMap):
-        raise Refused(rule("form"), f"{operation.name} has no tensor map", operation)
-    layout, box, panel = placed.layout.data, kind.box_shape, placed.within.data.panel
-    rows, width = prod(layout.stored_shape[:-1]), layout.stored_shape[-1]
-    why = ""
-    if kind.element != placed.element:
-        why = "elements of another type"
-    elif owner.swizzle.data != layout.swizzle:
-        why = f"a swizzle of {owner.swizzle.data} bytes, the view one of {layout.swizzle}"
-    elif layout.order != tuple(range(len(layout.order))):
-        why = "rows that the view does not store one after the other"
-    elif min(panel, width) % box[-1] or width % box[-1]:
-        why = f"a box {box[-1]} wide, the view panels of {min(panel, width)}"
-    elif rows % (prod(box[:-1]) * shares):
-        why = f"a box of {prod(box[:-1])} rows, the view {rows} in {shares} shares"
-    elif not _lies_together(box, layout.shape, min(panel, width)):
-        text = "x".join(map(str, box))
-        why = f"boxes {text}, which do not lie together in a tile placed as {layout}"
-    if why:
-        raise Refused(
-            rule("maps fit their views"),
-            f"{operation.name} moves boxes of a tensor map that has {why}",
-            operation,
-        )
-    _check_start(operation, view)
-
-
-def _lies_together(box: tuple[int, ...], shape: tuple[int, ...], width: int) -> bool:
-    """Tell whether a box fills memory without gaps: where one of its extents is less than the
-    tile's (or panel's), all slower ones are 1. A share of a tile is cut off its slowest extent.
-    """
-    padded = (*(1 for _ in range(len(box) - len(shape))), *shape[:-1], width)
-    whole = True
-    for part, extent in zip(reversed(box), reversed(padded)):
-        if not whole and part != 1:
-            return False
-        whole = whole and part == extent
-    return True
-
-
-def _check_start(operation: Operation, view: SSAValue) -> None:
-    """A view that an engine takes starts where the swizzle's pattern does."""
-    kind = view.type
-    assert isinstance(kind, ViewType)
-    first, unit = place_of(view, operation).first_byte, kind.layout.data.alignment
-    if first % unit:
-        raise Refused(
-            rule("buffers in place"),
-            f"{operation.name} takes a view that starts {first} bytes into its slot; its swizzle "
-            f"repeats every {unit}",
-            operation,
-        )
 
 
 # --- roles ----------------------------------------------------------------------------------------
@@ -535,14 +371,14 @@ def _check_threads(role: hopper.Role) -> None:
         match operation:
             case hopper.TmaLoad():
                 parts = operation.multicast.data if operation.multicast is not None else 1
-                _check_copy(operation, operation.map, operation.view, parts)
+                check_copy(operation, operation.map, operation.view, parts)
             case hopper.TmaStore():
                 shares = len(warps_of(operation.by.data, role))
-                _check_copy(operation, operation.map, operation.view, shares)
+                check_copy(operation, operation.map, operation.view, shares)
             case hopper.Wgmma():
                 for view in (operation.a, operation.b):
                     if isinstance(view.type, ViewType):
-                        _check_start(operation, view)
+                        check_start(operation, view)
             case tile.Atomic() | tile.CompareExchange() | hopper.NextProgram() if not alone:
                 _check_owner(operation, role)
             case _:
@@ -621,4 +457,4 @@ def _is_harmless(operation: Operation) -> bool:
             return marked_pure(operation) or is_terminator(operation)
 
 
-__all__ = ["COUNT_MOST", "Launch", "check_static"]
+__all__ = ["Launch", "check_static"]
