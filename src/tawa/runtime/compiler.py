@@ -281,7 +281,7 @@ def _carry_out(
     building = cubins.start(source, arch=target.arch, strict=not plan.sharing)
     with watch.phase("proof", work, plan):
         proof = prove(work, target)
-        verify(work)  # for every input what the proof's runs show for some: the roles agree
+        verify(work, target)  # for every input what the proof's runs show for some
     cubin: nvrtc.Cubin | None = None
     if building is not None:
         with watch.phase("nvrtc", work, plan):  # what is left of it

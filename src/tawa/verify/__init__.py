@@ -11,27 +11,28 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
 from tawa.errors import Place, UnprovedProtocol
-from tawa.ir import hopper, tile
+from tawa.ir import tile
+from tawa.target import H200, Target
 from tawa.verify.choreography import Choreography
 from tawa.verify.control import check_control, cluster_of
 from tawa.verify.counts import Counts
 from tawa.verify.cursors import Cursors
 from tawa.verify.events import Reader
 from tawa.verify.ring_steps import Rings
+from tawa.verify.role_flow import check_roles
 from tawa.verify.rules import Refused, Rule
+from tawa.verify.static import check_static
 from tawa.verify.system import read_system
 from tawa.verify.values import Values
 
 
-def verify(kernel: tile.Kernel) -> None:
-    """Check that all roles of a kernel in hopper IR have one control; a single role has.
+def verify(kernel: tile.Kernel, target: Target = H200) -> None:
+    """Check a kernel in hopper IR: its text, each role by itself, and that all have one control.
 
     Raises `UnprovedProtocol` where that is not shown for every input.
     """
-    if sum(isinstance(op, hopper.Role) for op in kernel.body.block.ops) < 2:
-        return
     try:
-        check(kernel)
+        check(kernel, target)
     except Refused as found:
         raise UnprovedProtocol(
             f"{kernel.sym_name.data} is not proved: {found.sentence}",
@@ -41,8 +42,10 @@ def verify(kernel: tile.Kernel) -> None:
         ) from None
 
 
-def check(kernel: tile.Kernel) -> None:
+def check(kernel: tile.Kernel, target: Target = H200) -> None:
     """Do the same. Raises `Refused`, which names the rule."""
+    check_static(kernel, target)
+    check_roles(kernel)
     values = Values(kernel, cluster_of(kernel))
     counts = Counts(values.terms)
     reader = Reader(values, counts)

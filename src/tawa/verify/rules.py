@@ -61,6 +61,87 @@ _RULES = {
             "around every cycle of waits time passes: what a role waits for never waits for the "
             "role itself, for every trip count",
         ),
+        Rule(
+            "no race",
+            "two accesses to the same bytes, one of them a write, are ordered: by a barrier of the "
+            "threads that make them, or by the ring's waits and arrivals",
+        ),
+        Rule(
+            "early release",
+            "a slot is handed on only after all that reads it has finished",
+        ),
+        Rule(
+            "proxy fence",
+            "an access by a thread and a later one by TMA or wgmma to the same bytes have a fence "
+            "of the proxy between them, in the accessing thread",
+        ),
+        Rule(
+            "accumulators at rest",
+            "registers of a wgmma are read, written or copied only after a wait that names them "
+            "and covers its group",
+        ),
+        Rule(
+            "accumulators written first",
+            "registers are read, by a thread or by a product that adds to them, only after "
+            "something has written them",
+        ),
+        Rule(
+            "wgmma fence",
+            "a wgmma.fence stands between any access to registers and the wgmma that uses them",
+        ),
+        Rule("wgmma commit", "a wait covers only groups that were committed"),
+        Rule(
+            "bulk groups",
+            "TMA stores are committed and waited for by the thread that started them",
+        ),
+        Rule(
+            "register budget",
+            "the registers of a role were granted, all grants fit into what the block has, and "
+            "registers are given back before anything that is waited for",
+        ),
+        Rule(
+            "whole warpgroups",
+            "wgmma and setmaxnreg are executed by all warps of a warpgroup",
+        ),
+        Rule(
+            "all threads of a warp",
+            "barriers and collective operations are executed by all threads of their warps, and "
+            "what one thread is to do by one",
+        ),
+        Rule(
+            "named barrier",
+            "a named barrier has one number of 1..15, one group of participants and one count",
+        ),
+        Rule(
+            "barrier initialised",
+            "a barrier is initialised once, and the threads that use it (of the cluster, where "
+            "other blocks do) meet after that",
+        ),
+        Rule(
+            "barrier fenced",
+            "TMA and other blocks see an initialised barrier only after fence_barrier_init",
+        ),
+        Rule("barriers in place", "barriers lie in bytes of their own, aligned to 8"),
+        Rule(
+            "buffers in place",
+            "a buffer, its slots and the views that engines take start where their swizzle does",
+        ),
+        Rule(
+            "maps fit their views",
+            "the box and the swizzle of a tensor map are those of the view it fills or empties",
+        ),
+        Rule(
+            "peers alive",
+            "a block of a cluster stays until remote arrivals and multicast copies to it have "
+            "landed",
+        ),
+        Rule(
+            "kernels in order",
+            "a kernel that begins while those before it in the stream end waits for them, in each "
+            "role above all that touches global memory",
+        ),
+        Rule("one owner", "what an atomic gave to one thread reaches others through shared memory"),
+        Rule("nothing is left", "when a role ends, none of its products and copies is in flight"),
     )
 }
 

@@ -9,7 +9,7 @@ docs/design/verify.md.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 Term: TypeAlias = int
@@ -97,6 +97,15 @@ class Terms:
     def offset(self, term: Term) -> int:
         """Return the constant part of a term."""
         return next((factor for monomial, factor in self._polys[term] if not monomial), 0)
+
+    def least(self, term: Term, natural: Container[Atom]) -> int | None:
+        """Return a number that a term is never below, where atoms of `natural` are never negative;
+        None where none is seen.
+        """
+        for monomial, factor in self._polys[term]:
+            if (factor < 0 and monomial) or any(atom not in natural for atom in monomial):
+                return None
+        return self.offset(term)
 
     def key(self, term: Term) -> Key | None:
         """Return the key of a term that is one atom."""
