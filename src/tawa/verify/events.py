@@ -152,7 +152,7 @@ class Reader:
             case hopper.Wait():
                 return [(("wait", operation.barriers), 1)]
             case hopper.Arrive():
-                number = _arrivals(operation.by.data, role, alone)
+                number = arrivals_of(operation.by.data, role, alone)
                 if operation.cluster is not None:
                     if operation.cluster.data != self.values.cluster:
                         raise Refused(
@@ -206,7 +206,7 @@ def _add(counts: Counts, total: dict[Event, Count], event: Event, count: Count) 
     total[event] = count if known is None else counts.add(known, count)
 
 
-def _arrivals(by: str, role: hopper.Role, alone: bool) -> int:
+def arrivals_of(by: str, role: hopper.Role, alone: bool) -> int:
     """Return how many threads of a role arrive."""
     if alone or by in ("thread", "role"):
         return 1
@@ -220,4 +220,4 @@ def _bytes(view: SSAValue) -> int:
     return kind.layout.data.bytes
 
 
-__all__ = ["SYNCHRONIZES", "Event", "Kind", "Meeting", "Reader"]
+__all__ = ["SYNCHRONIZES", "Event", "Kind", "Meeting", "Reader", "arrivals_of"]
