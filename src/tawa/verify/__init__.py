@@ -11,20 +11,19 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation
 
 from tawa.errors import Place, UnprovedProtocol
-from tawa.ir import hopper, tile
+from tawa.ir import tile
 from tawa.verify.control import check_control, cluster_of
 from tawa.verify.counts import Counts
+from tawa.verify.refinement import check_refinement
 from tawa.verify.rules import Refused, Rule
 from tawa.verify.values import Values
 
 
 def verify(kernel: tile.Kernel) -> None:
-    """Check that all roles of a kernel in hopper IR have one control; a single role has.
+    """Check a kernel in hopper IR by all rules of `rules.py`.
 
     Raises `UnprovedProtocol` where that is not shown for every input.
     """
-    if sum(isinstance(op, hopper.Role) for op in kernel.body.block.ops) < 2:
-        return
     try:
         check(kernel)
     except Refused as found:
@@ -39,7 +38,9 @@ def verify(kernel: tile.Kernel) -> None:
 def check(kernel: tile.Kernel) -> None:
     """Do the same. Raises `Refused`, which names the rule."""
     values = Values(kernel, cluster_of(kernel))
-    check_control(kernel, values, Counts(values.terms))
+    counts = Counts(values.terms)
+    roles = check_control(kernel, values, counts)
+    check_refinement(kernel, values, counts, roles)
 
 
 def _place(operation: Operation | None) -> Place | None:

@@ -100,9 +100,7 @@ class Held:
     def _counts_up(self, value: SSAValue) -> bool:
         """Tell whether a scalar is a slot and a number that is not negative: irem is modulo."""
         match value.owner:
-            case tile.Elementwise(function=function, inputs=[one, other]) if (
-                function.data == "add"
-            ):
+            case tile.Elementwise(function=function, inputs=[one, other]) if function.data == "add":
                 for slot, more in ((one, other), (other, one)):
                     number, place = constant(more), self.place(slot)
                     if number is not None and number >= 0 and place is not None and place.slot:

@@ -26,7 +26,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import BarriersType, ViewType
+from tawa.ir.types import BarriersType, ViewType, i32
 from tawa.ir.walk import all_of
 from tawa.verify.control import Events
 from tawa.verify.counts import Count, Counts
@@ -62,16 +62,18 @@ class _State:
 
 @dataclass(slots=True)
 class _Cases:
-    """What holds on every path, and what holds besides where a condition was true."""
+    """What holds on every path, and what holds besides where a condition was true, or was not."""
 
     state: _State
-    true: dict[Count, _State] = field(default_factory=dict[Count, _State])
+    known: dict[tuple[Count, bool], _State] = field(
+        default_factory=dict[tuple[Count, bool], _State]
+    )
 
-    def where(self, condition: Count) -> _State:
-        return self.true.get(condition, self.state)
+    def where(self, condition: Count, holds: bool) -> _State:
+        return self.known.get((condition, holds), self.state)
 
     def each(self, change: Callable[[_State], _State]) -> _Cases:
-        return _Cases(change(self.state), {c: change(state) for c, state in self.true.items()})
+        return _Cases(change(self.state), {c: change(state) for c, state in self.known.items()})
 
 
 def check_refinement(kernel: tile.Kernel, values: Values, counts: Counts, roles: Events) -> None:
@@ -126,11 +128,13 @@ class _Role:
                 return self._branch(operation, cases, alone)
             case scf.ForOp():
                 entered = self.counts.positive(self._left(operation, operation.lb))
+                none, entry = cases.where(entered, False), cases.where(entered, True)
                 return _Cases(
-                    self._loop(operation, cases.state, cases.where(entered), alone),
+                    self._loop(operation, none, entry, alone),
                     {
-                        each: self._loop(operation, state, state, alone)
-                        for each, state in cases.true.items()
+                        case: self._loop(operation, state, state, alone)
+                        for case, state in cases.known.items()
+                        if case[0] != entered
                     },
                 )
             case scf.WhileOp():
@@ -154,21 +158,21 @@ class _Role:
         arguments = list(block.args[1:])
         last = block.last_op
         assert last is not None
-        next_one = self.values.terms.sub(
-            self._left(loop, block.args[0]), self.values.of(loop.step)
-        )
+        next_one = self.values.terms.sub(self._left(loop, block.args[0]), self.values.of(loop.step))
         goes_on = self.counts.positive(next_one)
         head = _renamed(entry, inits, arguments)
         while True:
             end = self._block(block, head.copy(), alone)
             self._paid(end.state, last)
             given = list(last.operands)
-            around = _joined(head, _renamed(end.where(goes_on), given, arguments))
+            around = _joined(head, _renamed(end.where(goes_on, True), given, arguments))
             if _same(around, head):
                 break
             head = around
         results = list(loop.results)
-        return _joined(_renamed(none, inits, results), _renamed(end.state, given, results))
+        return _joined(
+            _renamed(none, inits, results), _renamed(end.where(goes_on, False), given, results)
+        )
 
     def _while(self, loop: scf.WhileOp, entry: _State, alone: bool) -> _State:
         before, after = loop.before_region.block, loop.after_region.block
@@ -191,18 +195,16 @@ class _Role:
     def _branch(self, branch: scf.IfOp, cases: _Cases, alone: bool) -> _Cases:
         """Both sides; where one of them waits, what holds if the condition was true is kept."""
         condition = self.counts.condition(self.values.of(branch.cond))
-        one = self._side(branch, branch.true_region, cases.where(condition), alone)
-        other = self._side(branch, branch.false_region, cases.state, alone)
+        sides = branch.true_region, branch.false_region
+        one = self._side(branch, sides[0], cases.where(condition, True), alone)
+        other = self._side(branch, sides[1], cases.where(condition, False), alone)
         made = _Cases(_joined(one, other))
-        for each, state in cases.true.items():
-            if each != condition:
-                sides = (
-                    self._side(branch, region, state, alone)
-                    for region in (branch.true_region, branch.false_region)
-                )
-                made.true[each] = _joined(*sides)
+        for case, state in cases.known.items():
+            if case[0] != condition:
+                ends = [self._side(branch, region, state, alone) for region in sides]
+                made.known[case] = _joined(*ends)
         if one.held != other.held:
-            made.true[condition] = one
+            made.known |= {(condition, True): one, (condition, False): other}
         if one.owed != other.owed:
             raise Refused(
                 rule("one put"),
@@ -245,7 +247,7 @@ class _Role:
                 self._arrive(operation, at, state)
             case hopper.ProxyFence() if not alone:
                 state.touched = frozenset()
-            case tile.Elementwise():
+            case tile.Elementwise() if operation.result.type == i32:
                 for at, held in state.held.items():
                     state.held[at] = held.named(operation.result, held.computed(operation))
             case _:
@@ -302,9 +304,7 @@ class _Role:
     def _expect(self, expect: hopper.Expect, state: _State) -> None:
         at = expect.barriers
         if at in state.owed:
-            raise Refused(
-                rule("one put"), f"{_name(at)} expects bytes twice for one put", expect
-            )
+            raise Refused(rule("one put"), f"{_name(at)} expects bytes twice for one put", expect)
         for ring in self.by_filled.get(at, ()):
             self._has(ring, expect, expect.slot, state)
         state.owed[at] = _Owed(expect.slot, expect.bytes.data)

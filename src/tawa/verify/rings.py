@@ -159,9 +159,7 @@ def _find_filled(
             if access.writes:
                 told = [
                     arrive.barriers
-                    for arrive in _following(
-                        programs[access.role], access.operation, hopper.Arrive
-                    )
+                    for arrive in _following(programs[access.role], access.operation, hopper.Arrive)
                     if waited.get(arrive.barriers, set()) & (roles - {access.role})
                 ]
                 found |= {(access.role, barriers): None for barriers in told[:1]}

@@ -50,6 +50,36 @@ _RULES = {
             "around every cycle of waits time passes: what a role waits for never waits for the "
             "role itself, for every trip count",
         ),
+        Rule(
+            "slots",
+            "a slot of a ring is written by who has waited for it, read by who was told of it, and "
+            "neither after it was given away; view and barrier of an operation have one slot",
+        ),
+        Rule(
+            "one put",
+            "one thread expects the bytes of a put, all of them and before its copies, which "
+            "stand beside it; threads tell of their own copies when these are done",
+        ),
+        Rule(
+            "given back",
+            "each role that reads a ring gives back every slot that it gets, by as many arrivals "
+            "each time",
+        ),
+        Rule(
+            "proxy",
+            "between an access by threads and one by the async proxy (TMA, wgmma) to the same "
+            "buffer the threads fence the proxy",
+        ),
+        Rule(
+            "multicast",
+            "blocks of a cluster that share a load send parts of one box, and every reader gives "
+            "the slot back in every block",
+        ),
+        Rule(
+            "cluster",
+            "barriers are published to the cluster before other blocks use them, and its blocks "
+            "meet after the last of what they do for one another",
+        ),
     )
 }
 
