@@ -14,8 +14,11 @@ from tawa.errors import Place, UnprovedProtocol
 from tawa.ir import tile
 from tawa.verify.control import check_control, cluster_of
 from tawa.verify.counts import Counts
+from tawa.verify.memory import check_memory
 from tawa.verify.refinement import check_refinement
+from tawa.verify.rings import rings_of
 from tawa.verify.rules import Refused, Rule
+from tawa.verify.threads import check_threads
 from tawa.verify.values import Values
 
 
@@ -40,7 +43,10 @@ def check(kernel: tile.Kernel) -> None:
     values = Values(kernel, cluster_of(kernel))
     counts = Counts(values.terms)
     roles = check_control(kernel, values, counts)
-    check_refinement(kernel, values, counts, roles)
+    rings = rings_of(kernel)
+    check_memory(kernel, rings)
+    check_threads(kernel)
+    check_refinement(kernel, rings, values, counts, roles)
 
 
 def _place(operation: Operation | None) -> Place | None:

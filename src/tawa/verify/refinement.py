@@ -32,7 +32,7 @@ from tawa.verify.control import Events
 from tawa.verify.counts import Count, Counts
 from tawa.verify.events import arrivals_of
 from tawa.verify.held import Held
-from tawa.verify.rings import Access, Ring, rings_of, slot_of, views_of
+from tawa.verify.rings import Access, Ring, slot_of, views_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import RANK, Term
 from tawa.verify.values import Values
@@ -76,9 +76,14 @@ class _Cases:
         return _Cases(change(self.state), {c: change(state) for c, state in self.known.items()})
 
 
-def check_refinement(kernel: tile.Kernel, values: Values, counts: Counts, roles: Events) -> None:
+def check_refinement(
+    kernel: tile.Kernel,
+    rings: dict[SSAValue, Ring],
+    values: Values,
+    counts: Counts,
+    roles: Events,
+) -> None:
     """Raise Refused where an operation on a ring is not shown to do what it is there for."""
-    rings = rings_of(kernel)
     by_filled: dict[SSAValue, list[Ring]] = {}
     by_freed: dict[SSAValue, list[Ring]] = {}
     for ring in rings.values():
@@ -380,14 +385,14 @@ class _Role:
             )
 
     def _has(self, ring: Ring, operation: Operation, slot: SSAValue, state: _State) -> None:
-        if self.role is ring.producer and ring.freed is not None:
-            if not state.held[ring.freed].holds(slot):
-                raise Refused(
-                    rule("slots"),
-                    f"{self._label} publishes a slot of {ring.name} that it has not waited for at "
-                    f"{_name(ring.freed)}, or has published already",
-                    operation,
-                )
+        freed = ring.freed if self.role is ring.producer else None
+        if freed is not None and not state.held[freed].holds(slot):
+            raise Refused(
+                rule("slots"),
+                f"{self._label} publishes a slot of {ring.name} that it has not waited for at "
+                f"{_name(freed)}, or has published already",
+                operation,
+            )
 
     def _publish(self, at: SSAValue, slot: SSAValue, state: _State) -> None:
         """A slot that was put is no longer the producer's."""

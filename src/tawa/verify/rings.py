@@ -205,7 +205,7 @@ def _find_freed(
                 and each.barriers not in filled
                 and each.barriers in arrived
             ]
-            found |= {barriers: None for barriers in waits[:1]}
+            found |= dict.fromkeys(waits[:1])
     if len(found) > 1:
         raise Refused(
             rule("slots"), f"{len(found)} barriers say when {ring.name} is free", ring.buffer

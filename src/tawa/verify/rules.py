@@ -71,6 +71,24 @@ _RULES = {
             "buffer the threads fence the proxy",
         ),
         Rule(
+            "in place",
+            "buffers and barriers lie in bytes of their own, where swizzles and engines need them; "
+            "scratch memory of one role alone may share bytes",
+        ),
+        Rule(
+            "maps",
+            "the box and the swizzle of a tensor map are those of the view that it moves",
+        ),
+        Rule(
+            "threads agree",
+            "what decides whether or how threads of a role do something together is one number in "
+            "all of them",
+        ),
+        Rule(
+            "one owner",
+            "what an atomic gave to one thread reaches others through shared memory only",
+        ),
+        Rule(
             "multicast",
             "blocks of a cluster that share a load send parts of one box, and every reader gives "
             "the slot back in every block",
