@@ -80,6 +80,11 @@ _RULES = {
             "the box and the swizzle of a tensor map are those of the view that it moves",
         ),
         Rule(
+            "coordinates",
+            "each copy by TMA moves a part of a box that the aref program asks for, of that "
+            "iteration, into the buffer of that tile; the parts are the box",
+        ),
+        Rule(
             "threads agree",
             "what decides whether or how threads of a role do something together is one number in "
             "all of them",
