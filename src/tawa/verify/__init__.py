@@ -13,6 +13,7 @@ from xdsl.ir import Operation
 from tawa.errors import Place, UnprovedProtocol
 from tawa.ir import tile
 from tawa.verify.control import check_control, cluster_of
+from tawa.verify.coordinates import Program, check_coordinates, program_of
 from tawa.verify.counts import Counts
 from tawa.verify.memory import check_memory
 from tawa.verify.refinement import check_refinement
@@ -22,13 +23,14 @@ from tawa.verify.threads import check_threads
 from tawa.verify.values import Values
 
 
-def verify(kernel: tile.Kernel) -> None:
-    """Check a kernel in hopper IR by all rules of `rules.py`.
+def verify(kernel: tile.Kernel, program: Program | None = None) -> None:
+    """Check a kernel in hopper IR by all rules of `rules.py`, those of coordinates against the aref
+    program that it was made from; without one these are not checked.
 
     Raises `UnprovedProtocol` where that is not shown for every input.
     """
     try:
-        check(kernel)
+        check(kernel, program)
     except Refused as found:
         raise UnprovedProtocol(
             f"{kernel.sym_name.data} is not proved: {found.sentence}",
@@ -38,14 +40,17 @@ def verify(kernel: tile.Kernel) -> None:
         ) from None
 
 
-def check(kernel: tile.Kernel) -> None:
+def check(kernel: tile.Kernel, program: Program | None = None) -> None:
     """Do the same. Raises `Refused`, which names the rule."""
-    values = Values(kernel, cluster_of(kernel))
+    cluster = cluster_of(kernel)
+    values = program.values_of(kernel, cluster) if program else Values(kernel, cluster)
     counts = Counts(values.terms)
     roles = check_control(kernel, values, counts)
     rings = rings_of(kernel)
     check_memory(kernel, rings)
     check_threads(kernel)
+    if program is not None:
+        check_coordinates(kernel, values, program)
     check_refinement(kernel, rings, values, counts, roles)
 
 
@@ -56,4 +61,4 @@ def _place(operation: Operation | None) -> Place | None:
     return Place(where.filename.data, where.line.data, where.column.data)
 
 
-__all__ = ["Refused", "Rule", "check", "verify"]
+__all__ = ["Program", "Refused", "Rule", "check", "program_of", "verify"]

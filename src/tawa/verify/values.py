@@ -358,8 +358,9 @@ def _put_before(get: aref.GetEnter) -> aref.PutExit | None:
     before the next one."""
     before = get.prev_op
     while before is not None:
-        if isinstance(before, aref.PutExit) and isinstance(before.slot.owner, aref.PutEnter):
-            if before.slot.owner.aref is get.aref:
+        if isinstance(before, aref.PutExit):
+            entered = before.slot.owner
+            if isinstance(entered, aref.PutEnter) and entered.aref is get.aref:
                 return before
         before = before.prev_op
     return None
