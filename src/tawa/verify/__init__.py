@@ -15,6 +15,7 @@ from tawa.ir import tile
 from tawa.verify.control import check_control, cluster_of
 from tawa.verify.coordinates import Program, check_coordinates, program_of
 from tawa.verify.counts import Counts
+from tawa.verify.global_order import check_global_order
 from tawa.verify.memory import check_memory
 from tawa.verify.refinement import check_refinement
 from tawa.verify.rings import rings_of
@@ -49,6 +50,7 @@ def check(kernel: tile.Kernel, program: Program | None = None) -> None:
     rings = rings_of(kernel)
     check_memory(kernel, rings)
     check_threads(kernel)
+    check_global_order(kernel, values)
     if program is not None:
         check_coordinates(kernel, values, program)
     check_refinement(kernel, rings, values, counts, roles)

@@ -92,7 +92,7 @@ def program_of(kernel: tile.Kernel, cluster: int) -> Program:
             effect = len(loops_around(operation)), values.of(operation.result)
             program.effects.setdefault(operation.name, []).append(effect)
     tiles: dict[SSAValue, tuple[int, int]] = {}
-    rings = [each.result for each in operations if isinstance(each, aref.Create)]
+    rings: list[SSAValue] = [each.result for each in operations if isinstance(each, aref.Create)]
     for operation in operations:
         if isinstance(operation, aref.PutExit) and isinstance(operation.slot.owner, aref.PutEnter):
             ring = rings.index(operation.slot.owner.aref)

@@ -19,7 +19,7 @@ The numbers of puts and gets, that is which slot the wait itself is for, are Lem
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.dialects import scf
@@ -529,7 +529,7 @@ def _is_alone(operation: Operation) -> bool:
 # --- states ---------------------------------------------------------------------------------------
 
 
-def _renamed(state: _State, given: list[SSAValue], names: list[SSAValue]) -> _State:
+def _renamed(state: _State, given: Sequence[SSAValue], names: Sequence[SSAValue]) -> _State:
     """Return a state in which `names` are what `given` are."""
     made = state.copy()
     for at, held in state.held.items():

@@ -118,7 +118,9 @@ def rings_of(kernel: tile.Kernel) -> dict[SSAValue, Ring]:
 
     Raises Refused where two roles share a buffer that no barrier guards.
     """
-    rings = {shared.result: Ring(shared) for shared in all_of(kernel, hopper.Shared)}
+    rings: dict[SSAValue, Ring] = {
+        shared.result: Ring(shared) for shared in all_of(kernel, hopper.Shared)
+    }
     waited: dict[SSAValue, set[hopper.Role]] = {}
     programs = {role: walk(role) for role in all_of(kernel, hopper.Role)}
     for role, operations in programs.items():

@@ -90,6 +90,11 @@ _RULES = {
             "all of them",
         ),
         Rule(
+            "global order",
+            "accesses to global memory that may meet, of different roles or by TMA, are ordered by "
+            "waits and barriers, or their boxes are apart",
+        ),
+        Rule(
             "one owner",
             "what an atomic gave to one thread reaches others through shared memory only",
         ),

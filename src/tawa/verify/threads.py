@@ -74,8 +74,9 @@ def _begins(operation: Operation, written: frozenset[int] | None) -> bool:
             while isinstance(pointer.owner, hopper.ConvertLayout):
                 pointer = pointer.owner.value
             roots = roots_of(pointer)
-            unknown = roots is None or written is None
-            return is_volatile(operation) or unknown or bool(roots & written)
+            if is_volatile(operation) or roots is None or written is None:
+                return True
+            return bool(roots & written)
         case tile.Reduce():
             return _crosses_lanes(operation) and not _is_symmetric(operation)
         case _:
