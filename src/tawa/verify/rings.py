@@ -196,21 +196,24 @@ def _find_freed(
         for each in programs[role]
         if isinstance(each, hopper.Arrive)
     }
+    waits = [
+        each
+        for each in program
+        if isinstance(each, hopper.Wait)
+        and each.barriers not in filled
+        and each.barriers in arrived
+    ]
     found: dict[SSAValue, None] = {}
     for access in ring.accesses:
-        if ring.is_put(access):
-            before = program[: program.index(access.operation)]
-            waits = [
-                each.barriers
-                for each in reversed(before)
-                if isinstance(each, hopper.Wait)
-                and each.barriers not in filled
-                and each.barriers in arrived
-            ]
-            found |= dict.fromkeys(waits[:1])
-    if len(found) > 1:
+        if ring.is_put(access) and waits:
+            before = set(program[: program.index(access.operation)])
+            nearest = [each for each in waits if each in before]
+            found[(nearest[-1] if nearest else waits[0]).barriers] = None
+    if len(found) > 1 or (not found and readers - {ring.producer}):
         raise Refused(
-            rule("slots"), f"{len(found)} barriers say when {ring.name} is free", ring.buffer
+            rule("slots"),
+            f"{len(found) or 'no'} barriers say when {ring.name} is free to be filled again",
+            ring.buffer,
         )
     ring.freed = next(iter(found), None)
 
