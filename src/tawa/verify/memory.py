@@ -28,9 +28,9 @@ _WARPGROUP = 4
 
 def check_memory(kernel: tile.Kernel, rings: dict[SSAValue, Ring]) -> None:
     """Raise Refused where something does not lie where it must, or over something else."""
-    _check_spans(kernel, rings)
     for ring in rings.values():
         _check_buffer(ring)
+    _check_spans(kernel, rings)
     for operation in all_of(kernel, hopper.TmaLoad, hopper.TmaStore, hopper.Wgmma):
         match operation:
             case hopper.TmaLoad():

@@ -32,10 +32,15 @@ from tawa.verify.control import Events
 from tawa.verify.counts import Count, Counts
 from tawa.verify.events import arrivals_of
 from tawa.verify.held import Held
-from tawa.verify.rings import Access, Ring, slot_of, views_of
+from tawa.verify.rings import Access, Ring, slot_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import RANK, Term
 from tawa.verify.values import Values
+
+_TOLD = (
+    *(scf.ForOp, scf.IfOp, scf.WhileOp, hopper.OneThread, hopper.Wait, hopper.Arrive),
+    *(hopper.Expect, hopper.TmaLoad, hopper.CopyAsyncArrive, hopper.ProxyFence),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +113,17 @@ class _Role:
     rings: dict[SSAValue, Ring]
     by_filled: dict[SSAValue, list[Ring]]
     by_freed: dict[SSAValue, list[Ring]]
+    accesses: dict[Operation, list[Access]] = field(default_factory=dict[Operation, list[Access]])
+    told: dict[Block, list[Operation]] = field(default_factory=dict[Block, list[Operation]])
 
     def check(self) -> None:
+        for ring in self.rings.values():
+            for access in ring.accesses:
+                self.accesses.setdefault(access.operation, []).append(access)
         held: dict[SSAValue, Held] = {}
-        for operation in self.role.walk():
-            if isinstance(operation, hopper.Wait) and operation.barriers not in held:
-                slots = _slots(operation.barriers)
-                held[operation.barriers] = Held(slots, -1 % slots, {})
+        for wait in all_of(self.role, hopper.Wait):
+            slots = _slots(wait.barriers)
+            held[wait.barriers] = Held(slots, -1 % slots, {})
         end = self._block(self.role.body.block, _State(held), alone=False)
         self._paid(end.state, self.role)
 
@@ -123,9 +132,17 @@ class _Role:
     def _block(self, block: Block, state: _State, alone: bool) -> _Cases:
         """Return what holds after a block: on every path, and where a condition was true."""
         cases = _Cases(state)
-        for operation in block.ops:
+        if block not in self.told:
+            self.told[block] = [each for each in block.ops if self._tells(each)]
+        for operation in self.told[block]:
             cases = self._step(operation, cases, alone)
         return cases
+
+    def _tells(self, operation: Operation) -> bool:
+        """Tell whether anything is to be known from an operation."""
+        if isinstance(operation, tile.Elementwise):
+            return operation.result.type == i32
+        return operation in self.accesses or isinstance(operation, _TOLD)
 
     def _step(self, operation: Operation, cases: _Cases, alone: bool) -> _Cases:
         match operation:
@@ -236,8 +253,8 @@ class _Role:
     # --- operations -------------------------------------------------------------------------------
 
     def _operation(self, operation: Operation, state: _State, alone: bool) -> _State:
-        for view, writes, engine in views_of(operation):
-            self._access(Access(operation, self.role, view, writes, engine), state, alone)
+        for access in self.accesses.get(operation, ()):
+            self._access(access, state)
         match operation:
             case hopper.Wait(barriers=at):
                 state.held[at] = state.held[at].waited(operation.slot)
@@ -252,14 +269,14 @@ class _Role:
                 self._arrive(operation, at, state)
             case hopper.ProxyFence() if not alone:
                 state.touched = frozenset()
-            case tile.Elementwise() if operation.result.type == i32:
+            case tile.Elementwise():
                 for at, held in state.held.items():
                     state.held[at] = held.named(operation.result, held.computed(operation))
             case _:
                 pass
         return state
 
-    def _access(self, access: Access, state: _State, alone: bool) -> None:
+    def _access(self, access: Access, state: _State) -> None:
         slot = slot_of(access.view)
         ring, operation = self.rings[slot.buffer], access.operation
         self._fenced(access, ring, state)
