@@ -55,7 +55,7 @@ from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
 from tawa.simulator.proof import prove
 from tawa.target import Target
-from tawa.verify import verify
+from tawa.verify import program_of, verify
 
 ATTEMPTS = 7
 _FRAMES = 12_000
@@ -263,7 +263,9 @@ def _carry_out(
     made = dict(stages)
     begin = watch.steps.begin
     with watch.phase("aref passes"):
-        notes += pipeline.run(pipeline.AREF, work, plan, target, begin)
+        notes += pipeline.run(pipeline.SEQUENCE, work, plan, target, begin)
+        program = program_of(work, plan.cluster)
+        notes += pipeline.run(pipeline.ROLES, work, plan, target, begin)
         made |= stage_of("aref", work)
     with watch.phase("lowering"):
         lowered = pipeline.run(pipeline.HOPPER, work, plan, target, begin)
@@ -281,7 +283,7 @@ def _carry_out(
     building = cubins.start(source, arch=target.arch, strict=not plan.sharing)
     with watch.phase("proof", work, plan):
         proof = prove(work, target)
-        verify(work, target)  # for every input what the proof's runs show for some
+        verify(work, target, program)  # for every input what the proof's runs show for some
     cubin: nvrtc.Cubin | None = None
     if building is not None:
         with watch.phase("nvrtc", work, plan):  # what is left of it

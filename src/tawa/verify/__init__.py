@@ -2,7 +2,7 @@
 
     verify(kernel)      # raises UnprovedProtocol with the rule and the place
 
-No search, no sampled input: what is decided is that two expressions are one.
+No search, no sampled input.
 """
 
 from __future__ import annotations
@@ -15,24 +15,31 @@ from tawa.ir import tile
 from tawa.target import H200, Target
 from tawa.verify.choreography import Choreography
 from tawa.verify.control import check_control, cluster_of
+from tawa.verify.coordinates import Program, check_coordinates, program_of
 from tawa.verify.counts import Counts
 from tawa.verify.cursors import Cursors
 from tawa.verify.events import Reader
+from tawa.verify.global_order import check_global_order
+from tawa.verify.memory import check_memory
+from tawa.verify.refinement import check_refinement
 from tawa.verify.ring_steps import Rings
+from tawa.verify.rings import rings_of
 from tawa.verify.role_flow import check_roles
 from tawa.verify.rules import Refused, Rule
 from tawa.verify.static import check_static
 from tawa.verify.system import read_system
+from tawa.verify.threads import check_threads
 from tawa.verify.values import Values
 
 
-def verify(kernel: tile.Kernel, target: Target = H200) -> None:
-    """Check a kernel in hopper IR: its text, each role by itself, and that all have one control.
+def verify(kernel: tile.Kernel, target: Target = H200, program: Program | None = None) -> None:
+    """Check a kernel in hopper IR by all rules of `rules.py`, those of coordinates against the aref
+    program that it was made from; without one these are not checked.
 
     Raises `UnprovedProtocol` where that is not shown for every input.
     """
     try:
-        check(kernel, target)
+        check(kernel, target, program)
     except Refused as found:
         raise UnprovedProtocol(
             f"{kernel.sym_name.data} is not proved: {found.sentence}",
@@ -42,14 +49,22 @@ def verify(kernel: tile.Kernel, target: Target = H200) -> None:
         ) from None
 
 
-def check(kernel: tile.Kernel, target: Target = H200) -> None:
+def check(kernel: tile.Kernel, target: Target = H200, program: Program | None = None) -> None:
     """Do the same. Raises `Refused`, which names the rule."""
     check_static(kernel, target)
     check_roles(kernel)
-    values = Values(kernel, cluster_of(kernel))
+    cluster = cluster_of(kernel)
+    values = program.values_of(kernel, cluster) if program else Values(kernel, cluster)
     counts = Counts(values.terms)
     reader = Reader(values, counts)
     roles = check_control(kernel, values, counts, reader)
+    rings = rings_of(kernel)
+    check_memory(kernel, rings)
+    check_threads(kernel)
+    check_global_order(kernel, values)
+    if program is not None:
+        check_coordinates(kernel, values, program)
+    check_refinement(kernel, rings, values, counts, roles)
     system = read_system(kernel, values, counts, roles, reader)
     Choreography(system, Rings(system, Cursors(system.depths, values.terms))).run()
     system.check_parity()
@@ -62,4 +77,4 @@ def _place(operation: Operation | None) -> Place | None:
     return Place(where.filename.data, where.line.data, where.column.data)
 
 
-__all__ = ["Refused", "Rule", "check", "verify"]
+__all__ = ["Program", "Refused", "Rule", "check", "program_of", "verify"]

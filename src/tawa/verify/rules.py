@@ -140,8 +140,65 @@ _RULES = {
             "a kernel that begins while those before it in the stream end waits for them, in each "
             "role above all that touches global memory",
         ),
-        Rule("one owner", "what an atomic gave to one thread reaches others through shared memory"),
         Rule("nothing is left", "when a role ends, none of its products and copies is in flight"),
+        Rule(
+            "slots",
+            "a slot of a ring is written by who has waited for it, read by who was told of it, and "
+            "neither after it was given away; view and barrier of an operation have one slot",
+        ),
+        Rule(
+            "one put",
+            "one thread expects the bytes of a put, all of them and before its copies, which "
+            "stand beside it; threads tell of their own copies when these are done",
+        ),
+        Rule(
+            "given back",
+            "each role that reads a ring gives back every slot that it gets, by as many arrivals "
+            "each time",
+        ),
+        Rule(
+            "proxy",
+            "between an access by threads and one by the async proxy (TMA, wgmma) to the same "
+            "buffer the threads fence the proxy",
+        ),
+        Rule(
+            "in place",
+            "buffers and barriers lie in bytes of their own, where swizzles and engines need them; "
+            "scratch memory of one role alone may share bytes",
+        ),
+        Rule(
+            "maps",
+            "the box and the swizzle of a tensor map are those of the view that it moves",
+        ),
+        Rule(
+            "coordinates",
+            "each copy by TMA moves a part of a box that the aref program asks for, of that "
+            "iteration, into the buffer of that tile; the parts are the box",
+        ),
+        Rule(
+            "threads agree",
+            "what decides whether or how threads of a role do something together is one number in "
+            "all of them",
+        ),
+        Rule(
+            "global order",
+            "accesses to global memory that may meet, of different roles or by TMA, are ordered by "
+            "waits and barriers, or their boxes are apart",
+        ),
+        Rule(
+            "one owner",
+            "what an atomic gave to one thread reaches others through shared memory only",
+        ),
+        Rule(
+            "multicast",
+            "blocks of a cluster that share a load send parts of one box, and every reader gives "
+            "the slot back in every block",
+        ),
+        Rule(
+            "cluster",
+            "barriers are published to the cluster before other blocks use them, and its blocks "
+            "meet after the last of what they do for one another",
+        ),
     )
 }
 

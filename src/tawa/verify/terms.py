@@ -179,6 +179,44 @@ class Terms:
         """Return term / times, which is whole."""
         return self._take({product: n // times for product, n in self._polys[term]})
 
+    def quotient(self, term: Term, times: int) -> Term | None:
+        """Return term / times where every product in it has a factor that times divides."""
+        if any(n % times for _, n in self._polys[term]):
+            return None
+        return self._take({product: n // times for product, n in self._polys[term]})
+
+    def replaced(self, term: Term, atom: Term, by: Term) -> Term | None:
+        """Return a term with `by` for an atom, inside of functions as well; None where it stands in
+        an atom that is no function of terms.
+        """
+        (((found,), _),) = self._polys[atom]
+        leaves = self._leaves[found]
+        total = self.zero
+        for monomial, times in self._polys[term]:
+            product = self.constant(times)
+            for each in monomial:
+                factor: Term | None = self._take({(each,): 1})
+                if each == found:
+                    factor = by
+                elif leaves & self._leaves[each]:
+                    factor = self._inside(each, atom, by)
+                if factor is None:
+                    return None
+                product = self.mul(product, factor)
+            total = self.add(total, product)
+        return total
+
+    def _inside(self, each: Atom, atom: Term, by: Term) -> Term | None:
+        match self._keys[each]:
+            case ("function", name, kind, *inputs):
+                changed = [self.replaced(one, atom, by) for one in _terms(inputs)]
+                if len(changed) != len(inputs) or None in changed:
+                    return None
+                terms = [one for one in changed if one is not None]
+                return self.atom(("function", name, kind, *terms), self.support_of(terms))
+            case _:
+                return None
+
     # --- telling ----------------------------------------------------------------------------------
 
     def text(self, term: Term) -> str:
