@@ -67,6 +67,8 @@ class Compiler:
     _meets: bool = False
     _keeps: set[Operation] = field(default_factory=set[Operation])
     _share: int = 1
+    _body: int = 0
+    """Where the loops are counted from: where the tile of an instance begins."""
 
     def agents(self, kernel: tile.Kernel) -> list[Agent]:
         """Return the agents of a kernel."""
@@ -98,7 +100,7 @@ class Compiler:
         return made
 
     def _begin(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
-        self._code, self._share = [], 1
+        self._code, self._share, self._body = [], 1, 0
         self._enter(role, group, groups)
 
     def _enter(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
@@ -146,12 +148,12 @@ class Compiler:
         first = items[0][1]
         if [span.part for _, _, span in items] != list(range(share)):
             raise Refused(rule("form"), "not each tile has one instance", first)
-        self._code, self._share = [], share
+        self._code, self._share, self._body = [], share, 0
         for role, loop, _ in items:
             self._enter(role)
             self._operations(self._before(loop), False)
             self._move(zip(loop.iter_args, loop.body.block.args[1:], strict=True))
-        self._code.append(Enter(self.decisions.loop(items[0][2], 0)))
+        self._enters(self.decisions.loop(items[0][2], 0))
         head = len(self._code)
         self._code.append(Head())
         branch = self._hole()
@@ -159,7 +161,8 @@ class Compiler:
         targets: list[int] = []
         for role, loop, _ in items:
             self._enter(role)
-            targets.append(len(self._code))
+            self._body = len(self._code)
+            targets.append(self._body)
             self._block(loop.body.block, False)
             self._move(
                 zip(terminator(loop.body.block).operands, loop.body.block.args[1:], strict=True)
@@ -334,6 +337,11 @@ class Compiler:
         length = span.length
         return self.counts.positive(terms.sub(length, terms.mul(span.step, at)))
 
+    def _enters(self, family: int) -> None:
+        own = self._code[self._body :]
+        before = sum(isinstance(step, Enter) and step.loop[0] == family for step in own)
+        self._code.append(Enter((family, before)))
+
     def _if(self, branch: scf.IfOp, alone: bool) -> None:
         condition = self.counts.condition(self.values.of(branch.cond))
         hole = self._hole()
@@ -360,7 +368,7 @@ class Compiler:
         carried = body.args[1:]
         self._move(zip(loop.iter_args, carried, strict=True))
         depth = len(loops_around(loop))
-        self._code.append(Enter(self.decisions.loop(self.values.span(loop), depth)))
+        self._enters(self.decisions.loop(self.values.span(loop), depth))
         head = len(self._code)
         self._code.append(Head())
         hole = self._hole()
@@ -374,7 +382,7 @@ class Compiler:
     def _while(self, loop: scf.WhileOp, alone: bool) -> None:
         before, after = loop.before_region.block, loop.after_region.block
         self._move(zip(loop.operands, before.args, strict=True))
-        self._code.append(Enter(-1 - len(loops_around(loop))))
+        self._enters(-1 - len(loops_around(loop)))
         head = len(self._code)
         self._code.append(Head())
         self._block(before, alone)

@@ -49,6 +49,8 @@ from tawa.verify.system import System
 from tawa.verify.terms import Term
 
 Fork = tuple[Question, int]
+_MOST = 20_000
+"""Ways in which the roles may stand to one another; a kernel with more is refused as such."""
 _TRACKED = {"add": 0, "xor": 0, "select": 2}
 """By function: the operand that is a slot or a phase, also where it is a number in the text."""
 
@@ -205,7 +207,8 @@ class Choreography:
         inputs = [self.rings.operand(state, who, ref) for ref in step.inputs]
         place = _TRACKED.get(name)
         number = inputs[place] if place is not None else None
-        if place is not None and isinstance(number, int) and not _is_cursor(inputs[place ^ 1]):
+        other = NOTHING if name == "select" else inputs[-1]
+        if place is not None and isinstance(number, int) and not _is_cursor(other):
             inputs[place] = self.rings.constant(state, who, number, step.result)
         amount: Term | None = None
         if step.skip is not None:
@@ -364,6 +367,12 @@ class Choreography:
         key = state.key()
         before = self.seen.get(key)
         if before is None:
+            if len(self.seen) > _MOST:
+                raise Refused(
+                    rule("order"),
+                    f"the roles may stand in more than {_MOST} ways to one another",
+                    self.system.agents[who].roles[0],
+                )
             self.seen[key] = [dict(e) for e in state.env], [dict(e) for e in state.parked]
             return False
         envs, parked = before

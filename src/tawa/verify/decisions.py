@@ -34,16 +34,18 @@ Answer: TypeAlias = tuple[int | None, int | None]
 """Of a family: the largest number known to be inside, the least one known not to be. Of a free
 choice: (1, None) where it holds, (None, 0) where not."""
 Known: TypeAlias = dict[Question, Answer]
+Loop: TypeAlias = tuple[int, int]
+"""The family of a loop, or -1 - depth where it has none, and the how manieth of its kind it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an agent is: its labels, what loops these are, whether another loop may be entered in
-    this iteration, and whether it has ended."""
+    """Where an agent is: its labels, what loops these are, for each depth up to here whether
+    another loop may begin there in this iteration, and whether all is done."""
 
     labels: Labels
-    loops: tuple[int, ...]
-    enters: bool
+    loops: tuple[Loop, ...]
+    enters: tuple[bool, ...]
     ended: bool
 
 
@@ -80,7 +82,10 @@ class Decisions:
     """The questions of one kernel."""
 
     counts: Counts
-    exact: int = 1
+    patience: int = 0
+    """For how many iterations agents are counted exactly while others may yet join them."""
+    exact: dict[int, int] = field(default_factory=dict[int, int])
+    """By the depth of loops: iterations from which on numbers need not be exact."""
     families: list[tuple[Term, Term, int]] = field(default_factory=list[tuple[Term, Term, int]])
     """Length, step, and the depth of the loop."""
     ends: list[int | None] = field(default_factory=list[int | None])
@@ -108,14 +113,18 @@ class Decisions:
         for product, _ in condition:
             for factor in product:
                 match self._class(factor):
-                    case _Fixed(_, a, b):
-                        edge = abs(b // a) + 2
-                    case _Member(_, None, more, _):
-                        edge = more + 1
+                    case _Fixed(depth, a, b):
+                        edge = -(b // a) if (b > 0) == (a < 0) else 0
+                        edge += int(a > 0 >= b) or int(factor.what == "zero")  # type: ignore[union-attr]
+                    case _Member(family, None, edge, _):
+                        depth = self.families[family][2]
                     case _:
                         continue
                 if edge <= _COUNTED:
-                    self.exact = max(self.exact, edge)
+                    self.exact[depth] = max(self._exact(depth), edge)
+
+    def _exact(self, depth: int) -> int:
+        return self.exact.get(depth, 0)
 
     # --- what a factor is -------------------------------------------------------------------------
 
@@ -257,28 +266,42 @@ class Decisions:
         """
         labels = [place.labels for place in places]
         for depth in range(max(map(len, labels), default=0)):
-            crowds: dict[tuple[Labels, int], list[int]] = {}
+            crowds: dict[tuple[Labels, Loop], list[int]] = {}
             for who, each in enumerate(labels):
                 if len(each) > depth:
                     crowd = each[:depth], places[who].loops[depth]
                     crowds.setdefault(crowd, []).append(who)
-            for crowd in crowds.values():
-                known = self._moved(known, labels, crowd, depth, unit if depth == 0 else 1)
+            for (prefix, _), crowd in crowds.items():
+                late = any(
+                    who not in crowd and _joins(labels[who], place, prefix)
+                    for who, place in enumerate(places)
+                )
+                wait = self.patience if late else 0
+                known = self._moved(known, labels, crowd, depth, unit if depth == 0 else 1, wait)
         return self._forgotten(known, labels, places), labels
 
     def _moved(
-        self, known: Known, labels: list[Labels], crowd: list[int], depth: int, unit: int
+        self,
+        known: Known,
+        labels: list[Labels],
+        crowd: list[int],
+        depth: int,
+        unit: int,
+        wait: int,
     ) -> Known:
-        """Count the iterations of agents in one loop from the least of them."""
+        """Count the iterations of agents in one loop from the least of them; exactly for `wait`
+        iterations more."""
         tags = {labels[who][depth][0] for who in crowd}
         if len(tags) > 1:  # some came late, and go by themselves
             for tag in sorted(tags):
                 some = [who for who in crowd if labels[who][depth][0] == tag]
                 for part in [[who] for who in some] if tag == EXACT else [some]:
-                    known = self._moved(known, labels, part, depth, unit)
+                    known = self._moved(known, labels, part, depth, unit, wait)
             return known
         (old,) = tags
-        more = (min(labels[who][depth][1] for who in crowd) - self.exact) // unit * unit
+        if min(labels[who][depth][1] for who in crowd) <= self._exact(depth) + wait:
+            return known
+        more = (min(labels[who][depth][1] for who in crowd) - self._exact(depth)) // unit * unit
         if more <= 0:
             return known
         tag = old
@@ -297,7 +320,7 @@ class Decisions:
                 kind, number = key[place]
                 here = all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
                 if kind == old and here:
-                    if number < self.exact + more:
+                    if number < self._exact(depth) + more:
                         continue
                     key = (*key[:place], (tag, number - more), *key[place + 1 :])
             elif (
@@ -329,10 +352,10 @@ class Decisions:
                 depth = self.families[what][2]
                 inside = {each[depth][0] for each in labels if len(each) > depth}
                 if tag not in inside:
-                    # Of a number that is not known to anybody now only a bound is left.
-                    low = min(low, self.exact) if low is not None else None
-                    high = high if tag == EXACT and high is not None else None
-                    if high is not None and high > self.exact:
+                    # Nobody is there now: only a bound is left, for who comes to the loop again.
+                    most = self._exact(depth) + (self.patience + 1 if inside else 0)
+                    low = min(low, most) if low is not None else None
+                    if tag != EXACT or (high is not None and high > most):
                         high = None
                     before, after = kept.get((what, key, EXACT), (None, None))
                     low = before if low is None else max(low, before if before is not None else -1)
@@ -355,13 +378,24 @@ def answered(known: Known, question: Question, number: int, *, holds: bool) -> K
     return {**known, question: (number, high) if holds else (low, number)}
 
 
+def _joins(labels: Labels, place: Place, prefix: Labels) -> bool:
+    """Tell whether an agent outside of a loop may still come to it, in iterations `prefix` of the
+    loops around it."""
+    if place.ended:
+        return False
+    for own, other in zip(labels, prefix, strict=False):
+        if own != other:
+            return own[0] != other[0] or own[1] < other[1]
+    return place.enters[min(len(labels), len(prefix))]
+
+
 def _comes(labels: Labels, place: Place, depends: tuple[int, ...], key: Labels) -> bool:
     """Tell whether an agent may still come to iterations of these labels."""
     if place.ended:
         return False
     for depth, (tag, number) in zip(depends, key, strict=True):
         if depth >= len(labels):
-            return place.enters
+            return place.enters[len(labels)]
         own, at = labels[depth]
         if own != tag:
             return False
@@ -370,4 +404,4 @@ def _comes(labels: Labels, place: Place, depends: tuple[int, ...], key: Labels) 
     return True
 
 
-__all__ = ["EXACT", "Decisions", "Known", "Labels", "Place", "Question", "answered"]
+__all__ = ["EXACT", "Decisions", "Known", "Labels", "Loop", "Place", "Question", "answered"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tawa.verify.cursors import Facts
-from tawa.verify.decisions import Known, Labels
+from tawa.verify.decisions import Known, Labels, Loop
 
 Env: TypeAlias = dict[int, Facts]
 """By scalar: what it is known to stand for."""
@@ -20,7 +20,7 @@ class State:
 
     at: list[int]
     labels: list[Labels]
-    loops: list[tuple[int, ...]]
+    loops: list[tuple[Loop, ...]]
     waits: list[int]
     units: list[int]
     early: list[frozenset[tuple[int, int]]]

@@ -10,6 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper
 from tawa.verify.counts import Count
+from tawa.verify.decisions import Loop
 
 Ref: TypeAlias = "int | tuple[int]"
 """A scalar by its number, or (a number in the text,)."""
@@ -95,9 +96,9 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Enter:
-    """A loop begins, `loop` of the families of `Decisions`, or another one where it is negative."""
+    """A loop begins."""
 
-    loop: int
+    loop: Loop
 
 
 @dataclass(frozen=True, slots=True, eq=False)

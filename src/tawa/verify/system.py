@@ -81,7 +81,7 @@ class System:
     """By buffer that agents share: the rings (filled, freed) that may keep them apart; freed is -1
     where who takes from a ring fills it itself."""
     live: list[list[frozenset[int]]] = field(default_factory=list[list[frozenset[int]]])
-    enters: list[list[bool]] = field(default_factory=list[list[bool]])
+    enters: list[list[tuple[bool, ...]]] = field(default_factory=list[list[tuple[bool, ...]]])
     owners: list[int] = field(default_factory=list[int])
     """By scalar: of which instance it is."""
     _tiles: dict[tuple[int, int], Term] = field(default_factory=dict[tuple[int, int], Term])
@@ -253,6 +253,7 @@ def read_system(
     agents = compiler.agents(kernel)
     system = System(values, counts, decisions, rings, agents)
     system.depths = tuple(slots_of(barriers.result) for barriers in rings)
+    decisions.patience = max(system.depths, default=0)  # nobody is further ahead of who gives
     for agent in agents:
         for step in agent.code:
             if isinstance(step, Branch) and step.operation.name == "scf.if":
@@ -480,9 +481,10 @@ def _uses(step: Step) -> tuple[Iterable[Ref], Iterable[int]]:
             return (), ()
 
 
-def _enters(code: tuple[Step, ...]) -> list[bool]:
-    """Tell of each step whether a loop may still begin in the iteration that it is in."""
-    found = [False] * (len(code) + 1)
+def _enters(code: tuple[Step, ...]) -> list[tuple[bool, ...]]:
+    """Tell of each step, for each depth up to its own, whether a loop may still begin there in the
+    iteration that it is in."""
+    found: list[tuple[bool, ...]] = [()] * len(code)
     ahead: list[bool] = [False]
     for place in range(len(code) - 1, -1, -1):
         match code[place]:
@@ -493,7 +495,7 @@ def _enters(code: tuple[Step, ...]) -> list[bool]:
                 ahead[-1] = True
             case _:
                 pass
-        found[place] = ahead[-1]
+        found[place] = tuple(ahead)
     return found
 
 
