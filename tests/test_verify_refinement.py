@@ -27,13 +27,15 @@ SHAPES = ("two loops sharing a load", "atomic tile counter", "load under an if",
 
 @pytest.mark.parametrize("name", KINDS)
 def test_kernels_do_what_their_aref_programs_ask_for(name: str) -> None:
-    check(*lowered_case(name))
+    kernel, program = lowered_case(name)
+    check(kernel, program=program)
 
 
 @pytest.mark.parametrize("specialize", [True, False])
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes_do_what_their_aref_programs_ask_for(name: str, specialize: bool) -> None:
-    check(*lowered_shape(name, specialize))
+    kernel, program = lowered_shape(name, specialize)
+    check(kernel, program=program)
 
 
 @pytest.mark.long

@@ -227,6 +227,8 @@ class Sums:
                     return self.ramp(span.length, span)
                 case [Holds("positive", x)]:
                     found = self._guarded(span, depth, x)
+                case [Holds("positive", x), Holds("positive", y)]:
+                    found = self._between(span, depth, x, y)
                 case [Holds("zero", x)]:
                     found = self._at_once(span, depth, x)
                 case _:
@@ -249,6 +251,19 @@ class Sums:
 
     def _at(self, depth: int) -> Term:
         return self.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
+
+    def _between(self, span: Span, depth: int, x: Term, y: Term) -> Count | None:
+        """Sum x > 0 and y > 0 over a loop, of which one leaves out first iterations and the other
+        last ones."""
+        terms, at = self.terms, self._at(depth)
+        for late, ahead in ((x, y), (y, x)):
+            first = terms.number(terms.sub(at, late))
+            left = terms.sub(terms.add(ahead, terms.mul(span.step, at)), span.length)
+            times = terms.ratio(left, span.step)
+            if first is not None and times is not None:
+                fewer = min(0, times) - max(0, first + 1)
+                return self.ramp(terms.add(span.length, span.step, fewer), span)
+        return None
 
     def _guarded(self, span: Span, depth: int, x: Term) -> Count | None:
         """Sum x > 0 over a loop: x is the end of the loop seen some iterations ahead, or what is
