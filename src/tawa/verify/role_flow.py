@@ -13,7 +13,7 @@ It is a second analysis, which shares nothing with the passes that place waits a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType, TensorType
@@ -31,6 +31,13 @@ from tawa.verify.terms import Term, Terms
 
 _COMPARED = {"gt": (0, 1, 0), "lt": (1, 0, 0), "ge": (0, 1, 1), "le": (1, 0, 1)}
 """Of a comparison: which operand less which, and what more, is positive."""
+
+_EVENTS = (
+    *(scf.IfOp, scf.ForOp, scf.WhileOp, hopper.OneThread),
+    *(hopper.WgmmaFence, hopper.Wgmma, hopper.WgmmaCommit, hopper.WgmmaWait),
+    *(hopper.Wait, hopper.Arrive, hopper.CopyAsyncArrive, hopper.NamedBarrier),
+    *(hopper.ProxyFence, hopper.BulkCommit, hopper.BulkWait),
+)
 
 
 def check_roles(kernel: tile.Kernel) -> None:
@@ -68,12 +75,15 @@ class _Flow:
     patience: int
     """After so many iterations every ring and every delay has been gone through."""
     deciding: set[SSAValue]
+    _steps: dict[Block, list[Operation]] = field(default_factory=dict[Block, list[Operation]])
 
     # --- blocks -----------------------------------------------------------------------------------
 
     def block(self, block: Block, states: list[State]) -> list[State]:
         """Return the states after a block: those of paths that have to be kept apart."""
-        for operation in block.ops:
+        if block not in self._steps:
+            self._steps[block] = [each for each in block.ops if self._matters(each)]
+        for operation in self._steps[block]:
             match operation:
                 case hopper.OneThread():
                     states = self.block(operation.body.block, states)
@@ -85,6 +95,15 @@ class _Flow:
                     for state in states:
                         self._operation(state, operation)
         return states
+
+    def _matters(self, operation: Operation) -> bool:
+        """Tell whether an operation changes a state: most compute tiles that decide nothing."""
+        return (
+            isinstance(operation, _EVENTS)
+            or operation in self.memory.rings.of
+            or any(result in self.deciding for result in operation.results)
+            or self.products.touches(operation)
+        )
 
     def _operation(self, state: State, operation: Operation) -> None:
         products, memory = self.products, self.memory

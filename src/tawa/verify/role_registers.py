@@ -98,6 +98,12 @@ class Products:
 
     # --- threads ----------------------------------------------------------------------------------
 
+    def touches(self, operation: Operation) -> bool:
+        """Tell whether an operation reads registers of products, or writes those of operands."""
+        return not self.tracked.isdisjoint(operation.results) or any(
+            value in self.running for value in _operands(operation)
+        )
+
     def touch(self, state: State, operation: Operation) -> None:
         """An operation by threads: registers that it reads and writes are at rest."""
         if type(operation) in _ENDS or type(operation) in _PRODUCTS:
