@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -344,6 +345,17 @@ def test_a_load_of_the_first_iteration_in_each() -> None:
         load.operands[2] = number(load, 0)
 
     refused(change, "coordinates", *lowered_case("matmul 128x256"))
+
+
+def test_all_roles_leave_out_the_last_iteration() -> None:
+    """No protocol is broken: the loops are not those of the aref program."""
+
+    def change(kernel: tile.Kernel) -> None:
+        for loop in all_of(kernel, scf.ForOp):
+            if len(all_of(loop, scf.ForOp)) == 1:
+                loop.operands[1] = computed(loop, "sub", loop.ub, loop.step)
+
+    refused(change, "coordinates", *lowered_shape("gemm"))
 
 
 # --- places of slots ------------------------------------------------------------------------------

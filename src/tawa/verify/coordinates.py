@@ -318,6 +318,9 @@ class _Checker:
         at = self.values.at(len(asked.loops) - 1)
         last = self._last(asked) if asked.loops and set(by) != {None} else None
         early, ahead = 0, -1
+        out = sum(
+            self.terms.number(when) is not None or when == last for when in by if when is not None
+        )
         for when, copy in order.items():
             number = None if when is None else self.terms.number(when)
             late = 0 if when is None else self.terms.number(self.terms.sub(when, at))
@@ -329,7 +332,7 @@ class _Checker:
                 early += 1
             else:
                 turn, inside = ahead == early and when == last, False
-            if not turn or not self._is_around(copy, asked, inside):
+            if not turn or not self._is_around(copy, asked, inside, out):
                 raise Refused(
                     rule("coordinates"),
                     f"the copies of {asked.name or 'a box'} are not those of all iterations in "
@@ -337,9 +340,9 @@ class _Checker:
                     copy,
                 )
 
-    def _is_around(self, copy: Operation, asked: Asked, inside: bool) -> bool:
-        """Tell whether the loops around a copy are those that the program has, but for iterations
-        of the inner one that were taken out of it.
+    def _is_around(self, copy: Operation, asked: Asked, inside: bool, out: int) -> bool:
+        """Tell whether the loops around a copy are those that the program has, but for the
+        iterations of the inner one that were taken out of it, or are left out by a condition.
         """
         loops = list(reversed(loops_around(copy)))
         if len(loops) != len(asked.loops) - (not inside):
@@ -350,7 +353,7 @@ class _Checker:
             span = self.values.span(loop)
             taken = self.terms.ratio(self.terms.sub(length, span.length), span.step)
             inner = place == len(asked.loops) - 1
-            if span.share == 1 and (span.step != step or taken is None or (taken and not inner)):
+            if span.share == 1 and (span.step != step or taken not in (0, out if inner else 0)):
                 return False
         return True
 
