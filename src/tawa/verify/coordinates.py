@@ -301,11 +301,12 @@ class _Checker:
     def check_parts(self, parts: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]) -> None:
         """The parts of each iteration make the box once, and no iteration is left out."""
         asked, operation = parts[0][0].asked, parts[0][1]
-        depth = len(asked.loops) - 1
+        order: dict[Term | None, Operation] = {}
         by: dict[Term | None, dict[tuple[int, ...], int]] = {}
         for match, copy in parts:
             view = copy.view.type
             assert isinstance(view, ViewType)
+            order.setdefault(match.when, copy)
             by.setdefault(match.when, {})[match.start] = prod(view.shape)
         for starts in by.values():
             if sum(starts.values()) != prod(asked.box):
@@ -314,22 +315,47 @@ class _Checker:
                     f"the copies of {asked.name or 'a box'} are not its parts, each once",
                     operation,
                 )
-        if set(by) == {None}:
-            return
-        at = self.values.at(depth)
-        numbers = [self.terms.number(when) for when in by if when is not None]
-        early = sorted(each for each in numbers if each is not None)
-        ahead = {
-            self.terms.number(self.terms.sub(at if when is None else when, at)) for when in by
-        } - {None}
-        last = self._last(asked) in by
-        rest = len(by) - len(early) - len(ahead) - last
-        if early != list(range(len(early))) or ahead != {len(early)} or rest:
-            raise Refused(
-                rule("coordinates"),
-                f"the copies of {asked.name or 'a box'} are not those of all iterations in turn",
-                operation,
-            )
+        at = self.values.at(len(asked.loops) - 1)
+        last = self._last(asked) if asked.loops and set(by) != {None} else None
+        early, ahead = 0, -1
+        out = sum(
+            self.terms.number(when) is not None or when == last for when in by if when is not None
+        )
+        for when, copy in order.items():
+            number = None if when is None else self.terms.number(when)
+            late = 0 if when is None else self.terms.number(self.terms.sub(when, at))
+            if late is not None:
+                turn, inside = ahead < 0 and late == early, True
+                ahead = late
+            elif number is not None:
+                turn, inside = ahead < 0 and number == early, False
+                early += 1
+            else:
+                turn, inside = ahead == early and when == last, False
+            if not turn or not self._is_around(copy, asked, inside, out):
+                raise Refused(
+                    rule("coordinates"),
+                    f"the copies of {asked.name or 'a box'} are not those of all iterations in "
+                    "turn",
+                    copy,
+                )
+
+    def _is_around(self, copy: Operation, asked: Asked, inside: bool, out: int) -> bool:
+        """Tell whether the loops around a copy are those that the program has, but for the
+        iterations of the inner one that were taken out of it, or are left out by a condition.
+        """
+        loops = list(reversed(loops_around(copy)))
+        if len(loops) != len(asked.loops) - (not inside):
+            return False
+        for place, (loop, (length, step)) in enumerate(zip(loops, asked.loops, strict=False)):
+            if not isinstance(loop, scf.ForOp) or length == self.terms.zero:
+                continue
+            span = self.values.span(loop)
+            taken = self.terms.ratio(self.terms.sub(length, span.length), span.step)
+            inner = place == len(asked.loops) - 1
+            if span.share == 1 and (span.step != step or taken not in (0, out if inner else 0)):
+                return False
+        return True
 
 
 def _start(view: SSAValue) -> tuple[int, ...]:
