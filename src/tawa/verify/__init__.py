@@ -51,8 +51,6 @@ def verify(kernel: tile.Kernel, target: Target = H200, program: Program | None =
 
 def check(kernel: tile.Kernel, target: Target = H200, program: Program | None = None) -> None:
     """Do the same. Raises `Refused`, which names the rule."""
-    check_static(kernel, target)
-    check_roles(kernel)
     cluster = cluster_of(kernel)
     values = program.values_of(kernel, cluster) if program else Values(kernel, cluster)
     counts = Counts(values.terms)
@@ -65,6 +63,8 @@ def check(kernel: tile.Kernel, target: Target = H200, program: Program | None = 
     if program is not None:
         check_coordinates(kernel, values, program)
     check_refinement(kernel, rings, values, counts, roles)
+    check_static(kernel, target)
+    check_roles(kernel)
     system = read_system(kernel, values, counts, roles, reader)
     Choreography(system, Rings(system, Cursors(system.depths, values.terms))).run()
     system.check_parity()
