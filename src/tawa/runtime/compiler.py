@@ -53,7 +53,6 @@ from tawa.runtime.conditions import demands_of, guards_of
 from tawa.runtime.crash import Steps
 from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
-from tawa.simulator.proof import prove
 from tawa.target import Target
 from tawa.verify import program_of, verify
 
@@ -275,15 +274,14 @@ def _carry_out(
     with watch.phase("code generation", work, plan):
         try:
             source = generate(work)
-        except InternalError:  # of IR that no code can be made of: what the proof refuses is why
-            prove(work, target)
+        except InternalError:  # of IR that no code can be made of: what the check refuses is why
+            verify(work, target, program)
             raise
         made["cuda"] = source.text
     # The plan that takes the least is the last: a slow kernel rather than none.
     building = cubins.start(source, arch=target.arch, strict=not plan.sharing)
     with watch.phase("proof", work, plan):
-        proof = prove(work, target)
-        verify(work, target, program)  # for every input what the proof's runs show for some
+        proof = verify(work, target, program)
     cubin: nvrtc.Cubin | None = None
     if building is not None:
         with watch.phase("nvrtc", work, plan):  # what is left of it

@@ -86,6 +86,24 @@ class Launch:
         )
 
 
+_KNOWN = frozenset(
+    {
+        *tile.Tile.operations,
+        *hopper.Hopper.operations,
+        *(scf.ForOp, scf.IfOp, scf.WhileOp, scf.YieldOp, scf.ConditionOp),
+    }
+)
+
+
+def check_known(kernel: tile.Kernel) -> None:
+    """Refuse what is no hopper IR, and operations of which nobody here knows what they do."""
+    if not has(kernel, hopper.Role):
+        raise Refused(rule("form"), "the kernel has no roles: it is not hopper IR", kernel)
+    for operation in walk(kernel):
+        if type(operation) not in _KNOWN:
+            raise Refused(rule("form"), f"the check does not know {operation.name}", operation)
+
+
 def check_static(kernel: tile.Kernel, target: Target) -> None:
     """Check the text of a kernel in hopper IR. Raises `Refused`."""
     launch = Launch.of(kernel, target)
