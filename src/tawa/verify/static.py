@@ -475,4 +475,4 @@ def _is_harmless(operation: Operation) -> bool:
             return marked_pure(operation) or is_terminator(operation)
 
 
-__all__ = ["Launch", "check_static"]
+__all__ = ["Launch", "check_known", "check_static"]
