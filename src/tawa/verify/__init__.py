@@ -1,4 +1,4 @@
-"""The check of lowered kernels for all inputs at once (docs/design/verify.md).
+"""The check of lowered kernels for all inputs at once (docs/design/proof.md).
 
     verify(kernel)      # raises UnprovedProtocol with the rule and the place
 

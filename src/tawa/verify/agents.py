@@ -17,7 +17,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator
 from tawa.ir.types import BarriersType, ViewType
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, has, walk
 from tawa.verify.counts import Count, Counts
 from tawa.verify.decisions import Decisions
 from tawa.verify.events import SYNCHRONIZES, arrivals_of, bytes_of
@@ -105,9 +105,7 @@ class Compiler:
 
     def _enter(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
         self._role, self._group, self._groups = role, group, groups
-        filled = {op.barriers for op in all_of(role, hopper.Expect, hopper.CopyAsyncArrive)}
-        itself = any(op.barriers in filled for op in all_of(role, hopper.Wait))
-        self._meets = itself or groups > 1
+        self._meets = groups > 1 or has(role, hopper.Expect, hopper.CopyAsyncArrive)
         self._keeps = set()
         for operation in walk(role):
             if self._is_kept(operation):
@@ -226,9 +224,9 @@ class Compiler:
                 size = operation.bytes.data if isinstance(operation, hopper.Expect) else 0
                 if units:
                     slot = self._ref(operation.slot)
-                    code.append(
-                        Arrive(operation, self.rings[operation.barriers], units, slot, size)
-                    )
+                    ring = self.rings[operation.barriers]
+                    one = alone or isinstance(operation, hopper.Expect)
+                    code.append(Arrive(operation, ring, units, slot, one, size))
             case hopper.TmaLoad():
                 view, ring = self._root(operation.view), self.rings[operation.barriers]
                 slot, index = self._ref(operation.slot), self._ref(view.index)

@@ -252,7 +252,7 @@ class Choreography:
             return False
         for agent in own:
             for pair in self.system.pairs_of_agent[agent]:
-                if pair in self.system.own:
+                if pair in self.system.careful:
                     state.safe[pair] = state.ahead[pair]
             state.at[agent] += 1
         return True

@@ -106,7 +106,7 @@ class Rings:
                 continue
             state.ahead[pair] += 1
             self._bound(state, pair, depth)
-            if pair in system.own and (step.alone or system.is_one_warp(who)):
+            if pair in system.careful and (step.alone or system.is_one_warp(who)):
                 state.safe[pair] += 1
         return True
 
@@ -137,7 +137,7 @@ class Rings:
         (slot,) = slots
         number = done + (slot - done) % depth
         for pair in system.pairs_of_arrival[place]:
-            ahead = state.safe[pair] if pair in system.own else state.ahead[pair]
+            ahead = state.safe[pair] if pair in system.careful else state.ahead[pair]
             system.note(pair, ahead - (number - done))
         if step.bytes:
             if state.owed[place]:
@@ -164,7 +164,7 @@ class Rings:
                 less = state.units[place] // need - done
                 state.ahead[pair] -= less
                 self._bound(state, pair, depth)
-                if pair in system.own:  # a revolution behind is too late already
+                if pair in system.careful:  # a revolution behind is too late already
                     state.safe[pair] = max(state.safe[pair] - less, -depth)
         state.early[place] = frozenset(early.items())
 

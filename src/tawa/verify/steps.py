@@ -31,12 +31,14 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrive:
-    """So many arrivals; an expect also says how many bytes copies are to bring."""
+    """So many arrivals, `alone` by one thread; an expect also says how many bytes copies are to
+    bring."""
 
     operation: hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
     ring: int
     units: int
     slot: Ref
+    alone: bool
     bytes: int = 0
 
 

@@ -62,8 +62,9 @@ class System:
     """Pairs of which the run has found that they part."""
     about: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Of which rings a scalar may be a slot or a phase."""
-    own: set[int] = field(default_factory=set[int])
-    """The pairs of one ring, which an agent fills and takes from itself."""
+    careful: set[int] = field(default_factory=set[int])
+    """Pairs of waits of all threads and arrivals of one, which speaks for others only where all
+    have met; and those of one ring, which an agent fills and takes from itself."""
     pairs_of_wait: list[list[int]] = field(default_factory=list[list[int]])
     pairs_of_arrival: list[list[int]] = field(default_factory=list[list[int]])
     pairs_of_agent: list[list[int]] = field(default_factory=list[list[int]])
@@ -277,10 +278,15 @@ def _count(system: System, roles: Events) -> None:
     system.waiters_of = [[] for _ in system.rings]
     system.arrivers_of = [[] for _ in system.rings]
     units: list[int] = []
+    together, by_one = set[tuple[int, int]](), set[tuple[int, int]]()
     for who, agent in enumerate(agents):
         system.counters.append({})
         system.pairs_of_agent.append([])
         for step in agent.code:
+            if isinstance(step, Wait) and not step.alone:
+                together.add((who, step.ring))
+            if isinstance(step, Arrive) and step.alone:
+                by_one.add((who, step.ring))
             match step:
                 case Wait(_, ring) if (who, ring) not in system.waiter:
                     system.waiter[who, ring] = len(system.waiters)
@@ -347,8 +353,8 @@ def _count(system: System, roles: Events) -> None:
                 number = len(system.pairs)
                 system.pair[waiter, arriver] = number
                 system.pairs.append((waiter, arriver))
-                if waited == arrived:
-                    system.own.add(number)
+                if waited == arrived or ((who, waited) in together and (who, arrived) in by_one):
+                    system.careful.add(number)
                 system.pairs_of_wait[waiter].append(number)
                 system.pairs_of_arrival[arriver].append(number)
                 system.pairs_of_agent[who].append(number)

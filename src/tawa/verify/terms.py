@@ -4,7 +4,7 @@ A term is a number of a `Terms` table. Two terms are one exactly where their nor
 of products of *atoms*, and an atom is a kind with a key (a function of terms, an argument, the
 number of an iteration). So equality of what two roles compute is equality of two integers. Sums
 and products follow the ring of integers; that no machine number wraps is hypothesis H3 of
-docs/design/verify.md.
+docs/design/proof.md.
 """
 
 from __future__ import annotations
