@@ -87,7 +87,7 @@ class Decisions:
     exact: dict[int, int] = field(default_factory=dict[int, int])
     """By the depth of loops: iterations from which on numbers need not be exact."""
     families: list[tuple[Term, Term, int]] = field(default_factory=list[tuple[Term, Term, int]])
-    """Length, step, and the depth of the loop."""
+    """Length, step, and the depth of the loop; -1 where it is none."""
     ends: list[int | None] = field(default_factory=list[int | None])
     """How many iterations a family makes, where that is a number."""
     _classes: dict[Factor, _Class] = field(default_factory=dict[Factor, _Class])
@@ -116,7 +116,7 @@ class Decisions:
                     case _Fixed(depth, a, b):
                         edge = -(b // a) if (b > 0) == (a < 0) else 0
                         edge += int(a > 0 >= b) or int(factor.what == "zero")  # type: ignore[union-attr]
-                    case _Member(family, None, edge, _):
+                    case _Member(family, None, edge, _) if self.families[family][2] >= 0:
                         depth = self.families[family][2]
                     case _:
                         continue
@@ -157,7 +157,24 @@ class Decisions:
                     more = terms.ratio(rest, step)
                     if more is not None:
                         return _Member(number, own, more, falls)
-        return None
+        return self._threshold(factor.x)
+
+    def _threshold(self, x: Term) -> _Class:
+        """Of all x + number > 0 only from which number on they hold is open."""
+        terms = self.counts.terms
+        rest = terms.sub(x, terms.constant(terms.offset(x)))
+        falls = rest != terms.zero and terms.leading(rest) > 0
+        base = rest if falls else terms.scale(rest, -1)
+        for number, (length, _, depth) in enumerate(self.families):
+            if depth < 0 and length == base:
+                break
+        else:
+            number = len(self.families)
+            self.families.append((base, terms.one, -1))
+            self.ends.append(None)
+        # base + n > 0, or -base + n > 0, which is that base + 1 - n > 0 does not hold
+        offset = terms.offset(x)
+        return _Member(number, None, -offset if falls else offset - 1, falls)
 
     def _at(self, depth: int) -> Term:
         return self.counts.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
@@ -350,6 +367,9 @@ class Decisions:
                 continue
             if isinstance(what, int):
                 depth = self.families[what][2]
+                if depth < 0:
+                    kept[what, key, tag] = low, high
+                    continue
                 inside = {each[depth][0] for each in labels if len(each) > depth}
                 if tag not in inside:
                     # Nobody is there now: only a bound is left, for who comes to the loop again.
