@@ -165,13 +165,11 @@ class Decisions:
         rest = terms.sub(x, terms.constant(terms.offset(x)))
         falls = rest != terms.zero and terms.leading(rest) > 0
         base = rest if falls else terms.scale(rest, -1)
-        for number, (length, _, depth) in enumerate(self.families):
-            if depth < 0 and length == base:
-                break
-        else:
-            number = len(self.families)
-            self.families.append((base, terms.one, -1))
+        family = base, terms.one, -1
+        if family not in self.families:
+            self.families.append(family)
             self.ends.append(None)
+        number = self.families.index(family)
         # base + n > 0, or -base + n > 0, which is that base + 1 - n > 0 does not hold
         offset = terms.offset(x)
         return _Member(number, None, -offset if falls else offset - 1, falls)

@@ -211,6 +211,7 @@ class System:
             if agent.tiles is None:
                 continue
             events = reader.inside(agent.roles[0], agent.tiles)
+            counted: dict[int, Count] = {}
             for ring, barriers in enumerate(self.rings):
                 found = events.get(("wait", barriers.result))
                 if found is None:
@@ -223,9 +224,13 @@ class System:
                         continue
                     found = frozenset((product, times // need) for product, times in found)
                 if not self.counts.count_depends(found, ("iteration", 0)):
-                    term = self._term(found)
-                    if term is not None:
-                        self._tiles[who, ring] = term
+                    counted[ring] = found
+            # A count that is no term is equal to one that is: [K > 0] + iterations(K - step).
+            terms = {ring: self._term(count) for ring, count in counted.items()}
+            for ring, count in counted.items():
+                for other, term in terms.items():
+                    if term is not None and self.counts.same(count, counted[other]):
+                        self._tiles.setdefault((who, ring), term)
 
     def _term(self, count: Count) -> Term | None:
         """Return a count of whole loops as a term."""
@@ -315,6 +320,12 @@ def _count(system: System, roles: Events) -> None:
         for place in system.waiters_of[ring]:
             asked.setdefault(ring, given(system.waiters[place][0], "wait", ring))
     for place, (who, ring) in enumerate(system.arrivers):
+        if ring not in asked:
+            raise Refused(
+                rule("left"),
+                f"{agents[who].name} arrives at {system.label(ring)}, which nobody waits for",
+                system.rings[ring],
+            )
         agent, whole = agents[who], system.rings[ring].arrivals.data
         same = [
             units[other]
@@ -329,7 +340,7 @@ def _count(system: System, roles: Events) -> None:
                 (
                     n
                     for n in range(1, whole + 1)
-                    if ring in asked and counts.same(arrived, counts.sum([(asked[ring], n)]))
+                    if counts.same(arrived, counts.sum([(asked[ring], n)]))
                 ),
                 0,
             )

@@ -211,6 +211,9 @@ class Values:
         if type(kind) is not IntegerType:
             key = ("function", name, str(kind), *inputs)
             return self._atom(key, *inputs)
+        if bit_width(kind) < 32 and name in ("add", "sub", "mul", "neg"):
+            # It wraps where nobody asks a launch: a function like any other.
+            return self._atom(("function", name, _tag(kind), *inputs), *inputs)
         match name, inputs:
             case "add", [a, b]:
                 return terms.add(a, b)
