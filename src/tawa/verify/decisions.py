@@ -84,6 +84,8 @@ class Decisions:
     counts: Counts
     patience: int = 0
     """For how many iterations agents are counted exactly while others may yet join them."""
+    behind: int = 0
+    """How far conditions ask before the iteration that they stand in."""
     exact: dict[int, int] = field(default_factory=dict[int, int])
     """By the depth of loops: iterations from which on numbers need not be exact."""
     families: list[tuple[Term, Term, int]] = field(default_factory=list[tuple[Term, Term, int]])
@@ -107,6 +109,16 @@ class Decisions:
         end = None if length is None or not step else max(0, -(-length // step))
         self.ends.append(end)
         return len(self.families) - 1
+
+    def learn(self, condition: Count) -> None:
+        """Learn how far a condition asks back."""
+        for product, _ in condition:
+            for factor in product:
+                match self._class(factor):
+                    case _Member(_, int(), more, _):
+                        self.behind = max(self.behind, -more)
+                    case _:
+                        continue
 
     def guard(self, condition: Count) -> None:
         """Let the iterations that a condition tells apart be counted exactly."""
@@ -345,8 +357,8 @@ class Decisions:
                 and all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
             ):
                 far = (
-                    low - more if low is not None and low - more >= 0 else None,
-                    max(high - more, 0) if high is not None else None,
+                    low - more if low is not None and low - more >= -self.behind else None,
+                    max(high - more, -self.behind) if high is not None else None,
                 )
                 if far != (None, None):
                     kept[what, key, tag] = far

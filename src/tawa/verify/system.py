@@ -262,8 +262,10 @@ def read_system(
     decisions.patience = max(system.depths, default=0)  # nobody is further ahead of who gives
     for agent in agents:
         for step in agent.code:
-            if isinstance(step, Branch) and step.operation.name == "scf.if":
-                decisions.guard(step.condition)
+            if isinstance(step, Branch):
+                decisions.learn(step.condition)
+                if step.operation.name == "scf.if":
+                    decisions.guard(step.condition)
     _count(system, roles)
     system.read_tiles(reader)
     _share(system, kernel)
