@@ -372,7 +372,7 @@ class Decisions:
         for (what, key, tag), (low, high) in known.items():
             depends = self._depends(what)
             if depends and not any(
-                _comes(labels[who], place, depends, key) for who, place in enumerate(places)
+                self._comes(labels[who], place, depends, key) for who, place in enumerate(places)
             ):
                 continue
             if isinstance(what, int):
@@ -399,6 +399,22 @@ class Decisions:
             kept[what, key, tag] = low, high
         return kept
 
+    def _comes(self, labels: Labels, place: Place, depends: tuple[int, ...], key: Labels) -> bool:
+        """Tell whether an agent may still come to iterations of these labels: of the loops that it
+        is in, or of one that is yet to begin, whose first iterations are exact."""
+        if place.ended:
+            return False
+        for depth, (tag, number) in zip(depends, key, strict=True):
+            if depth >= len(labels):
+                return place.enters[len(labels)]
+            own, at = labels[depth]
+            if own != tag or at > number:
+                soon = tag == EXACT and number <= self._exact(depth) + self.patience
+                return soon and place.enters[depth]
+            if at < number:
+                return True
+        return True
+
 
 def answered(known: Known, question: Question, number: int, *, holds: bool) -> Known:
     """Return what is known once a question is answered: at `number` a family goes on, or not."""
@@ -417,21 +433,6 @@ def _joins(labels: Labels, place: Place, prefix: Labels) -> bool:
         if own != other:
             return own[0] != other[0] or own[1] < other[1]
     return place.enters[min(len(labels), len(prefix))]
-
-
-def _comes(labels: Labels, place: Place, depends: tuple[int, ...], key: Labels) -> bool:
-    """Tell whether an agent may still come to iterations of these labels."""
-    if place.ended:
-        return False
-    for depth, (tag, number) in zip(depends, key, strict=True):
-        if depth >= len(labels):
-            return place.enters[len(labels)]
-        own, at = labels[depth]
-        if own != tag:
-            return False
-        if at != number:
-            return at < number
-    return True
 
 
 __all__ = ["EXACT", "Decisions", "Known", "Labels", "Loop", "Place", "Question", "answered"]
