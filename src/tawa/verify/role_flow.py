@@ -196,6 +196,7 @@ class _Flow:
             for end in self.block(region.block, [side]):
                 self._pass_on(end, branch.results, terminator(region.block).operands)
                 found.append(end)
+        self.products.chosen(found, branch)
         return self._merged(found, branch.results)
 
     def _merged(self, states: list[State], results: Sequence[SSAValue]) -> list[State]:

@@ -77,6 +77,25 @@ class Products:
             else:
                 state.names[target] = name
 
+    def chosen(self, states: list[State], branch: scf.IfOp) -> None:
+        """Threads write the registers of what a condition chooses, where its sides have unlike
+        ones: no product may use either.
+        """
+        for result in branch.results:
+            numbers = [state.names[result][0] for state in states if result in state.names]
+            running = any(
+                state.sets[number].product < FINISHED
+                for state in states
+                for number in numbers
+                if number in state.sets
+            )
+            if len(set(numbers)) > 1 and running:
+                raise self._refused(
+                    "accumulators at rest",
+                    "chooses between registers while a wgmma may be running on them",
+                    branch,
+                )
+
     def _name(self, state: State, value: SSAValue) -> tuple[int, bool]:
         name = state.names.get(value)
         if name is None:  # made before the role: a constant, or registers with any content
