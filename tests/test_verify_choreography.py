@@ -5,13 +5,10 @@ breaks slots, phases, turns and the hold of slots.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
 
-from mutants import mutants
-from proof_kernels import text
 from tawa import ir
 from tawa.verify import Refused
 from tawa.verify.choreography import Choreography
@@ -129,7 +126,9 @@ class Writer:
             kinds = "i1, i1"
         if function == "select":
             kinds = "i1, i32, i32"
-        line = f'{name} = tile.elementwise "{function}"({", ".join(inputs)}) : ({kinds}) -> {result}'
+        line = (
+            f'{name} = tile.elementwise "{function}"({", ".join(inputs)}) : ({kinds}) -> {result}'
+        )
         self.lines.append(line)
         return name
 

@@ -59,8 +59,8 @@ def _check_barrier(barriers: hopper.Barriers, roles: Events, counts: Counts) -> 
         )
         raise Refused(
             rule("one control"),
-            f"the roles at {label} are not shown to agree for every input: {asked}; {by}, of which "
-            f"{needed} complete a phase",
+            f"the roles at {label} are not shown to agree for every input: {asked}; "
+            f"{by or 'nobody arrives'}; a phase takes {needed}",
             _first_use(at),
         )
     expected, copied = all_in("expected"), all_in("copied")

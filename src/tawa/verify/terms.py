@@ -231,8 +231,8 @@ class Terms:
 
     def _atom_text(self, atom: Atom) -> str:
         match self._keys[atom]:
-            case ("argument", str(name)):
-                return name
+            case ("argument", str(name), int(index)):
+                return name or f"argument {index}"
             case ("launch", *name):
                 return " ".join(str(item) for item in name)
             case ("iteration", int(depth)):
