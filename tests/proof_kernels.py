@@ -11,8 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import test_proof_counted as counted
-
+import counted_kernels as counted
 import test_lower_copy_async as copies
 import test_lower_instances as instances
 import test_lower_pingpong as pingpong

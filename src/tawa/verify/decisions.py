@@ -74,7 +74,15 @@ class _Member:
     falls: bool
 
 
-_Class: TypeAlias = "_Fixed | _Member | None"
+@dataclass(frozen=True, slots=True)
+class _Capped:
+    """Of a minimum: both hold (`every`); of a maximum: one of them does."""
+
+    every: bool
+    parts: tuple[Count, Count]
+
+
+_Class: TypeAlias = "_Fixed | _Member | _Capped | None"
 
 
 @dataclass(slots=True)
@@ -117,6 +125,10 @@ class Decisions:
                 match self._class(factor):
                     case _Member(_, int(), more, _):
                         self.behind = max(self.behind, -more)
+                    case _Capped(_, parts):  # of a loop, too: its cap is met exactly
+                        for part in parts:
+                            self.learn(part)
+                            self.guard(part)
                     case _:
                         continue
 
@@ -128,6 +140,10 @@ class Decisions:
                     case _Fixed(depth, a, b):
                         edge = -(b // a) if (b > 0) == (a < 0) else 0
                         edge += int(a > 0 >= b) or int(factor.what == "zero")  # type: ignore[union-attr]
+                    case _Capped(_, parts):
+                        for part in parts:
+                            self.guard(part)
+                        continue
                     case _Member(family, None, edge, _) if self.families[family][2] >= 0:
                         depth = self.families[family][2]
                     case _:
@@ -161,6 +177,8 @@ class Decisions:
                     return _Fixed(depth, 1, 0)  # a step is above 0
         if factor.what != "positive":
             return None
+        if (capped := self._capped(factor.x)) is not None:
+            return capped
         for x, falls in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
             for number, (length, step, depth) in enumerate(self.families):
                 left = terms.sub(length, x)
@@ -170,6 +188,32 @@ class Decisions:
                     if more is not None:
                         return _Member(number, own, more, falls)
         return self._threshold(factor.x)
+
+    def _capped(self, x: Term) -> _Capped | None:
+        found = self.counts.terms.capped(x)
+        if found is None:
+            return None
+        every, (one, other) = found
+        return _Capped(every, (self.counts.positive(one), self.counts.positive(other)))
+
+    def open(self, condition: Count) -> None:
+        """Make the families of what falls by a number from iteration to iteration."""
+        terms = self.counts.terms
+        for product, _ in condition:
+            for factor in product:
+                if not isinstance(factor, Holds) or factor.what != "positive":
+                    continue
+                if (capped := self._capped(factor.x)) is not None:
+                    for part in capped.parts:
+                        self.open(part)
+                    continue
+                depths = [d for kind, d in terms.support(factor.x) if kind == "iteration"]
+                parts = terms.linear(factor.x, self._at(max(depths))) if depths else None
+                if parts is None or terms.number(parts[0]) is not None:
+                    continue
+                step = terms.number(parts[1])
+                if step is not None and step < 0:
+                    self.loop(Span(parts[0], terms.constant(-step)), max(depths))
 
     def _threshold(self, x: Term) -> _Class:
         """Of all x + number > 0 only from which number on they hold is open."""
@@ -228,6 +272,12 @@ class Decisions:
         match self._class(factor):
             case _Fixed() as fixed if (answer := self._fixed(factor, fixed, labels)) is not None:
                 return answer
+            case _Capped(every, parts):
+                for part in parts:
+                    answer = self.ask(part, known, labels)
+                    if not isinstance(answer, bool) or answer != every:
+                        return answer
+                return every
             case _Member() as member:
                 answer = self._inside(member, known, labels)
                 return answer == member.falls if isinstance(answer, bool) else answer

@@ -84,7 +84,7 @@ class Memory:
         if not buffer.shared:
             return
         operation, label = access.operation, buffer.label
-        writes = buffer.fills(self.role)
+        writes = access.write if buffer.own else buffer.fills(self.role)
         arrays = [self.rings.partner.get(each) for each in buffer.filled]
         wanted = [each for each in (arrays if writes else buffer.filled) if each is not None]
         if not wanted and writes and not is_repeated(operation):
@@ -117,7 +117,8 @@ class Memory:
     def _is_copied(self, access: Access) -> bool:
         """Tell whether an engine reads what cp.async of another role has written."""
         buffer = self.rings.buffers[access.place.buffer]
-        return access.asynchronous and not access.write and buffer.has("cp.async", beside=self.role)
+        beside = None if buffer.own else self.role
+        return access.asynchronous and not access.write and buffer.has("cp.async", beside=beside)
 
     def _ordered(self, key: Key, status: Status, after: Access, number: Term) -> None:
         """Raise Refused where an access may come before an earlier one is over."""

@@ -144,11 +144,13 @@ class Buffer:
     stop: int
     accesses: list[Access] = field(default_factory=list[Access])
     filled: list[SSAValue] = field(default_factory=list[SSAValue])
+    own: bool = False
+    """Whether one role fills it by cp.async and takes its slots, by barriers, from itself."""
 
     @property
     def shared(self) -> bool:
-        """Whether several roles access it."""
-        return len({access.role for access in self.accesses}) > 1
+        """Whether its slots are handed over at barriers: between roles, or to who fills them."""
+        return self.own or len({access.role for access in self.accesses}) > 1
 
     def fills(self, role: hopper.Role) -> bool:
         """Tell whether a role writes it."""
@@ -213,6 +215,13 @@ class Rings:
         return {op.barriers for op in all_of(self.kernel, hopper.Arrive)} - expected
 
     def _fill(self, buffer: Buffer, roles: dict[hopper.Role, list[Operation]]) -> None:
+        for access in buffer.accesses:
+            if access.by == "cp.async" and not buffer.shared:
+                operations = roles[access.role]
+                array = self._arrives(access.operation, access.place.index, operations)
+                buffer.own = any(
+                    isinstance(op, hopper.Wait) and op.barriers is array for op in operations
+                )
         if not buffer.shared:
             return
         for access in buffer.accesses:

@@ -260,12 +260,13 @@ def read_system(
     system = System(values, counts, decisions, rings, agents)
     system.depths = tuple(slots_of(barriers.result) for barriers in rings)
     decisions.patience = max(system.depths, default=0)  # nobody is further ahead of who gives
-    for agent in agents:
-        for step in agent.code:
-            if isinstance(step, Branch):
-                decisions.learn(step.condition)
-                if step.operation.name == "scf.if":
-                    decisions.guard(step.condition)
+    branches = [step for agent in agents for step in agent.code if isinstance(step, Branch)]
+    for step in branches:
+        decisions.open(step.condition)
+    for step in branches:
+        decisions.learn(step.condition)
+        if step.operation.name == "scf.if":
+            decisions.guard(step.condition)
     _count(system, roles)
     system.read_tiles(reader)
     _share(system, kernel)

@@ -217,6 +217,25 @@ class Terms:
             case _:
                 return None
 
+    def capped(self, term: Term) -> tuple[bool, tuple[Term, Term]] | None:
+        """Write a term that has a minimum, or a maximum, of a term and a number in it, once, as the
+        (True) lesser or (False) greater one of two terms."""
+        for monomial, factor in self._polys[term]:
+            if len(monomial) != 1 or abs(factor) != 1:
+                continue
+            match self._keys[monomial[0]]:
+                case ("function", ("min" | "max") as name, str(kind), int(a), int(b)):
+                    if kind[0] != "i" or (self.number(a) is None and self.number(b) is None):
+                        continue
+                    rest = dict(self._polys[term])
+                    del rest[monomial]
+                    base = self._take(rest)
+                    parts = self.add(base, a, factor), self.add(base, b, factor)
+                    return (name == "min") == (factor > 0), parts
+                case _:
+                    continue
+        return None
+
     # --- telling ----------------------------------------------------------------------------------
 
     def text(self, term: Term) -> str:
