@@ -190,11 +190,24 @@ class Decisions:
         return self._threshold(factor.x)
 
     def _capped(self, x: Term) -> _Capped | None:
-        found = self.counts.terms.capped(x)
+        terms = self.counts.terms
+        found = terms.bounded(x)
         if found is None:
             return None
         every, (one, other) = found
+        if not self._is_plain(one) and not self._is_plain(other):
+            return None
         return _Capped(every, (self.counts.positive(one), self.counts.positive(other)))
+
+    def _is_plain(self, x: Term) -> bool:
+        """Tell whether a term is a number, or one beside numbers of iterations."""
+        terms = self.counts.terms
+        for _, depth in terms.support(x):
+            parts = terms.linear(x, self._at(depth))
+            if parts is None or terms.number(parts[1]) is None:
+                return False
+            x = parts[0]
+        return terms.number(x) is not None
 
     def open(self, condition: Count) -> None:
         """Make the families of what falls by a number from iteration to iteration."""

@@ -136,6 +136,11 @@ class Sums:
             # more > -times * trips, so not trips > (more - 1) // -times
             enough = self.positive(self.terms.add(length, step, -((more - 1) // -times)))
             return self.add(self.constant(1), enough, -1)
+        if (capped := self.terms.capped(x)) is not None:
+            least, most, rest = capped
+            if most > 0:
+                return self.positive(rest) if least else self.constant(1)
+            return frozenset() if least else self.positive(rest)
         return once(Holds("positive", x))
 
     def _of_trips(self, x: Term) -> tuple[Term, Term, int, int] | None:
@@ -247,6 +252,16 @@ class Sums:
         number, step = self.terms.number(length), self.terms.number(span.step)
         if number is not None and (number <= 0 or (step is not None and step > 0)):
             return self.constant(max(0, -(-number // step)) if step else 0)
+        capped = self.terms.capped(length)
+        if capped is not None and step is not None and step > 0:
+            least, most, rest = capped
+            if most <= 0:
+                return frozenset() if least else self.ramp(rest, span)
+            if most % step == 0:
+                beyond = self.ramp(self.terms.sub(rest, self.terms.constant(most)), span)
+                if least:
+                    return self.add(self.ramp(rest, span), beyond, -1)
+                return self.add(self.constant(most // step), beyond)
         return once(Ramp(Span(length, span.step)))
 
     def _at(self, depth: int) -> Term:

@@ -217,15 +217,15 @@ class Terms:
             case _:
                 return None
 
-    def capped(self, term: Term) -> tuple[bool, tuple[Term, Term]] | None:
-        """Write a term that has a minimum, or a maximum, of a term and a number in it, once, as the
-        (True) lesser or (False) greater one of two terms."""
+    def bounded(self, term: Term) -> tuple[bool, tuple[Term, Term]] | None:
+        """Write a term that has a minimum, or a maximum, in it, once, as the (True) lesser or
+        (False) greater one of two terms."""
         for monomial, factor in self._polys[term]:
             if len(monomial) != 1 or abs(factor) != 1:
                 continue
             match self._keys[monomial[0]]:
                 case ("function", ("min" | "max") as name, str(kind), int(a), int(b)):
-                    if kind[0] != "i" or (self.number(a) is None and self.number(b) is None):
+                    if kind[0] != "i":
                         continue
                     rest = dict(self._polys[term])
                     del rest[monomial]
@@ -234,6 +234,18 @@ class Terms:
                     return (name == "min") == (factor > 0), parts
                 case _:
                     continue
+        return None
+
+    def capped(self, term: Term) -> tuple[bool, int, Term] | None:
+        """Write a term as the (True) lesser or (False) greater one of a number and a term."""
+        found = self.bounded(term)
+        if found is None:
+            return None
+        every, (one, other) = found
+        for cap, rest in ((one, other), (other, one)):
+            number = self.number(cap)
+            if number is not None:
+                return every, number, rest
         return None
 
     # --- telling ----------------------------------------------------------------------------------
