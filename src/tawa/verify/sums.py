@@ -136,6 +136,8 @@ class Sums:
             # more > -times * trips, so not trips > (more - 1) // -times
             enough = self.positive(self.terms.add(length, step, -((more - 1) // -times)))
             return self.add(self.constant(1), enough, -1)
+        if (self.terms.least(x, self.terms.natural) or 0) > 0:
+            return self.constant(1)
         if (capped := self.terms.capped(x)) is not None:
             least, most, rest = capped
             if most > 0:

@@ -34,6 +34,8 @@ class Terms:
         self._keys: list[Key] = []
         self._atoms: dict[Key, Atom] = {}
         self._leaves: list[frozenset[Leaf]] = []
+        self.natural: set[Atom] = set()
+        """Atoms that are never negative: numbers of blocks and of iterations."""
         self._supports: dict[Term, frozenset[Leaf]] = {}
         self.zero, self.one = self.constant(0), self.constant(1)
 
@@ -55,6 +57,8 @@ class Terms:
         if number is None:
             number = self._atoms[key] = len(self._keys)
             self._keys.append(key)
+            if key[0] in ("launch", "iteration"):
+                self.natural.add(number)
             self._leaves.append(leaves)
         return self._take({(number,): 1})
 
