@@ -69,7 +69,7 @@ def drawn(rng: random.Random) -> tuple[list[Body], list[int]]:
 
 
 def is_wrong(roles: list[Body], depths: list[int], trips: int) -> bool:
-    """Run the roles, each as far as it can go; tell whether they hang, or free what none has got."""
+    """Run the roles, each as far as it can; tell whether they hang, or free what none has got."""
     programs = [
         [
             event
@@ -193,8 +193,9 @@ def kernel_of(roles: list[Body], depths: list[int]) -> ir.tile.Kernel:
         for place, name in enumerate(("filled", "freed")):
             offset = 128 * ring + 64 * place
             lines.append(
-                f'%{name}{ring} = hopper.barriers "{ring} {name}" {{offset = #builtin.int<{offset}>, '
-                f"arrivals = #builtin.int<128>}} : !hopper.barriers<#builtin.int<{depth}>>"
+                f'%{name}{ring} = hopper.barriers "{ring} {name}" '
+                f"{{offset = #builtin.int<{offset}>, arrivals = #builtin.int<128>}} "
+                f": !hopper.barriers<#builtin.int<{depth}>>"
             )
     for number, body in enumerate(roles):
         lines.append('"hopper.role"() ({')

@@ -100,6 +100,7 @@ class Decisions:
     """Length, step, and the depth of the loop; -1 where it is none."""
     ends: list[int | None] = field(default_factory=list[int | None])
     """How many iterations a family makes, where that is a number."""
+    _sure: dict[tuple[int, int], Count] = field(default_factory=dict[tuple[int, int], Count])
     _classes: dict[Factor, _Class] = field(default_factory=dict[Factor, _Class])
     _support: dict[int | Factor, tuple[int, ...]] = field(
         default_factory=dict[int | Factor, tuple[int, ...]]
@@ -328,6 +329,9 @@ class Decisions:
         if high is not None and number >= high:
             return False
         if tag == EXACT:
+            sure = self._always(family, number)
+            if sure is not None:
+                return sure
             far = (
                 low
                 for (what, other, _), (low, _) in known.items()
@@ -340,6 +344,17 @@ class Decisions:
             if most is not None and number >= most:
                 return False
         return question, number
+
+    def _always(self, family: int, number: int) -> bool | None:
+        """Tell what holds for every launch of a number of a family."""
+        known = self._sure.get((family, number))
+        if known is None:
+            terms, (length, step, _) = self.counts.terms, self.families[family]
+            known = self.counts.positive(terms.add(length, step, -number))
+            self._sure[family, number] = known
+        if not known:
+            return False
+        return True if known == self.counts.constant(1) else None
 
     def _key(self, what: int | Factor, labels: Labels) -> Labels:
         return tuple(labels[depth] for depth in self._depends(what))
