@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -204,7 +206,20 @@ def test_inductor_takes_one_graph(mode):
     assert worst(found, own) < 1e-2
 
 
+PLAIN = """
+import sys, torch
+x = torch.ones(2, 64, device="cuda")
+with torch.no_grad():
+    program = torch.export.export(torch.nn.Linear(64, 64).cuda(), (x,))
+    path = torch._inductor.aoti_compile_and_package(program, package_path=sys.argv[1])
+    torch._inductor.aoti_load_package(path)(x)
+"""
+
+
 def test_aot_inductor_loads_what_it_packs(tmp_path):
+    plain = [sys.executable, "-c", PLAIN, str(tmp_path / "plain.pt2")]
+    if subprocess.run(plain, capture_output=True, timeout=150).returncode:
+        pytest.skip("AOTInductor does not pack and load torch's own Linear here")
     model, _ = models()
     x = drawn(2, 256, 256)
     with torch.no_grad():
