@@ -23,7 +23,7 @@ from tawa.ppl.infer.diagnostics import ess
 
 DATA = Path(__file__).parent / "data"
 REFERENCE = json.loads((DATA / "posteriordb_reference.json").read_text())
-FOLDER = "TAWA_POSTERIORDB"
+FOLDER = os.environ.get("TAWA_POSTERIORDB", "")
 
 
 @ppl.model
@@ -450,7 +450,7 @@ def data_of(name: str) -> dict[str, Any]:
     if key in small:
         given = small[key]
     else:
-        path = Path(os.environ[FOLDER]) / "posterior_database/data/data" / f"{key}.json.zip"
+        path = Path(FOLDER) / "posterior_database/data/data" / f"{key}.json.zip"
         with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as held:
             given = json.loads(held.read(held.namelist()[0]))
     return {k: np.array(v, float) if isinstance(v, list) else float(v) for k, v in given.items()}

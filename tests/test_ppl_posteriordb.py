@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 import posteriordb_models as db
@@ -43,7 +41,7 @@ def test_small_posteriors(name):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(db.FOLDER not in os.environ, reason=f"{db.FOLDER} names no checkout")
+@pytest.mark.skipif(not db.FOLDER, reason="TAWA_POSTERIORDB names no checkout")
 @pytest.mark.parametrize("name", [name for name in db.POSTERIORS if name != "diamonds-diamonds"])
 def test_all_posteriors(name):
     check(name, 1000, chains=8, draws=1000, warmup=1000)

@@ -37,7 +37,7 @@ class Density(Handler):
             raise GradientError(
                 f"{title} is discrete: {family.name} has no gradient",
                 place=op.place,
-                why=f"{self.method} moves real numbers",
+                why=f"{self.method} moves along a gradient of the log density",
                 remedy='use method="mh" or "smc", or sum over its values with ppl.factor',
             )
         if not nest.known or not nest.certain:
