@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import Float32Type, IntAttr, StringAttr
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from tawa.analysis.naming import name_of
-from tawa.errors import ShapeUnsupported
+from tawa.errors import PlanError, ShapeUnsupported
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator
 from tawa.ir.types import Real, bit_width, element_type, i1, is_float, shape_of, spell, with_shape
@@ -55,7 +55,7 @@ class Product:
 
 
 def lower_dots(lowering: Lowering) -> None:
-    """Replace every dot of the kernel."""
+    """Replace every dot of the kernel. Raises `PlanError` for an operand that has no choice."""
     for role in lowering.roles:
         for dot in all_of(role, tile.Dot):
             _lower_dot(lowering, dot)
@@ -131,6 +131,12 @@ def _lower_dot(lowering: Lowering, dot: tile.Dot) -> None:
         _emit_wgmma(lowering, dot, product)
         return
     name = name_of(dot)
+    if place := lowering.operand_plan(dot):
+        raise PlanError(
+            f"operand {name} a={place}",
+            why=f"wgmma does not take this product: {objection}",
+            remedy="leave it out",
+        )
     if not (also := mma_objection(product)):
         lowering.note(f"wgmma for {name}", f"{objection}; mma.sync is used")
         _emit_mma(dot, product)
