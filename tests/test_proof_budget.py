@@ -96,7 +96,14 @@ def test_steps_are_the_same_everywhere(name: str) -> None:
     assert prove(parse(text(name)), H200).states == EXACT[name]
 
 
-@pytest.mark.parametrize("name", ["sample attention", "plan cluster", "attention packed 1"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plan cluster",
+        pytest.param("sample attention", marks=pytest.mark.long),
+        pytest.param("attention packed 1", marks=pytest.mark.long),
+    ],
+)
 def test_runs_leave_nothing_to_the_garbage_collector(name: str) -> None:
     kernel = parse(text(name))
     prove(kernel, H200)

@@ -70,6 +70,7 @@ def test_a_loop_around_a_ring_is_alike(depth: int) -> None:
     assert not refused(text)
 
 
+@pytest.mark.long
 def test_most_kernels_of_the_tests_are_alike() -> None:
     found = [name for name in KERNELS if not everywhere(str(KERNELS[name]()))]
     assert len(KERNELS) - len(found) >= 150
