@@ -35,7 +35,7 @@ def kernel_hash(name: str) -> str:
 def _idiom_hash(item: object) -> str:
     placed, named = item.call(item.arguments())  # type: ignore[attr-defined]
     compiled = item.kernel.compile(*placed, grid=item.grid, **named)  # type: ignore[attr-defined]
-    return f"{digest(compiled.asm.text('cuda'))} {digest(repr(compiled.plan))}"
+    return f"{digest(compiled.asm.text('cuda'))} {digest(str(compiled.plan))}"
 
 
 def idioms() -> Iterator[tuple[str, Callable[[], str]]]:
