@@ -60,5 +60,5 @@ def test_a_fault_in_the_second_loop_is_seen() -> None:
     last = list(all_of(kernel, hopper.NamedBarrier))[-1]
     last.detach()
     last.erase()
-    with pytest.raises(ProtocolError, match="before it is written"):
+    with pytest.raises(ProtocolError, match="main reads scratch of main"):
         prove(kernel, H200)

@@ -61,7 +61,6 @@ def test_what_each_reads_for_itself_decides_no_barrier(name: str) -> None:
     message = str(caught.value)
     assert re.search(r"is decided by tile\.load on line \d+, in which its threads may", message)
     assert 'rule "threads agree"' in message
-    assert "one thread is to find the value and to tell the others" in message
     assert caught.value.place is not None
 
 
@@ -91,7 +90,7 @@ def test_roles_that_read_one_word_each_for_itself_are_seen_to_disagree() -> None
     trips = once_before(kernel, mine, ours)
     mine.operands[1] = trips
     theirs.operands[1] = word.results[0]
-    with pytest.raises(ProtocolError, match=r'rule "(no hang|nothing is left)"'):
+    with pytest.raises(ProtocolError, match='rule "one control"'):
         prove(kernel, H200)
 
 

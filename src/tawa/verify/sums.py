@@ -136,6 +136,13 @@ class Sums:
             # more > -times * trips, so not trips > (more - 1) // -times
             enough = self.positive(self.terms.add(length, step, -((more - 1) // -times)))
             return self.add(self.constant(1), enough, -1)
+        if (self.terms.least(x, self.terms.natural) or 0) > 0:
+            return self.constant(1)
+        if (capped := self.terms.capped(x)) is not None:
+            least, most, rest = capped
+            if most > 0:
+                return self.positive(rest) if least else self.constant(1)
+            return frozenset() if least else self.positive(rest)
         return once(Holds("positive", x))
 
     def _of_trips(self, x: Term) -> tuple[Term, Term, int, int] | None:
@@ -227,6 +234,8 @@ class Sums:
                     return self.ramp(span.length, span)
                 case [Holds("positive", x)]:
                     found = self._guarded(span, depth, x)
+                case [Holds("positive", x), Holds("positive", y)]:
+                    found = self._between(span, depth, x, y)
                 case [Holds("zero", x)]:
                     found = self._at_once(span, depth, x)
                 case _:
@@ -245,10 +254,33 @@ class Sums:
         number, step = self.terms.number(length), self.terms.number(span.step)
         if number is not None and (number <= 0 or (step is not None and step > 0)):
             return self.constant(max(0, -(-number // step)) if step else 0)
+        capped = self.terms.capped(length)
+        if capped is not None and step is not None and step > 0:
+            least, most, rest = capped
+            if most <= 0:
+                return frozenset() if least else self.ramp(rest, span)
+            if most % step == 0:
+                beyond = self.ramp(self.terms.sub(rest, self.terms.constant(most)), span)
+                if least:
+                    return self.add(self.ramp(rest, span), beyond, -1)
+                return self.add(self.constant(most // step), beyond)
         return once(Ramp(Span(length, span.step)))
 
     def _at(self, depth: int) -> Term:
         return self.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
+
+    def _between(self, span: Span, depth: int, x: Term, y: Term) -> Count | None:
+        """Sum x > 0 and y > 0 over a loop, of which one leaves out first iterations and the other
+        last ones."""
+        terms, at = self.terms, self._at(depth)
+        for late, ahead in ((x, y), (y, x)):
+            first = terms.number(terms.sub(at, late))
+            left = terms.sub(terms.add(ahead, terms.mul(span.step, at)), span.length)
+            times = terms.ratio(left, span.step)
+            if first is not None and times is not None:
+                fewer = min(0, times) - max(0, first + 1)
+                return self.ramp(terms.add(span.length, span.step, fewer), span)
+        return None
 
     def _guarded(self, span: Span, depth: int, x: Term) -> Count | None:
         """Sum x > 0 over a loop: x is the end of the loop seen some iterations ahead, or what is

@@ -22,7 +22,7 @@ from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import is_volatile
 from tawa.analysis.memory import roots_of
-from tawa.ir import hopper, tile
+from tawa.ir import aref, hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import bit_width, element_type, is_signed, shape_of
 from tawa.verify.forwarded import (
@@ -60,6 +60,8 @@ class Values:
     kernel: tile.Kernel
     cluster: int = 1
     terms: Terms = field(default_factory=Terms)
+    same: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
+    """Results of which nothing is known, but that they are those of another program."""
     obligations: dict[Operation, Received] = field(default_factory=dict[Operation, Received])
     _known: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
     _open: list[SSAValue] = field(default_factory=list[SSAValue])
@@ -82,6 +84,8 @@ class Values:
 
     def _unknown(self, value: SSAValue) -> Term:
         """A number of which nothing is known: it is equal to nothing else, at any iteration."""
+        if value in self.same:
+            return self.same[value]
         inside = value.block if isinstance(value, BlockArgument) else value.owner
         depth = len(loops_around(inside))
         leaves = frozenset(("iteration", each) for each in range(depth)) | {RANK}
@@ -116,8 +120,15 @@ class Values:
                 return self.terms.atom(_BLOCK, frozenset({RANK}))
             case hopper.BlockId() | hopper.NumBlocks() | hopper.GridExtent():
                 return self.terms.atom(("launch", operation.name[7:], operation.axis.data))
-            case tile.ProgramId() | tile.NumPrograms():
-                return self.terms.atom(("launch", operation.name[5:], operation.axis.data))
+            case tile.ProgramId(axis=IntAttr(data=0)):  # a block has one program
+                return self.terms.atom(_BLOCK, frozenset({RANK}))
+            case tile.ProgramId():
+                return self.terms.atom(("launch", "block_id", operation.axis.data))
+            case tile.NumPrograms():
+                return self.terms.atom(("launch", "num_blocks", operation.axis.data))
+            case tile.MakeDesc():
+                parts = [self.of(each) for each in operation.operands]
+                return self._atom(("descriptor", str(value.type), *parts), *parts)
             case hopper.ClusterRank():
                 return self.terms.atom(("launch", "cluster_rank"), frozenset({RANK}))
             case hopper.Counter():
@@ -133,6 +144,9 @@ class Values:
                 return self._load(operation)
             case hopper.SharedLoad() if _is_one(value):
                 return self._received(operation)
+            case aref.GetEnter() if (put := _put_before(operation)) is not None:
+                assert isinstance(value, OpResult)
+                return self.of(put.values[value.index])
             case scf.IfOp():
                 return self._chosen(operation, value)
             case scf.ForOp() | scf.WhileOp():
@@ -165,7 +179,10 @@ class Values:
 
     def iteration(self, loop: Operation) -> Term:
         """Return the number of the iteration of a loop: 0 in the first."""
-        depth = len(loops_around(loop))
+        return self.at(len(loops_around(loop)))
+
+    def at(self, depth: int) -> Term:
+        """Return the number of the iteration of the loop at a depth: 0 is the outermost."""
         return self.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
 
     def span(self, loop: scf.ForOp) -> Span:
@@ -194,6 +211,9 @@ class Values:
         if type(kind) is not IntegerType:
             key = ("function", name, str(kind), *inputs)
             return self._atom(key, *inputs)
+        if bit_width(kind) < 32 and name in ("add", "sub", "mul", "neg"):
+            # It wraps where nobody asks a launch: a function like any other.
+            return self._atom(("function", name, _tag(kind), *inputs), *inputs)
         match name, inputs:
             case "add", [a, b]:
                 return terms.add(a, b)
@@ -207,6 +227,8 @@ class Values:
                 return a
             case "select", [_, a, b] if a == b:
                 return a
+            case "idiv", [a, b] if (length := self._rounded_up(a, b)) is not None:
+                return self._atom(("trips", length, b), length, b)
             case "idiv", [a, b] if terms.key(a) == _BLOCK and terms.number(b) == self.cluster:
                 return terms.atom(("launch", "cluster_id", 0))  # of all blocks of the cluster
             case _:
@@ -215,6 +237,21 @@ class Values:
             inputs.sort()
         tag = _tag(kind)
         return self._atom(("function", name, tag, *inputs), *inputs)
+
+    def _rounded_up(self, a: Term, step: Term) -> Term | None:
+        """Return x where a is max(x, 0) + step - 1 for a step that is a number above 0."""
+        number = self.terms.number(step)
+        if number is None or number < 1:
+            return None
+        match self.terms.key(self.terms.sub(a, self.terms.constant(number - 1))):
+            case ("function", "max", _, int(x), int(y)) if self.terms.zero in (x, y):
+                return y if x == self.terms.zero else x
+            case _:
+                return None
+
+    def quotient(self, term: Term, by: Term) -> Term:
+        """Return what a division of two signed integers of 32 bits gives."""
+        return self._atom(("function", "idiv", "i32", term, by), term, by)
 
     def _chosen(self, branch: scf.IfOp, value: SSAValue) -> Term:
         assert isinstance(value, OpResult)
@@ -330,6 +367,19 @@ class Values:
             return self._unknown(load.result)
         self.obligations[load] = pair
         return self.of(store.value)
+
+
+def _put_before(get: aref.GetEnter) -> aref.PutExit | None:
+    """Return the put that a get takes, of a program that is still one sequence: each put is got
+    before the next one."""
+    before = get.prev_op
+    while before is not None:
+        if isinstance(before, aref.PutExit):
+            entered = before.slot.owner
+            if isinstance(entered, aref.PutEnter) and entered.aref is get.aref:
+                return before
+        before = before.prev_op
+    return None
 
 
 def _tag(kind: Attribute) -> str:
