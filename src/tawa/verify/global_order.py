@@ -29,7 +29,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.effects import WRITES
 from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, tile
-from tawa.ir.types import ViewType
+from tawa.ir.types import DescType, ViewType
 from tawa.ir.walk import all_of
 from tawa.verify.forwarded import loops_around, role_of
 from tawa.verify.rules import Refused, rule
@@ -220,7 +220,7 @@ class _Role:
         if not all(isinstance(each, hopper.TensorMap) for each in maps):
             return False
         first, second = (each.desc for each in maps if isinstance(each, hopper.TensorMap))
-        if self.values.of(first) != self.values.of(second):
+        if self.values.of(first) != self.values.of(second) or _has_windows(first):
             return False
         for (a, extent), (b, size) in zip(_box(one), _box(other), strict=False):
             first, second = self.values.of(a), self.values.of(b)
@@ -241,6 +241,13 @@ def _box(copy: hopper.TmaLoad | hopper.TmaStore) -> Iterable[tuple[SSAValue, int
     rank = len(copy.offsets)
     extents = (*(1 for _ in range(rank - len(kind.shape))), *kind.shape)[-rank:]
     return zip(copy.offsets, extents, strict=True)
+
+
+def _has_windows(desc: SSAValue) -> bool:
+    """Tell whether boxes are of windows, which overlap where their offsets differ."""
+    kind = desc.type
+    assert isinstance(kind, DescType)
+    return kind.window is not None
 
 
 def _in_every(operation: Operation) -> bool:

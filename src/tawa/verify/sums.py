@@ -92,14 +92,42 @@ class Sums:
         return kept(total)
 
     def join(self, product: Product) -> Count:
-        """Leave out of a product what its other factors imply."""
+        """Leave out of a product what its other factors imply, and multiply conditions on how
+        often a loop iterates with how often it does.
+        """
         kept = set(product)
         for factor in product:
             if not isinstance(factor, Holds) or factor.what != "positive":
                 continue
             if any(self._implies(other, factor.x) for other in kept if other is not factor):
                 kept.discard(factor)
+        for factor in kept:
+            for ramp in kept:
+                if isinstance(factor, Holds) and isinstance(ramp, Ramp):
+                    made = self._from_on(factor, ramp)
+                    if made is not None:
+                        rest: Count = frozenset({(frozenset(kept - {factor, ramp}), 1)})
+                        return self.mul(rest, made)
         return frozenset({(frozenset(kept), 1)})
+
+    def _from_on(self, factor: Holds, ramp: Ramp) -> Count | None:
+        """Write [T > k] * T as max(0, T - k) + k * [T > k], and [T <= k] * T as what is left."""
+        terms, span = self.terms, ramp.span
+        if factor.what != "positive" or span.share != 1:
+            return None
+        for x, more in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
+            k = terms.ratio(terms.sub(span.length, x), span.step)
+            if k is None:
+                continue
+            if k <= 0:
+                return once(ramp) if more else frozenset()
+            beyond = self.ramp(x, span)
+            if more:
+                return self.add(beyond, once(factor), k)
+            return self.sum(
+                ((once(ramp), 1), (beyond, -1), (self.constant(1), -k), (once(factor), k))
+            )
+        return None
 
     def _implies(self, factor: Factor, x: Term) -> bool:
         """Tell whether a factor is 0 wherever x <= 0: where it is not, a number y > 0 that is no
