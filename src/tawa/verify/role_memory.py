@@ -359,7 +359,8 @@ class Memory:
                 arrive,
             )
         buffer = self.rings.buffers[access.place.buffer]
-        engines = buffer.has("tma load", "tma store", "wgmma", beside=self.role)
+        beside = None if buffer.own else self.role
+        engines = buffer.has("tma load", "tma store", "wgmma", beside=beside)
         if engines and not access.asynchronous and not known(status.fenced):
             raise self._refused(
                 "proxy fence",

@@ -145,7 +145,7 @@ class Buffer:
     accesses: list[Access] = field(default_factory=list[Access])
     filled: list[SSAValue] = field(default_factory=list[SSAValue])
     own: bool = False
-    """Whether one role fills it by cp.async and takes its slots, by barriers, from itself."""
+    """Whether one role fills it by copies and takes its slots, by barriers, from itself."""
 
     @property
     def shared(self) -> bool:
@@ -216,11 +216,16 @@ class Rings:
 
     def _fill(self, buffer: Buffer, roles: dict[hopper.Role, list[Operation]]) -> None:
         for access in buffer.accesses:
-            if access.by == "cp.async" and not buffer.shared:
-                operations = roles[access.role]
+            if buffer.shared:
+                break
+            operations = roles[access.role]
+            if access.by == "cp.async":
                 array = self._arrives(access.operation, access.place.index, operations)
-                buffer.own = any(
-                    isinstance(op, hopper.Wait) and op.barriers is array for op in operations
+                buffer.own = _has(hopper.Wait, array, operations)
+            elif isinstance(access.operation, hopper.TmaLoad):
+                array = access.operation.barriers
+                buffer.own = _has(hopper.Wait, array, operations) and _has(
+                    hopper.Arrive, self.partner.get(array), operations
                 )
         if not buffer.shared:
             return
@@ -260,6 +265,15 @@ class Rings:
         filled = {array, self.partner.get(array, array)}
         rings = [value for value, buffer in self.buffers.items() if filled & {*buffer.filled}]
         return list(dict.fromkeys(each for ring in rings for each in self.overlapping(ring)))
+
+
+def _has(
+    kind: type[hopper.Wait] | type[hopper.Arrive],
+    array: SSAValue | None,
+    operations: list[Operation],
+) -> bool:
+    """Tell whether operations wait, or arrive, at an array of barriers."""
+    return any(isinstance(each, kind) and each.barriers is array for each in operations)
 
 
 __all__ = ["Access", "Buffer", "By", "Rings", "accesses_of", "is_alone", "is_repeated", "warps_of"]
