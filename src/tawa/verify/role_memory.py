@@ -76,7 +76,8 @@ class Memory:
         self.found[at] = access
         state.may[Key("access", *at, number)] = status
         if access.by == "tma store":
-            state.may[Key("written", *at, number)] = _FLYING
+            # Of whichever slot: nothing comes before what waits for all of them.
+            state.may[Key("written", *at, self.lattice.terms.zero)] = _FLYING
 
     def _held(self, state: State, access: Access, number: Term) -> None:
         """A slot of a ring is accessed between the wait for it and the arrival after it."""

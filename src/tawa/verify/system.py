@@ -26,6 +26,7 @@ from tawa.verify.steps import (
     Copy,
     Enter,
     Jump,
+    Leave,
     Move,
     Next,
     Ref,
@@ -72,6 +73,8 @@ class System:
     arrivers_of: list[list[int]] = field(default_factory=list[list[int]])
     counters: list[dict[int, list[Counter]]] = field(default_factory=list[dict[int, list[Counter]]])
     """By agent and ring: what it counts there."""
+    once: set[int] = field(default_factory=set[int])
+    """Rings of which all is done outside of loops: their numbers stay small."""
     leads: dict[int, int] = field(default_factory=dict[int, int])
     """By ring: how many waits the phases before the first arrival answer."""
     least: dict[int, int] = field(default_factory=dict[int, int])
@@ -275,6 +278,9 @@ def read_system(
         role: n for agent in agents for n, role in enumerate(agent.roles)
     }
     system.owners = [instances.get(_role(value), 0) for value in compiler.scalars]
+    system.once = set(range(len(rings))).difference(
+        *(_repeated(agent.code) for agent in agents),
+    )
     system.live = [_live(agent.code) for agent in agents]
     system.enters = [_enters(agent.code) for agent in agents]
     return system
@@ -453,6 +459,23 @@ def _about(system: System, scalars: dict[SSAValue, int]) -> dict[int, set[int]]:
             known |= rings
             made = (scalars.get(each) for each in made_of(values[value]))
             work += [(each, frozenset(known)) for each in made if each is not None]
+    return found
+
+
+def _repeated(code: tuple[Step, ...]) -> set[int]:
+    """Return the rings at which something is done in a loop."""
+    found: set[int] = set()
+    depth = 0
+    for step in code:
+        match step:
+            case Enter():
+                depth += 1
+            case Leave():
+                depth -= 1
+            case Wait() | Arrive() | Copy() if depth:
+                found.add(step.ring)
+            case _:
+                continue
     return found
 
 
