@@ -259,12 +259,7 @@ class Decisions:
                 own = self.families[what][2]
                 depths = [d for kind, d in leaves if kind == "iteration" and d != own]
             else:
-                most = 1 + max((depth for _, _, depth in self.families), default=0)
-                depths = [
-                    depth
-                    for depth in range(most + 1)
-                    if self.counts.depends(what, ("iteration", depth))
-                ]
+                depths = [d for kind, d in self.counts.support(what) if kind == "iteration"]
             found = self._support[what] = tuple(sorted(depths))
         return found
 

@@ -351,20 +351,23 @@ class Sums:
 
     def depends(self, factor: Factor, leaf: Leaf) -> bool:
         """Tell whether a factor depends on an iteration around it, or on the block's rank."""
+        return leaf in self.support(factor)
+
+    def support(self, factor: Factor) -> frozenset[Leaf]:
+        """Return the iterations around a factor, and the block's rank, that it depends on."""
         match factor:
             case Holds(_, x):
-                return leaf in self.terms.support(x)
+                return self.terms.support(x)
             case Ramp(span):
-                return leaf in self.terms.support_of((span.length, span.step))
+                return self.terms.support_of((span.length, span.step))
             case Over(span, own, count):
                 around = self.terms.support_of((span.length, span.step))
-                return leaf in around or (
-                    leaf != ("iteration", own) and self.count_depends(count, leaf)
-                )
             case Until(own, condition, count):
-                if leaf == ("iteration", own):
-                    return False
-                return leaf in self.terms.support(condition) or self.count_depends(count, leaf)
+                around = self.terms.support(condition) - {("iteration", own)}
+        inside = frozenset(
+            leaf for product, _ in count for each in product for leaf in self.support(each)
+        )
+        return around | (inside - {("iteration", own)})
 
     def count_depends(self, count: Count, leaf: Leaf) -> bool:
         """Tell whether a count depends on an iteration around it, or on the block's rank."""
