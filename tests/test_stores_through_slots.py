@@ -96,7 +96,7 @@ def test_the_proof_needs_the_wait_for_the_copy():
     assert len(waits) == 1
     waits[0].detach()
     waits[0].erase()
-    with pytest.raises(ProtocolError, match="may still read it"):
+    with pytest.raises(ProtocolError, match="hands a slot of q@21 on while hopper.tma_store reads it"):
         prove(broken, H200)
 
 

@@ -10,10 +10,16 @@ import pytest
 from mutants import Mutant, mutants
 from proof_kernels import text
 from tawa import ir
+from tawa.ir import tile
 from tawa.verify import Refused
+from tawa.verify.rings import rings_of
 from tawa.verify.role_flow import check_roles
 
 DATA = Path(__file__).parent / "data"
+
+
+def checked(kernel: tile.Kernel) -> None:
+    check_roles(kernel, rings_of(kernel))
 
 
 def sample(name: str) -> str:
@@ -22,7 +28,7 @@ def sample(name: str) -> str:
 
 def refusal(source: str) -> Refused:
     with pytest.raises(Refused) as found:
-        check_roles(ir.parse(source))
+        checked(ir.parse(source))
     return found.value
 
 
@@ -83,7 +89,7 @@ def test_gemm_with_one_thing_broken(old: str, new: str, place: int, rule: str) -
 
 def test_a_staging_buffer_is_written_again_only_after_it_was_read() -> None:
     """In a kernel of one tile nothing is overwritten; in one of many the next tile is."""
-    check_roles(ir.parse(edited(sample("gemm"), READ, "")))
+    checked(ir.parse(edited(sample("gemm"), READ, "")))
     assert refusal(edited(sample("gemm_persistent"), READ, "")).rule.name == "early release"
 
 
@@ -95,7 +101,7 @@ def test_a_release_that_is_late_by_some_iterations(late: int) -> None:
         f"hopper.wgmma_wait {{pending = #builtin.int<{late}>}}",
     )
     if late == 1:
-        check_roles(ir.parse(source))
+        checked(ir.parse(source))
     else:
         assert refusal(source).rule.name == "early release"
 
@@ -140,5 +146,5 @@ def test_mutants_are_refused(name: str) -> None:
     assert len(chosen) > 5
     for mutant in chosen:
         with pytest.raises(Refused) as found:
-            check_roles(mutant.make())
+            checked(mutant.make())
         assert found.value.rule.name in OWN, mutant.name

@@ -86,7 +86,7 @@ def check(kernel: tile.Kernel, target: Target = H200, program: Program | None = 
         check_coordinates(kernel, values, program)
     check_refinement(kernel, rings, values, counts, roles)
     check_static(kernel, target)
-    check_roles(kernel)
+    check_roles(kernel, rings)
     system = read_system(kernel, values, counts, roles, reader)
     together = Choreography(system, Rings(system, Cursors(system.depths, values.terms)))
     together.run()

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
+from tawa.ir.control import passed_on, terminator
 from tawa.ir.types import BarriersType, ViewType
 from tawa.ir.walk import all_of, has, walk
 from tawa.verify.counts import Count, Counts
@@ -225,7 +225,7 @@ class Compiler:
                 if units:
                     slot = self._ref(operation.slot)
                     ring = self.rings[operation.barriers]
-                    one = alone or isinstance(operation, hopper.Expect)
+                    one = alone or isinstance(operation, hopper.Expect) or _by_one(operation)
                     code.append(Arrive(operation, ring, units, slot, one, size))
             case hopper.TmaLoad():
                 view, ring = self._root(operation.view), self.rings[operation.barriers]
@@ -425,35 +425,16 @@ def relevant_scalars(kernel: tile.Kernel) -> set[SSAValue]:
 
 def made_of(value: SSAValue) -> list[SSAValue]:
     """Return the scalars that a slot or a phase is made of."""
-    if isinstance(value, BlockArgument):
-        owner = value.block.parent_op()
-        match owner:
-            case scf.ForOp() if value.index:
-                last = terminator(value.block)
-                return [owner.iter_args[value.index - 1], last.operands[value.index - 1]]
-            case scf.WhileOp() if value.block is owner.before_region.block:
-                last = terminator(owner.after_region.block)
-                return [owner.operands[value.index], last.operands[value.index]]
-            case scf.WhileOp():
-                return [terminator(owner.before_region.block).operands[value.index + 1]]
-            case _:
-                return []
-    assert isinstance(value, OpResult)
-    owner = value.owner
-    match owner:
-        case tile.Elementwise() if owner.function.data in _FUNCTIONS:
-            return list(owner.inputs)
-        case scf.IfOp():
-            return [
-                terminator(region.block).operands[value.index]
-                for region in (owner.true_region, owner.false_region)
-            ]
-        case scf.ForOp():
-            return [owner.body.block.args[value.index + 1]]
-        case scf.WhileOp():
-            return [terminator(owner.before_region.block).operands[value.index + 1]]
+    match value.owner:
+        case tile.Elementwise() as made if made.function.data in _FUNCTIONS:
+            return list(made.inputs)
         case _:
-            return []
+            return passed_on(value)
+
+
+def _by_one(arrive: hopper.Arrive | hopper.CopyAsyncArrive) -> bool:
+    """Tell whether one thread of a role arrives, which may be ahead of the others."""
+    return isinstance(arrive, hopper.Arrive) and arrive.by.data in ("thread", "role")
 
 
 def _steps_over(addition: tile.Elementwise) -> bool:

@@ -405,6 +405,8 @@ class Choreography:
         state.env[who] = {v: facts for v, facts in state.env[who].items() if v in live}
         origins = [0] * len(system.rings)
         for ring in range(len(system.rings)):
+            if ring in system.once:
+                continue
             counts = [state.waits[place] for place in system.waiters_of[ring]]
             counts += [
                 state.units[place] // system.needs[place] for place in system.arrivers_of[ring]

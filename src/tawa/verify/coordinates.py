@@ -243,9 +243,10 @@ class _Checker:
     def _parts(
         self, asked: Asked, offsets: tuple[Term, ...], shape: tuple[int, ...]
     ) -> Iterator[_Match]:
-        box = asked.box
-        part = (*(1 for _ in range(len(box) - len(shape))), *shape)[-len(box) :]
-        part = part if len(shape) <= len(box) else shape[-len(box) :]
+        # A box of windows has taps, and the windows of an image, behind the offsets of its block.
+        behind = (1,) * (len(offsets) - len(asked.box))
+        rank = len(asked.box)
+        part = (*(1 for _ in range(rank - len(shape))), *shape)[-rank:] if rank else ()
         for wanted, when in self._moved(asked, offsets):
             start = [
                 self.terms.number(self.terms.sub(got, want))
@@ -253,10 +254,12 @@ class _Checker:
             ]
             inside = [
                 at is not None and at >= 0 and at + extent <= whole
-                for at, extent, whole in zip(start, part, box, strict=True)
+                for at, extent, whole in zip(
+                    start, (*part, *behind), (*asked.box, *behind), strict=True
+                )
             ]
             if all(inside):
-                yield _Match(asked, tuple(at or 0 for at in start), when)
+                yield _Match(asked, tuple(at or 0 for at in start[:rank]), when)
                 return
 
     def _moved(

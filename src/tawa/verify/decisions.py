@@ -117,6 +117,8 @@ class Decisions:
         length, step = terms.number(span.length), terms.number(span.step)
         end = None if length is None or not step else max(0, -(-length // step))
         self.ends.append(end)
+        if end is not None and end <= _COUNTED:
+            self.exact[depth] = max(self._exact(depth), end)
         return len(self.families) - 1
 
     def learn(self, condition: Count) -> None:
@@ -257,12 +259,7 @@ class Decisions:
                 own = self.families[what][2]
                 depths = [d for kind, d in leaves if kind == "iteration" and d != own]
             else:
-                most = 1 + max((depth for _, _, depth in self.families), default=0)
-                depths = [
-                    depth
-                    for depth in range(most + 1)
-                    if self.counts.depends(what, ("iteration", depth))
-                ]
+                depths = [d for kind, d in self.counts.support(what) if kind == "iteration"]
             found = self._support[what] = tuple(sorted(depths))
         return found
 

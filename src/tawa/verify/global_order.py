@@ -20,7 +20,7 @@ in which neither depends on an iteration.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr, DictionaryAttr
@@ -29,7 +29,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.effects import WRITES
 from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, tile
-from tawa.ir.types import ViewType
+from tawa.ir.types import DescType, ViewType
 from tawa.ir.walk import all_of
 from tawa.verify.forwarded import loops_around, role_of
 from tawa.verify.rules import Refused, rule
@@ -60,7 +60,9 @@ def check_global_order(kernel: tile.Kernel, values: Values) -> None:
         (one, write)
         for write in writes
         for one in roots
-        if one is not write and _meet(roots[one], roots[write]) and not _in_order(one, write)
+        if one is not write
+        and _meet(roots[one], roots[write])
+        and not _in_order(one, write, values)
     ]
     followed = {each for pair in pairs for each in pair}
     if followed:
@@ -88,12 +90,32 @@ def _meet(one: Roots, other: Roots) -> bool:
     return one is None or other is None or bool(one & other)
 
 
-def _in_order(one: Operation, write: Operation) -> bool:
-    """Tell whether the order of the program is enough, or is the author's business."""
-    engines = isinstance(one, _TMA), isinstance(write, _TMA)
-    if role_of(one) is role_of(write) and not any(engines):
+def _in_order(one: Operation, write: Operation, values: Values) -> bool:
+    """Tell whether the order of the program is enough, or none is needed: threads of one role keep
+    it, sums of one kind commute.
+    """
+    if role_of(one) is role_of(write) and not isinstance(one, _TMA) | isinstance(write, _TMA):
         return True
-    return _is_write(one) and engines[0] == engines[1]
+    match one, write:
+        case hopper.TmaStore(), hopper.TmaStore():
+            return one.reduce is not None and one.reduce == write.reduce
+        case ((tile.Atomic() | tile.CompareExchange()), (tile.Atomic() | tile.CompareExchange())):
+            return True
+        case _:
+            return _of_unlike_programs(one, write, values)
+
+
+def _of_unlike_programs(one: Operation, other: Operation, values: Values) -> bool:
+    """Tell whether two instances of a role access memory, which never have the same program."""
+    spans = [
+        values.span(loop)
+        for each in (one, other)
+        for loop in loops_around(each)[-1:]
+        if isinstance(loop, scf.ForOp)
+    ]
+    if len(spans) < 2 or spans[0].share == 1:
+        return False
+    return spans[0] != spans[1] and replace(spans[0], part=spans[1].part) == spans[1]
 
 
 def _persists(kernel: tile.Kernel) -> bool:
@@ -195,7 +217,7 @@ class _Role:
         if not _meet(self.followed[before], self.followed[after]):
             return
         first, second = (before, after) if _is_write(after) else (after, before)
-        if _in_order(first, second):
+        if _in_order(first, second, self.values):
             return
         loads = isinstance(before, hopper.TmaLoad), isinstance(after, hopper.TmaLoad)
         if role_of(before) is not role_of(after) and loads == (False, True):
@@ -220,7 +242,7 @@ class _Role:
         if not all(isinstance(each, hopper.TensorMap) for each in maps):
             return False
         first, second = (each.desc for each in maps if isinstance(each, hopper.TensorMap))
-        if self.values.of(first) != self.values.of(second):
+        if self.values.of(first) != self.values.of(second) or _has_windows(first):
             return False
         for (a, extent), (b, size) in zip(_box(one), _box(other), strict=False):
             first, second = self.values.of(a), self.values.of(b)
@@ -229,8 +251,10 @@ class _Role:
                 for leaf, depth in terms.support_of((first, second))
                 if leaf == "self" or (leaf == "iteration" and depth >= int(self.persistent))
             }
+            # Of two stores, those of unlike iterations are in the order that the author gave them.
+            loose = inner and not (_is_write(one) and _is_write(other))
             distance = terms.number(terms.sub(second, first))
-            if distance is not None and not inner and (distance >= extent or -distance >= size):
+            if distance is not None and not loose and (distance >= extent or -distance >= size):
                 return True
         return False
 
@@ -241,6 +265,13 @@ def _box(copy: hopper.TmaLoad | hopper.TmaStore) -> Iterable[tuple[SSAValue, int
     rank = len(copy.offsets)
     extents = (*(1 for _ in range(rank - len(kind.shape))), *kind.shape)[-rank:]
     return zip(copy.offsets, extents, strict=True)
+
+
+def _has_windows(desc: SSAValue) -> bool:
+    """Tell whether boxes are of windows, which overlap where their offsets differ."""
+    kind = desc.type
+    assert isinstance(kind, DescType)
+    return kind.window is not None
 
 
 def _in_every(operation: Operation) -> bool:

@@ -8,7 +8,7 @@ and so on. `least` says how many waits an agent has at least behind it before ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 Pair = tuple[int, int, int]
@@ -26,21 +26,37 @@ class Parity:
     least: Mapping[Pair, int]
     """Waits done less numbers arrived, when an arrival is made: the least there is."""
 
+    several: Container[int] = ()
+    """Rings at which several threads arrive for one phase."""
+
     def mistaken(self) -> list[tuple[int, int]]:
         """Return the (ring, agent) of waits that may take one phase for another."""
         return [
             (ring, agent)
             for ring, agents in self.waiters.items()
             for agent in agents
-            if not self._is_exact(ring, agent)
+            if not self._is_behind(ring, self.arrivers.get(ring, ()), [agent])
         ]
 
-    def _is_exact(self, ring: int, waiter: int) -> bool:
-        """Follow what the arrivals at a ring come after; numbers count from that of the arrival."""
-        behind: dict[tuple[int, int], int] = {}
-        arrivals: list[tuple[int, int, int]] = [
-            (agent, ring, 0) for agent in self.arrivers.get(ring, ())
+    def hasty(self) -> list[tuple[int, int]]:
+        """Return the (ring, agent) of arrivals that may be counted for the phase before theirs: a
+        barrier counts arrivals, whoever makes them, so each waits, perhaps by way of others, for
+        what came after the completion a revolution ago.
+        """
+        return [
+            (ring, agent)
+            for ring, agents in self.arrivers.items()
+            if ring in self.several
+            for agent in agents
+            if not self._is_behind(ring, [agent], self.waiters.get(ring, ()))
         ]
+
+    def _is_behind(self, ring: int, arriving: Sequence[int], waiting: Sequence[int]) -> bool:
+        """Tell whether arrivals of some agents at a number come after a wait of one of others for
+        the number a revolution before; follow what they come after, counting from the arrival.
+        """
+        behind: dict[tuple[int, int], int] = {}
+        arrivals: list[tuple[int, int, int]] = [(agent, ring, 0) for agent in arriving]
         steps = 0
         while arrivals and steps < 4 * (len(self.least) + 1):
             steps += 1
@@ -58,7 +74,7 @@ class Parity:
                 done = seen - self.leads[waited]
                 arrivals += [(other, waited, done) for other in self.arrivers.get(waited, ())]
         needed = self.leads.get(ring, 0) - self.depths[ring]
-        return behind.get((waiter, ring), needed - 1) >= needed
+        return any(behind.get((agent, ring), needed - 1) >= needed for agent in waiting)
 
 
 __all__ = ["Pair", "Parity"]

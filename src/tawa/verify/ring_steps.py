@@ -106,7 +106,8 @@ class Rings:
                 continue
             state.ahead[pair] += 1
             self._bound(state, pair, depth)
-            if pair in system.careful and (step.alone or system.is_one_warp(who)):
+            alone = step.alone and pair not in system.spoken
+            if pair in system.careful and (alone or system.is_one_warp(who)):
                 state.safe[pair] += 1
         return True
 

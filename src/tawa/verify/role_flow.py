@@ -17,14 +17,15 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType, TensorType
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.control import decisive, terminator, yielded
+from tawa.ir.control import decisive, passed_on, terminator
 from tawa.ir.walk import all_of, walk
+from tawa.verify.rings import Ring
 from tawa.verify.role_memory import Memory
 from tawa.verify.role_registers import FENCED, Products
-from tawa.verify.role_rings import Rings
+from tawa.verify.role_rings import Rings, wraps_of
 from tawa.verify.role_state import Lattice, State
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term, Terms
@@ -40,10 +41,10 @@ _EVENTS = (
 )
 
 
-def check_roles(kernel: tile.Kernel) -> None:
+def check_roles(kernel: tile.Kernel, found: dict[SSAValue, Ring]) -> None:
     """Check each role of a kernel in hopper IR by itself. Raises `Refused`."""
     terms = Terms()
-    rings = Rings(kernel)
+    rings = Rings(kernel, found)
     depths = [array.result.type.count.data for array in all_of(kernel, hopper.Barriers)]
     before = [op for op in kernel.body.block.ops if not isinstance(op, hopper.Role)]
     for role in all_of(kernel, hopper.Role):
@@ -53,7 +54,7 @@ def check_roles(kernel: tile.Kernel) -> None:
             Products(role, lattice),
             Memory(role, rings, lattice),
             max(depths, default=1) + 2,
-            _deciding(role),
+            *_deciding(role),
         )
         state = State()
         for place, argument in enumerate(kernel.body.block.args):
@@ -75,6 +76,8 @@ class _Flow:
     patience: int
     """After so many iterations every ring and every delay has been gone through."""
     deciding: set[SSAValue]
+    positions: set[SSAValue]
+    """Scalars that are slots and nothing else."""
     _steps: dict[Block, list[Operation]] = field(default_factory=dict[Block, list[Operation]])
 
     # --- blocks -----------------------------------------------------------------------------------
@@ -150,7 +153,7 @@ class _Flow:
         match operation:
             case tile.Constant(value=IntAttr(data=number)):
                 return terms.constant(number)
-            case tile.Elementwise() if _wraps(operation):
+            case tile.Elementwise() if operation.result in self.positions and wraps_of(operation):
                 return values[operation.inputs[2]]
             case tile.Elementwise():
                 inputs = [values.get(each) for each in operation.inputs]
@@ -330,75 +333,44 @@ class _Flow:
         return ends, going
 
 
-def _deciding(role: hopper.Role) -> set[SSAValue]:
-    """Return the scalars that slots, conditions and bounds of a role are computed from."""
-    work: list[SSAValue] = []
+def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue]]:
+    """Return the scalars that slots, conditions and bounds of a role are computed from, and those
+    of slots alone, of which the number counts and not the slot."""
+    slots: list[SSAValue] = []
+    asked: list[SSAValue] = []
     for operation in walk(role):
         match operation:
             case hopper.Wait() | hopper.Arrive() | hopper.CopyAsyncArrive():
-                work.append(operation.slot)
+                slots.append(operation.slot)
             case hopper.Slot():
-                work.append(operation.index)
+                slots.append(operation.index)
             case hopper.Wgmma() if operation.accumulate is not None:
-                work.append(operation.accumulate)
+                asked.append(operation.accumulate)
             case _:
-                work += decisive(operation)
+                asked += decisive(operation)
                 if isinstance(operation, scf.ForOp):
-                    work.append(operation.body.block.args[0])
+                    asked.append(operation.body.block.args[0])
+    decided = _made_of(asked, wraps=False)
+    positions = _made_of(slots, wraps=True)
+    return decided | positions, positions - decided
+
+
+def _made_of(work: list[SSAValue], *, wraps: bool) -> set[SSAValue]:
+    """Return what scalars are computed from, or passed on from; `wraps`: as numbers of slots."""
     found: set[SSAValue] = set()
     while work:
         value = work.pop()
-        if value not in found and isinstance(value.type, IntegerType):
-            found.add(value)
-            work += _sources(value)
-    return found
-
-
-def _sources(value: SSAValue) -> list[SSAValue]:
-    """Return what a scalar is computed from, or passed on from."""
-    if isinstance(value, BlockArgument):
-        loop = value.block.parent_op()
-        match loop:
-            case scf.ForOp() if value.index:
-                place = value.index - 1
-                return [loop.iter_args[place], yielded(value.block, place)]
-            case scf.WhileOp() if value.block is loop.before_region.block:
-                after = loop.after_region.block
-                return [loop.arguments[value.index], yielded(after, value.index)]
-            case scf.WhileOp():
-                return [yielded(loop.before_region.block, value.index + 1)]
+        if value in found or not isinstance(value.type, IntegerType):
+            continue
+        found.add(value)
+        match value.owner:
+            case tile.Elementwise() as made if wraps and wraps_of(made) is not None:
+                work.append(made.inputs[2])
+            case tile.Elementwise() as made:
+                work += made.inputs
             case _:
-                return []
-    assert isinstance(value, OpResult)
-    operation = value.owner
-    match operation:
-        case scf.ForOp():
-            return [operation.body.block.args[value.index + 1]]
-        case scf.WhileOp():
-            return [yielded(operation.before_region.block, value.index + 1)]
-        case scf.IfOp():
-            return [yielded(region.block, value.index) for region in operation.regions]
-        case tile.Elementwise() if _wraps(operation):
-            return [operation.inputs[2]]
-        case tile.Elementwise():
-            return list(operation.inputs)
-        case _:
-            return []
-
-
-def _wraps(select: tile.Elementwise) -> bool:
-    """Tell whether a select takes 0 in place of the number after the last slot."""
-    if select.function.data != "select":
-        return False
-    condition, start, following = select.inputs
-    test = condition.owner
-    return (
-        isinstance(test, tile.Elementwise)
-        and test.function.data == "eq"
-        and test.inputs[0] is following
-        and isinstance(start.owner, tile.Constant)
-        and start.owner.value == IntAttr(0)
-    )
+                work += passed_on(value)
+    return found
 
 
 __all__ = ["check_roles"]

@@ -17,7 +17,7 @@ from tawa.ir import hopper
 from tawa.ir.types import BarriersType
 from tawa.ir.walk import all_of
 from tawa.verify.footprints import WARPGROUP, Shares, meeting_distance
-from tawa.verify.role_rings import Access, Rings, is_alone, is_repeated, warps_of
+from tawa.verify.role_rings import Access, Rings, is_alone, is_repeated, is_slot, warps_of
 from tawa.verify.role_state import OVER, Fact, Key, Lattice, State, Status
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
@@ -76,31 +76,38 @@ class Memory:
         self.found[at] = access
         state.may[Key("access", *at, number)] = status
         if access.by == "tma store":
-            state.may[Key("written", *at, number)] = _FLYING
+            # Of whichever slot: nothing comes before what waits for all of them.
+            state.may[Key("written", *at, self.lattice.terms.zero)] = _FLYING
 
     def _held(self, state: State, access: Access, number: Term) -> None:
         """A slot of a ring is accessed between the wait for it and the arrival after it."""
         buffer = self.rings.buffers[access.place.buffer]
-        if not buffer.shared:
-            return
         operation, label = access.operation, buffer.label
+        if not buffer.shared:
+            if not is_slot(access.place.index, access.place.slots, set()):
+                raise self._refused(
+                    "in place",
+                    f"uses a slot of {label} by {operation.name} that is not shown to be one of "
+                    f"its {access.place.slots}",
+                    operation,
+                )
+            return
         writes = access.write if buffer.own else buffer.fills(self.role)
-        arrays = [self.rings.partner.get(each) for each in buffer.filled]
-        wanted = [each for each in (arrays if writes else buffer.filled) if each is not None]
-        if not wanted and writes and not is_repeated(operation):
+        array = buffer.filled
+        if writes and array is not None:
+            array = self.rings.partner.get(array)
+        if array is None and writes and not is_repeated(operation):
             return  # filled once, before anything is read
         kinds = "fenced" if self._is_copied(access) else "held"
         alone = is_alone(operation)
-        for array in wanted:
+        if array is not None:
             held = {Fact(kinds, array, False, number)}
             if alone and kinds == "held":
                 held.add(Fact(kinds, array, True, number))
             if held & state.must:
                 return
         what = "writes" if access.write else "reads"
-        if kinds == "fenced" and any(
-            Fact("held", array, False, number) in state.must for array in wanted
-        ):
+        if kinds == "fenced" and Fact("held", array, False, number) in state.must:
             raise self._refused(
                 "proxy fence",
                 f"reads {label} by {operation.name}, which cp.async of another role has written, "
@@ -359,7 +366,8 @@ class Memory:
                 arrive,
             )
         buffer = self.rings.buffers[access.place.buffer]
-        engines = buffer.has("tma load", "tma store", "wgmma", beside=self.role)
+        beside = None if buffer.own else self.role
+        engines = buffer.has("tma load", "tma store", "wgmma", beside=beside)
         if engines and not access.asynchronous and not known(status.fenced):
             raise self._refused(
                 "proxy fence",

@@ -1,22 +1,22 @@
 """Which buffers roles hand to one another, and which barriers say so: read from the text alone.
 
-A *ring* is a buffer that several roles access. Its slots are filled by whoever writes them and
-arrives (or copies) at `filled`, and given back by whoever reads them and arrives at `freed`. Which
-arrays these are is guessed from the nearest wait for the same slot: the check needs some pair for
-which its rules hold, and a wrong guess can only refuse.
+A *ring* is a buffer that several roles access, or that a role fills and takes itself. Which arrays
+of barriers hand its slots over is found by `rings.py`: the check needs some pair for which its
+rules hold, and a wrong guess can only refuse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal, TypeAlias
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.control import passed_on
 from tawa.ir.types import BufferType, ViewType
 from tawa.ir.walk import all_of, walk
 from tawa.verify.footprints import (
@@ -32,6 +32,8 @@ from tawa.verify.footprints import (
     transposing_layouts,
     view_shape,
 )
+from tawa.verify.held import constant
+from tawa.verify.rings import Ring
 
 By: TypeAlias = Literal["threads", "cp.async", "tma load", "tma store", "wgmma"]
 """Who accesses: threads, or an engine on their behalf."""
@@ -135,17 +137,61 @@ def is_repeated(operation: Operation) -> bool:
     return parent is not None
 
 
+def wraps_of(select: tile.Elementwise) -> int | None:
+    """Return after how many slots a select takes 0 in place of the next number, None for others."""
+    if select.function.data != "select":
+        return None
+    condition, start, following = select.inputs
+    match condition.owner:
+        case tile.Elementwise(function=StringAttr(data="eq"), inputs=[at, end]):
+            return constant(end) if at is following and constant(start) == 0 else None
+        case _:
+            return None
+
+
+def is_slot(value: SSAValue, slots: int, taken: set[SSAValue]) -> bool:
+    """Tell whether a scalar is one of 0 .. slots - 1 wherever those of `taken` are: what loops
+    carry is by induction, so a scalar that is asked is taken for one meanwhile.
+    """
+    number = constant(value)
+    if number is not None or value in taken:
+        return number is None or 0 <= number < slots
+    taken.add(value)
+    match value.owner:
+        case tile.Elementwise(function=StringAttr(data="select")) as made:
+            if wraps_of(made) == slots:
+                return _is_more(made.inputs[2], 1, slots, taken)
+            return all(is_slot(each, slots, taken) for each in made.inputs[1:])
+        case tile.Elementwise(function=StringAttr(data="irem"), inputs=[x, end]):
+            return constant(end) == slots and _is_more(x, None, slots, taken)
+        case _:
+            origins = passed_on(value)
+            return bool(origins) and all(is_slot(each, slots, taken) for each in origins)
+
+
+def _is_more(value: SSAValue, more: int | None, slots: int, taken: set[SSAValue]) -> bool:
+    """Tell whether a scalar is a slot and `more`, or (None) a number in the text that is not
+    negative."""
+    match value.owner:
+        case tile.Elementwise(function=StringAttr(data="add"), inputs=[slot, step]):
+            number = constant(step)
+            fits = number is not None and (number >= 0 if more is None else number == more)
+            return fits and is_slot(slot, slots, taken)
+        case _:
+            return False
+
+
 @dataclass(slots=True)
 class Buffer:
-    """A buffer of a kernel: who accesses it, and the arrays at which its slots are filled."""
+    """A buffer of a kernel: who accesses it, and the array at which its slots are filled."""
 
     label: str
     start: int
     stop: int
     accesses: list[Access] = field(default_factory=list[Access])
-    filled: list[SSAValue] = field(default_factory=list[SSAValue])
+    filled: SSAValue | None = None
     own: bool = False
-    """Whether one role fills it by cp.async and takes its slots, by barriers, from itself."""
+    """Whether one role fills it by copies and takes its slots, by barriers, from itself."""
 
     @property
     def shared(self) -> bool:
@@ -166,6 +212,7 @@ class Rings:
     """The buffers of a kernel and its pairs of arrays of barriers."""
 
     kernel: tile.Kernel
+    found: dict[SSAValue, Ring]
     buffers: dict[SSAValue, Buffer] = field(default_factory=dict[SSAValue, Buffer])
     of: dict[Operation, list[Access]] = field(default_factory=dict[Operation, list[Access]])
     partner: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
@@ -176,75 +223,23 @@ class Rings:
             assert isinstance(kind, BufferType)
             start = shared.offset.data
             self.buffers[shared.result] = Buffer(shared.label.data, start, start + kind.bytes)
-        roles = {role: walk(role) for role in all_of(self.kernel, hopper.Role)}
-        for role, operations in roles.items():
-            for operation in operations:
+        for role in all_of(self.kernel, hopper.Role):
+            for operation in walk(role):
                 found = list(accesses_of(operation, role))
                 if found:
                     self.of[operation] = found
                 for access in found:
                     self.buffers[access.place.buffer].accesses.append(access)
-        for operations in roles.values():
-            self._pair(operations, (hopper.Expect, hopper.CopyAsyncArrive))
-        for operations in roles.values():
-            self._pair(operations, (hopper.Arrive,))
-        for buffer in self.buffers.values():
-            self._fill(buffer, roles)
-
-    def _pair(self, operations: list[Operation], kinds: tuple[type[Operation], ...]) -> None:
-        """Pair the barriers at which an operation arrives with those waited for before it."""
-        waits: list[hopper.Wait] = []
-        for operation in operations:
-            if isinstance(operation, hopper.Wait):
-                waits.append(operation)
-            if not isinstance(operation, kinds) or operation.operands[0] in self.partner:
+        for value, ring in self.found.items():
+            if ring.filled is None:
                 continue
-            array, slot = operation.operands[:2]
-            for wait in reversed(waits):
-                other = wait.barriers
-                if wait.slot is not slot or other is array or other in self.partner:
-                    continue
-                if hopper.Arrive in kinds or other in self.freed:
-                    self.partner[array], self.partner[other] = other, array
-                    break
-
-    @cached_property
-    def freed(self) -> set[SSAValue]:
-        """The arrays at which threads arrive and nobody expects bytes."""
-        expected = {op.barriers for op in all_of(self.kernel, hopper.Expect)}
-        return {op.barriers for op in all_of(self.kernel, hopper.Arrive)} - expected
-
-    def _fill(self, buffer: Buffer, roles: dict[hopper.Role, list[Operation]]) -> None:
-        for access in buffer.accesses:
-            if access.by == "cp.async" and not buffer.shared:
-                operations = roles[access.role]
-                array = self._arrives(access.operation, access.place.index, operations)
-                buffer.own = any(
-                    isinstance(op, hopper.Wait) and op.barriers is array for op in operations
-                )
-        if not buffer.shared:
-            return
-        for access in buffer.accesses:
-            if not access.write:
-                continue
-            operation = access.operation
-            if isinstance(operation, hopper.TmaLoad):
-                filled: SSAValue | None = operation.barriers
-            else:
-                filled = self._arrives(operation, access.place.index, roles[access.role])
-            if filled is not None and filled not in buffer.filled:
-                buffer.filled.append(filled)
-
-    @staticmethod
-    def _arrives(store: Operation, slot: SSAValue, operations: list[Operation]) -> SSAValue | None:
-        """Return the barriers at which a role next arrives for the slot that it has written."""
-        place = operations.index(store)
-        for operation in (*operations[place:], *operations[:place]):
-            if not isinstance(operation, hopper.Arrive | hopper.CopyAsyncArrive):
-                continue
-            if operation.slot is slot:
-                return operation.barriers
-        return None
+            buffer = self.buffers[value]
+            buffer.filled = ring.filled
+            buffer.own = len({access.role for access in buffer.accesses}) == 1 and (
+                ring.freed is not None or ring.copied
+            )
+            if ring.freed is not None:
+                self.partner[ring.filled], self.partner[ring.freed] = ring.freed, ring.filled
 
     def overlapping(self, buffer: SSAValue) -> list[SSAValue]:
         """Return a buffer and those that share bytes with it."""
@@ -258,8 +253,19 @@ class Rings:
     def released_at(self, array: SSAValue) -> list[SSAValue]:
         """Return the rings whose slots are handed over at an array, and what lies in them."""
         filled = {array, self.partner.get(array, array)}
-        rings = [value for value, buffer in self.buffers.items() if filled & {*buffer.filled}]
+        rings = [value for value, buffer in self.buffers.items() if buffer.filled in filled]
         return list(dict.fromkeys(each for ring in rings for each in self.overlapping(ring)))
 
 
-__all__ = ["Access", "Buffer", "By", "Rings", "accesses_of", "is_alone", "is_repeated", "warps_of"]
+__all__ = [
+    "Access",
+    "Buffer",
+    "By",
+    "Rings",
+    "accesses_of",
+    "is_alone",
+    "is_repeated",
+    "is_slot",
+    "warps_of",
+    "wraps_of",
+]

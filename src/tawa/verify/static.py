@@ -324,10 +324,12 @@ def _check_named(roles: Sequence[hopper.Role], target: Target) -> None:
             if scope in ("turns", "warpgroup"):
                 fits = fits and not (warps % WARPGROUP or role.first_warp.data % WARPGROUP)
             if not fits or first < 1 or first + groups > target.named_barriers or not groups:
+                does = f"meets by {scope} of {threads} threads"
+                if scope == "turns":
+                    does = f"takes turns of {groups} warpgroups"
                 raise Refused(
                     rule("named barrier"),
-                    f"{label}, of {warps} warps, meets by {scope} at {groups} named barriers from "
-                    f"{first} on with {threads} threads",
+                    f"{label}, of {warps} warps, {does} at {groups} named barriers from {first} on",
                     meet,
                 )
             who = scope if scope == "roles" else (role, scope if groups > 1 else "role", first)

@@ -92,14 +92,42 @@ class Sums:
         return kept(total)
 
     def join(self, product: Product) -> Count:
-        """Leave out of a product what its other factors imply."""
+        """Leave out of a product what its other factors imply, and multiply conditions on how
+        often a loop iterates with how often it does.
+        """
         kept = set(product)
         for factor in product:
             if not isinstance(factor, Holds) or factor.what != "positive":
                 continue
             if any(self._implies(other, factor.x) for other in kept if other is not factor):
                 kept.discard(factor)
+        for factor in kept:
+            for ramp in kept:
+                if isinstance(factor, Holds) and isinstance(ramp, Ramp):
+                    made = self._from_on(factor, ramp)
+                    if made is not None:
+                        rest: Count = frozenset({(frozenset(kept - {factor, ramp}), 1)})
+                        return self.mul(rest, made)
         return frozenset({(frozenset(kept), 1)})
+
+    def _from_on(self, factor: Holds, ramp: Ramp) -> Count | None:
+        """Write [T > k] * T as max(0, T - k) + k * [T > k], and [T <= k] * T as what is left."""
+        terms, span = self.terms, ramp.span
+        if factor.what != "positive" or span.share != 1:
+            return None
+        for x, more in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
+            k = terms.ratio(terms.sub(span.length, x), span.step)
+            if k is None:
+                continue
+            if k <= 0:
+                return once(ramp) if more else frozenset()
+            beyond = self.ramp(x, span)
+            if more:
+                return self.add(beyond, once(factor), k)
+            return self.sum(
+                ((once(ramp), 1), (beyond, -1), (self.constant(1), -k), (once(factor), k))
+            )
+        return None
 
     def _implies(self, factor: Factor, x: Term) -> bool:
         """Tell whether a factor is 0 wherever x <= 0: where it is not, a number y > 0 that is no
@@ -323,20 +351,23 @@ class Sums:
 
     def depends(self, factor: Factor, leaf: Leaf) -> bool:
         """Tell whether a factor depends on an iteration around it, or on the block's rank."""
+        return leaf in self.support(factor)
+
+    def support(self, factor: Factor) -> frozenset[Leaf]:
+        """Return the iterations around a factor, and the block's rank, that it depends on."""
         match factor:
             case Holds(_, x):
-                return leaf in self.terms.support(x)
+                return self.terms.support(x)
             case Ramp(span):
-                return leaf in self.terms.support_of((span.length, span.step))
+                return self.terms.support_of((span.length, span.step))
             case Over(span, own, count):
                 around = self.terms.support_of((span.length, span.step))
-                return leaf in around or (
-                    leaf != ("iteration", own) and self.count_depends(count, leaf)
-                )
             case Until(own, condition, count):
-                if leaf == ("iteration", own):
-                    return False
-                return leaf in self.terms.support(condition) or self.count_depends(count, leaf)
+                around = self.terms.support(condition) - {("iteration", own)}
+        inside = frozenset(
+            leaf for product, _ in count for each in product for leaf in self.support(each)
+        )
+        return around | (inside - {("iteration", own)})
 
     def count_depends(self, count: Count, leaf: Leaf) -> bool:
         """Tell whether a count depends on an iteration around it, or on the block's rank."""

@@ -26,6 +26,7 @@ from tawa.verify.steps import (
     Copy,
     Enter,
     Jump,
+    Leave,
     Move,
     Next,
     Ref,
@@ -65,6 +66,8 @@ class System:
     careful: set[int] = field(default_factory=set[int])
     """Pairs of waits of all threads and arrivals of one, which speaks for others only where all
     have met; and those of one ring, which an agent fills and takes from itself."""
+    spoken: set[int] = field(default_factory=set[int])
+    """Pairs of waits of one thread and arrivals of several, which know of it where all have met."""
     pairs_of_wait: list[list[int]] = field(default_factory=list[list[int]])
     pairs_of_arrival: list[list[int]] = field(default_factory=list[list[int]])
     pairs_of_agent: list[list[int]] = field(default_factory=list[list[int]])
@@ -72,6 +75,8 @@ class System:
     arrivers_of: list[list[int]] = field(default_factory=list[list[int]])
     counters: list[dict[int, list[Counter]]] = field(default_factory=list[dict[int, list[Counter]]])
     """By agent and ring: what it counts there."""
+    once: set[int] = field(default_factory=set[int])
+    """Rings of which all is done outside of loops: their numbers stay small."""
     leads: dict[int, int] = field(default_factory=dict[int, int])
     """By ring: how many waits the phases before the first arrival answer."""
     least: dict[int, int] = field(default_factory=dict[int, int])
@@ -127,7 +132,16 @@ class System:
             {r: [self.waiters[w][0] for w in self.waiters_of[r]] for r in rings},
             {r: [self.arrivers[a][0] for a in self.arrivers_of[r]] for r in rings},
             least,
+            {ring for ring in rings if self.rings[ring].arrivals.data > 1},
         )
+        for ring, who in parity.hasty():
+            raise Refused(
+                rule("phase"),
+                f"{self.agents[who].name} may arrive at {self.label(ring)} for the next phase but "
+                f"{self.depths[ring] - 1} while one is open that others have not arrived for: "
+                "nothing that it waits for comes after the end of that phase",
+                self.rings[ring],
+            )
         for ring, who in parity.mistaken():
             raise Refused(
                 rule("phase"),
@@ -275,6 +289,9 @@ def read_system(
         role: n for agent in agents for n, role in enumerate(agent.roles)
     }
     system.owners = [instances.get(_role(value), 0) for value in compiler.scalars]
+    system.once = set(range(len(rings))).difference(
+        *(_repeated(agent.code) for agent in agents),
+    )
     system.live = [_live(agent.code) for agent in agents]
     system.enters = [_enters(agent.code) for agent in agents]
     return system
@@ -286,15 +303,15 @@ def _count(system: System, roles: Events) -> None:
     system.waiters_of = [[] for _ in system.rings]
     system.arrivers_of = [[] for _ in system.rings]
     units: list[int] = []
-    together, by_one = set[tuple[int, int]](), set[tuple[int, int]]()
+    by_all, by_one, by_many = (set[tuple[int, int]]() for _ in range(3))
     for who, agent in enumerate(agents):
         system.counters.append({})
         system.pairs_of_agent.append([])
         for step in agent.code:
             if isinstance(step, Wait) and not step.alone:
-                together.add((who, step.ring))
-            if isinstance(step, Arrive) and step.alone:
-                by_one.add((who, step.ring))
+                by_all.add((who, step.ring))
+            if isinstance(step, Arrive):
+                (by_one if step.alone else by_many).add((who, step.ring))
             match step:
                 case Wait(_, ring) if (who, ring) not in system.waiter:
                     system.waiter[who, ring] = len(system.waiters)
@@ -367,7 +384,13 @@ def _count(system: System, roles: Events) -> None:
                 number = len(system.pairs)
                 system.pair[waiter, arriver] = number
                 system.pairs.append((waiter, arriver))
-                if waited == arrived or ((who, waited) in together and (who, arrived) in by_one):
+                if (who, waited) not in by_all and (who, arrived) in by_many:
+                    system.spoken.add(number)
+                if (
+                    waited == arrived
+                    or number in system.spoken
+                    or ((who, waited) in by_all and (who, arrived) in by_one)
+                ):
                     system.careful.add(number)
                 system.pairs_of_wait[waiter].append(number)
                 system.pairs_of_arrival[arriver].append(number)
@@ -453,6 +476,23 @@ def _about(system: System, scalars: dict[SSAValue, int]) -> dict[int, set[int]]:
             known |= rings
             made = (scalars.get(each) for each in made_of(values[value]))
             work += [(each, frozenset(known)) for each in made if each is not None]
+    return found
+
+
+def _repeated(code: tuple[Step, ...]) -> set[int]:
+    """Return the rings at which something is done in a loop."""
+    found: set[int] = set()
+    depth = 0
+    for step in code:
+        match step:
+            case Enter():
+                depth += 1
+            case Leave():
+                depth -= 1
+            case Wait() | Arrive() | Copy() if depth:
+                found.add(step.ring)
+            case _:
+                continue
     return found
 
 
