@@ -12,8 +12,8 @@ from tawa.errors import ProtocolError
 from tawa.ir import hopper, verify
 from tawa.runtime import nvrtc
 from tawa.simulator import simulate
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify as prove
 
 
 def run(kernel, case, **how):
@@ -40,7 +40,7 @@ def test_hopper_run_equals_the_oracle(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_protocol_is_proved(name: str) -> None:
-    assert prove(lowered(name)[0], H200).ok
+    assert verify(lowered(name)[0], H200).ok
 
 
 @pytest.mark.skipif(not nvrtc.is_available(), reason="no NVRTC")
