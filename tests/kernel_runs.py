@@ -13,9 +13,9 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import test_proof_counted as counted
 
 import codegen_kernels as codegen
+import counted_kernels as counted
 import tawa.language as tl
 import test_lower_copy_async as copies
 import test_lower_instances as instances

@@ -24,8 +24,8 @@ from tawa.plan.text import parse_plan, print_plan
 from tawa.runtime import nvrtc
 from tawa.simulator import simulate
 from tawa.simulator.memory import HostDescriptor
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify as prove
 
 BM, BN, BK = 64, 64, 32
 

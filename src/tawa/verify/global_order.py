@@ -96,13 +96,15 @@ def _in_order(one: Operation, write: Operation, values: Values) -> bool:
     """
     if role_of(one) is role_of(write) and not isinstance(one, _TMA) | isinstance(write, _TMA):
         return True
+    if _of_unlike_programs(one, write, values):
+        return True
     match one, write:
         case hopper.TmaStore(), hopper.TmaStore():
             return one.reduce is not None and one.reduce == write.reduce
         case ((tile.Atomic() | tile.CompareExchange()), (tile.Atomic() | tile.CompareExchange())):
             return True
         case _:
-            return _of_unlike_programs(one, write, values)
+            return False
 
 
 def _of_unlike_programs(one: Operation, other: Operation, values: Values) -> bool:

@@ -23,8 +23,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from tawa.analysis.neighbours import Neighbours
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, ViewType, i32
 from tawa.ir.walk import all_of
@@ -463,9 +465,13 @@ def _check_multicast(ring: Ring, siblings: list[Ring], values: Values) -> None:
     """The parts of all blocks are the box once; each reader gives back in every block."""
     loads = [each.operation for each in ring.accesses if isinstance(each.operation, hopper.TmaLoad)]
     shared = [load for load in loads if load.multicast is not None]
+    apart = {each: values.of(each) for load in shared for each in (*load.offsets, load.slot)}
+    apart = {each for each, term in apart.items() if RANK in values.terms.support(term)}
+    if apart:
+        apart &= _differing(values.kernel, values.cluster)
     for load in shared:
         for offset in (*load.offsets, load.slot):
-            if RANK in values.terms.support(values.of(offset)):
+            if offset in apart:
                 raise Refused(
                     rule("multicast"),
                     f"blocks of a cluster send parts of different boxes to {ring.name}: an offset "
@@ -490,6 +496,18 @@ def _check_multicast(ring: Ring, siblings: list[Ring], values: Values) -> None:
                 f"it back in all {values.cluster} blocks",
                 ring.buffer,
             )
+
+
+def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
+    """Return the scalars that differ between the blocks of a cluster, with what a launch checks."""
+    guards = kernel.attributes.get("cluster_guards")
+    asked: set[str] = set()
+    if isinstance(guards, ArrayAttr):
+        asked = {each.data for each in guards if isinstance(each, StringAttr)}
+    neighbours = Neighbours(kernel, blocks, assume=bool(asked))
+    if not asked.issuperset(neighbours.conditions(kernel)):
+        neighbours = Neighbours(kernel, blocks)
+    return neighbours.differing
 
 
 def _check_cluster(kernel: tile.Kernel) -> None:
