@@ -278,3 +278,42 @@ def test_two_stores_to_one_box_are_ordered() -> None:
     last = GEMM.index("    hopper.bulk_wait {pending = #builtin.int<0>, read = false")
     again = GEMM[first:last].replace("%c_tile", "%c_again")
     refuses(GEMM[:last] + again + GEMM[last:], "global order", "bulk groups")
+
+
+# --- what a ring holds ----------------------------------------------------------------------------
+
+
+def test_a_reader_begins_only_with_what_was_filled() -> None:
+    """Each role begins with the phase of the other: the first reads come before the first fills."""
+    refuses(
+        replaced(
+            GEMM, ("%phase = %one", "%phase = %zero"), ("%phase_1 = %zero_1", "%phase_1 = %one_1")
+        ),
+        "slots",
+    )
+
+
+def test_equal_loops_in_one_another_are_counted_as_their_product() -> None:
+    """n times n puts, n gets: equal for n = 1 only."""
+
+    def role(first: str, second: str, start: str, inner: bool) -> str:
+        body = f"""
+        {wait(first, 1, "%c0", "%p")}
+        {arrive(second, 1, "%c0")}
+        %flip = tile.elementwise "xor"(%p, %c1) : (i32, i32) -> i32
+        scf.yield %flip : i32"""
+        if not inner:
+            return f"""
+    %q = scf.for %i = %c0 to %n step %c1 iter_args(%p = {start}) -> (i32) : i32 {{{body}
+    }}"""
+        return f"""
+    %q = scf.for %i = %c0 to %n step %c1 iter_args(%pi = {start}) -> (i32) : i32 {{
+      %r = scf.for %j = %c0 to %n step %c1 iter_args(%p = %pi) -> (i32) : i32 {{{body}
+      }}
+      scf.yield %r : i32
+    }}"""
+
+    gives = role("freed", "filled", "%c1", inner=True)
+    rings = {"filled": (1, 1), "freed": (1, 1)}
+    check(parse(signals(rings, [gives, role("filled", "freed", "%c0", inner=True)])), H200)
+    refuses(signals(rings, [gives, role("filled", "freed", "%c0", inner=False)]), "one control")
