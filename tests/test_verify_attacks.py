@@ -6,10 +6,12 @@ as well, so that the tests cannot rot into kernels that are right.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from proof_kernels import text
 from tawa.ir import parse
 from tawa.target import H200
 from tawa.verify import Refused, check
@@ -317,3 +319,92 @@ def test_equal_loops_in_one_another_are_counted_as_their_product() -> None:
     rings = {"filled": (1, 1), "freed": (1, 1)}
     check(parse(signals(rings, [gives, role("filled", "freed", "%c0", inner=True)])), H200)
     refuses(signals(rings, [gives, role("filled", "freed", "%c0", inner=False)]), "one control")
+
+
+def in_place_by_two_warpgroups() -> str:
+    """Return "in place", whose one warpgroup loads, adds 1 and stores, on two: each stores half."""
+    one = text("in place")
+    (layout,) = set(re.findall(r'#hopper.layout<"(.*?)">', one))
+    two = "32x64 r[4:(0,1) 2:(2,0)] l[16:(0,4) 2:(1,0)] w[4:(4,0) 2:(16,0)]"
+    whole, half = "[#builtin.int<32>, #builtin.int<32>]", "[#builtin.int<16>, #builtin.int<32>]"
+    loads = next(line for line in one.split("\n") if "hopper.tensor_map %x_desc" in line)
+    store = next(line for line in one.split("\n") if "hopper.tma_store" in line)
+    stores = replaced(loads, ("%x_map", "%x_out"), (whole, half))
+    return replaced(
+        one.replace(layout, two).replace(
+            'scope = "role", threads = #builtin.int<128>',
+            'scope = "role", threads = #builtin.int<256>',
+        ),
+        (loads, f"{loads}\n{stores}"),
+        (store, replaced(store, ("%x_map", "%x_out"), (whole, half))),
+        ("warps = #builtin.int<4>", "warps = #builtin.int<8>"),
+        ("launch = {threads = #builtin.int<128>", "launch = {threads = #builtin.int<256>"),
+        ("registers = #builtin.int<248>}", "registers = #builtin.int<232>}"),
+        ("registers = #builtin.int<248>", "registers = #builtin.int<232>"),
+    )
+
+
+WRITTEN = 'hopper.bulk_wait {pending = #builtin.int<0>, read = false, by = "warpgroup"}'
+COMMIT = 'hopper.bulk_commit {by = "warpgroup"}'
+
+
+def test_all_threads_that_stored_wait_before_memory_is_loaded() -> None:
+    """The second warpgroup's half is under way when the next iteration loads it."""
+    right = in_place_by_two_warpgroups()
+    check(parse(right), H200)
+    refuses(replaced(right, (WRITTEN, WRITTEN.replace("warpgroup", "role"))), "global order")
+
+
+def test_a_wait_covers_stores_that_were_committed() -> None:
+    """The commit stands after the wait of the next iteration: it waits for nothing."""
+    late = replaced(
+        in_place_by_two_warpgroups(),
+        (COMMIT, ""),
+        (WRITTEN, f"{WRITTEN.replace('read', 'now')}\n{COMMIT}"),
+        (WRITTEN, f"{COMMIT}\n{WRITTEN}"),
+        (WRITTEN.replace("read", "now"), WRITTEN),
+    )
+    refuses(late, "global order")
+
+
+def test_a_store_waits_for_all_loads_of_its_box() -> None:
+    """Two puts a program, of which the second loads the tile that is stored after the first."""
+    lines = text("no loop").split("\n")
+
+    def places(first: str, last: str) -> slice:
+        begin = next(n for n, line in enumerate(lines) if first in line)
+        end = next(n for n, line in enumerate(lines) if n > begin and last in line)
+        return slice(begin, end + 1)
+
+    def again(part: list[str], slot: str, phase: str) -> list[str]:
+        body = "\n".join(part)
+        for name in re.findall(r"^ *%(\w+) = ", body, re.M):
+            body = re.sub(rf"%{name}\b", f"%again_{name}", body)
+        following = [name for name in re.findall(r"%again_(next_\w+) = ", body)]
+        for old, new in zip((slot, phase), following, strict=True):
+            body = re.sub(rf"%{old}\b", f"%{new}", body)
+        return body.split("\n")
+
+    put = places("hopper.wait %freed", "%next_phase = ")
+    second = again(lines[put], "slot", "phase")
+    second = [line.replace("%a_map[%m, %zero]", "%out_map[%m, %n]") for line in second]
+    lines[put] = [*lines[put], *second]
+    take = places("hopper.wait %filled", "hopper.arrive %freed")
+    kept = ("hopper.wait", "hopper.arrive", '"add"', '"eq"', '"select"', '"xor"')
+    second = again(
+        [line for line in lines[take] if any(k in line for k in kept)], "slot_1", "phase_1"
+    )
+    stored = places("hopper.bulk_wait", "hopper.bulk_commit")
+    made = "\n".join(lines)
+    for name in ("next_slot", "next_phase", "next_slot_1", "next_phase_1"):
+        made = re.sub(rf"(scf.yield .*)%{name}\b", rf"\1%again_{name}", made)
+    lines = made.split("\n")
+    (box,) = (line for line in lines if line.startswith("  %c_map ="))
+    whole = "[#builtin.int<64>, #builtin.int<64>]", "[#builtin.int<128>, #builtin.int<64>]"
+    box = f"{box}\n{replaced(box, ('%c_map', '%out_map'), whole)}"
+    early, late = (
+        "\n".join([*lines[: place.stop], *second, *lines[place.stop :]]) for place in (stored, take)
+    )
+    maps = next(line for line in lines if line.startswith("  %c_map ="))
+    check(parse(replaced(late, (maps, box))), H200)
+    refuses(replaced(early, (maps, box)), "global order")

@@ -14,7 +14,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
 
-from tawa.verify.sums import ONE, Count, Factor, Holds, Over, Product, Ramp, Sums, Until, once, together
+from tawa.verify.sums import (
+    ONE,
+    Count,
+    Factor,
+    Holds,
+    Over,
+    Product,
+    Ramp,
+    Sums,
+    Until,
+    once,
+    together,
+)
 from tawa.verify.values import Span
 
 Rises: TypeAlias = dict[int, tuple[Product, int]]

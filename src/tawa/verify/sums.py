@@ -398,4 +398,16 @@ def kept(total: Mapping[Product, int]) -> Count:
     return frozenset(item for item in total.items() if item[1])
 
 
-__all__ = ["ONE", "Count", "Factor", "Holds", "Over", "Product", "Ramp", "Sums", "Until", "once", "together"]
+__all__ = [
+    "ONE",
+    "Count",
+    "Factor",
+    "Holds",
+    "Over",
+    "Product",
+    "Ramp",
+    "Sums",
+    "Until",
+    "once",
+    "together",
+]
