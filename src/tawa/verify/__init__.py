@@ -81,9 +81,9 @@ def check(kernel: tile.Kernel, target: Target = H200, program: Program | None = 
     rings = rings_of(kernel)
     check_memory(kernel, rings)
     check_threads(kernel)
-    check_global_order(kernel, values)
     if program is not None:
         check_coordinates(kernel, values, program)
+    check_global_order(kernel, values)
     check_refinement(kernel, rings, values, counts, roles)
     check_static(kernel, target)
     check_roles(kernel, rings)

@@ -22,7 +22,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ViewType, shape_of
-from tawa.ir.walk import walk
+from tawa.ir.walk import all_of, walk
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rings import VIEWS, slot_of
 from tawa.verify.rules import Refused, rule
@@ -204,6 +204,12 @@ class _Checker:
         self.values = values
         self.terms = values.terms
         self.program = program
+        copies = all_of(values.kernel, hopper.TmaLoad, hopper.TmaStore)
+        self.copies = len(copies)
+        self.users: dict[SSAValue, set[Operation | None]] = {}
+        for slot in all_of(values.kernel, hopper.Slot):
+            self.users.setdefault(slot.buffer, set()).add(_role(slot))
+        self.labels = {shared.label.data for shared in all_of(values.kernel, hopper.Shared)}
 
     def match(self, operation: hopper.TmaLoad | hopper.TmaStore) -> _Match:
         """Find the box that a copy is a part of. Raises Refused where there is none."""
@@ -222,13 +228,13 @@ class _Checker:
                 found += self._parts(asked, offsets, shape)
         if isinstance(operation, hopper.TmaLoad):
             start = _start(operation.view)
-            label = _label(operation)
+            shared = slot_of(operation.view).buffer
             found = [
                 each
                 for each in found
                 if not any(each.start[: -len(start)])
                 and each.start[-len(start) :] == start
-                and label in self._names(each.asked)
+                and self._is_of(shared, each.asked)
             ]
         if not found:
             told = ", ".join(map(self.terms.text, offsets))
@@ -271,16 +277,30 @@ class _Checker:
         if depth < 0:
             return
         at = self.values.at(depth)
+        solved = False
         for got, want in zip(offsets, asked.offsets, strict=True):
             parts = self.terms.linear(want, at)
             factor = None if parts is None else self.terms.number(parts[1])
             if parts is None or not factor:
                 continue
+            solved = True
             moved = self.terms.quotient(self.terms.sub(got, parts[0]), factor)
             if moved is not None and self._is_iteration(moved, asked, at):
-                changed = [self.terms.replaced(each, at, moved) for each in asked.offsets]
-                if all(each is not None for each in changed):
-                    yield tuple(each for each in changed if each is not None), moved
+                yield from self._at(asked, at, moved)
+        if solved:
+            return
+        # Functions of the iteration are not solved for it: any that copies may be moved to is tried.
+        yield from self._at(asked, at, self._last(asked))
+        for number in range(self.copies):
+            yield from self._at(asked, at, self.terms.constant(number))
+            yield from self._at(asked, at, self.terms.add(at, self.terms.constant(number + 1)))
+
+    def _at(
+        self, asked: Asked, at: Term, moved: Term
+    ) -> Iterator[tuple[tuple[Term, ...], Term | None]]:
+        changed = [self.terms.replaced(each, at, moved) for each in asked.offsets]
+        if all(each is not None for each in changed):
+            yield tuple(each for each in changed if each is not None), moved
 
     def _is_iteration(self, term: Term, asked: Asked, at: Term) -> bool:
         """Tell whether a term is a number, some iterations ahead, or the last iteration."""
@@ -295,11 +315,19 @@ class _Checker:
         less = self.terms.sub(length, self.terms.one)
         return self.values.quotient(less, step)
 
-    def _names(self, asked: Asked) -> set[str]:
-        """Return the names that a buffer of this tile may have: of the loads that fill it."""
-        if asked.tile is None:
-            return {asked.name}
-        return {each.name for each in self.program.asked if each.tile == asked.tile}
+    def _is_of(self, buffer: SSAValue, asked: Asked) -> bool:
+        """Tell whether a buffer has the name of a load that fills it. A load that no buffer is
+        called after shares that of another, in one role, which reads what it has loaded last.
+        """
+        shared = buffer.owner
+        assert isinstance(shared, hopper.Shared)
+        names = {asked.name}
+        if asked.tile is not None:
+            names = {each.name for each in self.program.asked if each.tile == asked.tile}
+        if shared.label.data in names:
+            return True
+        alone = len(self.users[buffer]) == 1
+        return asked.tile is None and alone and asked.name not in self.labels
 
     def check_parts(self, parts: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]) -> None:
         """The parts of each iteration make the box once, and no iteration is left out."""
@@ -330,8 +358,8 @@ class _Checker:
             if late is not None:
                 turn, inside = ahead < 0 and late == early, True
                 ahead = late
-            elif number is not None:
-                turn, inside = ahead < 0 and number == early, False
+            elif number is not None and ahead < 0:
+                turn, inside = number == early, False
                 early += 1
             else:
                 turn, inside = ahead == early and when == last, False
@@ -373,11 +401,6 @@ def _start(view: SSAValue) -> tuple[int, ...]:
     if isinstance(owner, VIEWS):
         return _start(owner.view)
     return (0,) * len(kind.shape)
-
-
-def _label(load: hopper.TmaLoad) -> str:
-    shared = slot_of(load.view).buffer.owner
-    return shared.label.data if isinstance(shared, hopper.Shared) else ""
 
 
 __all__ = ["Asked", "Program", "check_coordinates", "program_of"]

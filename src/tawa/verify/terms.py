@@ -62,6 +62,19 @@ class Terms:
             self._leaves.append(leaves)
         return self._take({(number,): 1})
 
+    def function(self, name: str, kind: str, inputs: list[Term]) -> Term:
+        """Return the term of a function; a quotient, or a rest, of signed integers that is whole in
+        every product of the dividend is no atom. `kind` is a type's short name: i32, u32, f32.
+        """
+        by = self.number(inputs[1]) if name in ("idiv", "irem") and kind.startswith("i") else None
+        if by is not None and by > 0:
+            whole, number = self.quotient(inputs[0], by), self.number(inputs[0])
+            if whole is None and number is not None:  # rounded towards zero
+                whole = self.constant(abs(number) // by * (1 if number > 0 else -1))
+            if whole is not None:
+                return whole if name == "idiv" else self.add(inputs[0], whole, -by)
+        return self.atom(("function", name, kind, *inputs), self.support_of(inputs))
+
     def add(self, a: Term, b: Term, times: int = 1) -> Term:
         """Return a + times * b."""
         total = dict(self._polys[a])
@@ -217,7 +230,7 @@ class Terms:
                 if len(changed) != len(inputs) or None in changed:
                     return None
                 terms = [one for one in changed if one is not None]
-                return self.atom(("function", name, kind, *terms), self.support_of(terms))
+                return self.function(str(name), str(kind), terms)
             case _:
                 return None
 

@@ -25,6 +25,7 @@ from tawa.analysis.memory import roots_of
 from tawa.ir import aref, hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import bit_width, element_type, is_signed, shape_of
+from tawa.ir.walk import all_of
 from tawa.verify.forwarded import (
     Received,
     loops_around,
@@ -66,6 +67,7 @@ class Values:
     _known: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
     _open: list[SSAValue] = field(default_factory=list[SSAValue])
     _spans: dict[Operation, Span] = field(default_factory=dict[Operation, Span])
+    _instances: set[Operation] | None = None
     _stores: dict[SSAValue, list[hopper.SharedStore]] | None = None
     _written: list[frozenset[int] | None] = field(default_factory=list[frozenset[int] | None])
 
@@ -193,7 +195,7 @@ class Values:
             first, step = self.of(loop.lb), self.of(loop.step)
             unit, share = terms.primitive(step)
             part = terms.multiple_in(first, unit) if share > 1 else 0
-            if share > 1 and 0 <= part < share:
+            if share > 1 and 0 <= part < share and loop in self._shared_loops():
                 length = terms.sub(self.of(loop.ub), terms.add(first, unit, -part))
                 found = Span(length, unit, share, part)
             else:
@@ -201,6 +203,29 @@ class Values:
             if not any(kind == "self" for kind, _ in terms.support_of((found.length, found.step))):
                 self._spans[loop] = found
         return found
+
+    def _shared_loops(self) -> set[Operation]:
+        """Return the loops of roles of which each makes one of so many iterations, and together
+        all, once."""
+        if self._instances is None:
+            found: dict[tuple[Term, int], dict[int, list[Operation]]] = {}
+            for role in all_of(self.kernel, hopper.Role):
+                for loop in role.body.block.ops:
+                    if not isinstance(loop, scf.ForOp):
+                        continue
+                    first, step = self.of(loop.lb), self.of(loop.step)
+                    unit, share = self.terms.primitive(step)
+                    if share > 1:
+                        part = self.terms.multiple_in(first, unit)
+                        found.setdefault((unit, share), {}).setdefault(part, []).append(loop)
+            self._instances = {
+                loop
+                for (_, share), parts in found.items()
+                if set(parts) == set(range(share))
+                and all(len(each) == 1 for each in parts.values())
+                for (loop,) in parts.values()
+            }
+        return self._instances
 
     # --- functions --------------------------------------------------------------------------------
 
@@ -235,8 +260,7 @@ class Values:
                 pass
         if name in _COMMUTE:
             inputs.sort()
-        tag = _tag(kind)
-        return self._atom(("function", name, tag, *inputs), *inputs)
+        return terms.function(name, _tag(kind), inputs)
 
     def _rounded_up(self, a: Term, step: Term) -> Term | None:
         """Return x where a is max(x, 0) + step - 1 for a step that is a number above 0."""
@@ -251,7 +275,7 @@ class Values:
 
     def quotient(self, term: Term, by: Term) -> Term:
         """Return what a division of two signed integers of 32 bits gives."""
-        return self._atom(("function", "idiv", "i32", term, by), term, by)
+        return self.terms.function("idiv", "i32", [term, by])
 
     def _chosen(self, branch: scf.IfOp, value: SSAValue) -> Term:
         assert isinstance(value, OpResult)
