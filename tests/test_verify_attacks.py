@@ -380,7 +380,7 @@ def test_a_store_waits_for_all_loads_of_its_box() -> None:
         body = "\n".join(part)
         for name in re.findall(r"^ *%(\w+) = ", body, re.M):
             body = re.sub(rf"%{name}\b", f"%again_{name}", body)
-        following = [name for name in re.findall(r"%again_(next_\w+) = ", body)]
+        following = re.findall(r"%again_(next_\w+) = ", body)
         for old, new in zip((slot, phase), following, strict=True):
             body = re.sub(rf"%{old}\b", f"%{new}", body)
         return body.split("\n")
@@ -408,3 +408,34 @@ def test_a_store_waits_for_all_loads_of_its_box() -> None:
     maps = next(line for line in lines if line.startswith("  %c_map ="))
     check(parse(replaced(late, (maps, box))), H200)
     refuses(replaced(early, (maps, box)), "global order")
+
+
+def test_copies_of_one_put_fill_parts_of_their_own() -> None:
+    """Both copies go to one buffer, and nobody fills the other."""
+    loads = text("while up_to")
+    refuses(replaced(loads, ("hopper.slot %b_desc_ring[", "hopper.slot %a_desc_ring[")), "one put")
+
+
+def left_out(in_place_of_it: str) -> str:
+    """Return a product whose second put is something else."""
+    lines = GEMM.split("\n")
+    first = next(n for n, line in enumerate(lines) if "hopper.expect" in line)
+    last = next(n for n, line in enumerate(lines) if "hopper.tma_load %b_map" in line)
+    put = lines[first : last + 1]
+    other = [line for line in put if in_place_of_it in line]
+    if other:
+        other = [line.replace("49152", "16384").replace("%a ", "%a_9 ") for line in put[:3]]
+        other[2] = other[2].replace(" %a,", " %a_9,")
+    else:
+        other = [in_place_of_it]
+    lines[first : last + 1] = [
+        '%is_9 = tile.elementwise "eq"(%k, %bk) : (i32, i32) -> i1',
+        *("scf.if %is_9 {", *other, "} else {", *put, "}"),
+    ]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("left", ["%b_map", arrive("filled", 3, "%slot", "thread")])
+def test_each_put_fills_all_that_is_read(left: str) -> None:
+    """The second put fills nothing, or only `a`: what is read there is old, or nothing."""
+    refuses(left_out(left), "one put")

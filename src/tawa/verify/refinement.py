@@ -33,6 +33,7 @@ from tawa.ir.walk import all_of
 from tawa.verify.control import Events
 from tawa.verify.counts import Count, Counts
 from tawa.verify.events import arrivals_of
+from tawa.verify.footprints import words_of
 from tawa.verify.held import Held
 from tawa.verify.rings import Access, Ring, slot_of
 from tawa.verify.rules import Refused, rule
@@ -62,9 +63,11 @@ class _State:
     touched: frozenset[tuple[SSAValue, bool]] = frozenset()
     """Buffers that threads have accessed since their last fence of the proxy, and whether they
     wrote."""
+    put: dict[tuple[SSAValue, Term], int] = field(default_factory=dict[tuple[SSAValue, Term], int])
+    """By buffer and slot: the words that were put there and are not yet published."""
 
     def copy(self) -> _State:
-        return _State(dict(self.held), dict(self.owed), self.touched)
+        return _State(dict(self.held), dict(self.owed), self.touched, dict(self.put))
 
 
 @dataclass(slots=True)
@@ -294,6 +297,7 @@ class _Role:
                     f"waited for at {_name(ring.freed)}, or has published already",
                     operation,
                 )
+            self._put(access, ring, state)
             return
         if access.writes and len(ring.readers()) > 1:
             raise Refused(
@@ -310,6 +314,34 @@ class _Role:
                 f"have: it has not waited for it at {_name(ring.filled)}, or has given it back",
                 operation,
             )
+
+    def _put(self, access: Access, ring: Ring, state: _State) -> None:
+        """Note which words of a slot are put; copies of one put have words of their own."""
+        at = ring.buffer.result, self.values.of(slot_of(access.view).index)
+        words, before = words_of(access.view, access.operation), state.put.get(at, 0)
+        if words & before and isinstance(access.operation, hopper.TmaLoad):
+            raise Refused(
+                rule("one put"),
+                f"two copies of one put go to the same bytes of {ring.name}",
+                access.operation,
+            )
+        state.put[at] = words | before
+
+    def _is_whole(
+        self, at: SSAValue, slot: SSAValue, operation: Operation, state: _State, by_engine: bool
+    ) -> None:
+        """A slot is published when all that is read of it was put there."""
+        rings = [each for each in self.by_filled.get(at, ()) if each.producer is self.role]
+        alike = [ring for ring in rings if ring.by_engine == by_engine]
+        for ring in alike or rings:
+            key = ring.buffer.result, self.values.of(slot)
+            if ring.words_read & ~state.put.pop(key, 0):
+                raise Refused(
+                    rule("one put"),
+                    f"{operation.name} publishes a slot of {ring.name}, and what is read of it was "
+                    "not all put there on every path",
+                    operation,
+                )
 
     def _fenced(self, access: Access, ring: Ring, state: _State) -> None:
         """Before the async proxy comes to a buffer, threads have fenced what they did there."""
@@ -366,6 +398,7 @@ class _Role:
         del state.owed[at]
         if at in state.held:  # a role that copies for itself: the slot has something else now
             state.held[at] = state.held[at].given(slot.index)
+        self._is_whole(at, owed.slot, load, state, by_engine=True)
         self._publish(at, owed.slot, state)
 
     def _arrive(
@@ -384,6 +417,7 @@ class _Role:
                     )
                 if not waits_for_copies:
                     self._told(ring, arrive, {True}, state)
+        self._is_whole(at, arrive.slot, arrive, state, by_engine=False)
         self._publish(at, arrive.slot, state)
         for ring in self.by_freed.get(at, ()):
             assert ring.filled is not None
@@ -576,11 +610,12 @@ def _renamed(state: _State, given: Sequence[SSAValue], names: Sequence[SSAValue]
 
 def _joined(one: _State, other: _State) -> _State:
     held = {at: each.join(other.held[at]) for at, each in one.held.items()}
-    return _State(held, dict(one.owed), one.touched | other.touched)
+    put = {at: words & other.put[at] for at, words in one.put.items() if at in other.put}
+    return _State(held, dict(one.owed), one.touched | other.touched, put)
 
 
 def _same(one: _State, other: _State) -> bool:
-    return one.held == other.held and one.touched == other.touched
+    return (one.held, one.touched, one.put) == (other.held, other.touched, other.put)
 
 
 def _slots(barriers: SSAValue) -> int:
