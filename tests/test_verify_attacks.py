@@ -238,7 +238,7 @@ def test_conditions_of_loops_in_loops_are_asked_in_each_iteration() -> None:
 
 @pytest.mark.parametrize("limit", ["%three_9", "%K"])
 def test_a_wait_that_one_iteration_leaves_out(limit: str) -> None:
-    """`select(trip == 3, 0, trip) > 0` is false in iteration 3 as well: it frees a slot that a wgmma
+    """`select(trip == 3, 0, trip) > 0` is false in iteration 3 too: it frees a slot that a wgmma
     reads. It looks like the wrap of a ring."""
     held = "      hopper.wgmma_wait {pending = #builtin.int<1>}\n"
     guarded = f"""
