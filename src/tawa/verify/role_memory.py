@@ -92,7 +92,7 @@ class Memory:
                     operation,
                 )
             return
-        writes = access.write if buffer.own else buffer.fills(self.role)
+        writes = access.write if buffer.own else buffer.producer is self.role
         array = buffer.filled
         if writes and array is not None:
             array = self.rings.partner.get(array)
