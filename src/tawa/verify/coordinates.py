@@ -289,7 +289,7 @@ class _Checker:
                 yield from self._at(asked, at, moved)
         if solved:
             return
-        # Functions of the iteration are not solved for it: any that copies may be moved to is tried.
+        # Functions of the iteration are not solved for it: all that copies may move to are tried.
         yield from self._at(asked, at, self._last(asked))
         for number in range(self.copies):
             yield from self._at(asked, at, self.terms.constant(number))

@@ -17,7 +17,7 @@ from tawa.ir import hopper
 from tawa.ir.types import BarriersType
 from tawa.ir.walk import all_of
 from tawa.verify.footprints import WARPGROUP, Shares, meeting_distance
-from tawa.verify.role_rings import Access, Rings, is_alone, is_repeated, is_slot, warps_of
+from tawa.verify.role_rings import Access, Buffer, Rings, is_alone, is_repeated, is_slot, warps_of
 from tawa.verify.role_state import OVER, Fact, Key, Lattice, State, Status
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
@@ -92,7 +92,7 @@ class Memory:
                     operation,
                 )
             return
-        writes = access.write if buffer.own else buffer.fills(self.role)
+        writes = access.write if buffer.own else buffer.producer is self.role
         array = buffer.filled
         if writes and array is not None:
             array = self.rings.partner.get(array)
@@ -133,6 +133,9 @@ class Memory:
         if not (before.write or after.write) or not self._meet(before, key.number, after, number):
             return
         same = before.place.buffer is after.place.buffer
+        buffer = self.rings.buffers[after.place.buffer]
+        if same and self._is_handed(buffer) and before.write != after.write:
+            return  # the slot of one is held, and so is that of the other: at unlike barriers
         distance = meeting_distance(before.shares, after.shares) if same else 2
         if distance < 0:
             return
@@ -160,6 +163,10 @@ class Memory:
                 f"{does}, and no proxy fence of the threads by which {did} stands between them",
                 after.operation,
             )
+
+    def _is_handed(self, buffer: Buffer) -> bool:
+        """Tell whether a role hands slots to itself, at barriers, and back at others."""
+        return buffer.own and buffer.filled in self.rings.partner
 
     def _meet(self, before: Access, earlier: Term, after: Access, number: Term) -> bool:
         """Tell whether two accesses may be to the same bytes."""
@@ -321,7 +328,10 @@ class Memory:
             place = access.place
             if place.buffer not in handed:
                 continue
-            ring = self.rings.buffers[place.buffer].shared
+            buffer = self.rings.buffers[place.buffer]
+            if self._is_handed(buffer) and access.write != (array is buffer.filled):
+                continue  # what is written goes to who takes it, what is read to who fills it
+            ring = buffer.shared
             if ring and self._apart(key.number, number, place.slots):
                 continue
             self._given(arrive, access, status, threads, alone)

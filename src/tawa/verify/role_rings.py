@@ -190,6 +190,7 @@ class Buffer:
     stop: int
     accesses: list[Access] = field(default_factory=list[Access])
     filled: SSAValue | None = None
+    producer: hopper.Role | None = None
     own: bool = False
     """Whether one role fills it by copies and takes its slots, by barriers, from itself."""
 
@@ -197,10 +198,6 @@ class Buffer:
     def shared(self) -> bool:
         """Whether its slots are handed over at barriers: between roles, or to who fills them."""
         return self.own or len({access.role for access in self.accesses}) > 1
-
-    def fills(self, role: hopper.Role) -> bool:
-        """Tell whether a role writes it."""
-        return any(access.write and access.role is role for access in self.accesses)
 
     def has(self, *by: By, beside: hopper.Role | None = None) -> bool:
         """Tell whether there are accesses by some engine, in another role than one."""
@@ -234,7 +231,7 @@ class Rings:
             if ring.filled is None:
                 continue
             buffer = self.buffers[value]
-            buffer.filled = ring.filled
+            buffer.filled, buffer.producer = ring.filled, ring.producer
             buffer.own = len({access.role for access in buffer.accesses}) == 1 and (
                 ring.freed is not None or ring.copied
             )

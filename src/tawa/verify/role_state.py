@@ -288,6 +288,9 @@ class Lattice:
         for name in (*one.names, *(each for each in other.names if each not in one.names)):
             mine, its = one.names.get(name), other.names.get(name)
             if mine is not None and its is not None and (mine[1] or its[1]):
+                if find((0, mine[0])) == find((1, its[0])):  # one, by its newer name
+                    names[name] = (number((0, mine[0])), True)
+                    continue
                 names[name] = (self.registers(), True)
                 put(names[name][0], one.sets[mine[0]], other.sets[its[0]])
             elif mine is not None:
@@ -369,12 +372,19 @@ class Lattice:
 
 def _names_repeat(state: State, following: State) -> bool:
     same: dict[int, int] = {}
+    newer: dict[int, int] = {}
+    """By registers of a name that is not stale: those it names in the following state."""
+    for name, (registers, stale) in state.names.items():
+        if not stale and name in following.names:
+            newer[registers] = following.names[name][0]
     for name, (registers, stale) in following.names.items():
         known = state.names.get(name)
         if known is None:
             return False
         held = state.sets[known[0]]
         if (stale and not known[1]) or _least(held, following.sets[registers]) != held:
+            return False
+        if stale and newer.get(known[0], registers) != registers:
             return False
         if not stale and not known[1] and same.setdefault(registers, known[0]) != known[0]:
             return False
