@@ -439,3 +439,16 @@ def left_out(in_place_of_it: str) -> str:
 def test_each_put_fills_all_that_is_read(left: str) -> None:
     """The second put fills nothing, or only `a`: what is read there is old, or nothing."""
     refuses(left_out(left), "one put")
+
+
+def test_what_inline_ptx_writes_bounds_no_two_roles() -> None:
+    """Both roles read how often they iterate; one writes that word before it reads it."""
+    load = '%w = "tile.load"(%ptr) <{operandSegmentSizes = array<i32: 1, 0, 0>}> : '
+    load += "(!tile.ptr<i32>) -> i32\n"
+    takes = in_turn(GETS, arrive("freed", 2, "%s"), "%c0")
+    gives, takes = (load + role.replace("to %n", "to %w") for role in (GIVES, takes))
+    rings = {"filled": (2, 1), "freed": (2, 1)}
+    check(parse(signals(rings, [gives, takes])), H200)
+    ptx = 'tile.asm_effect "st.global.u32 [$0], 7;" "l,~memory" (%ptr)'
+    writes = f"{ptx} {{pack = #builtin.int<1>}} : (!tile.ptr<i32>) -> ()\n"
+    refuses(signals(rings, [gives, writes + takes]), "one control")
