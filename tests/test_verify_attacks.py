@@ -452,3 +452,22 @@ def test_what_inline_ptx_writes_bounds_no_two_roles() -> None:
     ptx = 'tile.asm_effect "st.global.u32 [$0], 7;" "l,~memory" (%ptr)'
     writes = f"{ptx} {{pack = #builtin.int<1>}} : (!tile.ptr<i32>) -> ()\n"
     refuses(signals(rings, [gives, writes + takes]), "one control")
+
+
+def test_blocks_of_a_cluster_send_alike() -> None:
+    """One block sends its part of `b` to both, the other copies all of it for itself alone."""
+    text = (DATA / "gemm_cluster.hopper.mlir").read_text()
+    check(parse(text), H200)
+    (copy,) = (line for line in text.split("\n") if "hopper.tma_load %b_map" in line)
+    (part,) = (line for line in text.split("\n") if line.startswith("  %b_map ="))
+    rows = "[#builtin.int<32>,", "[#builtin.int<64>,"
+    own = replaced(copy, (" {multicast = #builtin.int<2>}", ""), rows, ("%b_map", "%b_all"))
+    by_rank = f"""
+          %first_9 = tile.elementwise "eq"(%rank, %zero) : (i32, i32) -> i1
+          scf.if %first_9 {{
+{copy}
+          }} else {{
+{own}
+          }}"""
+    whole = f"{part}\n{replaced(part, ('%b_map', '%b_all'), rows)}"
+    refuses(replaced(text, (copy, by_rank), (part, whole)), "multicast")

@@ -28,6 +28,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.analysis.neighbours import Neighbours
 from tawa.ir import hopper, tile
+from tawa.ir.control import decisive
 from tawa.ir.types import BarriersType, ViewType, i32
 from tawa.ir.walk import all_of
 from tawa.verify.control import Events
@@ -107,7 +108,7 @@ def check_refinement(
         _check_readers(ring, counts, roles)
         if ring.filled is not None:
             _check_multicast(ring, by_filled[ring.filled], values)
-    _check_cluster(kernel)
+    _check_cluster(kernel, values)
 
 
 @dataclass(slots=True)
@@ -544,9 +545,9 @@ def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
     return neighbours.differing
 
 
-def _check_cluster(kernel: tile.Kernel) -> None:
-    """Barriers are published to the cluster before other blocks use them, and no block ends
-    before all others have sent what they send.
+def _check_cluster(kernel: tile.Kernel, values: Values) -> None:
+    """Barriers are published to the cluster before other blocks use them, no block ends before all
+    others have sent what they send, and what blocks send they all send.
     """
     remote = [
         each
@@ -555,6 +556,8 @@ def _check_cluster(kernel: tile.Kernel) -> None:
     ]
     if not remote:
         return
+    for each in remote:
+        _check_alike(each, values)
     top = list(kernel.body.block.ops)
     places = {kind: _places(top, kind) for kind in _SET_UP}
     first, last = places[hopper.Role][0], places[hopper.Role][-1]
@@ -579,6 +582,22 @@ def _check_cluster(kernel: tile.Kernel) -> None:
             "no meeting of the cluster that publishes memory stands after the roles",
             remote[0],
         )
+
+
+def _check_alike(remote: Operation, values: Values) -> None:
+    """What a block does for others stands under nothing that its rank decides."""
+    parent = remote.parent_op()
+    while parent is not None and not isinstance(parent, hopper.Role):
+        if isinstance(parent, scf.IfOp | scf.ForOp | scf.WhileOp):
+            told = [v for v in decisive(parent) if RANK in values.terms.support(values.of(v))]
+            if told and not _differing(values.kernel, values.cluster).isdisjoint(told):
+                raise Refused(
+                    rule("multicast"),
+                    f"whether a block of a cluster comes to {remote.name}, by which it reaches "
+                    "other blocks, depends on its rank",
+                    remote,
+                )
+        parent = parent.parent_op()
 
 
 _SET_UP = (hopper.Role, hopper.InitBarriers, hopper.FenceBarrierInit, hopper.ClusterSync)
