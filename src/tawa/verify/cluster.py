@@ -8,6 +8,7 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
+from xdsl.utils.hints import isa
 
 from tawa.analysis.neighbours import Neighbours
 from tawa.ir import hopper, tile
@@ -70,8 +71,8 @@ def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
     """Return the scalars that differ between the blocks of a cluster, with what a launch checks."""
     guards = kernel.attributes.get("cluster_guards")
     asked: set[str] = set()
-    if isinstance(guards, ArrayAttr):
-        asked = {each.data for each in guards if isinstance(each, StringAttr)}
+    if isa(guards, ArrayAttr[StringAttr]):
+        asked = {each.data for each in guards}
     neighbours = Neighbours(kernel, blocks, assume=bool(asked))
     if not asked.issuperset(neighbours.conditions(kernel)):
         neighbours = Neighbours(kernel, blocks)
