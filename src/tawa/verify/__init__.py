@@ -91,6 +91,7 @@ def check(kernel: tile.Kernel, target: Target = H200, program: Program | None = 
     together = Choreography(system, Rings(system, Cursors(system.depths, values.terms)))
     together.run()
     system.check_parity()
+    system.check_begins(rings)
     return len(together.seen)
 
 

@@ -14,7 +14,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
 
-from tawa.verify.sums import ONE, Count, Factor, Holds, Over, Product, Ramp, Sums, Until, once
+from tawa.verify.sums import (
+    ONE,
+    Count,
+    Factor,
+    Holds,
+    Over,
+    Product,
+    Ramp,
+    Sums,
+    Until,
+    once,
+    together,
+)
 from tawa.verify.values import Span
 
 Rises: TypeAlias = dict[int, tuple[Product, int]]
@@ -83,7 +95,8 @@ class Counts(Sums):
                     for each in parts:
                         del count[each]
                     whole = replace(factor, span=replace(factor.span, share=1, part=0))
-                    count[rest | {whole}] = count.get(rest | {whole}, 0) + number
+                    made = together(rest, frozenset({whole}))
+                    count[made] = count.get(made, 0) + number
                     return self._gathered(count)
         return count
 

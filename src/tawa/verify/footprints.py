@@ -76,6 +76,12 @@ def place_of(view: SSAValue, user: Operation) -> Place:
     return Place(value.owner.buffer, value.owner.index, kind.within.data, tuple(reversed(changes)))
 
 
+def words_of(view: SSAValue, user: Operation) -> int:
+    """Return the mask of the words of a slot that a view has."""
+    place = place_of(view, user)
+    return _whole(place.layout, place.changes)
+
+
 Shares = tuple[int, ...]
 """What each warp of a role touches: a mask of the words of a slot."""
 
@@ -248,4 +254,5 @@ __all__ = [
     "shares_of_rows",
     "transposing_layouts",
     "view_shape",
+    "words_of",
 ]

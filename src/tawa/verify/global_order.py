@@ -6,15 +6,15 @@ arguments are different memory (a launch guard). One pass over each role, forwar
 that may still be under way on some path:
 
 - a load by TMA is over when all threads have waited for its barrier, at its slot;
-- a store by TMA is over when the thread that committed it has waited until all its groups are
-  written, and the threads of the role have met after that;
+- a store by TMA is over when the threads that started and committed it have waited until all their
+  groups are written, and the threads of the role have met after that;
 - a load by threads is over when they have met after it. What threads have written, TMA is never
   shown to see: no fence of the proxy is one of global memory.
 
-A load of another role is under way from the start of each program; the wait for its slot ends it,
-if it happens once a program. Programs of a persistent kernel are independent: its loop over
-programs begins anew. Boxes of TMA are apart where their offsets differ by a number, in a dimension
-in which neither depends on an iteration.
+A load of another role is under way from the start of each program; the wait for its number ends it,
+where the puts of its ring and the waits for them happen once a program each. Programs of a
+persistent kernel are independent: its loop over programs begins anew. Boxes of TMA are apart where
+their offsets differ by a number, in a dimension in which neither depends on an iteration.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from tawa.analysis.effects import WRITES
 from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, ViewType
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, walk
 from tawa.verify.forwarded import loops_around, role_of
+from tawa.verify.role_rings import warps_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.values import Values
 
@@ -42,10 +43,13 @@ _ACCESSES = (tile.Load, tile.Store, tile.Atomic, tile.CompareExchange, hopper.Co
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """An access that may be under way; `told`: its own thread knows that it is over."""
+    """An access that may be under way; `told`: its own thread knows that it is over. A store by TMA
+    is `committed` before its thread can wait for it.
+    """
 
     operation: Operation
     told: bool = False
+    committed: bool = False
 
 
 _State = frozenset[_Way]
@@ -185,11 +189,14 @@ class _Role:
         match operation:
             case hopper.Wait() if not alone:
                 return frozenset(way for way in state if not self._is_told(way, operation))
+            case hopper.BulkCommit():
+                return frozenset(
+                    replace(way, committed=True) if self._is_by(way, operation) else way
+                    for way in state
+                )
             case hopper.BulkWait() if not operation.pending.data and not bool(operation.read):
                 return frozenset(
-                    _Way(way.operation, way.told or isinstance(way.operation, hopper.TmaStore))
-                    if role_of(way.operation) is self.role
-                    else way
+                    replace(way, told=way.told or (way.committed and self._is_by(way, operation)))
                     for way in state
                 )
             case hopper.NamedBarrier() if operation.kind.data == "sync" and not alone:
@@ -205,13 +212,31 @@ class _Role:
         by_threads = not isinstance(way.operation, _TMA) and _is_write(way.operation)
         return way.told and not by_threads
 
+    def _is_by(self, way: _Way, group: hopper.BulkCommit | hopper.BulkWait) -> bool:
+        """Tell whether all threads that started a store by TMA execute an operation on groups."""
+        store = way.operation
+        if not isinstance(store, hopper.TmaStore) or role_of(store) is not self.role:
+            return False
+        return {*warps_of(store.by.data, self.role)} <= {*warps_of(group.by.data, self.role)}
+
     def _is_told(self, way: _Way, wait: hopper.Wait) -> bool:
         load = way.operation
         if not isinstance(load, hopper.TmaLoad) or load.barriers is not wait.barriers:
             return False
         if role_of(load) is self.role:
             return self.values.of(load.slot) == self.values.of(wait.slot)
-        return len(loops_around(load)) == int(self.persistent) and _in_every(load)
+        other = role_of(load)
+        assert isinstance(other, hopper.Role)
+        puts = [each for each in all_of(other, hopper.Expect) if each.barriers is load.barriers]
+        waits = [each for each in all_of(self.role, hopper.Wait) if each.barriers is load.barriers]
+        if len(puts) != len(waits) or not all(map(self._is_once, (load, *puts, *waits))):
+            return False
+        # Each role makes these once a program, in the order of the ring's numbers.
+        began = [each for each in walk(other) if each is load or each in puts]
+        return waits.index(wait) == began.index(load) - 1
+
+    def _is_once(self, operation: Operation) -> bool:
+        return len(loops_around(operation)) == int(self.persistent) and _in_every(operation)
 
     def _conflict(self, before: Operation, after: Operation) -> None:
         if not (_is_write(before) or _is_write(after)):

@@ -28,11 +28,13 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.analysis.neighbours import Neighbours
 from tawa.ir import hopper, tile
+from tawa.ir.control import decisive
 from tawa.ir.types import BarriersType, ViewType, i32
 from tawa.ir.walk import all_of
 from tawa.verify.control import Events
 from tawa.verify.counts import Count, Counts
 from tawa.verify.events import arrivals_of
+from tawa.verify.footprints import words_of
 from tawa.verify.held import Held
 from tawa.verify.rings import Access, Ring, slot_of
 from tawa.verify.rules import Refused, rule
@@ -62,9 +64,11 @@ class _State:
     touched: frozenset[tuple[SSAValue, bool]] = frozenset()
     """Buffers that threads have accessed since their last fence of the proxy, and whether they
     wrote."""
+    put: dict[tuple[SSAValue, Term], int] = field(default_factory=dict[tuple[SSAValue, Term], int])
+    """By buffer and slot: the words that were put there and are not yet published."""
 
     def copy(self) -> _State:
-        return _State(dict(self.held), dict(self.owed), self.touched)
+        return _State(dict(self.held), dict(self.owed), self.touched, dict(self.put))
 
 
 @dataclass(slots=True)
@@ -104,7 +108,7 @@ def check_refinement(
         _check_readers(ring, counts, roles)
         if ring.filled is not None:
             _check_multicast(ring, by_filled[ring.filled], values)
-    _check_cluster(kernel)
+    _check_cluster(kernel, values)
 
 
 @dataclass(slots=True)
@@ -294,6 +298,7 @@ class _Role:
                     f"waited for at {_name(ring.freed)}, or has published already",
                     operation,
                 )
+            self._put(access, ring, state)
             return
         if access.writes and len(ring.readers()) > 1:
             raise Refused(
@@ -310,6 +315,34 @@ class _Role:
                 f"have: it has not waited for it at {_name(ring.filled)}, or has given it back",
                 operation,
             )
+
+    def _put(self, access: Access, ring: Ring, state: _State) -> None:
+        """Note which words of a slot are put; copies of one put have words of their own."""
+        at = ring.buffer.result, self.values.of(slot_of(access.view).index)
+        words, before = words_of(access.view, access.operation), state.put.get(at, 0)
+        if words & before and isinstance(access.operation, hopper.TmaLoad):
+            raise Refused(
+                rule("one put"),
+                f"two copies of one put go to the same bytes of {ring.name}",
+                access.operation,
+            )
+        state.put[at] = words | before
+
+    def _is_whole(
+        self, at: SSAValue, slot: SSAValue, operation: Operation, state: _State, by_engine: bool
+    ) -> None:
+        """A slot is published when all that is read of it was put there."""
+        rings = [each for each in self.by_filled.get(at, ()) if each.producer is self.role]
+        alike = [ring for ring in rings if ring.by_engine == by_engine]
+        for ring in alike or rings:
+            key = ring.buffer.result, self.values.of(slot)
+            if ring.words_read & ~state.put.pop(key, 0):
+                raise Refused(
+                    rule("one put"),
+                    f"{operation.name} publishes a slot of {ring.name}, and what is read of it was "
+                    "not all put there on every path",
+                    operation,
+                )
 
     def _fenced(self, access: Access, ring: Ring, state: _State) -> None:
         """Before the async proxy comes to a buffer, threads have fenced what they did there."""
@@ -366,6 +399,7 @@ class _Role:
         del state.owed[at]
         if at in state.held:  # a role that copies for itself: the slot has something else now
             state.held[at] = state.held[at].given(slot.index)
+        self._is_whole(at, owed.slot, load, state, by_engine=True)
         self._publish(at, owed.slot, state)
 
     def _arrive(
@@ -384,6 +418,7 @@ class _Role:
                     )
                 if not waits_for_copies:
                     self._told(ring, arrive, {True}, state)
+        self._is_whole(at, arrive.slot, arrive, state, by_engine=False)
         self._publish(at, arrive.slot, state)
         for ring in self.by_freed.get(at, ()):
             assert ring.filled is not None
@@ -510,9 +545,9 @@ def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
     return neighbours.differing
 
 
-def _check_cluster(kernel: tile.Kernel) -> None:
-    """Barriers are published to the cluster before other blocks use them, and no block ends
-    before all others have sent what they send.
+def _check_cluster(kernel: tile.Kernel, values: Values) -> None:
+    """Barriers are published to the cluster before other blocks use them, no block ends before all
+    others have sent what they send, and what blocks send they all send.
     """
     remote = [
         each
@@ -521,6 +556,8 @@ def _check_cluster(kernel: tile.Kernel) -> None:
     ]
     if not remote:
         return
+    for each in remote:
+        _check_alike(each, values)
     top = list(kernel.body.block.ops)
     places = {kind: _places(top, kind) for kind in _SET_UP}
     first, last = places[hopper.Role][0], places[hopper.Role][-1]
@@ -545,6 +582,22 @@ def _check_cluster(kernel: tile.Kernel) -> None:
             "no meeting of the cluster that publishes memory stands after the roles",
             remote[0],
         )
+
+
+def _check_alike(remote: Operation, values: Values) -> None:
+    """What a block does for others stands under nothing that its rank decides."""
+    parent = remote.parent_op()
+    while parent is not None and not isinstance(parent, hopper.Role):
+        if isinstance(parent, scf.IfOp | scf.ForOp | scf.WhileOp):
+            told = [v for v in decisive(parent) if RANK in values.terms.support(values.of(v))]
+            if told and not _differing(values.kernel, values.cluster).isdisjoint(told):
+                raise Refused(
+                    rule("multicast"),
+                    f"whether a block of a cluster comes to {remote.name}, by which it reaches "
+                    "other blocks, depends on its rank",
+                    remote,
+                )
+        parent = parent.parent_op()
 
 
 _SET_UP = (hopper.Role, hopper.InitBarriers, hopper.FenceBarrierInit, hopper.ClusterSync)
@@ -576,11 +629,12 @@ def _renamed(state: _State, given: Sequence[SSAValue], names: Sequence[SSAValue]
 
 def _joined(one: _State, other: _State) -> _State:
     held = {at: each.join(other.held[at]) for at, each in one.held.items()}
-    return _State(held, dict(one.owed), one.touched | other.touched)
+    put = {at: words & other.put[at] for at, words in one.put.items() if at in other.put}
+    return _State(held, dict(one.owed), one.touched | other.touched, put)
 
 
 def _same(one: _State, other: _State) -> bool:
-    return one.held == other.held and one.touched == other.touched
+    return (one.held, one.touched, one.put) == (other.held, other.touched, other.put)
 
 
 def _slots(barriers: SSAValue) -> int:

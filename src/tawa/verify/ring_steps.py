@@ -59,8 +59,6 @@ class Rings:
             if not 0 <= found < depth or not (depth == 1 or state.exact[ring]):
                 return set()
             return {found}
-        if depth == 1:
-            return {0}
         return {
             each.at % depth
             for each in found

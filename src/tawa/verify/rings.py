@@ -17,6 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType
 from tawa.ir.walk import all_of, walk
+from tawa.verify.footprints import words_of
 from tawa.verify.rules import Refused, rule
 
 _Arrives = TypeVar("_Arrives", hopper.Arrive, hopper.CopyAsyncArrive)
@@ -56,6 +57,15 @@ class Ring:
         """Return the roles that use what the producer puts in, each once."""
         ours = (each.role for each in self.accesses if not self.is_put(each))
         return list(dict.fromkeys(ours))
+
+    @property
+    def words_read(self) -> int:
+        """A mask of the words of a slot that are read by who did not put them there."""
+        found = 0
+        for access in self.accesses:
+            if not access.writes and not self.is_put(access):
+                found |= words_of(access.view, access.operation)
+        return found
 
     def is_put(self, access: Access) -> bool:
         """Tell whether an access fills a slot: other writes are of who has the slot."""

@@ -11,7 +11,7 @@ A `Count` is a sum of products of factors with whole coefficients. The factors:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from tawa.verify.terms import Leaf, Term, Terms
@@ -31,6 +31,8 @@ class Ramp:
     """The iterations of a loop."""
 
     span: Span
+    copy: int = 0
+    """How many of the same stand beside it in a product: T * T is no T."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Over:
     span: Span
     depth: int
     inside: Count
+    copy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Until:
     depth: int
     condition: Term
     inside: Count
+    copy: int = 0
 
 
 Factor: TypeAlias = Holds | Ramp | Over | Until
@@ -87,7 +91,7 @@ class Sums:
         total: dict[Product, int] = {}
         for one, x in a:
             for other, y in b:
-                for product, z in self.join(one | other):
+                for product, z in self.join(together(one, other)):
                     total[product] = total.get(product, 0) + x * y * z
         return kept(total)
 
@@ -249,7 +253,7 @@ class Sums:
         for product, times in count:
             inside = frozenset(f for f in product if self.depends(f, ("iteration", depth)))
             for made, factor in self._summed(span, depth, inside):
-                for joined, z in self.join(made | (product - inside)):
+                for joined, z in self.join(together(made, product - inside)):
                     total[joined] = total.get(joined, 0) + times * factor * z
         return kept(total)
 
@@ -345,7 +349,7 @@ class Sums:
         for product, times in count:
             inside = frozenset(f for f in product if self.depends(f, ("iteration", depth)))
             factor = Until(depth, condition, frozenset({(inside, 1)}))
-            for joined, z in self.join(frozenset({factor}) | (product - inside)):
+            for joined, z in self.join(together(frozenset({factor}), product - inside)):
                 total[joined] = total.get(joined, 0) + times * z
         return kept(total)
 
@@ -374,6 +378,16 @@ class Sums:
         return any(self.depends(factor, leaf) for product, _ in count for factor in product)
 
 
+def together(one: Product, other: Product) -> Product:
+    """Multiply two products: a condition twice is the condition, a number twice is its square."""
+    found = set(one)
+    for factor in other:
+        while not isinstance(factor, Holds) and factor in found:
+            factor = replace(factor, copy=factor.copy + 1)
+        found.add(factor)
+    return frozenset(found)
+
+
 def once(factor: Factor) -> Count:
     """Return the count that is one factor."""
     return frozenset({(frozenset({factor}), 1)})
@@ -384,4 +398,16 @@ def kept(total: Mapping[Product, int]) -> Count:
     return frozenset(item for item in total.items() if item[1])
 
 
-__all__ = ["ONE", "Count", "Factor", "Holds", "Over", "Product", "Ramp", "Sums", "Until", "once"]
+__all__ = [
+    "ONE",
+    "Count",
+    "Factor",
+    "Holds",
+    "Over",
+    "Product",
+    "Ramp",
+    "Sums",
+    "Until",
+    "once",
+    "together",
+]

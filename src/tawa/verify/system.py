@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
@@ -16,6 +16,7 @@ from tawa.verify.decisions import Decisions, Known, Labels, Question
 from tawa.verify.events import Reader
 from tawa.verify.forwarded import role_of
 from tawa.verify.parity import Parity
+from tawa.verify.rings import Ring
 from tawa.verify.rules import Refused, rule
 from tawa.verify.steps import (
     Access,
@@ -149,6 +150,25 @@ class System:
                 "later phase of the same parity before it has seen this one",
                 self.rings[ring],
             )
+
+    def check_begins(self, handed: Mapping[SSAValue, Ring]) -> None:
+        """Refuse waits that a phase answers before the first arrival where a slot is to be filled
+        first, and those that none answers where all slots are free at the start."""
+        numbers: dict[SSAValue, int] = {each.result: n for n, each in enumerate(self.rings)}
+        for ring in handed.values():
+            for barriers, slots in ((ring.filled, 0), (ring.freed, 1)):
+                if barriers is None:
+                    continue
+                number = numbers[barriers]
+                if self.leads.get(number, wanted := slots * self.depths[number]) != wanted:
+                    raise Refused(
+                        rule("slots"),
+                        f"the first waits for {self.label(number)} are answered "
+                        + ("late" if slots else "at once")
+                        + f", and {ring.name} "
+                        + ("is free at the start" if slots else "is not filled yet"),
+                        self.rings[number],
+                    )
 
     # --- instances --------------------------------------------------------------------------------
 
