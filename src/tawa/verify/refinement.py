@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
@@ -538,7 +539,8 @@ def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
     guards = kernel.attributes.get("cluster_guards")
     asked: set[str] = set()
     if isinstance(guards, ArrayAttr):
-        asked = {each.data for each in guards if isinstance(each, StringAttr)}
+        texts = cast("ArrayAttr[StringAttr]", guards)
+        asked = {each.data for each in texts}
     neighbours = Neighbours(kernel, blocks, assume=bool(asked))
     if not asked.issuperset(neighbours.conditions(kernel)):
         neighbours = Neighbours(kernel, blocks)
