@@ -117,7 +117,7 @@ class Decisions:
         length, step = terms.number(span.length), terms.number(span.step)
         end = None if length is None or not step else max(0, -(-length // step))
         self.ends.append(end)
-        if end is not None and end <= _COUNTED:
+        if end is not None and end <= self.patience:  # all of it, before anybody has to wait
             self.exact[depth] = max(self._exact(depth), end)
         return len(self.families) - 1
 

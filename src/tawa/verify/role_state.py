@@ -284,11 +284,15 @@ class Lattice:
             for registers in found:
                 sets[at] = _least(sets.get(at, registers), registers)
 
+        joined: dict[tuple[int, int], set[tuple[int, int]]] = {}
+        for at in list(leader):
+            joined.setdefault(find(at), {find(at)}).add(at)
         names: dict[SSAValue, Name] = {}
         for name in (*one.names, *(each for each in other.names if each not in one.names)):
             mine, its = one.names.get(name), other.names.get(name)
             if mine is not None and its is not None and (mine[1] or its[1]):
-                if find((0, mine[0])) == find((1, its[0])):  # one, by its newer name
+                both = {(0, mine[0]), (1, its[0])}
+                if joined.get(find((0, mine[0]))) == both:  # one, by a newer name in each
                     names[name] = (number((0, mine[0])), True)
                     continue
                 names[name] = (self.registers(), True)

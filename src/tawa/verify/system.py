@@ -288,12 +288,13 @@ def read_system(
     rings = all_of(kernel, hopper.Barriers)
     numbers: dict[SSAValue, int] = {each.result: number for number, each in enumerate(rings)}
     relevant = relevant_scalars(kernel)
-    decisions = Decisions(counts)
+    depths = tuple(slots_of(barriers.result) for barriers in rings)
+    # Nobody is further ahead of who gives.
+    decisions = Decisions(counts, patience=max(depths, default=0))
     compiler = Compiler(values, counts, decisions, numbers, relevant)
     agents = compiler.agents(kernel)
     system = System(values, counts, decisions, rings, agents)
-    system.depths = tuple(slots_of(barriers.result) for barriers in rings)
-    decisions.patience = max(system.depths, default=0)  # nobody is further ahead of who gives
+    system.depths = depths
     branches = [step for agent in agents for step in agent.code if isinstance(step, Branch)]
     for step in branches:
         decisions.open(step.condition)
