@@ -21,8 +21,10 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+import tawa
+
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src" / "tawa"
+SOURCE = Path(tawa.__file__).parent
 ABOVE = ("kernels", "torch", "jax", "cypress", "axon", "ppl")
 """The folders that stand on the core."""
 
