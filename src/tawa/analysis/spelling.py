@@ -67,13 +67,14 @@ def asked_not_zero(kernel: tile.Kernel, poly: Polynomial) -> str:
 
 def asked_to_end(kernel: tile.Kernel, loop: scf.ForOp, most: int) -> str:
     """Return the condition that what a loop counts, upwards, never passes `most`, also after its
-    last trip. In 64 bits nothing is computed that 64 bits do not hold: room for a whole step.
+    last trip. In 64 bits nothing is computed that 64 bits do not hold: room for a whole step,
+    max(end, 0) + step - 1 <= most.
     """
     loops = loops_of(*bounds_of(loop))
     start, end, step = (_spelled(kernel, each, _names_of(loops)) for each in bounds_of(loop))
     last = f"{start} - ({start} - {end}) // {step} * {step} > {most}"
     if most >> 32:
-        last = f"{end} > {most + 1} - {step}"
+        last = f"maximum({end}, 0) - {most} + ({step} - 1) > 0"
     text = f"(({end} > {start}) & ({last}))"
     return _asked(kernel, "always_within", text, loops, (0, 0))
 

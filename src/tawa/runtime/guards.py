@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 from typing import Any, TypeAlias
 
@@ -32,11 +33,12 @@ from tawa.syntax import parse
 _PROGRAMS = ("program0", "program1", "program2")
 _GRID = ("grid0", "grid1", "grid2")
 _KEPT = 4096
+PERHAPS = "numbers leave 64 bits, so that perhaps "
 # Trips worth a list: a fifth of a second at most, once for sizes that are new.
 _LISTED = 1 << 18
 _Check: TypeAlias = Callable[[dict[str, Any]], bool | None]
-"""Tells whether a condition holds; None where nothing is known: there is more to look at than is
-worth it, a number leaves 64 bits or one is divided by zero."""
+"""Tells whether a condition holds; None where there is more to look at than is worth it. Raises
+OverflowError where a number leaves 64 bits, ArithmeticError where one has no value."""
 _FUNCTIONS = ("divide", "remainder", "minimum", "maximum", "where")
 
 
@@ -96,7 +98,7 @@ class Guards:
         )
         for guard in kernel.guards:
             if (check := self._check(guard.condition, numbers)) is not None:
-                self._checks.append(lambda scope, check=check: check(scope) is True)
+                self._checks.append(partial(_proved, check))
         for demand in kernel.demands:
             if (check := self._check(demand.condition, numbers)) is not None:
                 self._demands.append((check, demand.refusal))
@@ -133,7 +135,7 @@ class Guards:
                 return self._ask(inner, walks, names, within)
             case whole:
                 code = self._code(whole, names)
-                return _proved(lambda scope: bool(eval(code, {}, scope)))
+                return lambda scope: bool(eval(code, {}, scope))
 
     def _ask(
         self,
@@ -157,7 +159,7 @@ class Guards:
             found = _listed(code, loops, scope)
             return None if found is None else bool(holds(found).all())
 
-        return _proved(check)
+        return check
 
     def _code(self, expression: ast.expr, names: Names) -> CodeType:
         code = compiled(expression, names)
@@ -206,25 +208,27 @@ class Guards:
 
     def _refuse(self, scope: dict[str, Any]) -> None:
         for check, refusal in self._demands:
-            if check(scope) is False:
+            try:
+                perhaps, holds = "", check(scope)
+            except OverflowError:  # the kernel would count by numbers that have wrapped
+                perhaps, holds = PERHAPS, False
+            except ArithmeticError:
+                continue
+            if holds is False:
                 numbers = (f"{name}={scope[name]}" for name in self._read)
                 raise LaunchError(
-                    f"{self._kernel}: {refusal}",
+                    f"{self._kernel}: {perhaps}{refusal}",
                     why=f"the launch has {', '.join(numbers)}",
                     remedy="pass other bounds; int64 ones, as n.to(tl.int64), count further",
                 )
 
 
-def _proved(check: _Check) -> _Check:
-    """Return a check that knows nothing where its numbers are not the true ones."""
-
-    def proved(scope: dict[str, Any]) -> bool | None:
-        try:
-            return check(scope)
-        except ArithmeticError:
-            return None
-
-    return proved
+def _proved(check: _Check, scope: dict[str, Any]) -> bool:
+    """Tell whether a condition is known to hold, for the true numbers."""
+    try:
+        return check(scope) is True
+    except ArithmeticError:
+        return False
 
 
 def _listed(

@@ -1,8 +1,9 @@
 """Guards and demands (`tawa.runtime.guards`) as functions in C.
 
-A function returns 1 where its condition holds, 0 where it does not, and -1 where 64 bits or a
-bounded number of trips do not tell: then a guard sends the launch to the ordinary kernel, as in
-Python, and a demand refuses only what it knows to be wrong.
+A function returns 1 where its condition holds, 0 where it does not, -2 where a number leaves 64
+bits, and another negative number where a bounded number of trips does not tell, or a number has no
+value. Then a guard sends the launch to the ordinary kernel, as in Python, and a demand refuses what
+has left 64 bits, for the kernel's numbers have wrapped.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Condition:
         for place, (start, end, step) in enumerate(loops):
             lines += [
                 f"{indent}const int64_t trips{place} = tawa_trips({start}, {end}, {step}, bad);",
-                f"{indent}if (failed) return -1;",
+                f"{indent}if (failed) return -failed;",
                 f"{indent}for (int64_t trip{place} = 0; trip{place} < trips{place};"
                 f" ++trip{place}) {{",
             ]
@@ -124,7 +125,7 @@ class Condition:
             lines.append(f"{indent}if (++seen > INT64_C({_LISTED})) return -1;")
         lines += [
             f"{indent}const int64_t found = {found};",
-            f"{indent}if (failed) return -1;",
+            f"{indent}if (failed) return -failed;",
             f"{indent}if (!({holds})) return 0;",
         ]
         while indent:
