@@ -136,7 +136,7 @@ def test_a_clustered_product(both, built) -> None:
 def test_a_product_of_pointers(both, built) -> None:
     """Its guards ask for numbers in every program, and for memory that is apart."""
     first, plain = built[1]["matmul_pointers"]
-    assert any("remainder((program0)" in guard.condition for guard in first.guards)
+    assert any("remainder((program(0))" in guard.condition for guard in first.guards)
     assert not plain.guards
     names = ("a_ptr", "b_ptr", "c_ptr")
     given = {n: array(512, 512, at=BASE + (i << 24), dtype="float16") for i, n in enumerate(names)}

@@ -187,8 +187,7 @@ def simulated_launcher(
 
     Takes what a GPU launcher takes: grid, options, the arguments, then addresses and the like.
     """
-    names = names_of(values)
-    order = (*values, *launch_names(values))
+    names, order = names_of(values), launch_names(values)
     guards = Guards(kernel, names, order)
     check_maps = make_map_check(kernel, names, order)
     known = set(facts_of(kernel, names, order))
@@ -212,7 +211,7 @@ def simulated_launcher(
 
 def guards_hold(kernel: CompiledKernel, arguments: Mapping[str, Any], grid: Sequence[int]) -> bool:
     """Tell whether a kernel may run on these arguments of the CPU and this grid."""
-    names, order = names_of(arguments), (*arguments, *launch_names(arguments))
+    names, order = names_of(arguments), launch_names(arguments)
     given = list(arguments.values())
     for value in arguments.values():
         if is_descriptor(value):

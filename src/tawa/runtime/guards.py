@@ -1,11 +1,11 @@
 """Guards: what the compiler relied on and only a launch can decide.
 
 ``disjoint(a, b)``: the memory of two arguments does not overlap. ``never_negative(e)``: the host
-expression e, which may also use program0..2, grid0..2 and the functions of
+expression e, which may also use program(0..2), grid(0..2) and the functions of
 `tawa.analysis.spelling.render` (C rules), is at least 0 in every program;
 ``always_multiple(e, n)``: it is a multiple of n in every program; ``always_within(e, low, high)``:
 it lies between two numbers, both included, in every program. Further arguments are start, end and
-step of loops, outer ones first: it holds in all their trips, whose numbers are __trip0, __trip1 ...
+step of loops, outer ones first: it holds in all their trips, whose numbers are trip(0), trip(1) ...
 in e and in the bounds of inner loops. Any other condition is a host expression that must be true.
 
 A verdict is a function of the addresses, the numbers and the grid of a launch: that is all a kernel
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import CodeType
 from typing import Any, TypeAlias
@@ -27,7 +27,7 @@ from tawa.runtime.arrays import View, look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import BYTES
-from tawa.runtime.expressions import Names, compiled
+from tawa.runtime.expressions import Names, compiled, value_of
 from tawa.syntax import parse
 
 _PROGRAMS = ("program0", "program1", "program2")
@@ -93,9 +93,7 @@ class Guards:
         self._kernel = kernel.name
         self._checked: dict[tuple[Any, ...], bool] = {}
         self._used: set[str] = set()
-        numbers = Names(
-            {*names.numbers, *_PROGRAMS, *_GRID, *_FUNCTIONS}, names.arrays, names.descriptors
-        )
+        numbers = replace(names, own=(*_PROGRAMS, *_GRID, *_FUNCTIONS))
         for guard in kernel.guards:
             if (check := self._check(guard.condition, numbers)) is not None:
                 self._checks.append(partial(_proved, check))
@@ -145,9 +143,7 @@ class Guards:
         holds: Callable[[Any], Any],
     ) -> _Check:
         """Return the check that a number holds in every program and in every trip of some loops."""
-        numbered = Names(
-            {*names.numbers, *map(_trip, range(len(walks)))}, names.arrays, names.descriptors
-        )
+        numbered = replace(names, own=(*names.own, *map(_trip, range(len(walks)))))
         code = self._code(expression, numbered)
         loops: list[tuple[CodeType, CodeType, CodeType]] = []
         for walk in walks:
@@ -188,7 +184,7 @@ class Guards:
 
     def _disjoint(self, scope: Mapping[str, Any]) -> bool:
         named = {name for pair in self._pairs for name in pair}
-        spans = {name: span_of(scope[name]) for name in named}
+        spans = {name: span_of(scope[value_of(name)]) for name in named}
         return not any(spans[first].meets(spans[second]) for first, second in self._pairs)
 
     def _true(self, scope: Mapping[str, Any], grid: Sequence[int]) -> bool:
@@ -215,7 +211,7 @@ class Guards:
             except ArithmeticError:
                 continue
             if holds is False:
-                numbers = (f"{name}={scope[name]}" for name in self._read)
+                numbers = (f"{name.rpartition('__')[0]}={scope[name]}" for name in self._read)
                 raise LaunchError(
                     f"{self._kernel}: {perhaps}{refusal}",
                     why=f"the launch has {', '.join(numbers)}",
@@ -292,7 +288,7 @@ def _along(axis: int, rank: int, extent: int) -> Any:
 
 
 def _trip(place: int) -> str:
-    return f"__trip{place}"
+    return f"trip{place}"
 
 
 def _evaluated(code: CodeType, names: dict[str, Any]) -> Any:
@@ -308,7 +304,7 @@ def _evaluated(code: CodeType, names: dict[str, Any]) -> Any:
 def facts_of(kernel: CompiledKernel, names: Names, order: Sequence[str]) -> list[str]:
     """Return the launcher's names that, with the grid, tell one launch of a kernel from another."""
     constant = {name for name, given in kernel.signature.items() if isinstance(given, ConstantArg)}
-    numbers = set(names.numbers) - constant
+    numbers = {value_of(name) for name in set(names.numbers) - constant}
     return [name for name in order if name in numbers or name.endswith(_FACTS)]
 
 

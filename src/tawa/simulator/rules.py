@@ -206,7 +206,24 @@ def combination(function: str, dtype: DType) -> Callable[[Any, Any], Any]:
     """Return what an atomic does to the old value and its operand."""
     if function == "exchange":
         return lambda old, new: new
+    if function in ("min", "max") and dtype.kind == "f" and dtype.itemsize >= 4:
+        return _by_bits(function)
     return element_function(function, dtype, dtype)
+
+
+def _by_bits(function: str) -> Callable[[Any, Any], Any]:
+    """Return the extremum of f32 or f64 that the GPU takes in memory, of their bits as integers: a
+    NaN is beyond the infinity of its sign, and 0.0 is more than -0.0 (IEEE 754, totalOrder).
+    """
+
+    def choose(old: Any, new: Any) -> Any:
+        first, second = (np.asarray(each) for each in (old, new))
+        whole = np.dtype(f"i{first.itemsize}")
+        most = np.iinfo(whole).max
+        a, b = (np.where(x < 0, x ^ most, x) for x in (first.view(whole), second.view(whole)))
+        return np.where(a > b if function == "max" else a < b, first, second)[()]
+
+    return choose
 
 
 def _atomic(operation: tile.Atomic) -> Callable[..., Any]:

@@ -92,7 +92,7 @@ class Condition:
 
     def _ask(self, inner: ast.expr, walks: Sequence[ast.expr], holds: str) -> list[str]:
         """Return the statements that ask it in every program and every trip of some loops."""
-        trips = {f"__trip{place}": f"trip{place}" for place in range(len(walks))}
+        trips = {f"trip{place}": f"trip{place}" for place in range(len(walks))}
         translation = Translation(self._fields, {**_VARIABLES, **trips})
         loops: list[tuple[str, str, str]] = []
         for walk in walks:
@@ -101,16 +101,10 @@ class Condition:
             loops.append((start, end, step))
         found = translation.text(inner)
         self.used = translation.used
-        names = {
-            node.id
-            for part in (inner, *walks)
-            for node in ast.walk(part)
-            if isinstance(node, ast.Name)
-        }
         lines = ["int64_t seen = 0;"] if walks else []
         indent = ""
         for axis in _AXES:
-            if f"program{axis}" in names:
+            if f"program{axis}" in translation.met:
                 counted = f"int64_t program{axis} = 0; program{axis} < grid[{axis}]"
                 lines.append(f"{indent}for ({counted}; ++program{axis}) {{")
                 indent += "    "

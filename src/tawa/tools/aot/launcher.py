@@ -218,8 +218,9 @@ class _Variant:
             wide = (f", (long long)arguments->{self.fields.names[name]}" for name in made.used)
             yield f"    const int demand{place} = *verdict ? {call} : 1;"
             yield f"    if (demand{place} == 0 || demand{place} == -2)"
-            yield f"        return tawa_fail(error, TAWA_DEMAND, {_quote(text)}, {_quote(self.name)},"
-            yield f"            demand{place} ? {_quote(PERHAPS)} : \"\"{''.join(wide)});"
+            yield f"        return tawa_fail(error, TAWA_DEMAND, {_quote(text)},"
+            yield f'            {_quote(self.name)}, demand{place} ? {_quote(PERHAPS)} : ""'
+            yield f"            {''.join(wide)});"
         yield f"    kernel->verdict{index} = *verdict;"
         yield f"    memcpy(kernel->grid{index}, grid, sizeof kernel->grid{index});"
         yield f"    memcpy(&kernel->arguments{index}, arguments, sizeof *arguments);"
