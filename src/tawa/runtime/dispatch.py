@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tawa.errors import ArgumentError, LaunchError
+from tawa.plan.plan import BREAKPOINT
 from tawa.runtime.arrays import CPU, NOWHERE, Device, host_array, is_array, is_tensor, look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.counters import Counters
@@ -219,6 +221,14 @@ def guards_hold(kernel: CompiledKernel, arguments: Mapping[str, Any], grid: Sequ
         elif is_array(value):
             given.append(look(value).address)
     return Guards(kernel, names, order).hold((), given, grid)
+
+
+def tell_of_breakpoints(kernel: CompiledKernel) -> None:
+    """Warn that a kernel which is going to run does not stop at its breakpoints."""
+    for note in kernel.declined:
+        if note.feature == BREAKPOINT:
+            text = f"{kernel.name}: {note.feature} in {note.reason}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def simulate_stage(

@@ -6,6 +6,7 @@ the program's index or report something take the run's world (`World`) first.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -351,6 +352,26 @@ def _print(operation: tile.Print) -> Callable[..., Any]:
     return show
 
 
+def _breakpoint(operation: tile.Breakpoint) -> Callable[..., Any]:
+    """Stop in a frame that stands at the user's line, with the user's names."""
+    names, place = [name.data for name in operation.names], place_of(operation)
+    tree = ast.parse("breakpoint()")
+    if place is not None:
+        ast.increment_lineno(tree, place.line - 1)
+    file = "<kernel>" if place is None else place.file
+    code = compile(tree, file, "exec").replace(co_name=operation.function.data)
+
+    def stop(world: World, *values: Any) -> None:
+        found: dict[str, list[Any]] = {}
+        for name, value in zip(names, values, strict=True):
+            shown: Any = np.array(value) if isinstance(value, np.ndarray) else value
+            found.setdefault(name, []).append(shown)
+        scope = {name: each[0] if len(each) == 1 else tuple(each) for name, each in found.items()}
+        exec(code, {"np": np, "program": world.program}, scope)
+
+    return stop
+
+
 def _as_it_is(value: Any) -> Any:
     return value
 
@@ -399,5 +420,6 @@ RULES: dict[type[Operation], Rule] = {
     tile.Assume: effect(_assume),
     tile.Assert: effect(_assert),
     tile.Print: effect(_print),
+    tile.Breakpoint: effect(_breakpoint),
 }
 """Every tile operation, by class."""
