@@ -2,7 +2,7 @@
 
 Before -> after::
 
-    tile.breakpoint ["x"](%x) : i32      ->      (nothing)
+    tile.breakpoint "f" ["x"] (%x) : i32      ->      (nothing)
 
 The oracle (`tawa.simulate(..., level="tile")`) runs the tile IR from before this pass: it stops.
 A launch of what was compiled warns. Requires: tile IR. Ensures: no breakpoint. Declines: to stop
