@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -364,8 +365,7 @@ def _breakpoint(operation: tile.Breakpoint) -> Callable[..., Any]:
     def stop(world: World, *values: Any) -> None:
         found: dict[str, list[Any]] = {}
         for name, value in zip(names, values, strict=True):
-            shown: Any = np.array(value) if isinstance(value, np.ndarray) else value
-            found.setdefault(name, []).append(shown)
+            found.setdefault(name, []).append(copy(value))
         scope = {name: each[0] if len(each) == 1 else tuple(each) for name, each in found.items()}
         exec(code, {"np": np, "program": world.program}, scope)
 
