@@ -7,6 +7,7 @@ import tawa
 import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 
+N = 128
 NUMBERS = np.array([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, -np.nan, 1e-40, -1e-40])
 
 
@@ -23,19 +24,28 @@ def order(x):
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("run", ["simulated", pytest.param("emulated", marks=needs_compiler)])
-def test_bits_decide(dtype, run):
+def pairs(dtype):
+    """Each number with each."""
     held, x = (each.ravel().astype(dtype) for each in np.meshgrid(NUMBERS, NUMBERS))
-    held, x = (np.resize(each, 128) for each in (held, x))
-    low, high = held.copy(), held.copy()
-    given = {"low": low, "high": high, "x": x}
-    if run == "simulated":
-        extrema[(1,)](**given, N=128)
-    else:
-        program = extrema.compile(**given, N=128).asm.program("hopper")
-        emulate(program, given, (1, 1, 1))
+    return np.resize(held, N), np.resize(x, N)
+
+
+def check(low, high, held, x):
     bits = f"i{x.itemsize}"
     more = order(x) > order(held)
     np.testing.assert_array_equal(high.view(bits), np.where(more, x, held).view(bits))
     np.testing.assert_array_equal(low.view(bits), np.where(more, held, x).view(bits))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("run", ["simulated", pytest.param("emulated", marks=needs_compiler)])
+def test_bits_decide(dtype, run):
+    held, x = pairs(dtype)
+    low, high = held.copy(), held.copy()
+    given = {"low": low, "high": high, "x": x}
+    if run == "simulated":
+        extrema[(1,)](**given, N=N)
+    else:
+        program = extrema.compile(**given, N=N).asm.program("hopper")
+        emulate(program, given, (1, 1, 1))
+    check(low, high, held, x)
