@@ -52,11 +52,12 @@ def _count_each(kernel: tile.Kernel, *, ask: bool) -> tuple[Declined, ...]:
     for loop in all_of(kernel, scf.ForOp):
         step, listed = polynomial(loop.step), is_listed(polynomial(loop.step))
         most = range_of_type(loop.lb.type).high
-        if range_of(loop.step).low < 1:
-            if listed and ask:
+        steps_by = range_of(loop.step)
+        if steps_by.low < 1:
+            if listed and ask and steps_by.high > 0:
                 steps.append(StringAttr(asked(kernel, "always_within", step, 1, most)))
             else:
-                if listed:
+                if listed and steps_by.high >= 0:
                     demands.append(_demand(asked_not_zero(kernel, step), loop, _ZERO))
                 _count(loop, known=listed)
                 continue
