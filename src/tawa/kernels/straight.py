@@ -287,7 +287,7 @@ class _Text:
             elif name not in numbers:
                 named[text] = value
             values.append(text)
-        for name in launch_names(entry.likes):
+        for name in launch_names(entry.likes)[len(values) :]:
             argument, _, fact = name.rpartition("__")
             if fact == "at":
                 values.append(f"p{numbers[argument]}")

@@ -97,6 +97,10 @@ class Declined:
     reason: str
 
 
+BREAKPOINT = "breakpoint()"
+"""The feature that every compiled kernel declines: it stops the oracle alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that is decided about one kernel.
