@@ -16,6 +16,7 @@ from tawa.cypress.search import cycles
 from tawa.cypress.size import sizes_of
 from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
 from tawa.plan.text import parse_plan
+from test_kernels_straight import at, gpu  # noqa: F401 - a fixture
 
 
 def in_memory(mapping, tile, above, last):
@@ -175,6 +176,22 @@ def test_extents_that_are_the_same_are_compared_at_the_call():
     a, b = np.zeros((64, 64), np.float16), np.zeros((72, 64), np.float16)
     with pytest.raises(ArgumentError, match=r"A.shape\[1\] is 64, B.shape\[0\] is 72"):
         cy.program(gemm.gemm())(np.zeros((64, 64), np.float16), a, b)
+
+
+def test_a_call_with_known_shapes_is_its_launch_alone(gpu, monkeypatch):  # noqa: F811
+    gpu.parameters = 7
+    program = cy.program(gemm.gemm(V=64))
+    for place in (0, 3, 6):
+        program(at(place), at(place + 1), at(place + 2))
+    for prepared in ("_find", "_meet"):
+        monkeypatch.setattr(program.recipes, prepared, None)
+    output = at(9)
+    program(output, at(10), at(11))
+    assert [launch.grid for launch in gpu.launches] == [(8, 1, 1)] * 4
+    assert gpu.written[-1] is output
+    monkeypatch.undo()
+    with pytest.raises(ArgumentError, match="C shares memory with B"):
+        program(output, at(10), at(9))
 
 
 # --- drawn mappings -------------------------------------------------------------------------------
