@@ -125,7 +125,7 @@ def attention_cases(torch: Any) -> Iterator[Case]:
                         return sdpa(q, k, v, is_causal=causal)
 
                 peers[f"sdpa {backend}"] = peer
-            ours = bound(attention.mappings(width, causal), *flat)
+            ours = bound(attention.mappings(width, causal, length), *flat)
             ours["tawa.kernels.attention"] = lambda q=q, k=k, v=v, o=o, c=causal: tiles(
                 q, k, v, causal=c, out=o
             )

@@ -18,7 +18,7 @@ PROGRAMS = ("gemm", "batched", "dual", "sums", "fa2", "fa3")
 FREEDOMS = (
     *("tunables", "WGS 1", "WGS 2", "WGS 3", "WGS 4", "no roles", "depth for all"),
     *("depth by tensor", "pipeline auto", "one tile a block", "group", "cluster", "walk"),
-    *("turns", "coarse", "A in registers", "A in shared", "from registers", "by stage", "ceiling"),
+    *("turns", "tiles", "coarse", "A in registers", "A in shared", "from registers", "by stage", "ceiling"),
 )
 
 
@@ -75,6 +75,9 @@ def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
             block |= {"persistent": True, "group": random.randint(0, 8)}
             block["cluster"] = random.choice((1, 1, 2))
             taken |= {"group"} | ({"cluster"} if block["cluster"] == 2 else set())
+            if not attends and random.random() < 0.4:
+                block["tiles"] = random.choice((2, 3))
+                taken.add("tiles")
             if random.random() < 0.3:
                 block["walk"] = random.choice(("serpentine", "dynamic"))
                 taken.add("walk")

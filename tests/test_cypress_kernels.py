@@ -36,6 +36,41 @@ def test_the_mappings_of_products_are_what_they_say(family):
         assert not any("acc" in name for name, _ in program.emitted.buffers)
 
 
+def test_warpgroups_may_have_tiles_of_their_own():
+    program = cy.program(gemm.gemm(1, 64, 192, 32, tiles=2))
+    plan = program.show("plan")
+    assert "plan specialized warps=12 arrangement=pingpong persistent=yes" in plan
+    assert "role mma warps=4 registers=232 instances=2\n" in plan
+    assert ("stage of copy", 2 * 64 * 192 * 2) in program.emitted.buffers
+    agree("gemm", program, Random(3))
+    alone = gemm.gemm(1, 64, 64, tiles=2).with_("block", persistent=False)
+    with pytest.raises(MappingError, match="computes 2 tiles at once and is not persistent"):
+        cy.program(alone)
+
+
+def test_parts_of_a_tile_leave_through_as_many_places_as_there_is_room_for():
+    def store(V, **how):
+        plan = cy.program(gemm.gemm(1, 64, V, 16, 1, **how)).show("plan")
+        return next(line for line in plan.splitlines() if line.startswith("store"))
+
+    assert store(192) == "store copy_out via=tma parts=1 eviction=first"
+    wide = gemm.gemm(1, 64, 192, 16, 1)
+    tight = cy.program(cy.Mapping(wide.instances, ceiling=25_000)).show("plan")
+    assert "store copy_out via=tma parts=3 places=2 " in tight
+    tighter = cy.program(cy.Mapping(wide.instances, ceiling=17_000)).show("plan")
+    assert "store copy_out via=tma parts=3 eviction" in tighter
+
+
+def test_the_model_of_time_hides_the_epilogue_of_a_tile_under_another_one():
+    names = {"C": (8192, 8192), "A": (8192, 256), "B": (256, 8192)}
+    sizes = {f"{n}.shape[{d}]": size for n, shape in names.items() for d, size in enumerate(shape)}
+    apart, shared = (
+        cycles(cy.program(gemm.gemm(groups, 128, 192, tiles=tiles)), sizes)
+        for groups, tiles in ((1, 2), (2, 1))
+    )
+    assert apart < 0.9 * shared
+
+
 def test_one_ring_holds_the_three_tiles_of_a_dual_product():
     program = cy.program(dual.dual())
     assert "aref A + B1 + B2 depth=3\n" in program.show("plan")

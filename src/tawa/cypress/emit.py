@@ -32,6 +32,7 @@ from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
 from tawa.plan.planner import rings_of_walk
+from tawa.plan.resources import LEAST_SLACK
 from tawa.target import H200
 
 _STAGE = "stage of "
@@ -209,6 +210,7 @@ def _plan(
             remedy="write specialize=True, or pipeline=1",
         )
     roles_only = block.persistent or block.cluster > 1 or block.turns or block.walk != "forward"
+    roles_only = roles_only or block.tiles > 1
     if not block.specialize and roles_only:
         raise MappingError(
             f'"{block.name}" is persistent or in a cluster, takes turns or has a walk, and '
@@ -217,6 +219,13 @@ def _plan(
             why="walks over tiles and loads for several blocks are the producer's, and turns are "
             "those of roles",
             remedy="write specialize=True, or leave them out",
+        )
+    if block.tiles > 1 and not block.persistent:
+        raise MappingError(
+            f'"{block.name}" computes {block.tiles} tiles at once and is not persistent',
+            place=block.place,
+            why="a block that does not walk has one tile",
+            remedy="write persistent=True, or leave tiles out",
         )
     if isinstance(block.pipeline, Auto):
         return _pins(block, groups, stores), ()
@@ -234,7 +243,8 @@ def _plan(
         if call.a == "shared"
     ]
     room = mapping.ceiling - sum(size for _, size in buffers)
-    parts, stages = _stages(stores, room)
+    parts, places, stages = _stages(stores, room // block.tiles)
+    stages = [(name, size * block.tiles) for name, size in stages]
     # Of last resort: a tile that leaves takes the place of one that was read before.
     slots: dict[str, str] = {}
     if sum(size for _, size in stages) > room and block.specialize:
@@ -272,7 +282,7 @@ def _plan(
         roles=roles,
         arefs=(*rings, *rings_of_walk(block.walk)) if block.specialize else (),
         walk=block.walk,
-        arrangement="pingpong" if block.turns else "cooperative",
+        arrangement="pingpong" if block.turns or block.tiles > 1 else "cooperative",
         loops=loops,
         stores=tuple(
             StorePlan(
@@ -281,11 +291,12 @@ def _plan(
                 parts if store.staged and store.name not in slots else 1,
                 eviction=_eviction(store),
                 stage=slots.get(store.name, ""),
+                places=places if store.staged and store.name not in slots else 1,
             )
             for store in stores
         ),
         operands=tuple(OperandPlan(products[id(call)], call.a) for call in moved if call.a),
-        warps=4 * (groups + 1) if block.specialize else 4 * groups,
+        warps=4 * (groups * block.tiles + 1) if block.specialize else 4 * groups,
         persistent=block.persistent,
         group=block.group if block.persistent else 0,
         cluster=block.cluster,
@@ -306,12 +317,12 @@ def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
         return Pins(specialize=False)
     return Pins(
         specialize=True,
-        consumers=groups,
+        consumers=groups * block.tiles,
         persistent=block.persistent,
         group=block.group if block.persistent else None,
         cluster=block.cluster,
         walk=block.walk if block.walk != "forward" else None,
-        arrangement="pingpong" if block.turns else None,
+        arrangement="pingpong" if block.turns or block.tiles > 1 else None,
         schedule="coarse" if block.schedule == "coarse" else None,
         store=("tma" if ways.pop() else "registers") if len(ways) == 1 else None,
     )
@@ -369,8 +380,10 @@ def _in_flight(loop: For, depth: dict[str, int]) -> int:
 
 def _roles(groups: int, block: Instance) -> tuple[RolePlan, ...]:
     """Return the roles. A coarse schedule keeps two trips' values: it takes what there is."""
-    budgets = split_registers(groups, 240 if block.schedule == "coarse" else 0, H200)
-    return RolePlan("load", 4, budgets.producer), RolePlan("mma", 4 * groups, budgets.consumer)
+    needed = 240 if block.schedule == "coarse" else 0
+    budgets = split_registers(groups * block.tiles, needed, H200)
+    mma = RolePlan("mma", 4 * groups, budgets.consumer, block.tiles)
+    return RolePlan("load", 4, budgets.producer), mma
 
 
 def _registers(groups: int) -> int:
@@ -382,22 +395,25 @@ def _bytes(slot: Slot) -> int:
     return prod(slot.shape) * slot.element.primitive_bitwidth // 8
 
 
-def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]]]:
-    """Return in how many parts staged tiles leave, as few as the room allows, and their stages."""
-    found: list[tuple[int, list[tuple[str, int]]]] = []
-    for parts in (1, 2, 4):
+def _stages(stores: list[CopyOut], room: int) -> tuple[int, int, list[tuple[str, int]]]:
+    """Return in how many parts staged tiles leave, through how many places in turn, and the stages:
+    of what the room allows that in which the fewest parts wait for another one's place.
+    """
+    found: list[tuple[int, int, list[tuple[str, int]]]] = []
+    choices = ((parts, places) for parts in range(1, 5) for places in range(1, parts + 1))
+    for parts, places in sorted(choices, key=lambda each: (each[0] - each[1], *each)):
         stages: list[tuple[str, int]] = []
         for store in stores:
-            element = store.target.root.element
+            bits = store.target.root.element.primitive_bitwidth
             *rows, columns = store.slot.shape
-            widths = split_columns(columns, element.primitive_bitwidth, parts)
+            widths = split_columns(columns, bits, parts)
             if store.staged and widths is not None:
-                # Parts of one width take turns in a buffer; another width has another buffer.
-                size = prod(rows) * sum(set(widths)) * element.primitive_bitwidth // 8
-                stages.append((f"{_STAGE}{store.name}", size))
+                # Parts of one width take turns in a place; another width has another buffer there.
+                held = sum(sum(set(widths[place::places])) for place in range(places))
+                stages.append((f"{_STAGE}{store.name}", prod(rows) * held * bits // 8))
         if len(stages) == sum(store.staged for store in stores):
-            found.append((parts, stages))
-    fits = (each for each in found if sum(size for _, size in each[1]) <= room)
+            found.append((parts, places, stages))
+    fits = (each for each in found if sum(size for _, size in each[2]) <= room)
     return next(fits, found[-1])
 
 
@@ -426,7 +442,7 @@ def _check_registers(events: Events, groups: int, budget: int) -> None:
     for loop in _loops(events.body):
         held = [(slot.name, -(-_bytes(slot) // (4 * 128 * groups))) for slot in loop.carried]
         needed = sum(count for _, count in held)
-        if needed >= budget:
+        if needed + LEAST_SLACK > budget:
             raise OverBudget(
                 f"a thread holds {needed} registers through the loop over {loop.index}, and has"
                 f" {budget}",

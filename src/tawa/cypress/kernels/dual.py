@@ -41,25 +41,29 @@ def dual(
     V: int = 192,
     W: int = 64,
     pipeline: int = 3,
-    stage: cy.Memory | None = None,
+    **how: Any,
 ) -> cy.Mapping:
     """Return a mapping: WGS warpgroups on a tile of U x V, a ring of three tiles.
 
-    Three slots of 128 x 192 leave no room for a stage, so the result leaves from registers.
+    `how` are further fields of the block.
     """
     calls = ["clear", "tile", "copy"]
-    how: dict[str, Any] = dict(specialize=True, pipeline=pipeline, persistent=True)
+    how = dict(specialize=True, pipeline=pipeline, persistent=True) | how
     return cy.Mapping(
         [
             I("host", dual_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),
             I("block", dual_block, BLOCK, [GLOBAL] * 4, dict(W=W), calls=calls, **how),
             *cy.lib.mma("tile", WGS=WGS, N=V),
             *cy.lib.clear("clear", like="tile"),
-            *cy.lib.copy("copy", like="tile", stage=stage),
+            *cy.lib.copy("copy", like="tile", stage=SHARED),
         ]
     )
 
 
 def mappings() -> dict[str, cy.Mapping]:
-    """Return the mappings by name: two warpgroups on 128 rows, three on 192."""
-    return {"two warpgroups": dual(), "three warpgroups": dual(WGS=3, U=192, V=128, stage=SHARED)}
+    """Return the mappings by name, which are those of the GEMM with narrower tiles."""
+    return {
+        "two warpgroups": dual(),
+        "three warpgroups": dual(WGS=3, U=192, V=128),
+        "a tile each": dual(WGS=1, tiles=2),
+    }

@@ -24,11 +24,11 @@ def gemm_host(C: T16, A: T16, B: T16, *, U: int, V: int):
 
 @cy.inner("batched", reads="A B", writes="C")
 def batched_host(C: B16, A: B16, B: B16, *, U: int, V: int):
-    """C[n] = A[n] B[n]: the blocks are those of the GEMM, of one batch each."""
+    """C[n] = A[n] B[n]: the blocks are those of the GEMM, batch after batch."""
     cy.same(A.shape[2], B.shape[1])
     c, a = cy.blocks(C, (None, U, V)), cy.blocks(A, (None, U, A.shape[2]))
     b = cy.blocks(B, (None, B.shape[1], V))
-    for n, i, j in cy.prange(*c.grid):
+    for i, j, n in cy.prange(*c.grid[1:], c.grid[0]):
         cy.launch("gemm", c[n, i, j], a[n, i, 0], b[n, 0, j])
 
 
@@ -43,12 +43,21 @@ def gemm_block(C: T16, A: T16, B: T16, *, W: int):
 
 
 def gemm(
-    WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 4, batched: bool = False
+    WGS: int = 2,
+    U: int = 128,
+    V: int = 256,
+    W: int = 64,
+    pipeline: int = 4,
+    batched: bool = False,
+    **how: Any,
 ) -> cy.Mapping:
-    """Return a mapping: WGS warpgroups on a tile of U x V, loads `pipeline` steps of W ahead."""
+    """Return a mapping: WGS warpgroups on a tile of U x V, loads `pipeline` steps of W ahead.
+
+    `how` are further fields of the block.
+    """
     host = batched_host if batched else gemm_host
     calls = ["clear", "tile", "copy"]
-    how: dict[str, Any] = dict(specialize=True, pipeline=pipeline, persistent=True)
+    how = dict(specialize=True, pipeline=pipeline, persistent=True) | how
     return cy.Mapping(
         [
             I("host", host, HOST, [GLOBAL] * 3, dict(U=U, V=V), calls=["block"], entry=True),
@@ -61,8 +70,11 @@ def gemm(
 
 
 def mappings(batched: bool = False) -> dict[str, cy.Mapping]:
-    """Return the mappings by name: two warpgroups on 128 rows, three on 192."""
+    """Return the mappings by name: two warpgroups on 128 rows, three on 192, and two that have a
+    tile each, of which one is stored under the products of the other.
+    """
     return {
         "two warpgroups": gemm(batched=batched),
         "three warpgroups": gemm(WGS=3, U=192, V=128, batched=batched),
+        "a tile each": gemm(WGS=1, V=192, batched=batched, tiles=2),
     }
