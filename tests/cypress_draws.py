@@ -16,9 +16,18 @@ from tawa.errors import MappingError, OverBudget, PlanError
 
 PROGRAMS = ("gemm", "batched", "dual", "sums", "fa2", "fa3")
 FREEDOMS = (
-    *("tunables", "WGS 1", "WGS 2", "WGS 3", "WGS 4", "no roles", "depth for all"),
+    *("tunables", "WGS 1", "WGS 2", "WGS 3", "WGS 4", "columns", "no roles", "depth for all"),
     *("depth by tensor", "pipeline auto", "one tile a block", "group", "cluster", "walk"),
-    *("turns", "tiles", "coarse", "A in registers", "A in shared", "from registers", "by stage", "ceiling"),
+    *(
+        "turns",
+        "tiles",
+        "coarse",
+        "A in registers",
+        "A in shared",
+        "from registers",
+        "by stage",
+        "ceiling",
+    ),
 )
 
 
@@ -56,7 +65,11 @@ def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
         loads, product = ("K", "V"), "product"
     else:
         make: Any = {"dual": dual.dual, "sums": sums.sums}.get(name, gemm.gemm)
-        more = {"batched": True} if name == "batched" else {}
+        more: dict[str, Any] = {"batched": True} if name == "batched" else {}
+        if make is gemm.gemm and groups > 1 and random.random() < 0.4:
+            more["split"] = "columns"
+            rows, columns = 64 * random.choice((1, 2)), columns * groups
+            taken.add("columns")
         mapping = make(WGS=groups, U=rows, V=columns, W=random.choice((16, 32, 64)), **more)
         loads = {"dual": ("A", "B1", "B2")}.get(name, ("A", "B"))
         product = "tile"

@@ -48,6 +48,28 @@ def test_warpgroups_may_have_tiles_of_their_own():
         cy.program(alone)
 
 
+def test_warpgroups_share_rows_or_columns():
+    for groups, rows, columns, last in ((2, 64, 128, SHARED), (3, 128, 96, REGISTER)):
+        mapping = gemm.gemm(groups, rows, columns, 32, 2, split="columns")
+        program = cy.program(in_memory(mapping, "tile", SHARED, last))
+        assert program.show("plan").splitlines()[0].endswith(" split=columns")
+        assert parse_plan(program.show("plan")) == program.plan
+        assert f"m64n{columns // groups}k16" in program.compile().asm["cuda"]
+        agree("gemm", program, Random(7))
+    with pytest.raises(MappingError, match="no wgmma of 64x36x16"):
+        cy.program(gemm.gemm(2, 128, 72, split="columns"))
+    with pytest.raises(MappingError, match="leaves pipeline to the planner, and warpgroups share"):
+        cy.program(gemm.gemm(split="columns", pipeline=cy.auto))
+    kept = [each for each in sums.sums().instances if not each.name.startswith("tile")]
+    rows_of_columns = cy.Mapping([*kept, *cy.lib.mma("tile", WGS=2, split="columns")])
+    with pytest.raises(MappingError, match='"sum" is materialized'):
+        cy.program(rows_of_columns)
+    narrow = cy.program(gemm.gemm(2, 128, 8))
+    plan = narrow.show("plan").replace("cluster=1", "cluster=1 split=columns")
+    with pytest.raises(PlanError, match="split=columns of "):
+        compile_ir(narrow.emitted.kernel, plan=plan)
+
+
 def test_parts_of_a_tile_leave_through_as_many_places_as_there_is_room_for():
     def store(V, **how):
         plan = cy.program(gemm.gemm(1, 64, V, 16, 1, **how)).show("plan")

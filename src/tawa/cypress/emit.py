@@ -30,7 +30,7 @@ from tawa.language.dtypes import dtype
 from tawa.layouts.shared import split_columns
 from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
-from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
+from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, Split, StorePlan
 from tawa.plan.planner import rings_of_walk
 from tawa.plan.resources import LEAST_SLACK
 from tawa.target import H200
@@ -227,7 +227,15 @@ def _plan(
             why="a block that does not walk has one tile",
             remedy="write persistent=True, or leave tiles out",
         )
+    split = _split(events)
     if isinstance(block.pipeline, Auto):
+        if split == "columns":
+            raise MappingError(
+                f'"{block.name}" leaves pipeline to the planner, and warpgroups share columns',
+                place=block.place,
+                why="the planner shares out rows",
+                remedy="write pipeline=3, or part the product by rows",
+            )
         return _pins(block, groups, stores), ()
     rings = _rings(block, loads)
     sizes = {event.slot.name: event for event, _ in loads}
@@ -301,8 +309,26 @@ def _plan(
         group=block.group if block.persistent else 0,
         cluster=block.cluster,
         guards=tuple(sorted(guards)) if block.specialize else (),
+        split=split,
     )
     return plan, tuple(buffers)
+
+
+def _split(events: Events) -> Split:
+    """Return what of the products each warpgroup has; raises MappingError."""
+    found: dict[Split, Instance] = {}
+    for call in calls(events.body):
+        for first, *rest in filter(None, call.spread.parts if call.facts.products else ()):
+            if rest and rest[-1].held.endswith(" C") and first.extent > 1:
+                found["columns" if first.dims == (1,) else "rows"] = call.spread.leaf
+    if len(found) > 1:
+        raise MappingError(
+            f'"{found["rows"].name}" shares out rows, "{found["columns"].name}" columns',
+            place=found["columns"].place,
+            why="the warpgroups of a block have one or the other of all products",
+            remedy="part both alike",
+        )
+    return "columns" if "columns" in found else "rows"
 
 
 def _eviction(store: CopyOut) -> Literal["", "first"]:
@@ -447,7 +473,8 @@ def _check_registers(events: Events, groups: int, budget: int) -> None:
                 f"a thread holds {needed} registers through the loop over {loop.index}, and has"
                 f" {budget}",
                 place=events.block.place,
-                why=", ".join(f"{name}: {count}" for name, count in held),
+                why=", ".join(f"{name}: {count}" for name, count in held)
+                + f"; addresses and counters take {LEAST_SLACK} or more",
                 remedy="make the tile smaller, or part it over other numbers of warpgroups",
             )
 

@@ -45,7 +45,13 @@ def lower(root: Node) -> Events:
     for node in root.walk():
         each = node.instance
         set_ = each.specialize or each.persistent or each.pipeline != 1 or each.cluster > 1
-        set_ = set_ or each.turns or each.tiles > 1 or each.schedule != "fine" or each.walk != "forward"
+        set_ = (
+            set_
+            or each.turns
+            or each.tiles > 1
+            or each.schedule != "fine"
+            or each.walk != "forward"
+        )
         if node is not block and set_:
             raise MappingError(
                 f'"{each.name}" at {each.level} sets what a block is',

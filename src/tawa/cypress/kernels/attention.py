@@ -6,7 +6,7 @@ begins with the last tile, and multiplies the next queries and keys before the w
 the tile at hand.
 """
 
-# ruff: noqa: N803, N806, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
+# ruff: noqa: N803, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
 # Annotations of variants are values, which `cy.inner` reads; leaves are tile language.
 # pyright: basic, reportInvalidTypeForm=false
 from __future__ import annotations

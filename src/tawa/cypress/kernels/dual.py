@@ -53,7 +53,7 @@ def dual(
         [
             I("host", dual_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),
             I("block", dual_block, BLOCK, [GLOBAL] * 4, dict(W=W), calls=calls, **how),
-            *cy.lib.mma("tile", WGS=WGS, N=V),
+            *cy.lib.mma("tile", WGS=WGS),
             *cy.lib.clear("clear", like="tile"),
             *cy.lib.copy("copy", like="tile", stage=SHARED),
         ]

@@ -5,7 +5,7 @@
 # pyright: basic, reportInvalidTypeForm=false
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import tawa.cypress as cy
 from tawa.cypress import BLOCK, GLOBAL, HOST, SHARED, Tensor, f16, f32
@@ -49,11 +49,12 @@ def gemm(
     W: int = 64,
     pipeline: int = 4,
     batched: bool = False,
+    split: Literal["rows", "columns"] = "rows",
     **how: Any,
 ) -> cy.Mapping:
     """Return a mapping: WGS warpgroups on a tile of U x V, loads `pipeline` steps of W ahead.
 
-    `how` are further fields of the block.
+    `split` is what each warpgroup has of the tile, `how` are further fields of the block.
     """
     host = batched_host if batched else gemm_host
     calls = ["clear", "tile", "copy"]
@@ -62,7 +63,7 @@ def gemm(
         [
             I("host", host, HOST, [GLOBAL] * 3, dict(U=U, V=V), calls=["block"], entry=True),
             I("block", gemm_block, BLOCK, [GLOBAL] * 3, dict(W=W), calls=calls, **how),
-            *cy.lib.mma("tile", WGS=WGS, N=V),
+            *cy.lib.mma("tile", WGS=WGS, split=split),
             *cy.lib.clear("clear", like="tile"),
             *cy.lib.copy("copy", like="tile", stage=SHARED),
         ]

@@ -56,7 +56,7 @@ def sums(WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 
         [
             I("host", sums_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),
             I("block", sums_block, BLOCK, [GLOBAL] * 4, dict(W=W), calls=calls, **how),
-            *cy.lib.mma("tile", WGS=WGS, N=V),
+            *cy.lib.mma("tile", WGS=WGS),
             *cy.lib.rows("add", add_leaf, like="tile", mems=[REGISTER, SHARED]),
             *cy.lib.rows("sum", sum_leaf, like="tile", mems=[GLOBAL, REGISTER]),
             *cy.lib.rows("clear", cy.lib.clear_leaf, like="tile"),
