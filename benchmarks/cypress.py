@@ -1,23 +1,26 @@
 """The six programs of `tawa.cypress.kernels` under their mappings, beside their peers, on one GPU.
 
     python benchmarks/cypress.py
-    python benchmarks/cypress.py --program gemm,fa --rounds 7
+    python benchmarks/cypress.py --program gemm,attention --only "x256|D128" --rounds 7
     python benchmarks/cypress.py --dry      (compiles everything for an H200, needs no GPU)
 
 Every result is checked first. Peers take turns for several rounds, in another order each, timed by
 `do_bench`; TFLOP/s of the median round, and the share of the fastest peer that is not ours. A peer
-that cannot be imported (Triton) or that fails is named.
+that cannot be imported or that fails is named. Dual GEMM and row sums are also plain tile kernels
+(`cypress_triton.py`), which Triton and tawa compile from one source.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import re
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import cypress_triton
 import tawa.cypress as cy
 from tawa.cypress.kernels import attention, dual, gemm, sums
 
@@ -39,6 +42,14 @@ def bound(mappings: dict[str, cy.Mapping], *tensors: Any) -> dict[str, Callable[
     """Return calls of programs on tensors."""
     made = {name: cy.program(mapping) for name, mapping in mappings.items()}
     return {name: lambda p=program: p(*tensors) for name, program in made.items()}
+
+
+def ours_of(
+    plain: dict[str, Callable[[], Any]], peers: dict[str, Callable[[], Any]]
+) -> dict[str, Callable[[], Any]]:
+    """Return tawa's of two calls of one source; the other compiler's joins the peers."""
+    peers |= {name: call for name, call in plain.items() if name.startswith("Triton")}
+    return {name: call for name, call in plain.items() if name not in peers}
 
 
 def gemm_cases(torch: Any) -> Iterator[Case]:
@@ -65,7 +76,7 @@ def batched_cases(torch: Any) -> Iterator[Case]:
 
 
 def dual_cases(torch: Any) -> Iterator[Case]:
-    """A B1 + A B2, beside two products of torch and Triton's kernel of one loop."""
+    """A B1 + A B2, beside two products of torch and plain tile kernels of one loop."""
     for n in (4096, 8192):
         a, b1, b2, c = (normal(torch, n, n) for _ in "abcd")
 
@@ -74,9 +85,9 @@ def dual_cases(torch: Any) -> Iterator[Case]:
             torch.addmm(c, a, b2, out=c)
 
         peers: dict[str, Callable[[], Any]] = {"torch.mm, addmm": twice}
-        peers |= of_triton("dual", c, None, a, b1, b2)
+        plain = cypress_triton.calls("dual", c, a, b1, b2)
         wanted = ((a.float() @ b1.float() + a.float() @ b2.float()).half(),)
-        ours = bound(dual.mappings(), c, a, b1, b2)
+        ours = bound(dual.mappings(), c, a, b1, b2) | ours_of(plain, peers)
         yield Case(f"dual {n}^3", 4 * n**3, (c,), wanted, ours, peers)
 
 
@@ -96,10 +107,9 @@ def sums_cases(torch: Any) -> Iterator[Case]:
                 "torch.mm and sum": both,
                 "torch.mm alone": lambda a=a, b=b, c=c: torch.mm(a, b, out=c),
             }
-            if width == 256:
-                peers |= of_triton("sums", c, y, a, b)
+            plain = cypress_triton.calls("sums", c, y, a, b) if width == 256 else {}
             wanted = (a @ b, a.float().sum(1).expand_as(y))
-            ours = bound({name: mapping}, c, y, a, b)
+            ours = bound({name: mapping}, c, y, a, b) | ours_of(plain, peers)
             yield Case(f"sums {n}^3", 2 * n**3, (c, y), wanted, ours, peers)
 
 
@@ -165,16 +175,6 @@ def normal(torch: Any, *shape: int) -> Any:
     return torch.randn(*shape, device="cuda").half()
 
 
-def of_triton(name: str, *tensors: Any) -> dict[str, Callable[[], Any]]:
-    """Return Triton's kernel of a case, where Triton is there."""
-    try:
-        import cypress_triton
-    except ImportError as error:
-        print(f"  no Triton: {error}")
-        return {}
-    return {"Triton": lambda: cypress_triton.launch(name, *tensors)}
-
-
 def right(torch: Any, case: Case, call: Callable[[], Any], ours: bool) -> str:
     """Return why a result is wrong or missing, or nothing."""
     for output in case.outputs:
@@ -228,6 +228,7 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", default=",".join(CASES))
+    parser.add_argument("--only", default="", help="a regular expression on the names of cases")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dry", action="store_true")
     options = parser.parse_args()
@@ -239,7 +240,8 @@ def main() -> None:
     print(torch.cuda.get_device_name())
     for name in options.program.split(","):
         for case in CASES[name](torch):
-            measure(torch, case, options.rounds)
+            if re.search(options.only, case.name):
+                measure(torch, case, options.rounds)
 
 
 if __name__ == "__main__":

@@ -40,10 +40,10 @@ def dual(
     U: int = 128,
     V: int = 192,
     W: int = 64,
-    pipeline: int = 3,
+    pipeline: int | dict[str, int] = 3,
     **how: Any,
 ) -> cy.Mapping:
-    """Return a mapping: WGS warpgroups on a tile of U x V, a ring of three tiles.
+    """Return a mapping: WGS warpgroups on a tile of U x V, a ring of three tiles, or rings by name.
 
     `how` are further fields of the block.
     """
@@ -61,9 +61,12 @@ def dual(
 
 
 def mappings() -> dict[str, cy.Mapping]:
-    """Return the mappings by name, which are those of the GEMM with narrower tiles."""
+    """Return the mappings by name: those of the GEMM with narrower tiles, and wide ones whose first
+    product begins before the operand of the second is there.
+    """
     return {
         "two warpgroups": dual(),
         "three warpgroups": dual(WGS=3, U=192, V=128),
         "a tile each": dual(WGS=1, tiles=2),
+        "two rings": dual(V=256, pipeline={"A B1": 2, "B2": 2}),
     }

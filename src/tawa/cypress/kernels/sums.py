@@ -48,10 +48,15 @@ def sum_leaf(Y, R):
     return tl.sum(R, 1)
 
 
-def sums(WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 4) -> cy.Mapping:
-    """Return a mapping: WGS warpgroups on a tile of U x V, each sums its rows."""
+def sums(
+    WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 4, **how: Any
+) -> cy.Mapping:
+    """Return a mapping: WGS warpgroups on a tile of U x V, each sums its rows.
+
+    `how` are further fields of the block.
+    """
     calls = ["clear", "tile", "add", "copy", "sum"]
-    how: dict[str, Any] = dict(specialize=True, pipeline=pipeline, persistent=True)
+    how = dict(specialize=True, pipeline=pipeline, persistent=True) | how
     return cy.Mapping(
         [
             I("host", sums_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),
@@ -66,5 +71,9 @@ def sums(WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 
 
 
 def mappings() -> dict[str, cy.Mapping]:
-    """Return the mappings by name: two warpgroups on 128 rows, three on 192."""
-    return {"two warpgroups": sums(), "three warpgroups": sums(WGS=3, U=192, V=128)}
+    """Return the mappings by name: two warpgroups on 128 rows, also in turns, three on 192."""
+    return {
+        "two warpgroups": sums(),
+        "in turns": sums(pipeline=3, turns=True),
+        "three warpgroups": sums(WGS=3, U=192, V=128),
+    }
