@@ -16,7 +16,8 @@ from tawa.errors import MappingError, OverBudget, PlanError
 
 PROGRAMS = ("gemm", "batched", "dual", "sums", "fa2", "fa3")
 FREEDOMS = (
-    *("tunables", "WGS 1", "WGS 2", "WGS 3", "WGS 4", "columns", "no roles", "depth for all"),
+    *("tunables", "WGS 1", "WGS 2", "WGS 3", "WGS 4", "columns", "no roles"),
+    *("depth without roles", "depth for all"),
     *("depth by tensor", "pipeline auto", "one tile a block", "group", "cluster", "walk"),
     *(
         "turns",
@@ -76,7 +77,8 @@ def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
     block: dict[str, Any] = {"specialize": random.random() < 0.8, "pipeline": 1, "turns": False}
     block |= {"persistent": False, "group": 8}
     if not block["specialize"]:
-        taken.add("no roles")
+        block["pipeline"] = random.randint(1, 4)
+        taken.add("no roles" if block["pipeline"] == 1 else "depth without roles")
     else:
         way = random.choice(("depth for all", "depth by tensor", "pipeline auto"))
         taken.add(way)

@@ -195,6 +195,30 @@ def test_depths_are_given_by_tensor():
         cy.program(gemm.gemm().with_("block", pipeline={"A": 4}))
 
 
+def test_loads_run_ahead_without_a_role_of_their_own():
+    plain = {"specialize": False, "persistent": False}
+    texts = set()
+    for depth in (1, 2, 4):
+        program = cy.program(gemm.gemm(1, 64, 64, 32, depth, **plain))
+        plan = program.show("plan")
+        assert plan.startswith("plan ordinary warps=4 ")
+        assert (f"aref A + B depth={depth}\n" in plan) == (depth > 1)
+        assert f"mma_depth={min(2, max(1, depth - 1))}" in plan
+        text = program.compile().asm["cuda"]
+        texts.add(text)
+        loop = text.index("for (int k")
+        assert (text.index("tma_load_2d(", text.index("role_main(")) < loop) == (depth > 1)
+        agree("gemm", program, Random(depth))
+    assert len(texts) == 3
+    one = cy.program(gemm.gemm(1, 64, 64, 32, **plain).with_("block", pipeline={"A": 3, "B": 1}))
+    assert [ring.payload for ring in one.plan.arefs] == [("A",)]
+    agree("gemm", one, Random(0))
+    ahead = cy.program(attention.attention("fa3", 1, 64, 32, 64, turns=False, **plain))
+    assert "aref K_2 depth=2\naref V depth=2\n" in ahead.show("plan")
+    with pytest.raises(MappingError, match="is persistent or in a cluster"):
+        cy.program(gemm.gemm(1, 64, 64, 32, specialize=False))
+
+
 def test_auto_is_the_planners_choice():
     program = cy.program(gemm.gemm(V=64).with_("block", pipeline=cy.auto))
     plan = program.compile().plan

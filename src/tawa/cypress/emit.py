@@ -20,7 +20,7 @@ from tawa.cypress.event import (
     warpgroups,
 )
 from tawa.cypress.leaf import call_leaf
-from tawa.cypress.machine import Auto, auto
+from tawa.cypress.machine import Auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int
 from tawa.cypress.tensor import Tensor
@@ -202,13 +202,6 @@ def _plan(
     copies = list(_copies(events.body, None))
     stores = [event for event, _ in copies if isinstance(event, CopyOut)]
     loads = [(event, loop) for event, loop in copies if isinstance(event, CopyIn)]
-    if not block.specialize and block.pipeline not in (1, auto):
-        raise MappingError(
-            f'"{block.name}" has pipeline={block.pipeline} and specialize=False',
-            place=block.place,
-            why="rings are filled by a role of their own",
-            remedy="write specialize=True, or pipeline=1",
-        )
     roles_only = block.persistent or block.cluster > 1 or block.turns or block.walk != "forward"
     roles_only = roles_only or block.tiles > 1
     if not block.specialize and roles_only:
@@ -266,12 +259,15 @@ def _plan(
     depth = {
         name: ring.depth for ring in rings for each in (ring.payload, *ring.also) for name in each
     }
+    if not block.specialize:
+        rings = _own_rings(rings, loads)
+    ahead = {name for ring in rings for each in (ring.payload, *ring.also) for name in each}
     coarse = block.schedule == "coarse"
     loops = tuple(
         LoopPlan(
             loop.name,
-            ("coarse" if coarse else "fine") if block.specialize else "none",
-            _in_flight(loop, depth) if block.specialize else 1,
+            ("coarse" if coarse else "fine") if _loaded(loop) & ahead else "none",
+            _in_flight(loop, depth) if _loaded(loop) & ahead else 1,
             pins=coarse,
         )
         for loop in _loops(events.body)
@@ -288,7 +284,7 @@ def _plan(
     }
     plan = Plan(
         roles=roles,
-        arefs=(*rings, *rings_of_walk(block.walk)) if block.specialize else (),
+        arefs=(*rings, *rings_of_walk(block.walk)),
         walk=block.walk,
         arrangement="pingpong" if block.turns or block.tiles > 1 else "cooperative",
         loops=loops,
@@ -391,6 +387,25 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
         also = (*made.also, names) if tiles in found else ()
         found[tiles] = replace(made, also=also, depth=max(depth, made.depth))
     return tuple(found.values())
+
+
+def _own_rings(
+    rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
+) -> tuple[ArefPlan, ...]:
+    """Return the rings of a block without a producer: what stands outside of loops, or is one slot
+    deep, is loaded where it is wanted.
+    """
+    inside = {event.slot.name for event, loop in loads if loop is not None}
+    found: list[ArefPlan] = []
+    for ring in rings:
+        turning = [names for names in (ring.payload, *ring.also) if inside.issuperset(names)]
+        if turning and ring.depth > 1:
+            found.append(ArefPlan(turning[0], ring.depth, tuple(turning[1:])))
+    return tuple(found)
+
+
+def _loaded(loop: For) -> set[str]:
+    return {event.slot.name for event in loop.body if isinstance(event, CopyIn)}
 
 
 def _in_flight(loop: For, depth: dict[str, int]) -> int:
