@@ -35,6 +35,8 @@ class Case:
     wanted: tuple[Any, ...]
     ours: dict[str, Callable[[], Any]]
     peers: dict[str, Callable[[], Any]]
+    plain: str = ""  # plain tile kernels of `cypress_triton` that compute it as well
+    tensors: tuple[Any, ...] = ()  # of these
     tolerance: float = 2e-2
 
 
@@ -42,14 +44,6 @@ def bound(mappings: dict[str, cy.Mapping], *tensors: Any) -> dict[str, Callable[
     """Return calls of programs on tensors."""
     made = {name: cy.program(mapping) for name, mapping in mappings.items()}
     return {name: lambda p=program: p(*tensors) for name, program in made.items()}
-
-
-def ours_of(
-    plain: dict[str, Callable[[], Any]], peers: dict[str, Callable[[], Any]]
-) -> dict[str, Callable[[], Any]]:
-    """Return tawa's of two calls of one source; the other compiler's joins the peers."""
-    peers |= {name: call for name, call in plain.items() if name.startswith("Triton")}
-    return {name: call for name, call in plain.items() if name not in peers}
 
 
 def gemm_cases(torch: Any) -> Iterator[Case]:
@@ -85,10 +79,10 @@ def dual_cases(torch: Any) -> Iterator[Case]:
             torch.addmm(c, a, b2, out=c)
 
         peers: dict[str, Callable[[], Any]] = {"torch.mm, addmm": twice}
-        plain = cypress_triton.calls("dual", c, a, b1, b2)
         wanted = ((a.float() @ b1.float() + a.float() @ b2.float()).half(),)
-        ours = bound(dual.mappings(), c, a, b1, b2) | ours_of(plain, peers)
-        yield Case(f"dual {n}^3", 4 * n**3, (c,), wanted, ours, peers)
+        ours = bound(dual.mappings(), c, a, b1, b2)
+        tensors = (c, a, b1, b2)
+        yield Case(f"dual {n}^3", 4 * n**3, (c,), wanted, ours, peers, "dual", tensors)
 
 
 def sums_cases(torch: Any) -> Iterator[Case]:
@@ -107,10 +101,11 @@ def sums_cases(torch: Any) -> Iterator[Case]:
                 "torch.mm and sum": both,
                 "torch.mm alone": lambda a=a, b=b, c=c: torch.mm(a, b, out=c),
             }
-            plain = cypress_triton.calls("sums", c, y, a, b) if width == 256 else {}
+            plain = "sums" if name == "two warpgroups" else ""
             wanted = (a @ b, a.float().sum(1).expand_as(y))
-            ours = bound({name: mapping}, c, y, a, b) | ours_of(plain, peers)
-            yield Case(f"sums {n}^3", 2 * n**3, (c, y), wanted, ours, peers)
+            ours = bound({name: mapping}, c, y, a, b)
+            tensors = (c, y, a, b)
+            yield Case(f"sums {n}^3", 2 * n**3, (c, y), wanted, ours, peers, plain, tensors)
 
 
 def attention_cases(torch: Any) -> Iterator[Case]:
@@ -195,7 +190,9 @@ def measure(torch: Any, case: Case, rounds: int) -> None:
     """Check and time a case, and print its lines."""
     from tawa.testing import do_bench
 
-    run = {**case.peers, **case.ours}
+    plain = cypress_triton.calls(case.plain, *case.tensors) if case.plain else {}
+    by_triton = {name: call for name, call in plain.items() if name.startswith("Triton")}
+    peers, run = {**case.peers, **by_triton}, {**case.peers, **plain, **case.ours}
     for name, call in list(run.items()):
         try:
             wrong = right(torch, case, call, name in case.ours)
@@ -208,9 +205,10 @@ def measure(torch: Any, case: Case, rounds: int) -> None:
     for turn in range(rounds):
         for name in random.Random(turn).sample(list(run), len(run)):
             took = do_bench(run[name], warmup=10, rep=50, return_mode="median")
+            assert isinstance(took, float), "one number is asked for"
             times[name].append(took)
     rates = {name: case.flops / statistics.median(each) / 1e9 for name, each in times.items()}
-    best = max((rate for name, rate in rates.items() if name in case.peers), default=0.0)
+    best = max((rate for name, rate in rates.items() if name in peers), default=0.0)
     for name, rate in rates.items():
         share = f"{rate / best:6.3f} of the best peer" if best else ""
         print(f"{case.name:32} {name:28} {rate:7.0f} TFLOP/s {share}", flush=True)

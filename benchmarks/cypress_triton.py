@@ -19,8 +19,11 @@ import tawa.language as tl
 from tawa.kernels.gemm import grouped_tile
 
 _TILES = ((128, 256), (256, 128), (128, 192), (128, 128))
-# (stages, warps) for Triton; tawa plans both itself.
-_WISHES = ((3, 8), (4, 8), (2, 8), (4, 4))
+# Rows, columns, stages and warps for Triton, which takes powers of two; tawa plans the last two.
+_TRITON = (
+    *((128, 256, 2, 8), (128, 256, 3, 8), (128, 256, 4, 8), (256, 128, 2, 8), (256, 128, 3, 8)),
+    *((128, 128, 3, 8), (128, 128, 4, 8), (128, 128, 4, 4)),
+)
 
 
 @tawa.jit
@@ -121,8 +124,7 @@ def by_triton(name: str, *tensors: Any) -> list[Callable[[], Callable[[], Any]]]
         wishes = {"num_stages": stages, "num_warps": warps}
         return bind(kernel, TensorDescriptor.from_tensor, name, tensors, tile, **wishes)
 
-    powers = [tile for tile in _TILES if tile[1] & (tile[1] - 1) == 0]
-    return [lambda t=tile, w=wish: ready(t, *w) for tile in powers for wish in _WISHES]
+    return [lambda c=choice: ready(c[:2], *c[2:]) for choice in _TRITON]
 
 
 def bind(
@@ -147,5 +149,9 @@ def bind(
     arguments += [m, n, k]
     sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth, "GROUP_M": 8}
     ready = kernel[(ceil(m / rows) * ceil(n / columns),)]
-    ready(*arguments, **sizes, **wishes)
-    return lambda: ready(*arguments, **sizes, **wishes)
+
+    def call() -> None:
+        ready(*arguments, **sizes, **wishes)
+
+    call()
+    return call
