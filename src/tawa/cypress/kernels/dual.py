@@ -1,6 +1,6 @@
 """C = A B1 + A B2: both products share each tile of A."""
 
-# ruff: noqa: N803, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
+# ruff: noqa: N803, D103 - tensors are matrices
 # Annotations of variants are values, which `cy.inner` reads; leaves are tile language.
 # pyright: basic, reportInvalidTypeForm=false
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import tawa.cypress as cy
-from tawa.cypress import BLOCK, GLOBAL, HOST, SHARED, Tensor, f16, f32
+from tawa.cypress import Tensor, f16, f32
+from tawa.cypress.kernels.gemm import around
 
-T16, I = Tensor[f16, 2], cy.Instance
+T16 = Tensor[f16, 2]
 
 
 @cy.inner("dual", reads="A B1 B2", writes="C")
@@ -47,17 +48,7 @@ def dual(
 
     `how` are further fields of the block.
     """
-    calls = ["clear", "tile", "copy"]
-    how = dict(specialize=True, pipeline=pipeline, persistent=True) | how
-    return cy.Mapping(
-        [
-            I("host", dual_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),
-            I("block", dual_block, BLOCK, [GLOBAL] * 4, dict(W=W), calls=calls, **how),
-            *cy.lib.mma("tile", WGS=WGS),
-            *cy.lib.clear("clear", like="tile"),
-            *cy.lib.copy("copy", like="tile", stage=SHARED),
-        ]
-    )
+    return around(dual_host, dual_block, WGS, U, V, W, pipeline=pipeline, **how)
 
 
 def mappings() -> dict[str, cy.Mapping]:

@@ -57,15 +57,34 @@ def gemm(
     `split` is what each warpgroup has of the tile, `how` are further fields of the block.
     """
     host = batched_host if batched else gemm_host
-    calls = ["clear", "tile", "copy"]
-    how = dict(specialize=True, pipeline=pipeline, persistent=True) | how
+    return around(host, gemm_block, WGS, U, V, W, split=split, pipeline=pipeline, **how)
+
+
+def around(
+    host: cy.Variant,
+    block: cy.Variant,
+    WGS: int,
+    U: int,
+    V: int,
+    W: int,
+    *leaves: cy.Instance,
+    split: Literal["rows", "columns"] = "rows",
+    **how: Any,
+) -> cy.Mapping:
+    """Return the mapping of a block that multiplies tiles and stores what they sum up to: `leaves`
+    are what it launches besides.
+    """
+    calls = ["clear", "tile", "copy", *(each.name for each in leaves)]
+    how = dict(specialize=True, persistent=True) | how
+    places = [GLOBAL] * len(host.parameters)
     return cy.Mapping(
         [
-            I("host", host, HOST, [GLOBAL] * 3, dict(U=U, V=V), calls=["block"], entry=True),
-            I("block", gemm_block, BLOCK, [GLOBAL] * 3, dict(W=W), calls=calls, **how),
+            I("host", host, HOST, places, dict(U=U, V=V), calls=["block"], entry=True),
+            I("block", block, BLOCK, places, dict(W=W), calls=calls, **how),
             *cy.lib.mma("tile", WGS=WGS, split=split),
-            *cy.lib.clear("clear", like="tile"),
+            *cy.lib.rows("clear", cy.lib.clear_leaf, like="tile"),
             *cy.lib.copy("copy", like="tile", stage=SHARED),
+            *leaves,
         ]
     )
 
