@@ -13,7 +13,7 @@ from tawa import compile_ir
 from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
-from tawa.cypress.size import sizes_of
+from tawa.cypress.size import Size, cdiv, most, sizes_of
 from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
 from tawa.plan.text import parse_plan
 from test_kernels_straight import at, gpu  # noqa: F401 - a fixture
@@ -43,6 +43,9 @@ def test_warpgroups_may_have_tiles_of_their_own():
     assert "role mma warps=4 registers=232 instances=2\n" in plan
     assert ("stage of copy", 2 * 64 * 192 * 2) in program.emitted.buffers
     agree("gemm", program, Random(3))
+    asked = cy.program(gemm.gemm(1, 64, 64, tiles=2, walk="dynamic"))
+    with pytest.raises(PlanError, match="walk='dynamic'"):
+        asked.compile()
     alone = gemm.gemm(1, 64, 64, tiles=2).with_("block", persistent=False)
     with pytest.raises(MappingError, match="computes 2 tiles at once and is not persistent"):
         cy.program(alone)
@@ -215,8 +218,21 @@ def test_loads_run_ahead_without_a_role_of_their_own():
     agree("gemm", one, Random(0))
     ahead = cy.program(attention.attention("fa3", 1, 64, 32, 64, turns=False, **plain))
     assert "aref K_2 depth=2\naref V depth=2\n" in ahead.show("plan")
+    # The loop of the last tile makes one trip at most, and none of its loads can run ahead.
+    tail = cy.program(attention.attention("fa2", 1, 64, 32, 64, turns=False, **plain))
+    assert "aref K depth=2\naref V depth=2\n" in tail.show("plan")
+    assert tail.compile().proof.ok
     with pytest.raises(MappingError, match="is persistent or in a cluster"):
         cy.program(gemm.gemm(1, 64, 64, 32, specialize=False))
+
+
+def test_the_most_that_an_extent_makes_is_known_where_there_is_one():
+    keys = Size("K.shape[0]")
+    assert most(cdiv(keys, 64) - keys // 64) == 1
+    assert most(keys % 8 * 4 + 1) == 29
+    assert most(3) == 3
+    for grows in (keys // 64, keys - keys // 2, Size("i#1") // 2, keys // 4 + Size("V.shape[0]")):
+        assert most(grows) is None
 
 
 def test_auto_is_the_planners_choice():

@@ -22,7 +22,7 @@ from tawa.cypress.event import (
 from tawa.cypress.leaf import call_leaf
 from tawa.cypress.machine import Auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
-from tawa.cypress.size import Int
+from tawa.cypress.size import Int, most
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget, Place
 from tawa.ir.build import Desc, KernelBuilder, Value
@@ -392,13 +392,14 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
 def _own_rings(
     rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
 ) -> tuple[ArefPlan, ...]:
-    """Return the rings of a block without a producer: what stands outside of loops, or is one slot
-    deep, is loaded where it is wanted.
+    """Return the rings of a block without a producer: what stands outside of loops, or in loops of
+    fewer trips than a ring has slots, or is one slot deep, is loaded where it is wanted.
     """
-    inside = {event.slot.name for event, loop in loads if loop is not None}
+    trips = {event.slot.name: most(loop.extent) for event, loop in loads if loop is not None}
     found: list[ArefPlan] = []
     for ring in rings:
-        turning = [names for names in (ring.payload, *ring.also) if inside.issuperset(names)]
+        long = {name for name, count in trips.items() if count is None or count >= ring.depth}
+        turning = [names for names in (ring.payload, *ring.also) if long.issuperset(names)]
         if turning and ring.depth > 1:
             found.append(ArefPlan(turning[0], ring.depth, tuple(turning[1:])))
     return tuple(found)
