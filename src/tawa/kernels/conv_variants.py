@@ -137,6 +137,8 @@ def refused(form: str, problem: Problem) -> str:
         return ""
     if reason := refusal(form, g, problem.view):
         return reason
+    if form == "window" and g.groups > 1 and (reason := uneven(g.channels, size)):
+        return reason
     if not problem.dense:
         return "the filters are not dense (Co, Fh, Fw, C/g)"
     if not problem.aligned:
@@ -145,6 +147,14 @@ def refused(form: str, problem: Problem) -> str:
     if (seen.taps > 1 and seen.k * size % 16) or g.window * size % 16:
         return f"a filter's taps of {seen.k} elements are no multiple of 16 bytes"
     return ""
+
+
+def uneven(channels: int, itemsize: int) -> str:
+    """Return why steps of K do not divide a group's channels: what follows them is another's."""
+    if not channels * itemsize % 32:
+        return ""
+    held = f"{channels} channels a group are {channels * itemsize} bytes"
+    return f"{held}, and a step of 32 must divide them"
 
 
 def unlike(problem: Problem) -> str:
