@@ -20,6 +20,7 @@ from tawa.kernels.conv_operands import bind, dense, strides_of
 from tawa.kernels.conv_prepare import in_place
 from tawa.kernels.conv_variants import Variant, ranked, uneven
 from tawa.kernels.conv_views import Windows
+from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.straight import Recipes
 from tawa.layouts.windows import Window
@@ -62,8 +63,8 @@ def conv3d(
     keep_gradients(x=x, w=w, bias=bias, residual=residual, scale=scale)
     image, filters = nhwc("x", x, layout, 3), nhwc("w", w, layout, 3)
     view, shape = look(image), tuple(look(filters).shape)
-    window = _window(shape[1:-1], stride, padding, dilation)
-    g = _geometry(view.shape, shape, window, groups)
+    window = window_3d(shape[1:-1], stride, padding, dilation)
+    g = flat_geometry(view.shape, shape, window, groups)
     folded: dict[str, Any] = {"w": _folded("w", filters)}
     for name, array in (("out", out), ("residual", residual)):
         folded[name] = None if array is None else _folded(name, nhwc(name, array, axes=3))
@@ -124,8 +125,8 @@ def conv3d_input_gradient(
     keep_gradients(w=w, dy=dy)
     filters, grown = nhwc("w", w, axes=3), nhwc("dy", dy, axes=3)
     shape, (co, *size, channels) = channels_last("x_shape", x_shape, grown), look(filters).shape
-    window = _window(tuple(size), stride, padding, dilation)
-    _geometry(shape, (co, *size, channels), window, groups)
+    window = window_3d(tuple(size), stride, padding, dilation)
+    flat_geometry(shape, (co, *size, channels), window, groups)
 
     def write() -> Recipe:
         names = symbols({"dy": grown, "w": filters})
@@ -159,8 +160,8 @@ def conv3d_weight_gradient(
     keep_gradients(x=x, dy=dy)
     image, grown = nhwc("x", x, axes=3), nhwc("dy", dy, axes=3)
     shape = channels_last("w_shape", w_shape, grown)
-    view, window = look(image), _window(shape[1:-1], stride, padding, dilation)
-    g = _geometry(view.shape, shape, window, groups)
+    view, window = look(image), window_3d(shape[1:-1], stride, padding, dilation)
+    g = flat_geometry(view.shape, shape, window, groups)
     if (found := look(grown).shape) != (n := (g.n, *window.counts(view.shape[1:-1]), g.co)):
         raise ArgumentError(f"dy has, with channels last, shape {found}", why=f"the result has {n}")
     folded = _folded("dy", grown)
@@ -170,10 +171,7 @@ def conv3d_weight_gradient(
         dw = empty_beside(names["x"], shape, out_dtype or view.dtype)
         writer = Writer(names, image, launch_pdl)
         if 0 not in shape:
-            if reason := _refusal(g, view, window):
-                raise _no("filters' gradient", view.shape, window, reason)
-            seen = _seen(g, view, window)
-            for launch in weight_launches(g, names["x"], names["dy"], dw, seen):
+            for launch in weight_products(g, window, names["x"], names["dy"], dw):
                 writer.launch(launch)
         return writer.finish(dw)
 
@@ -181,7 +179,17 @@ def conv3d_weight_gradient(
     return as_given(_WEIGHT.run((image, folded), options, write)[0])
 
 
-def _window(size: tuple[int, ...], stride: Any, padding: Any, dilation: Any) -> Window:
+def weight_products(g: Geometry, window: Window, x: Any, dy: Any, dw: Any) -> list[Launch]:
+    """Return the launches that compute dw; `g` is the image that stands for volumes x, and the
+    slices of dy lie in one axis. Raises `ArgumentError`.
+    """
+    view = look(x)
+    if reason := _refusal(g, view, window):
+        raise _no("filters' gradient", view.shape, window, reason)
+    return weight_launches(g, x, dy, dw, _seen(g, view, window))
+
+
+def window_3d(size: tuple[int, ...], stride: Any, padding: Any, dilation: Any) -> Window:
     """Return windows of three axes as options give them; raises `ArgumentError`."""
     given = (("stride", stride), ("dilation", dilation))
     steps, spread = (each_axis(*each, 1, 3) for each in given)
@@ -202,7 +210,7 @@ def _no(what: str, volumes: tuple[int, ...], window: Window, reason: str) -> Arg
     )
 
 
-def _geometry(
+def flat_geometry(
     images: tuple[int, ...], filters: tuple[int, ...], window: Window, groups: int
 ) -> Geometry:
     """Return the image that stands for a volume; raises `ArgumentError` where sizes do not fit."""
