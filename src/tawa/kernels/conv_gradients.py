@@ -28,7 +28,7 @@ from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.straight import Recipes
 from tawa.layouts.windows import Window
 from tawa.runtime.arrays import View, row_major
-from tawa.target import H200
+from tawa.target import H200, Target
 
 _INPUT = Recipes(("dy", "w"))
 _WEIGHT = Recipes(("x", "dy"))
@@ -265,7 +265,13 @@ def conv2d_weight_gradient(
 
 
 def weight_launches(
-    g: Geometry, x: Any, dy: Any, dw: Any, volume: Windows | None = None
+    g: Geometry,
+    x: Any,
+    dy: Any,
+    dw: Any,
+    target: Target = H200,
+    *,
+    volume: Windows | None = None,
 ) -> list[Launch]:
     """Return the launches that compute dw: x's copy where it is padded first, parts, their sum.
 
@@ -301,7 +307,7 @@ def weight_launches(
         seen, together, column = packed_view("padded", g, how), g.fw, how.images.column
         base = empty_beside(dw, (how.images.elements,), seen_x.dtype)
         launches.append(pack(x, g, how, base))
-    box = boxes(64, axes, 1e-6, H200)
+    box = boxes(64, axes, 1e-6, target)
     if seen.window is not None:
         axes, box = Axes(1, 1, g.pixels), (1, 1, 64)
     elif seen.view == "groups":
@@ -311,7 +317,7 @@ def weight_launches(
     columns = next(n for n in (64, 128, 256) if n >= min(seen.k, 128))
     tiles, across = axes.tiles(box), ceil(seen.k / columns)
     programs = ceil(g.filters / rows) * seen.taps * across * g.groups
-    share = max(1, ceil(tiles / max(1, ceil(2 * H200.multiprocessors / programs))))
+    share = max(1, ceil(tiles / max(1, ceil(2 * target.multiprocessors / programs))))
     parts = ceil(tiles / share)
     pitch = ceil_to(seen.k, 4)
     shape = (parts, g.groups, g.filters, seen.taps, pitch)

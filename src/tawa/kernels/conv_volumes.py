@@ -186,7 +186,7 @@ def weight_products(g: Geometry, window: Window, x: Any, dy: Any, dw: Any) -> li
     view = look(x)
     if reason := _refusal(g, view, window):
         raise _no("filters' gradient", view.shape, window, reason)
-    return weight_launches(g, x, dy, dw, _seen(g, view, window))
+    return weight_launches(g, x, dy, dw, volume=_seen(g, view, window))
 
 
 def window_3d(size: tuple[int, ...], stride: Any, padding: Any, dilation: Any) -> Window:
