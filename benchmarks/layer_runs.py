@@ -76,8 +76,10 @@ def run_jobs(
     end, results = time.monotonic() + options.budget, []
     pipe = subprocess.PIPE
     for title, layers in jobs.items():
-        if end - time.monotonic() < 20 or not layers:
-            print(f"{title}: {'no time left' if layers else 'no layers'}", flush=True)
+        if not layers:
+            continue
+        if end - time.monotonic() < 20:
+            print(f"{title}: no time left", flush=True)
             continue
         workers = {
             layer: subprocess.Popen(
