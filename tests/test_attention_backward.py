@@ -19,17 +19,20 @@ from tawa.kernels.attention_backward import (  # noqa: E402
 from torch_reference import attention as reference  # noqa: E402
 from torch_reference import doubles, worst  # noqa: E402
 
-# batch, heads, heads that share keys, queries, keys, head_dim, options
+# batch, heads, heads that share keys, queries, keys, head dims of keys and of values, options
 CASES = {
-    "full": (1, 2, 1, 160, 200, 64, {}),
-    "causal, rows without keys, shared heads": (2, 2, 2, 96, 72, 64, {"causal": True}),
-    "causal, more keys": (1, 1, 1, 72, 200, 128, {"causal": True}),
-    "window, shared heads": (1, 2, 2, 100, 130, 64, {"window": (16, 9)}),
-    "soft cap": (1, 1, 1, 50, 70, 64, {"softcap": 20.0}),
-    "slopes, window": (1, 2, 1, 70, 70, 64, {"alibi": True, "window": (30, None), "causal": True}),
-    "odd width, loss by lse": (1, 1, 1, 33, 17, 40, {"lse": True}),
+    "full": (1, 2, 1, 160, 200, (64, 64), {}),
+    "causal, rows without keys, shared heads": (2, 2, 2, 96, 72, (64, 64), {"causal": True}),
+    "causal, more keys": (1, 1, 1, 72, 200, (128, 128), {"causal": True}),
+    "window, shared heads": (1, 2, 2, 100, 130, (64, 64), {"window": (16, 9)}),
+    "soft cap": (1, 1, 1, 50, 70, (64, 64), {"softcap": 20.0}),
+    "slopes, window": (1, 2, 1, 70, 70, (64, 64), {"alibi": True, "window": (30, None), "causal": True}),
+    "odd width, loss by lse": (1, 1, 1, 33, 17, (40, 40), {"lse": True}),
+    "wide": (1, 1, 1, 70, 90, (256, 256), {"causal": True}),
+    "wider keys, shared heads": (1, 2, 2, 40, 70, (192, 128), {}),
+    "wider values": (1, 1, 1, 40, 40, (64, 136), {"softcap": 9.0, "lse": True}),
 }
-LONGER = ("window, shared heads", "causal, more keys", "soft cap", "slopes, window")
+LONGER = ("window, shared heads", "causal, more keys", "soft cap", "slopes, window", "wider values")
 
 
 @pytest.mark.parametrize(
@@ -37,15 +40,15 @@ LONGER = ("window, shared heads", "causal, more keys", "soft cap", "slopes, wind
 )
 @pytest.mark.parametrize("dtype", ["bfloat16"])
 def test_gradients_are_those_of_float64(name, dtype):
-    batch, heads, groups, queries, keys, dim, options = CASES[name]
+    batch, heads, groups, queries, keys, dims, options = CASES[name]
     options = dict(options)
     torch.manual_seed(len(name))
 
-    def drawn(count, length):
+    def drawn(count, length, dim):
         return torch.randn(batch, count, length, dim).to(getattr(torch, dtype))
 
-    q, grad = drawn(heads, queries), drawn(heads, queries)
-    k, v = drawn(heads // groups, keys), drawn(heads // groups, keys)
+    q, grad = (drawn(heads, queries, dim) for dim in dims)
+    k, v = (drawn(heads // groups, keys, dim) for dim in dims)
     grad_lse = torch.randn(batch, heads, queries) if options.pop("lse", False) else None
     if options.get("alibi"):
         options["alibi"] = torch.rand(heads) * 0.3
@@ -68,8 +71,8 @@ def test_gradients_are_those_of_float64(name, dtype):
 def test_packed_sequences_have_the_gradients_of_each(causal):
     torch.manual_seed(2)
     of_q, of_k = (0, 30, 30, 110), (0, 40, 50, 97)
-    q, k, v = (torch.randn(1, h, n, 40).half() for h, n in ((2, 110), (1, 97), (1, 97)))
-    grad = torch.randn_like(q)
+    shapes = (2, 110, 40), (1, 97, 40), (1, 97, 72), (2, 110, 72)
+    q, k, v, grad = (torch.randn(1, *shape).half() for shape in shapes)
     starts = tuple(torch.tensor(each, dtype=torch.int32) for each in (of_q, of_k))
     out, lse = attention(q, k, v, causal=causal, cu_seqlens=starts, return_lse=True)
     found = attention_backward(grad, q, k, v, out, lse, causal=causal, cu_seqlens=starts)
@@ -126,8 +129,8 @@ def test_what_has_no_gradient_is_refused_by_name():
         lse = how.pop("lse", torch.zeros(q.shape[:3]))
         attention_backward(q, q, q, q, q, lse, **how)
 
-    with pytest.raises(ArgumentError, match="head_dim 256"):
-        call(torch.zeros(1, 1, 8, 256).half())
+    with pytest.raises(ArgumentError, match="head_dim is 264"):
+        call(torch.zeros(1, 1, 8, 264).half())
     q = torch.zeros(1, 1, 8, 64).to(torch.float8_e4m3fn)
     o = torch.zeros(1, 1, 8, 64).bfloat16()
     with pytest.raises(ArgumentError, match="for f8e4m3"):
