@@ -149,7 +149,7 @@ def attention(
             than there are is refused on the CPU; on a GPU all there are count.
         dropout: the probability that a weight becomes zero; the others are divided by 1 - dropout.
         rng: int64 [2] beside `dropout`, a seed and an offset (of which the low 32 bits count): the
-            same are dropped wherever both are the same. `flash_scores.kept` says which.
+            same are dropped wherever both are the same. `flash_scores.drop` says which.
         descale: what the elements of 8-bit q, k and v are multiplied by, one number each.
         out: like `q` with the head_dim of `v`, made here if not given; bf16 or f16 where q is
             f8e4m3.

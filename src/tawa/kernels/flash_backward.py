@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.flash_scores import kept, span
+from tawa.kernels.flash_scores import drop, span
 
 
 @tawa.jit
@@ -222,7 +222,8 @@ def backward_queries(
         )  # fmt: skip
         dp = tl.dot(do, v.T)
         if DROPOUT:
-            dp = kept(dp * kept_scale, rng, place, first, start, limit, BLOCK_M, BLOCK_N, False)
+            signed = drop(weights, rng, place, first, start, limit, BLOCK_M, BLOCK_N, False)
+            dp = tl.where(signed < 0, 0.0, dp * kept_scale)
         ds = weights * (dp - delta) * bend
         dq = tl.dot(ds.to(k.dtype), k, dq)
     dq = (dq * scale).to(q.dtype)
@@ -335,19 +336,17 @@ def backward_keys(
             place = pair.to(tl.int32)
             if PACKED:
                 place = sequence * heads + head
-            share = kept(
-                tl.full((BLOCK_N, BLOCK_M), 1.0, tl.float32), rng, place, first, start, limit,
-                BLOCK_N, BLOCK_M, True,
-            ) * kept_scale  # fmt: skip
+            weights = drop(weights, rng, place, first, start, limit, BLOCK_N, BLOCK_M, True)
         if DV:
             dropped = weights
             if DROPOUT:
-                dropped = weights * share
+                dropped = tl.maximum(weights, 0.0)
             dv = tl.dot(dropped.to(do.dtype), do, dv)
         if DK:
             dp = tl.dot(v, do.T)
             if DROPOUT:
-                dp = dp * share
+                dp = tl.where(weights < 0, 0.0, dp * kept_scale)
+                weights = tl.abs(weights)
             ds = weights * (dp - delta) * bend
             dk = tl.dot(ds.to(q.dtype), q, dk)
     at = shared.to(tl.int64) * total + k_start
@@ -358,6 +357,8 @@ def backward_keys(
         else:
             dk_desc.store([batch, shared, first, 0], dk.reshape(1, 1, BLOCK_N, HEAD_DIM))
     if DV:
+        if DROPOUT:
+            dv = dv * kept_scale
         dv = dv.to(k.dtype)
         if PACKED:
             store_rows(dv_ptr, dv, at, first, keys, value_dim, BLOCK_N, VALUE_DIM)

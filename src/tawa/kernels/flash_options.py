@@ -50,8 +50,8 @@ def attention_options(
     `PACKED`: sequences lie one after the other, sequence s from starts_ptr[s] on, batch is 1, and
     tile t is block tiles_ptr[2 t + 1] of sequence tiles_ptr[2 t], none if that is negative; the
     output is `o_ptr`, `lse_step` rows in all. `together`, a divisor of heads * batch: of so many
-    heads tiles come in one order, with `RIGHT`. `DROPOUT`: weights that `flash_scores.kept` does
-    not keep are zero, the others `kept_scale` times theirs; `rng_ptr` int64 [2]: seed and offset.
+    heads tiles come in one order, with `RIGHT`. `DROPOUT`: weights that `flash_scores.drop`
+    takes are zero, the others `kept_scale` times theirs; `rng_ptr` int64 [2]: seed and offset.
     """
     if PACKED:
         # Place (e, h, r) is row e + r - BLOCK_M of the output: rows of a tile that ends at e.

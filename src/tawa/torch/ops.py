@@ -261,6 +261,8 @@ def compute_attention(
     cu_seqlens_k: Tensor | None = None,
     block_table: Tensor | None = None,
     lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    rng: Tensor | None = None,
     *,
     out: Tensor | None,
     return_lse: bool,
@@ -281,6 +283,8 @@ def compute_attention(
         cu_seqlens=starts,
         block_table=block_table,
         lengths=dense(lengths),
+        dropout=dropout,
+        rng=dense(rng),
         out=out,
         return_lse=return_lse,
     )
@@ -303,32 +307,41 @@ def attention(
     cu_seqlens_k: Tensor | None = None,
     block_table: Tensor | None = None,
     lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    rng: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return (out, lse) of `compute_attention`."""
     given = (
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
-        *(cu_seqlens, cu_seqlens_k, block_table, lengths),
+        *(cu_seqlens, cu_seqlens_k, block_table, lengths, dropout, rng),
     )
-    made, lse = compute_attention(*given, out=result_of(q), return_lse=True)
+    made, lse = compute_attention(*given, out=result_of(q, v), return_lse=True)
     return made, lse
 
 
-def result_of(q: Tensor) -> Tensor:
+def result_of(q: Tensor, v: Tensor) -> Tensor:
     """Return an output that lies as `q` does, where that is dense; as torch's own attention."""
     kind = torch.bfloat16 if q.dtype in _NARROW else q.dtype
-    return torch.empty_like(q, dtype=kind)
+    if v.shape[-1] == q.shape[-1]:
+        return torch.empty_like(q, dtype=kind)
+    # (batch, length, heads, dim) in memory, where q lies so.
+    turned = q.stride(-3) < q.stride(-2)
+    shape = (*q.shape[:-1], v.shape[-1])
+    if not turned:
+        return q.new_empty(shape, dtype=kind)
+    return q.new_empty((shape[0], shape[2], shape[1], shape[3]), dtype=kind).transpose(1, 2)
 
 
 @attention.register_fake
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     torch._check(q.dim() == 4 and k.dim() == 4, lambda: "q, k, v are (batch, heads, length, dim)")
     torch._check(q.shape[-1] == k.shape[-1], lambda: "q and k have different head dims")
-    return result_of(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return result_of(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 _FORWARD = (
     *("q", "k", "v", "causal", "scale", "left", "right", "softcap", "bias", "alibi", "sink"),
-    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths"),
+    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths", "dropout", "rng"),
 )
 
 
@@ -338,43 +351,42 @@ def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
     without = [n for n in ("block_table", "lengths") if given[n] is not None]
     ctx.needed = _needed(ctx, len(inputs))
     asked = [n for n, needs in zip(_FORWARD, ctx.needed) if needs and n in ("alibi", "bias")]
-    if without or asked or q.dtype in _NARROW or q.shape[-1] > _backward.MOST_HEAD_DIM:
+    if without or asked or q.dtype in _NARROW:
         reason = (
             f"with {', '.join(without)}"
             if without
             else f"by {', '.join(asked)}"
             if asked
-            else f"of {q.dtype}, head_dim {q.shape[-1]}"
+            else f"of {q.dtype}"
         )
         raise ArgumentError(
             f"no gradient of attention {reason}",
-            why="backward kernels take f16 and bf16, head_dim up to"
-            f" {_backward.MOST_HEAD_DIM}; pages and lengths are for inference; alibi and bias are"
-            " taken as constants",
+            why="backward kernels take f16 and bf16; pages and lengths are for inference; alibi and"
+            " bias are taken as constants",
             remedy="call it under torch.no_grad(), or use torch's attention there",
         )
     ctx.set_materialize_grads(False)
     out, lse = output
-    extras = [given[n] for n in ("alibi", "bias", "cu_seqlens", "cu_seqlens_k", "sink")]
+    extras = [given[n] for n in ("alibi", "bias", "cu_seqlens", "cu_seqlens_k", "rng", "sink")]
     ctx.save_for_backward(q, given["k"], given["v"], out, lse, *extras)
-    ctx.options = [given[name] for name in ("causal", "scale", "left", "right", "softcap")]
+    names = ("causal", "scale", "left", "right", "softcap", "dropout")
+    ctx.options = {name: given[name] for name in names}
 
 
 def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
     q, k, v, out, lse, *extras, sink = ctx.saved_tensors
-    none = (None,) * 8
     if grad is None and grad_lse is None:
-        return (None, None, None, *none, None, None, None, None)
+        return (None,) * len(_FORWARD)
     if grad is None:
         grad = torch.zeros_like(out)
-    dq, dk, dv = attention_backward(grad, q, k, v, out, lse, grad_lse, *extras, *ctx.options)
-    of_sink = None
+    made = attention_backward(grad, q, k, v, out, lse, grad_lse, *extras, **ctx.options)
+    found: dict[str, Tensor] = dict(zip("qkv", made))
     if sink is not None and ctx.needed[10]:
         delta = (grad.float() * out.float()).sum(-1)
         if grad_lse is not None:
             delta = delta - grad_lse
-        of_sink = -(torch.exp(sink[:, None] - lse) * delta).sum((0, 2))
-    return (dq, dk, dv, *none[:7], of_sink, None, None, None, None)
+        found["sink"] = -(torch.exp(sink[:, None] - lse) * delta).sum((0, 2))
+    return tuple(found.get(name) for name in _FORWARD)
 
 
 @torch.library.custom_op("tawa::attention_backward", mutates_args=())
@@ -390,11 +402,13 @@ def attention_backward(
     bias: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
+    rng: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
     left: int | None = None,
     right: int | None = None,
     softcap: float | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (dq, dk, dv): `tawa.kernels.attention_backward.attention_backward`."""
     return _backward.attention_backward(
@@ -411,6 +425,8 @@ def attention_backward(
         alibi=dense(alibi),
         bias=_lines(bias),
         cu_seqlens=cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k),
+        dropout=dropout,
+        rng=dense(rng),
         grad_lse=dense(grad_lse),
     )
 
