@@ -8,6 +8,8 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.errors import ArgumentError
+from tawa.kernels.matmul import matmul
+from tawa.kernels.variants import Variant
 
 torch = pytest.importorskip("torch")
 
@@ -54,6 +56,8 @@ def test_opcheck_is_green():
     both = half(2, 32, 64, grad=True), half(64, 32, grad=True), half(32, grad=True)
     opcheck(OPS.matmul, both, {"activation": "gelu"})
     opcheck(OPS.matmul, (half(64), half(2, 64, 16)))
+    given = half(32, 32), half(32, 64), half(64, 32), half(32), "silu"
+    opcheck(OPS.matmul_activation_backward, given)
     q, k, v = (half(1, h, 40, d, grad=True) for h, d in ((2, 64), (1, 64), (1, 72)))
     dropped = {"dropout": 0.2, "rng": torch.tensor([3, 4])}
     opcheck(OPS.attention, (q, k, v), {"causal": True, **dropped})
@@ -71,6 +75,32 @@ ACTIVATIONS = {
     "silu": F.silu,
     "gelu": lambda z: F.gelu(z, approximate="tanh"),
 }
+
+
+@pytest.mark.parametrize("form", ["descriptors", "pointers"])
+@pytest.mark.parametrize("activation", list(ACTIVATIONS)[1:])
+def test_an_activations_gradient_within_the_product(activation, form):
+    a, b, bias, gradient = half(40, 64), half(64, 48), half(48), half(40, 48)
+    variant = Variant(form, tawa.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}))
+    if form == "pointers":
+        variant.config.kwargs["GROUP_M"] = 8
+    how = {"bias": bias, "activation": activation, "gradient": gradient}
+    found = matmul(a, b, **how, variant=variant)
+    z = (a.double() @ b.double() + bias.double()).requires_grad_()
+    expected = torch.autograd.grad(ACTIVATIONS[activation](z), z, gradient.double())
+    assert worst([found], expected) < 1e-3
+    if activation == "gelu" and form == "pointers":
+        more = half(2, 40, 64)
+        again = matmul(more, b, **how | {"gradient": gradient.expand(2, 40, 48)})
+        assert torch.equal(again[1], matmul(more[1], b, **how))
+        for given, message in (
+            (gradient[:, :4], "lies as the product does"),
+            (gradient.double(), "gradient holds"),
+        ):
+            with pytest.raises(ArgumentError, match=message):
+                matmul(a, b, **how | {"gradient": given})
+        with pytest.raises(ArgumentError, match="gradient without an activation"):
+            matmul(a, b, gradient=gradient)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

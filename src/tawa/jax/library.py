@@ -141,8 +141,9 @@ def _launched(turned: tuple[bool, bool], options: tuple[tuple[str, Any], ...]) -
         named = dict(options)
         held = None if bias is None else form_of(bias)
         recipe = _read(products.matmul, products.Tuner(keep=False), *forms, bias=held, **named)
-        arrays = [a, b, None, bias, None, None]
-        return run("matmul", recipe, arrays, [*forms, None, held, None, None])[0]
+        rest = [None] * (len(products.ARRAYS) - 4)
+        given = [a, b, None, bias, *rest]
+        return run("matmul", recipe, given, [*forms, None, held, *rest])[0]
 
     @product.def_vmap
     def batched(size: int, mapped: Sequence[bool], a: Any, b: Any, bias: Any) -> Any:

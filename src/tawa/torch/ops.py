@@ -135,6 +135,36 @@ def _keep_matmul(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.activation, ctx.precision = activation, precision
 
 
+@torch.library.custom_op("tawa::matmul_activation_backward", mutates_args=())
+def matmul_activation_backward(
+    grad: Tensor,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    activation: str,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    input_precision: str = "",
+) -> Tensor:
+    """Return grad * activation'(scale_a * scale_b * (a @ b) + bias), in one kernel."""
+    return _matmul.matmul(
+        readable(a),
+        readable(b),
+        bias=dense(bias),
+        activation=activation,
+        scale_a=dense(scale_a),
+        scale_b=dense(scale_b),
+        gradient=grad.contiguous(),
+        out_dtype=next(name for name, kind in _TYPES.items() if kind is grad.dtype),
+        input_precision=input_precision,
+    )
+
+
+@matmul_activation_backward.register_fake
+def _matmul_activation_backward_fake(grad: Tensor, *_: Any, **__: Any) -> Tensor:
+    return grad.new_empty(grad.shape)
+
+
 def slope(activation: str, z: Tensor) -> Tensor:
     """Return the derivative of an activation at `z`."""
     if activation == "relu":
@@ -154,14 +184,15 @@ def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     """dz = grad * activation'(z); da = dz b^T, db = a^T dz, each from the layout that it has."""
     a, b, bias, scale_a, scale_b, out = ctx.saved_tensors
     dz = grad
-    if ctx.activation:
-        signed = ctx.activation in ("relu", "leaky_relu")  # the output tells as much as z
-        z = (
-            out
-            if signed and not grad.requires_grad and not torch.is_grad_enabled()
-            else matmul(a, b, bias, "", scale_a, scale_b, "f32", ctx.precision)
+    if ctx.activation and torch.is_grad_enabled():  # what follows has gradients itself
+        z = matmul(a, b, bias, "", scale_a, scale_b, "f32", ctx.precision)
+        dz = (grad.float() * slope(ctx.activation, z)).to(grad.dtype)
+    elif ctx.activation in ("relu", "leaky_relu"):  # the output tells as much as z
+        dz = grad * slope(ctx.activation, out)
+    elif ctx.activation:
+        dz = matmul_activation_backward(
+            grad, a, b, bias, ctx.activation, scale_a, scale_b, ctx.precision
         )
-        dz = (grad.to(z.dtype) * slope(ctx.activation, z)).to(grad.dtype)
     of_bias = None
     if ctx.needed[2]:
         of_bias = dz.float().reshape(-1, dz.shape[-1]).sum(0).to(bias.dtype)
@@ -464,6 +495,7 @@ def refuse_vmap(name: str) -> Callable[..., Any]:
     return refuse
 
 
+matmul_activation_backward.register_vmap(refuse_vmap("matmul_activation_backward"))
 attention.register_vmap(refuse_vmap("attention"))
 attention_backward.register_vmap(refuse_vmap("attention_backward"))
 
