@@ -28,7 +28,10 @@ CASES = {
     "causal, more keys": (1, 1, 1, 72, 200, (128, 128), {"causal": True}),
     "window, shared heads": (1, 2, 2, 100, 130, (64, 64), {"window": (16, 9)}),
     "soft cap": (1, 1, 1, 50, 70, (64, 64), {"softcap": 20.0}),
-    "slopes, window": (1, 2, 1, 70, 70, (64, 64), {"alibi": True, "window": (30, None), "causal": True}),
+    "slopes, window": (
+        *(1, 2, 1, 70, 70, (64, 64)),
+        {"alibi": True, "window": (30, None), "causal": True},
+    ),
     "odd width, loss by lse": (1, 1, 1, 33, 17, (40, 40), {"lse": True}),
     "wide": (1, 1, 1, 70, 90, (256, 256), {"causal": True}),
     "wider keys, shared heads": (1, 2, 2, 40, 50, (192, 128), {}),
@@ -36,8 +39,10 @@ CASES = {
     "dropout, wide": (1, 2, 1, 70, 50, (192, 72), {"dropout": 0.2, "causal": True}),
     "wider values": (1, 1, 1, 40, 40, (64, 136), {"softcap": 9.0, "lse": True}),
 }
-LONGER = ("window, shared heads", "causal, more keys", "soft cap", "slopes, window", "wide", "wider values")
-LONGER += ("dropout, shared heads", "dropout, wide")
+LONGER = (
+    *("window, shared heads", "causal, more keys", "soft cap", "slopes, window"),
+    *("wide", "wider values", "dropout, shared heads", "dropout, wide"),
+)
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,10 @@ def form(problem: Problem) -> str:
     if problem.dtype.startswith("f8"):
         return "plain"
     few = problem.queries * problem.groups <= ROWS or problem.queries <= FEW
-    if few and problem.keys > problem.queries and not (
-        options.packed or options.bias or options.dropout
+    if (
+        few
+        and problem.keys > problem.queries
+        and not (options.packed or options.bias or options.dropout)
     ):
         return "decode"
     return "plain" if options == Options() else "options"

@@ -207,9 +207,7 @@ def bind(
     given = [name for name, on in asdict(options).items() if on]
     of_q, of_k, of_v = check_descale(descale, dtype, given)
     groups = heads // max(1, shared)
-    problem = Problem(
-        dtype, batch, heads, groups, queries, keys, dim, width, right == 0, options
-    )
+    problem = Problem(dtype, batch, heads, groups, queries, keys, dim, width, right == 0, options)
     sums = empty_beside(q, (batch, heads, queries), "f32") if lse else None
     factor = 1 / math.sqrt(dim) if scale is None and dim else scale
     factor = float(factor or 0.0) * of_q * of_k

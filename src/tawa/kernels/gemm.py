@@ -351,9 +351,7 @@ def matmul_epilogue(
     rows = row + tl.arange(0, BLOCK_M)
     columns = column + tl.arange(0, BLOCK_N)
     before = "" if GRADIENT else ACTIVATION
-    acc = finish(
-        acc, scale_a_ptr, scale_b_ptr, bias_ptr, rows, columns, M, N, SCALES, BIAS, before
-    )
+    acc = finish(acc, scale_a_ptr, scale_b_ptr, bias_ptr, rows, columns, M, N, SCALES, BIAS, before)
     if GRADIENT:
         acc = slope(acc, ACTIVATION) * grad_desc.load([row, column]).to(tl.float32)
     c_desc.store([row, column], acc.to(c_desc.dtype))
@@ -429,9 +427,10 @@ def matmul_strided(
         before,
     )
     c_rows = out_rows.to(tl.int64)[:, None]
-    at = item * stride_ci + (c_rows * stride_cm + out_columns[None, :] * stride_cn)
+    c_at = c_ptr + item * stride_ci + (c_rows * stride_cm + out_columns[None, :] * stride_cn)
     inside = (out_rows[:, None] < M) & (out_columns[None, :] < N)
     if GRADIENT:
-        grad = tl.load(grad_ptr + at, mask=inside, other=0.0)
+        steps = c_rows * stride_cm + out_columns[None, :] * stride_cn
+        grad = tl.load(grad_ptr + item * stride_ci + steps, mask=inside, other=0.0)
         acc = slope(acc, ACTIVATION) * grad.to(tl.float32)
-    tl.store(c_ptr + at, acc.to(c_ptr.dtype.element_ty), mask=inside)
+    tl.store(c_at, acc.to(c_ptr.dtype.element_ty), mask=inside)

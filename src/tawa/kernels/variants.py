@@ -101,7 +101,8 @@ def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Va
                 alone = tawa.Config(sizes, persistent=False, **pins)
                 ranked.append((seconds * gain - _ORDERING, Variant("descriptors", alone)))
         ranked += _cut(problem, tile, sizes, target)
-    ranked += _own(problem, depth, target)
+    if not problem.gradient:  # of one consumer a whole tile fills the registers
+        ranked += _own(problem, depth, target)
     ranked.sort(key=lambda pair: pair[0])
     return _mixed([variant for _, variant in ranked], most)
 

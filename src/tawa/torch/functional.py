@@ -162,8 +162,8 @@ def scaled_dot_product_attention(
         query, key, value = (
             functional.pad(each, (0, -each.shape[-1] % 8)) for each in (query, key, value)
         )
-    options = {"causal": is_causal, "scale": scale, "window": window, "dropout": dropout_p}
-    found = attention(query, key, value, **options, bias=bias)
+    options: dict[str, Any] = {"causal": is_causal, "scale": scale, "dropout": dropout_p}
+    found = attention(query, key, value, window=window, bias=bias, **options)
     return found[..., :width] if width % 8 else found
 
 
