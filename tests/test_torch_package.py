@@ -62,10 +62,9 @@ def test_opcheck_is_green():
     dropped = {"dropout": 0.2, "rng": torch.tensor([3, 4])}
     opcheck(OPS.attention, (q, k, v), {"causal": True, **dropped})
     with torch.no_grad():
-        out, lse = OPS.attention(q, k, v)
-        opcheck(
-            OPS.attention_backward, (out.detach(), q.detach(), k.detach(), v.detach(), out, lse)
-        )
+        out, lse = OPS.attention(q, k, v, causal=True, **dropped)
+        given = (each.detach() for each in (out, q, k, v, out, lse))
+        opcheck(OPS.attention_backward, tuple(given), {"causal": True, **dropped})
 
 
 ACTIVATIONS = {
@@ -199,8 +198,14 @@ def test_vmap_has_a_rule_or_refuses():
     near(found, torch.einsum("imk,kin->imn", a.float(), b.float()), 2e-2)
     one = torch.vmap(lambda x: OPS.matmul(x, b[:, 0]))(half(3, 2, 16, 64))
     assert one.shape == (3, 2, 16, 32)
-    with pytest.raises(ArgumentError, match=r"vmap over torch\.ops\.tawa\.attention"):
-        torch.vmap(lambda x: OPS.attention(x, x, x)[0])(half(2, 1, 1, 8, 64))
+    q, k, bias = half(2, 1, 1, 8, 64, grad=True), half(1, 1, 8, 64), half(1, 1, 1, 8)
+    made = torch.vmap(lambda x: OPS.attention(x, k, k, bias=bias)[0])(q)
+    alone = [tt.attention(each, k, k, bias=bias) for each in q]
+    near(made, torch.stack(alone))
+    (found,) = torch.autograd.grad(made.sum(), q)
+    near(found, torch.autograd.grad(torch.stack(alone).sum(), q)[0])
+    with pytest.raises(ArgumentError, match="attention over or with sink"):
+        torch.vmap(lambda x: OPS.attention(k, k, k, sink=x)[0])(torch.ones(2, 1))
     with pytest.raises(ArgumentError, match="vmap over bias"):
         torch.vmap(lambda x, y: OPS.matmul(x, x.mT, y))(half(3, 16, 64), half(3, 16))
 

@@ -478,6 +478,38 @@ def _refuse_second(ctx: Any, *_: Any) -> Any:
     )
 
 
+def _attention_vmap(
+    info: Any, dims: Sequence[int | None], *given: Any
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    """Put the mapped axis into the batch of q, k, v and bias; what else is mapped is refused."""
+    batched = {"q", "k", "v", "bias"}
+    named = dict(zip(_FORWARD, given))
+    mapped = [name for name, dim in zip(_FORWARD, dims) if dim is not None]
+    whole = ("cu_seqlens", "block_table", "lengths", "rng")
+    refused = [name for name in mapped if name not in batched]
+    refused += [name for name in whole if named.get(name) is not None and name not in refused]
+    if refused:
+        raise ArgumentError(
+            f"vmap of torch.ops.tawa.attention over or with {', '.join(refused)}",
+            why="the mapped axis joins the batch, which these do not have or number otherwise",
+            remedy="put the axis into the batch yourself: x.flatten(0, 1)",
+        )
+    rows = 1
+    for name, dim in zip(_FORWARD, dims):
+        array = named[name]
+        if name not in batched or array is None:
+            continue
+        array = (
+            array.expand(info.batch_size, *array.shape) if dim is None else array.movedim(dim, 0)
+        )
+        if name == "q":
+            rows = array.shape[1]
+        named[name] = array.expand(-1, rows, *array.shape[2:]).flatten(0, 1)
+    out, lse = attention(*named.values())
+    split = info.batch_size, rows
+    return (out.unflatten(0, split), lse.unflatten(0, split)), (0, 0)
+
+
 attention.register_autograd(_attention_gradient, setup_context=_keep_attention)
 attention_backward.register_autograd(_refuse_second)
 
@@ -496,7 +528,7 @@ def refuse_vmap(name: str) -> Callable[..., Any]:
 
 
 matmul_activation_backward.register_vmap(refuse_vmap("matmul_activation_backward"))
-attention.register_vmap(refuse_vmap("attention"))
+attention.register_vmap(_attention_vmap)
 attention_backward.register_vmap(refuse_vmap("attention_backward"))
 
 
