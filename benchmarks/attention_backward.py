@@ -107,7 +107,7 @@ def offers(
         leaves = tuple(each.detach().requires_grad_() for each in (q, k, v))
         try:
             with sdpa_kernel(backend):
-                made = scaled_dot_product_attention(*leaves, None, dropout, causal)
+                made = scaled_dot_product_attention(*leaves, dropout_p=dropout, is_causal=causal)
             torch.autograd.grad(made, leaves, grad, retain_graph=True)
         except RuntimeError as error:
             print(f"{name} refuses: {str(error).splitlines()[0]}")
