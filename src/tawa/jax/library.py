@@ -330,8 +330,9 @@ def attention(
     """Return softmax(scale * q k^T) v of JAX arrays [batch, heads, length, head_dim], as
     `tawa.kernels.attention.attention` does, and with `return_lse` (out, lse).
 
-    Has gradients by q, k and v (f16 and bf16), the same at every run, and `jax.vmap`, which makes one batch of all. Raises `ArgumentError` for what does not fit together;
-    gradients of gradients are refused.
+    Has gradients by q, k and v (f16 and bf16), the same at every run, and `jax.vmap`, which makes
+    one batch of all. Raises `ArgumentError` for what does not fit together; gradients of gradients
+    are refused.
     """
     arrays = [jnp.asarray(each) for each in (q, k, v)]
     options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
