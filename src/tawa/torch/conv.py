@@ -223,9 +223,9 @@ def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return dx, dw, of_bias, None, None, None, None, None
 
 
-def _keep_input(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    grad, w, _, _, *how = inputs
-    ctx.save_for_backward(grad, w)
+def _keep_second(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    grad, other, _, _, *how = inputs
+    ctx.save_for_backward(grad, other)
     ctx.how = how
 
 
@@ -237,12 +237,6 @@ def _input_gradient(ctx: Any, second: Tensor) -> tuple[Any, ...]:
     return by_grad, by_w, *(None,) * 6
 
 
-def _keep_weight(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    grad, x, _, _, *how = inputs
-    ctx.save_for_backward(grad, x)
-    ctx.how = how
-
-
 def _weight_gradient(ctx: Any, second: Tensor) -> tuple[Any, ...]:
     grad, x = ctx.saved_tensors
     needed = ctx.needs_input_grad
@@ -252,8 +246,8 @@ def _weight_gradient(ctx: Any, second: Tensor) -> tuple[Any, ...]:
 
 
 conv2d_op.register_autograd(_gradient, setup_context=_keep)
-conv2d_backward_input.register_autograd(_input_gradient, setup_context=_keep_input)
-conv2d_backward_weight.register_autograd(_weight_gradient, setup_context=_keep_weight)
+conv2d_backward_input.register_autograd(_input_gradient, setup_context=_keep_second)
+conv2d_backward_weight.register_autograd(_weight_gradient, setup_context=_keep_second)
 
 
 def _vmap(info: Any, dims: Sequence[int | None], x: Tensor, *rest: Any) -> tuple[Tensor, int]:
