@@ -5,7 +5,7 @@ MINUTES ?= 30
 JOBS ?= 2
 BIN := $(VENV)/bin
 
-.PHONY: demo test mutants schedules long fuzz lint clean
+.PHONY: demo test mutants schedules long house fuzz lint clean
 
 $(VENV)/run: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +35,9 @@ schedules: $(VENV)/test
 
 long: $(VENV)/test
 	$(BIN)/python -m pytest -n 2 -m ""
+
+house: $(VENV)/test
+	TAWA_CACHE_DIR=$$(mktemp -d) PYTHONPATH=tests $(BIN)/python tests/house.py --write benchmarks/results
 
 fuzz: $(VENV)/test
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_long.py --minutes $(MINUTES) --jobs $(JOBS) --write benchmarks/results

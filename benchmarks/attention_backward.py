@@ -2,6 +2,7 @@
 
     python benchmarks/attention_backward.py                   (D64, D128, full and causal)
     python benchmarks/attention_backward.py --dims 128 --lengths 4096 --out found.json
+    python benchmarks/attention_backward.py --dims 64,256 --dropout 0.1
     python benchmarks/attention_backward.py --dry             (compiles everything, no GPU)
 
 Hidden size 2048 and 16k tokens in all. Flops are those of five products, 10 * batch * heads *
@@ -26,8 +27,10 @@ from typing import Any
 import tawa
 from tawa.kernels.attention import attention
 from tawa.kernels.attention_backward import (
+    ARRAYS,
     attention_backward,
     bind_gradients,
+    parts,
     prepare,
     prepare_rows,
     variants,
@@ -49,12 +52,12 @@ def flops_of(dim: int, length: int, causal: bool) -> float:
 def compile_all(dim: int, length: int, causal: bool) -> None:
     """Compile all variants without a GPU; print what the compiler says of each."""
     shape = shape_of(dim, length)
-    arrays: dict[str, Any] = {n: tawa.array(shape, "bf16") for n in ("grad", "q", "k", "v", "out")}
-    arrays |= {"lse": tawa.array(shape[:3], "f32"), "grad_lse": None, "alibi": None}
-    arrays |= {"bias": None, "cu_seqlens": None, "cu_seqlens_k": None}
+    arrays: dict[str, Any] = dict.fromkeys(ARRAYS)
+    arrays |= {n: tawa.array(shape, "bf16") for n in ("grad", "q", "k", "v", "out")}
+    arrays |= {"lse": tawa.array(shape[:3], "f32")}
     found = bind_gradients(arrays, {"causal": causal})
     prepare_rows(found).compile()
-    for part in ("queries", "keys"):
+    for part in parts(found.forward.problem):
         for variant in variants(part, found.forward.problem):
             started = time.perf_counter()
             report = str(prepare(part, found, variant)[-1].compile())
@@ -82,16 +85,20 @@ def error_of(found: tuple[Any, ...], expected: tuple[Any, ...]) -> float:
     return max(float((x[:1, :1].double() - y).abs().max() / y.abs().max()) for x, y in pairs)
 
 
-def offers(arrays: tuple[Any, ...], causal: bool) -> dict[str, Callable[[], tuple[Any, ...]]]:
+def offers(
+    arrays: tuple[Any, ...], causal: bool, dropout: float
+) -> dict[str, Callable[[], tuple[Any, ...]]]:
     """Return the calls that are timed, by name; a backend that refuses is left out and named."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
     q, k, v, grad = arrays
-    out, lse = attention(q, k, v, causal=causal, return_lse=True)
+    rng = torch.tensor([1, 2], device="cuda")
+    how: dict[str, Any] = {"causal": causal, "dropout": dropout, "rng": rng}
+    out, lse = attention(q, k, v, **how, return_lse=True)
     found: dict[str, Callable[[], tuple[Any, ...]]] = {
-        "tawa": lambda: attention_backward(grad, q, k, v, out, lse, causal=causal)
+        "tawa": lambda: attention_backward(grad, q, k, v, out, lse, **how)
     }
     for name, backend in (
         ("cuDNN", SDPBackend.CUDNN_ATTENTION),
@@ -100,7 +107,7 @@ def offers(arrays: tuple[Any, ...], causal: bool) -> dict[str, Callable[[], tupl
         leaves = tuple(each.detach().requires_grad_() for each in (q, k, v))
         try:
             with sdpa_kernel(backend):
-                made = scaled_dot_product_attention(*leaves, is_causal=causal)
+                made = scaled_dot_product_attention(*leaves, dropout_p=dropout, is_causal=causal)
             torch.autograd.grad(made, leaves, grad, retain_graph=True)
         except RuntimeError as error:
             print(f"{name} refuses: {str(error).splitlines()[0]}")
@@ -138,6 +145,7 @@ def main() -> None:
     parser.add_argument("--dims", default="64,128")
     parser.add_argument("--lengths", default="1024,4096,16384")
     parser.add_argument("--masks", default="full,causal")
+    parser.add_argument("--dropout", type=float, default=0.0, help="then errors are not measured")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds; no case begins later")
     parser.add_argument("--dry", action="store_true", help="compile everything, time nothing")
     parser.add_argument("--out", type=Path, help="write JSON here")
@@ -162,8 +170,9 @@ def main() -> None:
         torch.manual_seed(0)
         shape = shape_of(dim, length)
         arrays = tuple(torch.randn(shape, device="cuda").bfloat16() for _ in range(4))
-        calls = offers(arrays, causal)
-        expected = reference(arrays, causal) if length <= 4096 else None
+        calls = offers(arrays, causal, options.dropout)
+        looked = length <= 4096 and not options.dropout
+        expected = reference(arrays, causal) if looked else None
         errors = {n: error_of(call(), expected) for n, call in calls.items()} if expected else {}
         first, again = calls["tawa"](), calls["tawa"]()
         same = all(torch.equal(x, y) for x, y in zip(first, again))

@@ -9,27 +9,40 @@ from tawa.errors import ArgumentError
 torch = pytest.importorskip("torch")
 
 import tawa  # noqa: E402
-from tawa.kernels.attention import attention  # noqa: E402
+from tawa.kernels.attention import Variant, attention  # noqa: E402
 from tawa.kernels.attention_backward import (  # noqa: E402
+    ARRAYS,
     attention_backward,
     bind_gradients,
+    parts,
     prepare,
     variants,
 )
 from torch_reference import attention as reference  # noqa: E402
 from torch_reference import doubles, worst  # noqa: E402
 
-# batch, heads, heads that share keys, queries, keys, head_dim, options
+# batch, heads, heads that share keys, queries, keys, head dims of keys and of values, options
 CASES = {
-    "full": (1, 2, 1, 160, 200, 64, {}),
-    "causal, rows without keys, shared heads": (2, 2, 2, 96, 72, 64, {"causal": True}),
-    "causal, more keys": (1, 1, 1, 72, 200, 128, {"causal": True}),
-    "window, shared heads": (1, 2, 2, 100, 130, 64, {"window": (16, 9)}),
-    "soft cap": (1, 1, 1, 50, 70, 64, {"softcap": 20.0}),
-    "slopes, window": (1, 2, 1, 70, 70, 64, {"alibi": True, "window": (30, None), "causal": True}),
-    "odd width, loss by lse": (1, 1, 1, 33, 17, 40, {"lse": True}),
+    "full": (1, 2, 1, 160, 200, (64, 64), {}),
+    "causal, rows without keys, shared heads": (2, 2, 2, 96, 72, (64, 64), {"causal": True}),
+    "causal, more keys": (1, 1, 1, 72, 200, (128, 128), {"causal": True}),
+    "window, shared heads": (1, 2, 2, 100, 130, (64, 64), {"window": (16, 9)}),
+    "soft cap": (1, 1, 1, 50, 70, (64, 64), {"softcap": 20.0}),
+    "slopes, window": (
+        *(1, 2, 1, 70, 70, (64, 64)),
+        {"alibi": True, "window": (30, None), "causal": True},
+    ),
+    "odd width, loss by lse": (1, 1, 1, 33, 17, (40, 40), {"lse": True}),
+    "wide": (1, 1, 1, 70, 90, (256, 256), {"causal": True}),
+    "wider keys, shared heads": (1, 2, 2, 40, 50, (192, 128), {}),
+    "dropout, shared heads": (2, 2, 2, 40, 72, (64, 64), {"dropout": 0.3}),
+    "dropout, wide": (1, 2, 1, 70, 50, (192, 72), {"dropout": 0.2, "causal": True}),
+    "wider values": (1, 1, 1, 40, 40, (64, 136), {"softcap": 9.0, "lse": True}),
 }
-LONGER = ("window, shared heads", "causal, more keys", "soft cap", "slopes, window")
+LONGER = (
+    *("window, shared heads", "causal, more keys", "soft cap", "slopes, window"),
+    *("wide", "wider values", "dropout, shared heads", "dropout, wide"),
+)
 
 
 @pytest.mark.parametrize(
@@ -37,28 +50,28 @@ LONGER = ("window, shared heads", "causal, more keys", "soft cap", "slopes, wind
 )
 @pytest.mark.parametrize("dtype", ["bfloat16"])
 def test_gradients_are_those_of_float64(name, dtype):
-    batch, heads, groups, queries, keys, dim, options = CASES[name]
+    batch, heads, groups, queries, keys, dims, options = CASES[name]
     options = dict(options)
     torch.manual_seed(len(name))
 
-    def drawn(count, length):
+    def drawn(count, length, dim):
         return torch.randn(batch, count, length, dim).to(getattr(torch, dtype))
 
-    q, grad = drawn(heads, queries), drawn(heads, queries)
-    k, v = drawn(heads // groups, keys), drawn(heads // groups, keys)
+    q, grad = (drawn(heads, queries, dim) for dim in dims)
+    k, v = (drawn(heads // groups, keys, dim) for dim in dims)
     grad_lse = torch.randn(batch, heads, queries) if options.pop("lse", False) else None
     if options.get("alibi"):
         options["alibi"] = torch.rand(heads) * 0.3
+    if options.get("dropout"):
+        options["rng"] = torch.tensor([-(2**62) + 123456789, 2**33 + 5])
     out, lse = attention(q, k, v, return_lse=True, **options)
     found = attention_backward(grad, q, k, v, out, lse, grad_lse=grad_lse, **options)
-    again = attention_backward(grad, q, k, v, out, lse, grad_lse=grad_lse, **options)
     leaves = doubles(q, k, v)
     of_out, of_lse = reference(*leaves, **options)
     loss = (of_out * grad.double()).sum()
     if grad_lse is not None:
         loss = loss + (of_lse * grad_lse.double()).sum()
     assert worst(found, torch.autograd.grad(loss, leaves)) < 1e-2
-    assert all(torch.equal(x, y) for x, y in zip(found, again))
     assert all(torch.isfinite(each).all() for each in found)
 
 
@@ -67,17 +80,18 @@ def test_gradients_are_those_of_float64(name, dtype):
 )
 def test_packed_sequences_have_the_gradients_of_each(causal):
     torch.manual_seed(2)
+    how = {"causal": causal, "dropout": 0.4, "rng": torch.tensor([7, 9])}
     of_q, of_k = (0, 30, 30, 110), (0, 40, 50, 97)
-    q, k, v = (torch.randn(1, h, n, 40).half() for h, n in ((2, 110), (1, 97), (1, 97)))
-    grad = torch.randn_like(q)
+    shapes = (2, 110, 40), (1, 97, 40), (1, 97, 72), (2, 110, 72)
+    q, k, v, grad = (torch.randn(1, *shape).half() for shape in shapes)
     starts = tuple(torch.tensor(each, dtype=torch.int32) for each in (of_q, of_k))
-    out, lse = attention(q, k, v, causal=causal, cu_seqlens=starts, return_lse=True)
-    found = attention_backward(grad, q, k, v, out, lse, causal=causal, cu_seqlens=starts)
+    out, lse = attention(q, k, v, **how, cu_seqlens=starts, return_lse=True)
+    found = attention_backward(grad, q, k, v, out, lse, **how, cu_seqlens=starts)
     leaves = doubles(q, k, v)
     loss = 0
-    for (a, b), (c, d) in zip(pairwise(of_q), pairwise(of_k)):
+    for place, ((a, b), (c, d)) in enumerate(zip(pairwise(of_q), pairwise(of_k))):
         part = leaves[0][:, :, a:b], *(each[:, :, c:d] for each in leaves[1:])
-        made, _ = reference(*part, causal=causal)
+        made, _ = reference(*part, **how, sequence=place)
         loss = loss + (made * grad[:, :, a:b].double()).sum()
     assert worst(found, torch.autograd.grad(loss, leaves)) < 1e-2
 
@@ -96,22 +110,33 @@ def test_a_bias_hides_and_shifts():
     assert worst(found, expected) < 1e-2
 
 
-def bound(dim, causal):
-    arrays = {n: tawa.array((1, 4, 512, dim), "bf16") for n in ("grad", "q", "k", "v", "out")}
-    arrays |= {"lse": tawa.array((1, 4, 512), "f32"), "grad_lse": None, "alibi": None}
-    arrays |= {"bias": None, "cu_seqlens": None, "cu_seqlens_k": None}
+def bound(dim, width, causal):
+    arrays = dict.fromkeys(ARRAYS)
+    arrays |= {n: tawa.array((1, 4, 512, dim), "bf16") for n in ("q", "k")}
+    arrays |= {n: tawa.array((1, 4, 512, width), "bf16") for n in ("grad", "v", "out")}
+    arrays |= {"lse": tawa.array((1, 4, 512), "f32")}
     return bind_gradients(arrays, {"causal": causal})
 
 
 @pytest.mark.parametrize("part", ["queries", "keys"])
 @pytest.mark.parametrize("dim", [64, pytest.param(128, marks=pytest.mark.long)])
 def test_the_first_tiles_are_specialized_and_proved(part, dim):
-    found = bound(dim, causal=True)
+    found = bound(dim, dim, causal=True)
     first = next(variants(part, found.forward.problem))
     kernel = prepare(part, found, first)[-1].compile()
     assert len(kernel.plan.roles) > 1
     assert kernel.proof.ok
     assert "spills: 0 bytes" in str(kernel) or (part, dim) == ("keys", 128)
+
+
+@pytest.mark.parametrize("dims", [(192, 128), (256, 256)])
+@pytest.mark.long
+def test_sums_of_wide_heads_are_proved_and_do_not_spill(dims):
+    found = bound(*dims, causal=True)
+    for part in parts(found.forward.problem):
+        kernel = prepare(part, found, next(variants(part, found.forward.problem)))[-1].compile()
+        assert kernel.proof.ok
+        assert part == "dk" or "spills: 0 bytes" in str(kernel)
 
 
 def test_nothing_to_sum_gives_zeros():
@@ -121,13 +146,37 @@ def test_nothing_to_sum_gives_zeros():
     assert dk.shape == dv.shape == k.shape
 
 
+def test_the_same_is_dropped_whatever_the_tiles_and_a_gradient_is_the_same_again():
+    torch.manual_seed(4)
+    q, k, v, grad = (torch.randn(1, 1, n, 64).half() for n in (40, 24, 24, 40))
+    how = {"dropout": 0.5, "rng": torch.tensor([1, 2])}
+    out, lse = attention(q, k, v, return_lse=True, variant=Variant(64, 64), **how)
+    leaves = doubles(q, k, v)
+    exact, _ = reference(*leaves, **how)
+    assert worst([out], [exact.detach()]) < 1e-2
+    small = Variant(64, 64), Variant(64, 64)
+    first, again = (
+        attention_backward(grad, q, k, v, out, lse, variants=small, **how) for _ in range(2)
+    )
+    assert all(torch.equal(x, y) for x, y in zip(first, again))
+    expected = torch.autograd.grad((exact * grad.double()).sum(), leaves)
+    assert worst(first, expected) < 1e-2
+    assert not attention(q, k, v, dropout=1.0, rng=torch.tensor([1, 2])).any()
+    with pytest.raises(ArgumentError, match=r"dropout 0\.5 without rng"):
+        attention(q, k, v, dropout=0.5)
+    with pytest.raises(ArgumentError, match=r"dropout is 1\.5"):
+        attention(q, k, v, dropout=1.5, rng=how["rng"])
+    with pytest.raises(ArgumentError, match="dropout beside lengths"):
+        attention(q, k, v, lengths=torch.tensor([5]), **how)
+
+
 def test_what_has_no_gradient_is_refused_by_name():
     def call(q, **how):
         lse = how.pop("lse", torch.zeros(q.shape[:3]))
         attention_backward(q, q, q, q, q, lse, **how)
 
-    with pytest.raises(ArgumentError, match="head_dim 256"):
-        call(torch.zeros(1, 1, 8, 256).half())
+    with pytest.raises(ArgumentError, match="head_dim is 264"):
+        call(torch.zeros(1, 1, 8, 264).half())
     q = torch.zeros(1, 1, 8, 64).to(torch.float8_e4m3fn)
     o = torch.zeros(1, 1, 8, 64).bfloat16()
     with pytest.raises(ArgumentError, match="for f8e4m3"):

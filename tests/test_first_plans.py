@@ -44,7 +44,7 @@ def test_a_loop_whose_end_grows_with_the_programs(depth, persistent):
     # That the number of a program that another block handed out is not negative is not seen, and so
     # not that the halves of a loop that fills four slots make the iterations of the whole.
     assert (depth == 4 and persistent) or given_up(kernel) == []
-    assert any("grid0" in str(each) for each in kernel.guards)
+    assert any("grid(0)" in str(each) for each in kernel.guards)
 
 
 @tawa.jit

@@ -8,6 +8,8 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.errors import ArgumentError
+from tawa.kernels.matmul import matmul
+from tawa.kernels.variants import Variant
 
 torch = pytest.importorskip("torch")
 
@@ -54,13 +56,15 @@ def test_opcheck_is_green():
     both = half(2, 32, 64, grad=True), half(64, 32, grad=True), half(32, grad=True)
     opcheck(OPS.matmul, both, {"activation": "gelu"})
     opcheck(OPS.matmul, (half(64), half(2, 64, 16)))
-    q, k, v = half(1, 2, 40, 64, grad=True), *(half(1, 1, 40, 64, grad=True) for _ in range(2))
-    opcheck(OPS.attention, (q, k, v), {"causal": True})
+    given = half(32, 32), half(32, 64), half(64, 32), half(32), "silu"
+    opcheck(OPS.matmul_activation_backward, given)
+    q, k, v = (half(1, h, 40, d, grad=True) for h, d in ((2, 64), (1, 64), (1, 72)))
+    dropped = {"dropout": 0.2, "rng": torch.tensor([3, 4])}
+    opcheck(OPS.attention, (q, k, v), {"causal": True, **dropped})
     with torch.no_grad():
-        out, lse = OPS.attention(q, k, v)
-        opcheck(
-            OPS.attention_backward, (out.detach(), q.detach(), k.detach(), v.detach(), out, lse)
-        )
+        out, lse = OPS.attention(q, k, v, causal=True, **dropped)
+        given = (each.detach() for each in (out, q, k, v, out, lse))
+        opcheck(OPS.attention_backward, tuple(given), {"causal": True, **dropped})
 
 
 ACTIVATIONS = {
@@ -70,6 +74,32 @@ ACTIVATIONS = {
     "silu": F.silu,
     "gelu": lambda z: F.gelu(z, approximate="tanh"),
 }
+
+
+@pytest.mark.parametrize("form", ["descriptors", "pointers"])
+@pytest.mark.parametrize("activation", list(ACTIVATIONS)[1:])
+def test_an_activations_gradient_within_the_product(activation, form):
+    a, b, bias, gradient = half(40, 64), half(64, 48), half(48), half(40, 48)
+    variant = Variant(form, tawa.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}))
+    if form == "pointers":
+        variant.config.kwargs["GROUP_M"] = 8
+    how = {"bias": bias, "activation": activation, "gradient": gradient}
+    found = matmul(a, b, **how, variant=variant)
+    z = (a.double() @ b.double() + bias.double()).requires_grad_()
+    expected = torch.autograd.grad(ACTIVATIONS[activation](z), z, gradient.double())
+    assert worst([found], expected) < 1e-3
+    if activation == "gelu" and form == "pointers":
+        more = half(2, 40, 64)
+        again = matmul(more, b, **how | {"gradient": gradient.expand(2, 40, 48)})
+        assert torch.equal(again[1], matmul(more[1], b, **how))
+        for given, message in (
+            (gradient[:, :4], "lies as the product does"),
+            (gradient.double(), "gradient holds"),
+        ):
+            with pytest.raises(ArgumentError, match=message):
+                matmul(a, b, **how | {"gradient": given})
+        with pytest.raises(ArgumentError, match="gradient without an activation"):
+            matmul(a, b, gradient=gradient)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -157,9 +187,6 @@ def test_what_has_no_gradient_raises_by_name():
     lengths = torch.tensor([8], dtype=torch.int32)
     with pytest.raises(ArgumentError, match="no gradient of attention with lengths"):
         tt.attention(q, q, q, lengths=lengths)
-    wide = half(1, 1, 8, 256, grad=True)
-    with pytest.raises(ArgumentError, match="head_dim 256"):
-        tt.attention(wide, wide, wide)
     (first,) = torch.autograd.grad(tt.attention(q, q, q).sum(), q, create_graph=True)
     with pytest.raises(ArgumentError, match="no second gradient"):
         first.sum().backward()
@@ -171,8 +198,14 @@ def test_vmap_has_a_rule_or_refuses():
     near(found, torch.einsum("imk,kin->imn", a.float(), b.float()), 2e-2)
     one = torch.vmap(lambda x: OPS.matmul(x, b[:, 0]))(half(3, 2, 16, 64))
     assert one.shape == (3, 2, 16, 32)
-    with pytest.raises(ArgumentError, match=r"vmap over torch\.ops\.tawa\.attention"):
-        torch.vmap(lambda x: OPS.attention(x, x, x)[0])(half(2, 1, 1, 8, 64))
+    q, k, bias = half(2, 1, 1, 8, 64, grad=True), half(1, 1, 8, 64), half(1, 1, 1, 8)
+    made = torch.vmap(lambda x: OPS.attention(x, k, k, bias=bias)[0])(q)
+    alone = [tt.attention(each, k, k, bias=bias) for each in q]
+    near(made, torch.stack(alone))
+    (found,) = torch.autograd.grad(made.sum(), q)
+    near(found, torch.autograd.grad(torch.stack(alone).sum(), q)[0])
+    with pytest.raises(ArgumentError, match="attention over or with sink"):
+        torch.vmap(lambda x: OPS.attention(k, k, k, sink=x)[0])(torch.ones(2, 1))
     with pytest.raises(ArgumentError, match="vmap over bias"):
         torch.vmap(lambda x, y: OPS.matmul(x, x.mT, y))(half(3, 16, 64), half(3, 16))
 
@@ -276,7 +309,6 @@ def test_scaled_dot_product_attention_of_other_forms():
     with pytest.raises(ArgumentError, match="no gradient of attention by bias"):
         tt.scaled_dot_product_attention(leaf, leaf, leaf, half(12, 12, grad=True))
     for how, message in (
-        ({"dropout_p": 0.1}, "dropout 0.1"),
         ({"is_causal": True, "attn_mask": torch.ones(30, 30).bool()}, "=True and an attn_mask"),
         ({}, "query has 4 heads, key 2"),
     ):
@@ -301,9 +333,26 @@ def test_flash_attention_functions():
     for low, high in ((0, 7), (7, 20)):
         part = x[None, low:high]
         near(out[low:high], sdpa(part, part, part, is_causal=True)[0])
-    for how in ({"dropout_p": 0.1}, {"alibi_slopes": torch.ones(2, 2)}):
-        with pytest.raises(ArgumentError):
-            tt.flash_attn_func(q, q, q, **how)
+    with pytest.raises(ArgumentError, match="alibi_slopes has shape"):
+        tt.flash_attn_func(q, q, q, alibi_slopes=torch.ones(2, 2))
+
+
+def test_dropout_is_torchs_to_seed():
+    q, v = half(1, 20, 1, 64, grad=True), half(1, 20, 1, 40)
+
+    def run(seed, again=lambda function, *given: function(*given)):
+        torch.manual_seed(seed)
+        out = again(lambda x: tt.flash_attn_func(x, x, v, 0.5), q)
+        return out.detach(), torch.autograd.grad(out.float().square().sum(), q)[0]
+
+    from torch.utils.checkpoint import checkpoint
+
+    first, other = run(1), run(2)
+    again = run(1, lambda *given: checkpoint(*given, use_reentrant=False))
+    assert all(torch.equal(x, y) for x, y in zip(first, again))
+    assert not torch.equal(first[0], other[0])
+    assert first[0].shape == (1, 20, 1, 40)
+    assert first[0].is_contiguous()
 
 
 @pytest.mark.long

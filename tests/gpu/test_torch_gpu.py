@@ -24,6 +24,8 @@ from torch.nn import functional as F  # noqa: E402
 import tawa.torch as tt  # noqa: E402
 from tawa.kernels.attention_backward import attention_backward  # noqa: E402
 from tawa.kernels.matmul import matmul  # noqa: E402
+from torch_reference import attention as reference  # noqa: E402
+from torch_reference import doubles  # noqa: E402
 
 
 def drawn(*shape, grad=False):
@@ -42,6 +44,59 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n)
     tl.store(out + at, total, mask=at < n)
+
+
+@pytest.mark.parametrize("dims", [(256, 256), (192, 128), (64, 128)])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_attention_of_wide_and_unequal_heads_trains(dims, causal, groups):
+    torch.manual_seed(0)
+    q, k, v = (
+        drawn(2, heads, 700, dim, grad=True)
+        for heads, dim in ((4, dims[0]), (4 // groups, dims[0]), (4 // groups, dims[1]))
+    )
+    weight = drawn(2, 4, 700, dims[1])
+    made = tt.attention(q, k, v, causal=causal)
+    found = torch.autograd.grad(made, (q, k, v), weight)
+    wide = [each.detach().double().requires_grad_() for each in (q, k, v)]
+    exact = F.scaled_dot_product_attention(*wide, is_causal=causal, enable_gqa=groups > 1)
+    expected = torch.autograd.grad(exact, wide, weight.double())
+    assert worst([made, *found], [exact, *expected]) < 8e-3
+
+
+@pytest.mark.parametrize("dims", [(64, 64), (128, 128), (256, 256), (192, 128)])
+def test_dropout_is_the_function_of_seed_and_offset_that_it_says(dims):
+    torch.manual_seed(0)
+    rng = torch.tensor([2**61 + 12345, 77], device="cuda")
+    q, k = (drawn(2, 2, n, dims[0], grad=True) for n in (300, 260))
+    v, weight = drawn(2, 2, 260, dims[1], grad=True), drawn(2, 2, 300, dims[1])
+    made = tt.attention(q, k, v, dropout=0.25, rng=rng)
+    found = torch.autograd.grad(made, (q, k, v), weight)
+    leaves = doubles(*(each.cpu() for each in (q, k, v)))
+    exact, _ = reference(*leaves, dropout=0.25, rng=rng.cpu())
+    expected = torch.autograd.grad(exact, leaves, weight.cpu().double())
+    pairs = [each.cpu() for each in (made, *found)], [exact, *expected]
+    assert worst(*pairs) < 8e-3
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu", "gelu"])
+@pytest.mark.parametrize(("rows", "columns"), [(4096, 4096), (200, 1000), (8, 4096), (77, 33)])
+def test_the_gradient_of_an_activation_within_the_product(activation, rows, columns):
+    a, b, bias, grad = drawn(rows, 512), drawn(512, columns), drawn(columns), drawn(rows, columns)
+    b = b / 16
+    found = matmul(a, b, bias=bias, activation=activation, gradient=grad)
+    z = a.double() @ b.double() + bias.double()
+    slope = {
+        "relu": lambda z: (z > 0).double(),
+        "leaky_relu": lambda z: torch.where(z >= 0, 1.0, 0.01).double(),
+    }.get(activation)
+    if slope is None:
+        z.requires_grad_()
+        value = F.silu(z) if activation == "silu" else F.gelu(z, approximate="tanh")
+        (derivative,) = torch.autograd.grad(value.sum(), z)
+    else:
+        derivative = slope(z)
+    assert worst([found], [derivative * grad.double()]) < 8e-3
 
 
 class Block(torch.nn.Module):

@@ -141,8 +141,9 @@ def _launched(turned: tuple[bool, bool], options: tuple[tuple[str, Any], ...]) -
         named = dict(options)
         held = None if bias is None else form_of(bias)
         recipe = _read(products.matmul, products.Tuner(keep=False), *forms, bias=held, **named)
-        arrays = [a, b, None, bias, None, None]
-        return run("matmul", recipe, arrays, [*forms, None, held, None, None])[0]
+        rest = [None] * (len(products.ARRAYS) - 4)
+        given = [a, b, None, bias, *rest]
+        return run("matmul", recipe, given, [*forms, None, held, *rest])[0]
 
     @product.def_vmap
     def batched(size: int, mapped: Sequence[bool], a: Any, b: Any, bias: Any) -> Any:
@@ -329,9 +330,9 @@ def attention(
     """Return softmax(scale * q k^T) v of JAX arrays [batch, heads, length, head_dim], as
     `tawa.kernels.attention.attention` does, and with `return_lse` (out, lse).
 
-    Has gradients by q, k and v (f16 and bf16, head_dim up to 128), the same at every run, and
-    `jax.vmap`, which makes one batch of all. Raises `ArgumentError` for what does not fit together;
-    gradients of gradients are refused.
+    Has gradients by q, k and v (f16 and bf16), the same at every run, and `jax.vmap`, which makes
+    one batch of all. Raises `ArgumentError` for what does not fit together; gradients of gradients
+    are refused.
     """
     arrays = [jnp.asarray(each) for each in (q, k, v)]
     options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}

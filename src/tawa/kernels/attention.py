@@ -24,7 +24,8 @@ from tawa.kernels.attention_launches import (
     Variant,
     describe,
     form,
-    padded,
+    widest,
+    widths,
 )
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
 from tawa.kernels.attention_order import side_by_side
@@ -68,9 +69,9 @@ _TILES_8: dict[int, tuple[tuple[int, int, str], ...]] = {
 }
 ARRAYS = (
     *("q", "k", "v", "out", "bias", "alibi", "sink"),
-    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths"),
+    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths", "rng"),
 )
-OPTIONS = ("causal", "scale", "window", "softcap", "descale", "lse")
+OPTIONS = ("causal", "scale", "window", "softcap", "dropout", "descale", "lse")
 # Weights are 2 ** LIFT times their value in 8 bits: e4m3 holds numbers from 2 ** -9 to 448.
 _LIFT = 8
 
@@ -80,7 +81,7 @@ def variants(problem: Problem) -> Iterator[Variant]:
     if form(problem) != "plain":
         yield from attention_launches.variants(problem)
         return
-    width = padded(problem.head_dim)
+    width = widest(problem)
     narrow = BYTES[problem.dtype] == 1
     tiles = (_TILES_8 if narrow else _TILES)[64 if width <= 64 else 128 if width <= 128 else 256]
     for place, (rows, columns, turns) in enumerate(tiles):
@@ -111,6 +112,8 @@ def attention(
     cu_seqlens: Any = None,
     block_table: Any = None,
     lengths: Any = None,
+    dropout: float = 0.0,
+    rng: Any = None,
     descale: tuple[float, float, float] | None = None,
     out: Any = None,
     return_lse: bool = False,
@@ -126,7 +129,7 @@ def attention(
     Args:
         q: [batch, heads, queries, head_dim], f16, bf16 or f8e4m3, any strides with contiguous rows.
         k: [batch, kv_heads, keys, head_dim]; kv_heads divides heads (grouped queries).
-        v: like `k`.
+        v: like `k`; its head_dim, which the output has, may be another.
         causal: a query sees no key after its position.
         scale: of the products, by default 1 / sqrt(head_dim).
         window: the keys a query sees: n, those less than n away, or (left, right), at most so many
@@ -144,8 +147,12 @@ def attention(
             that is not there is refused on the CPU; on a GPU the rows that see it become NaN.
         lengths: int32 or int64 [batch], how many keys a batch has, where not all (a cache). More
             than there are is refused on the CPU; on a GPU all there are count.
+        dropout: the probability that a weight becomes zero; the others are divided by 1 - dropout.
+        rng: int64 [2] beside `dropout`, a seed and an offset (of which the low 32 bits count): the
+            same are dropped wherever both are the same. `flash_scores.drop` says which.
         descale: what the elements of 8-bit q, k and v are multiplied by, one number each.
-        out: like `q`, made here if not given; bf16 or f16 where q is f8e4m3.
+        out: like `q` with the head_dim of `v`, made here if not given; bf16 or f16 where q is
+            f8e4m3.
         return_lse: return (out, lse) with the natural logarithm of each row's sum of exponentials,
             the sink's included, float32 [batch, heads, queries], -inf for rows that see no key.
         launch_pdl: let the kernels begin while the one before them in the stream ends.
@@ -175,8 +182,8 @@ def attention(
             pass
         case _:
             starts, starts_k = cu_seqlens, None
-    given = q, k, v, out, bias, alibi, sink, starts, starts_k, block_table, lengths
-    asked = causal, scale, window, softcap, descale, return_lse
+    given = q, k, v, out, bias, alibi, sink, starts, starts_k, block_table, lengths, rng
+    asked = causal, scale, window, softcap, dropout, descale, return_lse
 
     def write() -> Recipe:
         arrays: dict[str, Any] = dict(zip(ARRAYS, given))
@@ -224,13 +231,12 @@ def launches(operands: Operands, variant: Variant) -> list[Launch]:
 def prepare(operands: Operands, variant: Variant) -> Launch:
     """Return the launch that computes a problem without options by `variant`."""
     problem = operands.problem
-    width = padded(problem.head_dim)
     blocks = -(-problem.queries // variant.rows)
     arguments = (
-        describe(operands.q, variant.rows, width),
-        describe(operands.k, variant.columns, width),
-        describe(operands.v, variant.columns, width),
-        describe(operands.out, variant.rows, width),
+        describe(operands.q, variant.rows),
+        describe(operands.k, variant.columns),
+        describe(operands.v, variant.columns),
+        describe(operands.out, variant.rows),
         operands.lse,
         problem.queries,
         problem.keys,
@@ -243,7 +249,7 @@ def prepare(operands: Operands, variant: Variant) -> Launch:
         "GROUP": problem.groups,
         "BLOCK_M": variant.rows,
         "BLOCK_N": variant.columns,
-        "HEAD_DIM": width,
+        **widths(problem),
         "CAUSAL": problem.causal,
         "TAIL": problem.keys % variant.columns != 0,
         "SPLIT": variant.split,
@@ -304,7 +310,6 @@ __all__ = [
     "attention",
     "bind",
     "launches",
-    "padded",
     "prepare",
     "side_by_side",
     "variants",

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, look
-from tawa.kernels.attention_launches import LOG2_E, Variant, describe, padded
+from tawa.kernels.attention_launches import LOG2_E, Variant, describe, padded, widest, widths
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
 from tawa.kernels.flash_backward import backward_keys, backward_queries, backward_rows
 from tawa.kernels.flash_options import list_tiles
@@ -25,15 +25,15 @@ from tawa.runtime.arrays import row_major
 from tawa.runtime.store import DiskStore
 from tawa.runtime.tensors import opaque
 
-Part: TypeAlias = Literal["queries", "keys"]
+Part: TypeAlias = Literal["queries", "keys", "dk", "dv"]
+"""A sum: dq over keys ("queries"), over queries dk and dv ("keys"), or one of these alone."""
 Task: TypeAlias = tuple[Part, Problem]
 """What a choice depends on: which sum, and the problem of the forward pass."""
 
 ARRAYS = (
     *("grad", "q", "k", "v", "out", "lse", "grad_lse"),
-    *("alibi", "bias", "cu_seqlens", "cu_seqlens_k"),
+    *("alibi", "bias", "cu_seqlens", "cu_seqlens_k", "rng"),
 )
-MOST_HEAD_DIM = 128
 TYPES = ("f16", "bf16")
 # Rows of the first kernel; the rows that are kept are a multiple, and so of every tile.
 _ROWS = 128
@@ -42,6 +42,9 @@ _AT_ONCE = 8192
 
 _TOGETHER = (("arrangement", "cooperative"), ("blocks", 1))
 _TURNS = (("arrangement", "pingpong"), ("blocks", 1))
+# So many columns of dk and dv are summed by one program: 64 rows of them are all the registers of a
+# consumer that are left beside the scores.
+_TOGETHER_COLUMNS = 256
 # Queries by keys, the likely best first, by which sum and a head's width. Sums and scores must fit
 # the registers of two consumers: 64 queries for dk and dv, whose sums take twice as many.
 _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
@@ -66,6 +69,21 @@ _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
         Variant(64, 128, pins=_TURNS),
         Variant(64, 128, pins=_TOGETHER),
         Variant(32, 128, pins=_TOGETHER),
+        Variant(64, 64),
+    ),
+    ("queries", 256): (
+        Variant(128, 32, pins=_TOGETHER),
+        Variant(128, 64, pins=_TOGETHER),
+        Variant(64, 64),
+    ),
+    ("dk", 256): (
+        Variant(32, 128, pins=_TOGETHER),
+        Variant(64, 128, pins=_TOGETHER),
+        Variant(64, 64),
+    ),
+    ("dv", 256): (
+        Variant(64, 128, pins=_TOGETHER),
+        Variant(64, 128, pins=_TURNS),
         Variant(64, 64),
     ),
 }
@@ -130,9 +148,18 @@ def kind(part: Part, problem: Problem) -> Task:
     return part, problem
 
 
+def parts(problem: Problem) -> tuple[Part, ...]:
+    """Return the sums of a problem: those over queries together where both fit the registers."""
+    together = sum(widths(problem).values()) <= _TOGETHER_COLUMNS
+    return ("queries", "keys") if together else ("queries", "dk", "dv")
+
+
 def variants(part: Part, problem: Problem) -> Iterator[Variant]:
     """Yield the tiles worth timing for a sum, the likely best first."""
-    yield from _TILES[part, padded(problem.head_dim)]
+    width = widest(problem)
+    if width > 128:
+        width = 128 if part == "keys" else 256
+    yield from _TILES[part, width]
 
 
 @opaque
@@ -151,24 +178,27 @@ def attention_backward(
     alibi: Any = None,
     bias: Any = None,
     cu_seqlens: Any = None,
+    dropout: float = 0.0,
+    rng: Any = None,
     grad_lse: Any = None,
-    variants: tuple[Variant, Variant] | None = None,
+    variants: tuple[Variant, ...] | None = None,
     tuner: Tuner | None = None,
 ) -> tuple[Any, Any, Any]:
     """Return (dq, dk, dv), the gradients of a loss by the arguments of `attention`.
 
     Args:
         grad: the gradient by `out`, of its shape and type.
-        q, k, v: as `attention` was given them; f16 or bf16, head_dim up to 128.
+        q, k, v: as `attention` was given them; f16 or bf16.
         out, lse: what `attention(..., return_lse=True)` returned. With a sink its `lse` has it, so
             that these gradients are right; the sink's own is -sum(exp(sink - lse) * delta).
-        causal, scale, window, softcap, alibi, bias, cu_seqlens: as `attention` was given them.
+        causal, scale, window, softcap, alibi, bias, cu_seqlens, dropout, rng: as `attention` was
+            given them.
         grad_lse: the gradient by `lse`, float32 of its shape, where the loss depends on it.
-        variants: the tiles for dq and for dk and dv, instead of tuning.
+        variants: the tiles of each of `parts`, instead of tuning.
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
     Raises:
-        ArgumentError: shapes, types or strides do not fit together, or head_dim is over 128.
+        ArgumentError: shapes, types or strides do not fit together.
         TuningError: no variant could be built; the message lists why.
 
     Sums are in float32, of products of weights and their gradients rounded to the operands' type.
@@ -183,8 +213,14 @@ def attention_backward(
             pass
         case _:
             starts, starts_k = cu_seqlens, None
-    given = grad, q, k, v, out, lse, grad_lse, alibi, bias, starts, starts_k
-    options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
+    given = grad, q, k, v, out, lse, grad_lse, alibi, bias, starts, starts_k, rng
+    options = {
+        "causal": causal,
+        "scale": scale,
+        "window": window,
+        "softcap": softcap,
+        "dropout": dropout,
+    }
 
     def write() -> Recipe:
         arrays: dict[str, Any] = dict(zip(ARRAYS, given))
@@ -193,13 +229,12 @@ def attention_backward(
         writer = Writer(held, grad)
         results = found.dq, found.dk, found.dv
         problem = found.forward.problem
-        if 0 in (problem.queries, problem.keys, problem.batch, problem.heads, problem.head_dim):
+        if 0 in (*found.forward.shape, problem.keys, problem.head_dim):
             for each in results:
                 writer.work(_clear, each)
             return writer.finish(*results)
         writer.launch(prepare_rows(found))
-        parts: tuple[Part, Part] = ("queries", "keys")
-        for place, part in enumerate(parts):
+        for place, part in enumerate(parts(problem)):
             chosen = variants[place] if variants else best.known(part, problem)
             if chosen is None:
                 chosen = best.choose(part, bind_gradients(arrays, options))
@@ -221,17 +256,12 @@ def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients
     `ArgumentError`.
     """
     q, k, v, out, lse = (arrays[name] for name in ("q", "k", "v", "out", "lse"))
-    named = {name: arrays[name] for name in ("alibi", "bias", "cu_seqlens", "cu_seqlens_k")}
+    named = {name: arrays[name] for name in ARRAYS[7:]}
     forward = bind(q, k, v, out=out, **named, **options)
     problem = forward.problem
     if problem.dtype not in TYPES:
         raise ArgumentError(
             f"no gradient of attention for {problem.dtype}", why=f"one of {', '.join(TYPES)}"
-        )
-    if problem.head_dim > MOST_HEAD_DIM:
-        raise ArgumentError(
-            f"no gradient of attention for head_dim {problem.head_dim}",
-            why=f"the sums of dk and dv fit registers up to {MOST_HEAD_DIM} columns",
         )
     bind(q, k, v, out=arrays["grad"])  # `grad` lies as an output does
     rows = (problem.batch, problem.heads, problem.queries)
@@ -257,10 +287,9 @@ def _check_rows(name: str, array: Any, shape: Sequence[int]) -> None:
 def prepare_rows(arrays: Gradients) -> Launch:
     """Return the launch that computes what the sums need of each row."""
     problem = arrays.forward.problem
-    width = padded(problem.head_dim)
     arguments = (
-        describe(arrays.forward.out, _ROWS, width),
-        describe(arrays.grad, _ROWS, width),
+        describe(arrays.forward.out, _ROWS),
+        describe(arrays.grad, _ROWS),
         arrays.lse,
         arrays.grad_lse,
         arrays.line,
@@ -269,24 +298,27 @@ def prepare_rows(arrays: Gradients) -> Launch:
         problem.heads,
         arrays.padded_queries,
     )
-    options = {"BLOCK": _ROWS, "HEAD_DIM": width, "DLSE": arrays.grad_lse is not None}
+    width = padded(problem.value_dim)
+    options = {"BLOCK": _ROWS, "VALUE_DIM": width, "DLSE": arrays.grad_lse is not None}
     grid = (arrays.padded_queries // _ROWS, problem.heads, problem.batch)
     return Launch(backward_rows, grid, arguments, options)
 
 
 def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
-    """Return the launches that compute dq ("queries"), or dk and dv ("keys"), by `variant`."""
+    """Return the launches that compute a sum by `variant`."""
     forward = arrays.forward
     problem, extras, packed = forward.problem, forward.extras, forward.problem.options.packed
-    width = padded(problem.head_dim)
     m, n = variant.rows, variant.columns
     cap, factor = extras.softcap, forward.scale * LOG2_E
     if cap:  # the exponent of tanh, and its result in base two
         cap, factor = cap * LOG2_E, 2 * forward.scale / extras.softcap * LOG2_E
-    sums, size, rows = {
-        "queries": ((arrays.dq,), m, problem.queries),
-        "keys": ((arrays.dk, arrays.dv), n, problem.keys),
+    sums = {
+        "queries": (arrays.dq,),
+        "keys": (arrays.dk, arrays.dv),
+        "dk": (arrays.dk, None),
+        "dv": (None, arrays.dv),
     }[part]
+    size, rows = (m, problem.queries) if part == "queries" else (n, problem.keys)
     tiles, table, before = -(-rows // size), None, list[Launch]()
     bounded = problem.options.right or problem.causal
     if packed:
@@ -305,28 +337,30 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
     # Under a causal mask the rows that exist see no key past the end.
     ragged = packed or problem.keys % n != 0
     arguments = (
-        describe(forward.q, m, width),
-        describe(forward.k, n, width),
-        describe(forward.v, n, width),
-        describe(arrays.grad, m, width),
-        *(None if packed else describe(each, size, width) for each in sums),
+        describe(forward.q, m),
+        describe(forward.k, n),
+        describe(forward.v, n),
+        describe(arrays.grad, m),
+        *(None if packed or each is None else describe(each, size) for each in sums),
         *(each if packed else None for each in sums),
         *(arrays.line, arrays.delta, extras.alibi, extras.bias),
-        *(table, *extras.starts),
-        *(problem.queries, problem.keys, problem.heads, arrays.padded_queries, problem.head_dim),
-        *(forward.scale, factor, cap, extras.left, extras.right),
+        *(table, *extras.starts, extras.rng),
+        *(problem.queries, problem.keys, problem.heads, arrays.padded_queries),
+        *((problem.head_dim,) if part == "queries" else (problem.head_dim, problem.value_dim)),
+        *(forward.scale, factor, cap, extras.left, extras.right, extras.limit, extras.kept_scale),
         *extras.bias_strides,
     )
     options: dict[str, Any] = {
         "GROUP": problem.groups,
         "BLOCK_M": m,
         "BLOCK_N": n,
-        "HEAD_DIM": width,
+        **widths(problem),
         "LEFT": problem.options.left,
         "RIGHT": bounded,
         "CAP": problem.options.softcap,
         "SLOPES": problem.options.alibi,
         "BIAS": problem.options.bias,
+        "DROPOUT": problem.options.dropout,
         "PACKED": packed,
         **dict(variant.pins),
     }
@@ -334,6 +368,7 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
         options["TAIL"] = ragged and not problem.causal
         grid = (tiles, problem.heads, problem.batch)
         return [*before, Launch(backward_queries, grid, arguments, options)]
+    options |= {"DK": part != "dv", "DV": part != "dk"}
     grid = (tiles, problem.heads // problem.groups, problem.batch)
     return [*before, Launch(backward_keys, grid, arguments, options)]
 

@@ -71,6 +71,16 @@ def padded(head_dim: int) -> int:
     return -(-head_dim // 64) * 64
 
 
+def widths(problem: Problem) -> dict[str, int]:
+    """Return the widths of the tiles of keys and of values, by their names in the kernels."""
+    return {"HEAD_DIM": padded(problem.head_dim), "VALUE_DIM": padded(problem.value_dim)}
+
+
+def widest(problem: Problem) -> int:
+    """Return the width of the wider tiles, by which tiles are chosen."""
+    return max(widths(problem).values())
+
+
 def form(problem: Problem) -> str:
     """Return which kernel computes a problem: "plain", "options" or "decode"."""
     options = problem.options
@@ -79,14 +89,18 @@ def form(problem: Problem) -> str:
     if problem.dtype.startswith("f8"):
         return "plain"
     few = problem.queries * problem.groups <= ROWS or problem.queries <= FEW
-    if few and problem.keys > problem.queries and not (options.packed or options.bias):
+    if (
+        few
+        and problem.keys > problem.queries
+        and not (options.packed or options.bias or options.dropout)
+    ):
         return "decode"
     return "plain" if options == Options() else "options"
 
 
 def variants(problem: Problem) -> Iterator[Variant]:
     """Return the tiles of a problem with options, or of few queries, the likely best first."""
-    wide = padded(problem.head_dim) > 128
+    wide = widest(problem) > 128
     if form(problem) == "decode":
         most = 64 if wide else 128
         page = problem.options.page
@@ -104,7 +118,7 @@ def variants(problem: Problem) -> Iterator[Variant]:
     masked = problem.causal or options.left or options.right
     turns = (("arrangement", "pingpong"),)
     if options.packed:
-        if padded(problem.head_dim) <= 64:
+        if widest(problem) <= 64:
             yield Variant(192, 128, pins=turns)
         most = 64 if wide else 128
         yield Variant(128, most, pins=turns)
@@ -125,10 +139,11 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     return (_decode if form(operands.problem) == "decode" else _options)(operands, variant)
 
 
-def describe(array: Any, rows: int, width: int) -> Any:
-    """Return a descriptor of (batch, heads, sequence, dim) by tiles of `rows` x `width`."""
+def describe(array: Any, rows: int) -> Any:
+    """Return a descriptor of (batch, heads, sequence, dim) by tiles of `rows` whole rows."""
     view = look(array)
-    return tawa.TensorDescriptor(array, view.shape, settled(view), [1, 1, rows, width])
+    block = [1, 1, rows, padded(view.shape[3])]
+    return tawa.TensorDescriptor(array, view.shape, settled(view), block)
 
 
 def _factors(operands: Operands) -> tuple[float, float]:
@@ -144,7 +159,6 @@ def _factors(operands: Operands) -> tuple[float, float]:
 
 def _options(operands: Operands, variant: Variant) -> list[Launch]:
     problem, extras, options = operands.problem, operands.extras, operands.problem.options
-    width = padded(problem.head_dim)
     tiles = -(-problem.queries // variant.rows)
     together = side_by_side(problem)
     before: list[Launch] = []
@@ -165,10 +179,10 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
         before.append(Launch(list_tiles, (count + 1,), listed, sizes))
     _, o_head, o_step = settled(look(operands.out))[:3]
     arguments = (
-        describe(operands.q, variant.rows, width),
-        describe(operands.k, variant.columns, width),
-        describe(operands.v, variant.columns, width),
-        None if options.packed else describe(operands.out, variant.rows, width),
+        describe(operands.q, variant.rows),
+        describe(operands.k, variant.columns),
+        describe(operands.v, variant.columns),
+        None if options.packed else describe(operands.out, variant.rows),
         operands.out if options.packed else None,
         operands.lse,
         extras.sink,
@@ -176,6 +190,7 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
         extras.bias,
         table,
         *extras.starts,
+        extras.rng,
         problem.queries,
         problem.keys,
         problem.heads,
@@ -184,8 +199,10 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
         *_factors(operands),
         extras.left,
         extras.right,
+        extras.limit,
+        extras.kept_scale,
         *extras.bias_strides,
-        *(o_head, o_step, problem.queries, problem.head_dim),
+        *(o_head, o_step, problem.queries, problem.value_dim),
     )
     bounded = problem.causal or options.right
     # Under a causal mask the rows that exist see no key past the end.
@@ -194,7 +211,7 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
         "GROUP": problem.groups,
         "BLOCK_M": variant.rows,
         "BLOCK_N": variant.columns,
-        "HEAD_DIM": width,
+        **widths(problem),
         "SPLIT": variant.split,
         "LEFT": options.left,
         "RIGHT": bounded,
@@ -203,6 +220,7 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
         "SLOPES": options.alibi,
         "BIAS": options.bias,
         "SINK": options.sink,
+        "DROPOUT": options.dropout,
         "PACKED": options.packed,
         "LSE": operands.lse is not None,
     }
@@ -266,7 +284,7 @@ def _share(problem: Problem, rows: int, columns: int) -> bool:
         return False
     programs = problem.batch * problem.heads // problem.groups * _packed(problem, rows)[1]
     many = programs * splits_of(problem, rows, columns) > H200.multiprocessors
-    return many or columns * padded(problem.head_dim) <= _SHORT
+    return many or columns * widest(problem) <= _SHORT
 
 
 def _packed(problem: Problem, rows: int) -> tuple[int, int]:
@@ -275,29 +293,29 @@ def _packed(problem: Problem, rows: int) -> tuple[int, int]:
     return pack, -(-problem.queries // (rows // pack)) * -(-problem.groups // pack)
 
 
-def _heads_inside(
-    problem: Problem, array: Any, strides: tuple[int, ...], rows: int, pack: int
-) -> Any:
+def _heads_inside(problem: Problem, array: Any, rows: int, pack: int) -> Any:
     """Return the descriptor of rows as (batch, kv_heads, queries, heads of those, dim).
 
-    `strides` are those of batch, head, row and column; a tile has `rows` rows, `pack` of a query.
+    A tile has `rows` rows, `pack` of a query.
     """
-    batch, head, row, unit = strides
+    view = look(array)
+    batch, head, row, unit = settled(view)
+    dim = view.shape[3]
     shape = (
         problem.batch,
         problem.heads // problem.groups,
         problem.queries,
         problem.groups,
-        problem.head_dim,
+        dim,
     )
     inside = (batch, head * problem.groups, row, head, unit)
-    block = [1, 1, rows // pack, pack, padded(problem.head_dim)]
+    block = [1, 1, rows // pack, pack, padded(dim)]
     return tawa.TensorDescriptor(array, shape, inside, block)
 
 
 def _decode(operands: Operands, variant: Variant) -> list[Launch]:
     problem, extras, options = operands.problem, operands.extras, operands.problem.options
-    width = padded(problem.head_dim)
+    width = padded(problem.value_dim)
     shared = problem.heads // problem.groups
     splits = splits_of(problem, variant.rows, variant.columns)
     pack, blocks = _packed(problem, variant.rows)
@@ -315,12 +333,12 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
     gathered = options.page % variant.columns != 0
     held = [operands.k, operands.v]
     if not gathered:
-        held = [describe(each, variant.columns, width) for each in held]
+        held = [describe(each, variant.columns) for each in held]
     o_strides = settled(look(operands.out))
     arguments = (
-        _heads_inside(problem, operands.q, settled(look(operands.q)), variant.rows, pack),
+        _heads_inside(problem, operands.q, variant.rows, pack),
         *held,
-        None if rows else _heads_inside(problem, operands.out, o_strides, variant.rows, pack),
+        None if rows else _heads_inside(problem, operands.out, variant.rows, pack),
         operands.out if rows else None,
         operands.lse,
         *workspace,
@@ -339,7 +357,7 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         *o_strides[:3],
         *settled(look(operands.k))[:3],
         *settled(look(operands.v))[:3],
-        problem.head_dim,
+        problem.value_dim,
         look(operands.k).shape[0],
     )
     constants = {
@@ -347,7 +365,7 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         "PACK": pack,
         "BLOCK_M": variant.rows,
         "BLOCK_N": variant.columns,
-        "HEAD_DIM": width,
+        **widths(problem),
         "PAGE": options.page,
         "GATHER": gathered,
         "LENGTHS": options.lengths,

@@ -34,6 +34,7 @@ class Options:
     bias: bool = False
     sink: bool = False
     packed: bool = False
+    dropout: bool = False
     lengths: bool = False
     page: int = 0
 
@@ -42,7 +43,8 @@ class Options:
 class Problem:
     """What a choice depends on; `heads` are those of the queries, `groups` share a head of keys.
 
-    `queries` and `keys` are the most of a sequence, of packed sequences the sum of all.
+    `queries` and `keys` are the most of a sequence, of packed sequences the sum of all; `head_dim`
+    is the width of q and k, `value_dim` that of v and the output.
     """
 
     dtype: str
@@ -52,13 +54,15 @@ class Problem:
     queries: int
     keys: int
     head_dim: int
+    value_dim: int
     causal: bool
     options: Options = Options()
 
     @property
     def flops(self) -> float:
-        """4 * batch * heads * queries * keys * head_dim, half of it under a causal mask."""
-        whole = 4.0 * self.batch * self.heads * self.queries * self.keys * self.head_dim
+        """2 * batch * heads * queries * keys * (head_dim + value_dim), half under a causal mask."""
+        width = self.head_dim + self.value_dim
+        whole = 2.0 * self.batch * self.heads * self.queries * self.keys * width
         return whole / 2 if self.causal else whole
 
 
@@ -66,7 +70,8 @@ class Problem:
 class Extras:
     """The arrays and numbers of the options; a window's unbounded side is 0 and not looked at.
 
-    `bias_strides` are those of batch, head and query, in elements, 0 where it is repeated.
+    `bias_strides` are those of batch, head and query, in elements, 0 where it is repeated. `rng`,
+    `limit` and `kept_scale` are those of dropout, as the kernels take them.
     """
 
     left: int = 0
@@ -79,6 +84,9 @@ class Extras:
     starts: tuple[Any, Any] = (None, None)
     table: Any = None
     lengths: Any = None
+    rng: Any = None
+    limit: int = 0
+    kept_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,7 @@ class Operands:
     def shape(self) -> tuple[int, int, int, int]:
         """Shape of the output."""
         problem = self.problem
-        return (problem.batch, problem.heads, problem.queries, problem.head_dim)
+        return (problem.batch, problem.heads, problem.queries, problem.value_dim)
 
 
 def bind(
@@ -121,6 +129,8 @@ def bind(
     cu_seqlens_k: Any = None,
     block_table: Any = None,
     lengths: Any = None,
+    dropout: float = 0.0,
+    rng: Any = None,
     descale: tuple[float, float, float] | None = None,
     out: Any = None,
     lse: bool = False,
@@ -132,16 +142,17 @@ def bind(
     batch, heads, queries, dim = views["q"].shape
     places, shared, keys, _ = views["k"].shape
     page = keys if block_table is not None else 0
-    wanted = (places if page else batch, shared, keys, dim)
-    for name in ("k", "v"):
-        _check_shape(name, views[name], wanted)
-    _check_heads(heads, shared, dim)
+    width = views["v"].shape[3]
+    wanted = (places if page else batch, shared, keys)
+    _check_shape("k", views["k"], (*wanted, dim))
+    _check_shape("v", views["v"], (*wanted, width))
+    _check_heads(heads, shared, dim, width)
     dtype = views["q"].dtype
     _check_types(views)
     if out is None:
-        out = empty_beside(q, (batch, heads, queries, dim), OUT_TYPES[dtype][0])
+        out = empty_beside(q, (batch, heads, queries, width), OUT_TYPES[dtype][0])
     views["out"] = look(out)
-    _check_shape("out", views["out"], (batch, heads, queries, dim))
+    _check_shape("out", views["out"], (batch, heads, queries, width))
     if views["out"].dtype not in OUT_TYPES[dtype]:
         allowed = " or ".join(OUT_TYPES[dtype])
         raise ArgumentError(
@@ -171,6 +182,8 @@ def bind(
         starts=_starts(cu_seqlens, cu_seqlens_k, batch),
         table=block_table,
         lengths=_lengths(lengths, batch),
+        rng=_rng(dropout, rng),
+        **_chances(dropout),
     )
     options = Options(
         left=left is not None,
@@ -180,14 +193,21 @@ def bind(
         bias=bias is not None,
         sink=sink is not None,
         packed=cu_seqlens is not None,
+        dropout=dropout > 0,
         lengths=lengths is not None,
         page=page,
     )
     _check_together(options)
+    if page % 64 and dim != width:
+        raise ArgumentError(
+            f"pages of {page} rows with head dims {dim} of keys and {width} of values",
+            why="rows of such pages are gathered, keys and values at the same places",
+            remedy="use pages of a multiple of 64 rows",
+        )
     given = [name for name, on in asdict(options).items() if on]
     of_q, of_k, of_v = check_descale(descale, dtype, given)
     groups = heads // max(1, shared)
-    problem = Problem(dtype, batch, heads, groups, queries, keys, dim, right == 0, options)
+    problem = Problem(dtype, batch, heads, groups, queries, keys, dim, width, right == 0, options)
     sums = empty_beside(q, (batch, heads, queries), "f32") if lse else None
     factor = 1 / math.sqrt(dim) if scale is None and dim else scale
     factor = float(factor or 0.0) * of_q * of_k
@@ -215,15 +235,17 @@ def _check_shape(name: str, view: View, wanted: tuple[int, ...]) -> None:
         )
 
 
-def _check_heads(heads: int, shared: int, dim: int) -> None:
+def _check_heads(heads: int, shared: int, dim: int, width: int) -> None:
     if heads and (shared == 0 or heads % shared):
         raise ArgumentError(
             f"q has {heads} heads, k and v have {shared}",
             why="a head of keys serves a whole number of query heads",
         )
-    if dim > MOST_HEAD_DIM:
+    if dim == 0 < width:
+        raise ArgumentError(f"head_dim is 0, and v has {width} columns")
+    if max(dim, width) > MOST_HEAD_DIM:
         raise ArgumentError(
-            f"head_dim is {dim}",
+            f"head_dim is {max(dim, width)}",
             why=f"tiles of more than {MOST_HEAD_DIM} columns do not fit registers",
         )
 
@@ -314,6 +336,28 @@ def _per_head(name: str, array: Any, heads: int) -> Any:
     return array
 
 
+def _rng(dropout: float, rng: Any) -> Any:
+    """Return the seed and offset of dropout, None where nothing is dropped."""
+    if not 0 <= dropout <= 1:
+        raise ArgumentError(f"dropout is {dropout}", why="it is a probability, from 0 to 1")
+    if not dropout:
+        return None
+    if rng is None:
+        raise ArgumentError(
+            f"dropout {dropout} without rng",
+            why="what is dropped depends on a seed and an offset alone",
+            remedy="pass rng, int64 [2]",
+        )
+    _check_array("rng", look(rng), (2,), "i64")
+    return rng
+
+
+def _chances(dropout: float) -> dict[str, Any]:
+    """Return below which int32 a draw keeps its weight, and what weights are multiplied by."""
+    limit = min(round((1 - dropout) * 2**32), 2**32 - 1) - 2**31
+    return {"limit": limit, "kept_scale": 1 / (1 - dropout) if dropout < 1 else 0.0}
+
+
 def _lengths(lengths: Any, batch: int) -> Any:
     if lengths is not None:
         _check_array("lengths", look(lengths), (batch,), "i32", "i64")
@@ -390,6 +434,12 @@ def _check_together(options: Options) -> None:
             "bias beside cu_seqlens, block_table or lengths",
             why="its rows and columns are those of one dense batch",
             remedy="use alibi, a window or a soft cap, or one call for each sequence",
+        )
+    if options.dropout and keyed:
+        raise ArgumentError(
+            f"dropout beside {'block_table' if options.page else 'lengths'}",
+            why="caches of keys are for inference",
+            remedy="pass dropout=0",
         )
     if options.packed and keyed:
         raise ArgumentError(

@@ -33,6 +33,7 @@ def attend(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
     MASK: tl.constexpr,
     CAUSAL: tl.constexpr,
     LIFT: tl.constexpr,
@@ -59,7 +60,7 @@ def attend(
         rescale = tl.exp2(top - above)
         total = total * rescale + tl.sum(weights, 1)
         acc = acc * rescale[:, None]
-        v = v_desc.load([batch, head, start, 0]).reshape(BLOCK_N, HEAD_DIM)
+        v = v_desc.load([batch, head, start, 0]).reshape(BLOCK_N, VALUE_DIM)
         acc = tl.dot(weights.to(v_desc.dtype), v, acc)
         top = above
     return acc, total, top
@@ -103,6 +104,7 @@ def attention_forward(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
     CAUSAL: tl.constexpr,
     TAIL: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -113,7 +115,8 @@ def attention_forward(
 
     Grid (cdiv(queries, BLOCK_M), heads, batch), under a causal mask the product of these alone.
 
-    Descriptors have shape (batch, heads, sequence, dim); `GROUP` query heads share a head of keys.
+    Descriptors have shape (batch, heads, sequence, dim), with tiles of `HEAD_DIM` columns for q and
+    k, `VALUE_DIM` for v and o; `GROUP` query heads share a head of keys.
     `CAUSAL` lets query i see keys up to i + keys - queries; rows that see no key become zero.
     `TAIL` tells that `BLOCK_N` does not divide `keys`; `SPLIT` gives the tiles that need a mask a
     loop of their own. `LSE` writes the natural logarithm of each row's sum to `lse_ptr`, float32
@@ -148,7 +151,7 @@ def attention_forward(
     # Finite, so that a row all of whose scores are -inf keeps weights of zero, not NaN.
     top = tl.full((BLOCK_M,), -1e30, tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
-    acc = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
+    acc = tl.zeros((BLOCK_M, VALUE_DIM), tl.float32)
     keep = head // GROUP
     if SPLIT:
         # Tiles that all rows see whole, then those that they see in part.
@@ -158,22 +161,22 @@ def attention_forward(
         whole = whole // BLOCK_N * BLOCK_N
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, batch, keep, 0, whole, seen, keys, factor,
-            BLOCK_M, BLOCK_N, HEAD_DIM, "", CAUSAL, LIFT,
+            BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, "", CAUSAL, LIFT,
         )  # fmt: skip
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, batch, keep, whole, end, seen, keys, factor,
-            BLOCK_M, BLOCK_N, HEAD_DIM, "all", CAUSAL, LIFT,
+            BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, "all", CAUSAL, LIFT,
         )  # fmt: skip
     else:
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, batch, keep, 0, end, seen, keys, factor,
-            BLOCK_M, BLOCK_N, HEAD_DIM, "edge" if CAUSAL or TAIL else "", CAUSAL, LIFT,
+            BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, "edge" if CAUSAL or TAIL else "", CAUSAL, LIFT,
         )  # fmt: skip
     sums = tl.where(total > 0, total, 1.0)
     if LIFT:
         sums = sums / value_scale
     acc = acc / sums[:, None]
-    o_desc.store([batch, head, first, 0], acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M, HEAD_DIM))
+    o_desc.store([batch, head, first, 0], acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M, VALUE_DIM))
     if LSE:
         rows = first + tl.arange(0, BLOCK_M)
         line = (top + tl.log2(total)) * 0.6931471805599453

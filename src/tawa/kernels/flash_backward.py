@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.flash_scores import span
+from tawa.kernels.flash_scores import drop, span
 
 
 @tawa.jit
 def backward_rows(
     o_desc, do_desc, lse_ptr, dlse_ptr, line_ptr, delta_ptr, queries, heads, padded,
     BLOCK: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
     DLSE: tl.constexpr,
 ):  # fmt: skip
     """Write what both kernels need of each row: its logarithm in base two, and delta.
@@ -39,8 +39,8 @@ def backward_rows(
     batch = tl.program_id(2)
     pair = (batch * heads + head).to(tl.int64)
     rows = first + tl.arange(0, BLOCK)
-    o = o_desc.load([batch, head, first, 0]).reshape(BLOCK, HEAD_DIM).to(tl.float32)
-    do = do_desc.load([batch, head, first, 0]).reshape(BLOCK, HEAD_DIM).to(tl.float32)
+    o = o_desc.load([batch, head, first, 0]).reshape(BLOCK, VALUE_DIM).to(tl.float32)
+    do = do_desc.load([batch, head, first, 0]).reshape(BLOCK, VALUE_DIM).to(tl.float32)
     delta = tl.sum(o * do, 1)
     there = rows < queries
     line = tl.load(lse_ptr + pair * queries + rows, mask=there, other=float("-inf"))
@@ -116,21 +116,38 @@ def bias_of(bias_ptr, batch, head, lines, columns, there, of_batch, of_head, of_
 
 
 @tawa.jit
+def store_rows(
+    to_ptr, tile, at, first, rows, dim,
+    BLOCK: tl.constexpr,
+    WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Store the rows from `first` on of a packed sequence that has `rows`; its first row is row
+    `at` of the dense array [..., dim] at `to_ptr`.
+    """
+    lines = (first + tl.arange(0, BLOCK))[:, None]
+    columns = tl.arange(0, WIDTH)[None, :]
+    there = (lines < rows) & (columns < dim)
+    tl.store(to_ptr + (at + lines) * dim + columns, tile, mask=there)
+
+
+@tawa.jit
 def backward_queries(
     q_desc, k_desc, v_desc, do_desc, dq_desc, dq_ptr, line_ptr, delta_ptr, slopes_ptr, bias_ptr,
-    tiles_ptr, q_starts_ptr, k_starts_ptr,
-    queries, keys, heads, padded, dim, scale, factor, cap, left, right,
+    tiles_ptr, q_starts_ptr, k_starts_ptr, rng_ptr,
+    queries, keys, heads, padded, dim, scale, factor, cap, left, right, limit, kept_scale,
     bias_batch, bias_head, bias_line,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
     TAIL: tl.constexpr,
     CAP: tl.constexpr,
     SLOPES: tl.constexpr,
     BIAS: tl.constexpr,
+    DROPOUT: tl.constexpr,
     PACKED: tl.constexpr,
 ):  # fmt: skip
     """dq of a tile of queries: the sum over the keys that it sees.
@@ -141,7 +158,9 @@ def backward_queries(
     does not divide the keys; the longest programs come first. `PACKED`: sequences lie one after the
     other, sequence s from starts_ptr[s] on, batch is 1; program t is block tiles_ptr[2 t + 1] of
     sequence tiles_ptr[2 t], none if that is negative, and dq goes to `dq_ptr` [heads, queries,
-    dim], dense. `bias_ptr`: added to the scores, with strides and contiguous rows.
+    dim], dense. Tiles of q, k and dq have `HEAD_DIM` columns, those of v and do `VALUE_DIM`.
+    `bias_ptr`: added to the scores, with strides and contiguous rows. `DROPOUT`, `rng_ptr`, `limit`
+    and `kept_scale`: as the forward kernel had them, `flash_options.attention_options`.
     """
     head = tl.program_id(1)
     batch = tl.program_id(2)
@@ -170,16 +189,23 @@ def backward_queries(
     lines = first + tl.arange(0, BLOCK_M)
     rows = (position + tl.arange(0, BLOCK_M))[:, None]
     q = q_desc.load([batch, head, q_start + first, 0]).reshape(BLOCK_M, HEAD_DIM)
-    do = do_desc.load([batch, head, q_start + first, 0]).reshape(BLOCK_M, HEAD_DIM)
+    do = do_desc.load([batch, head, q_start + first, 0]).reshape(BLOCK_M, VALUE_DIM)
     line = tl.load(line_ptr + pair * padded + q_start + lines)[:, None]
     delta = tl.load(delta_ptr + pair * padded + q_start + lines)[:, None]
     slope = 0.0
     if SLOPES:
         slope = tl.load(slopes_ptr + head) * 1.4426950408889634
+    rng = None
+    place = 0
+    if DROPOUT:
+        rng = (tl.load(rng_ptr), tl.load(rng_ptr + 1))
+        place = pair.to(tl.int32)
+        if PACKED:
+            place = sequence * heads + head
     dq = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
     for start in range(low, high, BLOCK_N):
         k = k_desc.load([batch, head // GROUP, k_start + start, 0]).reshape(BLOCK_N, HEAD_DIM)
-        v = v_desc.load([batch, head // GROUP, k_start + start, 0]).reshape(BLOCK_N, HEAD_DIM)
+        v = v_desc.load([batch, head // GROUP, k_start + start, 0]).reshape(BLOCK_N, VALUE_DIM)
         scores = tl.dot(q, k.T)
         columns = (start + tl.arange(0, BLOCK_N))[None, :]
         bias = 0.0
@@ -194,13 +220,16 @@ def backward_queries(
             scores, rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
             LEFT, RIGHT, TAIL, False, CAP, SLOPES, BIAS,
         )  # fmt: skip
-        ds = weights * (tl.dot(do, v.T) - delta) * bend
+        dp = tl.dot(do, v.T)
+        if DROPOUT:
+            signed = drop(weights, rng, place, first, start, limit, BLOCK_M, BLOCK_N, False)
+            dp = tl.where(signed < 0, 0.0, dp * kept_scale)
+        ds = weights * (dp - delta) * bend
         dq = tl.dot(ds.to(k.dtype), k, dq)
     dq = (dq * scale).to(q.dtype)
     if PACKED:
-        at = (head.to(tl.int64) * total + q_start + lines)[:, None] * dim
-        places = tl.arange(0, HEAD_DIM)[None, :]
-        tl.store(dq_ptr + at + places, dq, mask=(lines[:, None] < queries) & (places < dim))
+        at = head.to(tl.int64) * total + q_start
+        store_rows(dq_ptr, dq, at, first, queries, dim, BLOCK_M, HEAD_DIM)
     else:
         dq_desc.store([batch, head, first, 0], dq.reshape(1, 1, BLOCK_M, HEAD_DIM))
 
@@ -208,24 +237,29 @@ def backward_queries(
 @tawa.jit
 def backward_keys(
     q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, dk_ptr, dv_ptr,
-    line_ptr, delta_ptr, slopes_ptr, bias_ptr, tiles_ptr, q_starts_ptr, k_starts_ptr,
-    queries, keys, heads, padded, dim, scale, factor, cap, left, right,
-    bias_batch, bias_head, bias_line,
+    line_ptr, delta_ptr, slopes_ptr, bias_ptr, tiles_ptr, q_starts_ptr, k_starts_ptr, rng_ptr,
+    queries, keys, heads, padded, dim, value_dim, scale, factor, cap, left, right,
+    limit, kept_scale, bias_batch, bias_head, bias_line,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    DK: tl.constexpr,
+    DV: tl.constexpr,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
     CAP: tl.constexpr,
     SLOPES: tl.constexpr,
     BIAS: tl.constexpr,
+    DROPOUT: tl.constexpr,
     PACKED: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of a tile of keys: the sum over the queries that see it, of all heads of its group.
 
-    Grid (cdiv(keys, BLOCK_N), heads of keys, batch); constants as of `backward_queries`. Tiles are
-    turned, keys by queries, so that the weights are the left operand of both sums.
+    Grid (cdiv(keys, BLOCK_N), heads of keys, batch); constants as of `backward_queries`. `DK` and
+    `DV` say which of the two are computed: those of wide heads do not fit the registers together.
+    Tiles are turned, keys by queries, so that the weights are the left operand of both sums.
     """
     shared = tl.program_id(1)
     batch = tl.program_id(2)
@@ -255,9 +289,13 @@ def backward_keys(
     tiles = tl.cdiv(high - low, BLOCK_M)
     columns = (first + tl.arange(0, BLOCK_N))[:, None]
     k = k_desc.load([batch, shared, k_start + first, 0]).reshape(BLOCK_N, HEAD_DIM)
-    v = v_desc.load([batch, shared, k_start + first, 0]).reshape(BLOCK_N, HEAD_DIM)
-    dk = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
-    dv = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
+    if DROPOUT:
+        rng = (tl.load(rng_ptr), tl.load(rng_ptr + 1))
+    if DK:
+        v = v_desc.load([batch, shared, k_start + first, 0]).reshape(BLOCK_N, VALUE_DIM)
+        dk = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
+    if DV:
+        dv = tl.zeros((BLOCK_N, VALUE_DIM), tl.float32)
     for trip in range(0, GROUP * tiles):
         if GROUP == 1:
             head = shared
@@ -268,9 +306,10 @@ def backward_keys(
         pair = (batch * heads + head).to(tl.int64)
         lines = start + tl.arange(0, BLOCK_M)
         q = q_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)
-        do = do_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)
+        do = do_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, VALUE_DIM)
         line = tl.load(line_ptr + pair * padded + q_start + lines)[None, :]
-        delta = tl.load(delta_ptr + pair * padded + q_start + lines)[None, :]
+        if DK:
+            delta = tl.load(delta_ptr + pair * padded + q_start + lines)[None, :]
         slope = 0.0
         if SLOPES:
             slope = tl.load(slopes_ptr + head) * 1.4426950408889634
@@ -293,18 +332,35 @@ def backward_keys(
             tl.dot(k, q.T), rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
             LEFT, RIGHT, False, PACKED, CAP, SLOPES, BIAS,
         )  # fmt: skip
-        dv = tl.dot(weights.to(do.dtype), do, dv)
-        ds = weights * (tl.dot(v, do.T) - delta) * bend
-        dk = tl.dot(ds.to(q.dtype), q, dk)
-    dk = (dk * scale).to(k.dtype)
-    dv = dv.to(k.dtype)
-    if PACKED:
-        spots = first + tl.arange(0, BLOCK_N)
-        places = tl.arange(0, HEAD_DIM)[None, :]
-        at = (shared.to(tl.int64) * total + k_start + spots)[:, None] * dim + places
-        there = (spots[:, None] < keys) & (places < dim)
-        tl.store(dk_ptr + at, dk, mask=there)
-        tl.store(dv_ptr + at, dv, mask=there)
-    else:
-        dk_desc.store([batch, shared, first, 0], dk.reshape(1, 1, BLOCK_N, HEAD_DIM))
-        dv_desc.store([batch, shared, first, 0], dv.reshape(1, 1, BLOCK_N, HEAD_DIM))
+        if DROPOUT:
+            place = pair.to(tl.int32)
+            if PACKED:
+                place = sequence * heads + head
+            weights = drop(weights, rng, place, first, start, limit, BLOCK_N, BLOCK_M, True)
+        if DV:
+            dropped = weights
+            if DROPOUT:
+                dropped = tl.maximum(weights, 0.0)
+            dv = tl.dot(dropped.to(do.dtype), do, dv)
+        if DK:
+            dp = tl.dot(v, do.T)
+            if DROPOUT:
+                dp = tl.where(weights < 0, 0.0, dp * kept_scale)
+                weights = tl.abs(weights)
+            ds = weights * (dp - delta) * bend
+            dk = tl.dot(ds.to(q.dtype), q, dk)
+    at = shared.to(tl.int64) * total + k_start
+    if DK:
+        dk = (dk * scale).to(k.dtype)
+        if PACKED:
+            store_rows(dk_ptr, dk, at, first, keys, dim, BLOCK_N, HEAD_DIM)
+        else:
+            dk_desc.store([batch, shared, first, 0], dk.reshape(1, 1, BLOCK_N, HEAD_DIM))
+    if DV:
+        if DROPOUT:
+            dv = dv * kept_scale
+        dv = dv.to(k.dtype)
+        if PACKED:
+            store_rows(dv_ptr, dv, at, first, keys, value_dim, BLOCK_N, VALUE_DIM)
+        else:
+            dv_desc.store([batch, shared, first, 0], dv.reshape(1, 1, BLOCK_N, VALUE_DIM))

@@ -27,6 +27,7 @@ def attention_split(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
     PAGE: tl.constexpr,
     GATHER: tl.constexpr,
     LENGTHS: tl.constexpr,
@@ -52,7 +53,7 @@ def attention_split(
     `LENGTHS`: a batch has lengths_ptr[batch] keys, of those there are.
     `ROWS`, not 0 where there are several parts: so many rows of a block, a power of two, hold
     queries. A part leaves its rows, normalised, in `parts_ptr`, f32 [kv_heads * batch * blocks,
-    splits, ROWS, HEAD_DIM], their log-sum-exp in base two in `sums_ptr`, f32 of that shape but the
+    splits, ROWS, VALUE_DIM], their log-sum-exp in base two in `sums_ptr`, f32 of that shape but the
     last; the last to come, by `count_ptr`, int32 zeros, then puts `CHUNK` parts together at a time.
     The other arguments are those of `attention_options`.
     """
@@ -100,13 +101,13 @@ def attention_split(
     slopes = tl.zeros((BLOCK_M,), tl.float32)
     if SLOPES:
         slopes = tl.load(slopes_ptr + query_heads, mask=real, other=0.0) * LOG2_E
-    acc = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
+    acc = tl.zeros((BLOCK_M, VALUE_DIM), tl.float32)
     acc, total, top = attend(
         acc, total, top, q, k_desc, v_desc, table_ptr, batch, head, 0,
         begin, end, whole_low, whole_high, rows, keys, left, right, factor, cap,
         slopes, None, 0, queries, 0, k_page, k_step, v_page, v_step, dim,
-        places, BLOCK_M, BLOCK_N, HEAD_DIM, PAGE, GATHER,
-        "edge", LEFT, RIGHT, True, CAP, SLOPES, False,
+        places, None, 0, 0, BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, PAGE, GATHER,
+        "edge", LEFT, RIGHT, True, CAP, SLOPES, False, False,
     )  # fmt: skip
     acc = acc / tl.where(total > 0, total, 1.0)[:, None]
     line = top + tl.log2(total)
@@ -117,7 +118,7 @@ def attention_split(
         mine = before + split * ROWS
         # Only the rows there are: where they end, the descriptor does.
         part = tl.make_tensor_descriptor(
-            parts_ptr + mine * HEAD_DIM, [ROWS, HEAD_DIM], [HEAD_DIM, 1], [BLOCK_M, HEAD_DIM]
+            parts_ptr + mine * VALUE_DIM, [ROWS, VALUE_DIM], [VALUE_DIM, 1], [BLOCK_M, VALUE_DIM]
         )
         part.store([0, 0], acc)
         tl.store(sums_ptr + mine + packed, line, mask=packed < ROWS)
@@ -125,13 +126,13 @@ def attention_split(
         if count == splits - 1:
             some = tl.arange(0, ROWS)
             out, whole = combine(
-                parts_ptr + before * HEAD_DIM, sums_ptr + before, splits, ROWS, CHUNK, HEAD_DIM
+                parts_ptr + before * VALUE_DIM, sums_ptr + before, splits, ROWS, CHUNK, VALUE_DIM
             )
             its_line = first + some // PACK
             its_member = member + some % PACK
             its_head = head * GROUP + its_member
             there = (its_line < queries) & (its_member < GROUP)
-            columns = tl.arange(0, HEAD_DIM)
+            columns = tl.arange(0, VALUE_DIM)
             at = batch.to(tl.int64) * o_batch + its_head.to(tl.int64) * o_head + its_line * o_step
             tl.store(
                 o_ptr + at[:, None] + columns[None, :], out.to(o_ptr.dtype.element_ty),
@@ -142,7 +143,7 @@ def attention_split(
                 tl.store(lse_ptr + at, whole * 0.6931471805599453, mask=there)
             tl.store(count_ptr + place, 0)
     else:
-        out = acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M // PACK, PACK, HEAD_DIM)
+        out = acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M // PACK, PACK, VALUE_DIM)
         o_desc.store([batch, head, first, member, 0], out)
         if LSE:
             at = (heads_before + query_heads).to(tl.int64) * queries + lines

@@ -18,13 +18,14 @@ from tawa.kernels.flash_scores import LOG2_E, attend, span
 @tawa.jit
 def attention_options(
     q_desc, k_desc, v_desc, o_desc, o_ptr, lse_ptr, sink_ptr, slopes_ptr, bias_ptr,
-    tiles_ptr, q_starts_ptr, k_starts_ptr,
-    queries, keys, heads, tiles, together, factor, cap, left, right,
+    tiles_ptr, q_starts_ptr, k_starts_ptr, rng_ptr,
+    queries, keys, heads, tiles, together, factor, cap, left, right, limit, kept_scale,
     bias_batch, bias_head, bias_step, o_head, o_step, lse_step, dim,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
     SPLIT: tl.constexpr,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
@@ -33,12 +34,14 @@ def attention_options(
     SLOPES: tl.constexpr,
     BIAS: tl.constexpr,
     SINK: tl.constexpr,
+    DROPOUT: tl.constexpr,
     PACKED: tl.constexpr,
     LSE: tl.constexpr,
 ):  # fmt: skip
     """O = softmax(scores) V; grid (tiles * heads * batch,), `tiles` blocks of queries a head.
 
-    Descriptors have shape (batch, heads, sequence, dim); `GROUP` query heads share a head of keys.
+    Descriptors have shape (batch, heads, sequence, dim), with tiles of `HEAD_DIM` columns for q and
+    k, `VALUE_DIM` for v and o; `GROUP` query heads share a head of keys. `dim` is the output's.
     `factor` takes products of queries and keys to scores in base two, with `CAP` to the exponent
     2 x / log(2) of tanh(x), and `cap` then to scores in base two. Query i stands at the position
     i + keys - queries: with `LEFT` it sees at most `left` keys before it, with `RIGHT` at most
@@ -47,13 +50,14 @@ def attention_options(
     `PACKED`: sequences lie one after the other, sequence s from starts_ptr[s] on, batch is 1, and
     tile t is block tiles_ptr[2 t + 1] of sequence tiles_ptr[2 t], none if that is negative; the
     output is `o_ptr`, `lse_step` rows in all. `together`, a divisor of heads * batch: of so many
-    heads tiles come in one order, with `RIGHT`.
+    heads tiles come in one order, with `RIGHT`. `DROPOUT`: weights that `flash_scores.drop`
+    takes are zero, the others `kept_scale` times theirs; `rng_ptr` int64 [2]: seed and offset.
     """
     if PACKED:
         # Place (e, h, r) is row e + r - BLOCK_M of the output: rows of a tile that ends at e.
         o_desc = tl.make_tensor_descriptor(
             o_ptr - BLOCK_M * o_step, [lse_step + 1, heads, BLOCK_M, dim],
-            [o_step, o_head, o_step, 1], [1, 1, BLOCK_M, HEAD_DIM],
+            [o_step, o_head, o_step, 1], [1, 1, BLOCK_M, VALUE_DIM],
         )  # fmt: skip
     tile = tl.program_id(0)
     if RIGHT:
@@ -97,43 +101,55 @@ def attention_options(
     if SINK:
         top = tl.zeros((BLOCK_M,), tl.float32) + tl.load(sink_ptr + head) * LOG2_E
         total = total + 1.0
-    acc = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
+    acc = tl.zeros((BLOCK_M, VALUE_DIM), tl.float32)
     keep = head // GROUP
     slopes = tl.zeros((BLOCK_M,), tl.float32)
     if SLOPES:
         slopes = slopes + tl.load(slopes_ptr + head) * LOG2_E
     if BIAS:
         bias_ptr = bias_ptr + batch.to(tl.int64) * bias_batch + head.to(tl.int64) * bias_head
+    rng = None
+    place = 0
+    if DROPOUT:
+        rng = (tl.load(rng_ptr), tl.load(rng_ptr + 1))
+        place = pair
+        if PACKED:
+            place = sequence * heads + head
     if SPLIT:
         if LEFT:
             acc, total, top = attend(
                 acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
                 low, whole_low, whole_low, whole_high, rows, keys, left, right, factor, cap,
-                slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0,
-                BLOCK_M, BLOCK_N, HEAD_DIM, 0, False, "all", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
+                slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0, rng, place, limit,
+                BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, 0, False, "all",
+                LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS, DROPOUT,
             )  # fmt: skip
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
             whole_low, whole_high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0,
-            BLOCK_M, BLOCK_N, HEAD_DIM, 0, False, "", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
+            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0, rng, place, limit,
+            BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, 0, False, "",
+            LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS, DROPOUT,
         )  # fmt: skip
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
             whole_high, high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0,
-            BLOCK_M, BLOCK_N, HEAD_DIM, 0, False, "all", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
+            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0, rng, place, limit,
+            BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, 0, False, "all",
+            LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS, DROPOUT,
         )  # fmt: skip
     else:
         acc, total, top = attend(
             acc, total, top, q, k_desc, v_desc, None, batch, keep, k_start,
             low, high, whole_low, whole_high, rows, keys, left, right, factor, cap,
-            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0,
-            BLOCK_M, BLOCK_N, HEAD_DIM, 0, False,
-            "edge" if LEFT or RIGHT or TAIL else "", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS,
+            slopes, bias_ptr, bias_step, queries, first, 0, 0, 0, 0, dim, 0, rng, place, limit,
+            BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, 0, False,
+            "edge" if LEFT or RIGHT or TAIL else "", LEFT, RIGHT, TAIL, CAP, SLOPES, BIAS, DROPOUT,
         )  # fmt: skip
     out = acc / tl.where(total > 0, total, 1.0)[:, None]
-    tile_out = out.to(o_desc.dtype).reshape(1, 1, BLOCK_M, HEAD_DIM)
+    if DROPOUT:
+        out = out * kept_scale
+    tile_out = out.to(o_desc.dtype).reshape(1, 1, BLOCK_M, VALUE_DIM)
     if PACKED:
         # Rows past the sequence's end are the next one's: they fall out of the third axis.
         real = tl.minimum(tl.maximum(queries - first, 0), BLOCK_M)

@@ -70,13 +70,49 @@ def weigh(
 
 
 @tawa.jit
+def drop(
+    weights, rng, place, first_row, first_column, limit,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TURNED: tl.constexpr,
+):  # fmt: skip
+    """Return weights [ROWS, COLUMNS], none negative, with a minus where dropout takes them.
+
+    With `rng` = (seed, offset), query q and key k of head and sequence `place` draw word
+    2 (q // 8 % 2) + k // 8 % 2 of Philox 4x32-7 (Salmon and others, SC 2011) under the key seed at
+    the counter (q // 16 * 8 + q % 8, k // 16 * 8 + k % 8, place, offset); a weight is kept where
+    the word, as int32, is less than `limit`. Rows are queries, with `TURNED` keys; both starts are
+    multiples of 16. One counter serves the four elements 8 apart that one thread holds of an
+    accumulator, whichever way the tile lies.
+    """
+    rows = first_row // 2 + tl.arange(0, ROWS // 2)
+    columns = first_column // 2 + tl.arange(0, COLUMNS // 2)
+    rows = rows.reshape(ROWS // 16, 1, 8, 1, 1, 1)
+    columns = columns.reshape(1, 1, 1, COLUMNS // 16, 1, 8)
+    zero = rows * 0 + columns * 0
+    seed, offset = rng
+    if TURNED:
+        a, b, c, d = tl.philox(seed, zero + columns, zero + rows, zero + place, zero + offset, 7)
+        b, c = c, b
+    else:
+        a, b, c, d = tl.philox(seed, zero + rows, zero + columns, zero + place, zero + offset, 7)
+    lower = tl.arange(0, 2).reshape(1, 2, 1, 1, 1, 1) != 0
+    right = tl.arange(0, 2).reshape(1, 1, 1, 1, 2, 1) != 0
+    drawn = tl.where(lower, tl.where(right, d, c), tl.where(right, b, a))
+    drawn = drawn.reshape(ROWS, COLUMNS).to(tl.int32, bitcast=True)
+    return tl.where(drawn < limit, weights, -weights)
+
+
+@tawa.jit
 def attend(
     acc, total, top, q, k_desc, v_desc, table_ptr, batch, head, base,
     low, high, whole_low, whole_high, rows, keys, left, right, factor, cap,
     slopes, bias_ptr, bias_step, queries, first, k_page, k_step, v_page, v_step, dim, places,
+    rng, place, limit,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
     PAGE: tl.constexpr,
     GATHER: tl.constexpr,
     MASK: tl.constexpr,
@@ -86,6 +122,7 @@ def attend(
     CAP: tl.constexpr,
     SLOPES: tl.constexpr,
     BIAS: tl.constexpr,
+    DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Take the keys low .. high-1 into the running (acc, total, top) of a block of queries.
 
@@ -94,7 +131,8 @@ def attend(
     `PAGE` in the pages that `table_ptr` names; with `GATHER` a tile has rows of several pages, and
     k_desc and v_desc are pointers to the head in page 0, with steps from page to page and row to
     row, and `dim` columns; the caller looks whether pages are there (`named_pages`). Without
-    `GATHER` what lies in none of the `places` pages there are makes its rows NaN.
+    `GATHER` what lies in none of the `places` pages there are makes its rows NaN. `DROPOUT`: some
+    are dropped, see `drop`.
     """
     for start in range(low, high, BLOCK_N):
         scaled = factor
@@ -137,11 +175,14 @@ def attend(
         rescale = tl.exp2(top - above)
         total = total * rescale + tl.sum(weights, 1)
         acc = acc * rescale[:, None]
+        if DROPOUT:
+            weights = drop(weights, rng, place, first, start, limit, BLOCK_M, BLOCK_N, False)
+            weights = tl.maximum(weights, 0.0)
         if GATHER:
             lines = pages * v_page + spots % PAGE * v_step
             v = tl.load(v_desc + lines[:, None] + columns[None, :], mask=there, other=0.0)
         else:
-            v = v_desc.load([where, head, line, 0]).reshape(BLOCK_N, HEAD_DIM)
+            v = v_desc.load([where, head, line, 0]).reshape(BLOCK_N, VALUE_DIM)
         acc = tl.dot(weights.to(v.dtype), v, acc)
         top = above
     return acc, total, top

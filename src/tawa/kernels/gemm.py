@@ -18,8 +18,8 @@ What differs is how the program reaches memory and how work is dealt out:
 - `matmul_pointers`: pointers, masks and wrapped rows.
 - `matmul_persistent`: the loop over tiles written by the author, sub-tiled store.
 - `matmul_batched`: a batch axis in the grid, descriptors of rank three.
-- `matmul_epilogue`: scales, bias and activation before the store.
-- `matmul_strided`: pointers, a batch axis in the grid, any strides, and the same epilogue.
+- `matmul_epilogue`: scales, bias and activation before the store, or the activation's gradient.
+- `matmul_strided`: pointers, a batch axis in the grid, any strides, and the same epilogues.
 
 Length: one family, whose kernels are read beside one another.
 """
@@ -55,6 +55,22 @@ def activate(x, ACTIVATION: tl.constexpr):
     elif ACTIVATION == "gelu":
         x = x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
     return x
+
+
+@tawa.jit
+def slope(x, ACTIVATION: tl.constexpr):
+    """Return the derivative of `activate` at `x`."""
+    if ACTIVATION == "relu":
+        return tl.where(x > 0, 1.0, 0.0)
+    elif ACTIVATION == "leaky_relu":
+        return tl.where(x >= 0, 1.0, 0.01)
+    elif ACTIVATION == "silu":
+        gate = tl.sigmoid(x)
+        return gate * (1.0 + x * (1.0 - gate))
+    elif ACTIVATION == "gelu":
+        gate = tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
+        inner = 1.5957691216057308 * (1.0 + 0.134145 * x * x)
+        return gate * (1.0 + x * (1.0 - gate) * inner)
 
 
 @tawa.jit
@@ -295,6 +311,7 @@ def matmul_epilogue(
     a_desc,
     b_desc,
     c_desc,
+    grad_desc,
     scale_a_ptr,
     scale_b_ptr,
     bias_ptr,
@@ -309,12 +326,14 @@ def matmul_epilogue(
     SCALES: tl.constexpr = "",
     BIAS: tl.constexpr = False,
     ACTIVATION: tl.constexpr = "",
+    GRADIENT: tl.constexpr = False,
     PRECISION: tl.constexpr = "tf32",
 ):
     """C = activation(scale_a * scale_b * (A @ B) + bias); grid as `matmul_descriptors`.
 
     `SCALES` is "" (none), "tensor" (one float32 each) or "row" (float32 [M] and [N]); `bias` is
-    [N]. Pointers of what is not used are None.
+    [N]. Pointers of what is not used are None. `GRADIENT`: C is instead the gradient by what the
+    activation takes, `grad`, of C's shape, times the activation's derivative.
     """
     row = tl.program_id(0) * BLOCK_M
     column = tl.program_id(1) * BLOCK_N
@@ -331,9 +350,10 @@ def matmul_epilogue(
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
     rows = row + tl.arange(0, BLOCK_M)
     columns = column + tl.arange(0, BLOCK_N)
-    acc = finish(
-        acc, scale_a_ptr, scale_b_ptr, bias_ptr, rows, columns, M, N, SCALES, BIAS, ACTIVATION
-    )
+    before = "" if GRADIENT else ACTIVATION
+    acc = finish(acc, scale_a_ptr, scale_b_ptr, bias_ptr, rows, columns, M, N, SCALES, BIAS, before)
+    if GRADIENT:
+        acc = slope(acc, ACTIVATION) * grad_desc.load([row, column]).to(tl.float32)
     c_desc.store([row, column], acc.to(c_desc.dtype))
 
 
@@ -342,6 +362,7 @@ def matmul_strided(
     a_ptr,
     b_ptr,
     c_ptr,
+    grad_ptr,
     scale_a_ptr,
     scale_b_ptr,
     bias_ptr,
@@ -364,11 +385,13 @@ def matmul_strided(
     SCALES: tl.constexpr = "",
     BIAS: tl.constexpr = False,
     ACTIVATION: tl.constexpr = "",
+    GRADIENT: tl.constexpr = False,
     PRECISION: tl.constexpr = "tf32",
 ):
     """C[i] = activation(scale_a * scale_b * (A[i] @ B[i]) + bias) over pointers of any strides.
 
-    Grid (tiles of C, batch); offsets are of 64 bits.
+    Grid (tiles of C, batch); offsets are of 64 bits. `GRADIENT`: as of `matmul_epilogue`, `grad`
+    with the strides of C.
     """
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
@@ -389,6 +412,7 @@ def matmul_strided(
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
         a_at += tl.cast(stride_ak, tl.int64) * BLOCK_K
         b_at += tl.cast(stride_bk, tl.int64) * BLOCK_K
+    before = "" if GRADIENT else ACTIVATION
     acc = finish(
         acc,
         scale_a_ptr,
@@ -400,9 +424,13 @@ def matmul_strided(
         N,
         SCALES,
         BIAS,
-        ACTIVATION,
+        before,
     )
     c_rows = out_rows.to(tl.int64)[:, None]
     c_at = c_ptr + item * stride_ci + (c_rows * stride_cm + out_columns[None, :] * stride_cn)
     inside = (out_rows[:, None] < M) & (out_columns[None, :] < N)
+    if GRADIENT:
+        steps = c_rows * stride_cm + out_columns[None, :] * stride_cn
+        grad = tl.load(grad_ptr + item * stride_ci + steps, mask=inside, other=0.0)
+        acc = slope(acc, ACTIVATION) * grad.to(tl.float32)
     tl.store(c_at, acc.to(c_ptr.dtype.element_ty), mask=inside)

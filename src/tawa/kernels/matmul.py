@@ -17,7 +17,7 @@ from tawa.kernels.variants import Problem, Variant, variants
 from tawa.runtime.store import DiskStore
 from tawa.runtime.tensors import cast_automatically, casts, opaque, precision_of
 
-ARRAYS = ("a", "b", "out", "bias", "scale_a", "scale_b")
+ARRAYS = ("a", "b", "out", "bias", "scale_a", "scale_b", "gradient")
 """The arguments that are arrays; all but `out` are read."""
 
 
@@ -55,6 +55,7 @@ def matmul(
     activation: str = "",
     scale_a: Any = None,
     scale_b: Any = None,
+    gradient: Any = None,
     out_dtype: str = "",
     input_precision: str = "",
     launch_pdl: bool = False,
@@ -72,6 +73,8 @@ def matmul(
         bias: [N], added before the activation.
         activation: "", "relu", "leaky_relu", "silu" or "gelu".
         scale_a: float32, one element or [M]; with `scale_b`, one element or [N].
+        gradient: of the result's shape, in rows; the result is then this times the activation's
+            derivative: the gradient by what the activation takes, in one kernel.
         input_precision: of float32: "ieee" (float32 accuracy, by three products of tf32 parts; an
             infinity gives NaN) or "tf32". By default what torch.get_float32_matmul_precision() says
             of torch's tensors ("highest" is "ieee"), else "ieee".
@@ -102,6 +105,7 @@ def matmul(
             activation=activation,
             scale_a=scale_a,
             scale_b=scale_b,
+            gradient=None if gradient is None else gradient.reshape(lined.flat),
             out_dtype=out_dtype,
             input_precision=precision,
             launch_pdl=launch_pdl,
@@ -110,7 +114,7 @@ def matmul(
         )
         return lined.restore(made)
     best = _TUNER if tuner is None else tuner
-    given = a, b, out, bias, scale_a, scale_b
+    given = a, b, out, bias, scale_a, scale_b, gradient
 
     def write() -> Recipe:
         arrays: dict[str, Any] = dict(zip(ARRAYS, given))

@@ -61,6 +61,7 @@ class Operands:
     bias: Any = None
     scale_a: Any = None
     scale_b: Any = None
+    gradient: Operand | None = None
 
 
 def _descriptor(held: Operand, block: Sequence[int]) -> Any:
@@ -105,6 +106,8 @@ def _prepare(operands: Operands, variant: Variant) -> list[Launch]:
             return _by_descriptors(operands, variant)
         case "pointers":
             return _by_pointers(operands, variant)
+        case _ if operands.problem.gradient and variant.form not in ("descriptors", "pointers"):
+            raise ArgumentError(f"the form {variant.form!r} computes no gradient of an activation")
         case "split":
             return _by_split(operands, variant)
         case "split_once":
@@ -131,12 +134,16 @@ def _by_descriptors(operands: Operands, variant: Variant) -> list[Launch]:
         return [Launch(gemm.matmul_batched, batched, (*maps, problem.k), options | turned)]
     if problem.plain:
         return [Launch(gemm.matmul_descriptors, grid, (*maps, problem.k), options | turned)]
-    extra = (operands.scale_a, operands.scale_b, operands.bias)
+    grad = operands.gradient
+    if grad is not None:
+        grad = _descriptor(grad, [options["BLOCK_M"], options["BLOCK_N"]])
+    extra = (grad, operands.scale_a, operands.scale_b, operands.bias)
     arguments = (*maps, *extra, problem.m, problem.n, problem.k)
     finish = {
         "SCALES": problem.scales,
         "BIAS": problem.bias,
         "ACTIVATION": problem.activation,
+        "GRADIENT": problem.gradient,
     }
     return [Launch(gemm.matmul_epilogue, grid, arguments, options | turned | finish)]
 
@@ -148,12 +155,13 @@ def _by_pointers(operands: Operands, variant: Variant) -> list[Launch]:
     sizes = (problem.m, problem.n, problem.k)
     tiles = ceil(problem.m / options["BLOCK_M"]) * ceil(problem.n / options["BLOCK_N"])
     finish = {"ACTIVATION": problem.activation}
-    epilogue = problem.bias or problem.scales
+    epilogue = problem.bias or problem.scales or problem.gradient
     if problem.batch == 1 and not epilogue and not any(map(_is_far, held)):
         steps = tuple(step for each in held for step in each.matrix_strides)
         arguments = (*arrays, *sizes, *steps)
         return [Launch(gemm.matmul_pointers, (tiles,), arguments, options | finish)]
-    extra = (operands.scale_a, operands.scale_b, operands.bias)
+    grad = None if operands.gradient is None else operands.gradient.array
+    extra = (grad, operands.scale_a, operands.scale_b, operands.bias)
     batched = len(operands.a.shape) == 3
     steps = tuple(
         step
@@ -163,7 +171,7 @@ def _by_pointers(operands: Operands, variant: Variant) -> list[Launch]:
             *each.matrix_strides,
         )
     )
-    finish |= {"SCALES": problem.scales, "BIAS": problem.bias}
+    finish |= {"SCALES": problem.scales, "BIAS": problem.bias, "GRADIENT": problem.gradient}
     arguments = (*arrays, *extra, *sizes, *steps)
     return [Launch(gemm.matmul_strided, (tiles, problem.batch), arguments, options | finish)]
 
@@ -300,6 +308,7 @@ def bind(
     activation: str = "",
     scale_a: Any = None,
     scale_b: Any = None,
+    gradient: Any = None,
     out_dtype: str = "",
     precision: str = "ieee",
 ) -> Operands:
@@ -347,14 +356,35 @@ def bind(
         batch[0] if rank == 3 else 1,
         held[0].transposed,
         held[1].transposed,
-        all(fits_tma(view, each.strides) for view, each in zip((left, right, result), held)),
+        all(fits_tma(view, each.strides) for view, each in zip((left, right, result), held))
+        and (gradient is None or look(gradient).address % 16 == 0),
         _scales(scale_a, m, scale_b, n),
         bias is not None,
         activation,
         precision if left.dtype == "f32" else "",
+        gradient is not None,
         shared,
     )
-    return Operands(problem, *held, bias, scale_a, scale_b)
+    grad = None if gradient is None else _gradient(gradient, activation, result, held[2])
+    return Operands(problem, *held, bias, scale_a, scale_b, grad)
+
+
+def _gradient(gradient: Any, activation: str, out: View, like: Operand) -> Operand:
+    """Return what an activation's derivative is multiplied by, which lies as the output does."""
+    if not activation:
+        raise ArgumentError(
+            "gradient without an activation", why="the gradient by the product itself is gradient"
+        )
+    view = look(gradient)
+    steps = zip(view.shape, view.strides, out.strides)
+    apart = any(extent > 1 and step != own for extent, step, own in steps)
+    if view.shape != out.shape or apart or view.dtype not in FLOATS:
+        raise ArgumentError(
+            f"gradient holds {view.dtype} {view.shape} with strides {view.strides}",
+            why=f"it lies as the product does: {out.shape} with strides {out.strides}",
+            remedy="pass gradient.contiguous()",
+        )
+    return replace(like, array=gradient)
 
 
 def _check_types(a: str, b: str) -> None:

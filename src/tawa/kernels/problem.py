@@ -24,6 +24,7 @@ class Problem:
     bias: bool = False
     activation: str = ""
     precision: str = ""  # of float32: "ieee" or "tf32"
+    gradient: bool = False  # the activation's, by what it takes, instead of its value
     shared: str = ""  # "a" or "b": of a batch, the operand that is the same for all
 
     @property

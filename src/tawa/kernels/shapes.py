@@ -18,12 +18,13 @@ from tawa.runtime.arrays import is_tensor, look
 @dataclass(frozen=True, slots=True)
 class Lined:
     """The operands as [M, K] and [K, N] or batches of these, `out` likewise (None: to be made);
-    `restore` gives the result its shape.
+    the result then has the shape `flat`, and `restore` gives it its own.
     """
 
     a: Any
     b: Any
     out: Any
+    flat: tuple[int, ...]
     restore: Callable[[Any], Any]
 
 
@@ -76,8 +77,8 @@ def line_up(a: Any, b: Any, out: Any = None) -> Lined:
                 why=f"as a product of shape {flat} it has no strides, only a copy",
                 remedy="pass a dense out",
             )
-        return Lined(a, b, out, lambda _: whole)
-    return Lined(a, b, None, lambda made: made.reshape(shape))
+        return Lined(a, b, out, flat, lambda _: whole)
+    return Lined(a, b, None, flat, lambda made: made.reshape(shape))
 
 
 def _broadcast(

@@ -84,7 +84,7 @@ def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Va
     if not problem.aligned or (problem.batch > 1 and not problem.plain):
         ranked = sorted(_by_pointers(problem, depth, target), key=lambda pair: pair[0])
         return [variant for _, variant in ranked][:most]
-    if problem.m <= MOST_ROWS:
+    if problem.m <= MOST_ROWS and not problem.gradient:
         ranked = sorted(few_rows(problem, target), key=lambda pair: pair[0])
         return _mixed([variant for _, variant in ranked], most)
     ranked = []
@@ -101,7 +101,8 @@ def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Va
                 alone = tawa.Config(sizes, persistent=False, **pins)
                 ranked.append((seconds * gain - _ORDERING, Variant("descriptors", alone)))
         ranked += _cut(problem, tile, sizes, target)
-    ranked += _own(problem, depth, target)
+    if not problem.gradient:  # of one consumer a whole tile fills the registers
+        ranked += _own(problem, depth, target)
     ranked.sort(key=lambda pair: pair[0])
     return _mixed([variant for _, variant in ranked], most)
 
@@ -211,7 +212,7 @@ def _cut(
 ) -> list[tuple[float, Variant]]:
     """Return the variants of a tile that deal K out over several programs."""
     rows, columns, _ = tile
-    if problem.batch > 1 or problem.scales or problem.k < 8 * sizes["BLOCK_K"]:
+    if problem.batch > 1 or problem.scales or problem.gradient or problem.k < 8 * sizes["BLOCK_K"]:
         return []
     tiles = ceil(problem.m / rows) * ceil(problem.n / columns)
     found: list[tuple[float, Variant]] = []

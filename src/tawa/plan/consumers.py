@@ -19,7 +19,7 @@ from tawa.ir.walk import walk
 from tawa.plan.budgets import producer_need, split_registers
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
-from tawa.plan.resources import carried_need, register_need
+from tawa.plan.resources import LEAST_SLACK, carried_need, register_need
 
 FEW = 144
 """Registers a thread of a kernel that the memory bounds, by the model, which counts high: of 128
@@ -65,7 +65,7 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
         return fitting
     best = min(choices, key=lambda n: needs[n] / budgets[n])
     held, listed = carried_need(problem.kernel, 4 * best)
-    if held + 24 > budgets[best]:
+    if held + LEAST_SLACK > budgets[best]:
         raise OverBudget(
             f"the consumer needs more than {held} registers a thread",
             why=f"{best} warpgroups have {budgets[best]} each; held through the loop: "
@@ -114,7 +114,7 @@ def _apart(problem: Problem) -> list[tuple[int, int]]:
         count, needed, problem.target, producer_need(loads), transposer=bool(problem.turned)
     ).consumer
     held, listed = carried_need(problem.kernel, 4)
-    if held + 24 > budget:
+    if held + LEAST_SLACK > budget:
         raise OverBudget(
             f"a consumer needs more than {held} registers a thread",
             why=f"{count} consumers have {budget} each; held through the loop by one warpgroup: "

@@ -30,6 +30,8 @@ TILE_ALIGNMENT = 1024
 """The span over which the 128-byte swizzle repeats: what each tile's base is aligned to."""
 SLACK = 40
 """Registers for addresses, loop counters and barriers beside the tensors, from built kernels."""
+LEAST_SLACK = 24
+"""The least of them with which a kernel was built."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,23 +63,28 @@ def attention(
     cu_seqlens: Any = None,
     block_table: Tensor | None = None,
     lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    rng: Tensor | None = None,
     return_lse: bool = False,
 ) -> Any:
     """Return softmax(scale * q k^T) v, as `tawa.kernels.attention.attention` does, with gradients
     by q, k, v and sink.
 
-    Raises `ArgumentError` for gradients with pages or lengths, by alibi or by bias, or over
-    head_dim 128.
+    `rng`, the seed and offset of `dropout`, int64 [2] on q's device, is drawn from torch's own
+    generator where it is not given, so that `torch.manual_seed` decides what is dropped. Raises
+    `ArgumentError` for gradients with pages or lengths, by alibi or by bias.
     """
+    if dropout and rng is None:
+        rng = torch.randint(-(2**63), 2**63 - 1, (2,), device=q.device)
     both = isinstance(cu_seqlens, Sequence)
     start, start_k = cast("Sequence[Any]", cu_seqlens) if both else (cu_seqlens, None)
     left, right = _sides(window)
     given = (
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
-        *(start, start_k, block_table, lengths),
+        *(start, start_k, block_table, lengths, dropout, rng),
     )
     if ops.is_direct(q, k, v, bias, alibi, sink, start, start_k, block_table, lengths):
-        out = None if torch.is_autocast_enabled(q.device.type) else ops.result_of(q)
+        out = None if torch.is_autocast_enabled(q.device.type) else ops.result_of(q, v)
         return ops.compute_attention(*given, out=out, return_lse=return_lse)
     out, lse = ops.attention(*given)
     return (out, lse) if return_lse else out
@@ -94,14 +99,6 @@ def _sides(window: Any) -> tuple[int | None, int | None]:
             return left, right
         case _:
             return int(window) - 1, int(window) - 1
-
-
-def refuse_dropout(dropout: float) -> None:
-    """Raise `ArgumentError` for dropout."""
-    if dropout:
-        raise ArgumentError(
-            f"attention with dropout {dropout}", why="the kernels have none", remedy="pass 0"
-        )
 
 
 def scaled_dot_product_attention(
@@ -119,11 +116,10 @@ def scaled_dot_product_attention(
 
     Query, key and value are [..., heads, length, dim], with one or two leading axes; `is_causal`
     aligns the mask to the first query and key, as torch has it. A mask of bools (True: take part)
-    or numbers has 2 to 4 dimensions, and no gradient. float16 and bfloat16; dim up to 256, with
-    gradients up to 128. Rows that see no key are zero. Raises `ArgumentError` for what it does not
-    compute: dropout, unequal dims.
+    or numbers has 2 to 4 dimensions, and no gradient. float16 and bfloat16; dims up to 256, that of
+    values may differ. Dropout is from torch's generator, by other numbers than torch's own. Rows
+    that see no key are zero. Raises `ArgumentError` for what it does not compute.
     """
-    refuse_dropout(dropout_p)
     if is_causal and attn_mask is not None:
         raise ArgumentError(
             "scaled_dot_product_attention with is_causal=True and an attn_mask",
@@ -136,16 +132,14 @@ def scaled_dot_product_attention(
             f"query, key, value have {query.dim()}, {key.dim()} and {value.dim()} dimensions",
             why="they are (batch, heads, length, dim) or (heads, length, dim)",
         )
-    if value.shape[-1] != key.shape[-1]:
-        raise ArgumentError(
-            f"value has head dim {value.shape[-1]}, key {key.shape[-1]}", why="they must be equal"
-        )
     if query.dim() == 3:
         query, key, value = (each.unsqueeze(0) for each in (query, key, value))
         if attn_mask is not None and attn_mask.dim() == 3:
             attn_mask = attn_mask.unsqueeze(0)
         found = scaled_dot_product_attention(
-            query, key, value, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa
+            *(query, key, value, attn_mask, dropout_p, is_causal),
+            scale=scale,
+            enable_gqa=enable_gqa,
         )
         return found.squeeze(0)
     if key.shape[1] != query.shape[1] and not enable_gqa:
@@ -163,11 +157,14 @@ def scaled_dot_product_attention(
     elif is_causal and queries > keys:
         is_causal, window = False, (None, queries - keys)
     bias = None if attn_mask is None else bias_of(attn_mask, (*query.shape[:3], keys), query.dtype)
-    wide = -dim % 8  # TMA steps by 16 bytes
-    if wide:
-        query, key, value = (functional.pad(each, (0, wide)) for each in (query, key, value))
-    found = attention(query, key, value, causal=is_causal, scale=scale, window=window, bias=bias)
-    return found[..., :dim] if wide else found
+    width = value.shape[-1]
+    if dim % 8 or width % 8:  # TMA steps by 16 bytes
+        query, key, value = (
+            functional.pad(each, (0, -each.shape[-1] % 8)) for each in (query, key, value)
+        )
+    options: dict[str, Any] = {"causal": is_causal, "scale": scale, "dropout": dropout_p}
+    found = attention(query, key, value, window=window, bias=bias, **options)
+    return found[..., :width] if width % 8 else found
 
 
 def bias_of(mask: Tensor, shape: Sequence[int], kind: torch.dtype) -> Tensor:
@@ -197,7 +194,6 @@ def _flash_options(
     softcap: float,
     alibi_slopes: Tensor | None,
 ) -> dict[str, Any]:
-    refuse_dropout(dropout_p)
     left, right = (None if side < 0 else side for side in window_size)
     if alibi_slopes is not None and alibi_slopes.dim() != 1:
         raise ArgumentError(
@@ -210,6 +206,7 @@ def _flash_options(
         "window": None if left is None and right is None else (left, right),
         "softcap": softcap or None,
         "alibi": alibi_slopes,
+        "dropout": dropout_p,
     }
 
 
@@ -230,7 +227,7 @@ def flash_attn_func(
 
     The causal mask is aligned to the last query and key. Gradients are the same at every run,
     whatever `deterministic` says. With `return_attn_probs`: (out, lse, None). Raises
-    `ArgumentError` for dropout and slopes that differ within a batch.
+    `ArgumentError` for slopes that differ within a batch.
     """
     options = _flash_options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     turned = (each.transpose(1, 2) for each in (q, k, v))
@@ -260,7 +257,7 @@ def flash_attn_varlen_func(
     """Return attention of packed sequences, q, k, v [tokens, heads, dim], as flash_attn does.
 
     `max_seqlen_q` and `max_seqlen_k` are not needed and not looked at. Raises `ArgumentError` for
-    dropout and a block table.
+    a block table.
     """
     if block_table is not None:
         raise ArgumentError(

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from tawa.errors import ArgumentError
-from tawa.torch.functional import attention, bias_of, refuse_dropout
+from tawa.torch.functional import attention, bias_of
 
 # What a model may hand over that changes the result and is not computed here.
 _UNKNOWN = ("cu_seq_lens_q", "cu_seq_lens_k", "head_mask", "position_bias")
@@ -45,18 +45,13 @@ def tawa_attention(
     A mask says all that is hidden, window included; without one the module's `is_causal` decides,
     except for one query, which sees every key.
     """
-    refuse_dropout(dropout)
     if given := [name for name in _UNKNOWN if others.get(name) is not None]:
         raise ArgumentError(
             f'attn_implementation="tawa" with {", ".join(given)}',
             why="it would be left out: what hides keys comes as a mask",
             remedy="train without it, or with another attn_implementation",
         )
-    if key.shape[-1] != value.shape[-1]:
-        raise ArgumentError(
-            f"value has head dim {value.shape[-1]}, key {key.shape[-1]}", why="they must be equal"
-        )
-    options: dict[str, Any] = {"scale": scaling, "softcap": softcap, "sink": s_aux}
+    options: dict[str, Any] = {"scale": scaling, "softcap": softcap, "dropout": dropout}
     if s_aux is not None:
         options["sink"] = s_aux.float()
     if attention_mask is not None:

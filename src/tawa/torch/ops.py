@@ -135,6 +135,36 @@ def _keep_matmul(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.activation, ctx.precision = activation, precision
 
 
+@torch.library.custom_op("tawa::matmul_activation_backward", mutates_args=())
+def matmul_activation_backward(
+    grad: Tensor,
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None,
+    activation: str,
+    scale_a: Tensor | None = None,
+    scale_b: Tensor | None = None,
+    input_precision: str = "",
+) -> Tensor:
+    """Return grad * activation'(scale_a * scale_b * (a @ b) + bias), in one kernel."""
+    return _matmul.matmul(
+        readable(a),
+        readable(b),
+        bias=dense(bias),
+        activation=activation,
+        scale_a=dense(scale_a),
+        scale_b=dense(scale_b),
+        gradient=grad.contiguous(),
+        out_dtype=next(name for name, kind in _TYPES.items() if kind is grad.dtype),
+        input_precision=input_precision,
+    )
+
+
+@matmul_activation_backward.register_fake
+def _matmul_activation_backward_fake(grad: Tensor, *_: Any, **__: Any) -> Tensor:
+    return grad.new_empty(grad.shape)
+
+
 def slope(activation: str, z: Tensor) -> Tensor:
     """Return the derivative of an activation at `z`."""
     if activation == "relu":
@@ -154,14 +184,15 @@ def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     """dz = grad * activation'(z); da = dz b^T, db = a^T dz, each from the layout that it has."""
     a, b, bias, scale_a, scale_b, out = ctx.saved_tensors
     dz = grad
-    if ctx.activation:
-        signed = ctx.activation in ("relu", "leaky_relu")  # the output tells as much as z
-        z = (
-            out
-            if signed and not grad.requires_grad and not torch.is_grad_enabled()
-            else matmul(a, b, bias, "", scale_a, scale_b, "f32", ctx.precision)
+    if ctx.activation and torch.is_grad_enabled():  # what follows has gradients itself
+        z = matmul(a, b, bias, "", scale_a, scale_b, "f32", ctx.precision)
+        dz = (grad.float() * slope(ctx.activation, z)).to(grad.dtype)
+    elif ctx.activation in ("relu", "leaky_relu"):  # the output tells as much as z
+        dz = grad * slope(ctx.activation, out)
+    elif ctx.activation:
+        dz = matmul_activation_backward(
+            grad, a, b, bias, ctx.activation, scale_a, scale_b, ctx.precision
         )
-        dz = (grad.to(z.dtype) * slope(ctx.activation, z)).to(grad.dtype)
     of_bias = None
     if ctx.needed[2]:
         of_bias = dz.float().reshape(-1, dz.shape[-1]).sum(0).to(bias.dtype)
@@ -261,6 +292,8 @@ def compute_attention(
     cu_seqlens_k: Tensor | None = None,
     block_table: Tensor | None = None,
     lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    rng: Tensor | None = None,
     *,
     out: Tensor | None,
     return_lse: bool,
@@ -281,6 +314,8 @@ def compute_attention(
         cu_seqlens=starts,
         block_table=block_table,
         lengths=dense(lengths),
+        dropout=dropout,
+        rng=dense(rng),
         out=out,
         return_lse=return_lse,
     )
@@ -303,32 +338,41 @@ def attention(
     cu_seqlens_k: Tensor | None = None,
     block_table: Tensor | None = None,
     lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    rng: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return (out, lse) of `compute_attention`."""
     given = (
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
-        *(cu_seqlens, cu_seqlens_k, block_table, lengths),
+        *(cu_seqlens, cu_seqlens_k, block_table, lengths, dropout, rng),
     )
-    made, lse = compute_attention(*given, out=result_of(q), return_lse=True)
+    made, lse = compute_attention(*given, out=result_of(q, v), return_lse=True)
     return made, lse
 
 
-def result_of(q: Tensor) -> Tensor:
+def result_of(q: Tensor, v: Tensor) -> Tensor:
     """Return an output that lies as `q` does, where that is dense; as torch's own attention."""
     kind = torch.bfloat16 if q.dtype in _NARROW else q.dtype
-    return torch.empty_like(q, dtype=kind)
+    if v.shape[-1] == q.shape[-1]:
+        return torch.empty_like(q, dtype=kind)
+    # (batch, length, heads, dim) in memory, where q lies so.
+    turned = q.stride(-3) < q.stride(-2)
+    shape = (*q.shape[:-1], v.shape[-1])
+    if not turned:
+        return q.new_empty(shape, dtype=kind)
+    return q.new_empty((shape[0], shape[2], shape[1], shape[3]), dtype=kind).transpose(1, 2)
 
 
 @attention.register_fake
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     torch._check(q.dim() == 4 and k.dim() == 4, lambda: "q, k, v are (batch, heads, length, dim)")
     torch._check(q.shape[-1] == k.shape[-1], lambda: "q and k have different head dims")
-    return result_of(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    return result_of(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 _FORWARD = (
     *("q", "k", "v", "causal", "scale", "left", "right", "softcap", "bias", "alibi", "sink"),
-    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths"),
+    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths", "dropout", "rng"),
 )
 
 
@@ -338,43 +382,42 @@ def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
     without = [n for n in ("block_table", "lengths") if given[n] is not None]
     ctx.needed = _needed(ctx, len(inputs))
     asked = [n for n, needs in zip(_FORWARD, ctx.needed) if needs and n in ("alibi", "bias")]
-    if without or asked or q.dtype in _NARROW or q.shape[-1] > _backward.MOST_HEAD_DIM:
+    if without or asked or q.dtype in _NARROW:
         reason = (
             f"with {', '.join(without)}"
             if without
             else f"by {', '.join(asked)}"
             if asked
-            else f"of {q.dtype}, head_dim {q.shape[-1]}"
+            else f"of {q.dtype}"
         )
         raise ArgumentError(
             f"no gradient of attention {reason}",
-            why="backward kernels take f16 and bf16, head_dim up to"
-            f" {_backward.MOST_HEAD_DIM}; pages and lengths are for inference; alibi and bias are"
-            " taken as constants",
+            why="backward kernels take f16 and bf16; pages and lengths are for inference; alibi and"
+            " bias are taken as constants",
             remedy="call it under torch.no_grad(), or use torch's attention there",
         )
     ctx.set_materialize_grads(False)
     out, lse = output
-    extras = [given[n] for n in ("alibi", "bias", "cu_seqlens", "cu_seqlens_k", "sink")]
+    extras = [given[n] for n in ("alibi", "bias", "cu_seqlens", "cu_seqlens_k", "rng", "sink")]
     ctx.save_for_backward(q, given["k"], given["v"], out, lse, *extras)
-    ctx.options = [given[name] for name in ("causal", "scale", "left", "right", "softcap")]
+    names = ("causal", "scale", "left", "right", "softcap", "dropout")
+    ctx.options = {name: given[name] for name in names}
 
 
 def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
     q, k, v, out, lse, *extras, sink = ctx.saved_tensors
-    none = (None,) * 8
     if grad is None and grad_lse is None:
-        return (None, None, None, *none, None, None, None, None)
+        return (None,) * len(_FORWARD)
     if grad is None:
         grad = torch.zeros_like(out)
-    dq, dk, dv = attention_backward(grad, q, k, v, out, lse, grad_lse, *extras, *ctx.options)
-    of_sink = None
+    made = attention_backward(grad, q, k, v, out, lse, grad_lse, *extras, **ctx.options)
+    found: dict[str, Tensor] = dict(zip("qkv", made))
     if sink is not None and ctx.needed[10]:
         delta = (grad.float() * out.float()).sum(-1)
         if grad_lse is not None:
             delta = delta - grad_lse
-        of_sink = -(torch.exp(sink[:, None] - lse) * delta).sum((0, 2))
-    return (dq, dk, dv, *none[:7], of_sink, None, None, None, None)
+        found["sink"] = -(torch.exp(sink[:, None] - lse) * delta).sum((0, 2))
+    return tuple(found.get(name) for name in _FORWARD)
 
 
 @torch.library.custom_op("tawa::attention_backward", mutates_args=())
@@ -390,11 +433,13 @@ def attention_backward(
     bias: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     cu_seqlens_k: Tensor | None = None,
+    rng: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
     left: int | None = None,
     right: int | None = None,
     softcap: float | None = None,
+    dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (dq, dk, dv): `tawa.kernels.attention_backward.attention_backward`."""
     return _backward.attention_backward(
@@ -411,6 +456,8 @@ def attention_backward(
         alibi=dense(alibi),
         bias=_lines(bias),
         cu_seqlens=cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k),
+        dropout=dropout,
+        rng=dense(rng),
         grad_lse=dense(grad_lse),
     )
 
@@ -431,6 +478,38 @@ def _refuse_second(ctx: Any, *_: Any) -> Any:
     )
 
 
+def _attention_vmap(
+    info: Any, dims: Sequence[int | None], *given: Any
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    """Put the mapped axis into the batch of q, k, v and bias; what else is mapped is refused."""
+    batched = {"q", "k", "v", "bias"}
+    named = dict(zip(_FORWARD, given))
+    mapped = [name for name, dim in zip(_FORWARD, dims) if dim is not None]
+    whole = ("cu_seqlens", "block_table", "lengths", "rng")
+    refused = [name for name in mapped if name not in batched]
+    refused += [name for name in whole if named.get(name) is not None and name not in refused]
+    if refused:
+        raise ArgumentError(
+            f"vmap of torch.ops.tawa.attention over or with {', '.join(refused)}",
+            why="the mapped axis joins the batch, which these do not have or number otherwise",
+            remedy="put the axis into the batch yourself: x.flatten(0, 1)",
+        )
+    rows = 1
+    for name, dim in zip(_FORWARD, dims):
+        array = named[name]
+        if name not in batched or array is None:
+            continue
+        array = (
+            array.expand(info.batch_size, *array.shape) if dim is None else array.movedim(dim, 0)
+        )
+        if name == "q":
+            rows = array.shape[1]
+        named[name] = array.expand(-1, rows, *array.shape[2:]).flatten(0, 1)
+    out, lse = attention(*named.values())
+    split = info.batch_size, rows
+    return (out.unflatten(0, split), lse.unflatten(0, split)), (0, 0)
+
+
 attention.register_autograd(_attention_gradient, setup_context=_keep_attention)
 attention_backward.register_autograd(_refuse_second)
 
@@ -448,7 +527,8 @@ def refuse_vmap(name: str) -> Callable[..., Any]:
     return refuse
 
 
-attention.register_vmap(refuse_vmap("attention"))
+matmul_activation_backward.register_vmap(refuse_vmap("matmul_activation_backward"))
+attention.register_vmap(_attention_vmap)
 attention_backward.register_vmap(refuse_vmap("attention_backward"))
 
 
