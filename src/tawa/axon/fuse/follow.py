@@ -103,6 +103,6 @@ def _product(one: Move, a: Operand, two: Move, b: Operand) -> Move | None:
         if shift and isinstance(kept, Node):
             terms[kept] = _sum(terms.get(kept), _times(scale, shift)) or shift
         elif shift:
-            number: Factor = lambda old, new, shift=shift, kept=kept: shift(old, new) * kept
-            terms[ONE] = _sum(terms.get(ONE), number) or number
+            more = _times(shift, lambda old, new, kept=kept: kept)
+            terms.update(_shifted(_sum(terms.get(ONE), more)))
     return Move(_times(one.scale, two.scale), terms)

@@ -19,8 +19,9 @@ from tawa.axon.fuse.follow import ONE, Factor, Move, move_of
 from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Operand, refused
 from tawa.ir.build import KernelBuilder
 
-VECTOR, HELD, LANES = 16, 32, 32  # bytes of an access; elements of a thread; threads of a warp
-SHORT, WARPS = HELD * LANES, 8  # columns that one warp holds; warps of a long row
+VECTOR, LANES = 16, 32  # bytes of an access, threads of a warp
+HELD = 32  # elements of a row that a thread keeps in registers
+FEW, MANY = 4, 8  # warps of a program of short rows, each of which has a row, and of a longer row
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
           "int8": "i8", "bool": "i1", "uint8": "u8", "uint16": "u16", "uint32": "u32",
           "uint64": "u64"}  # fmt: skip
@@ -40,26 +41,42 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """All that a kernel is made of, but for the graph. `short`: rows are no longer than SHORT."""
+    """All that a kernel is made of, but for the graph.
+
+    `short`: a warp has all of a row in registers; `walks`: a row may be longer than what all warps
+    have. `aligned`: rows begin at 16 bytes, and have a multiple of 16 columns.
+    """
 
     arrays: tuple[Array, ...]
     outputs: tuple[Array, ...]
     aligned: bool
     short: bool
+    walks: bool
 
     def tile(self, depth: int) -> tuple[int, int, int]:
         """Return the extents [kept, rows, lanes] of a tile, for a graph of that depth.
 
-        A warp of a short row, or all warps of a long one, read VECTOR bytes a lane of the
-        narrowest array at once.
+        Each lane reads VECTOR bytes of the narrowest array at once, where rows are aligned.
         """
         widths = [a.bytes for a in (*self.arrays, *self.outputs) if a.columns]
-        vector = VECTOR // min(widths, default=4) if self.aligned else 1
-        rows, warps = (WARPS // 2, 1) if self.short else (1, WARPS)
-        kept = HELD // vector
+        narrowest = min(widths, default=4)
+        vector = VECTOR // narrowest if self.aligned else 1
+        rows, warps = (FEW, 1) if self.short else (1, MANY)
+        held = min(HELD, 2 * HELD // narrowest) if self.walks else HELD  # sums need registers too
+        kept = max(1, held // vector)
         if not depth:  # nothing is kept: more rows, or fewer columns at once
             rows, kept = (rows * kept, 1) if self.short else (1, max(1, kept // 4))
         return kept, rows, LANES * warps * vector
+
+
+def form_of(arrays: Sequence[Array], outputs: int, aligned: bool, width: int) -> Form:
+    """Return the form for rows of a width: one of three where they are aligned, else the last.
+
+    `outputs` is how many of the arrays are results.
+    """
+    held = HELD * LANES
+    short, walks = aligned and width <= held, not aligned or width > held * MANY
+    return Form(tuple(arrays[:-outputs]), tuple(arrays[-outputs:]), aligned, short, walks)
 
 
 class Graph:
@@ -120,9 +137,8 @@ class _Emission:
         self.depth = max(graph.depth.values())
         self.kept, self.count, self.lanes = form.tile(self.depth)
         self.block = self.kept * self.lanes
-        self.walks = bool(self.depth) and not form.short  # whether a row may be longer than a block
-        warps = WARPS // 2 if form.short else WARPS
-        self.k = KernelBuilder("fused", {"num_warps": warps})
+        self.walks = bool(self.depth) and form.walks
+        self.k = KernelBuilder("fused", {"num_warps": FEW if form.short else MANY})
         self.rows: dict[Node, Any] = {}  # what is one number for the row
         self.reductions = [node for node in graph.nodes if node.name in REDUCTIONS]
         self._depends: dict[Node, set[Node]] = {}
@@ -154,7 +170,8 @@ class _Emission:
             self._reduce(level, head)
             self._known(level)
         for node, array, base in self._outputs(wide=False):
-            k.store(base, self._stored(self.rows[node], array), self.inside)
+            where = base + k.zeros((1, self.count, 1), "i32")
+            k.store(where, self._stored(self.rows[node], array), self.inside)
         if self._outputs(wide=True):
             self._store(start, head)
             if self.walks:
@@ -175,7 +192,9 @@ class _Emission:
             total: Any = 1
             for extent in extents:
                 total = total * extent
-            left = left * self.count + k.arange(0, self.count).reshape(1, self.count, 1).to("i64")
+            left = left * self.count + k.arange(0, self.count).expand_dims(0).expand_dims(2).to(
+                "i64"
+            )
             self.inside = left < total
         for g in reversed(range(len(extents))):
             index = left % extents[g] if g else left
@@ -202,16 +221,16 @@ class _Emission:
     def _chunk(self, start: Any) -> tuple[Any, Any, Any]:
         """Return the first column of a tile, columns counted from there, and which are inside."""
         k = self.k
-        across = k.arange(0, self.lanes).reshape(1, 1, self.lanes)
-        where = k.arange(0, self.kept).reshape(self.kept, 1, 1) * self.lanes + across
-        inside = where.to("i64") + start < self.columns
-        return start, where, inside if self.inside is None else inside & self.inside
+        across = k.arange(0, self.lanes).expand_dims(0).expand_dims(0)
+        where = k.arange(0, self.kept).expand_dims(1).expand_dims(2) * self.lanes + across
+        return start, where, where.to("i64") + start < self.columns
 
     def _store(self, start: Any, memo: Any) -> None:
         chunk = self._chunk(start)
         for node, array, base in self._outputs(wide=True):
             value = self._stored(self.value(node, memo, chunk), array)
-            self.k.store(base + start + chunk[1], value, chunk[2])
+            inside = chunk[2] if self.inside is None else chunk[2] & self.inside
+            self.k.store(base + start + chunk[1], value, inside)
 
     def _reduce(self, level: int, head: dict[Node, Any]) -> None:
         """Make known the reductions of a level, and walk what of the row `head` has not."""
@@ -228,7 +247,7 @@ class _Emission:
         """Return parts of reductions for the whole row, and note sums that followed them."""
         followers, moves = self._followers(now)
         kept = [*now, *moves]
-        start = [*map(parts.get, now), *[self._full(node, 0) for node in moves]]
+        start = [*[parts[node] for node in now], *[self._full(node, 0) for node in moves]]
         with self.k.range(self.block, self.columns, self.block, carry=start) as loop:
             chunk, memo = self._chunk(loop.index), dict[Node, Any]()
             old = dict(zip(kept, loop.carried))
@@ -250,7 +269,7 @@ class _Emission:
         count = self._counted(self._chunk(end * self.block)) + (end * self.kept).to("f32")
         reference = self._references(last, followers, count)
         for node in followers:
-            (operand,) = node.inputs
+            operand = _operand(node)
             given = operand, moves[operand], last, count, reference
             self.followed[node] = partial(self._moved, *given)
         return {node: last[node] for node in now}
@@ -275,7 +294,7 @@ class _Emission:
             into = dict[Node, Move]()
             if node in running or node in self.rows or node in self.followed:
                 continue
-            if node.name == "sum" and closed(node.inputs[0], into):
+            if node.name == "sum" and closed(_operand(node), into):
                 found.append(node)
                 running.add(node)
                 moves.update(into)
@@ -321,7 +340,7 @@ class _Emission:
                 return node
             if node.name == "size" and node.axis is self.graph.columns:
                 return count
-            part = parts.get(node, parts.get(node.inputs[0]) if node in running else None)
+            part = parts.get(node, parts.get(_operand(node)) if node in running else None)
             if part is not None:
                 return part
             if not node.inputs or node.name in REDUCTIONS:
@@ -362,15 +381,11 @@ class _Emission:
 
     def _along(self, node: Node, value: Any) -> Any:
         """Combine the columns that a lane has."""
-        part = self.k.reduce(value, 0, partial(self._combine, node))
-        return part.reshape(1, self.count, self.lanes)
+        return self.k.reduce(value, 0, partial(self._combine, node), keep_dims=True)
 
     def _across(self, node: Node, part: Any) -> Any:
         """Combine the lanes of each row."""
-        combine = partial(self._combine, node)
-        if self.count == 1:
-            return self.k.reduce(part.reshape(self.lanes), 0, combine)
-        return self.k.reduce(part, 2, combine).reshape(1, self.count, 1)
+        return self.k.reduce(part, 2, partial(self._combine, node), keep_dims=True)
 
     def _full(self, node: Node, value: Any) -> Any:
         return self.k.full((1, self.count, self.lanes), value, _SHORT[node.dtype])
@@ -412,11 +427,13 @@ class _Emission:
         k, kind = self.k, _SHORT[node.dtype]
         match node.name:
             case "load":
-                base = self.bases[node.argument]
-                if self.graph.wide[node]:
-                    return k.load(base + chunk[0] + chunk[1], chunk[2], 0).to(kind)
-                grouped = any(self.form.arrays[node.argument].groups)
-                return k.load(base, self.inside if grouped else None).to(kind)
+                base, inside = self.bases[node.argument], None
+                if any(self.form.arrays[node.argument].groups):
+                    inside = self.inside
+                if not self.graph.wide[node]:
+                    return k.load(base, inside).to(kind)
+                inside = chunk[2] if inside is None else chunk[2] & inside
+                return k.load(base + chunk[0] + chunk[1], inside, 0).to(kind)
             case "size":
                 return self.sizes[self.graph.sizes.index(node.axis)]
             case "position":
@@ -457,6 +474,13 @@ class _Emission:
             case name:
                 name = "sqrt" if name == "sqrt_rn" and kind == "f64" else name
                 return k.call(name, *inputs)
+
+
+def _operand(reduction: Node) -> Node:
+    """Return what a reduction reduces."""
+    (operand,) = reduction.inputs
+    assert isinstance(operand, Node), "arrays alone are reduced"
+    return operand
 
 
 def _identity(node: Node) -> Any:
