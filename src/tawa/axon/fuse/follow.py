@@ -59,40 +59,54 @@ def _shifted(shift: Factor | None) -> dict[Node, Factor]:
     return {ONE: shift} if shift else {}
 
 
-def move_of(
-    node: Operand, moving: Callable[[Node], object], wide: Callable[[Node], bool], exp: Any
-) -> Move | None:
-    """Return how a value goes with the numbers of the row that are `moving`, None if unknown.
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How values go with the numbers of the row that are `moving`.
 
-    `exp` computes the function of its name, "exp" or "exp2", of a factor.
+    `wide` tells what has a value at each column; `call` computes a function of a factor by name.
     """
-    if not isinstance(node, Node) or not moving(node):
-        return Move()
-    if not node.dtype.startswith("float"):
-        return None
-    if not wide(node):
-        return Move(terms={ONE: lambda old, new: new(node) - old(node)})
-    moves = [move_of(each, moving, wide, exp) for each in node.inputs]
-    match node.name, moves, node.inputs:
-        case "cast", [Move() as one], [Node(dtype=inner)] if inner.startswith("float"):
-            return one if one.plain else None
-        case "neg", [Move(plain=True) as one], _:
-            return Move(one.scale, _shifted(_negated(one.shift)))
-        case ("+" | "-") as sign, [Move(None, plain=True) as one, Move(None, plain=True) as two], _:
-            other = two.shift if sign == "+" else _negated(two.shift)
-            return Move(None, _shifted(_sum(one.shift, other)))
-        case "square", [Move(plain=True) as one], [Node() as inner]:
-            return _product(one, inner, one, inner)
-        case "*", [Move(plain=True) as one, Move(plain=True) as two], [a, b]:
-            return _product(one, a, two, b)
-        case ("exp" | "exp2") as name, [Move(None, plain=True) as one], _:
-            return Move(exp(name, one.shift))
-        case "where", [Move(None, {}), Move(plain=True) as one, Move()], [Node() as chosen, _, 0]:
-            if one.shift is None:
-                return one
-            return Move(one.scale, {Node("where", (chosen, 1.0, 0.0), node.dtype): one.shift})
-        case _:
+
+    moving: Callable[[Node], object]
+    wide: Callable[[Node], bool]
+    call: Callable[[str, Factor], Factor]
+    _known: dict[Node, Move | None] = field(default_factory=dict[Node, "Move | None"])
+
+    def move_of(self, node: Operand) -> Move | None:
+        """Return how a value goes with the reference, None where no rule says so."""
+        if not isinstance(node, Node) or not self.moving(node):
+            return Move()
+        if node not in self._known:
+            self._known[node] = self._found(node)
+        return self._known[node]
+
+    def _found(self, node: Node) -> Move | None:
+        if not node.dtype.startswith("float"):
             return None
+        if not self.wide(node):
+            return Move(terms={ONE: lambda old, new: new(node) - old(node)})
+        moves = [self.move_of(each) for each in node.inputs]
+        match node.name, moves, node.inputs:
+            case "cast", [Move() as one], [Node(dtype=inner)] if inner.startswith("float"):
+                return one if one.plain else None
+            case "neg", [Move(plain=True) as one], _:
+                return Move(one.scale, _shifted(_negated(one.shift)))
+            case ("+" | "-") as sign, [Move(None) as one, Move(None) as two], _:
+                if not one.plain or not two.plain:
+                    return None
+                other = two.shift if sign == "+" else _negated(two.shift)
+                return Move(None, _shifted(_sum(one.shift, other)))
+            case "square", [Move(plain=True) as one], [Node() as inner]:
+                return _product(one, inner, one, inner)
+            case "*", [Move(plain=True) as one, Move(plain=True) as two], [a, b]:
+                return _product(one, a, two, b)
+            case ("exp" | "exp2") as name, [Move(None, plain=True) as one], _:
+                return Move(one.shift and self.call(name, one.shift))
+            case "where", [Move(), Move(plain=True) as one, Move()], [Node() as chosen, _, 0]:
+                if one.shift is None:
+                    return one
+                return Move(one.scale, {Node("where", (chosen, 1.0, 0.0), node.dtype): one.shift})
+            case _:
+                return None
 
 
 def _product(one: Move, a: Operand, two: Move, b: Operand) -> Move | None:

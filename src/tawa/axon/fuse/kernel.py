@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import tawa.language as tl
-from tawa.axon.fuse.follow import ONE, Factor, Move, move_of
+from tawa.axon.fuse.follow import ONE, Factor, Move, Rules
 from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Operand, refused
 from tawa.ir.build import KernelBuilder
 
@@ -277,14 +277,14 @@ class _Emission:
     def _followers(self, now: Sequence[Node]) -> tuple[list[Node], dict[Node, Move]]:
         """Return the sums that follow reductions, and how each goes whose sum they need."""
         found, moves = list[Node](), dict[Node, Move]()
-        running = set(now)
+        running, rules = set(now), Rules(self._pending, self._wide, self._function)
 
         def closed(node: Node, into: dict[Node, Move]) -> bool:
             if node is ONE or node in moves or node in into:
                 return True
             if not self._pending(node) <= running:
                 return False
-            move = move_of(node, self._pending, self._wide, self._function)
+            move = rules.move_of(node)
             if move is None or not all(closed(each, into) for each in move.terms):
                 return False
             into[node] = move
@@ -322,9 +322,13 @@ class _Emission:
 
     def _outer(self, node: Node) -> set[Node]:
         """Return the numbers of the row, unknown yet, that a value is computed from."""
-        if not self._wide(node):
-            return {node} if self._pending(node) else set()
-        return set[Node]().union(*map(self._outer, self._inner(node)))
+        seen, left = set[Node](), [node]
+        while left:
+            each = left.pop()
+            if each not in seen:
+                seen.add(each)
+                left += self._inner(each) if self._wide(each) else []
+        return {each for each in seen if not self._wide(each) and self._pending(each)}
 
     def _references(
         self, parts: dict[Node, Any], running: Sequence[Node], count: Any
