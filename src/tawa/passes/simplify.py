@@ -26,6 +26,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr
 from xdsl.ir import Block, Operation, SSAValue
 
+from tawa.analysis.affine import trip_count
 from tawa.analysis.effects import CONTROL, VIEWS, WRITES, has_effect, orders_others
 from tawa.analysis.naming import name_statements
 from tawa.analysis.ranges import range_of
@@ -302,11 +303,13 @@ def _open(control: Operation, body: Block | None, values: Sequence[SSAValue]) ->
 
 
 def _drop_constant_carries(loop: scf.ForOp) -> None:
-    """A carried value that each trip hands on unchanged is its initial value."""
+    """A carried value that each trip hands on unchanged is its initial value; so is one in the only
+    trip of a loop, where nothing after the loop reads it.
+    """
     body = loop.body.block
-    end = terminator(body)
+    end, once = terminator(body), trip_count(loop) == 1
     for index, argument in enumerate(body.args[1:]):
-        if end.operands[index] is argument:
+        if end.operands[index] is argument or (once and not loop.results[index].uses):
             argument.replace_all_uses_with(loop.iter_args[index])
             end.operands[index] = loop.iter_args[index]
             loop.results[index].replace_all_uses_with(loop.iter_args[index])
