@@ -180,9 +180,12 @@ def _is_quiet(loop: Operation) -> bool:
     """Tell whether nothing in a loop writes memory or waits for others that do.
 
     A block read through a descriptor may then be read before the loop, even if that never runs:
-    no address is out of bounds for a descriptor. `tl.range(disable_licm=True)` forbids it.
+    no address is out of bounds for a descriptor. `tl.range(disable_licm=True)` forbids it. In the
+    only trip of a loop it is read as often, and stays where its product finds it.
     """
     if loop.attributes.get("disable_licm") == BoolAttr.from_bool(True):
+        return False
+    if isinstance(loop, scf.ForOp) and trip_count(loop) == 1:
         return False
     return not _writes(loop)
 
