@@ -278,10 +278,21 @@ def _sink_views(block: Block) -> None:
 
 def _never_runs(loop: scf.ForOp) -> bool:
     """Tell whether a loop is known to make no trip; of a step that may be negative it is not."""
+    if (range_of(loop.step).low or 0) < 1:
+        return False
     first, end = integer_of(loop.lb), integer_of(loop.ub)
     if first is None or end is None:
-        return False
-    return first >= end and (range_of(loop.step).low or 0) >= 1
+        return loop.ub in _extreme_of(loop.lb, "max") or loop.lb in _extreme_of(loop.ub, "min")
+    return first >= end
+
+
+def _extreme_of(value: SSAValue, function: str) -> tuple[SSAValue, ...]:
+    """Return what a value is the greatest ("max") or the least ("min") of, itself included."""
+    match value.owner:
+        case tile.Elementwise(function=name, inputs=parts) if name.data == function:
+            return (value, *parts)
+        case _:
+            return (value,)
 
 
 def _open(control: Operation, body: Block | None, values: Sequence[SSAValue]) -> Operation | None:
