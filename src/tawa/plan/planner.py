@@ -44,7 +44,13 @@ from tawa.plan.own_rings import check_own_rings, copied_ahead, with_rings
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
-from tawa.plan.residency import beside, beside_for_short_products, shared_by, suffices
+from tawa.plan.residency import (
+    beside,
+    beside_for_one_short_product,
+    beside_for_short_products,
+    shared_by,
+    suffices,
+)
 from tawa.plan.resources import aliases, check_shared, scratch_bytes, tile_bytes
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
@@ -385,6 +391,9 @@ def _better(problem: Problem, best: Plan) -> list[Plan]:
     if (part := beside_for_short_products(problem, best)) is not None:
         plans = [other for plan in _parts(part) for other in steadier(plan, problem.pins) or [plan]]
         found += [plan for plan in plans if suffices(part, plan, carried=True)][:1]
+    for part in beside_for_one_short_product(problem, best):
+        if plans := [plan for plan in _parts(part) if suffices(part, plan)]:
+            return plans[:1]
     if gains_by_turns(problem, best):
         return [*found, replace(best, arrangement="pingpong")]
     if (part := beside(problem, best)) is not None:
