@@ -7,6 +7,8 @@ wrong way round, is stored first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
@@ -15,12 +17,13 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.stages import loop_without
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
-from tawa.ir.types import bit_width, element_type, shape_of, spell
+from tawa.ir.types import ViewType, bit_width, element_type, shape_of, spell
+from tawa.ir.walk import all_of
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.lower.context import Lowering, role_of
 from tawa.passes.lower.emit import Emitter
-from tawa.passes.lower.views import as_view, store_shared, view_kind, whole_buffer
+from tawa.passes.lower.views import as_view, root_slot, store_shared, view_kind, whole_buffer
 
 _RUN = 16
 """Bytes of the widest access of a thread."""
@@ -168,7 +171,8 @@ def stage(
     if (view := lowering.staged.get(known)) is not None:
         return view
     role = role_of(value.owner if isinstance(value.owner, Operation) else _parent(value.owner))
-    buffer = lowering.new_buffer(label, layout, element_type(value.type))
+    buffer = _done_with(lowering, emitter, layout, value) if lowering.plan.sharing else None
+    buffer = buffer or lowering.new_buffer(label, layout, element_type(value.type))
     view = whole_buffer(emitter, buffer)
     # The first barrier: all warps are done with what the buffer held. The second: all have written.
     emitter.put(lowering.role_barrier(role))
@@ -177,6 +181,37 @@ def stage(
     emitter.put(lowering.role_barrier(role))
     lowering.staged[known] = view
     return view
+
+
+def _done_with(
+    lowering: Lowering, emitter: Emitter, layout: SharedLayout, value: SSAValue
+) -> hopper.Shared | None:
+    """Return the buffer of an operand of the same block that nothing reads from here on.
+
+    Each trip stores it anew, and the waits for its products stand before the barrier ahead of what
+    is stored over it.
+    """
+    for known, view in lowering.staged.items():
+        staged, block, placed = known
+        alike = placed == layout and element_type(staged.type) == element_type(value.type)
+        if not alike or block is not emitter.block:
+            continue
+        waits = any(staged in dot.operands for dot in all_of(block, tile.Dot))
+        if not waits and all(emitter.comes_after(reader) for reader in _readers(view)):
+            del lowering.staged[known]
+            buffer = root_slot(view).buffer.owner
+            assert isinstance(buffer, hopper.Shared), "what is staged has a buffer of its own"
+            return buffer
+    return None
+
+
+def _readers(view: SSAValue) -> Iterator[Operation]:
+    """Give what reads or writes a view, or a view of it."""
+    for use in view.uses:
+        yield use.operation
+        for result in use.operation.results:
+            if isinstance(result.type, ViewType):
+                yield from _readers(result)
 
 
 def _parent(block: Block) -> Operation:
