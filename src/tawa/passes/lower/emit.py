@@ -57,14 +57,12 @@ class Emitter:
         return cls(InsertPoint.at_start(block), block.first_op)
 
     def comes_after(self, operation: Operation) -> bool:
-        """Tell whether an operation of the block, or what it stands in there, is before the point."""
-        place, point = (
-            self.block.find_ancestor_op_in_block(operation),
-            self._builder.insertion_point,
-        )
-        if place is None or point.insert_before is None:
+        """Tell whether an operation, or what it stands in in the block, is before the point."""
+        place = self.block.find_ancestor_op_in_block(operation)
+        following = self._builder.insertion_point.insert_before
+        if place is None or following is None:
             return place is not None
-        return place.is_before_in_block(point.insert_before)
+        return place.is_before_in_block(following)
 
     def put(self, operation: AnyOperation, hint: str | None = None) -> AnyOperation:
         """Insert `operation`, name its first result and return it."""
