@@ -66,8 +66,9 @@ def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     ptxas 13.0 takes the registers of an operand for free once the product has read them: with a
     branch in the loop it gave them to other values, and later trips multiplied those.
 
-    What threads load as it lies in memory, in runs along K, is stored as well: a thread's part of a
-    fragment is runs of 4 bytes, four times the accesses.
+    What threads load as it lies in memory, in runs along K, or along M where wgmma takes that, is
+    stored as well: a thread's part of a fragment is runs of 4 bytes along K, four times the
+    accesses, and single elements along M.
     """
     wish = lowering.operand_plan(dot)
     view = as_view(emitter, dot.a, dot)
@@ -78,8 +79,21 @@ def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
         return view
     if (loop := loop_without(dot.a, dot)) is not None:
         return _stored(lowering, Emitter.before(loop), dot)
-    loaded = _loaded(dot.a) is not None and _runs_along(dot.a, 1)
-    return _stored(lowering, emitter, dot) if wish == "shared" or loaded else dot.a
+    order = _loaded_order(dot.a)
+    return _stored(lowering, emitter, dot, order or (0, 1)) if wish == "shared" or order else dot.a
+
+
+def _loaded_order(value: SSAValue) -> tuple[int, int] | None:
+    """Return the order of memory of an operand that threads load in runs, turned round or not."""
+    source = value
+    while isinstance(source.owner, tile.Transpose):
+        source = source.owner.value
+    if _loaded(source) is None:
+        return None
+    if _runs_along(value, 1):
+        return (0, 1)
+    narrow = bit_width(element_type(value.type)) == 16
+    return (1, 0) if narrow and _runs_along(value, 0) else None
 
 
 def _runs_along(value: SSAValue, axis: int) -> bool:
@@ -128,9 +142,13 @@ def operand_a_view(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAVa
     return _stored(lowering, emitter, dot) if found is dot.a else found
 
 
-def _stored(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
-    element = element_type(dot.a.type)
-    layout = lowering.placement(shape_of(dot.a.type), element)
+def _stored(
+    lowering: Lowering, emitter: Emitter, dot: tile.Dot, order: tuple[int, int] = (0, 1)
+) -> SSAValue:
+    element, shape = element_type(dot.a.type), shape_of(dot.a.type)
+    layout = lowering.placement(shape, element, order)
+    if not takes(layout, 1, bit_width(element)):
+        layout = lowering.placement(shape, element)
     return stage(lowering, emitter, dot.a, layout, f"{name_of(dot)} operand a")
 
 
