@@ -47,11 +47,8 @@ def _split_warpgroups(m: int, n: int, warps: int) -> tuple[int, int]:
             why="wgmma works on 64 rows by the four warps of a warpgroup",
             remedy="use M in multiples of 64 and warps in multiples of 4",
         )
-    groups = warps // WARPGROUP
-    down = next(
-        part for part in range(groups, 0, -1) if groups % part == 0 and m % (64 * part) == 0
-    )
-    across = groups // down
+    across = side_by_side(m, warps)
+    down = warps // WARPGROUP // across
     if n % (8 * across):
         raise ShapeUnsupported(
             f"a {m} x {n} product over {warps} warps",
@@ -59,6 +56,13 @@ def _split_warpgroups(m: int, n: int, warps: int) -> tuple[int, int]:
             remedy="use fewer warps or a larger M",
         )
     return down, across
+
+
+def side_by_side(rows: int, warps: int) -> int:
+    """Return how many warpgroups share the columns of a product: as many as its rows leave over."""
+    groups = warps // 4
+    down = (part for part in range(groups, 0, -1) if groups % part == 0 and rows % (64 * part) == 0)
+    return groups // next(down, 1)
 
 
 @lru_cache(maxsize=256)  # its tables, which each product of a kernel is compared with, stay with it

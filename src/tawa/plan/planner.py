@@ -28,6 +28,7 @@ from tawa.plan.consumers import (
     choose_consumers,
     computes_apart,
     ordinary_warps,
+    share_columns,
 )
 from tawa.plan.loops import plan_loops, steadier
 from tawa.plan.order import (
@@ -99,9 +100,12 @@ def rank_plans(
     try:
         made = _specialized_plans(problem)
     except OverBudget as error:
-        if pins != NO_PINS:
-            raise
-        return _ordinary(problem, Declined("specialization", f"{error.what}: {error.why}"))
+        # A store that leaves no room for a slot goes without its stage.
+        made = _parts(_from_registers(problem)) if pins.store is None else []
+        if not made:
+            if pins != NO_PINS:
+                raise
+            return _ordinary(problem, Declined("specialization", f"{error.what}: {error.why}"))
     best = min(made, key=lambda plan: estimate(kernel, plan, problem.statements).total)
     plans = [*_better(problem, best), best]
     plans += [other for plan in plans for other in steadier(plan, pins)]
@@ -240,6 +244,9 @@ def _specialized_plans(problem: Problem) -> list[Plan]:
 
 def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     apart = computes_apart(problem)
+    if problem.pins.parts is None and not apart and share_columns(problem, consumers):
+        # A part is some columns of all warpgroups' rows: here each has all rows of its columns.
+        problem = replace(problem, pins=replace(problem.pins, parts=1))
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     turning = bool(problem.turned)
     pinned: dict[str, int] = dict(problem.pins.registers or {})
@@ -401,8 +408,13 @@ def _better(problem: Problem, best: Plan) -> list[Plan]:
     return found
 
 
+def _from_registers(problem: Problem) -> Problem:
+    """Return the problem of a kernel whose stores leave from registers."""
+    return replace(problem, pins=replace(problem.pins, store="registers"))
+
+
 def _parts(part: Problem) -> list[Plan]:
-    """Return the plans of a block that shares its multiprocessor."""
+    """Return the plans of a block that has less, none where they do not fit."""
     with suppress(OverBudget):
         return _specialized_plans(part)
     return []

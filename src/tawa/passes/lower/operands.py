@@ -19,6 +19,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import ViewType, bit_width, element_type, shape_of, spell
 from tawa.ir.walk import all_of
+from tawa.layouts.fragments import side_by_side
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.lower.context import Lowering, role_of
@@ -42,13 +43,6 @@ def takes(layout: SharedLayout, k: int, bits: int, run: int = 0) -> bool:
     if layout.order[-1] == k:
         return True
     return bits == 16 and (not run or run % layout.panel == 0 or layout.panel % run == 0)
-
-
-def side_by_side(rows: int, warps: int) -> int:
-    """Return how many warpgroups share the columns of a product: as many as its rows leave over."""
-    groups = warps // 4
-    down = (part for part in range(groups, 0, -1) if groups % part == 0 and rows % (64 * part) == 0)
-    return groups // next(down, 1)
 
 
 def _run(dot: tile.Dot) -> int:
