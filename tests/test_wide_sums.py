@@ -52,6 +52,7 @@ def test_two_warpgroups_share_columns(kernel: str) -> None:
         p = q.astype(np.float32) @ k.astype(np.float32).T
         wanted = np.minimum(p, 4).astype(k.dtype).astype("f4") @ k.astype(np.float32)
         assert np.array_equal(out, wanted + np.maximum(p.max(1), 0)[:, None])
-    assert compiled.plan.specialized and compiled.plan.arrangement == "cooperative"
+    assert compiled.plan.specialized
+    assert compiled.plan.arrangement == "cooperative"
     assert [role.warps for role in compiled.plan.consumers] == [8]
     assert compiled.resources.local_in_loops == 0
