@@ -104,14 +104,14 @@ def test_a_normal_form_has_the_value_of_what_was_written(tree):
     expr = build(tree)
     if expr is None:
         return
-    text = render(expr)
+    written = compile(render(expr), "text", "eval")
     for values in settings_of():
         try:
             expected = plain(tree, values)
         except ZeroDivisionError:
             continue  # the normal form may be defined where the text is not
         assert expr.evaluate(keyed(values)) == expected
-        assert eval(text, {"min": min, "max": max}, values) == expected
+        assert eval(written, {"min": min, "max": max}, values) == expected
         assert expr.substitute(keyed(values)).value == expected
 
 
@@ -198,7 +198,7 @@ def test_conditions_are_what_was_written(tree):
     condition = made(tree)
     if condition is None:
         return
-    text = str(condition)
+    written = compile(str(condition), "text", "eval")
     verdict = decide(condition, {}, Range(-2, 4))
     for values in settings_of():
         try:
@@ -207,7 +207,7 @@ def test_conditions_are_what_was_written(tree):
             continue
         try:
             assert holds(condition, keyed(values)) == expected
-            assert eval(text, {"min": min, "max": max}, values) == expected
+            assert eval(written, {"min": min, "max": max}, values) == expected
             assert holds(negation(condition), keyed(values)) != expected
         except ZeroDivisionError:
             continue  # `any` and `all` of what was written stop at another part

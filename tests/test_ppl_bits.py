@@ -90,8 +90,8 @@ SIZES = {
     "importance": {"draws": 12},
     "mh": {"chains": 2, "draws": 6, "warmup": 3, "thin": 2},
     "smc": {"particles": 12},
-    "hmc": {"chains": 2, "draws": 3, "warmup": 8, "steps": 4},
-    "nuts": {"chains": 2, "draws": 3, "warmup": 8, "depth": 4},
+    "hmc": {"chains": 2, "draws": 2, "warmup": 5, "steps": 3},
+    "nuts": {"chains": 2, "draws": 2, "warmup": 5, "depth": 3},
 }
 
 
