@@ -1,39 +1,40 @@
 """Layers of networks: convolutions over each view, beside cuDNN's best, on one GPU.
 
-    python benchmarks/conv.py [--sets resnet50,convnext,unet,odd] [--batches 1,8,128]
-                              [--dtype f16] [--budget 500] [--out FILE.json]
+    python benchmarks/conv.py [--sets resnet50,convnext,unet,odd,volumes] [--batches 1,8,128]
+                              [--gradients] [--dtype f16] [--budget 500] [--out FILE.json]
 
 The peer is torch's conv2d in channels_last memory with `cudnn.benchmark`. Of each form that takes a
 layer the likeliest tiles are tried, and the fastest of all is `tawa`; `window` (TMA counts pixels)
 and `other` (the best other view in place) stand beside it. Each layer runs in a process of its own,
 compiled before it gets the GPU; results are compared with float64 on the first, a middle and the
-last image, over NaN that stood there before. All take turns, five rounds, medians; calls are
+last image, over NaN that stood there before. `--gradients` times those by input and filters
+instead, which have one tile each, beside cuDNN's; they are compared with float32 products of all
+images, since they are sums over them. All take turns, five rounds, medians; calls are
 replayed from CUDA graphs, so that launching is in no figure.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import median
+from functools import partial
+from math import prod
 from typing import Any
 
-from im2win import mean, time_calls
+from layer_runs import in_turns, mean, run_jobs, time_calls, worker
 
 TOLERANCE = 2e-3
 _TRIED = 2  # tiles of each form
-_ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Square images of `size`, padded all around; `batch` where it is not the job's."""
+    """Square images of `size`, padded all around; `batch` where it is not the job's.
+
+    Volumes have `deep` slices, and windows and steps as deep as wide.
+    """
 
     c: int
     size: int
@@ -44,9 +45,16 @@ class Layer:
     dilation: int = 1
     groups: int = 1
     batch: int = 0
+    deep: int = 0
+
+    @property
+    def axes(self) -> int:
+        """How many axes pixels have."""
+        return 3 if self.deep else 2
 
     def __str__(self) -> str:
-        parts = [f"{self.c}x{self.size}^2 -> {self.co}, {self.f}x{self.f}"]
+        pixels = f"{self.deep}x" * bool(self.deep) + f"{self.size}^2"
+        parts = [f"{self.c}x{pixels} -> {self.co}, {'x'.join([str(self.f)] * self.axes)}"]
         for name in ("stride", "dilation", "groups"):
             if getattr(self, name) > 1:
                 parts.append(f"{name} {getattr(self, name)}")
@@ -84,6 +92,13 @@ SETS: dict[str, tuple[Layer, ...]] = {
         Layer(512, 14, 512, 3, 1, 1, groups=8), Layer(512, 14, 512, 3, 1, 1, groups=32),
         Layer(256, 28, 256, 3, 1, 1, groups=32), _spread(256, 28, 3),
     ),
+    "volumes": (  # C3D, and a step of a volumetric U-Net
+        Layer(64, 56, 128, 3, 1, 1, batch=8, deep=16),
+        Layer(128, 28, 256, 3, 1, 1, batch=8, deep=8),
+        Layer(256, 14, 512, 3, 1, 1, batch=8, deep=4),
+        Layer(512, 7, 512, 3, 1, 1, batch=8, deep=2),
+        Layer(32, 64, 64, 3, 2, 1, batch=2, deep=64),
+    ),
 }  # fmt: skip
 
 
@@ -110,23 +125,107 @@ def candidates(problem: Any) -> list[Any]:
     return found
 
 
-def compile_ahead(layer: Layer, dtype: str, batch: int) -> None:
-    """Import and compile what `measure` will need, without the GPU; failures are told there."""
+def compile_ahead(layer: Layer, dtype: str, batch: int, gradients: bool) -> None:
+    """Import and compile what will be measured, without the GPU; failures are told there."""
     import torch  # noqa: F401
 
     import tawa
+    from tawa.kernels import conv_gradients, conv_volumes
     from tawa.kernels.conv_operands import bind
     from tawa.kernels.conv_prepare import prepare
 
-    g = geometry_of(layer, batch)
-    x = tawa.array((g.n, g.h, g.w, g.c), dtype)
-    operands = bind(x, tawa.array((g.co, g.fh, g.fw, g.channels), dtype), g)
-    for variant in candidates(operands.problem):
+    def build(launches: Callable[[], Any]) -> None:
         try:
-            for launch in prepare(operands, variant):
+            for launch in launches():
                 launch.compile()
         except tawa.errors.TawaError:
-            continue
+            pass
+
+    if not gradients and not layer.deep:
+        g = geometry_of(layer, batch)
+        x = tawa.array((g.n, g.h, g.w, g.c), dtype)
+        operands = bind(x, tawa.array((g.co, g.fh, g.fw, g.channels), dtype), g)
+        for variant in candidates(operands.problem):
+            build(lambda variant=variant: prepare(operands, variant))
+    elif gradients:
+        x, w, dy = (tawa.array(shape, dtype) for shape in shapes_of(layer, batch))
+        if layer.deep:
+            window = conv_volumes.window_3d(w.shape[1:-1], layer.stride, layer.padding, 1)
+            g = conv_volumes.flat_geometry(x.shape, w.shape, window, layer.groups)
+            flat = tawa.array((g.n, g.ho, g.wo, g.co), dtype)
+            groups = layer.groups
+            build(lambda: conv_gradients.input_products(window, x.shape, groups, dy, w, x))
+            build(lambda: conv_volumes.weight_products(g, window, x, flat, w))
+        else:
+            g = geometry_of(layer, batch)
+            build(lambda: conv_gradients.input_launches(g, dy, w, x))
+            build(lambda: conv_gradients.weight_launches(g, x, dy, w))
+
+
+def shapes_of(layer: Layer, batch: int) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of images, filters and output, with channels last."""
+    pixels = (layer.deep,) * (layer.axes - 2) + (layer.size,) * 2
+    reach = (layer.f - 1) * layer.dilation + 1
+    counts = ((p + 2 * layer.padding - reach) // layer.stride + 1 for p in pixels)
+    n, window = layer.batch or batch, (layer.f,) * layer.axes
+    filters = (layer.co, *window, layer.c // layer.groups)
+    return (n, *pixels, layer.c), filters, (n, *counts, layer.co)
+
+
+def measure_calls(layer: Layer, dtype: str, batch: int, gradients: bool) -> list[dict[str, Any]]:
+    """Check and time what the library does with one tile: volumes, and gradients."""
+    import torch
+    import torch.nn.functional as F
+
+    from tawa.kernels import conv_gradients as images
+    from tawa.kernels import conv_volumes as volumes
+
+    torch.backends.cudnn.benchmark = True
+    kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    order = (0, layer.axes + 1, *range(1, layer.axes + 1))
+    torch.manual_seed(layer.c)
+    shapes = shapes_of(layer, batch)
+    x, w, dy = (torch.randn(shape, device="cuda", dtype=kind).permute(order) for shape in shapes)
+    how: dict[str, Any] = {"stride": layer.stride, "padding": layer.padding}
+    how |= {"dilation": layer.dilation, "groups": layer.groups}
+    many = [[how[name]] * layer.axes for name in ("stride", "padding", "dilation")]
+    none = [0] * layer.axes
+
+    def backward(which: int, x: Any, w: Any, dy: Any) -> Any:
+        mask = [which == 0, which == 1, False]
+        given = (dy, x, w, None, *many, False, none, layer.groups, mask)
+        return torch.ops.aten.convolution_backward(*given)[which]
+
+    calls: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {}
+    plain = F.conv3d if layer.deep else F.conv2d
+    if gradients:
+        of_x = volumes.conv3d_input_gradient if layer.deep else images.conv2d_input_gradient
+        of_w = volumes.conv3d_weight_gradient if layer.deep else images.conv2d_weight_gradient
+        sizes = tuple(x.shape), tuple(w.shape)
+        calls["dx"] = (lambda: of_x(sizes[0], w, dy, **how)), lambda *each: backward(0, *each)
+        calls["dw"] = (lambda: of_w(x, sizes[1], dy, **how)), lambda *each: backward(1, *each)
+    else:
+        calls["y"] = (lambda: volumes.conv3d(x, w, **how)), lambda x, w, _: plain(x, w, **how)
+    results: list[dict[str, Any]] = []
+    gflop = 2e-9 * prod(shapes[2]) * prod(shapes[1][1:])
+    for name, (ours, theirs) in calls.items():
+        found: dict[str, Any] = {"layer": f"{name} {layer}", "n": shapes[0][0], "gflop": gflop}
+        found |= {"tried": [], "device": torch.cuda.get_device_name()}
+        torch.backends.cudnn.allow_tf32 = False
+        want = theirs(x.float(), w.float(), dy.float())
+        limit = TOLERANCE * (8 if dtype == "bf16" else 1)
+        timers = {"cudnn": time_calls(partial(theirs, x, w, dy), 0.02)}
+        try:
+            if not (error := float((ours().float() - want).norm() / want.norm())) < limit:
+                raise ArithmeticError(f"WRONG, error {error:.4f}")
+            timers["tawa"] = time_calls(ours, 0.02)
+            found["tawa variant"] = "the model's tile"
+        except Exception as error:
+            found["tried"].append(f"{type(error).__name__} {str(error)[:300]}")
+        del want
+        found["ms"] = in_turns(timers)
+        results.append(found)
+    return results
 
 
 def measure(layer: Layer, dtype: str, batch: int) -> dict[str, Any]:
@@ -181,12 +280,7 @@ def measure(layer: Layer, dtype: str, batch: int) -> dict[str, Any]:
     calls = {row: call for row, (_, call) in best.items() if row in ("tawa", "window", "other")}
     calls["cudnn"] = lambda: F.conv2d(x, w, **how)
     found["cudnn error"] = off(calls["cudnn"]())
-    timers = {name: time_calls(call, 0.02) for name, call in calls.items()}
-    samples: dict[str, list[float]] = {name: [] for name in timers}
-    for turn in range(_ROUNDS):
-        for name in list(timers)[:: -1 if turn % 2 else 1]:
-            samples[name].append(timers[name]())
-    found["ms"] = {name: median(times) for name, times in samples.items()}
+    found["ms"] = in_turns({name: time_calls(call, 0.02) for name, call in calls.items()})
     found["device"] = torch.cuda.get_device_name()
     return found
 
@@ -228,6 +322,7 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--batches", default="1,8,128")
     parser.add_argument("--dtype", default="f16", choices=("f16", "bf16"))
+    parser.add_argument("--gradients", action="store_true")
     parser.add_argument("--budget", type=float, default=500.0)
     parser.add_argument("--limit", type=float, default=45.0, help="seconds for a layer")
     parser.add_argument("--out", default="")
@@ -236,45 +331,25 @@ def main() -> None:
     if options.one:
         name, index, batch = options.one.split(":")
         layer = SETS[name][int(index)]
-        compile_ahead(layer, options.dtype, int(batch))
-        sys.stdin.readline()  # until the layers before it are done
-        print(json.dumps(measure(layer, options.dtype, int(batch))))
+        one = layer, options.dtype, int(batch)
+        special = options.gradients or bool(layer.deep)
+        worker(
+            lambda: compile_ahead(*one, options.gradients),
+            lambda: measure_calls(*one, options.gradients) if special else [measure(*one)],
+        )
         return
-    end, results = time.monotonic() + options.budget, []
+    batches = options.batches.split(",")
+    jobs: dict[str, list[str]] = {}
     for name in options.sets.split(","):
-        for batch in options.batches.split(","):
-            first = batch == options.batches.split(",")[0]
-            chosen = [i for i, layer in enumerate(SETS[name]) if first or not layer.batch]
-            if end - time.monotonic() < 20 or not chosen:
-                print(f"{name}, N = {batch}: no time left", flush=True)
-                continue
-            pipe, done = subprocess.PIPE, []
-            program = [sys.executable, __file__, "--dtype", options.dtype]
-            workers = {
-                index: subprocess.Popen(
-                    [*program, "--one", f"{name}:{index}:{batch}"],
-                    stdin=pipe, stdout=pipe, stderr=pipe, text=True,
-                )
-                for index in chosen
-            }  # fmt: skip
-            for index, worker in workers.items():
-                left = max(1.0, min(options.limit, end - time.monotonic()))
-                try:
-                    found, errors = worker.communicate("go\n", timeout=left)
-                except subprocess.TimeoutExpired:
-                    worker.kill()
-                    worker.communicate()
-                    print(f"{name} {SETS[name][index]}: stopped after {left:.0f} s", flush=True)
-                    continue
-                if worker.returncode:
-                    print(f"{name} {SETS[name][index]}: {errors[-1500:]}", flush=True)
-                    continue
-                done.append(json.loads(found.splitlines()[-1]))
-            if done:
-                print(table(f"{name}, {options.dtype}, N = {batch}", done), flush=True)
-            results += done
-            if options.out:
-                Path(options.out).write_text(json.dumps(results, indent=1))
+        for batch in batches:
+            what = ", gradients" * options.gradients
+            jobs[f"{name}{what}, {options.dtype}, N = {batch}"] = [
+                f"{name}:{index}:{batch}"
+                for index, layer in enumerate(SETS[name])
+                if batch == batches[0] or not layer.batch
+            ]
+    command = [sys.executable, __file__, "--dtype", options.dtype]
+    run_jobs(jobs, [*command, *["--gradients"] * options.gradients], table, options)
 
 
 if __name__ == "__main__":

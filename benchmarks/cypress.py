@@ -1,23 +1,26 @@
 """The six programs of `tawa.cypress.kernels` under their mappings, beside their peers, on one GPU.
 
     python benchmarks/cypress.py
-    python benchmarks/cypress.py --program gemm,fa --rounds 7
+    python benchmarks/cypress.py --program gemm,attention --only "x256|D128" --rounds 7
     python benchmarks/cypress.py --dry      (compiles everything for an H200, needs no GPU)
 
 Every result is checked first. Peers take turns for several rounds, in another order each, timed by
 `do_bench`; TFLOP/s of the median round, and the share of the fastest peer that is not ours. A peer
-that cannot be imported (Triton) or that fails is named.
+that cannot be imported or that fails is named. Dual GEMM and row sums are also plain tile kernels
+(`cypress_triton.py`), which Triton and tawa compile from one source.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import re
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import cypress_triton
 import tawa.cypress as cy
 from tawa.cypress.kernels import attention, dual, gemm, sums
 
@@ -32,6 +35,8 @@ class Case:
     wanted: tuple[Any, ...]
     ours: dict[str, Callable[[], Any]]
     peers: dict[str, Callable[[], Any]]
+    plain: str = ""  # plain tile kernels of `cypress_triton` that compute it as well
+    tensors: tuple[Any, ...] = ()  # of these
     tolerance: float = 2e-2
 
 
@@ -65,7 +70,7 @@ def batched_cases(torch: Any) -> Iterator[Case]:
 
 
 def dual_cases(torch: Any) -> Iterator[Case]:
-    """A B1 + A B2, beside two products of torch and Triton's kernel of one loop."""
+    """A B1 + A B2, beside two products of torch and plain tile kernels of one loop."""
     for n in (4096, 8192):
         a, b1, b2, c = (normal(torch, n, n) for _ in "abcd")
 
@@ -74,10 +79,10 @@ def dual_cases(torch: Any) -> Iterator[Case]:
             torch.addmm(c, a, b2, out=c)
 
         peers: dict[str, Callable[[], Any]] = {"torch.mm, addmm": twice}
-        peers |= of_triton("dual", c, None, a, b1, b2)
         wanted = ((a.float() @ b1.float() + a.float() @ b2.float()).half(),)
         ours = bound(dual.mappings(), c, a, b1, b2)
-        yield Case(f"dual {n}^3", 4 * n**3, (c,), wanted, ours, peers)
+        tensors = (c, a, b1, b2)
+        yield Case(f"dual {n}^3", 4 * n**3, (c,), wanted, ours, peers, "dual", tensors)
 
 
 def sums_cases(torch: Any) -> Iterator[Case]:
@@ -96,11 +101,11 @@ def sums_cases(torch: Any) -> Iterator[Case]:
                 "torch.mm and sum": both,
                 "torch.mm alone": lambda a=a, b=b, c=c: torch.mm(a, b, out=c),
             }
-            if width == 256:
-                peers |= of_triton("sums", c, y, a, b)
+            plain = "sums" if name == "two warpgroups" else ""
             wanted = (a @ b, a.float().sum(1).expand_as(y))
             ours = bound({name: mapping}, c, y, a, b)
-            yield Case(f"sums {n}^3", 2 * n**3, (c, y), wanted, ours, peers)
+            tensors = (c, y, a, b)
+            yield Case(f"sums {n}^3", 2 * n**3, (c, y), wanted, ours, peers, plain, tensors)
 
 
 def attention_cases(torch: Any) -> Iterator[Case]:
@@ -125,7 +130,7 @@ def attention_cases(torch: Any) -> Iterator[Case]:
                         return sdpa(q, k, v, is_causal=causal)
 
                 peers[f"sdpa {backend}"] = peer
-            ours = bound(attention.mappings(width, causal), *flat)
+            ours = bound(attention.mappings(width, causal, length), *flat)
             ours["tawa.kernels.attention"] = lambda q=q, k=k, v=v, o=o, c=causal: tiles(
                 q, k, v, causal=c, out=o
             )
@@ -165,16 +170,6 @@ def normal(torch: Any, *shape: int) -> Any:
     return torch.randn(*shape, device="cuda").half()
 
 
-def of_triton(name: str, *tensors: Any) -> dict[str, Callable[[], Any]]:
-    """Return Triton's kernel of a case, where Triton is there."""
-    try:
-        import cypress_triton
-    except ImportError as error:
-        print(f"  no Triton: {error}")
-        return {}
-    return {"Triton": lambda: cypress_triton.launch(name, *tensors)}
-
-
 def right(torch: Any, case: Case, call: Callable[[], Any], ours: bool) -> str:
     """Return why a result is wrong or missing, or nothing."""
     for output in case.outputs:
@@ -195,7 +190,9 @@ def measure(torch: Any, case: Case, rounds: int) -> None:
     """Check and time a case, and print its lines."""
     from tawa.testing import do_bench
 
-    run = {**case.peers, **case.ours}
+    plain = cypress_triton.calls(case.plain, *case.tensors) if case.plain else {}
+    by_triton = {name: call for name, call in plain.items() if name.startswith("Triton")}
+    peers, run = {**case.peers, **by_triton}, {**case.peers, **plain, **case.ours}
     for name, call in list(run.items()):
         try:
             wrong = right(torch, case, call, name in case.ours)
@@ -208,9 +205,10 @@ def measure(torch: Any, case: Case, rounds: int) -> None:
     for turn in range(rounds):
         for name in random.Random(turn).sample(list(run), len(run)):
             took = do_bench(run[name], warmup=10, rep=50, return_mode="median")
+            assert isinstance(took, float), "one number is asked for"
             times[name].append(took)
     rates = {name: case.flops / statistics.median(each) / 1e9 for name, each in times.items()}
-    best = max((rate for name, rate in rates.items() if name in case.peers), default=0.0)
+    best = max((rate for name, rate in rates.items() if name in peers), default=0.0)
     for name, rate in rates.items():
         share = f"{rate / best:6.3f} of the best peer" if best else ""
         print(f"{case.name:32} {name:28} {rate:7.0f} TFLOP/s {share}", flush=True)
@@ -228,6 +226,7 @@ def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", default=",".join(CASES))
+    parser.add_argument("--only", default="", help="a regular expression on the names of cases")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dry", action="store_true")
     options = parser.parse_args()
@@ -239,7 +238,8 @@ def main() -> None:
     print(torch.cuda.get_device_name())
     for name in options.program.split(","):
         for case in CASES[name](torch):
-            measure(torch, case, options.rounds)
+            if re.search(options.only, case.name):
+                measure(torch, case, options.rounds)
 
 
 if __name__ == "__main__":

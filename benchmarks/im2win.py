@@ -15,15 +15,11 @@ input, filters and output: by formula, and the allocator's measured peak during 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
-from math import exp, log
-from pathlib import Path
-from statistics import median
 from typing import Any
+
+from layer_runs import in_turns, mean, run_jobs, time_calls, worker
 
 # C, H = W, Co, F, s
 LAYERS = (
@@ -43,35 +39,6 @@ LAYERS = (
 TOLERANCE = 2e-3
 METHODS = ("auto", "im2win", "im2col", "direct", "unfold", "cudnn")
 _TRIED = {"auto": 5, "im2win": 2, "im2col": 2, "direct": 1}
-_ROUNDS = 5
-
-
-def time_calls(call: Callable[[], Any], seconds: float) -> Callable[[], float]:
-    """Return what measures milliseconds of a call, over about `seconds` of calls.
-
-    Calls are replayed from a CUDA graph: what they cost the host is not in the figure.
-    """
-    import torch
-
-    def timed(work: Callable[[], Any], count: int) -> float:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(count):
-            work()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) / count
-
-    call()
-    once = max(timed(call, 2), 1e-3)
-    calls = max(1, min(20, round(5 / once)))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(calls):
-            call()
-    graph.replay()
-    each = max(timed(graph.replay, 1), 1e-3)
-    return lambda: timed(graph.replay, max(1, round(seconds * 1e3 / each))) / calls
 
 
 def layer(index: int, dtype: str, batch: int, ablation: bool = False) -> dict[str, Any]:
@@ -202,15 +169,8 @@ def layer(index: int, dtype: str, batch: int, ablation: bool = False) -> dict[st
     for method, call in calls.items():
         slow = method in ("direct", "unfold")
         timers[method] = time_calls(call, 0.01 if slow else 0.03)
-    samples: dict[str, list[float]] = {method: [] for method in timers}
-    names = list(timers)
-    for turn in range(_ROUNDS):
-        for method in names[:: -1 if turn % 2 else 1]:
-            if method == "direct" and turn:
-                continue
-            samples[method].append(timers[method]())
-    for method, times in samples.items():
-        found["methods"][method]["ms"] = median(times)
+    for method, spent in in_turns(timers, once=("direct",)).items():
+        found["methods"][method]["ms"] = spent
     return found
 
 
@@ -237,12 +197,7 @@ def compile_ahead(index: int, dtype: str, batch: int) -> None:
                 continue
 
 
-def mean(values: Sequence[float]) -> float:
-    """Return the geometric mean."""
-    return exp(sum(map(log, values)) / len(values)) if values else float("nan")
-
-
-def table(results: Sequence[dict[str, Any]]) -> str:
+def table(title: str, results: Sequence[dict[str, Any]]) -> str:
     """Return the results of one type and batch as text, with means, wins and losses."""
     first = results[0]
     lines = [f"{first['dtype']}, N = {first['n']}, {first['device']}"]
@@ -289,14 +244,6 @@ def table(results: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def start(index: str, job: str, options: argparse.Namespace) -> subprocess.Popen[str]:
-    """Start the process of a layer, which compiles and then waits."""
-    command = [sys.executable, __file__, "--one", f"{index}:{job}"]
-    command += ["--ablation"] * options.ablation
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-
-
 def main() -> None:
     """Run layers in processes of their own and print tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -310,35 +257,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         index, dtype, batch = options.one.split(":")
-        compile_ahead(int(index), dtype, int(batch))
-        sys.stdin.readline()  # until the layers before it are done
-        print(json.dumps(layer(int(index), dtype, int(batch), options.ablation)))
+        one = int(index), dtype, int(batch)
+        worker(lambda: compile_ahead(*one), lambda: [layer(*one, options.ablation)])
         return
-    end, results = time.monotonic() + options.budget, []
-    for job in options.jobs.split(","):
-        if end - time.monotonic() < 20:
-            print(f"{job}: no time left", flush=True)
-            continue
-        done: list[dict[str, Any]] = []
-        workers = {index: start(index, job, options) for index in options.layers.split(",")}
-        for index, worker in workers.items():
-            left = max(1.0, min(options.limit, end - time.monotonic()))
-            try:
-                found, errors = worker.communicate("go\n", timeout=left)
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.communicate()
-                print(f"{job} layer {index}: stopped after {left:.0f} s", flush=True)
-                continue
-            if worker.returncode:
-                print(f"{job} layer {index}: {errors[-1500:]}", flush=True)
-                continue
-            done.append(json.loads(found.splitlines()[-1]))
-        if done:
-            print(table(done), flush=True)
-        results += done
-        if options.out:
-            Path(options.out).write_text(json.dumps(results, indent=1))
+    layers = options.layers.split(",")
+    jobs = {job: [f"{index}:{job}" for index in layers] for job in options.jobs.split(",")}
+    command = [sys.executable, __file__, *["--ablation"] * options.ablation]
+    run_jobs(jobs, command, table, options)
 
 
 if __name__ == "__main__":

@@ -89,9 +89,9 @@ def numbers(
 
 
 @tawa.jit
-def counted(out, start, end, step):
+def counted(out, start, end, step, times: tl.int64):
     place = 0
-    for k in range(start, end, step):
+    for k in range(start, end * times, step):
         tl.store(out + place, k)
         place += 1  # noqa: SIM113
 

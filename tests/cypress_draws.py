@@ -16,9 +16,19 @@ from tawa.errors import MappingError, OverBudget, PlanError
 
 PROGRAMS = ("gemm", "batched", "dual", "sums", "fa2", "fa3")
 FREEDOMS = (
-    *("tunables", "WGS 1", "WGS 2", "WGS 3", "WGS 4", "no roles", "depth for all"),
+    *("tunables", "WGS 1", "WGS 2", "WGS 3", "WGS 4", "columns", "no roles"),
+    *("depth without roles", "depth for all"),
     *("depth by tensor", "pipeline auto", "one tile a block", "group", "cluster", "walk"),
-    *("turns", "coarse", "A in registers", "A in shared", "from registers", "by stage", "ceiling"),
+    *(
+        "turns",
+        "tiles",
+        "coarse",
+        "A in registers",
+        "A in shared",
+        "from registers",
+        "by stage",
+        "ceiling",
+    ),
 )
 
 
@@ -56,14 +66,19 @@ def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
         loads, product = ("K", "V"), "product"
     else:
         make: Any = {"dual": dual.dual, "sums": sums.sums}.get(name, gemm.gemm)
-        more = {"batched": True} if name == "batched" else {}
+        more: dict[str, Any] = {"batched": True} if name == "batched" else {}
+        if make is gemm.gemm and groups > 1 and random.random() < 0.4:
+            more["split"] = "columns"
+            rows, columns = 64 * random.choice((1, 2)), columns * groups
+            taken.add("columns")
         mapping = make(WGS=groups, U=rows, V=columns, W=random.choice((16, 32, 64)), **more)
         loads = {"dual": ("A", "B1", "B2")}.get(name, ("A", "B"))
         product = "tile"
     block: dict[str, Any] = {"specialize": random.random() < 0.8, "pipeline": 1, "turns": False}
     block |= {"persistent": False, "group": 8}
     if not block["specialize"]:
-        taken.add("no roles")
+        block["pipeline"] = random.randint(1, 4)
+        taken.add("no roles" if block["pipeline"] == 1 else "depth without roles")
     else:
         way = random.choice(("depth for all", "depth by tensor", "pipeline auto"))
         taken.add(way)
@@ -75,6 +90,9 @@ def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
             block |= {"persistent": True, "group": random.randint(0, 8)}
             block["cluster"] = random.choice((1, 1, 2))
             taken |= {"group"} | ({"cluster"} if block["cluster"] == 2 else set())
+            if not attends and random.random() < 0.4:
+                block["tiles"] = random.choice((2, 3))
+                taken.add("tiles")
             if random.random() < 0.3:
                 block["walk"] = random.choice(("serpentine", "dynamic"))
                 taken.add("walk")

@@ -123,6 +123,8 @@ def memory_twin(name: str) -> str:
     if found := re.fullmatch(r"atomic_(add|min|max|and|or|xor|exchange)_(\w+?)_(\w+)", name):
         if found[2] in ("f16", "bf16") and found[1] != "exchange":
             return atomic_of_halves(found[1], found[2])
+        if found[2] in ("f32", "f64") and found[1] in ("min", "max"):
+            return atomic_extremum(found[1], found[2])
         signs = {"add": "old + value", "and": "old & value", "or": "old | value",
                  "xor": "old ^ value", "exchange": "value", "min": "min(old, value)",
                  "max": "max(old, value)"}  # fmt: skip
@@ -153,6 +155,18 @@ def atomic_of_halves(function: str, kind: str) -> str:
     combined = {"add": f"{x} + {y}", "min": f"std::fmin({x}, {y})", "max": f"std::fmax({x}, {y})"}
     result = f"emu::to_{kind}({combined[function]})"
     return f"auto* p = (u16*)address; u16 old = *p; *p = {result}; return old;"
+
+
+def atomic_extremum(function: str, kind: str) -> str:
+    """The host body of a minimum or maximum in memory: bits in the order of IEEE's totalOrder."""
+    whole, bits = ("int", 32) if kind == "f32" else ("i64", 64)
+    order = f"[]({whole} x) {{ return x < 0 ? x ^ ({whole})((u{bits})-1 >> 1) : x; }}"
+    sign = "<" if function == "min" else ">"
+    return (
+        f"auto* p = (decltype(value)*)address; auto old = *p; auto order = {order}; {whole} a, b; "
+        "std::memcpy(&a, &value, sizeof a); std::memcpy(&b, &old, sizeof b); "
+        f"if (order(a) {sign} order(b)) *p = value; return old;"
+    )
 
 
 def reduction_of(kind: str, words: int) -> str:

@@ -331,7 +331,7 @@ def _gradients() -> Iterator[tuple[str, Library]]:
     make = partial(_gradient, geometry=strided, of="input")
     yield "conv input gradient", Library(make, 0, 64)
     around = Geometry(5, 4, 8, 40, 72, 3, 3, padding=(1, 1, 1, 1))
-    for name, g in (("rows", Geometry(5, 6, 10, 40, 72, 3, 3)), ("taps", around)):
+    for name, g in (("rows", Geometry(5, 6, 10, 40, 72, 3, 3)), ("window", around)):
         make = partial(_gradient, geometry=g, of="filters")
         yield f"conv filters' gradient {name}", Library(make, 0, 2, least=1)
     yield "conv filters' gradient added", Library(make, 1)

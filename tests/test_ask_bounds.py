@@ -73,7 +73,7 @@ def bounds_of(kernel) -> list[str]:
 def test_what_grows_with_the_grid() -> None:
     given = arrays(4)
     made = points.compile(*given.values(), 1024, STEP=256, BLOCK=256, grid=(4,))
-    assert bounds_of(made) == [f"256*grid0 <= {1 << 31}"]
+    assert bounds_of(made) == [f"256*grid(0) <= {1 << 31}"]
     found = {
         op.function.data: Contiguity().of(op.result)[0]
         for op in parse(made.asm["hopper"]).walk()
@@ -207,7 +207,7 @@ def test_a_comparison_that_wrapping_alone_would_decide_otherwise(what: str) -> N
     out = np.full(4 * 256, -1, np.int32)
     made = returns.compile(out, 3, BLOCK=256, WHAT=what, grid=(4,))
     asked = what in ("wraps", "turned")
-    assert bounds_of(made) == [f"256*grid0 <= {MOST + 256}"] * asked
+    assert bounds_of(made) == [f"256*grid(0) <= {MOST + 256}"] * asked
     assert ("scf.if" in str(made.asm["hopper"])) != asked
     assert guards_hold(made, {"out": out, "n": 3}, (1 << 23, 1, 1))
     assert guards_hold(made, {"out": out, "n": 3}, ((1 << 23) + 1, 1, 1)) != asked

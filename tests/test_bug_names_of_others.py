@@ -9,7 +9,7 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.codegen.names import PREDECLARED, RESERVED, Names, identifier
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, LaunchError
 
 KERNEL = """
 import tawa, tawa.language as tl
@@ -22,7 +22,10 @@ def {kernel}(x_ptr, {argument}, N: tl.constexpr):
         {local} = {local} + 1.0
     tl.store(x_ptr + i, {local})
 """
-EVERYWHERE = "nullptr compl bitand NULL char32_t typeid threadIdx u32 shared β größe x̂ 変数 x__y _"
+EVERYWHERE = (
+    "nullptr compl bitand NULL char32_t typeid threadIdx u32 shared β größe x̂ 変数 x__y _ "
+    "__grid x__at"
+)
 KERNELS = "exp abs norm free main size_t std clock64 sinf make_int1 role_main"
 
 
@@ -53,9 +56,41 @@ def test_a_name_may_stand_anywhere(tmp_path):
 
 
 def test_a_parameter_that_the_launcher_has_a_name_for_is_refused(tmp_path):
-    for name in ("__grid", "x__at", "d__shape"):
-        with pytest.raises(ArgumentError, match=f"parameter called {name}"):
-            made(tmp_path, argument=name)
+    with pytest.raises(ArgumentError, match="parameter called __tawa_grid"):
+        made(tmp_path, argument="__tawa_grid")
+
+
+OURS = """
+import tawa, tawa.language as tl
+
+@tawa.jit
+def walk({0}, {1}, {2}, {3}, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    total = tl.zeros((B,), tl.float32)
+    for k in range(tl.program_id(0) * {2}, {2} * 4, {3}):
+        total += k
+    tl.store({1} + i, tl.load({0} + i % {2}) + total)
+"""
+LAUNCHERS = (
+    "__grid x__at x program0 | grid0 d__shape len __x | type tuple trip0 where | "
+    "__options __kernel min max | divide minimum abs int | program grid disjoint always_within"
+)
+
+
+@pytest.mark.parametrize("names", LAUNCHERS.split(" | "))
+def test_names_of_conditions_and_launchers_are_taken(names, tmp_path):
+    """Conditions took such an argument for a function or the number of a program."""
+    path = tmp_path / "ours.py"
+    path.write_text(OURS.format(*names.split()))
+    scope = {"__name__": "ours"}
+    exec(compile(path.read_text(), str(path), "exec"), scope)
+    x, out = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    a, o, n, step = names.split()
+    scope["walk"][4,](x, out, **{n: 32, step: 16}, B=16)
+    starts = np.repeat([sum(range(p * 32, 128, 16)) for p in range(4)], 16)
+    np.testing.assert_array_equal(out, x % 32 + starts)
+    with pytest.raises(LaunchError, match=f"step is 0\\n.*{step}=0"):
+        scope["walk"][lambda meta: (meta[n] // 8,)](**{a: x, o: out, n: 32, step: 0}, B=16)
 
 
 def test_no_name_of_ours_is_given_out():

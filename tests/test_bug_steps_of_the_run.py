@@ -85,6 +85,44 @@ def test_it_counts_as_python_does(bounds, level, dtype) -> None:
     check(out, bounds)
 
 
+WIDE = [
+    (0, -(1 << 63), -(1 << 62)), (1 << 62, -(1 << 63), -(1 << 61)), (0, -(1 << 63), -(1 << 63)),
+    (-(1 << 63), (1 << 63) - 1, 1 << 62), (-(1 << 63), (1 << 63) - 1, -(1 << 62)),
+]  # fmt: skip
+
+
+@tawa.jit
+def listed_of_constants(out, A: tl.constexpr, B: tl.constexpr, STEP: tl.constexpr):
+    at = 0
+    for k in range(A, B, STEP):
+        tl.store(out + at, k)
+        at += 1
+    tl.store(out + 63, at)
+
+
+@pytest.mark.parametrize("bounds", WIDE)
+def test_bounds_may_be_farther_apart_than_int64_says(bounds) -> None:
+    """The number of trips wrapped, and made none; constants beyond int32 were cut to it."""
+    for level in ("tile", "hopper"):
+        out = np.full(64, 99, np.int64)
+        run(listed_of_memory, out, np.array(bounds), level=level)
+        check(out, bounds)
+        if bounds[2] < 0:  # upwards, the counter passes int64 after its last trip
+            for kernel in (listed, listed_of_constants):
+                out = np.full(64, 99, np.int64)
+                run(kernel, out, *bounds, level=level)
+                check(out, bounds)
+
+
+@needs_compiler
+@pytest.mark.parametrize("bounds", [RANGES[1], WIDE[0], WIDE[3]])
+def test_the_text_counts_wide_bounds_too(bounds) -> None:
+    out = np.full(64, 99, np.int64)
+    given = {"out": out, "bounds": np.array(bounds, np.int64)}
+    emulate(listed_of_memory.compile(*given.values()).asm.program("hopper"), given, (1, 1, 1))
+    check(out, bounds)
+
+
 @needs_compiler
 @pytest.mark.parametrize("bounds", RANGES[1:4])
 def test_the_text_counts_so_too(bounds) -> None:
@@ -177,3 +215,21 @@ def test_programs_share_out_what_there_is() -> None:
     assert (out[:50] == np.arange(50)).all()
     with pytest.raises(LaunchError, match="its counter passes"):
         by_programs[(3,)](out, MOST)
+    with pytest.raises(LaunchError, match="its counter passes 9223372036854775807"):
+        by_programs[(3,)](out, (1 << 63) - 2)
+
+
+@tawa.jit
+def by_products(out, n, m):
+    for k in range(tl.program_id(0) * n, n * m, n):
+        tl.store(out + k // n, k)
+
+
+def test_bounds_that_leave_64_bits_are_refused() -> None:
+    """Nothing was known of such numbers, and the launch went on."""
+    out = np.zeros(64, np.int64)
+    by_products[(2,)](out, 1 << 40, 8)
+    assert (out[:8] == np.arange(8) << 40).all()
+    for m in (1 << 40, -(1 << 40)):
+        with pytest.raises(LaunchError, match="numbers leave 64 bits, so that perhaps the loop"):
+            by_products[(2,)](out, 1 << 40, m)

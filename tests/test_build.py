@@ -299,7 +299,7 @@ def test_names_are_of_one_statement_each(k):
         k.load(x + 1, name="a")
     with refused(DefinitionError, here() + 1, "'a + b' cannot name a statement"):
         k.load(x, name="a + b")
-    for name in ("x", "lambda", "__at", "two words"):
+    for name in ("x", "lambda", "__tawa_at", "two words"):
         with refused(DefinitionError, here() + 1, f"{name!r} cannot name an argument"):
             k.scalar(name, "i32")
     with refused(DefinitionError, here() + 1, "'class' cannot name a kernel"):

@@ -415,7 +415,7 @@ MAPPINGS = {
     '"leaf" is a leaf and maps C to NONE': ("leaf", {"mems": [NONE, SHARED, SHARED]}, "elements"),
     '"tile" launches mma, and calls 0 instances': ("tile", {"calls": ["clear"]}, "clear (clear)"),
     '"warp" launches itself without end': ("warp", {"calls": ["warp"]}, "warp"),
-    "and specialize=False": ("block", {"specialize": False}, "role of their own"),
+    "and specialize=False": ("block", {"specialize": False}, "producer"),
     "is persistent or in a cluster": (
         *("block", {"specialize": False, "pipeline": 1}, "are the producer's"),
     ),

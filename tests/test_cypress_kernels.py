@@ -13,9 +13,10 @@ from tawa import compile_ir
 from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
-from tawa.cypress.size import sizes_of
+from tawa.cypress.size import Size, cdiv, most, sizes_of
 from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
 from tawa.plan.text import parse_plan
+from test_kernels_straight import at, gpu  # noqa: F401 - a fixture
 
 
 def in_memory(mapping, tile, above, last):
@@ -33,6 +34,66 @@ def test_the_mappings_of_products_are_what_they_say(family):
         assert f"role mma warps={4 * groups} " in program.show("plan")
         assert sum(size for _, size in program.emitted.buffers) <= mapping.ceiling
         assert not any("acc" in name for name, _ in program.emitted.buffers)
+
+
+def test_warpgroups_may_have_tiles_of_their_own():
+    program = cy.program(gemm.gemm(1, 64, 192, 32, tiles=2))
+    plan = program.show("plan")
+    assert "plan specialized warps=12 arrangement=pingpong persistent=yes" in plan
+    assert "role mma warps=4 registers=232 instances=2\n" in plan
+    assert ("stage of copy", 2 * 64 * 192 * 2) in program.emitted.buffers
+    agree("gemm", program, Random(3))
+    asked = cy.program(gemm.gemm(1, 64, 64, tiles=2, walk="dynamic"))
+    with pytest.raises(PlanError, match="walk='dynamic'"):
+        asked.compile()
+    alone = gemm.gemm(1, 64, 64, tiles=2).with_("block", persistent=False)
+    with pytest.raises(MappingError, match="computes 2 tiles at once and is not persistent"):
+        cy.program(alone)
+
+
+def test_warpgroups_share_rows_or_columns():
+    for groups, rows, columns, last in ((2, 64, 128, SHARED), (3, 128, 96, REGISTER)):
+        mapping = gemm.gemm(groups, rows, columns, 32, 2, split="columns")
+        program = cy.program(in_memory(mapping, "tile", SHARED, last))
+        assert program.show("plan").splitlines()[0].endswith(" split=columns")
+        assert parse_plan(program.show("plan")) == program.plan
+        assert f"m64n{columns // groups}k16" in program.compile().asm["cuda"]
+        agree("gemm", program, Random(7))
+    with pytest.raises(MappingError, match="no wgmma of 64x36x16"):
+        cy.program(gemm.gemm(2, 128, 72, split="columns"))
+    with pytest.raises(MappingError, match="leaves pipeline to the planner, and warpgroups share"):
+        cy.program(gemm.gemm(split="columns", pipeline=cy.auto))
+    kept = [each for each in sums.sums().instances if not each.name.startswith("tile")]
+    rows_of_columns = cy.Mapping([*kept, *cy.lib.mma("tile", WGS=2, split="columns")])
+    with pytest.raises(MappingError, match='"sum" is materialized'):
+        cy.program(rows_of_columns)
+    narrow = cy.program(gemm.gemm(2, 128, 8))
+    plan = narrow.show("plan").replace("cluster=1", "cluster=1 split=columns")
+    with pytest.raises(PlanError, match="split=columns of "):
+        compile_ir(narrow.emitted.kernel, plan=plan)
+
+
+def test_parts_of_a_tile_leave_through_as_many_places_as_there_is_room_for():
+    def store(V, **how):
+        plan = cy.program(gemm.gemm(1, 64, V, 16, 1, **how)).show("plan")
+        return next(line for line in plan.splitlines() if line.startswith("store"))
+
+    assert store(192) == "store copy_out via=tma parts=1 eviction=first"
+    wide = gemm.gemm(1, 64, 192, 16, 1)
+    tight = cy.program(cy.Mapping(wide.instances, ceiling=25_000)).show("plan")
+    assert "store copy_out via=tma parts=3 places=2 " in tight
+    tighter = cy.program(cy.Mapping(wide.instances, ceiling=17_000)).show("plan")
+    assert "store copy_out via=tma parts=3 eviction" in tighter
+
+
+def test_the_model_of_time_hides_the_epilogue_of_a_tile_under_another_one():
+    names = {"C": (8192, 8192), "A": (8192, 256), "B": (256, 8192)}
+    sizes = {f"{n}.shape[{d}]": size for n, shape in names.items() for d, size in enumerate(shape)}
+    apart, shared = (
+        cycles(cy.program(gemm.gemm(groups, 128, 192, tiles=tiles)), sizes)
+        for groups, tiles in ((1, 2), (2, 1))
+    )
+    assert apart < 0.9 * shared
 
 
 def test_one_ring_holds_the_three_tiles_of_a_dual_product():
@@ -137,6 +198,43 @@ def test_depths_are_given_by_tensor():
         cy.program(gemm.gemm().with_("block", pipeline={"A": 4}))
 
 
+def test_loads_run_ahead_without_a_role_of_their_own():
+    plain = {"specialize": False, "persistent": False}
+    texts = set()
+    for depth in (1, 2, 4):
+        program = cy.program(gemm.gemm(1, 64, 64, 32, depth, **plain))
+        plan = program.show("plan")
+        assert plan.startswith("plan ordinary warps=4 ")
+        assert (f"aref A + B depth={depth}\n" in plan) == (depth > 1)
+        assert f"mma_depth={min(2, max(1, depth - 1))}" in plan
+        text = program.compile().asm["cuda"]
+        texts.add(text)
+        loop = text.index("for (int k")
+        assert (text.index("tma_load_2d(", text.index("role_main(")) < loop) == (depth > 1)
+        agree("gemm", program, Random(depth))
+    assert len(texts) == 3
+    one = cy.program(gemm.gemm(1, 64, 64, 32, **plain).with_("block", pipeline={"A": 3, "B": 1}))
+    assert [ring.payload for ring in one.plan.arefs] == [("A",)]
+    agree("gemm", one, Random(0))
+    ahead = cy.program(attention.attention("fa3", 1, 64, 32, 64, turns=False, **plain))
+    assert "aref K_2 depth=2\naref V depth=2\n" in ahead.show("plan")
+    # The loop of the last tile makes one trip at most, and none of its loads can run ahead.
+    tail = cy.program(attention.attention("fa2", 1, 64, 32, 64, turns=False, **plain))
+    assert "aref K depth=2\naref V depth=2\n" in tail.show("plan")
+    assert tail.compile().proof.ok
+    with pytest.raises(MappingError, match="is persistent or in a cluster"):
+        cy.program(gemm.gemm(1, 64, 64, 32, specialize=False))
+
+
+def test_the_most_that_an_extent_makes_is_known_where_there_is_one():
+    keys = Size("K.shape[0]")
+    assert most(cdiv(keys, 64) - keys // 64) == 1
+    assert most(keys % 8 * 4 + 1) == 29
+    assert most(3) == 3
+    for grows in (keys // 64, keys - keys // 2, Size("i#1") // 2, keys // 4 + Size("V.shape[0]")):
+        assert most(grows) is None
+
+
 def test_auto_is_the_planners_choice():
     program = cy.program(gemm.gemm(V=64).with_("block", pipeline=cy.auto))
     plan = program.compile().plan
@@ -154,8 +252,8 @@ def test_tunables_and_memories_may_be_left_out():
     assert dict(program.mapping["host"].tunables)["U"] % 64 == 0
     assert program.mapping["tile_leaf"].mems[1] == SHARED
     assert not program.mapping.open
-    with pytest.raises(MappingError, match="C of wgmma 64x64x16 is 64x64 for WARP"):
-        cy.program(given.with_("host", V=72))
+    with pytest.raises(MappingError, match="there is no wgmma of 64x12x16"):
+        cy.program(given.with_("host", V=12))
 
 
 def test_a_search_gives_a_legal_mapping_that_is_no_slower_by_the_model(capsys):
@@ -175,6 +273,22 @@ def test_extents_that_are_the_same_are_compared_at_the_call():
     a, b = np.zeros((64, 64), np.float16), np.zeros((72, 64), np.float16)
     with pytest.raises(ArgumentError, match=r"A.shape\[1\] is 64, B.shape\[0\] is 72"):
         cy.program(gemm.gemm())(np.zeros((64, 64), np.float16), a, b)
+
+
+def test_a_call_with_known_shapes_is_its_launch_alone(gpu, monkeypatch):  # noqa: F811
+    gpu.parameters = 7
+    program = cy.program(gemm.gemm(V=64))
+    for place in (0, 3, 6):
+        program(at(place), at(place + 1), at(place + 2))
+    for prepared in ("_find", "_meet"):
+        monkeypatch.setattr(program.recipes, prepared, None)
+    output = at(9)
+    program(output, at(10), at(11))
+    assert [launch.grid for launch in gpu.launches] == [(8, 1, 1)] * 4
+    assert gpu.written[-1] is output
+    monkeypatch.undo()
+    with pytest.raises(ArgumentError, match="C shares memory with B"):
+        program(output, at(10), at(9))
 
 
 # --- drawn mappings -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from tawa.runtime.compiled import Guard
 from tawa.runtime.dispatch import guards_hold
-from tawa.runtime.expressions import Names
+from tawa.runtime.expressions import Names, value_of
 from tawa.runtime.guards import Guards
 
 
@@ -188,7 +188,7 @@ def test_numbers_of_a_loop_are_asked_not_to_wrap() -> None:
     given = {"a_ptr": a, "s_ptr": s, "c_ptr": np.zeros_like(a), "M": m, "N": n}
     made = scaled.compile(*given.values(), BM=32, BN=64)
     asked = [each.condition for each in made.guards if "not to wrap" in each.reason]
-    assert any("__trip0" in each for each in asked)
+    assert any("trip(0)" in each for each in asked)
     assert guards_hold(made, given, (4,))
     most = (1 << 31) - 1
     assert not guards_hold(made, given | {"N": most}, (4,)), "N + 63 wraps"
@@ -200,29 +200,29 @@ def test_numbers_of_a_loop_are_asked_not_to_wrap() -> None:
 def verdict(condition: str, grid: tuple[int, ...] = (4,), **numbers: int) -> bool:
     kernel = SimpleNamespace(name="k", guards=(Guard(condition, ""),), demands=(), signature={})
     order = tuple(numbers)
-    held = Guards(kernel, Names(order, (), ()), order)  # pyright: ignore[reportArgumentType]
+    held = Guards(kernel, Names(order, (), ()), tuple(map(value_of, order)))  # pyright: ignore[reportArgumentType]
     values = tuple(numbers.values())
     return held.hold((*values, *grid), values, grid)
 
 
 @pytest.mark.parametrize(("condition", "numbers", "holds"), [
     # Programs 0 to 3 walk over 0 .. n-1 by fours.
-    ("always_within(program0 + 4*__trip0, 0, 9, (program0, n, 4))", {"n": 10}, True),
-    ("always_within(program0 + 4*__trip0, 0, 9, (program0, n, 4))", {"n": 11}, False),
-    ("always_within(__trip0, 0, 2, (program0, n, 4))", {"n": 10}, True),
-    ("always_within(__trip0, 0, 1, (program0, n, 4))", {"n": 10}, False),
+    ("always_within(program(0) + 4*trip(0), 0, 9, (program(0), n, 4))", {"n": 10}, True),
+    ("always_within(program(0) + 4*trip(0), 0, 9, (program(0), n, 4))", {"n": 11}, False),
+    ("always_within(trip(0), 0, 2, (program(0), n, 4))", {"n": 10}, True),
+    ("always_within(trip(0), 0, 1, (program(0), n, 4))", {"n": 10}, False),
     # A loop inside, as long as the number of the one around it.
-    ("never_negative(3 - __trip1, (0, n, 1), (0, __trip0, 1))", {"n": 5}, True),
-    ("never_negative(3 - __trip1, (0, n, 1), (0, __trip0, 1))", {"n": 6}, False),
-    ("always_multiple(8*__trip0 + n, 8, (0, n, 1))", {"n": 16}, True),
-    ("always_multiple(8*__trip0 + n, 8, (0, n, 1))", {"n": 12}, False),
+    ("never_negative(3 - trip(1), (0, n, 1), (0, trip(0), 1))", {"n": 5}, True),
+    ("never_negative(3 - trip(1), (0, n, 1), (0, trip(0), 1))", {"n": 6}, False),
+    ("always_multiple(8*trip(0) + n, 8, (0, n, 1))", {"n": 16}, True),
+    ("always_multiple(8*trip(0) + n, 8, (0, n, 1))", {"n": 12}, False),
     # No trips: nothing is wrong in any. No steps, or more than are listed: nothing is known.
-    ("never_negative(-1 - __trip0, (0, n, 1))", {"n": 0}, True),
-    ("never_negative(-1 - __trip0, (0, n, 1))", {"n": -4}, True),
-    ("never_negative(__trip0, (0, 8, n))", {"n": 0}, False),
-    ("never_negative(__trip0, (0, n, 1))", {"n": 1 << 18}, True),
-    ("never_negative(__trip0, (0, n, 1))", {"n": (1 << 18) + 1}, False),
-    ("never_negative(program0 + __trip0, (0, n, 1))", {"n": 1 << 17}, False),
+    ("never_negative(-1 - trip(0), (0, n, 1))", {"n": 0}, True),
+    ("never_negative(-1 - trip(0), (0, n, 1))", {"n": -4}, True),
+    ("never_negative(trip(0), (0, 8, n))", {"n": 0}, False),
+    ("never_negative(trip(0), (0, n, 1))", {"n": 1 << 18}, True),
+    ("never_negative(trip(0), (0, n, 1))", {"n": (1 << 18) + 1}, False),
+    ("never_negative(program(0) + trip(0), (0, n, 1))", {"n": 1 << 17}, False),
 ])  # fmt: skip
 def test_conditions_over_trips(condition: str, numbers: dict[str, int], holds: bool) -> None:
     assert verdict(condition, **numbers) == holds

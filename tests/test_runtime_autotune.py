@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Barrier
 from types import SimpleNamespace
 
 import numpy as np
@@ -107,6 +108,17 @@ def test_without_a_gpu_the_first_feasible_is_compiled(space):
     assert "configuration BLOCK=128: a block of 128 takes 128 KiB" in str(compiled)
     assert "autotune: compiled without a launch" in str(compiled)
     assert space.timed == []
+
+
+def test_configurations_are_built_at_once_and_then_timed(space):
+    """All builds wait for one another: one after the other none would end."""
+    meet, make = Barrier(4), space.compiler.make
+    space.compiler.make = lambda request: (meet.wait(20), make(request))[1]
+    tuner = space.tuner()
+    tuner[(1,)](GpuArray((64,)), 256)
+    assert space.timed == [16, 32, 64]
+    assert len(space.compiler.requests) == 4  # what failed is not built again
+    assert tuner.best_config.kwargs == {"BLOCK": 32}
 
 
 def test_arrays_of_the_cpu_are_not_timed(space, monkeypatch):

@@ -428,7 +428,7 @@ def test_overlapping_arguments_run_the_plain_kernel(driver, make, offset, thread
     [(64, (4,), 128), (64, (64,), 128), (64, (65,), 64), (-1, (1,), 64)],
 )
 def test_guards_over_all_programs(driver, make, n, grid, threads):
-    kernel = make(scale, guarded("never_negative(n - program0 * min(grid0, 1) - 1)"))
+    kernel = make(scale, guarded("never_negative(n - program(0) * min(grid(0), 1) - 1)"))
     kernel[grid](GpuArray((64,)), GpuArray((64,)), n, 2.0)
     assert driver.launches[0].threads == threads
 
@@ -438,7 +438,7 @@ def test_guards_over_all_programs(driver, make, n, grid, threads):
     [(4, (4,), 128), (4, (5,), 64), (1 << 30, (4,), 128), (1 << 30, (3,), 64), (-4, (1,), 64)],
 )
 def test_bounds_over_all_programs(driver, make, n, grid, threads):
-    texts = "always_within(n + program0, 0, 1073741827)", "n * grid0 <= 16 or grid0 == 4"
+    texts = "always_within(n + program(0), 0, 1073741827)", "n * grid(0) <= 16 or grid(0) == 4"
     kernel = make(scale, guarded(*texts))
     for address in (BASE, BASE + 4096):  # what is decided does not depend on addresses
         kernel[grid](GpuArray((64,), address=address), GpuArray((64,)), n, 2.0)

@@ -70,7 +70,7 @@ PARTS = {
     "library few rows",
     "conv split 0",
     "conv filters' gradient rows",
-    "conv filters' gradient taps",
+    "conv filters' gradient window",
 }
 """Kernels that divide a sum into parts, of a trip each at least."""
 

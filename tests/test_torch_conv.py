@@ -14,6 +14,7 @@ import tawa.torch as tt  # noqa: E402
 
 OPS = torch.ops.tawa
 PLAIN = [1, 1], [0, 0, 0, 0], [1, 1]
+DEEP = [1, 1, 1], [0] * 6, [1, 1, 1]
 
 
 def half(*shape, grad=False):
@@ -51,6 +52,12 @@ def test_opcheck_is_green(utils):
     dy = half(2, 16, 4, 4, grad=True)
     opcheck(OPS.conv2d_backward_input, (dy, w, 6, 6, *PLAIN), **how)
     opcheck(OPS.conv2d_backward_weight, (dy, x, 3, 3, *PLAIN), **how)
+    x, w = half(1, 8, 2, 3, 3, grad=True), half(8, 8, 1, 2, 2, grad=True)
+    opcheck(OPS.conv3d, (x, w, half(8, grad=True), *DEEP), **how)
+    if utils is None:
+        dy = half(1, 8, 2, 2, 2, grad=True)
+        opcheck(OPS.conv3d_backward_input, (dy, w, [2, 3, 3], *DEEP))
+        opcheck(OPS.conv3d_backward_weight, (dy, x, [1, 2, 2], *DEEP))
 
 
 @pytest.mark.parametrize(
@@ -71,15 +78,44 @@ def test_it_is_torchs_with_gradients(x, w, how):
         near([tt.conv2d(x[0], w, bias, **how)], [F.conv2d(x[0], w, bias, **how)])
 
 
-def test_second_gradients_are_right():
-    x, w = half(1, 8, 5, 5, grad=True), half(8, 8, 3, 3, grad=True)
+def test_volumes_are_torchs_with_gradients():
+    """Three channels in and ten out, which are filled up; a stride on one axis."""
+    x, w, bias = (
+        half(1, 3, 3, 4, 4, grad=True),
+        half(10, 3, 2, 2, 2, grad=True),
+        half(10, grad=True),
+    )
+    how = {"stride": (1, 2, 1), "padding": (1, 0, 1)}
+    found = tt.conv3d(x, w, bias, **how)
+    assert found.is_contiguous(memory_format=torch.channels_last_3d)
+    wide = [each.detach().double() for each in (x, w, bias)]
+    near([found], [F.conv3d(*wide, **how)])
+    ours = torch.autograd.grad(found.square().sum(), (x, w, bias))
+    near(ours, gradients(lambda *each: F.conv3d(*each, **how), x, w, bias), 2e-2)
+    with torch.no_grad():
+        near([tt.conv3d(x[0], w, padding="same")], [F.conv3d(wide[0][0], wide[1], padding="same")])
+    with pytest.raises(ArgumentError, match="lower corner"):
+        tt.conv3d(x, w, padding=17)
+    with pytest.raises(ArgumentError, match="a stride of 72 bytes"):
+        tt.conv3d(half(1, 4, 3, 3, 3, grad=True), half(4, 2, 2, 2, 2), groups=2)
+
+
+@pytest.mark.parametrize(
+    ("convolve", "plain", "shapes"),
+    [
+        (tt.conv2d, F.conv2d, ((1, 8, 5, 5), (8, 8, 3, 3))),
+        (tt.conv3d, F.conv3d, ((1, 8, 2, 3, 3), (8, 8, 1, 2, 2))),
+    ],
+)
+def test_second_gradients_are_right(convolve, plain, shapes):
+    x, w = (half(*shape, grad=True) for shape in shapes)
 
     def penalty(convolve, x, w):
         (dx,) = torch.autograd.grad(convolve(x, w).square().sum() / 8, x, create_graph=True)
         return torch.autograd.grad(dx.square().sum() / 8, (x, w))
 
     wide = [each.detach().double().requires_grad_() for each in (x, w)]
-    near(penalty(tt.conv2d, x, w), penalty(F.conv2d, *wide), 2e-2)
+    near(penalty(convolve, x, w), penalty(plain, *wide), 2e-2)
 
 
 def test_layers_are_swapped_and_compile():
@@ -87,12 +123,13 @@ def test_layers_are_swapped_and_compile():
         nn.Conv2d(8, 16, 3, padding=1, padding_mode="reflect"),
         nn.Conv1d(4, 4, 3),
         nn.Conv3d(4, 4, 3),
+        nn.ConvTranspose2d(4, 4, 3),
     ).half()
     x, signal = half(1, 8, 6, 6), half(2, 4, 9)
     expected = model[0](x), model[1](signal)
     report = tt.conv.replace(model, verbose=False)
-    assert report.swapped == ("0 (Conv2d)", "1 (Conv1d)")
-    assert report.left == (("2 (Conv3d)", "no layer of tawa's"),)
+    assert report.swapped == ("0 (Conv2d)", "1 (Conv1d)", "2 (Conv3d)")
+    assert report.left == (("3 (ConvTranspose2d)", "no layer of tawa's"),)
     assert type(model[0]) is tt.Conv2d
     near([model[0](x), model[1](signal)], expected)
     compiled = torch.compile(model[0], backend="aot_eager", fullgraph=True)
@@ -116,10 +153,8 @@ def test_autocast_and_tf32(monkeypatch):
 
 def test_what_has_no_gradient_is_refused_at_the_call():
     x, w = half(1, 8, 9, 9, grad=True), half(8, 8, 3, 3)
-    with pytest.raises(ArgumentError, match=r"at stride \(2, 2\) and dilation"):
-        tt.conv2d(x, w, stride=2, dilation=2)
     with pytest.raises(ArgumentError, match="channels a group"):
         tt.conv2d(half(1, 8, 9, 9, grad=True), half(8, 2, 3, 3), groups=4)
     with pytest.raises(ArgumentError, match="images have 5 axes"):
         tt.conv2d(x[None], w)
-    assert tt.conv2d(x.detach(), w, stride=2, dilation=2).shape == (1, 8, 3, 3)
+    assert tt.conv2d(x.detach(), half(8, 2, 3, 3), groups=4).shape == (1, 8, 7, 7)

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.skipif(
 import tawa  # noqa: E402
 import test_bug_bools_and_sorting as small  # noqa: E402
 import test_bug_casts_out_of_range as casts  # noqa: E402
+import test_bug_extrema_in_memory as extrema  # noqa: E402
 import test_bug_index_of_nan as nans  # noqa: E402
 import test_bug_keys_not_there as keys  # noqa: E402
 import test_bug_row_ends as ends  # noqa: E402
@@ -113,6 +114,25 @@ def test_steps_of_the_run_count_as_python_does(bounds) -> None:
     o, held = on_gpu(np.full(64, 99, np.int32), np.array(bounds, np.int32))
     steps.listed_of_memory[(1,)](o, held)
     steps.check(o.cpu().numpy(), bounds)
+
+
+@pytest.mark.parametrize("bounds", steps.WIDE)
+def test_bounds_farther_apart_than_int64_says(bounds) -> None:
+    o, held = on_gpu(np.full(64, 99, np.int64), np.array(bounds, np.int64))
+    steps.listed_of_memory[(1,)](o, held)
+    steps.check(o.cpu().numpy(), bounds)
+    if bounds[2] < 0:
+        o.fill_(99)
+        steps.listed[(1,)](o, *bounds)
+        steps.check(o.cpu().numpy(), bounds)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bits_decide_extrema_in_memory(dtype) -> None:
+    held, x = extrema.pairs(dtype)
+    low, high, given = on_gpu(held, held, x)
+    extrema.extrema[(1,)](low, high, given, N=extrema.N)
+    extrema.check(low.cpu().numpy(), high.cpu().numpy(), held, x)
 
 
 @pytest.mark.parametrize("bounds", [(0, 10, 0), (steps.MOST - 10, steps.MOST, 4)])

@@ -45,8 +45,9 @@ def render(poly: Polynomial, name_leaf: Callable[[Leaf | Trip], str]) -> str:
 
 
 def spelled(kernel: tile.Kernel, poly: Polynomial) -> str:
-    """Return Python over argument names and program0, program1, program2, grid0 ..; the trips of
-    the loops it depends on (`tawa.analysis.walked.loops_of`) are __trip0, __trip1 ...
+    """Return Python over argument names and program(0), program(1), program(2), grid(0) ..; the
+    trips of the loops it depends on (`tawa.analysis.walked.loops_of`) are trip(0), trip(1) ...
+    What is ours is called, as no argument is: an argument may have any name.
     """
     return _spelled(kernel, poly, _names_of(loops_of(poly)))
 
@@ -54,7 +55,7 @@ def spelled(kernel: tile.Kernel, poly: Polynomial) -> str:
 def asked(kernel: tile.Kernel, function: str, poly: Polynomial, *numbers: int) -> str:
     """Return the condition that a number holds to in every program and every trip, for a launch
     (`tawa.runtime.guards`): a call with the number, what it is compared with, and start, end and
-    step of the loops that count __trip0, __trip1 ...
+    step of the loops that count trip(0), trip(1) ...
     """
     return _asked(kernel, function, spelled(kernel, poly), loops_of(poly), numbers)
 
@@ -67,13 +68,14 @@ def asked_not_zero(kernel: tile.Kernel, poly: Polynomial) -> str:
 
 def asked_to_end(kernel: tile.Kernel, loop: scf.ForOp, most: int) -> str:
     """Return the condition that what a loop counts, upwards, never passes `most`, also after its
-    last trip. In 64 bits nothing is computed that 64 bits do not hold: room for a whole step.
+    last trip. In 64 bits nothing is computed that 64 bits do not hold: room for a whole step,
+    max(end, 0) + step - 1 <= most.
     """
     loops = loops_of(*bounds_of(loop))
     start, end, step = (_spelled(kernel, each, _names_of(loops)) for each in bounds_of(loop))
     last = f"{start} - ({start} - {end}) // {step} * {step} > {most}"
     if most >> 32:
-        last = f"{end} > {most + 1} - {step}"
+        last = f"maximum({end}, 0) - {most} + ({step} - 1) > 0"
     text = f"(({end} > {start}) & ({last}))"
     return _asked(kernel, "always_within", text, loops, (0, 0))
 
@@ -91,7 +93,7 @@ def _asked(
 
 
 def _names_of(loops: tuple[scf.ForOp, ...]) -> dict[Trip, str]:
-    return {Trip(loop): f"__trip{place}" for place, loop in enumerate(loops)}
+    return {Trip(loop): f"trip({place})" for place, loop in enumerate(loops)}
 
 
 def _spelled(kernel: tile.Kernel, poly: Polynomial, trips: dict[Trip, str]) -> str:
@@ -102,9 +104,9 @@ def _spelled(kernel: tile.Kernel, poly: Polynomial, trips: dict[Trip, str]) -> s
             return trips[leaf]
         match leaf.value.owner:
             case tile.ProgramId() as op:
-                return f"program{op.axis.data}"
+                return f"program({op.axis.data})"
             case tile.NumPrograms() as op:
-                return f"grid{op.axis.data}"
+                return f"grid({op.axis.data})"
             case _:
                 return names[leaf.value.index]  # pyright: ignore
 

@@ -20,9 +20,9 @@ from tawa.cypress.event import (
     warpgroups,
 )
 from tawa.cypress.leaf import call_leaf
-from tawa.cypress.machine import Auto, auto
+from tawa.cypress.machine import Auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
-from tawa.cypress.size import Int
+from tawa.cypress.size import Int, most
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget, Place
 from tawa.ir.build import Desc, KernelBuilder, Value
@@ -30,8 +30,9 @@ from tawa.language.dtypes import dtype
 from tawa.layouts.shared import split_columns
 from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
-from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
+from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, Split, StorePlan
 from tawa.plan.planner import rings_of_walk
+from tawa.plan.resources import LEAST_SLACK
 from tawa.target import H200
 
 _STAGE = "stage of "
@@ -201,14 +202,8 @@ def _plan(
     copies = list(_copies(events.body, None))
     stores = [event for event, _ in copies if isinstance(event, CopyOut)]
     loads = [(event, loop) for event, loop in copies if isinstance(event, CopyIn)]
-    if not block.specialize and block.pipeline not in (1, auto):
-        raise MappingError(
-            f'"{block.name}" has pipeline={block.pipeline} and specialize=False',
-            place=block.place,
-            why="rings are filled by a role of their own",
-            remedy="write specialize=True, or pipeline=1",
-        )
     roles_only = block.persistent or block.cluster > 1 or block.turns or block.walk != "forward"
+    roles_only = roles_only or block.tiles > 1
     if not block.specialize and roles_only:
         raise MappingError(
             f'"{block.name}" is persistent or in a cluster, takes turns or has a walk, and '
@@ -218,7 +213,22 @@ def _plan(
             "those of roles",
             remedy="write specialize=True, or leave them out",
         )
+    if block.tiles > 1 and not block.persistent:
+        raise MappingError(
+            f'"{block.name}" computes {block.tiles} tiles at once and is not persistent',
+            place=block.place,
+            why="a block that does not walk has one tile",
+            remedy="write persistent=True, or leave tiles out",
+        )
+    split = _split(events)
     if isinstance(block.pipeline, Auto):
+        if split == "columns":
+            raise MappingError(
+                f'"{block.name}" leaves pipeline to the planner, and warpgroups share columns',
+                place=block.place,
+                why="the planner shares out rows",
+                remedy="write pipeline=3, or part the product by rows",
+            )
         return _pins(block, groups, stores), ()
     rings = _rings(block, loads)
     sizes = {event.slot.name: event for event, _ in loads}
@@ -234,7 +244,8 @@ def _plan(
         if call.a == "shared"
     ]
     room = mapping.ceiling - sum(size for _, size in buffers)
-    parts, stages = _stages(stores, room)
+    parts, places, stages = _stages(stores, room // block.tiles)
+    stages = [(name, size * block.tiles) for name, size in stages]
     # Of last resort: a tile that leaves takes the place of one that was read before.
     slots: dict[str, str] = {}
     if sum(size for _, size in stages) > room and block.specialize:
@@ -248,12 +259,15 @@ def _plan(
     depth = {
         name: ring.depth for ring in rings for each in (ring.payload, *ring.also) for name in each
     }
+    if not block.specialize:
+        rings = _own_rings(rings, loads)
+    ahead = {name for ring in rings for each in (ring.payload, *ring.also) for name in each}
     coarse = block.schedule == "coarse"
     loops = tuple(
         LoopPlan(
             loop.name,
-            ("coarse" if coarse else "fine") if block.specialize else "none",
-            _in_flight(loop, depth) if block.specialize else 1,
+            ("coarse" if coarse else "fine") if _loaded(loop) & ahead else "none",
+            _in_flight(loop, depth) if _loaded(loop) & ahead else 1,
             pins=coarse,
         )
         for loop in _loops(events.body)
@@ -270,9 +284,9 @@ def _plan(
     }
     plan = Plan(
         roles=roles,
-        arefs=(*rings, *rings_of_walk(block.walk)) if block.specialize else (),
+        arefs=(*rings, *rings_of_walk(block.walk)),
         walk=block.walk,
-        arrangement="pingpong" if block.turns else "cooperative",
+        arrangement="pingpong" if block.turns or block.tiles > 1 else "cooperative",
         loops=loops,
         stores=tuple(
             StorePlan(
@@ -281,17 +295,36 @@ def _plan(
                 parts if store.staged and store.name not in slots else 1,
                 eviction=_eviction(store),
                 stage=slots.get(store.name, ""),
+                places=places if store.staged and store.name not in slots else 1,
             )
             for store in stores
         ),
         operands=tuple(OperandPlan(products[id(call)], call.a) for call in moved if call.a),
-        warps=4 * (groups + 1) if block.specialize else 4 * groups,
+        warps=4 * (groups * block.tiles + 1) if block.specialize else 4 * groups,
         persistent=block.persistent,
         group=block.group if block.persistent else 0,
         cluster=block.cluster,
         guards=tuple(sorted(guards)) if block.specialize else (),
+        split=split,
     )
     return plan, tuple(buffers)
+
+
+def _split(events: Events) -> Split:
+    """Return what of the products each warpgroup has; raises MappingError."""
+    found: dict[Split, Instance] = {}
+    for call in calls(events.body):
+        for first, *rest in filter(None, call.spread.parts if call.facts.products else ()):
+            if rest and rest[-1].held.endswith(" C") and first.extent > 1:
+                found["columns" if first.dims == (1,) else "rows"] = call.spread.leaf
+    if len(found) > 1:
+        raise MappingError(
+            f'"{found["rows"].name}" shares out rows, "{found["columns"].name}" columns',
+            place=found["columns"].place,
+            why="the warpgroups of a block have one or the other of all products",
+            remedy="part both alike",
+        )
+    return "columns" if "columns" in found else "rows"
 
 
 def _eviction(store: CopyOut) -> Literal["", "first"]:
@@ -306,12 +339,12 @@ def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
         return Pins(specialize=False)
     return Pins(
         specialize=True,
-        consumers=groups,
+        consumers=groups * block.tiles,
         persistent=block.persistent,
         group=block.group if block.persistent else None,
         cluster=block.cluster,
         walk=block.walk if block.walk != "forward" else None,
-        arrangement="pingpong" if block.turns else None,
+        arrangement="pingpong" if block.turns or block.tiles > 1 else None,
         schedule="coarse" if block.schedule == "coarse" else None,
         store=("tma" if ways.pop() else "registers") if len(ways) == 1 else None,
     )
@@ -356,6 +389,26 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
     return tuple(found.values())
 
 
+def _own_rings(
+    rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
+) -> tuple[ArefPlan, ...]:
+    """Return the rings of a block without a producer: what stands outside of loops, or in loops of
+    fewer trips than a ring has slots, or is one slot deep, is loaded where it is wanted.
+    """
+    trips = {event.slot.name: most(loop.extent) for event, loop in loads if loop is not None}
+    found: list[ArefPlan] = []
+    for ring in rings:
+        long = {name for name, count in trips.items() if count is None or count >= ring.depth}
+        turning = [names for names in (ring.payload, *ring.also) if long.issuperset(names)]
+        if turning and ring.depth > 1:
+            found.append(ArefPlan(turning[0], ring.depth, tuple(turning[1:])))
+    return tuple(found)
+
+
+def _loaded(loop: For) -> set[str]:
+    return {event.slot.name for event in loop.body if isinstance(event, CopyIn)}
+
+
 def _in_flight(loop: For, depth: dict[str, int]) -> int:
     """Return how many products are under way: one where others of the loop use what they make, else
     one less than the slots, and two are enough.
@@ -369,8 +422,10 @@ def _in_flight(loop: For, depth: dict[str, int]) -> int:
 
 def _roles(groups: int, block: Instance) -> tuple[RolePlan, ...]:
     """Return the roles. A coarse schedule keeps two trips' values: it takes what there is."""
-    budgets = split_registers(groups, 240 if block.schedule == "coarse" else 0, H200)
-    return RolePlan("load", 4, budgets.producer), RolePlan("mma", 4 * groups, budgets.consumer)
+    needed = 240 if block.schedule == "coarse" else 0
+    budgets = split_registers(groups * block.tiles, needed, H200)
+    mma = RolePlan("mma", 4 * groups, budgets.consumer, block.tiles)
+    return RolePlan("load", 4, budgets.producer), mma
 
 
 def _registers(groups: int) -> int:
@@ -382,22 +437,25 @@ def _bytes(slot: Slot) -> int:
     return prod(slot.shape) * slot.element.primitive_bitwidth // 8
 
 
-def _stages(stores: list[CopyOut], room: int) -> tuple[int, list[tuple[str, int]]]:
-    """Return in how many parts staged tiles leave, as few as the room allows, and their stages."""
-    found: list[tuple[int, list[tuple[str, int]]]] = []
-    for parts in (1, 2, 4):
+def _stages(stores: list[CopyOut], room: int) -> tuple[int, int, list[tuple[str, int]]]:
+    """Return in how many parts staged tiles leave, through how many places in turn, and the stages:
+    of what the room allows that in which the fewest parts wait for another one's place.
+    """
+    found: list[tuple[int, int, list[tuple[str, int]]]] = []
+    choices = ((parts, places) for parts in range(1, 5) for places in range(1, parts + 1))
+    for parts, places in sorted(choices, key=lambda each: (each[0] - each[1], *each)):
         stages: list[tuple[str, int]] = []
         for store in stores:
-            element = store.target.root.element
+            bits = store.target.root.element.primitive_bitwidth
             *rows, columns = store.slot.shape
-            widths = split_columns(columns, element.primitive_bitwidth, parts)
+            widths = split_columns(columns, bits, parts)
             if store.staged and widths is not None:
-                # Parts of one width take turns in a buffer; another width has another buffer.
-                size = prod(rows) * sum(set(widths)) * element.primitive_bitwidth // 8
-                stages.append((f"{_STAGE}{store.name}", size))
+                # Parts of one width take turns in a place; another width has another buffer there.
+                held = sum(sum(set(widths[place::places])) for place in range(places))
+                stages.append((f"{_STAGE}{store.name}", prod(rows) * held * bits // 8))
         if len(stages) == sum(store.staged for store in stores):
-            found.append((parts, stages))
-    fits = (each for each in found if sum(size for _, size in each[1]) <= room)
+            found.append((parts, places, stages))
+    fits = (each for each in found if sum(size for _, size in each[2]) <= room)
     return next(fits, found[-1])
 
 
@@ -426,12 +484,13 @@ def _check_registers(events: Events, groups: int, budget: int) -> None:
     for loop in _loops(events.body):
         held = [(slot.name, -(-_bytes(slot) // (4 * 128 * groups))) for slot in loop.carried]
         needed = sum(count for _, count in held)
-        if needed >= budget:
+        if needed + LEAST_SLACK > budget:
             raise OverBudget(
                 f"a thread holds {needed} registers through the loop over {loop.index}, and has"
                 f" {budget}",
                 place=events.block.place,
-                why=", ".join(f"{name}: {count}" for name, count in held),
+                why=", ".join(f"{name}: {count}" for name, count in held)
+                + f"; addresses and counters take {LEAST_SLACK} or more",
                 remedy="make the tile smaller, or part it over other numbers of warpgroups",
             )
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import tawa.language as tl
 from tawa.cypress.machine import (
@@ -44,39 +45,39 @@ def copy_leaf(D, S):
     return S.to(D.dtype)
 
 
+def _parted(task: str, b_is: str) -> tuple[Variant, Variant]:
+    """Return what parts a product by rows over warpgroups, and for wgmma over what is in them."""
+
+    def tile(C: T32, A: T16, B: T16, *, WGS: int):
+        c, a = (_blocks(t, (t.shape[0] // WGS, t.shape[1])) for t in (C, A))
+        for i in _prange(WGS):
+            _launch(task, c[i, 0], a[i, 0], B)
+
+    def split(C: T32, A: T16, B: T16, *, PROC: Level, N: int | Auto):
+        parts = ((C, "C"), (A, "A"), (B, b_is))
+        c, a, b = (_mma(t, _wgmma(64, N, 16), PROC, at) for t, at in parts)
+        for i in _prange(c.grid[0]):
+            _launch(task, c[i], a[i], b[i])
+
+    tile.__name__, split.__name__ = f"{task}_tile", f"{task}_split"
+    of_task = inner(task, reads="C A B", writes="C")
+    return of_task(tile), of_task(split)
+
+
+mma_tile, mma_split = _parted("mma", "B")
+mma_t_tile, mma_t_split = _parted("mma_t", "BT")
+
+
 @inner("mma", reads="C A B", writes="C")
-def mma_tile(C: T32, A: T16, B: T16, *, WGS: int):
-    c, a = (_blocks(t, (t.shape[0] // WGS, t.shape[1])) for t in (C, A))
+def mma_columns(C: T32, A: T16, B: T16, *, WGS: int):
+    c, b = (_blocks(t, (t.shape[0], t.shape[1] // WGS)) for t in (C, B))
     for i in _prange(WGS):
-        _launch("mma", c[i, 0], a[i, 0], B)
-
-
-@inner("mma", reads="C A B", writes="C")
-def mma_split(C: T32, A: T16, B: T16, *, PROC: Level, N: int | Auto):
-    parts = ((C, "C"), (A, "A"), (B, "B"))
-    c, a, b = (_mma(t, _wgmma(64, N, 16), PROC, at) for t, at in parts)
-    for i in _prange(c.grid[0]):
-        _launch("mma", c[i], a[i], b[i])
+        _launch("mma", c[0, i], A, b[0, i])
 
 
 @leaf("mma", reads="C A B", writes="C")
 def mma_leaf(C, A, B):
     return tl.dot(A, B, C)
-
-
-@inner("mma_t", reads="C A B", writes="C")
-def mma_t_tile(C: T32, A: T16, B: T16, *, WGS: int):
-    c, a = (_blocks(t, (t.shape[0] // WGS, t.shape[1])) for t in (C, A))
-    for i in _prange(WGS):
-        _launch("mma_t", c[i, 0], a[i, 0], B)
-
-
-@inner("mma_t", reads="C A B", writes="C")
-def mma_t_split(C: T32, A: T16, B: T16, *, PROC: Level, N: int | Auto):
-    parts = ((C, "C"), (A, "A"), (B, "BT"))
-    c, a, b = (_mma(t, _wgmma(64, N, 16), PROC, at) for t, at in parts)
-    for i in _prange(c.grid[0]):
-        _launch("mma_t", c[i], a[i], b[i])
 
 
 @leaf("mma_t", reads="C A B", writes="C")
@@ -113,29 +114,36 @@ def rows(
     return (Instance(name, variant, WARPGROUP, given, like=like),)
 
 
-def mma(name: str, *, WGS: int, N: int | Auto = auto, A: Memory = SHARED) -> tuple[Instance, ...]:
+def mma(
+    name: str,
+    *,
+    WGS: int,
+    N: int | Auto = auto,
+    A: Memory = SHARED,
+    split: Literal["rows", "columns"] = "rows",
+) -> tuple[Instance, ...]:
     """Return the tree of C += A B on one tile: WGS warpgroups by rows, wgmma of 64 x N x 16.
 
-    `N` is by default the width of the tile. `A` is where wgmma takes its first
-    operand from: SHARED or REGISTER.
+    `N` is by default the width of what a warpgroup has, `split` says what that is: rows of the
+    tile, or columns. `A` is where wgmma takes its first operand from: SHARED or REGISTER.
     """
-    return _mma_tree(name, (mma_tile, mma_split, mma_leaf), WGS, N, A)
+    tile = mma_tile if split == "rows" else mma_columns
+    return _tree(name, tile, mma_split, mma_leaf, WGS, N, A)
 
 
 def mma_t(name: str, *, WGS: int, N: int | Auto = auto, A: Memory = SHARED) -> tuple[Instance, ...]:
-    """Return the tree of the task "mma_t", C += A B^T; else as `mma`."""
-    return _mma_tree(name, (mma_t_tile, mma_t_split, mma_t_leaf), WGS, N, A)
+    """Return the tree of the task "mma_t", C += A B^T, by rows; else as `mma`."""
+    return _tree(name, mma_t_tile, mma_t_split, mma_t_leaf, WGS, N, A)
 
 
-def _mma_tree(
-    name: str, variants: tuple[Variant, Variant, Variant], WGS: int, N: int | Auto, A: Memory
+def _tree(
+    name: str, tile: Variant, split: Variant, last: Variant, WGS: int, N: int | Auto, A: Memory
 ) -> tuple[Instance, ...]:
-    tile, split, product = variants
-    wg, warp, last = f"{name}_wg", f"{name}_warp", f"{name}_leaf"
     mems = [NONE, SHARED if A == SHARED else NONE, SHARED]
+    wg, warp, end = f"{name}_wg", f"{name}_warp", f"{name}_leaf"
     return (
         Instance(name, tile, BLOCK, mems, dict(WGS=WGS), calls=[wg]),
         Instance(wg, split, WARPGROUP, mems, dict(PROC=WARP, N=N), calls=[warp]),
-        Instance(warp, split, WARP, mems, dict(PROC=THREAD, N=N), calls=[last]),
-        Instance(last, product, THREAD, [REGISTER, A, SHARED]),
+        Instance(warp, split, WARP, mems, dict(PROC=THREAD, N=N), calls=[end]),
+        Instance(end, last, THREAD, [REGISTER, A, SHARED]),
     )

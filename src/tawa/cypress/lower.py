@@ -45,13 +45,19 @@ def lower(root: Node) -> Events:
     for node in root.walk():
         each = node.instance
         set_ = each.specialize or each.persistent or each.pipeline != 1 or each.cluster > 1
-        set_ = set_ or each.turns or each.schedule != "fine" or each.walk != "forward"
+        set_ = (
+            set_
+            or each.turns
+            or each.tiles > 1
+            or each.schedule != "fine"
+            or each.walk != "forward"
+        )
         if node is not block and set_:
             raise MappingError(
                 f'"{each.name}" at {each.level} sets what a block is',
                 place=each.place,
-                why="specialize, pipeline, persistent, cluster, schedule, turns, walk are for "
-                "all that HOST launches",
+                why="specialize, pipeline, persistent, cluster, schedule, turns, tiles, walk "
+                "are for all that HOST launches",
                 remedy=f'give them to "{block.instance.name}"',
             )
     lowering = _Lowering(root)

@@ -32,7 +32,8 @@ class Instance:
     `auto`; `persistent` lets a block walk over tiles, `group` of them together (0: in their order),
     by a `walk` of `tawa.plan.plan.Plan`; `cluster` blocks share loads. `schedule` "coarse" runs the
     work between two products of a loop under products, "fine" in order; `turns` lets the
-    warpgroups take turns at the tensor cores.
+    warpgroups take turns at the tensor cores. `tiles` of a persistent block are under way at once,
+    each with warpgroups of its own, in turns: one is stored while another multiplies.
     `like`: of a leaf that BLOCK launches, the instance after whose first tensor its elements are
     spread. `stage`: of a leaf that writes GLOBAL, SHARED where the tile leaves through it by TMA.
     """
@@ -51,6 +52,7 @@ class Instance:
     cluster: int
     schedule: Literal["fine", "coarse"]
     turns: bool
+    tiles: int
     walk: Walk
     like: str
     stage: Memory | None
@@ -73,6 +75,7 @@ class Instance:
         cluster: int = 1,
         schedule: Literal["fine", "coarse"] = "fine",
         turns: bool = False,
+        tiles: int = 1,
         walk: Walk = "forward",
         like: str = "",
         stage: Memory | None = None,
@@ -83,7 +86,8 @@ class Instance:
             **{"tunables": tuple((tunables or {}).items()), "calls": tuple(calls)},
             **{"entry": entry, "specialize": specialize, "pipeline": pipeline, "group": group},
             **{"persistent": persistent, "cluster": cluster, "like": like, "stage": stage},
-            **{"schedule": schedule, "turns": turns, "walk": walk},
+            **{"schedule": schedule, "turns": turns, "tiles": tiles},
+            "walk": walk,
         }
         if isinstance(pipeline, Table):
             values["pipeline"] = tuple(pipeline.items())
@@ -135,6 +139,7 @@ class Instance:
         counts: list[tuple[str, Any, int]] = [
             ("cluster", self.cluster, 1),
             ("group", self.group, 0),
+            ("tiles", self.tiles, 1),
         ]
         counts += [(f"pipeline {ring}".strip(), depth, 1) for ring, depth in depths.items()]
         for name, value, least in counts:
@@ -194,7 +199,7 @@ class Instance:
 _DEFAULTS: dict[str, Any] = {
     **{"calls": (), "entry": False, "specialize": False, "pipeline": 1, "persistent": False},
     **{"group": 8, "cluster": 1, "like": "", "stage": None, "schedule": "fine", "turns": False},
-    "walk": "forward",
+    **{"tiles": 1, "walk": "forward"},
 }
 
 

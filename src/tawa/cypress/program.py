@@ -18,11 +18,14 @@ from tawa.cypress.mapping import Mapping
 from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tree import Node
 from tawa.errors import ArgumentError, OverBudget
+from tawa.kernels.prepare import Launch
+from tawa.kernels.recipe import Recipe, Writer, symbols
+from tawa.kernels.straight import Recipes
 from tawa.plan.plan import Plan
-from tawa.runtime.arrays import host_array, is_array
+from tawa.runtime.arrays import host_array, is_array, is_tensor
 from tawa.runtime.descriptors import TensorDescriptor
 from tawa.runtime.dtypes import dtype_name
-from tawa.runtime.guards import span_of
+from tawa.runtime.tensors import written
 from tawa.target import Target
 
 
@@ -40,6 +43,7 @@ class Program:
     events: Events
     emitted: Emitted
     kernels: dict[Target | None, Any]
+    recipes: Recipes
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -70,15 +74,15 @@ class Program:
         return given if isinstance(given, Plan) else self.compile().plan
 
     def __call__(self, *tensors: Any) -> None:
-        """Run on tensors: those of a GPU there, NumPy's in the simulator."""
-        arrays = self._bound(tensors)
-        sizes = sizes_of(arrays)
-        grid = tuple(evaluate(n, sizes) for n in self.events.grid) or (1,)
-        given = {
-            each.name: TensorDescriptor.from_tensor(arrays[each.tensor], list(each.block))
-            for each in self.emitted.arguments
-        }
-        self.compile()[grid](**given)
+        """Run on tensors: those of a GPU there, NumPy's in the simulator.
+
+        What depends on types, shapes and strides alone is prepared at the first call with them.
+        """
+        self._count(tensors)
+        self.recipes.run(tensors, (), lambda: self._recipe(tensors))
+        for name, tensor in zip(self.parameters, tensors, strict=True):
+            if name in self.tree.instance.variant.writes and is_tensor(tensor):
+                written(tensor)
 
     def sequential(self, *tensors: Any) -> None:
         """Run task by task in NumPy, in order, as if no machine were there: the oracle."""
@@ -94,11 +98,34 @@ class Program:
         interpret.run(self.events, arrays, Random(seed), waits)
 
     def _bound(self, tensors: tuple[Any, ...]) -> dict[str, Any]:
+        """Return the tensors of a call by name, checked against the program and one another."""
+        self._count(tensors)
+        self._writer(tensors)[0].finish().run(tensors)
+        return dict(zip(self.parameters, tensors, strict=True))
+
+    def _count(self, tensors: tuple[Any, ...]) -> None:
         if len(tensors) != len(self.parameters):
             raise ArgumentError(
                 f"{self.name} got {len(tensors)} tensors",
                 why=f"it takes {', '.join(self.parameters)}",
             )
+
+    def _recipe(self, tensors: tuple[Any, ...]) -> Recipe:
+        """Return the launch of a call, for tensors of the same types, shapes and strides."""
+        writer, held = self._writer(tensors)
+        sizes = sizes_of(held)
+        grid = tuple(evaluate(n, sizes) for n in self.events.grid) or (1,)
+        given = (
+            TensorDescriptor.from_tensor(held[each.tensor], each.block)
+            for each in self.emitted.arguments
+        )
+        writer.launch(Launch(self.compile().function, grid, tuple(given)))
+        return writer.finish()
+
+    def _writer(self, tensors: tuple[Any, ...]) -> tuple[Writer, dict[str, Any]]:
+        """Check types and extents; return a recipe that checks at each call which memory is apart,
+        and the placeholders of its tensors.
+        """
         arrays = dict(zip(self.parameters, tensors, strict=True))
         for tensor in self.tree.parameters:
             array = arrays[tensor.name]
@@ -118,16 +145,11 @@ class Program:
                     f"{self.name}: {one} is {first}, {other} is {second}",
                     why="the program says that they are the same",
                 )
-        spans = {name: span_of(array) for name, array in arrays.items()}
+        held: dict[str, Any] = dict(symbols(arrays))
+        writer = Writer(held, tensors[0])
         for name in sorted(self.tree.instance.variant.writes):
-            for other in self.parameters:
-                if other != name and spans[name].meets(spans[other]):
-                    raise ArgumentError(
-                        f"{self.name}: {name} and {other} lie in the same memory",
-                        why=f"it writes {name}, and its tensors are distinct",
-                        remedy="pass a tensor of its own",
-                    )
-        return arrays
+            writer.apart(held[name], {n: each for n, each in held.items() if n != name}, name)
+        return writer, held
 
     def show(self, *stages: str) -> str:
         """Return stages as text: "mapping", "tree", "event", "plan", or one of the compiler's."""
@@ -175,4 +197,5 @@ def complete(mapping: Mapping, name: str = "") -> Program:
     tree = instantiate(mapping)
     called = name or mapping.entry.variant.task
     events = lower(tree)
-    return Program(mapping, called, tree, events, emit(called, events, mapping), {})
+    recipes = Recipes(tree.instance.variant.parameters, "")
+    return Program(mapping, called, tree, events, emit(called, events, mapping), {}, recipes)

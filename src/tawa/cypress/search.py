@@ -130,6 +130,7 @@ def neighbours(mapping: Tasks) -> Iterator[Tasks]:
             yield mapping.with_(each.name, persistent=not each.persistent)
             yield mapping.with_(each.name, cluster=3 - each.cluster if each.cluster < 3 else 1)
             yield mapping.with_(each.name, turns=not each.turns)
+            yield mapping.with_(each.name, tiles=3 - each.tiles if each.tiles < 3 else 1)
             other_way = "fine" if each.schedule == "coarse" else "coarse"
             yield mapping.with_(each.name, schedule=other_way)
         if not each.variant.inner and any(each.memory[n] == GLOBAL for n in each.variant.writes):

@@ -173,6 +173,34 @@ def evaluate(value: Int, known: Mapping[str, int]) -> int:
     return _FOLD[value.op](evaluate(value.left, known), evaluate(value.right, known))
 
 
+def most(value: Int) -> int | None:
+    """Return the most that an expression of one extent can be, or None where it grows with it.
+
+    With an extent that is larger by a multiple of all that it is divided by, sums of quotients
+    grow by one amount, wherever they are: where that is none, one period shows all values.
+    """
+    if isinstance(value, int):
+        return value
+    names, period = leaves(value), _period(value)
+    if len(names) != 1 or period is None or any(".shape[" not in name for name in names):
+        return None
+    (name,) = names
+    found = [evaluate(value, {name: size}) for size in range(2 * period)]
+    return max(found) if found[:period] == found[period:] else None
+
+
+def _period(value: Int) -> int | None:
+    """Return the product of what is divided by, None where extents multiply or divide."""
+    if isinstance(value, int) or value.name:
+        return 1
+    left, right = _period(value.left), _period(value.right)
+    numbers = [each for each in (value.left, value.right) if isinstance(each, int)]
+    if left is None or right is None or (value.op not in "+-" and not numbers):
+        return None
+    divided = value.op in ("//", "%") and isinstance(value.right, int)
+    return left * right * (value.right if divided and isinstance(value.right, int) else 1)
+
+
 def leaves(value: Int) -> set[str]:
     """Return the names in an expression."""
     if isinstance(value, int):

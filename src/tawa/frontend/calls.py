@@ -16,11 +16,15 @@ from types import (
 )
 from typing import Any
 
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
+from xdsl.ir import Attribute, SSAValue
+
 import tawa.language as tl
 from tawa.errors import TawaError, TypeMismatch, UnsupportedSyntax
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
+from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.binding import bind
 from tawa.ir.build.known import known
@@ -34,6 +38,7 @@ from tawa.ir.build.values import (
     Tuple,
     Value,
     describe,
+    leaves,
 )
 from tawa.language.written import Written
 
@@ -225,6 +230,8 @@ def _call_python(
             return _introspect(c, function, positional)
         case _ if function is print:
             return call(c, Const(Builtin("device_print")), positional, named)
+        case _ if function is breakpoint and not positional and not named:
+            return _stop(c)
         case _ if known in tile_name and not all(map(_is_constant, positional)):
             return _fold_calls(c, tile_name[function], positional)
         case _ if _may_run(function) and all(map(_is_plain, (*positional, *named.values()))):
@@ -241,6 +248,28 @@ def _call_python(
                 else "decorate it with @tawa.jit, or with @tl.constexpr_function to run it "
                 "at compile time",
             )
+
+
+def _stop(c: Context) -> Value:
+    """Let the oracle stop here, with the variables that have values of run time or are numbers."""
+    names: list[Attribute] = []
+    values: list[SSAValue] = []
+    for name, binding in c.frame.names.items():
+        value = binding.value
+        if isinstance(value, Const):
+            match value.value:
+                case bool() | float():
+                    value = arithmetic.to_tensor(c.builder, value)
+                case int(number) if -(1 << 63) <= number < 1 << 64:
+                    value = arithmetic.to_tensor(c.builder, value)
+                case _:
+                    continue
+        found = [*leaves(value)]
+        names += [StringAttr(name)] * len(found)
+        values += found
+    attributes = {"function": StringAttr(c.frame.source.name), "names": ArrayAttr(names)}
+    c.builder.effect(tile.Breakpoint, [[Tensor(value) for value in values]], attributes)
+    return Const(None)
 
 
 _PURE = frozenset(

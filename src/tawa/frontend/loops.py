@@ -74,7 +74,7 @@ def _run_range(c: Context, loop: ast.For, target: str, trips: Trips, body: Body)
     before, place = dict(c.frame.names), c.builder.place
     block = Block(arg_types=[ir_scalar(over.kind)])
     name_value(block.args[0], target)
-    carried = _enter(c, names, block)
+    carried = _enter(c, names, assigned(loop.body), block)
     with c.builder.into(block):
         index = over.index(c.builder, Tensor(block.args[0]))
         c.bind(target, index, loop.target)
@@ -97,15 +97,21 @@ def _carried_names(c: Context, loop: ast.For | ast.While) -> list[str]:
     return [name for name in c.frame.names if name in wanted]
 
 
-def _enter(c: Context, names: Sequence[str], *blocks: Block) -> Carried:
-    """Add block arguments for the carried variables and bind them to those of the last block."""
+def _enter(c: Context, names: Sequence[str], changed: frozenset[str], *blocks: Block) -> Carried:
+    """Add block arguments for the carried variables and bind them to those of the last block. Other
+    variables that the body has `changed` have no value at its top.
+    """
     initial = [leaf for name in names for leaf in leaves(c.frame.names[name].value)]
     arguments = [
         [block.insert_arg(leaf.type, len(block.args)) for block in blocks] for leaf in initial
     ]
-    c.frame.names = dict(c.frame.names)
+    c.frame.names = _without(c.frame.names, changed - set(names))
     _bind_arguments(c, names, [group[-1] for group in arguments])
     return Carried(initial, arguments, [])
+
+
+def _without(names: dict[str, Binding], gone: frozenset[str]) -> dict[str, Binding]:
+    return {name: binding for name, binding in names.items() if name not in gone}
 
 
 def _bind_arguments(c: Context, names: Sequence[str], arguments: Sequence[object]) -> None:
@@ -172,7 +178,7 @@ def _leave(
 ) -> None:
     """Bind the carried variables to the loop's results, and forget what only the body knew."""
     inner = c.frame.names
-    c.frame.names = dict(before)
+    c.frame.names = _without(before, assigned(loop.body) - set(names))
     _bind_results(c, names, results, inner)
     line = c.frame.source.place(loop).line
     for name in assigned(loop.body) - set(before):
@@ -201,7 +207,7 @@ def run_while(c: Context, loop: ast.While, body: Body) -> None:
     names = _carried_names(c, loop)
     before, place = dict(c.frame.names), c.builder.place
     test, block = Block(), Block()
-    carried = _enter(c, names, block, test)
+    carried = _enter(c, names, assigned(loop.body), block, test)
     with c.builder.into(test):
         condition = truth(c, evaluate(c, loop.test))
     if isinstance(condition, bool):

@@ -231,7 +231,8 @@ def _branch(c: Context, statement: ast.If, condition: Tensor) -> None:
         _check_join(c, name, then[name], other[name])
     sides = [[leaf for n in names for leaf in leaves(side[n].value)] for side in after]
     results = iter(emit_if(c.builder, condition, (blocks[0], sides[0]), (blocks[1], sides[1])))
-    c.frame.names = before
+    # What nothing reads later is not joined: it has the value of neither side.
+    c.frame.names = {name: b for name, b in before.items() if name not in assigned([statement])}
     for name in names:
         value = rebuild(then[name].value, results)
         _name_results(name, value)

@@ -5,7 +5,7 @@
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false
 """Gradients of convolutions, as products over windows of the output's gradient.
 
-- `conv_input_gradient`: dx of stride s is s * s products, one for each parity of dx's pixels, which
+- `conv_input_gradient`: dx is a product for each parity of dx's pixels, which
   share no tap: a program computes pixels of one parity.
 - `conv_weight_gradient`: dw is dy.T @ x over all pixels of the output, for each tap; the pixels are
   dealt out over programs, and `add_weights` adds their sums in a fixed order, without atomics.
@@ -15,15 +15,41 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
+from tawa.kernels.conv_windows import window
+
+
+@tawa.jit
+def meeting(
+    parity,
+    SIZE: tl.constexpr,
+    STRIDE: tl.constexpr,
+    PAD: tl.constexpr,
+    DILATION: tl.constexpr,
+    APART: tl.constexpr,
+):
+    """Return the first tap that pixels of a parity meet along an axis, and how many there are.
+
+    Pixel STRIDE * i + parity lies under the tap of window i + (parity + PAD - tap * DILATION) /
+    STRIDE, where that is whole: for taps `APART` = STRIDE / gcd(STRIDE, DILATION) apart.
+    """
+    first = parity * 0 + SIZE
+    for tap in tl.static_range(min(APART, SIZE)):
+        first = tl.where((parity + PAD - tap * DILATION) % STRIDE == 0, tap, first)
+    return first, (SIZE - first + APART - 1) // APART
 
 
 @tawa.jit
 def conv_input_gradient(
     dy_desc,
     w_desc,
-    dx_ptr,
+    dx_out,
     tiles_h,
     tiles_w,
+    deep,
+    high,
+    wide,
+    images,
+    depth,
     height,
     width,
     channels,
@@ -33,63 +59,105 @@ def conv_input_gradient(
     BLOCK_W: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    VIEW: tl.constexpr,
+    GROUPS: tl.constexpr,
+    FD: tl.constexpr,
     FH: tl.constexpr,
     FW: tl.constexpr,
+    STRIDE_D: tl.constexpr,
     STRIDE_H: tl.constexpr,
     STRIDE_W: tl.constexpr,
+    PAD_D: tl.constexpr,
     PAD_H: tl.constexpr,
     PAD_W: tl.constexpr,
+    DILATION_D: tl.constexpr,
     DILATION_H: tl.constexpr,
     DILATION_W: tl.constexpr,
-    GROUPS: tl.constexpr,
-    IMAGES: tl.constexpr,
+    APART_D: tl.constexpr,
+    APART_H: tl.constexpr,
+    APART_W: tl.constexpr,
+    LEAST_D: tl.constexpr,
+    LEAST_H: tl.constexpr,
+    LEAST_W: tl.constexpr,
+    PARTS: tl.constexpr,
+    WHOLE: tl.constexpr,
 ):
-    """dx [N, height, width, GROUPS * channels] of dy [N, Ho, Wo, GROUPS, K].
+    """dx [images, depth, height, width, GROUPS * channels] of dy [.., GROUPS * K].
 
-    A pixel at stride * i + parity sees dy at i + (parity + pad - tap * dilation) / stride, for the
-    taps for which that is whole; along an axis the stride or the dilation is 1. w is [GROUPS, K,
-    taps, channels]. Grid (tiles of one parity's pixels, cdiv(channels, BLOCK_N), GROUPS * STRIDE_H
-    * STRIDE_W).
+    A parity of dx has [images, deep, high, wide] pixels. They see dy in windows of stride 1, which
+    begin LEAST pixels from them; in the view "groups" a tile is a box of pixels, else a run of
+    them. w is [GROUPS, K, taps, channels]. `WHOLE`: there is one parity and one part, and dx is a
+    descriptor, [images, rows, columns, GROUPS, channels] as tiles cut it; else a pointer, and the
+    `PARTS` of a sum lie one after the other. Grid (tiles of one parity's pixels, cdiv(channels,
+    BLOCK_N), GROUPS * STRIDE_D * STRIDE_H * STRIDE_W * PARTS).
     """
     tile = tl.program_id(0)
     channel = tl.program_id(1) * BLOCK_N
     group = tl.program_id(2) % GROUPS
     parity_w = tl.program_id(2) // GROUPS % STRIDE_W
-    parity_h = tl.program_id(2) // GROUPS // STRIDE_W
+    parity_h = tl.program_id(2) // GROUPS // STRIDE_W % STRIDE_H
+    parity_d = tl.program_id(2) // GROUPS // STRIDE_W // STRIDE_H % STRIDE_D
+    part = tl.program_id(2) // GROUPS // STRIDE_W // STRIDE_H // STRIDE_D
     column = tile % tiles_w * BLOCK_W
     row = tile // tiles_w % tiles_h * BLOCK_H
     image = tile // tiles_w // tiles_h * BLOCK_I
-    # At stride above 1 dilation is 1: taps of a parity are the stride apart, from the first on.
-    first_h = (parity_h + PAD_H) % STRIDE_H
-    first_w = (parity_w + PAD_W) % STRIDE_W
-    taps_h = tl.maximum((FH - first_h + STRIDE_H - 1) // STRIDE_H, 0)
-    taps_w = tl.maximum((FW - first_w + STRIDE_W - 1) // STRIDE_W, 0)
-    down = row + (parity_h + PAD_H) // STRIDE_H
-    right = column + (parity_w + PAD_W) // STRIDE_W
+    tap_d, taps_d = meeting(parity_d, FD, STRIDE_D, PAD_D, DILATION_D, APART_D)
+    tap_h, taps_h = meeting(parity_h, FH, STRIDE_H, PAD_H, DILATION_H, APART_H)
+    tap_w, taps_w = meeting(parity_w, FW, STRIDE_W, PAD_W, DILATION_W, APART_W)
+    forth = (parity_d + PAD_D - tap_d * DILATION_D) // STRIDE_D
+    down = (parity_h + PAD_H - tap_h * DILATION_H) // STRIDE_H
+    right = (parity_w + PAD_W - tap_w * DILATION_W) // STRIDE_W
     steps = tl.cdiv(K, BLOCK_K)
     acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=tl.float32)
-    for step in range(taps_h * taps_w * steps):
+    end = taps_d * taps_h * taps_w * steps
+    begin = part * tl.cdiv(end, PARTS)
+    end = min(begin + tl.cdiv(end, PARTS), end)
+    for step in range(begin, end):
         tap = step // steps
         k = step % steps * BLOCK_K
-        turn_h = tap // tl.maximum(taps_w, 1)
+        # From one tap of a parity to the next a pixel goes DILATION / gcd(..) back in dy.
         turn_w = tap % tl.maximum(taps_w, 1)
-        dy = dy_desc.load(
-            [image, down - turn_h * DILATION_H, right - turn_w * DILATION_W, group, k]
-        )
-        at = (first_h + turn_h * STRIDE_H) * FW + first_w + turn_w * STRIDE_W
-        w = w_desc.load([group, k, at, channel])
+        turn_h = tap // tl.maximum(taps_w, 1) % tl.maximum(taps_h, 1)
+        turn_d = tap // tl.maximum(taps_w * taps_h, 1)
+        at_d = forth - turn_d * (APART_D * DILATION_D // STRIDE_D) - LEAST_D
+        at_h = down - turn_h * (APART_H * DILATION_H // STRIDE_H) - LEAST_H
+        at_w = right - turn_w * (APART_W * DILATION_W // STRIDE_W) - LEAST_W
+        if VIEW == "window":
+            dy = dy_desc.load([column, group * K + k], tap=(at_h, at_w))
+        elif VIEW == "volume":
+            dy = dy_desc.load([column, group * K + k], tap=(at_d, at_h, at_w))
+        else:
+            dy = dy_desc.load([image, row + at_h, column + at_w, group, k])
+        at = (tap_d + turn_d * APART_D) * FH + tap_h + turn_h * APART_H
+        w = w_desc.load([group, k, at * FW + tap_w + turn_w * APART_W, channel])
         dy = dy.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_K)
         acc = tl.dot(dy, w.reshape(BLOCK_K, BLOCK_N), acc)
-    pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
-    images = image + pixel // (BLOCK_H * BLOCK_W)
-    rows = (row + pixel // BLOCK_W % BLOCK_H) * STRIDE_H + parity_h
-    columns = (column + pixel % BLOCK_W) * STRIDE_W + parity_w
-    channel = channel + tl.arange(0, BLOCK_N)
-    at = (images.to(tl.int64) * height + rows) * width + columns
-    at = at[:, None] * (GROUPS * channels) + (group * channels + channel)[None, :]
-    inside = (images < IMAGES) & (rows < height) & (columns < width)
-    inside = inside[:, None] & (channel < channels)[None, :]
-    tl.store(dx_ptr + at, acc.to(dx_ptr.dtype.element_ty), mask=inside)
+    if WHOLE:
+        dx = acc.to(dx_out.dtype).reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
+        dx_out.store([image, row, column, group, channel], dx)
+    else:
+        pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
+        if VIEW == "groups":
+            number = (
+                (image + pixel // (BLOCK_H * BLOCK_W)) * high + row + pixel // BLOCK_W % BLOCK_H
+            )
+            columns = column + pixel % BLOCK_W
+            inside = (row + pixel // BLOCK_W % BLOCK_H < high) & (columns < wide)
+        else:
+            number = (column + pixel) // wide
+            columns = (column + pixel) % wide
+            inside = columns < wide
+        slices = number // high % deep * STRIDE_D + parity_d
+        rows = number % high * STRIDE_H + parity_h
+        columns = columns * STRIDE_W + parity_w
+        inside = inside & (number // high // deep < images)
+        inside = inside & (slices < depth) & (rows < height) & (columns < width)
+        channel = channel + tl.arange(0, BLOCK_N)
+        at = (part.to(tl.int64) * images + number // high // deep) * depth + slices
+        at = (at * height + rows) * width + columns
+        at = at[:, None] * (GROUPS * channels) + (group * channels + channel)[None, :]
+        inside = inside[:, None] & (channel < channels)[None, :]
+        tl.store(dx_out + at, acc.to(dx_out.dtype.element_ty), mask=inside)
 
 
 @tawa.jit
@@ -108,7 +176,11 @@ def conv_weight_gradient(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     VIEW: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    FH: tl.constexpr,
     FW: tl.constexpr,
+    STRIDE_H: tl.constexpr,
+    STRIDE_W: tl.constexpr,
     PAD_H: tl.constexpr,
     PAD_W: tl.constexpr,
     DILATION_H: tl.constexpr,
@@ -117,9 +189,11 @@ def conv_weight_gradient(
 ):
     """part[s, g, co, tap, k] = sum over the s-th `share` boxes of pixels of dy's co * x's k at tap.
 
-    In the view "rows" x's pixels end where dy's do. In "taps" they do not: there boxes fit dy's
-    rows and columns, so that no pixel of x meets a zero beside dy: 0 * Inf would be NaN.
-    `columns` are the tiles of k. Grid (cdiv(Co/g, BLOCK_M), taps * columns, parts * GROUPS).
+    x is in a view of `tawa.kernels.conv_views`, dy [N, Ho, Wo, GROUPS, Co/g], or [1, 1, pixels,
+    GROUPS, Co/g] where TMA counts windows. Where dy's pixels end, x's must end too: 0 * Inf would
+    be NaN. So they do in the views "rows", "window" and "volume"; in "groups" boxes fit dy's rows
+    and columns. `columns` are the tiles of k. Grid (cdiv(Co/g, BLOCK_M), taps * columns, parts *
+    GROUPS).
     """
     out = tl.program_id(0) * BLOCK_M
     tap = tl.program_id(1) // columns
@@ -131,12 +205,25 @@ def conv_weight_gradient(
         column = tile % tiles_w * BLOCK_W
         row = tile // tiles_w % tiles_h * BLOCK_H
         image = tile // tiles_w // tiles_h * BLOCK_I
-        if VIEW == "rows":
-            x = x_desc.load([image, row, tap, column, k])
-        else:
-            down = row + tap // FW * DILATION_H - PAD_H
-            right = column + tap % FW * DILATION_W - PAD_W
-            x = x_desc.load([image, down, right, group, k])
+        x = window(
+            x_desc,
+            image,
+            row,
+            column,
+            group,
+            tap,
+            k,
+            VIEW,
+            FH,
+            FW,
+            STRIDE_H,
+            STRIDE_W,
+            PAD_H,
+            PAD_W,
+            DILATION_H,
+            DILATION_W,
+            CHANNELS,
+        )
         dy = dy_desc.load([image, row, column, group, out])
         dy = dy.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_M)
         acc = tl.dot(dy.T, x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), acc)

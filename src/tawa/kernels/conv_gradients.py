@@ -9,28 +9,31 @@ calls are the same bits.
 
 from __future__ import annotations
 
-from math import ceil, gcd
+from collections.abc import Sequence
+from math import ceil, gcd, prod
 from typing import Any
 
 import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import conv_backward
-from tawa.kernels.arrays import BYTES, empty_beside, look
+from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.conv import as_given, geometry_of, keep_gradients, nhwc
 from tawa.kernels.conv_geometry import Geometry, ceil_to, packing, pair
 from tawa.kernels.conv_operands import dense, strides_of
-from tawa.kernels.conv_prepare import by_rows, pack
-from tawa.kernels.conv_variants import Axes, boxes
-from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
+from tawa.kernels.conv_prepare import by_rows, finish, pack
+from tawa.kernels.conv_variants import Axes, boxes, uneven
+from tawa.kernels.conv_views import Windows, depth_of, packed_view, refusal, window_of, windows
 from tawa.kernels.prepare import FLOATS, Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.straight import Recipes
+from tawa.layouts.windows import Window
 from tawa.runtime.arrays import View, row_major
-from tawa.target import H200
+from tawa.target import H200, Target
 
 _INPUT = Recipes(("dy", "w"))
 _WEIGHT = Recipes(("x", "dy"))
 _ADDED = 512
+_FEWEST = 4  # steps of a part of a sum
 # Products a second of a multiprocessor for boxes, as in `tawa.kernels.conv_variants`; here it only
 # weighs overhang against bytes.
 _RATE = {2: 4.0e12, 4: 2.0e12}
@@ -54,12 +57,12 @@ def conv2d_input_gradient(
     parities that share no tap; one launch computes all. f16, bf16, f32 (through tf32).
 
     Raises:
-        ArgumentError: shapes, types or strides do not fit; dilation with a stride; channels of a
-            group that TMA cannot step over (16 bytes).
+        ArgumentError: shapes, types or strides do not fit; channels of a group that TMA cannot step
+            over (16 bytes).
     """
     keep_gradients(w=w, dy=dy)
     filters, grown = nhwc("w", w), nhwc("dy", dy)
-    shape, window = _channels_last("x_shape", x_shape, grown), tuple(look(filters).shape)
+    shape, window = channels_last("x_shape", x_shape, grown), tuple(look(filters).shape)
     steps = pair("stride", stride, 1)
     g = geometry_of(shape, window, steps, padding, dilation, groups)
 
@@ -77,25 +80,28 @@ def conv2d_input_gradient(
     return as_given(_INPUT.run((grown, filters), options, write)[0])
 
 
-def _channels_last(name: str, shape: tuple[int, ...], like: Any) -> tuple[int, ...]:
+def channels_last(name: str, shape: tuple[int, ...], like: Any) -> tuple[int, ...]:
     """Return a shape in the order of the library of `like`, an NHWC view, as NHWC."""
-    if len(shape) != 4:
-        raise ArgumentError(f"{name}={tuple(shape)}", why="a convolution in 2D has four axes")
+    if (axes := len(like.shape)) != len(shape):
+        raise ArgumentError(
+            f"{name}={tuple(shape)}", why=f"a convolution in {axes - 2}D has {axes} axes"
+        )
     if as_given(like) is like:
         return tuple(shape)
     return (shape[0], *shape[2:], shape[1])
 
 
-def _check(g: Geometry, dy: View, name: str, other: View) -> None:
+def _check(dy: View, shape: tuple[int, ...], groups: int, name: str, other: View) -> None:
     """Raise `ArgumentError` where dy is not the result's gradient, or of another type."""
-    shape = (g.n, g.ho, g.wo, g.co)
     if dy.shape != shape:
-        raise ArgumentError(f"dy has, as NHWC, shape {dy.shape}", why=f"the result has {shape}")
+        raise ArgumentError(
+            f"dy has, with channels last, shape {dy.shape}", why=f"the result has {shape}"
+        )
     if dy.dtype != other.dtype or dy.dtype not in FLOATS:
         raise ArgumentError(
             f"dy holds {dy.dtype}, {name} {other.dtype}", why=f"one type of {', '.join(FLOATS)}"
         )
-    _check_described("dy", dy, g.filters)
+    _check_described("dy", dy, shape[-1] // groups)
 
 
 def _check_described(name: str, array: View, channels: int) -> None:
@@ -115,34 +121,103 @@ def _check_described(name: str, array: View, channels: int) -> None:
 
 
 def input_launches(g: Geometry, dy: Any, w: Any, dx: Any) -> list[Launch]:
-    """Return the launch that computes dx."""
-    _check(g, look(dy), "w", look(w))
-    _check_described("w", look(w), g.channels)
-    for step, spread in zip(g.stride, g.dilation):
-        if step > 1 and spread > 1:
-            raise ArgumentError(
-                f"the input's gradient at stride {g.stride} and dilation {g.dilation}",
-                why="taps of one parity are counted for one of the two",
-            )
-    size = BYTES[look(dy).dtype]
-    down, across = ceil(g.h / g.stride[0]), ceil(g.w / g.stride[1])
-    reach = tuple((f - 1) * d // s + 1 for f, d, s in zip((g.fh, g.fw), g.dilation, g.stride))
-    axes = Axes(g.n, down, across, (1, 1), (reach[0], reach[1]), g.filters * size)
-    columns = next(n for n in (32, 64, 128, 256) if n >= min(g.channels, 128))
-    pixels = 256 if axes.tiles((256, 1, 1)) > 264 and columns < 128 else 128
-    seconds = 2 * pixels * columns * g.filters * reach[0] * reach[1] / _RATE[size]
-    box = boxes(pixels, axes, seconds, H200)
-    depth = 128 // size
-    sizes = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
-    sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
-    options = sizes | g.constants | {"FH": g.fh, "GROUPS": g.groups, "IMAGES": g.n}
-    seen = by_rows(dy, (g.n, g.ho, g.wo, g.groups, g.filters), [*box, 1, depth])
-    shape = (g.groups, g.filters, g.fh * g.fw, g.channels)
-    taps = by_rows(w, shape, [1, depth, 1, columns])
-    numbers = (ceil(down / box[1]), ceil(across / box[2]), g.h, g.w, g.channels, g.filters)
-    parities = g.stride[0] * g.stride[1] * g.groups
-    grid = (axes.tiles(box), ceil(g.channels / columns), parities)
-    return [Launch(conv_backward.conv_input_gradient, grid, (seen, taps, dx, *numbers), options)]
+    """Return the launches that compute dx, as `input_products` of images."""
+    return input_products(window_of(g), (g.n, g.h, g.w, g.c), g.groups, dy, w, dx)
+
+
+def input_products(
+    window: Window, shape: tuple[int, ...], groups: int, dy: Any, w: Any, dx: Any
+) -> list[Launch]:
+    """Return the launches that compute dx, of `shape` [n, *pixels, c], an image's or a volume's.
+
+    dy is [n, *counts, co], w [co, *taps, c / groups]; a sum that few tiles have is dealt out, and a
+    second launch adds its parts. Raises `ArgumentError`.
+    """
+    n, *pixels, c = shape
+    given, filters = look(dy), look(w)
+    co, channels, size = filters.shape[0], c // groups, given.itemsize
+    _check(given, (n, *window.counts(pixels), co), groups, "w", filters)
+    _check_described("w", filters, channels)
+    met = _back(window, pixels)
+    parity = tuple(ceil(extent / step) for extent, step in zip(pixels, window.stride))
+    high, wide = parity[-2:]
+    k, taps = co // groups, prod(window.size)
+    why = met.objection
+    if not why and groups > 1:
+        why = uneven(k, size)
+    if why and met.axes == 3:
+        raise ArgumentError(f"the input's gradient over {window} of volumes of {pixels}", why=why)
+    view = "groups" if why else "window" if met.axes == 2 else "volume"
+    reach = (met.size[-2], met.size[-1])
+    axes = Axes(n, high, wide, (1, 1), reach, k * size) if why else Axes(1, 1, n * prod(parity))
+    depth = depth_of(Windows(view, given.shape, (), taps, k, groups > 1 and not why), size)
+    columns = next(each for each in (32, 64, 128, 256) if each >= min(channels, 128))
+    rows = 256 if axes.tiles((1, 1, 256)) > 264 and columns < 128 else 128
+    box = (
+        boxes(rows, axes, 2 * rows * columns * k * taps / _RATE[size], H200)
+        if why
+        else (1, 1, rows)
+    )
+    if why:
+        lies = (n, *window.counts(pixels), groups, k)
+        seen, least = by_rows(dy, lies, [*box, 1, depth]), (0, 0, 0)
+    else:
+        seen, least = tawa.WindowDescriptor.over(dy, met, [rows, depth]), met.lower
+    across, parities = ceil(channels / columns), prod(window.stride) * groups
+    steps = ceil(taps / prod(window.stride)) * ceil(k / depth)
+    programs = axes.tiles(box) * across * parities
+    parts = max(1, min(H200.multiprocessors // programs, steps // _FEWEST))
+    whole, elements = parts * parities == groups, prod(shape)
+    out = dx if parts == 1 else empty_beside(dx, (parts * elements,), "f32")
+    if whole:
+        full = (axes.images, axes.rows, axes.columns, groups, channels)
+        out = by_rows(dx, full, [*box, 1, columns])
+    options: dict[str, Any] = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
+    options |= {"BLOCK_N": columns, "BLOCK_K": depth, "VIEW": view, "GROUPS": groups}
+    options |= {"PARTS": parts, "WHOLE": whole}
+    apart = tuple(s // gcd(s, d) for s, d in zip(window.stride, window.dilation))
+    pads = tuple(before for before, _ in window.padding)
+    for name, values, neutral in (
+        ("F", window.size, 1),
+        ("STRIDE_", window.stride, 1),
+        ("PAD_", pads, 0),
+        ("DILATION_", window.dilation, 1),
+        ("APART_", apart, 1),
+        ("LEAST_", least, 0),
+    ):
+        options |= dict(zip((f"{name}{axis}" for axis in "DHW"), _three(values, neutral)))
+    filters = by_rows(w, (groups, k, taps, channels), [1, depth, 1, columns])
+    deep, slices = _three(parity, 1)[0], _three(pixels, 1)[0]
+    tiles = (ceil(axes.rows / box[1]), ceil(axes.columns / box[2]))
+    numbers = (*tiles, deep, high, wide, n, slices, *pixels[-2:], channels, k)
+    grid = (axes.tiles(box), across, parities * parts)
+    given = (seen, filters, out, *numbers)
+    launches = [Launch(conv_backward.conv_input_gradient, grid, given, options)]
+    return launches if parts == 1 else [*launches, finish(out, dx, parts, c, elements)]
+
+
+def _three(values: Sequence[int], neutral: int) -> tuple[int, ...]:
+    """Return values of three axes, those of the last as they are given."""
+    return (*(neutral,) * (3 - len(values)), *values)[-3:]
+
+
+def _back(window: Window, pixels: Sequence[int]) -> Window:
+    """Return the windows, of stride 1, in which the pixels of a parity of dx see dy.
+
+    Pixel i of a parity sees window i + (parity + padding - tap * dilation) / stride of each tap for
+    which that is whole: the windows reach from the least of these places to the last.
+    """
+    sizes: list[int] = []
+    sides: list[tuple[int, int]] = []
+    for axis, extent in enumerate(pixels):
+        step, (before, _) = window.stride[axis], window.padding[axis]
+        taps = range(before, before - window.taps[axis] - 1, -window.dilation[axis])
+        met = [(p + at) // step for p in range(step) for at in taps if not (p + at) % step]
+        sizes.append(max(met) - min(met) + 1)
+        more = ceil(extent / step) - window.count(axis, extent)
+        sides.append((-min(met), more + max(met)))
+    once = (1,) * len(sizes)
+    return Window(tuple(sizes), once, tuple(sides), once)
 
 
 def conv2d_weight_gradient(
@@ -171,7 +246,7 @@ def conv2d_weight_gradient(
     """
     keep_gradients(x=x, dy=dy)
     image, grown = nhwc("x", x), nhwc("dy", dy)
-    window = _channels_last("w_shape", w_shape, grown)
+    window = channels_last("w_shape", w_shape, grown)
     steps = pair("stride", stride, 1)
     g = geometry_of(look(image).shape, window, steps, padding, dilation, groups)
 
@@ -189,31 +264,42 @@ def conv2d_weight_gradient(
     return as_given(_WEIGHT.run((image, grown), options, write)[0])
 
 
-def weight_launches(g: Geometry, x: Any, dy: Any, dw: Any, target: Any = H200) -> list[Launch]:
-    """Return the launches that compute dw: x's copy where it is padded first, parts, their sum."""
+def weight_launches(
+    g: Geometry,
+    x: Any,
+    dy: Any,
+    dw: Any,
+    target: Target = H200,
+    *,
+    volume: Windows | None = None,
+) -> list[Launch]:
+    """Return the launches that compute dw: x's copy where it is padded first, parts, their sum.
+
+    Of a `volume`, `g` is the image that stands for it, and dy's slices lie in one axis.
+    """
     seen_x, seen_dy = look(x), look(dy)
     size = seen_x.itemsize
-    _check(g, seen_dy, "x", seen_x)
+    _check(seen_dy, (g.n, g.ho, g.wo, g.co), g.groups, "x", seen_x)
     if not g.n:
         return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, g.window, 1, g.channels)]
     launches: list[Launch] = []
-    column, together = g.channels, 1
+    column, together, base = g.channels, 1, x
     axes = Axes(g.n, g.ho, g.wo)
-    whole = (gcd(g.ho, 64), gcd(g.wo, 64))
-    exact = (64 // min(64, whole[0] * whole[1]), min(whole[0], 64 // whole[1]), whole[1])
-    wasted = axes.tiles(exact) * 64 / g.pixels
-    if not refusal("rows", g, seen_x):
-        seen = windows("rows", g, seen_x)
-        together, base = g.fw, x
-    elif not refusal("taps", g, seen_x) and (wasted < 2 or g.groups > 1 or g.dilation != (1, 1)):
+    if volume is not None:
+        seen = volume
+    elif not refusal("rows", g, seen_x):
+        seen, together = windows("rows", g, seen_x), g.fw
+    elif not refusal("window", g, seen_x):
+        seen = windows("window", g, seen_x)
+    elif not refusal("taps", g, seen_x):
         shape = (g.n, g.h, g.w, g.groups, g.channels)
         strides = (*strides_of(seen_x)[:3], g.channels, 1)
-        seen, base = Windows("groups", shape, strides, g.fh * g.fw, g.channels), x
+        seen = Windows("groups", shape, strides, g.fh * g.fw, g.channels)
     elif g.groups > 1 or g.dilation != (1, 1):
         raise ArgumentError(
             f"the filters' gradient at stride {g.stride}, dilation {g.dilation}, {g.groups} groups"
             f" of {g.channels} channels",
-            why=f"in place: {refusal('taps', g, seen_x)}; a padded copy has neither dilation nor"
+            why=f"in place: {refusal('window', g, seen_x)}; a padded copy has neither dilation nor"
             " groups",
         )
     else:
@@ -221,7 +307,12 @@ def weight_launches(g: Geometry, x: Any, dy: Any, dw: Any, target: Any = H200) -
         seen, together, column = packed_view("padded", g, how), g.fw, how.images.column
         base = empty_beside(dw, (how.images.elements,), seen_x.dtype)
         launches.append(pack(x, g, how, base))
-    box = exact if seen.view == "groups" else boxes(64, axes, 1e-6, target)
+    box = boxes(64, axes, 1e-6, target)
+    if seen.window is not None:
+        axes, box = Axes(1, 1, g.pixels), (1, 1, 64)
+    elif seen.view == "groups":
+        rows = gcd(g.ho, 64)
+        box = (64 // min(64, rows * gcd(g.wo, 64)), min(rows, 64 // gcd(g.wo, 64)), gcd(g.wo, 64))
     rows = 128 if g.filters > 64 else 64
     columns = next(n for n in (64, 128, 256) if n >= min(seen.k, 128))
     tiles, across = axes.tiles(box), ceil(seen.k / columns)
@@ -234,12 +325,14 @@ def weight_launches(g: Geometry, x: Any, dy: Any, dw: Any, target: Any = H200) -
     part = empty_beside(dw, shape, "f32")
     shape = (parts, g.groups, g.filters, seen.taps, seen.k)
     sums = tawa.TensorDescriptor(part, shape, steps, [1, 1, rows, 1, columns])
-    grown = by_rows(dy, (g.n, g.ho, g.wo, g.groups, g.filters), [*box, 1, rows])
+    full = (axes.images, axes.rows, axes.columns, g.groups, g.filters)
+    grown = by_rows(dy, full, [*box, 1, rows])
     options = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
-    options |= {"BLOCK_M": rows, "BLOCK_N": columns, "FW": g.fw, "GROUPS": g.groups}
-    options |= {"PAD_H": g.padding[0], "PAD_W": g.padding[2]}
-    options |= {"DILATION_H": g.dilation[0], "DILATION_W": g.dilation[1], "VIEW": seen.view}
-    numbers = (tiles, ceil(g.ho / box[1]), ceil(g.wo / box[2]), across, share)
+    options |= {"BLOCK_M": rows, "BLOCK_N": columns, "GROUPS": g.groups, "VIEW": seen.view}
+    options |= {"CHANNELS": g.channels, "FH": g.fh, **g.constants}
+    if volume is not None and volume.window is not None:
+        options |= {"FH": volume.window.size[1], "FW": volume.window.size[2]}
+    numbers = (tiles, ceil(axes.rows / box[1]), ceil(axes.columns / box[2]), across, share)
     grid = (ceil(g.filters / rows), seen.taps * across, parts * g.groups)
     described = seen.descriptor(base, box, columns)
     first = (described, grown, sums, *numbers)

@@ -244,7 +244,6 @@ def _launches(
     problem, sizes = operands.problem, variant.config.all_kwargs()
     g, box = problem.geometry, variant.box
     taps, k = sums
-    finish = _finish(problem)
     steps = taps * ceil(k / sizes["BLOCK_K"])
     chunk = ceil(steps / variant.splits)
     parts = ceil(steps / chunk)
@@ -257,7 +256,7 @@ def _launches(
         y = by_rows(operands.y, full, block)
         r = None if operands.residual is None else by_rows(operands.residual, full, block)
         arguments = (x, w, y, r, operands.scale, operands.bias, *numbers)
-        given = {**sizes, **options, **finish, "SUM": _sum(problem)}
+        given = {**sizes, **options, **_finish(problem), "SUM": _sum(problem)}
         return [Launch(conv_windows.conv_windows, (count, across, g.groups), arguments, given)]
     if problem.dtype == "i8":
         raise ArgumentError(f"{parts} parts of an int8 sum: parts are float32, which rounds them")
@@ -268,7 +267,7 @@ def _launches(
     block = [1, *box, sizes["BLOCK_N"]]
     y = by_rows(sums_of, full, block)
     elements = g.pixels * g.co
-    last = (sums_of, operands.y, operands.residual, operands.scale, operands.bias, g.co, elements)
+    extra = (operands.residual, operands.scale, operands.bias)
     given = {**sizes, **options, "CHUNK": chunk}
     return [
         Launch(
@@ -277,10 +276,21 @@ def _launches(
             (x, w, y, None, None, None, *numbers),
             given,
         ),
-        Launch(
-            conv_windows.conv_finish,
-            (ceil(elements / _FINISH),),
-            last,
-            {"PARTS": parts, "BLOCK": _FINISH, **finish},
-        ),
+        finish(sums_of, operands.y, parts, g.co, elements, extra, _finish(problem)),
     ]
+
+
+def finish(
+    sums: Any,
+    y: Any,
+    parts: int,
+    channels: int,
+    elements: int,
+    extra: tuple[Any, ...] = (None,) * 3,
+    options: Mapping[str, Any] | None = None,
+) -> Launch:
+    """Return the launch that adds parts of y up; `extra` are residual, scale and bias."""
+    given = (sums, y, *extra, channels, elements)
+    grid = (ceil(elements / _FINISH),)
+    how = {"PARTS": parts, "BLOCK": _FINISH, **(options or {})}
+    return Launch(conv_windows.conv_finish, grid, given, how)

@@ -137,6 +137,8 @@ def refused(form: str, problem: Problem) -> str:
         return ""
     if reason := refusal(form, g, problem.view):
         return reason
+    if form == "window" and g.groups > 1 and (reason := uneven(g.channels, size)):
+        return reason
     if not problem.dense:
         return "the filters are not dense (Co, Fh, Fw, C/g)"
     if not problem.aligned:
@@ -145,6 +147,14 @@ def refused(form: str, problem: Problem) -> str:
     if (seen.taps > 1 and seen.k * size % 16) or g.window * size % 16:
         return f"a filter's taps of {seen.k} elements are no multiple of 16 bytes"
     return ""
+
+
+def uneven(channels: int, itemsize: int) -> str:
+    """Return why steps of K do not divide a group's channels: what follows them is another's."""
+    if not channels * itemsize % 32:
+        return ""
+    held = f"{channels} channels a group are {channels * itemsize} bytes"
+    return f"{held}, and a step of 32 must divide them"
 
 
 def unlike(problem: Problem) -> str:
@@ -251,7 +261,8 @@ def axes_of(form: str, g: Geometry, size: int) -> Axes:
 def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Variant]]:
     g, size = problem.geometry, BYTES[problem.dtype]
     read = size * (g.n * g.h * g.w * g.c + g.co * g.window)
-    moved = read + BYTES[problem.out] * g.pixels * g.co * (2 if problem.residual else 1)
+    written = BYTES[problem.out] * (2 if problem.residual else 1)
+    moved = read + written * g.pixels * g.co
     if form == "direct":
         columns = 64 if g.filters > 32 else 32
         config = tawa.Config({"BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 16})
@@ -286,13 +297,18 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         seen = windows(form, g, problem.view)
         taps, k, depth = seen.taps, seen.k, depth_of(seen, size)
     axes = axes_of(form, g, size)
+    seen_once = size * min(g.window, g.n * g.h * g.w * g.channels / g.pixels)
     for rows, columns, share in _TILES:
         if columns >= 2 * g.filters and columns > 32:
             continue
         steps = taps * ceil(k / depth)
         whole = 2 * rows * columns * depth * steps / (_RATE[size] * share)
         box = boxes(rows, axes, whole, target)
-        count = axes.tiles(box) * ceil(g.filters / columns) * g.groups
+        # A tile's part of what memory moves, at a multiprocessor's part of the bandwidth: where
+        # memory binds, a last wave of few tiles costs as much as where products do.
+        across = ceil(g.filters / columns)
+        part = rows * (seen_once / across + columns * written) * target.multiprocessors / _BANDWIDTH
+        count = axes.tiles(box) * across * g.groups
         sizes = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
         sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
         for splits in (1, 2, 3, 4, 6, 8, 12, 16):
@@ -306,7 +322,7 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
             one = 2 * rows * columns * depth * ceil(steps / splits) / (_RATE[size] * share)
             busy = min(1.0, 3 * count * splits / target.multiprocessors)
             parts = 8 * splits * g.pixels * g.co if splits > 1 else 0
-            seconds = ceil(count * splits / target.multiprocessors) * one
+            seconds = ceil(count * splits / target.multiprocessors) * max(one, part / splits)
             seconds = max(seconds, (moved + parts) / (_BANDWIDTH * busy)) + extra
             seconds += _FIXED * (1 if splits == 1 else 2)
             yield seconds, Variant(form, tawa.Config(sizes), splits)

@@ -131,10 +131,9 @@ def refusal(view: str, geometry: Geometry, x: View) -> str:
                 return reason
             if g.pixels >= 1 << 31:
                 return f"{g.pixels} pixels need more than 31 bits"
-            if g.groups > 1 and g.channels * size % 32:
+            if g.groups > 1 and g.channels * size % 16:
                 return (
-                    f"{g.channels} channels a group are {g.channels * size} bytes, and a step of 32"
-                    " must divide them"
+                    f"{g.channels} channels a group are {g.channels * size} bytes, no step of TMA"
                 )
         case "rows":
             if g.padding != (0, 0, 0, 0):

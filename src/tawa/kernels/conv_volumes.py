@@ -1,4 +1,4 @@
-"""`conv3d`: convolutions of volumes, over windows that TMA counts in place.
+"""`conv3d` and its gradients: convolutions of volumes, over windows that TMA counts in place.
 
 To the planner, and to all that follows the sum, a volume is an image whose rows are those of all
 its slices: only the windows have three axes. Which tile is used comes from the model of
@@ -12,19 +12,23 @@ from math import prod
 from typing import Any
 
 from tawa.errors import ArgumentError
-from tawa.kernels.arrays import look
+from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.conv import ARRAYS, as_given, keep_gradients, nhwc
 from tawa.kernels.conv_geometry import Geometry, each_axis, paddings
-from tawa.kernels.conv_operands import Operands, bind, dense, strides_of
+from tawa.kernels.conv_gradients import channels_last, input_products, weight_launches
+from tawa.kernels.conv_operands import bind, dense, strides_of
 from tawa.kernels.conv_prepare import in_place
-from tawa.kernels.conv_variants import Variant, ranked
+from tawa.kernels.conv_variants import Variant, ranked, uneven
 from tawa.kernels.conv_views import Windows
+from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.straight import Recipes
 from tawa.layouts.windows import Window
 from tawa.runtime.arrays import View, is_tensor
 
 _RECIPES = Recipes(ARRAYS)
+_INPUT = Recipes(("dy", "w"))
+_WEIGHT = Recipes(("x", "dy"))
 
 
 def conv3d(
@@ -59,12 +63,8 @@ def conv3d(
     keep_gradients(x=x, w=w, bias=bias, residual=residual, scale=scale)
     image, filters = nhwc("x", x, layout, 3), nhwc("w", w, layout, 3)
     view, shape = look(image), tuple(look(filters).shape)
-    steps, spread = (
-        each_axis(*each, 1, 3) for each in (("stride", stride), ("dilation", dilation))
-    )
-    size = shape[1:-1]
-    window = Window(size, steps, paddings(padding, size, steps, spread), spread)
-    g = _geometry(view.shape, shape, window, groups)
+    window = window_3d(shape[1:-1], stride, padding, dilation)
+    g = flat_geometry(view.shape, shape, window, groups)
     folded: dict[str, Any] = {"w": _folded("w", filters)}
     for name, array in (("out", out), ("residual", residual)):
         folded[name] = None if array is None else _folded(name, nhwc(name, array, axes=3))
@@ -79,17 +79,21 @@ def conv3d(
         operands = replace(operands, problem=flat)
         writer = Writer(names, image, launch_pdl)
         if g.pixels and g.co:
-            if reason := _refusal(operands, view, window):
-                raise ArgumentError(
-                    f"no convolution of volumes {view.shape} over {window}",
-                    why=reason,
-                    remedy="fill channels up with zeros, or copy the arrays to dense memory",
+            reason = _refusal(g, view, window)
+            if not reason and g.groups > 1:
+                reason = uneven(g.channels, view.itemsize)
+            if not reason and not operands.problem.aligned:
+                reason = "the address of w is not a multiple of 16 bytes, which TMA needs"
+            if not reason and not operands.problem.stored:
+                reason = (
+                    f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
                 )
+            if reason:
+                raise _no("convolution", view.shape, window, reason)
             if out is not None:
                 read = {name: names[name] for name in ARRAYS if name != "out"}
                 writer.apart(operands.y, read)
-            lies = (view.shape, strides_of(view))
-            seen = Windows("volume", *lies, prod(size), g.channels, g.groups > 1, window)
+            seen = _seen(g, view, window)
             chosen = variant or ranked("window", operands.problem)[0][1]
             for launch in in_place(operands, chosen, seen):
                 writer.launch(launch)
@@ -102,7 +106,111 @@ def conv3d(
     return as_given(found.reshape(g.n, *window.counts(view.shape[1:-1]), g.co))
 
 
-def _geometry(
+def conv3d_input_gradient(
+    x_shape: tuple[int, ...],
+    w: Any,
+    dy: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    out_dtype: str = "",
+    launch_pdl: bool = False,
+) -> Any:
+    """Return dx, of `x_shape`, for dy, the gradient of conv3d(x, w)'s result.
+
+    As `tawa.kernels.conv_gradients.conv2d_input_gradient`, of arrays as `conv3d` takes them.
+    """
+    keep_gradients(w=w, dy=dy)
+    filters, grown = nhwc("w", w, axes=3), nhwc("dy", dy, axes=3)
+    shape, (co, *size, channels) = channels_last("x_shape", x_shape, grown), look(filters).shape
+    window = window_3d(tuple(size), stride, padding, dilation)
+    flat_geometry(shape, (co, *size, channels), window, groups)
+
+    def write() -> Recipe:
+        names = symbols({"dy": grown, "w": filters})
+        dx = empty_beside(names["dy"], shape, out_dtype or look(grown).dtype)
+        writer = Writer(names, grown, launch_pdl)
+        if 0 not in shape:
+            for launch in input_products(window, shape, groups, names["dy"], names["w"], dx):
+                writer.launch(launch)
+        return writer.finish(dx)
+
+    options = (shape, window, groups, out_dtype, launch_pdl)
+    return as_given(_INPUT.run((grown, filters), options, write)[0])
+
+
+def conv3d_weight_gradient(
+    x: Any,
+    w_shape: tuple[int, ...],
+    dy: Any,
+    *,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    out_dtype: str = "",
+    launch_pdl: bool = False,
+) -> Any:
+    """Return dw, of `w_shape`, for dy, the gradient of conv3d(x, w)'s result.
+
+    As `tawa.kernels.conv_gradients.conv2d_weight_gradient`, of arrays as `conv3d` takes them.
+    """
+    keep_gradients(x=x, dy=dy)
+    image, grown = nhwc("x", x, axes=3), nhwc("dy", dy, axes=3)
+    shape = channels_last("w_shape", w_shape, grown)
+    view, window = look(image), window_3d(shape[1:-1], stride, padding, dilation)
+    g = flat_geometry(view.shape, shape, window, groups)
+    if (found := look(grown).shape) != (n := (g.n, *window.counts(view.shape[1:-1]), g.co)):
+        raise ArgumentError(f"dy has, with channels last, shape {found}", why=f"the result has {n}")
+    folded = _folded("dy", grown)
+
+    def write() -> Recipe:
+        names = symbols({"x": image, "dy": folded})
+        dw = empty_beside(names["x"], shape, out_dtype or view.dtype)
+        writer = Writer(names, image, launch_pdl)
+        if 0 not in shape:
+            for launch in weight_products(g, window, names["x"], names["dy"], dw):
+                writer.launch(launch)
+        return writer.finish(dw)
+
+    options = (shape, window, groups, out_dtype, launch_pdl)
+    return as_given(_WEIGHT.run((image, folded), options, write)[0])
+
+
+def weight_products(g: Geometry, window: Window, x: Any, dy: Any, dw: Any) -> list[Launch]:
+    """Return the launches that compute dw; `g` is the image that stands for volumes x, and the
+    slices of dy lie in one axis. Raises `ArgumentError`.
+    """
+    view = look(x)
+    if reason := _refusal(g, view, window):
+        raise _no("filters' gradient", view.shape, window, reason)
+    return weight_launches(g, x, dy, dw, volume=_seen(g, view, window))
+
+
+def window_3d(size: tuple[int, ...], stride: Any, padding: Any, dilation: Any) -> Window:
+    """Return windows of three axes as options give them; raises `ArgumentError`."""
+    given = (("stride", stride), ("dilation", dilation))
+    steps, spread = (each_axis(*each, 1, 3) for each in given)
+    return Window(size, steps, paddings(padding, size, steps, spread), spread)
+
+
+def _seen(g: Geometry, x: View, window: Window) -> Windows:
+    """Return the view of volumes in which windows lie."""
+    lies = (x.shape, strides_of(x))
+    return Windows("volume", *lies, prod(window.size), g.channels, g.groups > 1, window)
+
+
+def _no(what: str, volumes: tuple[int, ...], window: Window, reason: str) -> ArgumentError:
+    return ArgumentError(
+        f"no {what} of volumes {volumes} over {window}",
+        why=reason,
+        remedy="fill channels up with zeros, or copy the arrays to dense memory",
+    )
+
+
+def flat_geometry(
     images: tuple[int, ...], filters: tuple[int, ...], window: Window, groups: int
 ) -> Geometry:
     """Return the image that stands for a volume; raises `ArgumentError` where sizes do not fit."""
@@ -138,10 +246,9 @@ def _folded(name: str, array: Any) -> Any:
     return array.view(shape) if is_tensor(array) else array.reshape(shape)
 
 
-def _refusal(operands: Operands, x: View, window: Window) -> str:
+def _refusal(g: Geometry, x: View, window: Window) -> str:
     """Return why windows of volumes are not read by TMA; "" where they are."""
-    problem = operands.problem
-    g, size = problem.geometry, x.itemsize
+    size = x.itemsize
     if window.objection:
         return window.objection
     if g.pixels >= 1 << 31:
@@ -152,10 +259,8 @@ def _refusal(operands: Operands, x: View, window: Window) -> str:
     for extent, step in zip(x.shape, steps):
         if extent > 1 and (step * size % 16 or not 0 <= step * size < 1 << 40):
             return f"x has a stride of {step * size} bytes, and TMA steps by multiples of 16"
-    if g.channels * size % (32 if g.groups > 1 else 16):
+    if g.channels * size % 16:
         return f"{g.channels} channels a group are {g.channels * size} bytes, of which TMA takes 16"
-    if problem.address % 16 or not problem.aligned:
-        return "the address of x or w is not a multiple of 16 bytes, which TMA needs"
-    if not problem.stored:
-        return f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
-    return ""
+    return (
+        "the address of x is not a multiple of 16 bytes, which TMA needs" if x.address % 16 else ""
+    )

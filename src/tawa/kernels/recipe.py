@@ -94,9 +94,9 @@ class Apart:
             meets = at + stored.low < there + other.high and there + other.low < at + stored.high
             if meets and (at == there or (stored.dense and other.dense)):
                 raise ArgumentError(
-                    f"out shares memory with {other.name}",
+                    f"{stored.name} shares memory with {other.name}",
                     why="programs of one launch store while others still read",
-                    remedy=f"pass another out, or a copy of {other.name}",
+                    remedy=f"pass another {stored.name}, or a copy of {other.name}",
                 )
 
 
@@ -165,10 +165,12 @@ class Writer:
         """Add a call of `function` on arrays."""
         self._steps.append(Work(function, self._all(symbols)))
 
-    def apart(self, stored: Placeholder, read: Mapping[str, Placeholder | None]) -> None:
-        """Add a check that `stored`, the output, shares no memory with arrays that are read."""
-        others = [self._extent(name, each) for name, each in read.items() if each is not None]
-        self._steps.append(Apart(self._extent("out", stored), tuple(others)))
+    def apart(
+        self, stored: Placeholder, read: Mapping[str, Placeholder | None], name: str = "out"
+    ) -> None:
+        """Add a check that `stored`, the output `name`, shares no memory with other arrays."""
+        others = [self._extent(other, each) for other, each in read.items() if each is not None]
+        self._steps.append(Apart(self._extent(name, stored), tuple(others)))
 
     def finish(self, *results: Placeholder | None) -> Recipe:
         """Return the recipe, whose results are these."""

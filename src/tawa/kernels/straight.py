@@ -213,10 +213,10 @@ def straighten(recipe: Recipe, arrays: Arrays, held: Sequence[Any]) -> Call | No
                 text.check(step)
             case Work():
                 return None
-    results = ", ".join("None" if each is None else f"x{each}" for each in recipe.results)
+    results = "".join("None, " if each is None else f"x{each}, " for each in recipe.results)
     given = [number for number, array in enumerate(arrays) if array is not None]
     head = f"def run(__arrays, {_list(given)}):"
-    lines = [head, *(f"    {line}" for line in text.lines()), f"    return ({results},)"]
+    lines = [head, *(f"    {line}" for line in text.lines()), f"    return ({results})"]
     return _define("run", lines, text.namespace)
 
 
@@ -287,7 +287,7 @@ class _Text:
             elif name not in numbers:
                 named[text] = value
             values.append(text)
-        for name in launch_names(entry.likes):
+        for name in launch_names(entry.likes)[len(values) :]:
             argument, _, fact = name.rpartition("__")
             if fact == "at":
                 values.append(f"p{numbers[argument]}")

@@ -41,7 +41,10 @@ def atomic_add(
 def atomic_max(
     pointer: T, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> T:
-    """Replace memory by the larger value, as one step; gives the old value."""
+    """Replace memory by the larger value, as one step; gives the old value.
+
+    Of floats bits decide: a NaN is beyond the infinity of its sign, and 0.0 is more than -0.0.
+    """
     ...
 
 
@@ -49,7 +52,10 @@ def atomic_max(
 def atomic_min(
     pointer: T, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> T:
-    """Replace memory by the smaller value, as one step; gives the old value."""
+    """Replace memory by the smaller value, as one step; gives the old value.
+
+    Of floats bits decide: a NaN is beyond the infinity of its sign, and 0.0 is more than -0.0.
+    """
     ...
 
 

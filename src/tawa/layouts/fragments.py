@@ -39,16 +39,26 @@ def instruction_n(n: int, limit: int = 256, *, integer: bool = False) -> int:
     return next(w for w in widths if n % w == 0 and not (integer and w > 32 and w % 16))
 
 
-def _split_warpgroups(m: int, n: int, warps: int) -> tuple[int, int]:
-    """Divide warpgroups between rows and columns: rows first, while 64 rows remain for each."""
+def share_out(m: int, warps: int, by_columns: bool = False) -> tuple[int, int]:
+    """Return over how many warpgroups the rows of a product are shared out, and the columns.
+
+    Rows first, while 64 remain for each, unless all are to have columns of their own.
+    """
+    groups = warps // WARPGROUP
+    most = 1 if by_columns else groups
+    down = (part for part in range(most, 0, -1) if groups % part == 0 and m % (64 * part) == 0)
+    found = next(down, 1)
+    return found, groups // found
+
+
+def _split_warpgroups(m: int, n: int, warps: int, by_columns: bool) -> tuple[int, int]:
     if warps % WARPGROUP or m % 64:
         raise ShapeUnsupported(
             f"a {m} x {n} product over {warps} warps",
             why="wgmma works on 64 rows by the four warps of a warpgroup",
             remedy="use M in multiples of 64 and warps in multiples of 4",
         )
-    across = side_by_side(m, warps)
-    down = warps // WARPGROUP // across
+    down, across = share_out(m, warps, by_columns)
     if n % (8 * across):
         raise ShapeUnsupported(
             f"a {m} x {n} product over {warps} warps",
@@ -58,22 +68,15 @@ def _split_warpgroups(m: int, n: int, warps: int) -> tuple[int, int]:
     return down, across
 
 
-def side_by_side(rows: int, warps: int) -> int:
-    """Return how many warpgroups share the columns of a product: as many as its rows leave over."""
-    groups = warps // 4
-    down = (part for part in range(groups, 0, -1) if groups % part == 0 and rows % (64 * part) == 0)
-    return groups // next(down, 1)
-
-
 @lru_cache(maxsize=256)  # its tables, which each product of a kernel is compared with, stay with it
-def wgmma_accumulator(m: int, n: int, warps: int) -> RegisterLayout:
+def wgmma_accumulator(m: int, n: int, warps: int, by_columns: bool = False) -> RegisterLayout:
     """Return the layout of an m x n wgmma accumulator over `warps` warps.
 
     Warp w of a warpgroup owns rows 16w..16w+15 of each 64; lane l rows l/4 and l/4 + 8, columns
     8j + 2(l % 4) + {0, 1}. Each warpgroup owns m / warpgroups adjacent rows (columns, once 64 rows
-    each are not left). Raises ShapeUnsupported where wgmma cannot cover the tile.
+    each are not left, or `by_columns`). Raises ShapeUnsupported where wgmma cannot cover the tile.
     """
-    down, across = _split_warpgroups(m, n, warps)
+    down, across = _split_warpgroups(m, n, warps, by_columns)
     rows, columns = m // down, n // across
     width = instruction_n(columns)
     return RegisterLayout(
@@ -90,13 +93,15 @@ def wgmma_accumulator(m: int, n: int, warps: int) -> RegisterLayout:
     )
 
 
-def wgmma_operand(m: int, k: int, warps: int, bits: int) -> RegisterLayout:
+def wgmma_operand(
+    m: int, k: int, warps: int, bits: int, by_columns: bool = False
+) -> RegisterLayout:
     """Return the layout of an m x k operand A that wgmma reads from registers.
 
     Each 32-bit register holds 32 / `bits` adjacent columns. For 16 bits this is the accumulator's
     own layout, so packing an accumulator pairwise gives the operand without moving data.
     """
-    down, across = _split_warpgroups(m, 8 * (warps // WARPGROUP), warps)
+    down, across = _split_warpgroups(m, 8 * (warps // WARPGROUP), warps, by_columns)
     packed = 32 // bits
     quad = 4 * packed
     if k % (2 * quad):

@@ -5,7 +5,7 @@ Before -> after::
 
     %i = "add"(%first, %arange)           %i = "add"(%first, %arange) {within = [0, 2147483647]}
     %q = "idiv"(%i, 128)            ->    %q = "idiv"(%i, 128)
-                                          kernel {bounds = ["128*grid0 <= 2147483648"]}
+                                          kernel {bounds = ["128*grid(0) <= 2147483648"]}
 
 Of 128 numbers that rise from a multiple of 128 all have one quotient, unless they wrap: threads
 then load one scale, or a vector; and none of them is below 0, whatever an early return asks. How
@@ -301,5 +301,5 @@ def _over_grid(poly: Polynomial, inside: Range) -> str | None:
                 return None
     if not factors or first < inside.low:
         return None
-    extents = " + ".join(f"{factors[axis]}*grid{axis}" for axis in sorted(factors))
+    extents = " + ".join(f"{factors[axis]}*grid({axis})" for axis in sorted(factors))
     return f"{extents} <= {inside.high - first + sum(factors.values())}"

@@ -29,7 +29,7 @@ from tawa.analysis.ranges import range_of, range_of_type
 from tawa.analysis.spelling import asked, asked_not_zero, asked_to_end
 from tawa.analysis.walked import bounds_of, is_listed
 from tawa.ir import line_of, tile
-from tawa.ir.types import bit_width, i64
+from tawa.ir.types import bit_width, i64, scalar
 from tawa.ir.walk import all_of
 from tawa.passes.lower.emit import Emitter
 from tawa.plan.plan import Declined, Plan
@@ -52,11 +52,12 @@ def _count_each(kernel: tile.Kernel, *, ask: bool) -> tuple[Declined, ...]:
     for loop in all_of(kernel, scf.ForOp):
         step, listed = polynomial(loop.step), is_listed(polynomial(loop.step))
         most = range_of_type(loop.lb.type).high
-        if range_of(loop.step).low < 1:
-            if listed and ask:
+        steps_by = range_of(loop.step)
+        if steps_by.low < 1:
+            if listed and ask and steps_by.high > 0:
                 steps.append(StringAttr(asked(kernel, "always_within", step, 1, most)))
             else:
-                if listed:
+                if listed and steps_by.high >= 0:
                     demands.append(_demand(asked_not_zero(kernel, step), loop, _ZERO))
                 _count(loop, known=listed)
                 continue
@@ -71,6 +72,7 @@ def _count_each(kernel: tile.Kernel, *, ask: bool) -> tuple[Declined, ...]:
     return ()
 
 
+_U64 = scalar("u64")
 _ZERO = "its step is 0"
 
 
@@ -92,9 +94,15 @@ def _count(loop: scf.ForOp, *, known: bool) -> None:
         holds = apply("ne", step, zero)
         emitter.put(tile.Assert(operands=[holds], attributes={"message": message}))
     upwards = apply("gt", step, zero)
-    span = apply("select", upwards, apply("sub", end, start), apply("sub", start, end))
-    size = apply("max", apply("abs", step), one)
-    trips = apply("idiv", apply("sub", apply("add", span, size), one), size)
+    low = apply("select", upwards, start, end)
+    high = apply("select", upwards, end, start)
+    # Two int64 are up to 2^64 apart, and the size of the least one is 2^63: without a sign.
+    size = apply("select", upwards, step, apply("sub", zero, step))
+    size = apply("max", _cast(emitter, size, _U64), number(1, _U64))
+    before_last = _cast(emitter, apply("sub", apply("sub", high, low), one), _U64)
+    trips = apply("add", apply("idiv", before_last, size), number(1, _U64))
+    trips = _cast(emitter, apply("min", trips, number(range_of_type(i64).high, _U64)), i64)
+    trips = apply("select", apply("gt", high, low), trips, zero)
     first, by = loop.lb, loop.step
     block = loop.body.block
     counter = block.args[0]

@@ -17,6 +17,7 @@ from tawa.passes.arefs import insert_arefs
 from tawa.passes.ask_alignment import ask_alignment
 from tawa.passes.ask_bounds import ask_bounds
 from tawa.passes.ask_masks import ask_masks
+from tawa.passes.breakpoints import drop_breakpoints
 from tawa.passes.coarse import overlap_products
 from tawa.passes.copy_ahead import copy_ahead
 from tawa.passes.counts import count_loops, count_loops_plain
@@ -40,6 +41,7 @@ Pass: TypeAlias = Callable[[tile.Kernel, Plan, Target], tuple[Declined, ...]]
 
 # What does not depend on a plan; the planner reads the result.
 TILE: tuple[Pass, ...] = (
+    drop_breakpoints,  # before all others: it reads every variable
     open_descriptors,
     simplify,
     count_loops,  # before all that takes loops to count upwards
@@ -56,6 +58,7 @@ TILE_BY_TMA: tuple[Pass, ...] = tuple(promote_always if each is promote else eac
 
 # The same without promotion and bounds: what runs where a guard does not hold.
 TILE_PLAIN: tuple[Pass, ...] = (
+    drop_breakpoints,
     open_descriptors,
     simplify,
     count_loops_plain,

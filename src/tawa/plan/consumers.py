@@ -16,11 +16,11 @@ from tawa.ir import tile
 from tawa.ir.control import decisive
 from tawa.ir.types import shape_of
 from tawa.ir.walk import walk
-from tawa.layouts.fragments import side_by_side
+from tawa.layouts.fragments import share_out
 from tawa.plan.budgets import producer_need, split_registers
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
-from tawa.plan.resources import carried_need, register_need
+from tawa.plan.resources import LEAST_SLACK, carried_need, register_need
 
 FEW = 144
 """Registers a thread of a kernel that the memory bounds, by the model, which counts high: of 128
@@ -63,7 +63,7 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
             return fitting
     best = min(choices, key=lambda n: needs[n] / budgets[n])
     held, listed = carried_need(problem.kernel, 4 * best)
-    if held + 24 > budgets[best]:
+    if held + LEAST_SLACK > budgets[best]:
         raise OverBudget(
             f"the consumer needs more than {held} registers a thread",
             why=f"{best} warpgroups have {budgets[best]} each; held through the loop: "
@@ -90,7 +90,7 @@ def _side_by_side(problem: Problem, most: int) -> list[int]:
     runs of columns where its rows are too few: wgmma takes multiples of 64 rows and 8 columns.
     """
     shapes = [shape_of(dot.result.type) for dot in problem.dots]
-    across = {n: [side_by_side(rows, 4 * n) for *_, rows, _ in shapes] for n in (2, 3)}
+    across = {n: [share_out(rows, 4 * n)[1] for *_, rows, _ in shapes] for n in (2, 3)}
     return [
         n
         for n, parts in across.items()
@@ -104,7 +104,7 @@ def _side_by_side(problem: Problem, most: int) -> list[int]:
 
 def share_columns(problem: Problem, consumers: int) -> bool:
     """Tell whether so many warpgroups have too few rows of a product for each of them."""
-    return any(side_by_side(rows, 4 * consumers) > 1 for rows in problem.rows)
+    return any(share_out(rows, 4 * consumers)[1] > 1 for rows in problem.rows)
 
 
 def _sharing(problem: Problem, choices: list[int]) -> list[int]:
@@ -146,7 +146,7 @@ def _apart(problem: Problem) -> list[tuple[int, int]]:
         count, needed, problem.target, producer_need(loads), transposer=bool(problem.turned)
     ).consumer
     held, listed = carried_need(problem.kernel, 4)
-    if held + 24 > budget:
+    if held + LEAST_SLACK > budget:
         raise OverBudget(
             f"a consumer needs more than {held} registers a thread",
             why=f"{count} consumers have {budget} each; held through the loop by one warpgroup: "

@@ -186,7 +186,7 @@ def _why_not_dynamic(problem: Problem, plan: Plan) -> str:
     """Return why the producer cannot ask for tiles one by one, or nothing."""
     if plan.cluster > 1:
         return "the blocks of a cluster take their tiles together"
-    if computes_apart(problem):
+    if computes_apart(problem) or any(role.instances > 1 for role in plan.roles):
         return "consumers with tiles of their own know beforehand which are theirs"
     alone = any(role.label == "transpose" for role in plan.roles)
     by_one = ("tma", "transpose") if alone else ("tma",)

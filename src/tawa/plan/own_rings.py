@@ -1,4 +1,5 @@
-"""Rings that an ordinary kernel fills and takes from itself: cp.async, some trips ahead.
+"""Rings that an ordinary kernel fills and takes from itself, some trips ahead: by cp.async, or by
+TMA where a plan says so.
 
 Roles let loads run past what the program does meanwhile. Where they must not (a store may write
 what they read), the loop of a product can still load ahead of itself, as long as nothing in it
@@ -8,6 +9,7 @@ writes memory: its threads copy the tiles of later trips while the products of t
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.traits import IsTerminator
@@ -17,6 +19,7 @@ from tawa.analysis.effects import children, has_effect, is_volatile
 from tawa.analysis.liveness import needed_by
 from tawa.analysis.naming import name_of
 from tawa.analysis.roles import fed_dots, first_use, tile_uses
+from tawa.analysis.tma import is_host_made
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.types import shape_of
@@ -24,6 +27,8 @@ from tawa.ir.walk import walk
 from tawa.plan.plan import ArefPlan, LoopPlan, Plan
 from tawa.plan.problem import Problem
 from tawa.plan.resources import check_shared
+
+Load: TypeAlias = tile.Load | tile.DescLoad
 
 DEPTHS = (4, 3)
 """Slots to try: three trips ahead of the products, or two."""
@@ -33,7 +38,7 @@ def with_rings(problem: Problem, plan: Plan) -> Plan | None:
     """Return an ordinary plan with rings for the tiles of its products, None where there are none
     or they do not fit.
     """
-    payloads = _payloads(problem)
+    payloads = _payloads(problem, tile.Load)
     if not payloads or problem.pins.depth or problem.pins.mma_depth:
         return None
     loops = tuple(LoopPlan(name_of(loop), "fine", _in_flight(loop, payloads)) for loop in payloads)
@@ -56,7 +61,7 @@ def check_own_rings(problem: Problem, plan: Plan) -> None:
     of the product that runs, and that of the copy made ahead.
     """
     flying = {loop.loop: loop.mma_depth for loop in plan.loops}
-    for loop, loads in _payloads(problem).items() if not plan.specialized else ():
+    for loop, loads in _all_payloads(problem) if not plan.specialized else ():
         names = {name_of(load) for load in loads}
         least = max(flying.get(name_of(loop), 1), 2)
         for ring in plan.arefs:
@@ -71,44 +76,49 @@ def check_own_rings(problem: Problem, plan: Plan) -> None:
 
 def copied_ahead(problem: Problem) -> set[str]:
     """Return the loads that an ordinary kernel can send through rings of its own."""
-    return {name_of(load) for loads in _payloads(problem).values() for load in loads}
+    return {name_of(load) for _, loads in _all_payloads(problem) for load in loads}
 
 
-def _payloads(problem: Problem) -> dict[scf.ForOp, list[tile.Load]]:
+def _all_payloads(problem: Problem) -> list[tuple[scf.ForOp, list[Load]]]:
+    return [*_payloads(problem, tile.Load).items(), *_payloads(problem, tile.DescLoad).items()]
+
+
+def _payloads(problem: Problem, kind: type[Load]) -> dict[scf.ForOp, list[Load]]:
     return {
         loop: payload
         for loop in problem.statements.values()
-        if isinstance(loop, scf.ForOp) and (payload := _payload(loop))
+        if isinstance(loop, scf.ForOp) and (payload := _payload(loop, kind))
     }
 
 
-def _payload(loop: scf.ForOp) -> list[tile.Load]:
-    """Return the tiles that the products directly in a loop take from memory, where they can be
-    copied ahead.
-    """
+def _payload(loop: scf.ForOp, kind: type[Load]) -> list[Load]:
+    """Return the tiles of loads of one kind that can be copied ahead in a loop."""
     body = list(children(loop))
     if any(has_effect(inner) or is_volatile(inner) for op in body for inner in walk(op)):
         return []
-    loads = [op for op in body if isinstance(op, tile.Load) and _is_copied(op, loop)]
+    loads = [op for op in body if isinstance(op, kind) and _is_copied(op, loop)]
+    if kind is tile.DescLoad:  # what uses them is moved behind the last of a ring
+        return loads
     first = min((body.index(first_use(load)) for load in loads), default=0)
     return [load for load in loads if body.index(load) < first]
 
 
-def _is_copied(load: tile.Load, loop: scf.ForOp) -> bool:
-    """Tell whether threads can copy a tile for products of the loop that computes its address from
-    no other tile.
+def _is_copied(load: Load, loop: scf.ForOp) -> bool:
+    """Tell whether a tile can be copied in a loop that computes its address from no other tile:
+    by TMA, or by threads for products.
     """
-    if len(shape_of(load.result.type)) != 2 or not fed_dots(load):
-        return False
     if any(user.has_trait(IsTerminator) for user in tile_uses(load)):
         return False
     inside = [op for op in needed_by(load) if op is not load and loop.is_ancestor(op)]
     if any(isinstance(op, (tile.Load, tile.DescLoad, tile.Dot)) for op in inside):
         return False
-    return isinstance(copy_run(load), Run)
+    if isinstance(load, tile.DescLoad):
+        return is_host_made(load.desc)
+    two = len(shape_of(load.result.type)) == 2 and bool(fed_dots(load))
+    return two and isinstance(copy_run(load), Run)
 
 
-def _in_flight(loop: scf.ForOp, payloads: dict[scf.ForOp, list[tile.Load]]) -> int:
+def _in_flight(loop: scf.ForOp, payloads: dict[scf.ForOp, list[Load]]) -> int:
     """Return P: two where nothing but tiles of the ring stands between one product and the next."""
     loaded = {load.result for load in payloads[loop]}
     dots = [op for op in children(loop) if isinstance(op, tile.Dot)]

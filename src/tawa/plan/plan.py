@@ -13,6 +13,7 @@ Arrangement = Literal["cooperative", "pingpong"]
 Schedule = Literal["none", "fine", "coarse"]
 Walk = Literal["forward", "serpentine", "dynamic"]
 Grouped = Literal["rows", "columns"]
+Split = Literal["rows", "columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,10 @@ class Declined:
     reason: str
 
 
+BREAKPOINT = "breakpoint()"
+"""The feature that every compiled kernel declines: it stops the oracle alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that is decided about one kernel.
@@ -113,6 +118,7 @@ class Plan:
     launch, the ordinary kernel runs. `sharing`: loads of an ordinary kernel whose tiles are never
     needed at once take the same shared memory, and those that feed no product take none.
     It is the last that is tried. `operands`: products whose first operand is not where it would be.
+    `split`: what the warpgroups that share a tile have of its products, as far as 64 rows each.
     """
 
     roles: tuple[RolePlan, ...] = ()
@@ -130,6 +136,7 @@ class Plan:
     load_eviction: Literal["", "last"] = ""
     blocks: int = 1
     sharing: bool = False
+    split: Split = "rows"
     declined: tuple[Declined, ...] = ()
     guards: tuple[tuple[str, str], ...] = ()
 
@@ -155,11 +162,12 @@ def _text(plan: Plan) -> str:
     grouped = f" grouped={plan.grouped}" if plan.grouped != "rows" else ""
     blocks = f" blocks={plan.blocks}" if plan.blocks != 1 else ""
     sharing = " sharing=yes" if plan.sharing else ""
+    split = f" split={plan.split}" if plan.split != "rows" else ""
     eviction = f" load_eviction={plan.load_eviction}" if plan.load_eviction else ""
     lines = [
         f"plan {kind} warps={plan.warps} arrangement={plan.arrangement} "
         f"persistent={'yes' if plan.persistent else 'no'} group={plan.group} "
-        f"cluster={plan.cluster}{grouped}{walk}{eviction}{blocks}{sharing}"
+        f"cluster={plan.cluster}{grouped}{walk}{eviction}{blocks}{sharing}{split}"
     ]
     for role in plan.roles:
         copies = f" instances={role.instances}" if role.instances != 1 else ""

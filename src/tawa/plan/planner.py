@@ -61,6 +61,7 @@ from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, note
 from tawa.plan.unhonoured import (
     check_counts,
     check_operands,
+    check_split,
     refuse_loops,
     refuse_roles,
     refuse_stores,
@@ -168,6 +169,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 why=f"the kernel has: {', '.join(problem.statements)}",
             )
     check_operands(problem, plan)
+    check_split(problem, plan)
     check_own_rings(problem, plan)
     check_turned(problem, plan)
     check_staged(problem, plan)

@@ -32,6 +32,8 @@ _LEAST_SWIZZLE = 32
 """Bytes of a row that the narrowest swizzle mode moves about."""
 SLACK = 40
 """Registers for addresses, loop counters and barriers beside the tensors, from built kernels."""
+LEAST_SLACK = 24
+"""The least of them with which a kernel was built."""
 
 
 @dataclass(frozen=True, slots=True)

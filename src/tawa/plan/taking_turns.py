@@ -17,7 +17,7 @@ from tawa.analysis.turns import takes_turns
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.ir.walk import walk
-from tawa.layouts.fragments import side_by_side
+from tawa.layouts.fragments import share_out
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
 from tawa.plan.rings import tiles_of
@@ -60,7 +60,7 @@ def _meet_anyway(loop: scf.ForOp, tiles: Collection[SSAValue], groups: int) -> b
         match operation:
             case tile.Dot() if operation.b not in tiles:
                 return True
-            case tile.Dot() if side_by_side(shape_of(operation.result.type)[-2], 4 * groups) > 1:
+            case tile.Dot() if share_out(shape_of(operation.result.type)[-2], 4 * groups)[1] > 1:
                 return True
             case tile.Reduce() | tile.Scan() if operation.axis.data == 0:
                 if len(shape_of(operation.operands[0].type)) > 1:

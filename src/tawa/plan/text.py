@@ -103,6 +103,7 @@ def _read_plan(rest: str) -> Plan:
             "load_eviction": _one_of("last"),
             "blocks": int,
             "sharing": _yes,
+            "split": _one_of("rows", "columns"),
         },
     )
     _one_of("specialized", "ordinary")(kind)

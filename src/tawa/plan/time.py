@@ -39,18 +39,22 @@ UNKNOWN_TRIPS = 64
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Cycles of one tile by what takes them; `total` counts overlap."""
+    """Cycles of one tile by what takes them; `total` counts overlap, of the `beside` tiles that a
+    block computes at once as well.
+    """
 
     products: float
     loads: float
     arithmetic: float
     exposed: float
     store: float
+    beside: int = 1
 
     @property
     def total(self) -> float:
         """Cycles of a tile: the busiest unit, plus what nothing hides."""
-        return max(self.products + self.exposed, self.loads) + self.arithmetic + self.store
+        busy = max(self.products + self.exposed, self.loads)
+        return max(busy, (busy + self.arithmetic + self.store) / self.beside)
 
 
 @dataclass(slots=True)
@@ -89,7 +93,9 @@ def estimate(
     for name, operation in statements.items():
         if isinstance(operation, tile.DescStore | tile.Store):
             total.store += _store_cycles(operation, waits.get(name), plan.persistent)
-    return Estimate(total.products, total.loads, total.arithmetic, total.exposed, total.store)
+    beside = max((role.instances for role in plan.consumers), default=1)
+    parts = total.products, total.loads, total.arithmetic, total.exposed, total.store
+    return Estimate(*parts, beside)
 
 
 def tile_cycles(kernel: tile.Kernel, plan: Plan, trips: Mapping[str, int]) -> float:

@@ -11,7 +11,7 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.tma import is_host_made
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.types import bit_width, element_type
+from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.problem import Problem
@@ -155,4 +155,17 @@ def check_operands(problem: Problem, plan: Plan) -> None:
                 f"operand {operand.product} a=registers",
                 why="registers hold elements of 16 bits as they lie in memory, and no others",
                 remedy="leave it out",
+            )
+
+
+def check_split(problem: Problem, plan: Plan) -> None:
+    """Raise PlanError where warpgroups are to share columns that wgmma cannot part so."""
+    groups = max((role.warps for role in plan.consumers), default=plan.warps) // 4
+    for dot in problem.dots if plan.split == "columns" else ():
+        columns = shape_of(dot.result.type)[-1]
+        if columns % (8 * groups):
+            raise PlanError(
+                f"split=columns of {name_of(dot)}",
+                why=f"{columns} columns do not make {groups} parts of a multiple of 8",
+                remedy="leave it out, or change the tile or the warps",
             )

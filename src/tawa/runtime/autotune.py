@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from typing import Any, cast
 
@@ -233,9 +234,12 @@ class Autotuner(Launchable):
         times: dict[Config, list[float]] = {}
         skipped: dict[Config, str] = {}
         configs = self._pruned(args, keywords)
+        failed = self._build_at_once(args, keywords, configs)
         for number, config in enumerate(configs, 1):
             tell(f"tuning {self.name}: {number} of {len(configs)}: {config}")
             try:
+                if (failure := failed.get(config)) is not None:
+                    raise failure
                 times[config] = self._time(grid, args, keywords, config)
             except TawaError as error:
                 if not _concerns_configuration(error):
@@ -249,6 +253,30 @@ class Autotuner(Launchable):
         best = min(times, key=lambda config: times[config][0])
         self._hooks.prepare(self._named(args, keywords, best))
         return Tuning(best, times, skipped)
+
+    def _build_at_once(
+        self, args: Sequence[Any], keywords: Mapping[str, Any], configs: Sequence[Config]
+    ) -> Mapping[Config, Exception]:
+        """Build configurations in threads, before any is timed; return what cannot be built.
+
+        NVRTC runs beside the interpreter. Where a hook changes the arguments first, configurations
+        cannot be built at once, and none is.
+        """
+        if any(config.pre_hook is not None for config in configs):
+            return {}
+        failed: dict[Config, Exception] = {}
+        with ThreadPoolExecutor(thread_name_prefix=f"tawa tunes {self.name}") as pool:
+            building = {
+                pool.submit(self._build, args, keywords, config): config for config in configs
+            }
+            for number, made in enumerate(as_completed(building), 1):
+                tell(f"tuning {self.name}: built {number} of {len(configs)}")
+                failure = made.exception()
+                if isinstance(failure, Exception):
+                    failed[building[made]] = failure
+                elif failure is not None:
+                    raise failure
+        return failed
 
     def _time(
         self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any], config: Config

@@ -235,7 +235,8 @@ def _plans(
         plans = rank_plans(kernel, target, pins, notes)
     refused = plans[0]
     yield refused
-    if isinstance(errors[0], UnprovedProtocol) and refused.persistent and pins.persistent is None:
+    apart = pins.persistent is None and pins.plan is None
+    if isinstance(errors[0], UnprovedProtocol) and refused.persistent and apart:
         once = replace(pins, persistent=False)  # The proof may choose the program of a block.
         with watch.phase("plan", kernel), suppress(*REJECTIONS):
             plans = (*rank_plans(kernel, target, once, notes)[:1], *plans)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tawa.errors import ArgumentError, LaunchError
+from tawa.plan.plan import BREAKPOINT
 from tawa.runtime.arrays import CPU, NOWHERE, Device, host_array, is_array, is_tensor, look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.counters import Counters
@@ -187,8 +189,7 @@ def simulated_launcher(
 
     Takes what a GPU launcher takes: grid, options, the arguments, then addresses and the like.
     """
-    names = names_of(values)
-    order = (*values, *launch_names(values))
+    names, order = names_of(values), launch_names(values)
     guards = Guards(kernel, names, order)
     check_maps = make_map_check(kernel, names, order)
     known = set(facts_of(kernel, names, order))
@@ -212,7 +213,7 @@ def simulated_launcher(
 
 def guards_hold(kernel: CompiledKernel, arguments: Mapping[str, Any], grid: Sequence[int]) -> bool:
     """Tell whether a kernel may run on these arguments of the CPU and this grid."""
-    names, order = names_of(arguments), (*arguments, *launch_names(arguments))
+    names, order = names_of(arguments), launch_names(arguments)
     given = list(arguments.values())
     for value in arguments.values():
         if is_descriptor(value):
@@ -220,6 +221,14 @@ def guards_hold(kernel: CompiledKernel, arguments: Mapping[str, Any], grid: Sequ
         elif is_array(value):
             given.append(look(value).address)
     return Guards(kernel, names, order).hold((), given, grid)
+
+
+def tell_of_breakpoints(kernel: CompiledKernel) -> None:
+    """Warn that a kernel which is going to run does not stop at its breakpoints."""
+    for note in kernel.declined:
+        if note.feature == BREAKPOINT:
+            text = f"{kernel.name}: {note.feature} in {note.reason}"
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def simulate_stage(

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-_LEAST = np.iinfo(np.int64).min
-# A float64 result is off by at most 2^-52 of itself: what is nearer to 2^63 counts as outside.
+_LEAST = -(1 << 63)
+# A float64 result is off by at most 2^-52 of itself: what is nearer to 2^63 is computed exactly.
 _MOST = 2.0**63 * (1 - 2.0**-50)
 _ARITHMETIC = {np.add, np.subtract, np.multiply, np.left_shift}
 _DIVISIONS = {np.floor_divide, np.remainder}
@@ -29,17 +29,21 @@ class Whole(np.ndarray[Any, Any]):
         if ufunc in _ARITHMETIC:
             first, second = (each.astype(np.float64) for each in plain)
             if ufunc is np.left_shift:
-                if ((plain[1] < 0) | (plain[1] > 63)).any():
+                if (plain[1] < 0).any():
+                    raise ArithmeticError("a shift by less than 0")
+                if (plain[1] > 63).any():
                     raise OverflowError("a number leaves 64 bits")
                 ufunc_of, second = np.multiply, np.exp2(second)
             else:
                 ufunc_of = ufunc
             if (np.abs(ufunc_of(first, second)) >= _MOST).any():
-                raise OverflowError("a number leaves 64 bits")
+                found = np.asarray(ufunc(*(each.astype(object) for each in plain)))
+                if ((found < _LEAST) | (found > ~_LEAST)).any():
+                    raise OverflowError("a number leaves 64 bits")
             plain = [each.astype(np.int64) for each in plain]
         elif ufunc is np.right_shift:
             if (plain[1] < 0).any():
-                raise OverflowError("a shift by less than 0")
+                raise ArithmeticError("a shift by less than 0")
             plain[1] = np.minimum(plain[1], 63)
         elif ufunc in _DIVISIONS and (plain[1] == 0).any():
             raise ZeroDivisionError("a division by zero")

@@ -2,7 +2,8 @@
 
 Code generation writes them in Python over the names of the arguments (see
 `tawa.codegen.parameters`). Here they are rewritten once to the local names of a launcher: an array
-is its address, ``d.extents[i]`` and ``d.strides[i]`` are a descriptor's.
+is its address, ``d.extents[i]`` and ``d.strides[i]`` are a descriptor's. What is called is ours,
+all else the user's: an argument may be named as a function is.
 """
 
 from __future__ import annotations
@@ -38,11 +39,19 @@ _CALLS = frozenset(("min", "max", "abs", "int", "float", "bool", "divmod"))
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The arguments of a launcher by kind; all others are numbers."""
+    """The arguments of a launcher by kind; `own`: functions, and numbers that the launcher has
+    besides (``program0`` for ``program(0)``).
+    """
 
     numbers: Collection[str]
     arrays: Collection[str]
     descriptors: Collection[str]
+    own: Collection[str] = ()
+
+
+def value_of(argument: str) -> str:
+    """Return what launchers call an argument; other facts of it are called ``x__at`` and so on."""
+    return f"{argument}__value"
 
 
 class _Rewrite(ast.NodeTransformer):
@@ -68,13 +77,25 @@ class _Rewrite(ast.NodeTransformer):
             raise self.refuse(node)
         return ast.Name(f"{base.id}__{suffix}", ast.Load())
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """A function; of the number of an axis or a loop, the number that the launcher has."""
+        match node:
+            case ast.Call(ast.Name(name), [ast.Constant(int(place))], []) if (
+                f"{name}{place}" in self.names.own
+            ):
+                return ast.Name(f"{name}{place}", ast.Load())
+            case ast.Call(ast.Name(name), args, []) if name in _CALLS or name in self.names.own:
+                return ast.Call(node.func, [self.visit(each) for each in args], [])
+            case _:
+                raise self.refuse(node)
+
     def visit_Name(self, node: ast.Name) -> ast.AST:
         """An array, or a descriptor, as a value is its address."""
         if node.id in self.names.arrays or node.id in self.names.descriptors:
             return ast.Name(f"{node.id}__at", ast.Load())
-        if node.id not in self.names.numbers and node.id not in _CALLS:
+        if node.id not in self.names.numbers:
             raise self.refuse(node)
-        return node
+        return ast.Name(value_of(node.id), ast.Load())
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         """Refuse what is no arithmetic."""

@@ -19,6 +19,7 @@ from tawa.frontend.source import UNSET, contents
 from tawa.layouts.windows import Window
 from tawa.runtime.arrays import is_array, is_tensor
 from tawa.runtime.descriptors import is_descriptor, window_of
+from tawa.runtime.expressions import value_of
 from tawa.runtime.fingerprint import Binding
 from tawa.runtime.kernel import KernelFunction, Parameter, is_jit
 from tawa.runtime.tensors import opaque, probes, refuse_recorders
@@ -60,26 +61,28 @@ def make_binder(
     `bindings` was rebound.
     """
     namespace: dict[str, Any] = {
-        "__forms": forms,
-        "__learn": learn,
-        "__renew": renew,
-        "__missing": MISSING,
+        "__tawa_forms": forms,
+        "__tawa_learn": learn,
+        "__tawa_renew": renew,
+        "__tawa_missing": MISSING,
+        "__tawa_type": type,
     }
     names = "".join(f"{name}, " for name in kernel.names)
     header = _header(kernel.parameters, namespace)
-    lines = [f"def {kernel.name}(__grid, /, {header}**__options):"]
+    lines = [f"def {kernel.name}(__tawa_grid, /, {header}**__tawa_options):"]
+    given = f"__tawa_grid, ({names}), __tawa_options"
     if checks := changed(bindings, namespace):
-        lines += [f"    if {checks}:", f"        return __renew(__grid, ({names}), __options)"]
+        lines += [f"    if {checks}:", f"        return __tawa_renew({given})"]
     key = "".join(_form_key(parameter) for parameter in kernel.parameters)
     lines += [
-        f"    __key = ({key})",
-        "    if __options or __more:",
-        "        __key += (*__more, *__options.items())",
+        f"    __tawa_key = ({key})",
+        "    if __tawa_options or __tawa_more:",
+        "        __tawa_key += (*__tawa_more, *__tawa_options.items())",
         "    try:",
-        "        __form = __forms[__key]",
+        "        __tawa_form = __tawa_forms[__tawa_key]",
         "    except (KeyError, TypeError):  # a new form, or one with an unhashable constant",
-        f"        __form = __learn(__key, __options, ({names}), __more)",
-        f"    return __form(__grid, __options, {names})",
+        f"        __tawa_form = __tawa_learn(__tawa_key, __tawa_options, ({names}), __tawa_more)",
+        f"    return __tawa_form(__tawa_grid, __tawa_options, {names})",
     ]
     return generate("\n".join(lines) + "\n", kernel.name, namespace)
 
@@ -87,17 +90,17 @@ def make_binder(
 def _header(parameters: Sequence[Parameter], namespace: dict[str, Any]) -> str:
     """Spell the parameters with their defaults, which are put into `namespace`.
 
-    What a call does not give becomes `MISSING`, what it gives too much lands in ``__more``: both
-    are forms not seen before, so that the error can name the parameters.
+    What a call does not give becomes `MISSING`, what it gives too much lands in ``__tawa_more``:
+    both are forms not seen before, so that the error can name the parameters.
     """
     items: list[str] = []
     for index, parameter in enumerate(parameters):
         if parameter.required:
-            items.append(f"{parameter.name}=__missing")
+            items.append(f"{parameter.name}=__tawa_missing")
         else:
-            namespace[f"__default{index}"] = parameter.default
-            items.append(f"{parameter.name}=__default{index}")
-    return "".join(f"{item}, " for item in (*items, "*__more"))
+            namespace[f"__tawa_default{index}"] = parameter.default
+            items.append(f"{parameter.name}=__tawa_default{index}")
+    return "".join(f"{item}, " for item in (*items, "*__tawa_more"))
 
 
 def changed(bindings: Sequence[Binding], namespace: dict[str, Any], tag: str = "") -> str:
@@ -108,20 +111,22 @@ def changed(bindings: Sequence[Binding], namespace: dict[str, Any], tag: str = "
     checks: list[str] = []
     for index, binding in enumerate(bindings):
         place = f"{tag}{index}"
-        namespace[f"__was{place}"] = binding.value
+        namespace[f"__tawa_was{place}"] = binding.value
         if binding.cell is not None:
-            namespace |= {f"__cell{place}": binding.cell, "__contents": contents}
-            checks.append(f"__contents(__cell{place}) is not __was{place}")
+            namespace |= {f"__tawa_cell{place}": binding.cell, "__tawa_contents": contents}
+            checks.append(f"__tawa_contents(__tawa_cell{place}) is not __tawa_was{place}")
         elif binding.namespace is not None:
-            namespace |= {f"__module{place}": binding.namespace, "__unset": UNSET}
-            checks.append(f"__module{place}.get({binding.name!r}, __unset) is not __was{place}")
+            namespace |= {f"__tawa_module{place}": binding.namespace, "__tawa_unset": UNSET}
+            checks.append(
+                f"__tawa_module{place}.get({binding.name!r}, __tawa_unset) is not __tawa_was{place}"
+            )
     return " or ".join(checks)
 
 
 def _form_key(parameter: Parameter) -> str:
     if parameter.constexpr:
-        return f"type({parameter.name}), {parameter.name}, "
-    return f"type({parameter.name}), "
+        return f"__tawa_type({parameter.name}), {parameter.name}, "
+    return f"__tawa_type({parameter.name}), "
 
 
 def make_form(
@@ -133,8 +138,7 @@ def make_form(
     """Generate the function for calls whose arguments have the classes of `values`.
 
     `table` is looked up by the facts of the arguments; `specialize(key, options, values)` compiles
-    a missing entry. The launcher is called with grid, options, the values, then for each array its
-    address and for each descriptor address, shape and strides (see `launch_names`).
+    a missing entry. The launcher is called with grid, options, and what `launch_names` says.
     """
     from tawa.runtime.arrays import look
     from tawa.runtime.specialize import integer_type, named_error
@@ -159,11 +163,11 @@ def make_form(
         if facts.aligned:
             aligned.append(f"{parameter.name}__at")
         if facts.wide:
-            narrow.append(parameter.name)
-            namespace[f"__wide_{parameter.name}"] = _wide(kernel.name, parameter, integer_type)
+            narrow.append(value_of(parameter.name))
+            namespace[f"__wide_{narrow[-1]}"] = _wide(kernel.name, parameter, integer_type)
     key += _together(aligned, narrow)
-    names = "".join(f"{name}, " for name in kernel.names)
-    extra = "".join(f"{name}, " for name in launch_names(values))
+    names = "".join(f"{value_of(name)}, " for name in kernel.names)
+    given = "".join(f"{name}, " for name in launch_names(values))
     lines = [
         f"def {kernel.name}(__grid, __options, {names}):",
         *(f"    {line}" for line in _guarded(values, reads, namespace)),
@@ -172,7 +176,7 @@ def make_form(
         "        __enter = __table[__key]",
         "    except KeyError:",
         f"        __enter = __specialize(__key, __options, ({names}))",
-        f"    return __enter(__grid, __options, {names}{extra})",
+        f"    return __enter(__grid, __options, {given})",
     ]
     return generate("\n".join(lines) + "\n", kernel.name, namespace)
 
@@ -186,7 +190,7 @@ def _guarded(
     from tawa.runtime.arrays import look
 
     tensors = {
-        name: f"{name}.base" if is_descriptor(value) else name
+        name: value_of(name) + (".base" if is_descriptor(value) else "")
         for name, value in values.items()
         if is_tensor(value) or (is_descriptor(value) and is_tensor(value.base))
     }
@@ -225,8 +229,10 @@ def _together(aligned: Sequence[str], narrow: Sequence[str]) -> list[str]:
 
 
 def launch_names(values: Mapping[str, Any]) -> list[str]:
-    """Return the names a launcher gets after the parameters: addresses, shapes and strides."""
-    names: list[str] = []
+    """Return the names of what a launcher gets: the values, then for each array its address, for
+    each descriptor address, shape and strides.
+    """
+    names = [value_of(name) for name in values]
     for name, value in values.items():
         if is_descriptor(value):
             names += [f"{name}__at", f"{name}__shape", f"{name}__strides"]
@@ -256,21 +262,21 @@ def _facts(parameter: Parameter, value: Any) -> _Facts:
     if is_array(value):
         return _array_facts(parameter, is_tensor(value))
     if is_jit(value) or type(value).__name__ in ("constexpr", "dtype"):
-        return _Facts(key=(f"__freeze({name})",))
+        return _Facts(key=(f"__freeze({value_of(name)})",))
     return _number_facts(parameter, value)
 
 
 def _array_facts(parameter: Parameter, tensor: bool) -> _Facts:
     name = parameter.name
-    at = f"{name}__at"
+    at, value = f"{name}__at", value_of(name)
     aligned = parameter.specialize_pointer
     if tensor:
-        reads = (f"{at} = {name}.data_ptr()",)
-        return _Facts(reads, (f"{name}.dtype", f"{name}.get_device()"), aligned)
-    view = f"__view_{name}"
+        reads = (f"{at} = {value}.data_ptr()",)
+        return _Facts(reads, (f"{value}.dtype", f"{value}.get_device()"), aligned)
+    view = f"{name}__view"
     reads = (
         "try:",
-        f"    {view} = __look({name})",
+        f"    {view} = __look({value})",
         "except __ArgumentError as __error:",
         f"    raise __named_error({name!r}, __error) from None",
         f"{at} = {view}.address",
@@ -279,28 +285,29 @@ def _array_facts(parameter: Parameter, tensor: bool) -> _Facts:
 
 
 def _descriptor_facts(name: str, window: Window | None) -> _Facts:
-    base, at = f"__base_{name}", f"{name}__at"
+    base, at, kind, value = f"{name}__base", f"{name}__at", f"{name}__kind", value_of(name)
     reads = (
-        f"{base} = {name}.base",
+        f"{base} = {value}.base",
         f"if type({base}) is __tensor:",
         f"    {at} = {base}.data_ptr()",
-        f"    __kind_{name} = {base}.dtype, {base}.get_device()",
+        f"    {kind} = {base}.dtype, {base}.get_device()",
         "else:",
         f"    {base} = __look({base})",
         f"    {at} = {base}.address",
-        f"    __kind_{name} = {base}.dtype, {base}.device",
-        f"{name}__shape = tuple({name}.shape)",
-        f"{name}__strides = tuple({name}.strides)",
+        f"    {kind} = {base}.dtype, {base}.device",
+        f"{name}__shape = tuple({value}.shape)",
+        f"{name}__strides = tuple({value}.strides)",
     )
     ragged = f"{name}__shape and {name}__shape[-1] & 15"  # where rows end, of elements of any size
-    facts = (f"__kind_{name}", f"tuple({name}.block_shape)", f"{name}.padding")
-    facts += (ragged,) if window is None else (f"{name}.window",)
+    facts = (kind, f"tuple({value}.block_shape)", f"{value}.padding")
+    facts += (ragged,) if window is None else (f"{value}.window",)
     return _Facts(reads, facts)
 
 
 def _number_facts(parameter: Parameter, value: Any) -> _Facts:
-    name = parameter.name
     from tawa.runtime.specialize import number
+
+    name = value_of(parameter.name)
 
     plain = number(value)
     # A NumPy scalar becomes a Python number first.

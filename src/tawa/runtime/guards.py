@@ -1,11 +1,11 @@
 """Guards: what the compiler relied on and only a launch can decide.
 
 ``disjoint(a, b)``: the memory of two arguments does not overlap. ``never_negative(e)``: the host
-expression e, which may also use program0..2, grid0..2 and the functions of
+expression e, which may also use program(0..2), grid(0..2) and the functions of
 `tawa.analysis.spelling.render` (C rules), is at least 0 in every program;
 ``always_multiple(e, n)``: it is a multiple of n in every program; ``always_within(e, low, high)``:
 it lies between two numbers, both included, in every program. Further arguments are start, end and
-step of loops, outer ones first: it holds in all their trips, whose numbers are __trip0, __trip1 ...
+step of loops, outer ones first: it holds in all their trips, whose numbers are trip(0), trip(1) ...
 in e and in the bounds of inner loops. Any other condition is a host expression that must be true.
 
 A verdict is a function of the addresses, the numbers and the grid of a launch: that is all a kernel
@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import CodeType
 from typing import Any, TypeAlias
 
@@ -26,17 +27,18 @@ from tawa.runtime.arrays import View, look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import BYTES
-from tawa.runtime.expressions import Names, compiled
+from tawa.runtime.expressions import Names, compiled, value_of
 from tawa.syntax import parse
 
 _PROGRAMS = ("program0", "program1", "program2")
 _GRID = ("grid0", "grid1", "grid2")
 _KEPT = 4096
+PERHAPS = "numbers leave 64 bits, so that perhaps "
 # Trips worth a list: a fifth of a second at most, once for sizes that are new.
 _LISTED = 1 << 18
 _Check: TypeAlias = Callable[[dict[str, Any]], bool | None]
-"""Tells whether a condition holds; None where nothing is known: there is more to look at than is
-worth it, a number leaves 64 bits or one is divided by zero."""
+"""Tells whether a condition holds; None where there is more to look at than is worth it. Raises
+OverflowError where a number leaves 64 bits, ArithmeticError where one has no value."""
 _FUNCTIONS = ("divide", "remainder", "minimum", "maximum", "where")
 
 
@@ -91,12 +93,10 @@ class Guards:
         self._kernel = kernel.name
         self._checked: dict[tuple[Any, ...], bool] = {}
         self._used: set[str] = set()
-        numbers = Names(
-            {*names.numbers, *_PROGRAMS, *_GRID, *_FUNCTIONS}, names.arrays, names.descriptors
-        )
+        numbers = replace(names, own=(*_PROGRAMS, *_GRID, *_FUNCTIONS))
         for guard in kernel.guards:
             if (check := self._check(guard.condition, numbers)) is not None:
-                self._checks.append(lambda scope, check=check: check(scope) is True)
+                self._checks.append(partial(_proved, check))
         for demand in kernel.demands:
             if (check := self._check(demand.condition, numbers)) is not None:
                 self._demands.append((check, demand.refusal))
@@ -133,7 +133,7 @@ class Guards:
                 return self._ask(inner, walks, names, within)
             case whole:
                 code = self._code(whole, names)
-                return _proved(lambda scope: bool(eval(code, {}, scope)))
+                return lambda scope: bool(eval(code, {}, scope))
 
     def _ask(
         self,
@@ -143,9 +143,7 @@ class Guards:
         holds: Callable[[Any], Any],
     ) -> _Check:
         """Return the check that a number holds in every program and in every trip of some loops."""
-        numbered = Names(
-            {*names.numbers, *map(_trip, range(len(walks)))}, names.arrays, names.descriptors
-        )
+        numbered = replace(names, own=(*names.own, *map(_trip, range(len(walks)))))
         code = self._code(expression, numbered)
         loops: list[tuple[CodeType, CodeType, CodeType]] = []
         for walk in walks:
@@ -157,7 +155,7 @@ class Guards:
             found = _listed(code, loops, scope)
             return None if found is None else bool(holds(found).all())
 
-        return _proved(check)
+        return check
 
     def _code(self, expression: ast.expr, names: Names) -> CodeType:
         code = compiled(expression, names)
@@ -186,7 +184,7 @@ class Guards:
 
     def _disjoint(self, scope: Mapping[str, Any]) -> bool:
         named = {name for pair in self._pairs for name in pair}
-        spans = {name: span_of(scope[name]) for name in named}
+        spans = {name: span_of(scope[value_of(name)]) for name in named}
         return not any(spans[first].meets(spans[second]) for first, second in self._pairs)
 
     def _true(self, scope: Mapping[str, Any], grid: Sequence[int]) -> bool:
@@ -206,25 +204,27 @@ class Guards:
 
     def _refuse(self, scope: dict[str, Any]) -> None:
         for check, refusal in self._demands:
-            if check(scope) is False:
-                numbers = (f"{name}={scope[name]}" for name in self._read)
+            try:
+                perhaps, holds = "", check(scope)
+            except OverflowError:  # the kernel would count by numbers that have wrapped
+                perhaps, holds = PERHAPS, False
+            except ArithmeticError:
+                continue
+            if holds is False:
+                numbers = (f"{name.rpartition('__')[0]}={scope[name]}" for name in self._read)
                 raise LaunchError(
-                    f"{self._kernel}: {refusal}",
+                    f"{self._kernel}: {perhaps}{refusal}",
                     why=f"the launch has {', '.join(numbers)}",
                     remedy="pass other bounds; int64 ones, as n.to(tl.int64), count further",
                 )
 
 
-def _proved(check: _Check) -> _Check:
-    """Return a check that knows nothing where its numbers are not the true ones."""
-
-    def proved(scope: dict[str, Any]) -> bool | None:
-        try:
-            return check(scope)
-        except ArithmeticError:
-            return None
-
-    return proved
+def _proved(check: _Check, scope: dict[str, Any]) -> bool:
+    """Tell whether a condition is known to hold, for the true numbers."""
+    try:
+        return check(scope) is True
+    except ArithmeticError:
+        return False
 
 
 def _listed(
@@ -288,7 +288,7 @@ def _along(axis: int, rank: int, extent: int) -> Any:
 
 
 def _trip(place: int) -> str:
-    return f"__trip{place}"
+    return f"trip{place}"
 
 
 def _evaluated(code: CodeType, names: dict[str, Any]) -> Any:
@@ -304,7 +304,7 @@ def _evaluated(code: CodeType, names: dict[str, Any]) -> Any:
 def facts_of(kernel: CompiledKernel, names: Names, order: Sequence[str]) -> list[str]:
     """Return the launcher's names that, with the grid, tell one launch of a kernel from another."""
     constant = {name for name, given in kernel.signature.items() if isinstance(given, ConstantArg)}
-    numbers = set(names.numbers) - constant
+    numbers = {value_of(name) for name in set(names.numbers) - constant}
     return [name for name in order if name in numbers or name.endswith(_FACTS)]
 
 

@@ -277,14 +277,14 @@ def _launch(
     kept = _Kept(parameters=len(kernel.parameters))
     place = Place(0, lambda _: 0, lambda: 0, blocks, lambda _: 0)  # type: ignore[arg-type]
     generated = make_launcher(kernel, arguments, place, 0, kept, otherwise)
-    more: list[Any] = []
+    given = list(arguments.values())
     for value in arguments.values():
         if is_descriptor(value):
-            more += [look(value.base).address, tuple(value.shape), tuple(value.strides)]
+            given += [look(value.base).address, tuple(value.shape), tuple(value.strides)]
         elif is_array(value):
-            more.append(look(value).address)
-    assert len(more) == len(launch_names(arguments)), "an address for each name"
-    generated.function(grid, {}, *arguments.values(), *more)
+            given.append(look(value).address)
+    assert len(given) == len(launch_names(arguments)), "an address for each name"
+    generated.function(grid, {}, *given)
     return kept
 
 

@@ -101,9 +101,6 @@ class KernelFunction:
         return {parameter.name: parameter for parameter in self.parameters}
 
 
-_LAUNCHER = ("__at", "__shape", "__strides")  # what launchers call the facts of an argument
-
-
 def _parameter(
     index: int,
     parameter: inspect.Parameter,
@@ -117,12 +114,10 @@ def _parameter(
             why="the number of a kernel's parameters is fixed when it is compiled",
             remedy="name each parameter",
         )
-    if parameter.name.startswith("__") or parameter.name.endswith(_LAUNCHER):
+    if parameter.name.startswith("__tawa_"):
         raise ArgumentError(
             f"the kernel {kernel} has a parameter called {parameter.name}",
-            why="names that begin with two underscores, or end in "
-            + ", ".join(_LAUNCHER)
-            + ", are those of the code that launches it",
+            why="names that begin with __tawa_ are those of the code that launches it",
             remedy="call it otherwise",
         )
     constexpr, dtype = _annotation(parameter.annotation)

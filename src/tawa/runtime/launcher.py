@@ -27,7 +27,7 @@ from tawa.codegen.parameters import (
 from tawa.runtime.compiled import CompiledKernel, LaunchShape
 from tawa.runtime.counters import Counters
 from tawa.runtime.dtypes import BITS, PACK
-from tawa.runtime.expressions import Names, rewrite
+from tawa.runtime.expressions import Names, rewrite, value_of
 from tawa.runtime.forms import Generated, generate, launch_names
 from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.guards import Guards, facts_of
@@ -215,15 +215,14 @@ def make_launcher(
     `function` is the driver's handle of the kernel; `otherwise` gives the launcher for calls that a
     guard of the kernel refuses. The launcher returns the kernel that ran.
     """
-    extra = launch_names(values)
-    names = names_of(values)
+    order, names = launch_names(values), names_of(values)
     writer = _Writer(kernel, names, machine)
     layout = writer.values_layout()
     block = Block(kernel.launch, len(kernel.parameters), layout)
     writer.point(block, kernel.parameters)
-    facts = facts_of(kernel, names, (*values, *extra))
-    guards = Guards(kernel, names, (*values, *extra))
-    text = _text(kernel, values, extra, writer, place, facts, guards)
+    facts = facts_of(kernel, names, order)
+    guards = Guards(kernel, names, order)
+    text = _text(kernel, values, order, writer, place, facts, guards)
     namespace = {
         **writer.namespace,
         "__kernel": kernel,
@@ -270,14 +269,14 @@ def names_of(values: Mapping[str, Any]) -> Names:
 def _text(
     kernel: CompiledKernel,
     values: Mapping[str, Any],
-    extra: Sequence[str],
+    order: Sequence[str],
     writer: _Writer,
     place: Place,
     facts: Sequence[str],
     guards: Guards,
 ) -> str:
-    names = "".join(f"{name}, " for name in (*values, *extra))
-    meta = "{" + "".join(f"{name!r}: {name}, " for name in values) + "**__options}"
+    names = "".join(f"{name}, " for name in order)
+    meta = "{" + "".join(f"{name!r}: {value_of(name)}, " for name in values) + "**__options}"
     again = f"{kernel.name}(__grid, __options, {names})"
     packed = "".join(f", {text}" for text in writer.packed)
     noted = "".join(f"{name}, " for name in facts)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tawa.codegen.parameters import TensorMapParameter
 from tawa.runtime.compiled import CompiledKernel
-from tawa.runtime.expressions import Names, rewrite
+from tawa.runtime.expressions import Names, rewrite, value_of
 from tawa.runtime.forms import generate
 from tawa.runtime.tensor_map import check, describe
 
@@ -31,7 +31,7 @@ class MapText:
 def spell_map(parameter: TensorMapParameter, names: Names) -> MapText:
     """Return what a map describes in terms of a launcher's names."""
     if name := parameter.source:
-        return MapText(name, f"{name}__at", f"{name}__shape", f"{name}__strides", name)
+        return MapText(name, f"{name}__at", f"{name}__shape", f"{name}__strides", value_of(name))
     extents = "".join(f"{rewrite(text, names)}, " for text in parameter.extents)
     strides = "".join(f"{rewrite(text, names)}, " for text in parameter.strides)
     address = rewrite(parameter.base, names)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tawa.frontend.signature import ConstantArg, TupleArg
 from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.expressions import value_of
 
 Note = tuple[CompiledKernel, tuple[str, ...], tuple[Any, ...], tuple[Any, ...]]
 """A launch: the kernel, the names of the facts, their values, the grid."""
@@ -38,7 +39,8 @@ def _spell(kernel: CompiledKernel, facts: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(argument, (ConstantArg, TupleArg)):
             continue
         if (address := facts.get(f"{name}__at")) is None:
-            yield f"{name} = {facts[name]!r}" if name in facts else name
+            value = value_of(name)
+            yield f"{name} = {facts[value]!r}" if value in facts else name
             continue
         shape = facts.get(f"{name}__shape")
         extents = "" if shape is None else f"[{', '.join(map(str, shape))}]"

@@ -4,7 +4,8 @@ Loops are found on the control-flow graph, since ptxas places spin loops and rar
 the loops they belong to. "Main loops" are the innermost loops that issue tensor-core instructions:
 a persistent kernel's outer loop holds its epilogue too, where a fence does no harm. "Loops of
 roles" are those, and the innermost that wait for a barrier and start copies or arrive at one:
-ptxas also makes loops over the lanes of a warp, of one instruction each.
+ptxas also makes loops over the lanes of a warp, of one instruction each. The listing is read and
+not nvdisasm's JSON, which has no source lines: pages show the listing, line by line.
 """
 
 from __future__ import annotations

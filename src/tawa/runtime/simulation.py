@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from tawa.errors import ArgumentError
 from tawa.plan.plan import Schedule as PinnedSchedule
 from tawa.runtime.decorators import wrap
-from tawa.runtime.dispatch import common_device, guards_hold, simulate_stage
+from tawa.runtime.dispatch import common_device, guards_hold, simulate_stage, tell_of_breakpoints
 from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.jit import JitFunction, Launchable
 
@@ -33,7 +33,8 @@ def simulate(
     """Compile `kernel` and run it in the simulator; arrays are changed in place.
 
     `level` "tile" runs the sequential program (the oracle), "aref" and "hopper" the concurrent one
-    under the scheduler's `seed` and `schedule`; races and deadlocks raise ProtocolError.
+    under the scheduler's `seed` and `schedule`; races and deadlocks raise ProtocolError. The oracle
+    stops in the debugger at each `breakpoint()` of the kernel.
 
     Schedules are "random"; "late" and "early", when asynchronous work completes as late or as early
     as legal; "starve=ROLE", when a role runs only when nothing else can; two are joined by "+", as
@@ -82,6 +83,7 @@ def simulate(
         guards_hold(compiled, arguments, extents)  # refuses a launch that it cannot run
     if level != "tile":
         launches(compiled, extents)  # raises for a grid that no launch takes
+        tell_of_breakpoints(compiled)
     program = compiled.asm.program(level)
     cluster = compiled.plan.cluster if level == "aref" else None
     trace = simulate_stage(

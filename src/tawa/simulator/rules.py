@@ -6,7 +6,9 @@ the program's index or report something take the run's world (`World`) first.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
+from copy import copy
 from typing import Any, Protocol
 
 import numpy as np
@@ -206,7 +208,24 @@ def combination(function: str, dtype: DType) -> Callable[[Any, Any], Any]:
     """Return what an atomic does to the old value and its operand."""
     if function == "exchange":
         return lambda old, new: new
+    if function in ("min", "max") and dtype.kind == "f" and dtype.itemsize >= 4:
+        return _by_bits(function)
     return element_function(function, dtype, dtype)
+
+
+def _by_bits(function: str) -> Callable[[Any, Any], Any]:
+    """Return the extremum of f32 or f64 that the GPU takes in memory, of their bits as integers: a
+    NaN is beyond the infinity of its sign, and 0.0 is more than -0.0 (IEEE 754, totalOrder).
+    """
+
+    def choose(old: Any, new: Any) -> Any:
+        first, second = (np.asarray(each) for each in (old, new))
+        whole = np.dtype(f"i{first.itemsize}")
+        most = np.iinfo(whole).max
+        a, b = (np.where(x < 0, x ^ most, x) for x in (first.view(whole), second.view(whole)))
+        return np.where(a > b if function == "max" else a < b, first, second)[()]
+
+    return choose
 
 
 def _atomic(operation: tile.Atomic) -> Callable[..., Any]:
@@ -334,6 +353,25 @@ def _print(operation: tile.Print) -> Callable[..., Any]:
     return show
 
 
+def _breakpoint(operation: tile.Breakpoint) -> Callable[..., Any]:
+    """Stop in a frame that stands at the user's line, with the user's names."""
+    names, place = [name.data for name in operation.names], place_of(operation)
+    tree = ast.parse("breakpoint()")
+    if place is not None:
+        ast.increment_lineno(tree, place.line - 1)
+    file = "<kernel>" if place is None else place.file
+    code = compile(tree, file, "exec").replace(co_name=operation.function.data)
+
+    def stop(world: World, *values: Any) -> None:
+        found: dict[str, list[Any]] = {}
+        for name, value in zip(names, values, strict=True):
+            found.setdefault(name, []).append(copy(value))
+        scope = {name: each[0] if len(each) == 1 else tuple(each) for name, each in found.items()}
+        exec(code, {"np": np, "program": world.program}, scope)
+
+    return stop
+
+
 def _as_it_is(value: Any) -> Any:
     return value
 
@@ -382,5 +420,6 @@ RULES: dict[type[Operation], Rule] = {
     tile.Assume: effect(_assume),
     tile.Assert: effect(_assert),
     tile.Print: effect(_print),
+    tile.Breakpoint: effect(_breakpoint),
 }
 """Every tile operation, by class."""

@@ -7,7 +7,7 @@ torch is imported here, and nowhere else in this package. `import tawa.torch` al
 from __future__ import annotations
 
 from tawa.torch import conv
-from tawa.torch.conv import Conv1d, Conv2d, conv1d, conv2d
+from tawa.torch.conv import Conv1d, Conv2d, Conv3d, conv1d, conv2d, conv3d
 from tawa.torch.functional import (
     attention,
     flash_attn_func,
@@ -25,12 +25,14 @@ from tawa.torch.triton import replace_triton
 __all__ = [
     "Conv1d",
     "Conv2d",
+    "Conv3d",
     "Linear",
     "Replaced",
     "attention",
     "conv",
     "conv1d",
     "conv2d",
+    "conv3d",
     "flash_attn_func",
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",

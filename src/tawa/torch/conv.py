@@ -23,34 +23,12 @@ from tawa.kernels import conv as _conv
 from tawa.kernels import conv_gradients as _gradients
 from tawa.runtime.arrays import Placeholder, array
 from tawa.torch import ops
+from tawa.torch.conv_arrays import check_precision, cut, filled, pixels_last, rim
 from tawa.torch.layers import KINDS, Replaced
+from tawa.torch.volumes import Conv3d, conv3d
 
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
 """What `conv2d` of this module applies: what has a gradient here."""
-
-
-def _pixels_last(images: Tensor) -> Tensor:
-    """Return images or filters as the kernels read them: in channels_last memory, aligned."""
-    found = images.contiguous(memory_format=torch.channels_last)
-    aligned = isinstance(found, torch._subclasses.FakeTensor) or found.data_ptr() % 16 == 0
-    return found if aligned else found.clone(memory_format=torch.channels_last)
-
-
-def _check_precision(x: Tensor) -> None:
-    """Raise `ArgumentError` for float32 where torch is told to convolve it in float32."""
-    if x.dtype is not torch.float32:
-        return
-    try:
-        allowed = torch.backends.cudnn.allow_tf32
-    except RuntimeError:  # it was set by the new name, which the old one does not read
-        backend: Any = torch.backends.cudnn
-        allowed = backend.conv.fp32_precision == "tf32"
-    if not allowed:
-        raise ArgumentError(
-            "a convolution of float32 with torch.backends.cudnn.allow_tf32 = False",
-            why="the kernels multiply float32 through tf32",
-            remedy="set it to True, use float16 or bfloat16, or torch's own convolution",
-        )
 
 
 def _sides(padding: Sequence[int]) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -87,10 +65,10 @@ def conv2d_op(
 
     `padding` is (top, bottom, left, right).
     """
-    _check_precision(x)
+    check_precision(x)
     how = _how(stride, padding, dilation, groups)
     bias = ops.dense(bias)
-    x, w = _pixels_last(x), _pixels_last(w)
+    x, w = pixels_last(x), pixels_last(w)
     return _conv.conv2d(x, w, bias, activation=activation, layout="copy", **how)
 
 
@@ -106,14 +84,14 @@ def conv2d_backward_input(
     groups: int = 1,
 ) -> Tensor:
     """Return the gradient of `conv2d` by its images, of `height` x `width` pixels."""
-    _check_precision(w)
+    check_precision(w)
     how = _how(stride, padding, dilation, groups)
     channels = w.shape[1] * groups
     if groups == 1:
-        grad, w = _filled(grad, 1), _filled(_filled(w, 0), 1)
+        grad, w = filled(grad, 1), filled(filled(w, 0), 1)
     shape = (grad.shape[0], w.shape[1] * groups, height, width)
-    found = _gradients.conv2d_input_gradient(shape, _pixels_last(w), _pixels_last(grad), **how)
-    return _cut(found, channels, 1)
+    found = _gradients.conv2d_input_gradient(shape, pixels_last(w), pixels_last(grad), **how)
+    return cut(found, channels, 1)
 
 
 @torch.library.custom_op("tawa::conv2d_backward_weight", mutates_args=())
@@ -128,30 +106,14 @@ def conv2d_backward_weight(
     groups: int = 1,
 ) -> Tensor:
     """Return the gradient of `conv2d` by its filters, of `height` x `width` pixels."""
-    _check_precision(x)
+    check_precision(x)
     how = _how(stride, padding, dilation, groups)
     filters, channels = grad.shape[1], x.shape[1] // groups
     if groups == 1:
-        grad, x = _filled(grad, 1), _filled(x, 1)
+        grad, x = filled(grad, 1), filled(x, 1)
     shape = (grad.shape[1], x.shape[1] // groups, height, width)
-    found = _gradients.conv2d_weight_gradient(_pixels_last(x), shape, _pixels_last(grad), **how)
-    return _cut(_cut(found, filters, 0), channels, 1)
-
-
-def _filled(given: Tensor, axis: int) -> Tensor:
-    """Return an array whose channels are filled up with zeros to what TMA steps by: 16 bytes."""
-    missing = -given.shape[axis] % (16 // given.element_size())
-    if not missing:
-        return given
-    ends = [0, 0] * (given.dim() - 1 - axis) + [0, missing]
-    return functional.pad(given, ends)
-
-
-def _cut(found: Tensor, extent: int, axis: int) -> Tensor:
-    """Return what is there without zeros that were added, in memory of its own."""
-    if found.shape[axis] == extent:
-        return found
-    return found.narrow(axis, 0, extent).clone(memory_format=torch.channels_last)
+    found = _gradients.conv2d_weight_gradient(pixels_last(x), shape, pixels_last(grad), **how)
+    return cut(cut(found, filters, 0), channels, 1)
 
 
 def _empty(like: Tensor, n: Any, channels: Any, height: Any, width: Any) -> Tensor:
@@ -347,10 +309,10 @@ def conv2d(
     steps, spread = _pair("stride", stride), _pair("dilation", dilation)
     sides = _paddings(padding, (weight.shape[2], weight.shape[3]), steps, spread)
     if ops.is_direct(input, weight, bias):
-        _check_precision(input)
+        check_precision(input)
         how = _how(steps, sides, spread, groups)
         if not torch.is_autocast_enabled(input.device.type):
-            x, w = _pixels_last(input), _pixels_last(weight)
+            x, w = pixels_last(input), pixels_last(weight)
             return _conv.conv2d(x, w, ops.dense(bias), activation=activation, **how)
     given = list(steps), list(sides), list(spread)
     return conv2d_op(input, weight, bias, *given, groups, activation)
@@ -426,21 +388,11 @@ def conv1d(
 # --- layers -------------------------------------------------------------------------------------
 
 
-def _rim(layer: Any, input: Tensor) -> tuple[Tensor, Any]:
-    """Return the images with a rim that is no zeros, as torch's layer adds it, and the padding
-    that is left to the kernel.
-    """
-    if layer.padding_mode == "zeros":
-        return input, layer.padding
-    rim = layer._reversed_padding_repeated_twice
-    return functional.pad(input, rim, mode=layer.padding_mode), 0
-
-
 class Conv2d(nn.Conv2d):
     """`torch.nn.Conv2d` that tawa computes, with its gradients."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        input, padding = _rim(self, input)
+        input, padding = rim(self, input)
         return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
@@ -448,20 +400,25 @@ class Conv1d(nn.Conv1d):
     """`torch.nn.Conv1d` that tawa computes, with its gradients."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        input, padding = _rim(self, input)
+        input, padding = rim(self, input)
         return conv1d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
-_OURS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: Conv2d, nn.Conv1d: Conv1d}
+_OURS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Conv1d: Conv1d,
+    nn.Conv2d: Conv2d,
+    nn.Conv3d: Conv3d,
+}
 
 
 def replace(module: nn.Module, *, verbose: bool = True) -> Replaced:
     """Swap the convolutions of a module for tawa's, in place; print and return what was and was
     not.
 
-    `nn.Conv2d` and `nn.Conv1d` become `Conv2d` and `Conv1d`, with the same parameters; filters of
-    the former are laid out in channels_last memory. Give the module images in such memory too,
-    as x.to(memory_format=torch.channels_last): they are copied otherwise.
+    `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d` become `Conv1d`, `Conv2d` and `Conv3d`, with the same
+    parameters; filters of the latter two are laid out in channels_last memory. Give the module
+    images in such memory too, as x.to(memory_format=torch.channels_last): they are copied
+    otherwise.
     """
     swapped: list[str] = []
     left: list[tuple[str, str]] = []
@@ -481,8 +438,8 @@ def replace(module: nn.Module, *, verbose: bool = True) -> Replaced:
         else:
             named: Any = layer
             named.__class__ = ours
-            if ours is Conv2d:
-                weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+            if ours is not Conv1d:
+                weight.data = pixels_last(weight.data)
             swapped.append(label)
     found = Replaced(tuple(swapped), tuple(left))
     if verbose:
@@ -490,4 +447,4 @@ def replace(module: nn.Module, *, verbose: bool = True) -> Replaced:
     return found
 
 
-__all__ = ["Conv1d", "Conv2d", "conv1d", "conv2d", "replace"]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "conv1d", "conv2d", "conv3d", "replace"]

@@ -198,7 +198,9 @@ def _registers(e: Emitter, value: SSAValue, steps: Steps, bits: int) -> str:
     """Return the array of words of a register operand, in the layout wgmma wants (checked)."""
     layout = layout_of(value.type)
     m, k = layout.shape
-    want = wgmma_operand(m, k, WARPGROUP * len(steps.tiling.groups), bits)
+    groups = steps.tiling.groups
+    by_columns = len({row for row, _ in groups}) == 1
+    want = wgmma_operand(m, k, WARPGROUP * len(groups), bits, by_columns)
     rows = tuple(row for row, _ in layout.warp_table)
     if (
         layout.register_table != want.register_table

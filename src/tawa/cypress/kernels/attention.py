@@ -6,7 +6,7 @@ begins with the last tile, and multiplies the next queries and keys before the w
 the tile at hand.
 """
 
-# ruff: noqa: N803, N806, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
+# ruff: noqa: N803, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
 # Annotations of variants are values, which `cy.inner` reads; leaves are tile language.
 # pyright: basic, reportInvalidTypeForm=false
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import tawa.cypress as cy
 import tawa.language as tl
 from tawa.cypress import BLOCK, GLOBAL, HOST, REGISTER, SHARED, WARPGROUP, Tensor, f16, f32
+from tawa.target import H200
 
 T16, B16, I = Tensor[f16, 2], Tensor[f16, 3], cy.Instance
 
@@ -33,13 +34,13 @@ def full_host(O: B16, Q: B16, K: B16, V: B16, *, U: int, D: int):
 def causal_host(O: B16, Q: B16, K: B16, V: B16, *, U: int, D: int):
     """A block of queries is given the keys up to its last row: query i sees the keys up to i.
 
-    Blocks with the most keys come first.
+    Of heads that are walked together, the blocks with the most keys come first.
     """
     _same(O, Q, K, V)
     cy.same(Q.shape[1], K.shape[1])
     o, q = (cy.blocks(t, (None, U, D)) for t in (O, Q))
     blocks = cy.blocks(K, (None, U, D)).grid[1]
-    for i, n in cy.prange(blocks, o.grid[0]):
+    for n, i in cy.prange(o.grid[0], blocks):
         at = blocks - 1 - i
         k, v = (cy.blocks(t, (None, (at + 1) * U, D)) for t in (K, V))
         cy.launch("attention", o[n, at, 0], q[n, at, 0], k[n, 0, 0], v[n, 0, 0])
@@ -193,7 +194,7 @@ def attention(
         ("fa3", True): fa3_causal,
     }
     pipeline = {"Q": queries, "K": depth, "V": depth}
-    how = dict(specialize=True, pipeline=pipeline, turns=WGS == 2, persistent=True, group=0) | how
+    how = dict(specialize=True, pipeline=pipeline, turns=WGS > 1, persistent=True, group=0) | how
     calls = ["clear", "lowest", "scores", "hide", "softmax", "product", "finish"]
     places = [GLOBAL, SHARED, GLOBAL, GLOBAL]
     host, block = causal_host if causal else full_host, variants[loop, causal]
@@ -214,19 +215,23 @@ def attention(
     )
 
 
-def mappings(D: int = 128, causal: bool = False) -> dict[str, cy.Mapping]:
+def mappings(D: int = 128, causal: bool = False, keys: int = 4096) -> dict[str, cy.Mapping]:
     """Return the mappings by name: of FA2 with two and three warpgroups, of FA3 with two.
 
     `D` is 64, 128 or 256. Three warpgroups have 192 queries, of heads that are no wider than 128.
+    Under a causal mask blocks take the next tile that is left, and so many heads of `keys` are
+    walked together that their tiles keep all busy until the longest is done.
     """
     wide = 64 if D == 256 else 128
-    tile: dict[str, Any] = dict(D=D, W=wide, causal=causal)
+    tile: dict[str, Any] = dict(D=D, W=wide, causal=causal, depth=3 if D == 64 else 2)
+    if causal:
+        tile |= dict(walk="dynamic", group=-(-2 * H200.multiprocessors // (keys // 128 + 1)))
     found = {
         # At 256 columns the values of two trips at once do not fit into registers.
         "FA2, two warpgroups": attention("fa2", schedule="fine" if D == 256 else "coarse", **tile),
         "FA3, two warpgroups": attention("fa3", **tile),
     }
     if D < 256:
-        W = 96 if D == 64 else 64
-        found["FA2, three warpgroups"] = attention("fa2", WGS=3, U=192, **{**tile, "W": W})
+        tile["W"] = 64 if D == 128 else 96 if causal else 128
+        found["FA2, three warpgroups"] = attention("fa2", 3, 192, schedule="coarse", **tile)
     return found

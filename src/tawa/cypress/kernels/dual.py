@@ -1,6 +1,6 @@
 """C = A B1 + A B2: both products share each tile of A."""
 
-# ruff: noqa: N803, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
+# ruff: noqa: N803, D103 - tensors are matrices
 # Annotations of variants are values, which `cy.inner` reads; leaves are tile language.
 # pyright: basic, reportInvalidTypeForm=false
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import tawa.cypress as cy
-from tawa.cypress import BLOCK, GLOBAL, HOST, SHARED, Tensor, f16, f32
+from tawa.cypress import Tensor, f16, f32
+from tawa.cypress.kernels.gemm import around
 
-T16, I = Tensor[f16, 2], cy.Instance
+T16 = Tensor[f16, 2]
 
 
 @cy.inner("dual", reads="A B1 B2", writes="C")
@@ -40,26 +41,23 @@ def dual(
     U: int = 128,
     V: int = 192,
     W: int = 64,
-    pipeline: int = 3,
-    stage: cy.Memory | None = None,
+    pipeline: int | dict[str, int] = 3,
+    **how: Any,
 ) -> cy.Mapping:
-    """Return a mapping: WGS warpgroups on a tile of U x V, a ring of three tiles.
+    """Return a mapping: WGS warpgroups on a tile of U x V, a ring of three tiles, or rings by name.
 
-    Three slots of 128 x 192 leave no room for a stage, so the result leaves from registers.
+    `how` are further fields of the block.
     """
-    calls = ["clear", "tile", "copy"]
-    how: dict[str, Any] = dict(specialize=True, pipeline=pipeline, persistent=True)
-    return cy.Mapping(
-        [
-            I("host", dual_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),
-            I("block", dual_block, BLOCK, [GLOBAL] * 4, dict(W=W), calls=calls, **how),
-            *cy.lib.mma("tile", WGS=WGS, N=V),
-            *cy.lib.clear("clear", like="tile"),
-            *cy.lib.copy("copy", like="tile", stage=stage),
-        ]
-    )
+    return around(dual_host, dual_block, WGS, U, V, W, pipeline=pipeline, **how)
 
 
 def mappings() -> dict[str, cy.Mapping]:
-    """Return the mappings by name: two warpgroups on 128 rows, three on 192."""
-    return {"two warpgroups": dual(), "three warpgroups": dual(WGS=3, U=192, V=128, stage=SHARED)}
+    """Return the mappings by name: those of the GEMM with narrower tiles, and wide ones whose first
+    product begins before the operand of the second is there.
+    """
+    return {
+        "two warpgroups": dual(),
+        "three warpgroups": dual(WGS=3, U=192, V=128),
+        "a tile each": dual(WGS=1, tiles=2),
+        "two rings": dual(V=256, pipeline={"A B1": 2, "B2": 2}),
+    }

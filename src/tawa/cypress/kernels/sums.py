@@ -1,6 +1,6 @@
 """C = A B and Y[j] = the sums of the rows of A, summed beside the products of column j of tiles."""
 
-# ruff: noqa: N803, D103, C408, E741 - tensors are matrices, tunables are given as keywords are
+# ruff: noqa: N803, D103 - tensors are matrices
 # Annotations of variants are values, which `cy.inner` reads; leaves are tile language.
 # pyright: basic, reportInvalidTypeForm=false
 from __future__ import annotations
@@ -9,9 +9,10 @@ from typing import Any
 
 import tawa.cypress as cy
 import tawa.language as tl
-from tawa.cypress import BLOCK, GLOBAL, HOST, REGISTER, SHARED, Tensor, f16, f32
+from tawa.cypress import GLOBAL, REGISTER, SHARED, Tensor, f16, f32
+from tawa.cypress.kernels.gemm import around
 
-T16, V32, T32, I = Tensor[f16, 2], Tensor[f32, 1], Tensor[f32, 2], cy.Instance
+T16, V32, T32 = Tensor[f16, 2], Tensor[f32, 1], Tensor[f32, 2]
 
 
 @cy.inner("sums", reads="A B", writes="C Y")
@@ -48,23 +49,24 @@ def sum_leaf(Y, R):
     return tl.sum(R, 1)
 
 
-def sums(WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 4) -> cy.Mapping:
-    """Return a mapping: WGS warpgroups on a tile of U x V, each sums its rows."""
-    calls = ["clear", "tile", "add", "copy", "sum"]
-    how: dict[str, Any] = dict(specialize=True, pipeline=pipeline, persistent=True)
-    return cy.Mapping(
-        [
-            I("host", sums_host, HOST, [GLOBAL] * 4, dict(U=U, V=V), calls=["block"], entry=True),
-            I("block", sums_block, BLOCK, [GLOBAL] * 4, dict(W=W), calls=calls, **how),
-            *cy.lib.mma("tile", WGS=WGS, N=V),
-            *cy.lib.rows("add", add_leaf, like="tile", mems=[REGISTER, SHARED]),
-            *cy.lib.rows("sum", sum_leaf, like="tile", mems=[GLOBAL, REGISTER]),
-            *cy.lib.rows("clear", cy.lib.clear_leaf, like="tile"),
-            *cy.lib.copy("copy", like="tile", stage=SHARED),
-        ]
+def sums(
+    WGS: int = 2, U: int = 128, V: int = 256, W: int = 64, pipeline: int = 4, **how: Any
+) -> cy.Mapping:
+    """Return a mapping: WGS warpgroups on a tile of U x V, each sums its rows.
+
+    `how` are further fields of the block.
+    """
+    leaves = (
+        *cy.lib.rows("add", add_leaf, like="tile", mems=[REGISTER, SHARED]),
+        *cy.lib.rows("sum", sum_leaf, like="tile", mems=[GLOBAL, REGISTER]),
     )
+    return around(sums_host, sums_block, WGS, U, V, W, *leaves, pipeline=pipeline, **how)
 
 
 def mappings() -> dict[str, cy.Mapping]:
-    """Return the mappings by name: two warpgroups on 128 rows, three on 192."""
-    return {"two warpgroups": sums(), "three warpgroups": sums(WGS=3, U=192, V=128)}
+    """Return the mappings by name: two warpgroups on 128 rows, also in turns, three on 192."""
+    return {
+        "two warpgroups": sums(),
+        "in turns": sums(pipeline=3, turns=True),
+        "three warpgroups": sums(WGS=3, U=192, V=128),
+    }

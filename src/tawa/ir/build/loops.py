@@ -47,7 +47,9 @@ def bounds(builder: Builder, start: Value, end: Value, by: Value) -> Bounds:
     number = arithmetic.as_number(by)
     if number == 0:
         raise builder.error(TypeMismatch, "the step of this loop is 0", why="it never ends")
-    size: Value = Const(abs(number)) if number is not None else by
+    # The size of the least number of 64 bits is one more than the greatest.
+    down = number if number is not None and -(1 << 63) < number < 0 else 0
+    size: Value = Const(-down) if down else by
     values = [arithmetic.to_tensor(builder, v) for v in (start, end, size)]
     for value in values:
         if value.is_block or not value.dtype.is_int():
@@ -61,9 +63,8 @@ def bounds(builder: Builder, start: Value, end: Value, by: Value) -> Bounds:
         # scf.for counts signed integers; 64 bits hold every uint32.
         kind = int64 if kind.is_int_unsigned() and kind.int_bitwidth >= 32 else int32
     first, last, width = (arithmetic.to_type(builder, v, kind) for v in (start, end, size))
-    kinds = [value.dtype for value in (start, end, by) if isinstance(value, Tensor)]
-    seen = reduce(promote_integers, kinds, int32) if kinds else int32
-    if (number or 0) >= 0:
+    seen = reduce(promote_integers, (value.dtype for value in values), int32)
+    if not down:
         return Bounds(first, last, width, kind, seen)
     mirror = arithmetic.binary(builder, "+", last, first)
     return Bounds(last, first, width, kind, seen, mirror)

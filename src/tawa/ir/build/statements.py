@@ -378,7 +378,7 @@ class Statements:
 
 def is_name(name: str) -> bool:
     """Tell whether a kernel or an argument can be called so: as a parameter in Python can."""
-    return name.isidentifier() and not iskeyword(name) and not name.startswith("__")
+    return name.isidentifier() and not iskeyword(name) and not name.startswith("__tawa_")
 
 
 def hint(name: str) -> str:

@@ -14,7 +14,7 @@ from tawa.ir.tile.combine import Dot, Gather, Histogram, Reduce, Scan, Yield
 from tawa.ir.tile.descriptors import DescAtomic, DescExtent, DescLoad, DescStore, MakeDesc
 from tawa.ir.tile.elements import Arange, Asm, AsmEffect, Bitcast, Cast, Constant, Elementwise
 from tawa.ir.tile.memory import Atomic, CompareExchange, Load, PtrAdd, Store
-from tawa.ir.tile.program import Assert, Assume, Kernel, NumPrograms, Print, ProgramId
+from tawa.ir.tile.program import Assert, Assume, Breakpoint, Kernel, NumPrograms, Print, ProgramId
 from tawa.ir.tile.shapes import Broadcast, ExpandDims, Join, Reshape, Splat, Split, Transpose
 from tawa.ir.types import DescType, PtrType, Real, WindowAttr
 
@@ -56,6 +56,7 @@ Tile = Dialect(
         Yield,
         Assume,
         Print,
+        Breakpoint,
         Assert,
     ],
     [PtrType, DescType, Real, WindowAttr],

@@ -90,6 +90,20 @@ class Print(TawaOperation):
 
 
 @irdl_op_definition
+class Breakpoint(TawaOperation):
+    """Stop the oracle in Python's debugger (`breakpoint()` in a kernel).
+
+    `names` are the variables of `function`, one for each value; a tuple's stands for each item.
+    """
+
+    name = "tile.breakpoint"
+    function = attr_def(StringAttr)
+    names = attr_def(ArrayAttr[StringAttr])
+    values = var_operand_def()
+    assembly_format = "$function $names `(` $values `)` attr-dict `:` type(operands)"
+
+
+@irdl_op_definition
 class Assert(TawaOperation):
     """Stop the kernel with a message where the condition is false (tl.device_assert)."""
 

@@ -32,10 +32,12 @@ class Assignment:
     """The layouts chosen for one role.
 
     `of` maps every tensor value that is not cheap to its layout; `at` gives the layout in which an
-    operation wants its operands where that is not a result's (stores, products).
+    operation wants its operands where that is not a result's (stores, products). `by_columns`: the
+    warpgroups of a product have columns of their own.
     """
 
     warps: int
+    by_columns: bool = False
     of: dict[SSAValue, RegisterLayout] = field(default_factory=dict[SSAValue, RegisterLayout])
     at: dict[Operation, RegisterLayout] = field(default_factory=dict[Operation, RegisterLayout])
     cheap: set[SSAValue] = field(default_factory=set[SSAValue])
@@ -68,7 +70,7 @@ def product_seeds(
         match operation:
             case hopper.Wgmma():
                 m, n = shape_of(operation.result.type)
-                layout = fragments.wgmma_accumulator(m, n, chosen.warps)
+                layout = fragments.wgmma_accumulator(m, n, chosen.warps, chosen.by_columns)
             case hopper.Mma():
                 m, n = shape_of(operation.result.type)
                 layout = fragments.mma_accumulator(m, n, chosen.warps)
@@ -87,14 +89,14 @@ def product_seeds(
 
 
 def operand_layouts(
-    operation: Operation, accumulator: RegisterLayout, warps: int
+    chosen: Assignment, operation: Operation, accumulator: RegisterLayout
 ) -> dict[int, RegisterLayout]:
     """Return the fragments a product wants its register operands in, by operand index."""
     match operation:
         case hopper.Wgmma() if is_tensor(operation.a):
             m, k = shape_of(operation.a.type)
             bits = bit_width(element_type(operation.a.type))
-            return {0: fragments.wgmma_operand(m, k, warps, bits)}
+            return {0: fragments.wgmma_operand(m, k, chosen.warps, bits, chosen.by_columns)}
         case hopper.Mma():
             bits = bit_width(element_type(operation.a.type))
             m, k = shape_of(operation.a.type)
@@ -121,14 +123,14 @@ def packed_operands(
             continue
         if bit_width(element_type(operation.a.type)) != 8:
             continue
-        wanted = operand_layouts(operation, _accumulator(operation, chosen.warps), chosen.warps)[0]
+        wanted = operand_layouts(chosen, operation, _accumulator(chosen, operation))[0]
         found.update(_trace(chosen, operation.a, wanted) or {})
     return found
 
 
-def _accumulator(operation: hopper.Wgmma, warps: int) -> RegisterLayout:
+def _accumulator(chosen: Assignment, operation: hopper.Wgmma) -> RegisterLayout:
     m, n = shape_of(operation.result.type)
-    return fragments.wgmma_accumulator(m, n, warps)
+    return fragments.wgmma_accumulator(m, n, chosen.warps, chosen.by_columns)
 
 
 def _trace(
@@ -148,7 +150,7 @@ def _trace(
         pending.extend((other, wanted) for other in ties(value))
         match value.owner:
             case tile.Cast() as cast if bit_width(element_type(cast.value.type)) > 8:
-                if not _by_accumulators(wanted, chosen.warps):
+                if not _by_accumulators(chosen, wanted):
                     return None
             case tile.Reshape() | tile.Transpose() as view:
                 inner = [item for item in propose(view, value, wanted) if item[0] is view.value]
@@ -162,11 +164,11 @@ def _trace(
     return found
 
 
-def _by_accumulators(layout: RegisterLayout, warps: int) -> bool:
+def _by_accumulators(chosen: Assignment, layout: RegisterLayout) -> bool:
     """Tell whether each thread holds of a matrix what it holds of an accumulator of its shape."""
     if len(layout.shape) != 2 or layout.shape[1] % 8:
         return False
-    held = fragments.wgmma_accumulator(*layout.shape, warps)
+    held = fragments.wgmma_accumulator(*layout.shape, chosen.warps, chosen.by_columns)
     return register_map(held, layout) is not None
 
 
@@ -177,7 +179,7 @@ def operand_seeds(
     for operation in operations:
         if operation not in chosen.at:
             continue
-        wanted = operand_layouts(operation, chosen.at[operation], chosen.warps)
+        wanted = operand_layouts(chosen, operation, chosen.at[operation])
         yield from ((operation.operands[index], layout) for index, layout in wanted.items())
 
 

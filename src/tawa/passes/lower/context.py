@@ -161,6 +161,11 @@ class Lowering:
         named = {item.loop: item for item in self.plan.loops}
         return named.get(name, LoopPlan(name))
 
+    @property
+    def by_columns(self) -> bool:
+        """Whether the warpgroups that share a product have columns of their own."""
+        return self.plan.split == "columns"
+
     def operand_plan(self, dot: tile.Dot) -> str:
         """Return where the plan wants operand A of a product; a copy goes by its first name."""
         named = {item.product: item.a for item in self.plan.operands}

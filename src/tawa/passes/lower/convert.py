@@ -173,7 +173,7 @@ class Converter:
         operand = operation.operands[index]
         parent = operation.parent_op()
         fragments = (
-            operand_layouts(operation, self.chosen.at[operation], self.chosen.warps)
+            operand_layouts(self.chosen, operation, self.chosen.at[operation])
             if (isinstance(operation, (hopper.Wgmma, hopper.Mma)))
             else {}
         )

@@ -25,7 +25,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.control import terminator
 from tawa.ir.types import Real, bit_width, element_type, i1, is_float, shape_of, spell, with_shape
 from tawa.ir.walk import all_of, walk
-from tawa.layouts.fragments import side_by_side
+from tawa.layouts.fragments import share_out
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering, place_of, role_of
 from tawa.passes.lower.emit import Emitter, append_operands, replace, widen_for
@@ -48,6 +48,7 @@ class Product:
     acc: Attribute
     precision: str
     warps: int
+    by_columns: bool
 
     @property
     def bits(self) -> int:
@@ -62,7 +63,7 @@ def lower_dots(lowering: Lowering) -> None:
             _lower_dot(lowering, dot)
 
 
-def facts_of(dot: tile.Dot, warps: int) -> Product:
+def facts_of(lowering: Lowering, dot: tile.Dot, warps: int) -> Product:
     """Return the facts of a dot. Raises `ShapeUnsupported` for a batch of products."""
     shape_a, shape_b = shape_of(dot.a.type), shape_of(dot.b.type)
     if len(shape_a) != 2:
@@ -81,6 +82,7 @@ def facts_of(dot: tile.Dot, warps: int) -> Product:
         element_type(dot.acc.type),
         dot.precision.data,
         warps,
+        lowering.by_columns,
     )
 
 
@@ -110,7 +112,7 @@ def wgmma_objection(product: Product) -> str:
         return f"{product.warps} warps are not whole warpgroups"
     if product.m % 64:
         return f"M = {product.m} is not a multiple of 64"
-    across = side_by_side(product.m, product.warps)
+    _, across = share_out(product.m, product.warps, product.by_columns)
     if product.n % (8 * across):
         return f"N = {product.n} is not a multiple of {8 * across}"
     return ""
@@ -126,7 +128,7 @@ def mma_objection(product: Product) -> str:
 
 
 def _lower_dot(lowering: Lowering, dot: tile.Dot) -> None:
-    product = facts_of(dot, role_of(dot).warps.data)
+    product = facts_of(lowering, dot, role_of(dot).warps.data)
     objection = wgmma_objection(product)
     if not objection:
         _emit_wgmma(lowering, dot, product)

@@ -66,7 +66,7 @@ _SECTOR = 32  # bytes: the unit of global memory traffic
 
 def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
     """Choose a layout for every tensor of `role`."""
-    chosen = Assignment(role.warps.data)
+    chosen = Assignment(role.warps.data, lowering.by_columns)
     chosen.cheap = set(cheap_values(role))
     operations = walk(role.body)
     _measure(chosen, operations)

@@ -19,7 +19,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import ViewType, bit_width, element_type, shape_of, spell
 from tawa.ir.walk import all_of
-from tawa.layouts.fragments import side_by_side
+from tawa.layouts.fragments import share_out
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.lower.context import Lowering, role_of
@@ -45,10 +45,10 @@ def takes(layout: SharedLayout, k: int, bits: int, run: int = 0) -> bool:
     return bits == 16 and (not run or run % layout.panel == 0 or layout.panel % run == 0)
 
 
-def _run(dot: tile.Dot) -> int:
+def _run(lowering: Lowering, dot: tile.Dot) -> int:
     """Return how many columns of B each warpgroup takes, 0 where all take all."""
     rows, columns = shape_of(dot.result.type)
-    across = side_by_side(rows, role_of(dot).warps.data)
+    _, across = share_out(rows, role_of(dot).warps.data, lowering.by_columns)
     return columns // across if across > 1 else 0
 
 
@@ -150,7 +150,7 @@ def operand_b(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     """Return the view of operand B; a computed one is stored to shared memory first."""
     view = as_view(emitter, dot.b, dot)
     element = element_type(dot.b.type)
-    bits, shape, run = bit_width(element), shape_of(dot.b.type), _run(dot)
+    bits, shape, run = bit_width(element), shape_of(dot.b.type), _run(lowering, dot)
     if view is not None and takes(view_kind(view).layout.data, 0, bits, run):
         return view
     if view is not None:

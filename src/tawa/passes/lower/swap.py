@@ -32,7 +32,7 @@ def swap_operands(lowering: Lowering, role: hopper.Role) -> None:
     """Turn the products of `role` that wgmma takes only the other way round."""
     turned = False
     for dot in all_of(role, tile.Dot):
-        product = facts_of(dot, role.warps.data)
+        product = facts_of(lowering, dot, role.warps.data)
         objection = wgmma_objection(product)
         if objection and not wgmma_objection(_turned(product)):
             lowering.note(f"{name_of(dot)} as written", f"{objection}; operands are swapped")
@@ -52,6 +52,7 @@ def _turned(product: Product) -> Product:
         product.acc,
         product.precision,
         product.warps,
+        product.by_columns,
     )
 
 

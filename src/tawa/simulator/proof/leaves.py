@@ -100,6 +100,8 @@ def _of_result(value: SSAValue) -> Origin:
             return Origin()
         case tile.Elementwise() | tile.Cast() | tile.Bitcast():
             return Origin(tuple(owner.operands))
+        case tile.DescExtent():  # of an argument a number fixed at launch
+            return Origin((owner.desc,))
         case scf.ForOp() | scf.IfOp() | scf.WhileOp():
             index = list(owner.results).index(value)  # pyright: ignore[reportArgumentType]
         case _:

@@ -1,8 +1,9 @@
 """Guards and demands (`tawa.runtime.guards`) as functions in C.
 
-A function returns 1 where its condition holds, 0 where it does not, and -1 where 64 bits or a
-bounded number of trips do not tell: then a guard sends the launch to the ordinary kernel, as in
-Python, and a demand refuses only what it knows to be wrong.
+A function returns 1 where its condition holds, 0 where it does not, -2 where a number leaves 64
+bits, and another negative number where a bounded number of trips does not tell, or a number has no
+value. Then a guard sends the launch to the ordinary kernel, as in Python, and a demand refuses what
+has left 64 bits, for the kernel's numbers have wrapped.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Condition:
 
     def _ask(self, inner: ast.expr, walks: Sequence[ast.expr], holds: str) -> list[str]:
         """Return the statements that ask it in every program and every trip of some loops."""
-        trips = {f"__trip{place}": f"trip{place}" for place in range(len(walks))}
+        trips = {f"trip{place}": f"trip{place}" for place in range(len(walks))}
         translation = Translation(self._fields, {**_VARIABLES, **trips})
         loops: list[tuple[str, str, str]] = []
         for walk in walks:
@@ -100,23 +101,17 @@ class Condition:
             loops.append((start, end, step))
         found = translation.text(inner)
         self.used = translation.used
-        names = {
-            node.id
-            for part in (inner, *walks)
-            for node in ast.walk(part)
-            if isinstance(node, ast.Name)
-        }
         lines = ["int64_t seen = 0;"] if walks else []
         indent = ""
         for axis in _AXES:
-            if f"program{axis}" in names:
+            if f"program{axis}" in translation.met:
                 counted = f"int64_t program{axis} = 0; program{axis} < grid[{axis}]"
                 lines.append(f"{indent}for ({counted}; ++program{axis}) {{")
                 indent += "    "
         for place, (start, end, step) in enumerate(loops):
             lines += [
                 f"{indent}const int64_t trips{place} = tawa_trips({start}, {end}, {step}, bad);",
-                f"{indent}if (failed) return -1;",
+                f"{indent}if (failed) return -failed;",
                 f"{indent}for (int64_t trip{place} = 0; trip{place} < trips{place};"
                 f" ++trip{place}) {{",
             ]
@@ -124,7 +119,7 @@ class Condition:
             lines.append(f"{indent}if (++seen > INT64_C({_LISTED})) return -1;")
         lines += [
             f"{indent}const int64_t found = {found};",
-            f"{indent}if (failed) return -1;",
+            f"{indent}if (failed) return -failed;",
             f"{indent}if (!({holds})) return 0;",
         ]
         while indent:

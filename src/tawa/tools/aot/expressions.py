@@ -55,14 +55,16 @@ _DESCRIBED = {"extents": "extents", "strides": "strides"}
 
 
 class Translation:
-    """Turns expressions over a kernel's arguments and `variables` (C names of int64_t) into C text
-    of type int64_t, over ``arguments`` and ``bad``; `used` are the arguments it met.
+    """Turns expressions over a kernel's arguments and `variables` (C names of int64_t; ``program0``
+    is for ``program(0)``) into C text of type int64_t, over ``arguments`` and ``bad``; `used` are
+    the arguments that it met, `met` the variables.
     """
 
     def __init__(self, fields: Fields, variables: Mapping[str, str] | None = None) -> None:
         self.fields = fields
         self.variables = variables or {}
         self.used: list[str] = []
+        self.met: set[str] = set()
         self._whole: ast.AST = ast.Constant(None)
 
     def text(self, expression: str | ast.expr) -> str:
@@ -103,6 +105,11 @@ class Translation:
                 return self._compare(node)
             case ast.IfExp():
                 return f"({again(node.test)} ? {again(node.body)} : {again(node.orelse)})"
+            case ast.Call(ast.Name(name), [ast.Constant(int(place))], []) if (
+                f"{name}{place}" in self.variables
+            ):
+                self.met.add(f"{name}{place}")
+                return self.variables[f"{name}{place}"]
             case ast.Call(func=ast.Name(name), args=args, keywords=[]):
                 if (form := _FUNCTIONS.get((name, len(args)))) is not None:
                     return form.format(*map(again, args))
@@ -135,8 +142,6 @@ class Translation:
         return f"(int64_t)({' && '.join(parts)})"
 
     def _argument(self, node: ast.expr, name: str) -> str:
-        if name in self.variables:
-            return self.variables[name]
         argument = self.fields.signature.get(name)
         place = f"arguments->{self.fields.names.get(name)}"
         match argument:

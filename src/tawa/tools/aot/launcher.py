@@ -21,6 +21,7 @@ from tawa.errors import InternalError
 from tawa.frontend.signature import DescriptorArg, PointerArg, ScalarArg
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.dtypes import BYTES
+from tawa.runtime.guards import PERHAPS
 from tawa.runtime.tensor_map import MAP_TYPES, SWIZZLES, Tensor, check
 from tawa.target import H200, PROGRAMS, WALKED
 from tawa.tools.aot.conditions import Condition, paired
@@ -212,12 +213,14 @@ class _Variant:
         for place, (demand, made) in enumerate(zip(self.kernel.demands, self.demands)):
             call = f"{self.name}_demand{index}_{place}(arguments, grid)"
             said = "".join(f", {name}=%lld" for name in made.used).removeprefix(", ")
-            text = f"%s: {demand.refusal.replace('%', '%%')}"
+            text = f"%s: %s{demand.refusal.replace('%', '%%')}"
             text += f": the launch has {said}" if said else ""
             wide = (f", (long long)arguments->{self.fields.names[name]}" for name in made.used)
-            yield f"    if (*verdict && {call} == 0)"
+            yield f"    const int demand{place} = *verdict ? {call} : 1;"
+            yield f"    if (demand{place} == 0 || demand{place} == -2)"
             yield f"        return tawa_fail(error, TAWA_DEMAND, {_quote(text)},"
-            yield f"            {_quote(self.name)}{''.join(wide)});"
+            yield f'            {_quote(self.name)}, demand{place} ? {_quote(PERHAPS)} : ""'
+            yield f"            {''.join(wide)});"
         yield f"    kernel->verdict{index} = *verdict;"
         yield f"    memcpy(kernel->grid{index}, grid, sizeof kernel->grid{index});"
         yield f"    memcpy(&kernel->arguments{index}, arguments, sizeof *arguments);"

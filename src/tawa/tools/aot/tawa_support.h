@@ -53,23 +53,23 @@ static inline tawa_code tawa_refused(
     return TAWA_DRIVER;
 }
 
-/* ---- numbers as Python has them; what 64 bits do not hold, or has no value, sets *bad ---- */
+/* ---- numbers as Python has them; *bad |= 1 where one has no value, 2 where it leaves 64 bits ---- */
 
 static inline int64_t tawa_wide(uint64_t a, int *bad)
 {
-    if (a > (uint64_t)INT64_MAX) *bad = 1;
+    if (a > (uint64_t)INT64_MAX) *bad |= 2;
     return (int64_t)(a & (uint64_t)INT64_MAX);
 }
 
 static inline int64_t tawa_add(int64_t a, int64_t b, int *bad)
 {
-    if (b > 0 ? a > INT64_MAX - b : a < INT64_MIN - b) return *bad = 1, 0;
+    if (b > 0 ? a > INT64_MAX - b : a < INT64_MIN - b) return *bad |= 2, 0;
     return a + b;
 }
 
 static inline int64_t tawa_sub(int64_t a, int64_t b, int *bad)
 {
-    if (b > 0 ? a < INT64_MIN + b : a > INT64_MAX + b) return *bad = 1, 0;
+    if (b > 0 ? a < INT64_MIN + b : a > INT64_MAX + b) return *bad |= 2, 0;
     return a - b;
 }
 
@@ -79,21 +79,22 @@ static inline int64_t tawa_mul(int64_t a, int64_t b, int *bad)
     if (a == -1 ? b == INT64_MIN : b == -1 ? a == INT64_MIN
         : a > 0 ? (b > 0 ? a > INT64_MAX / b : b < INT64_MIN / a)
                 : (b > 0 ? a < INT64_MIN / b : b < INT64_MAX / a))
-        return *bad = 1, 0;
+        return *bad |= 2, 0;
     return a * b;
 }
 
 /* Rounds down. */
 static inline int64_t tawa_floordiv(int64_t a, int64_t b, int *bad)
 {
-    if (b == 0 || (a == INT64_MIN && b == -1)) return *bad = 1, 0;
+    if (b == 0) return *bad |= 1, 0;
+    if (a == INT64_MIN && b == -1) return *bad |= 2, 0;
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
 /* Has the sign of b. */
 static inline int64_t tawa_mod(int64_t a, int64_t b, int *bad)
 {
-    if (b == 0) return *bad = 1, 0;
+    if (b == 0) return *bad |= 1, 0;
     if (b == -1) return 0;
     int64_t left = a % b;
     return left != 0 && (left < 0) != (b < 0) ? left + b : left;
@@ -102,7 +103,8 @@ static inline int64_t tawa_mod(int64_t a, int64_t b, int *bad)
 /* The kernel's division, towards zero. */
 static inline int64_t tawa_divide(int64_t a, int64_t b, int *bad)
 {
-    if (b == 0 || (a == INT64_MIN && b == -1)) return *bad = 1, 0;
+    if (b == 0) return *bad |= 1, 0;
+    if (a == INT64_MIN && b == -1) return *bad |= 2, 0;
     return a / b;
 }
 
@@ -114,13 +116,14 @@ static inline int64_t tawa_remainder(int64_t a, int64_t b, int *bad)
 static inline int64_t tawa_shl(int64_t a, int64_t b, int *bad)
 {
     if (a == 0 && b >= 0) return 0;
-    if (b < 0 || b > 62) return *bad = 1, 0;
+    if (b < 0) return *bad |= 1, 0;
+    if (b > 62) return *bad |= 2, 0;
     return tawa_mul(a, (int64_t)1 << b, bad);
 }
 
 static inline int64_t tawa_shr(int64_t a, int64_t b, int *bad)
 {
-    if (b < 0) return *bad = 1, 0;
+    if (b < 0) return *bad |= 1, 0;
     if (b > 63) b = 63;
     return a < 0 ? ~(~a >> b) : a >> b;
 }
@@ -136,14 +139,14 @@ static inline int64_t tawa_max(int64_t a, int64_t b) { return b > a ? b : a; }
 /* A number that a type from `low` to `high` holds. */
 static inline int64_t tawa_fit(int64_t a, int64_t low, int64_t high, int *bad)
 {
-    if (a < low || a > high) *bad = 1;
+    if (a < low || a > high) *bad |= 2;
     return a;
 }
 
 /* The trips of a loop that counts upwards. */
 static inline int64_t tawa_trips(int64_t start, int64_t end, int64_t step, int *bad)
 {
-    if (step <= 0) return *bad = 1, 0;
+    if (step <= 0) return *bad |= 1, 0;
     return tawa_max(0, tawa_sub(0, tawa_floordiv(tawa_sub(start, end, bad), step, bad), bad));
 }
 
@@ -180,14 +183,14 @@ static inline uint32_t tawa_narrow(double value, int exponent, int fraction, int
 static inline float tawa_float(double value, int *bad)
 {
     const double most = 3.4028235677973366e38; /* halfway from the last float to the next power */
-    if (value - value == 0 && (value >= most || value <= -most)) return *bad = 1, 0.0f;
+    if (value - value == 0 && (value >= most || value <= -most)) return *bad |= 2, 0.0f;
     return (float)value;
 }
 
 static inline uint32_t tawa_half(double value, int *bad)
 {
     const uint32_t bits = tawa_narrow(value, 5, 10, 1);
-    if (value - value == 0 && (bits & 0x7FFF) == 0x7C00) *bad = 1;
+    if (value - value == 0 && (bits & 0x7FFF) == 0x7C00) *bad |= 2;
     return bits;
 }
 
