@@ -110,10 +110,12 @@ def main() -> int:
     """Time all cases; return 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry", action="store_true", help="small shapes in the simulator")
-    dry = parser.parse_args().dry
+    parser.add_argument("--only", choices=TORCH, help="one of the functions")
+    options = parser.parse_args()
+    dry = options.dry
     module = axon.load(PROGRAM)
     gains: list[float] = []
-    for name in TORCH:
+    for name in [options.only] if options.only else TORCH:
         fused = fuse(module.functions[name])
         for dtype in (torch.float32, torch.bfloat16):
             if dry:

@@ -29,6 +29,7 @@ from tawa.target import H200
 from tawa.verify import verify
 
 BLOCKS = (2, 1, 3, 5)
+SEEDS = 1_000  # more than there are ways to disturb a kernel
 """Resident at a time: persistent kernels walk over one tile, or many."""
 TIMINGS = 3
 """Of the emulation, by the seed: at random, as late or as early as can be."""
@@ -74,13 +75,19 @@ class Tally:
 
 def trials(subject: Subject, seed: int = 0) -> Iterator[list[Trial]]:
     """The trials of each extent, which share what the oracle says."""
-    number, ways = seed, adversarial(subject.at(None).kernel)
-    for index, extent in enumerate(subject.extents()):
-        found: list[Trial] = []
-        for way in ways:
-            number += 1
-            found.append(Trial(extent, way, number, BLOCKS[(number + index) % len(BLOCKS)]))
-        yield found
+    for index in range(len(list(subject.extents()))):
+        yield trials_at(subject, index, seed)
+
+
+def trials_at(subject: Subject, index: int, seed: int = 0) -> list[Trial]:
+    """The trials of one extent, by its place: each way to disturb the roles that it has there."""
+    extent = list(subject.extents())[index]
+    ways = adversarial(subject.at(extent).kernel)
+    first = seed + SEEDS * index
+    return [
+        Trial(extent, way, first + number, BLOCKS[(number + index) % len(BLOCKS)])
+        for number, way in enumerate(ways, 1)
+    ]
 
 
 def simulated(ready: Ready, trial: Trial) -> Arguments:

@@ -26,6 +26,20 @@ def scaled_rows(A, B, s_ptr, t_ptr, c_ptr, K, BM: tl.constexpr, BN: tl.constexpr
 
 
 @tawa.jit
+def scaled_by_a_number(A, B, s_ptr, n_ptr, c_ptr, K, BM: tl.constexpr, BN: tl.constexpr,
+                       BK: tl.constexpr):  # fmt: skip
+    """One number that scales what is carried; another decides, and stays where it is."""
+    rm, rn = tl.arange(0, BM), tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        a, b = A.load([0, k]), B.load([k, 0])
+        acc = tl.dot(a, b, acc * tl.load(s_ptr + tl.minimum(k + BK, K) // BK))
+        if tl.load(n_ptr + k // BK) > 0:
+            acc += 1
+    tl.store(c_ptr + rm[:, None] * BN + rn[None, :], acc)
+
+
+@tawa.jit
 def written_beside(A, B, s_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """Each trip writes what the next one reads."""
     rn = tl.arange(0, BN)
@@ -59,6 +73,28 @@ def test_the_same_values_for_any_number_of_trips(trips):
         part = a[:, of].astype(np.float32) @ b[of].astype(np.float32)
         expected += part * row[:, None] * t[3 * trip : 3 * trip + 64]
     np.testing.assert_array_equal(c, expected)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 3])
+def test_a_number_is_read_ahead_and_a_decision_is_not(trips):
+    rng = np.random.default_rng(trips)
+    a, b, descs = arguments(rng, trips)
+    s = rng.integers(1, 3, 1 + trips).astype(np.float32)
+    n = rng.integers(0, 2, max(trips, 1)).astype(np.int32)
+    c = np.zeros((64, 64), np.float32)
+    given = (*descs, s, n, c, 64 * trips)
+    tawa.simulate(scaled_by_a_number, *given, grid=(1,), BM=64, BN=64, BK=64)
+    expected = np.zeros((64, 64), np.float32)
+    for trip in range(trips):
+        of = slice(64 * trip, 64 * trip + 64)
+        expected = expected * s[trip + 1] + a[:, of].astype(np.float32) @ b[of].astype(np.float32)
+        expected += n[trip] > 0
+    np.testing.assert_array_equal(c, expected)
+    if trips == 3:
+        (loop,) = loops_of(scaled_by_a_number, *given)
+        handed = {value.owner for value in loop.body.block.last_op.operands}
+        ahead = [op in handed for op in loop.body.block.ops if isinstance(op, tile.Load)]
+        assert sorted(ahead) == [False, True]
 
 
 def loops_of(kernel, *args):

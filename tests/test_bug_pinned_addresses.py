@@ -34,4 +34,5 @@ def test_addresses_are_computed_where_they_are_used(trips: int) -> None:
         constants={"BM": 64, "BN": 64},
         grid=(1, 1, 1),
     )
-    assert run_case(case).specialized
+    # In the only trip of a loop nobody reads the product: nothing is left to share out.
+    assert run_case(case).specialized == (trips != 1)

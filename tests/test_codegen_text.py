@@ -224,7 +224,7 @@ def test_every_operation_has_a_rule() -> None:
     }  # fmt: skip
     gone = {
         tile.Kernel, tile.ProgramId, tile.NumPrograms, tile.MakeDesc, tile.DescLoad,
-        tile.DescStore, tile.DescAtomic, tile.Dot, tile.Gather,
+        tile.DescStore, tile.DescAtomic, tile.Dot, tile.Gather, tile.Breakpoint,
     }  # fmt: skip
     assert {op for op in hopper.Hopper.operations if op not in RULES} == setup
     assert {op for op in tile.Tile.operations if op not in RULES} == gone

@@ -71,3 +71,11 @@ def test_an_exit_stays_where_it_must() -> None:
     assert exits("scf.if %some {\n" + READ.format("a") + "\nscf.yield\n}") == ["Role"]
     turning = "aref.get_exit %ring : !aref.aref<[tensor<64xf32>]>"
     assert "Role" in exits(both(READ.format("a"), turning))
+
+
+def test_a_side_that_gives_the_tile_keeps_it_till_it_ends() -> None:
+    given = (
+        f"%g = scf.if %some -> (tensor<64xf32>) {{\nscf.yield %x : tensor<64xf32>\n}} else {{\n"
+        f"{READ.format('a')}\nscf.yield %a : tensor<64xf32>\n}}"
+    )
+    assert exits(given) == ["Role"]

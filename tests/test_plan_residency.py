@@ -1,4 +1,4 @@
-"""Two blocks share a multiprocessor where one warpgroup would leave the tensor cores idle."""
+"""Blocks share a multiprocessor where one warpgroup would leave the tensor cores idle."""
 
 import numpy as np
 import pytest
@@ -123,3 +123,17 @@ def test_short_products_get_a_second_block(columns, blocks):
     # A pin is a wish for the rest as it was.
     alone = gradients.compile(*arguments, grid=(4,), BM=columns, BN=128, D=64, blocks=1)
     assert alone.plan.blocks == 1
+
+
+@pytest.mark.parametrize("tile", [(64, 32, 32), (32, 32, 32), (16, 16, 16)])
+def test_short_products_share_with_as_many_as_fit(tile):
+    """By wgmma, by mma.sync and by multiply-adds; what carries more registers shares with fewer."""
+    kernel = compiled(bare, tile)
+    assert kernel.plan.specialized
+    assert kernel.launch.blocks == 4
+    assert all(ring.depth >= 2 for ring in kernel.plan.arefs)
+    assert compiled(bare, tile, blocks=1).plan.blocks == 1
+
+
+def test_short_products_share_with_fewer_where_they_hold_more():
+    assert compiled(bare, (64, 128, 16)).plan.blocks in (2, 3)

@@ -11,14 +11,15 @@ import pytest
 from xdsl.ir import Operation
 
 from kernel_runs import SUBJECTS, shortened
-from schedule_runs import Tally, Trial, page, simulated, trials, try_kernel
+from schedule_runs import Tally, Trial, page, simulated, trials, trials_at, try_kernel
 
 ALL = ("instances gemm depth 1", "shape trip count read from memory")
 
 
 def chosen(name: str) -> Trial:
     """One at the longest size."""
-    return Random(name).choice(list(trials(SUBJECTS[name], len(name)))[-1])
+    subject = SUBJECTS[name]
+    return Random(name).choice(trials_at(subject, len(list(subject.extents())) - 1, len(name)))
 
 
 @pytest.mark.parametrize("name", shortened())

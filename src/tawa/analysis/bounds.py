@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
 
 from tawa.analysis.index import IndexForm, moved
@@ -75,6 +76,8 @@ def _comparisons(mask: SSAValue, known: dict[SSAValue, Comparisons | None]) -> C
     """Return the comparisons whose conjunction a mask is, in its dimensions."""
     found: Comparisons = {}
     match mask.owner:
+        case tile.Constant(value=IntAttr(data=1)):
+            return found
         case tile.Elementwise() as op if op.function.data == "and":
             for item in op.inputs:
                 if (inner := _comparisons(item, known)) is None:

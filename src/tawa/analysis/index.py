@@ -100,6 +100,7 @@ class IndexForm:
 
 _Known: TypeAlias = dict[SSAValue, IndexForm | None]
 _SUMS = frozenset({"add", "sub", "mul"})
+_DOWN = Polynomial.constant(-1)
 _LINEAR = _SUMS | {"irem", "idiv", "min"}
 
 
@@ -121,6 +122,8 @@ def _form(value: SSAValue, known: _Known) -> IndexForm | None:
     rank = len(shape_of(value.type))
     if not rank:
         return IndexForm(polynomial(value))
+    if isinstance(value, BlockArgument):
+        return _carried_index(value, known)
     match value.owner:
         case tile.Constant(value=IntAttr() as number):
             return IndexForm(Polynomial.constant(number.data), (ZERO,) * rank)
@@ -182,7 +185,7 @@ def _combined(op: tile.Elementwise, known: _Known) -> IndexForm | None:
         case "add", [IndexForm() as a, IndexForm() as b]:
             return a.plus(b)
         case "sub", [IndexForm() as a, IndexForm() as b]:
-            return a.plus(b.scaled(Polynomial.constant(-1)))
+            return a.plus(b.scaled(_DOWN))
         case "mul", [IndexForm() as a, IndexForm() as b] if b.is_scalar:
             return a.scaled(b.offset)
         case "mul", [IndexForm() as a, IndexForm() as b] if a.is_scalar:
@@ -260,31 +263,55 @@ def pointer_form(value: SSAValue) -> PointerForm | None:
 
 def _carried(value: BlockArgument) -> PointerForm | None:
     """A pointer carried by a loop that adds the same amount in every iteration."""
+    loop = _loop_of(value)
+    start = pointer_form(loop.iter_args[value.index - 1]) if loop is not None else None
+    if loop is None or start is None or (moved_by := _moved_by(value, loop, {})) is None:
+        return None
+    return PointerForm(start.base, start.index.plus(moved_by))
+
+
+def _carried_index(value: BlockArgument, known: _Known) -> IndexForm | None:
+    """An index carried by a loop that adds the same amount in every iteration."""
+    known[value] = None  # what it adds may not depend on it
+    loop = _loop_of(value)
+    start = _form(loop.iter_args[value.index - 1], known) if loop is not None else None
+    if loop is None or start is None or (moved_by := _moved_by(value, loop, known)) is None:
+        return None
+    return start.plus(moved_by)
+
+
+def _loop_of(value: BlockArgument) -> scf.ForOp | None:
+    """Return the loop that carries a value, if that is a counted one."""
     loop = value.block.parent_op()
-    if not isinstance(loop, scf.ForOp) or value.index == 0:
-        return None
-    start = pointer_form(loop.iter_args[value.index - 1])
-    step = _increment(value, loop)
-    if start is None or step is None:
-        return None
-    trip = Polynomial.atom(Trip(loop))
-    return PointerForm(start.base, start.index.plus(step.scaled(trip)))
+    return loop if isinstance(loop, scf.ForOp) and value.index else None
 
 
-def _increment(value: BlockArgument, loop: scf.ForOp) -> IndexForm | None:
-    """Return what one iteration adds to a carried pointer, if that is loop-invariant."""
-    rank = len(shape_of(value.type))
-    total = IndexForm(ZERO, (ZERO,) * rank)
+def _moved_by(value: BlockArgument, loop: scf.ForOp, known: _Known) -> IndexForm | None:
+    """Return what the trips so far have added to a carried pointer or index, if each the same."""
+    total = IndexForm(ZERO, (ZERO,) * len(shape_of(value.type)))
     current = yielded(value.block, value.index - 1)
     while current is not value:
-        if not isinstance(add := current.owner, tile.PtrAdd):
+        match current.owner:
+            case tile.PtrAdd(pointer=before, offset=by):
+                sign = ONE
+            case tile.Elementwise(inputs=(before, by)) as op if keeps_sum(op):
+                sign = {"add": ONE, "sub": _DOWN}.get(op.function.data, ZERO)
+                if op.function.data == "add" and not _is_made_in(before, loop):
+                    before, by = by, before
+            case _:
+                return None
+        step = _form(by, known)
+        if sign.is_zero or step is None or not _invariant(step, loop):
             return None
-        step = index_form(add.offset)
-        if step is None or not _invariant(step, loop):
-            return None
-        total = total.plus(step)
-        current = add.pointer
-    return total
+        total = total.plus(step.scaled(sign))
+        current = before
+    return total.scaled(Polynomial.atom(Trip(loop)))
+
+
+def _is_made_in(value: SSAValue, loop: scf.ForOp) -> bool:
+    """Tell whether a value is one that a loop carries or computes from what it carries."""
+    made = isinstance(value, BlockArgument) or isinstance(value.owner, tile.Elementwise)
+    return made and _inside(value, loop)
 
 
 def _invariant(form: IndexForm, loop: scf.ForOp) -> bool:

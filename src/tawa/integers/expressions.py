@@ -232,13 +232,18 @@ class Expr:
         """Replace symbols, all at once, and return the normal form."""
         if not any(symbol in values for symbol in self.symbols):
             return self
-        total = ZERO
+        terms: Terms = {}
         for monomial, coefficient in self.terms.items():
-            product = ONE
+            product: Terms = {(): coefficient}  # what is between is no expression
             for atom in monomial:
-                product = product * _replaced(atom, values)
-            total = total + (product if coefficient == 1 else product * coefficient)
-        return total
+                left, product = product, {}
+                for factor, b in _replaced(atom, values).terms.items():
+                    for other, a in left.items():
+                        factors = _product(other, factor)
+                        product[factors] = product.get(factors, 0) + a * b
+            for factors, number in product.items():
+                terms[factors] = terms.get(factors, 0) + number
+        return make({m: c for m, c in terms.items() if c})
 
     def evaluate(self, values: Mapping[Symbol, Any], functions: Functions | None = None) -> Any:
         """Return the number for these values of its symbols; they may be arrays of NumPy.

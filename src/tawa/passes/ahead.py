@@ -1,4 +1,4 @@
-"""Purpose: vectors that a consumer reads for itself in a loop of products are read a trip ahead.
+"""Purpose: vectors and numbers that a consumer reads in a loop of products are read a trip ahead.
 
 Before -> after::
 
@@ -19,7 +19,8 @@ Requires: aref IR, roles distributed, loops pipelined. Ensures: the same values;
 that the program does not read.
 Declines when: never; a read stays where the loop writes memory that it may read (the plan asks a
 launch whether arrays overlap), where its address needs more than the trip's number and carried
-scalars, where it is volatile, or where its registers are too many.
+scalars, where it is volatile, where it decides about control (roles find that out alike, in the
+same trip), or where its registers are too many.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tawa.analysis.effects import ATOMICS, VIEWS, children, is_pure, is_volatile
 from tawa.analysis.memory import meetings
 from tawa.analysis.stages import defined_in
 from tawa.ir import aref, hopper, tile
-from tawa.ir.control import terminator
+from tawa.ir.control import decisive, terminator
 from tawa.ir.types import bit_width, element_type, i1, shape_of, with_shape
 from tawa.ir.walk import all_of, walk
 from tawa.passes.fold import elementwise
@@ -46,7 +47,7 @@ _NAMED_AGAIN = (tile.Broadcast, *VIEWS)
 
 
 def load_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
-    """Read vectors a trip ahead in the loops of products of all consumers."""
+    """Read vectors and numbers a trip ahead in the loops of products of all consumers."""
     roles = [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]
     for role in roles:
         for loop in all_of(role, scf.ForOp):
@@ -79,15 +80,23 @@ def _registers(load: tile.Load, products: set[SSAValue]) -> int:
     """Return the registers a thread holds of a vector along the columns of a fragment.
 
     A quarter of them: four lanes share a row. Of one that goes into an operand only, and meets no
-    value of `products`, a warp's lanes hold each their part. What is no vector takes more than any
-    loop has.
+    value of `products`, a warp's lanes hold each their part. A number takes its words; a tile, and
+    what decides about control, more than any loop has.
     """
     shape = shape_of(load.result.type)
+    if not shape and not _decides(load):
+        return -(-bit_width(element_type(load.result.type)) // 32)
     if len(shape) != 1:
         return MOST_REGISTERS + 1
     beside = influenced([load.result], lambda op: isinstance(op, tile.Dot))
     lanes = 4 if _meet(beside, products) else 32
     return -(-shape[0] * bit_width(element_type(load.result.type)) // (32 * lanes))
+
+
+def _decides(load: tile.Load) -> bool:
+    """Tell whether a loop or a condition depends on what is read."""
+    found = influenced([load.result])
+    return any(value in decisive(use.operation) for value in found for use in value.uses)
 
 
 def _meet(values: set[SSAValue], products: set[SSAValue]) -> bool:
@@ -175,7 +184,8 @@ def _first(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> SSAValu
 
     for operation in slice_:
         put(_copy(operation, values))
-    mask = put(_spread(put(elementwise("lt", loop.lb, loop.ub)), load))
+    mask = put(elementwise("lt", loop.lb, loop.ub))
+    mask = put(_spread(mask, load)) if shape_of(load.result.type) else mask
     if load.mask is not None:
         mask = put(elementwise("and", mask, values.get(load.mask, load.mask)))
     pointer = values.get(load.pointer, load.pointer)

@@ -14,22 +14,24 @@ A row of an accumulator lies over the 4 lanes of a quad, two neighbouring column
 (PTX ISA, wgmma accumulator fragment): with four sums a row no lane asks another within the loop.
 The product of few rows is computed turned (``lower.swap``): its columns lie over the 8 quads of a
 warp and the 4 warps, two of each 16 to a quad, and there are 32 sums a row; no warp asks another.
+What is loaded beside a product lies as its reader likes: a thread adds up runs of 32 bytes, which
+``lower.anchors`` gives to one thread, and lanes of one warp have the rest of a row.
 Requires: tile IR. Ensures: the same sum in another order, as the recurrence is linear. Declines
 when: the row is used otherwise in the loop, its columns are no multiple of 8, or what is summed
-does not come from a product of the loop (nothing says where its columns lie). Not run under
-``strict``.
+goes, computed, into a product as well (its fragments say where the columns lie, and differ from
+product to product). Not run under ``strict``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, IntAttr
-from xdsl.ir import Attribute, Block, OpResult, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 
-from tawa.analysis.stages import comes_from_product
+from tawa.analysis.stages import comes_from_product, defined_in
 from tawa.ir import tile
 from tawa.ir.control import terminator, yielded
 from tawa.ir.types import element_type, i1, i32, shape_of, with_shape
@@ -41,6 +43,10 @@ from tawa.target import Target
 
 _UPRIGHT = 64
 """Rows that wgmma takes; a product with others is turned where its columns are such."""
+_RUN = 8
+"""Columns of 32 bits that fill a sector of memory: what one thread adds up of a loaded row."""
+_LANES = 32
+_COMPUTED = (tile.Elementwise, tile.Cast)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,29 +123,57 @@ def _is_row_sum(reduce: tile.Reduce, block: Block) -> bool:
     shape = shape_of(reduce.inputs[0].type)
     if reduce.parent is not block or len(reduce.inputs) != 1 or not reduce.res[0].has_one_use():
         return False
-    if len(shape) != 2 or reduce.axis.data != 1 or _spread_of(*shape) is None:
+    if len(shape) != 2 or reduce.axis.data != 1 or _spread_of(reduce, block) is None:
         return False
     match list(reduce.body.block.ops):
         case [tile.Elementwise() as combine, tile.Yield()]:
             adds = combine.function.data == "add"
             both = set(combine.inputs) == set(reduce.body.block.args)
-            return adds and both and comes_from_product(reduce, block, shape)
+            return adds and both
         case _:
             return False
 
 
-def _spread_of(rows: int, columns: int) -> _Spread | None:
-    """Return how the columns of a product lie; None where they do not fill its fragments."""
+def _spread_of(reduce: tile.Reduce, block: Block) -> _Spread | None:
+    """Return how the columns of what is summed lie over threads, None where nothing says so."""
+    rows, columns = shape_of(reduce.inputs[0].type)
+    if columns % _RUN:
+        return None
+    if not comes_from_product(reduce, block, (rows, columns)):
+        return None if _goes_into_product(reduce, block) else _in_runs(columns)
     if rows % _UPRIGHT and columns % _UPRIGHT == 0:
         return _Spread((columns // _UPRIGHT, 4, 2, 8), (False, True, False, True))
-    return _Spread((columns // 8, 4, 2), (False, True, False)) if columns % 8 == 0 else None
+    return _Spread((columns // 8, 4, 2), (False, True, False))
+
+
+def _in_runs(columns: int) -> _Spread:
+    """Return the spread of a row over lanes of one warp, a run of each of them after the other."""
+    runs = columns // _RUN
+    lanes = gcd(runs, _LANES)
+    if lanes == runs:
+        return _Spread((lanes, _RUN), (True, False))
+    return _Spread((runs // lanes, lanes, _RUN), (False, True, False))
+
+
+def _goes_into_product(reduce: tile.Reduce, block: Block) -> bool:
+    """Tell whether what a sum is computed from becomes, computed with, an operand as well."""
+    pending: list[Operation] = [reduce]
+    seen: set[Operation] = set()
+    while pending:
+        for value in pending.pop().operands:
+            made = value.owner
+            if made in seen or not defined_in(value, block) or not isinstance(made, _COMPUTED):
+                continue
+            seen.add(made)
+            pending.append(made)
+    return any(isinstance(use.operation, tile.Dot) for op in seen for use in op.results[0].uses)
 
 
 def _defer(loop: scf.ForOp, found: _Sum) -> scf.ForOp:
     """Rewrite one sum; return the loop that takes the place of `loop`."""
     block = loop.body.block
-    rows, columns = shape_of(found.reduce.inputs[0].type)
-    spread = _spread_of(rows, columns)
+    rows = shape_of(found.reduce.inputs[0].type)[0]
+    spread = _spread_of(found.reduce, block)
     assert spread is not None, "the sum was found to be one that can be deferred"
     kind = with_shape((rows, spread.lanes), element_type(found.reduce.inputs[0].type))
     before = Point(loop)

@@ -15,8 +15,8 @@ A pipelined loop ends with statements of its last iterations that no longer read
 loop read; while they run, the next tile may be loaded.
 Requires: aref IR, roles distributed, loops pipelined. Ensures: each path frees what it freed
 before, in the same order.
-Declines when: never; an exit stays where another of its ring would be overtaken, or where a branch
-has one side only.
+Declines when: never; an exit stays where another of its ring would be overtaken, where a branch has
+one side only, or where a side gives the tile itself, which is read when the side ends.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.effects import VIEWS
 from tawa.analysis.stages import borrowed
 from tawa.ir import aref, tile
+from tawa.ir.control import terminator
 from tawa.ir.walk import walk
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.staging import is_staged
@@ -79,7 +80,7 @@ def _free(
     if not isinstance(reader, scf.IfOp) or _turns(reader, exit_.aref):
         return
     sides = [region.block for region in reader.regions if region.blocks]
-    if len(sides) < 2:
+    if len(sides) < 2 or any(_reads(terminator(side), names) for side in sides):
         return
     for side in sides:
         _place(exit_, side, names)
@@ -91,9 +92,10 @@ def _place(exit_: aref.GetExit, block: Block, names: set[SSAValue]) -> None:
     """Put a copy of an exit into a block: after its last reader, at its start without one."""
     copy = exit_.clone()
     readers = [op for op in block.ops if _reads(op, names)]
-    after = readers[-1].next_op if readers else block.first_op
-    assert after is not None, "the side of a branch ends with what it gives"
-    block.insert_op_before(copy, after)
+    if readers:
+        block.insert_op_after(copy, readers[-1])
+    else:
+        block.insert_op_before(copy, next(iter(block.ops)))
     _free(copy, names)
 
 

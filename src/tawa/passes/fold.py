@@ -207,6 +207,21 @@ def _fold_identity(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:
         return a
     if a is b and _is_whole(a):
         return _fold_same(name, a, operation, emit)
+    return _fold_absorbed(name, a, b) if name in _DUAL and _is_whole(a) else None
+
+
+_DUAL = {"min": "max", "max": "min", "and": "or", "or": "and"}
+
+
+def _fold_absorbed(name: str, a: SSAValue, b: SSAValue) -> SSAValue | None:
+    """Return the number that the least of it and the greater of it and another is, and so on."""
+    for value, other in ((a, b), (b, a)):
+        match other.owner:
+            case tile.Elementwise(function=inner, inputs=parts):
+                if inner.data == _DUAL[name] and value in parts:
+                    return value
+            case _:
+                pass
     return None
 
 

@@ -26,6 +26,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr
 from xdsl.ir import Block, Operation, SSAValue
 
+from tawa.analysis.affine import trip_count
 from tawa.analysis.effects import CONTROL, VIEWS, WRITES, has_effect, orders_others
 from tawa.analysis.naming import name_statements
 from tawa.analysis.ranges import range_of
@@ -179,9 +180,12 @@ def _is_quiet(loop: Operation) -> bool:
     """Tell whether nothing in a loop writes memory or waits for others that do.
 
     A block read through a descriptor may then be read before the loop, even if that never runs:
-    no address is out of bounds for a descriptor. `tl.range(disable_licm=True)` forbids it.
+    no address is out of bounds for a descriptor. `tl.range(disable_licm=True)` forbids it. In the
+    only trip of a loop it is read as often, and stays where its product finds it.
     """
     if loop.attributes.get("disable_licm") == BoolAttr.from_bool(True):
+        return False
+    if isinstance(loop, scf.ForOp) and trip_count(loop) == 1:
         return False
     return not _writes(loop)
 
@@ -274,10 +278,21 @@ def _sink_views(block: Block) -> None:
 
 def _never_runs(loop: scf.ForOp) -> bool:
     """Tell whether a loop is known to make no trip; of a step that may be negative it is not."""
+    if (range_of(loop.step).low or 0) < 1:
+        return False
     first, end = integer_of(loop.lb), integer_of(loop.ub)
     if first is None or end is None:
-        return False
-    return first >= end and (range_of(loop.step).low or 0) >= 1
+        return loop.ub in _extreme_of(loop.lb, "max") or loop.lb in _extreme_of(loop.ub, "min")
+    return first >= end
+
+
+def _extreme_of(value: SSAValue, function: str) -> tuple[SSAValue, ...]:
+    """Return what a value is the greatest ("max") or the least ("min") of, itself included."""
+    match value.owner:
+        case tile.Elementwise(function=name, inputs=parts) if name.data == function:
+            return (value, *parts)
+        case _:
+            return (value,)
 
 
 def _open(control: Operation, body: Block | None, values: Sequence[SSAValue]) -> Operation | None:
@@ -302,11 +317,13 @@ def _open(control: Operation, body: Block | None, values: Sequence[SSAValue]) ->
 
 
 def _drop_constant_carries(loop: scf.ForOp) -> None:
-    """A carried value that each trip hands on unchanged is its initial value."""
+    """A carried value that each trip hands on unchanged is its initial value; so is one in the only
+    trip of a loop, where nothing after the loop reads it.
+    """
     body = loop.body.block
-    end = terminator(body)
+    end, once = terminator(body), trip_count(loop) == 1
     for index, argument in enumerate(body.args[1:]):
-        if end.operands[index] is argument:
+        if end.operands[index] is argument or (once and not loop.results[index].uses):
             argument.replace_all_uses_with(loop.iter_args[index])
             end.operands[index] = loop.iter_args[index]
             loop.results[index].replace_all_uses_with(loop.iter_args[index])

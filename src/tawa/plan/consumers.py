@@ -16,6 +16,7 @@ from tawa.ir import tile
 from tawa.ir.control import decisive
 from tawa.ir.types import shape_of
 from tawa.ir.walk import walk
+from tawa.layouts.fragments import share_out
 from tawa.plan.budgets import producer_need, split_registers
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
@@ -36,7 +37,8 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
 
     A product of M rows is shared by warpgroups of 64 rows each time. In order of preference: more
     than one warpgroup lets one issue while the other waits, three are for rows that two cannot
-    share.
+    share. Where no such number has the registers, warpgroups share columns too: rows of a product
+    meet in shared memory then, which costs less than registers that are spilled there.
     """
     rows = problem.rows
     choices = [n for n in (3, 2, 1) if all(m % (64 * n) == 0 for m in rows)] or [1]
@@ -52,17 +54,13 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
     if pinned is not None:
         _check_consumers(pinned, choices, rows)
         choices = [pinned]
-    loads = [load for payload in problem.partition.payloads for load in payload.loads]
-    needs = {n: register_need(problem.kernel, 4 * n, loads) for n in choices}
-    copying = producer_need(loads)
-    budgets = {
-        n: split_registers(
-            n, needs[n], problem.target, copying, transposer=bool(problem.turned)
-        ).consumer
-        for n in choices
-    }
+    needs, budgets = _registers(problem, choices)
     if fitting := [(n, needs[n]) for n in choices if needs[n] <= budgets[n]]:
         return fitting
+    if pinned is None and (wider := _side_by_side(problem, max(choices))):
+        more, room = _registers(problem, wider)
+        if fitting := [(n, more[n]) for n in wider if more[n] <= room[n]]:
+            return fitting
     best = min(choices, key=lambda n: needs[n] / budgets[n])
     held, listed = carried_need(problem.kernel, 4 * best)
     if held + LEAST_SLACK > budgets[best]:
@@ -73,6 +71,40 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
             remedy="use smaller block sizes",
         )
     return [(best, needs[best])]
+
+
+def _registers(problem: Problem, choices: list[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return what a thread needs, and what it gets, for each number of consumer warpgroups."""
+    loads = [load for payload in problem.partition.payloads for load in payload.loads]
+    needs = {n: register_need(problem.kernel, 4 * n, loads) for n in choices}
+    copying, turned = producer_need(loads), bool(problem.turned)
+    budgets = {
+        n: split_registers(n, needs[n], problem.target, copying, transposer=turned).consumer
+        for n in choices
+    }
+    return needs, budgets
+
+
+def _side_by_side(problem: Problem, most: int) -> list[int]:
+    """Return the numbers of warpgroups above `most` that can share each product of the kernel, by
+    runs of columns where its rows are too few: wgmma takes multiples of 64 rows and 8 columns.
+    """
+    shapes = [shape_of(dot.result.type) for dot in problem.dots]
+    across = {n: [share_out(rows, 4 * n)[1] for *_, rows, _ in shapes] for n in (2, 3)}
+    return [
+        n
+        for n, parts in across.items()
+        if n > most
+        and all(
+            rows % 64 == 0 and columns % (8 * part) == 0
+            for (*_, rows, columns), part in zip(shapes, parts)
+        )
+    ]
+
+
+def share_columns(problem: Problem, consumers: int) -> bool:
+    """Tell whether so many warpgroups have too few rows of a product for each of them."""
+    return any(share_out(rows, 4 * consumers)[1] > 1 for rows in problem.rows)
 
 
 def _sharing(problem: Problem, choices: list[int]) -> list[int]:

@@ -28,6 +28,7 @@ from tawa.plan.consumers import (
     choose_consumers,
     computes_apart,
     ordinary_warps,
+    share_columns,
 )
 from tawa.plan.loops import plan_loops, steadier
 from tawa.plan.order import (
@@ -44,7 +45,13 @@ from tawa.plan.own_rings import check_own_rings, copied_ahead, with_rings
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
-from tawa.plan.residency import beside, beside_for_short_products, shared_by, suffices
+from tawa.plan.residency import (
+    beside,
+    beside_for_one_short_product,
+    beside_for_short_products,
+    shared_by,
+    suffices,
+)
 from tawa.plan.resources import aliases, check_shared, scratch_bytes, tile_bytes
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
@@ -94,9 +101,12 @@ def rank_plans(
     try:
         made = _specialized_plans(problem)
     except OverBudget as error:
-        if pins != NO_PINS:
-            raise
-        return _ordinary(problem, Declined("specialization", f"{error.what}: {error.why}"))
+        # A store that leaves no room for a slot goes without its stage.
+        made = _parts(_from_registers(problem)) if pins.store is None else []
+        if not made:
+            if pins != NO_PINS:
+                raise
+            return _ordinary(problem, Declined("specialization", f"{error.what}: {error.why}"))
     best = min(made, key=lambda plan: estimate(kernel, plan, problem.statements).total)
     plans = [*_better(problem, best), best]
     plans += [other for plan in plans for other in steadier(plan, pins)]
@@ -236,6 +246,9 @@ def _specialized_plans(problem: Problem) -> list[Plan]:
 
 def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     apart = computes_apart(problem)
+    if problem.pins.parts is None and not apart and share_columns(problem, consumers):
+        # A part is some columns of all warpgroups' rows: here each has all rows of its columns.
+        problem = replace(problem, pins=replace(problem.pins, parts=1))
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     turning = bool(problem.turned)
     pinned: dict[str, int] = dict(problem.pins.registers or {})
@@ -387,6 +400,9 @@ def _better(problem: Problem, best: Plan) -> list[Plan]:
     if (part := beside_for_short_products(problem, best)) is not None:
         plans = [other for plan in _parts(part) for other in steadier(plan, problem.pins) or [plan]]
         found += [plan for plan in plans if suffices(part, plan, carried=True)][:1]
+    for part in beside_for_one_short_product(problem, best):
+        if plans := [plan for plan in _parts(part) if suffices(part, plan)]:
+            return plans[:1]
     if gains_by_turns(problem, best):
         return [*found, replace(best, arrangement="pingpong")]
     if (part := beside(problem, best)) is not None:
@@ -394,8 +410,13 @@ def _better(problem: Problem, best: Plan) -> list[Plan]:
     return found
 
 
+def _from_registers(problem: Problem) -> Problem:
+    """Return the problem of a kernel whose stores leave from registers."""
+    return replace(problem, pins=replace(problem.pins, store="registers"))
+
+
 def _parts(part: Problem) -> list[Plan]:
-    """Return the plans of a block that shares its multiprocessor."""
+    """Return the plans of a block that has less, none where they do not fit."""
     with suppress(OverBudget):
         return _specialized_plans(part)
     return []

@@ -8,6 +8,10 @@ producer's threads copy: at the start of a tile they find out addresses, at its 
 their last copies. Where nothing stands between the products one warpgroup keeps them busy, and deep
 rings are worth more.
 
+Products that take less than the wait for them leave most of a multiprocessor idle whatever stands
+between them: where one warpgroup computes them, as many blocks share it as registers and rings of
+two slots allow, up to `MOST`.
+
 Warpgroups that share a tile and have work between products that are shorter than the wait for them
 wait most of the time, in turns or not. Two blocks of one such warpgroup each wait as often for
 twice the work, and not for one another.
@@ -15,7 +19,7 @@ twice the work, and not for one another.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import replace
 
 from xdsl.dialects import scf
@@ -32,6 +36,9 @@ from tawa.plan.time import dot_cycles
 
 BLOCKS = 2
 """Three would leave a consumer 136 registers: a sum of 64 x 128 and its product take 128."""
+MOST = 4
+"""Blocks of short products: with eight warps each they fill the schedulers to a half, and leave a
+consumer 88 registers. Five would leave it 56."""
 ROOM = 80
 """Registers beside what loops carry that such consumers get on with, from built kernels."""
 SHORT = 112
@@ -76,6 +83,19 @@ def beside_for_short_products(problem: Problem, plan: Plan) -> Problem | None:
     if max(map(dot_cycles, dots)) / groups >= SHORT:
         return None
     return shared_by(problem, BLOCKS)
+
+
+def beside_for_one_short_product(problem: Problem, plan: Plan) -> Iterator[Problem]:
+    """Give the problems of blocks that share a multiprocessor with others, most blocks first, where
+    one warpgroup computes products that are all too short to keep the tensor cores busy.
+    """
+    if problem.pins.blocks is not None or plan.cluster > 1 or not problem.dots:
+        return
+    if sum(role.warps * role.instances for role in plan.consumers) != 4:
+        return
+    if max(map(dot_cycles, problem.dots)) < SHORT:
+        for blocks in range(MOST, BLOCKS - 1, -1):
+            yield shared_by(problem, blocks)
 
 
 def shared_by(problem: Problem, blocks: int) -> Problem:

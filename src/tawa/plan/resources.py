@@ -28,6 +28,8 @@ from tawa.target import Target
 
 TILE_ALIGNMENT = 1024
 """The span over which the 128-byte swizzle repeats: what each tile's base is aligned to."""
+_LEAST_SWIZZLE = 32
+"""Bytes of a row that the narrowest swizzle mode moves about."""
 SLACK = 40
 """Registers for addresses, loop counters and barriers beside the tensors, from built kernels."""
 LEAST_SLACK = 24
@@ -114,13 +116,15 @@ def _operands_in_shared(dot: tile.Dot) -> list[tuple[SSAValue, int]]:
 
 def _in_place(value: SSAValue, k: int) -> bool:
     """Tell whether wgmma reads a loaded operand where it lies: it takes 8- and 32-bit elements only
-    with K contiguous (PTX ISA, "wgmma.mma_async", "Strides"), 16-bit ones either way.
+    with K contiguous (PTX ISA, "wgmma.mma_async", "Strides"), 16-bit ones either way, and rows that
+    a swizzle spreads.
     """
-    if bit_width(element_type(value.type)) == 16:
-        return True
     while isinstance(value.owner, tile.Transpose):
         value, k = value.owner.value, value.owner.permutation.data[k].data
-    return k == len(shape_of(value.type)) - 1
+    shape, bits = shape_of(value.type), bit_width(element_type(value.type))
+    if shape[-1] * bits < 8 * _LEAST_SWIZZLE:
+        return False
+    return bits == 16 or k == len(shape) - 1
 
 
 def _wide_bytes(kind: Attribute) -> int:

@@ -17,6 +17,7 @@ from tawa.analysis.turns import takes_turns
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.ir.walk import walk
+from tawa.layouts.fragments import share_out
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
 from tawa.plan.rings import tiles_of
@@ -37,7 +38,7 @@ def gains_by_turns(problem: Problem, plan: Plan) -> bool:
     loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
     loops = [loop for loop in loops if takes_turns(loop, _is_dot) is not None]
     tiles = tiles_of(problem.partition)
-    if not loops or any(_meet_anyway(loop, tiles) for loop in loops):
+    if not loops or any(_meet_anyway(loop, tiles, groups) for loop in loops):
         return False
     return all(_share_left(loop, groups) <= ENOUGH for loop in loops)
 
@@ -51,13 +52,15 @@ def _share_left(loop: scf.ForOp, groups: int) -> float:
     return max(products, loads, (products + 2 * work) / groups + BARRIERS) / together
 
 
-def _meet_anyway(loop: scf.ForOp, tiles: Collection[SSAValue]) -> bool:
+def _meet_anyway(loop: scf.ForOp, tiles: Collection[SSAValue], groups: int) -> bool:
     """Tell whether all warpgroups exchange tiles in every trip: operands that are computed, tiles
-    they load for themselves, sums over rows.
+    they load for themselves, sums over rows, and rows of which each has some columns.
     """
     for operation in walk(loop):
         match operation:
             case tile.Dot() if operation.b not in tiles:
+                return True
+            case tile.Dot() if share_out(shape_of(operation.result.type)[-2], 4 * groups)[1] > 1:
                 return True
             case tile.Reduce() | tile.Scan() if operation.axis.data == 0:
                 if len(shape_of(operation.operands[0].type)) > 1:

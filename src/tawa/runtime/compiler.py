@@ -38,6 +38,7 @@ from tawa.passes import pipeline
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.planner import rank_plans
+from tawa.plan.resources import buffers, total
 from tawa.plan.rings import with_shallow_rings
 from tawa.plan.unhonoured import refuse_declined
 from tawa.runtime import crash, cubins, nvrtc
@@ -225,8 +226,8 @@ def _plans(
 ) -> Generator[Plan]:
     """Yield the plans to try; `errors` holds what became of those before.
 
-    The planner estimates: what the first plan took over the budget is set aside for the second,
-    and more where the planner would make the same again. What was not proved of a persistent kernel
+    The planner estimates: what the first plan took over the budget the second has to do without, of
+    what the planner counted for the first. What was not proved of a persistent kernel
     is tried with one program a block.
     """
     with watch.phase("plan", kernel):
@@ -238,18 +239,23 @@ def _plans(
         once = replace(pins, persistent=False)  # The proof may choose the program of a block.
         with watch.phase("plan", kernel), suppress(*REJECTIONS):
             plans = (*rank_plans(kernel, target, once, notes)[:1], *plans)
-    if isinstance(errors[0], OverBudget) and (aside := errors[0].excess):
+    if isinstance(errors[0], OverBudget) and (excess := errors[0].excess):
+        counted = total(buffers(refused, name_statements(kernel))) - excess
         with watch.phase("plan", kernel), suppress(*REJECTIONS):
-            while plans[0] == refused and aside < target.shared_per_block:
-                less = replace(target, shared_per_block=target.shared_per_block - aside)
-                plans = rank_plans(kernel, less, pins, notes)
-                aside *= 8
+            plans = rank_plans(kernel, _with_room(target, counted, refused.blocks), pins, notes)
     rest = [plan for plan in plans if plan != refused][: ATTEMPTS - 1]
     if isinstance(errors[0], BuildError) and has(kernel, tile.Print, tile.Assert):
         rest = rest[-1:]  # by no plan is a product in flight across what prints
     yield from rest
     if isinstance(errors[0], UnprovedProtocol) and not pins.depth and pins.plan is None:
         yield from with_shallow_rings(refused)
+
+
+def _with_room(target: Target, room: int, blocks: int) -> Target:
+    """Return a target with so many bytes of shared memory for each of `blocks` blocks."""
+    if blocks == 1:
+        return replace(target, shared_per_block=room)
+    return replace(target, shared_per_multiprocessor=(room // 1024 + 1) * 1024 * blocks)
 
 
 def _carry_out(

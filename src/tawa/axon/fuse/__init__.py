@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tawa import compile_ir
-from tawa.axon.fuse.kernel import BLOCK, Array, Form, Graph, build
+from tawa.axon.fuse.kernel import Array, Form, Graph, build, form_of
 from tawa.axon.fuse.trace import Axis, Node, Traced, refused
 from tawa.axon.module import Function
 from tawa.axon.run.values import NAMES, key_of
@@ -120,7 +120,12 @@ class Fused:
                 raise refused(self.function.name, "its results have different rows")
         groups = _grouped(rows, steps)
         forms = [
-            Array(view.dtype, tuple([group[-1] in step for group in groups]), columns in step)
+            Array(
+                view.dtype,
+                view.itemsize,
+                tuple([group[-1] in step for group in groups]),
+                columns in step,
+            )
             for view, step in zip(views, steps)
         ]
         numbers = [[step[g[-1]] for g in groups if g[-1] in step] for step in steps]
@@ -130,13 +135,14 @@ class Fused:
             if form.columns
         )
         depth = max(trace.graph.depth.values())
-        count, whole = len(arrays), depth > 0 and width <= BLOCK
-        form = Form(tuple(forms[:count]), tuple(forms[count:]), aligned, whole)
+        form = form_of(forms, len(results), aligned, width)
         key = trace.graph.text, form
         if key not in self.kernels:
             self.kernels[key] = compile_ir(build(trace.graph, form))
         extents = [math.prod([axis.size for axis in group]) for group in groups]
-        programs = math.prod(extents) * (1 if depth else -(-width // BLOCK))
+        kept, together, lanes = form.tile(depth)
+        chunks = 1 if depth else -(-width // (kept * lanes))
+        programs = -(-math.prod(extents) // together) * chunks
         sizes = [axis.size for axis in trace.graph.sizes if axis]
         strides = [number for step in numbers for number in step]
         self.kernels[key][(programs,)](*arrays, *results, *strides, *extents, width, *sizes)

@@ -1,21 +1,27 @@
-"""The kernel of a traced program: each program of the grid has one row, and walks its columns.
+"""The kernel of a traced program: each program of the grid has some rows, or one that is long.
 
-A reduction whose inputs are known is a loop over the columns, all of one depth in one loop; what
-is needed again in the next loop is computed again. A row that fits into one block is read once.
+Values are tiles [kept, rows, lanes]: columns are the first axis and the last, and a row is in
+lanes of one warp where there are several. The first columns of a row stay in registers while its
+reductions become known, one depth after the other. What is beyond them is read in a loop, in which
+sums of higher depth follow those they depend on (`follow`); those that cannot have a loop of their
+own, and what is needed again in the next loop is computed again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import tawa.language as tl
+from tawa.axon.fuse.follow import ONE, Factor, Move, Rules
 from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Operand, refused
 from tawa.ir.build import KernelBuilder
 
-BLOCK, WARPS = 2048, 8
+VECTOR, LANES = 16, 32  # bytes of an access, threads of a warp
+HELD = 32  # elements of a row that a thread keeps in registers
+FEW, MANY = 4, 8  # warps of a program of short rows, each of which has a row, and of a longer row
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
           "int8": "i8", "bool": "i1", "uint8": "u8", "uint16": "u16", "uint32": "u32",
           "uint64": "u64"}  # fmt: skip
@@ -28,18 +34,49 @@ class Array:
     """An array of a kernel: element type, which groups of rows it has, whether columns."""
 
     element: str
+    bytes: int
     groups: tuple[bool, ...]
     columns: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """All that a kernel is made of, but for the graph. `sizes`: of which axes it takes the size."""
+    """All that a kernel is made of, but for the graph.
+
+    `short`: a warp has all of a row in registers; `walks`: a row may be longer than what all warps
+    have. `aligned`: rows begin at 16 bytes, and have a multiple of 16 columns.
+    """
 
     arrays: tuple[Array, ...]
     outputs: tuple[Array, ...]
     aligned: bool
-    whole: bool
+    short: bool
+    walks: bool
+
+    def tile(self, depth: int) -> tuple[int, int, int]:
+        """Return the extents [kept, rows, lanes] of a tile, for a graph of that depth.
+
+        Each lane reads VECTOR bytes of the narrowest array at once, where rows are aligned.
+        """
+        widths = [a.bytes for a in (*self.arrays, *self.outputs) if a.columns]
+        narrowest = min(widths, default=4)
+        vector = VECTOR // narrowest if self.aligned else 1
+        rows, warps = (FEW, 1) if self.short else (1, MANY)
+        held = min(HELD, 2 * HELD // narrowest) if self.walks else HELD  # sums need registers too
+        kept = max(1, held // vector)
+        if not depth:  # nothing is kept: more rows, or fewer columns at once
+            rows, kept = (rows * kept, 1) if self.short else (1, max(1, kept // 4))
+        return kept, rows, LANES * warps * vector
+
+
+def form_of(arrays: Sequence[Array], outputs: int, aligned: bool, width: int) -> Form:
+    """Return the form for rows of a width: one of three where they are aligned, else the last.
+
+    `outputs` is how many of the arrays are results.
+    """
+    held = HELD * LANES
+    short, walks = aligned and width <= held, not aligned or width > held * MANY
+    return Form(tuple(arrays[:-outputs]), tuple(arrays[-outputs:]), aligned, short, walks)
 
 
 class Graph:
@@ -97,11 +134,18 @@ def build(graph: Graph, form: Form) -> Any:
 class _Emission:
     def __init__(self, graph: Graph, form: Form) -> None:
         self.graph, self.form = graph, form
-        self.k = KernelBuilder("fused", {"num_warps": WARPS})
+        self.depth = max(graph.depth.values())
+        self.kept, self.count, self.lanes = form.tile(self.depth)
+        self.block = self.kept * self.lanes
+        self.walks = bool(self.depth) and form.walks
+        self.k = KernelBuilder("fused", {"num_warps": FEW if form.short else MANY})
         self.rows: dict[Node, Any] = {}  # what is one number for the row
+        self.reductions = [node for node in graph.nodes if node.name in REDUCTIONS]
+        self._depends: dict[Node, set[Node]] = {}
+        self.followed: dict[Node, Any] = {}  # sums beyond the head, for numbers of the row
 
     def kernel(self) -> Any:
-        k, form = self.k, self.form
+        k, form, graph = self.k, self.form, self.graph
         arrays = (*form.arrays, *form.outputs)
         self.bases = [
             k.pointer(f"a{i}", array.element, aligned=form.aligned and array.columns)
@@ -118,36 +162,52 @@ class _Emission:
         ]
         extents = [k.scalar(f"rows{g}", "i64") for g in range(len(arrays[0].groups))]
         self.columns = k.scalar("columns", "i64", divisible=16 if form.aligned else 1)
-        self.sizes = [k.scalar(f"size{i}", "i64") for i in range(len(self.graph.sizes))]
-        depth = max(self.graph.depth.values())
+        self.sizes = [k.scalar(f"size{i}", "i64") for i in range(len(graph.sizes))]
+        start = self._place(steps, extents)
+        head: dict[Node, Any] = {}
+        self._known(0)
+        for level in range(1, self.depth + 1):
+            self._reduce(level, head)
+            self._known(level)
+        for node, array, base in self._outputs(wide=False):
+            where = base + k.zeros((1, self.count, 1), "i32")
+            k.store(where, self._stored(self.rows[node], array), self.inside)
+        if self._outputs(wide=True):
+            self._store(start, head)
+            if self.walks:
+                with k.range(self.block, self.columns, self.block) as loop:
+                    self._store(loop.index, {})
+        return k.finish()
+
+    def _place(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> Any:
+        """Add to each base where the rows of this program begin; return its first column."""
+        k = self.k
         left: Any = k.program_id(0).to("i64")
         start: Any = 0
-        if not depth:  # columns are programs of their own
-            chunks = k.cdiv(self.columns, BLOCK)
-            start, left = left % chunks * BLOCK, left // chunks
+        if not self.depth:  # columns are programs of their own
+            chunks = k.cdiv(self.columns, self.block)
+            start, left = left % chunks * self.block, left // chunks
+        self.inside: Any = None
+        if self.count > 1:
+            total: Any = 1
+            for extent in extents:
+                total = total * extent
+            left = left * self.count + k.arange(0, self.count).expand_dims(0).expand_dims(2).to(
+                "i64"
+            )
+            self.inside = left < total
         for g in reversed(range(len(extents))):
-            index = left % extents[g]
-            left = left // extents[g]
+            index = left % extents[g] if g else left
+            left = left // extents[g] if g else left
             for i, step in enumerate(steps):
                 if step[g] is not None:
                     self.bases[i] = self.bases[i] + index * step[g]
-        memo: dict[Node, Any] = {}
-        self._known(0)
-        for level in range(1, depth + 1):
-            nodes = [n for n in self.graph.nodes if n.name in REDUCTIONS]
-            self._reduce([n for n in nodes if self.graph.depth[n] == level], memo)
-            self._known(level)
-        outputs = list(zip(self.graph.outputs, form.outputs, self.bases[len(form.arrays) :]))
-        for node, array, base in outputs:
-            if not array.columns:
-                k.store(base, self._stored(self.rows[node], array))
-        wide = [each for each in outputs if each[1].columns]
-        if wide and (form.whole or not depth):
-            self._store(wide, start, memo)
-        elif wide:
-            with k.range(0, self.columns, BLOCK) as loop:
-                self._store(wide, loop.index, {})
-        return k.finish()
+        return start
+
+    def _outputs(self, wide: bool) -> list[tuple[Node, Array, Any]]:
+        bases = self.bases[len(self.form.arrays) :]
+        every = zip(self.graph.outputs, self.form.outputs, bases)
+        return [each for each in every if each[1].columns == wide]
 
     def _stored(self, value: Any, array: Array) -> Any:
         return value.to(array.element) if hasattr(value, "to") else value
@@ -156,75 +216,232 @@ class _Emission:
         """Compute what is one number for the row, now that reductions of a level are known."""
         for node in self.graph.nodes:
             if not self.graph.wide[node] and self.graph.depth[node] == level:
-                self.value(node, {}, None, None)
+                self.value(node, self.rows, None)
 
-    def _chunk(self, start: Any) -> tuple[Any, Any]:
-        where = self.k.arange(0, BLOCK).to("i64") + start
-        return where, where < self.columns
-
-    def _store(self, outputs: Sequence[tuple[Node, Array, Any]], start: Any, memo: Any) -> None:
-        where, inside = self._chunk(start)
-        for node, array, base in outputs:
-            value = self._stored(self.value(node, memo, where, inside), array)
-            self.k.store(base + where, value, inside)
-
-    def _reduce(self, nodes: Sequence[Node], memo: dict[Node, Any]) -> None:
+    def _chunk(self, start: Any) -> tuple[Any, Any, Any]:
+        """Return the first column of a tile, columns counted from there, and which are inside."""
         k = self.k
-        if self.form.whole:
-            parts = self._parts(nodes, memo, 0)
-        else:
-            blank = [k.full((BLOCK,), _identity(n), _SHORT[n.dtype]) for n in nodes]
-            with k.range(0, self.columns, BLOCK, carry=blank) as loop:
-                new = self._parts(nodes, {}, loop.index)
-                pairs = zip(nodes, loop.carried, new)
-                loop.yield_(*[self._combine(n, old, part) for n, old, part in pairs])
-            parts = loop.results
-        for node, part in zip(nodes, parts):
-            self.rows[node] = k.reduce(part, 0, partial(self._combine, node))
+        across = k.arange(0, self.lanes).expand_dims(0).expand_dims(0)
+        where = k.arange(0, self.kept).expand_dims(1).expand_dims(2) * self.lanes + across
+        return start, where, where.to("i64") + start < self.columns
+
+    def _store(self, start: Any, memo: Any) -> None:
+        chunk = self._chunk(start)
+        for node, array, base in self._outputs(wide=True):
+            value = self._stored(self.value(node, memo, chunk), array)
+            inside = chunk[2] if self.inside is None else chunk[2] & self.inside
+            self.k.store(base + start + chunk[1], value, inside)
+
+    def _reduce(self, level: int, head: dict[Node, Any]) -> None:
+        """Make known the reductions of a level, and walk what of the row `head` has not."""
+        now = [n for n in self.reductions if self.graph.depth[n] == level]
+        parts = dict(zip(now, self._parts(now, head, self._chunk(0))))
+        if self.walks and (fresh := [node for node in now if node not in self.followed]):
+            parts.update(self._walk(fresh, parts))
+        for node, part in parts.items():
+            if moved := self.followed.get(node):
+                part = part + moved(self.rows.__getitem__)
+            self.rows[node] = self._across(node, part)
+
+    def _walk(self, now: Sequence[Node], parts: dict[Node, Any]) -> dict[Node, Any]:
+        """Return parts of reductions for the whole row, and note sums that followed them."""
+        followers, moves = self._followers(now)
+        kept = [*now, *moves]
+        start = [*[parts[node] for node in now], *[self._full(node, 0) for node in moves]]
+        with self.k.range(self.block, self.columns, self.block, carry=start) as loop:
+            chunk, memo = self._chunk(loop.index), dict[Node, Any]()
+            old = dict(zip(kept, loop.carried))
+            new = {
+                node: self._combine(node, old[node], part)
+                for node, part in zip(now, self._parts(now, memo, chunk))
+            }
+            count = (loop.index // self.block * self.kept).to("f32")
+            before = self._references(old, followers, count)
+            after = self._references(new, followers, count + self._counted(chunk))
+            for node, move in moves.items():
+                moved = self._moved(node, move, old, count, before, after)
+                memo.update((each, after(each)) for each in self._outer(node))
+                (part,) = self._parts([Node("sum", (node,), node.dtype)], memo, chunk)
+                new[node] = moved + part
+            loop.yield_(*[new[node] for node in kept])
+        last = dict(zip(kept, loop.results))
+        end = self.columns // self.block
+        count = self._counted(self._chunk(end * self.block)) + (end * self.kept).to("f32")
+        reference = self._references(last, followers, count)
+        for node in followers:
+            operand = _operand(node)
+            given = operand, moves[operand], last, count, reference
+            self.followed[node] = partial(self._moved, *given)
+        return {node: last[node] for node in now}
+
+    def _followers(self, now: Sequence[Node]) -> tuple[list[Node], dict[Node, Move]]:
+        """Return the sums that follow reductions, and how each goes whose sum they need."""
+        found, moves = list[Node](), dict[Node, Move]()
+        running, rules = set(now), Rules(self._pending, self._wide, self._function)
+
+        def closed(node: Node, into: dict[Node, Move]) -> bool:
+            if node is ONE or node in moves or node in into:
+                return True
+            if not self._pending(node) <= running:
+                return False
+            move = rules.move_of(node)
+            if move is None or not all(closed(each, into) for each in move.terms):
+                return False
+            into[node] = move
+            return True
+
+        for node in self.reductions:
+            into = dict[Node, Move]()
+            if node in running or node in self.rows or node in self.followed:
+                continue
+            if node.name == "sum" and closed(_operand(node), into):
+                found.append(node)
+                running.add(node)
+                moves.update(into)
+        return found, moves
+
+    def _function(self, name: str, factor: Factor) -> Factor:
+        return lambda old, new: self.k.call(name, factor(old, new))
+
+    def _wide(self, node: Node) -> bool:
+        return self.graph.wide.get(node, True)  # what `follow` makes is wide
+
+    def _inner(self, node: Node) -> list[Node]:
+        return [each for each in node.inputs if isinstance(each, Node)]
+
+    def _reductions_of(self, node: Node) -> set[Node]:
+        """Return the reductions that a node depends on, itself where it is one."""
+        if node not in self._depends:
+            own = {node} if node.name in REDUCTIONS else set[Node]()
+            self._depends[node] = own.union(*map(self._reductions_of, self._inner(node)))
+        return self._depends[node]
+
+    def _pending(self, node: Node) -> set[Node]:
+        """Return those of them that are unknown yet."""
+        return {each for each in self._reductions_of(node) if each not in self.rows}
+
+    def _outer(self, node: Node) -> set[Node]:
+        """Return the numbers of the row, unknown yet, that a value is computed from."""
+        seen, left = set[Node](), [node]
+        while left:
+            each = left.pop()
+            if each not in seen:
+                seen.add(each)
+                left += self._inner(each) if self._wide(each) else []
+        return {each for each in seen if not self._wide(each) and self._pending(each)}
+
+    def _references(
+        self, parts: dict[Node, Any], running: Sequence[Node], count: Any
+    ) -> Callable[[Node], Any]:
+        """Return what gives numbers of the row, by what is known of reductions so far.
+
+        Where one is not finite, as before the first element, the reference is 0.
+        """
+        known: dict[Node, Any] = {}
+
+        def number(node: Operand) -> Any:
+            if not isinstance(node, Node):
+                return node
+            if node.name == "size" and node.axis is self.graph.columns:
+                return count
+            part = parts.get(node, parts.get(_operand(node)) if node in running else None)
+            if part is not None:
+                return part
+            if not node.inputs or node.name in REDUCTIONS:
+                return self.rows[node]
+            if node not in known:
+                known[node] = self._operation(node, [number(e) for e in node.inputs], None)
+            return known[node]
+
+        def finite(node: Node) -> Any:
+            value = number(node)
+            return self.k.where(value - value == 0, value, 0)
+
+        return finite
+
+    def _moved(
+        self,
+        node: Node,
+        move: Move,
+        sums: dict[Node, Any],
+        count: Any,
+        old: Callable[[Node], Any],
+        new: Callable[[Node], Any],
+    ) -> Any:
+        """Return the sum of a node beyond the head for another reference; no sum stays none."""
+
+        def times(total: Any, factor: Any) -> Any:
+            return self.k.where(total == 0, 0, total * factor)
+
+        moved = times(sums[node], move.scale(old, new)) if move.scale else sums[node]
+        for each, factor in move.terms.items():
+            beyond = self.k.call("maximum", count - self.kept, 0.0)
+            total = beyond if each is ONE else sums[each]
+            moved = moved + times(total, factor(old, new))
+        return moved
+
+    def _counted(self, chunk: tuple[Any, Any, Any]) -> Any:
+        return self._along(ONE, self.k.where(chunk[2], 1.0, 0.0))
+
+    def _along(self, node: Node, value: Any) -> Any:
+        """Combine the columns that a lane has."""
+        return self.k.reduce(value, 0, partial(self._combine, node), keep_dims=True)
+
+    def _across(self, node: Node, part: Any) -> Any:
+        """Combine the lanes of each row."""
+        return self.k.reduce(part, 2, partial(self._combine, node), keep_dims=True)
+
+    def _full(self, node: Node, value: Any) -> Any:
+        return self.k.full((1, self.count, self.lanes), value, _SHORT[node.dtype])
 
     def _combine(self, node: Node, a: Any, b: Any) -> Any:
-        return a + b if node.name == "sum" else self._extremum(f"{node.name}imum", a, b)
+        return self._extremum(f"{node.name}imum", a, b) if node.name in ("max", "min") else a + b
 
     def _extremum(self, name: str, a: Any, b: Any) -> Any:
         floating = any(each.dtype.is_floating() for each in (a, b) if hasattr(each, "dtype"))
         nan: dict[str, Any] = {"propagate_nan": tl.PropagateNan.ALL} if floating else {}
         return self.k.call(name, a, b, **nan)
 
-    def _parts(self, nodes: Sequence[Node], memo: dict[Node, Any], start: Any) -> list[Any]:
-        where, inside = self._chunk(start)
+    def _parts(
+        self, nodes: Sequence[Node], memo: dict[Node, Any], chunk: tuple[Any, Any, Any]
+    ) -> list[Any]:
+        """Return what the lanes of a tile give to reductions."""
         found: list[Any] = []
+        blank = self.k.full((self.kept, self.count, self.lanes), 0, "i1")
         for node in nodes:
-            (operand,) = node.inputs
-            value = self.value(operand, memo, where, inside)
-            value = self.k.full((BLOCK,), 0, _SHORT[node.dtype]) + value.to(_SHORT[node.dtype])
-            found.append(self.k.where(inside, value, _identity(node)))
+            kind = _SHORT[node.dtype]
+            value = self.value(node.inputs[0], memo, chunk)
+            value = self.k.where(blank, 0, value).to(kind)
+            found.append(self._along(node, self.k.where(chunk[2], value, _identity(node))))
         return found
 
-    def value(self, operand: Operand, memo: dict[Node, Any], where: Any, inside: Any) -> Any:
-        """Return the value of a node for a row, or for the block of it at `where`."""
+    def value(self, operand: Operand, memo: dict[Node, Any], chunk: Any) -> Any:
+        """Return the value of a node for rows, or for the columns of a chunk."""
         if not isinstance(operand, Node):
             return operand
-        if operand in self.rows:
-            return self.rows[operand]
-        wide = self.graph.wide[operand]
-        known = memo if wide else self.rows
-        if operand not in known:
-            inputs = [self.value(each, memo, where, inside) for each in operand.inputs]
-            known[operand] = self._operation(operand, inputs, where, inside)
-        return known[operand]
+        if operand in memo:
+            return memo[operand]
+        if operand not in self.rows:
+            inputs = [self.value(each, memo, chunk) for each in operand.inputs]
+            memo[operand] = self._operation(operand, inputs, chunk)
+            return memo[operand]
+        return self.rows[operand]
 
-    def _operation(self, node: Node, inputs: list[Any], where: Any, inside: Any) -> Any:
+    def _operation(self, node: Node, inputs: list[Any], chunk: Any) -> Any:
         k, kind = self.k, _SHORT[node.dtype]
         match node.name:
             case "load":
-                base = self.bases[node.argument]
-                if self.graph.wide[node]:
-                    return k.load(base + where, inside, 0).to(kind)
-                return k.load(base).to(kind)
+                base, inside = self.bases[node.argument], None
+                if any(self.form.arrays[node.argument].groups):
+                    inside = self.inside
+                if not self.graph.wide[node]:
+                    return k.load(base, inside).to(kind)
+                inside = chunk[2] if inside is None else chunk[2] & inside
+                return k.load(base + chunk[0] + chunk[1], inside, 0).to(kind)
             case "size":
                 return self.sizes[self.graph.sizes.index(node.axis)]
             case "position":
-                return where
+                return chunk[1].to("i64") + chunk[0]
             case _:
                 pass
         if node.name not in (*_ONE_FOR_ALL, "isnan"):
@@ -261,6 +478,13 @@ class _Emission:
             case name:
                 name = "sqrt" if name == "sqrt_rn" and kind == "f64" else name
                 return k.call(name, *inputs)
+
+
+def _operand(reduction: Node) -> Node:
+    """Return what a reduction reduces."""
+    (operand,) = reduction.inputs
+    assert isinstance(operand, Node), "arrays alone are reduced"
+    return operand
 
 
 def _identity(node: Node) -> Any:

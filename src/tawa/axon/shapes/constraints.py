@@ -218,11 +218,15 @@ class Pointwise(Base):
         if known is None:
             return False
         ready = True
-        for word in words:
+        for place, word in enumerate(words):
             if not is_known(word):
-                ready = False
                 sizes = tuple([solver.fresh.dim() for _ in known])
-                solver.post(SameWord(self.source, word, sizes))
+                same = SameWord(self.source, word, sizes)
+                if same.step(solver):
+                    words[place] = solver.word(word)
+                else:
+                    ready = False
+                    solver.post(same)
             elif len(word) != len(known):
                 raise Conflict(self, f"{_axes(word)} and {_axes(known)}")
         if not ready:

@@ -233,7 +233,8 @@ class Solver:
 
     def require(self, condition: Condition, asked: Constraint) -> None:
         """Say that a condition holds."""
-        condition = substituted(condition, self._values(symbols_of(condition)))
+        if values := self._values(symbols_of(condition)):
+            condition = substituted(condition, values)
         self._keep(condition, Fact(condition, asked))
 
     def _keep(self, condition: Condition, fact: Fact) -> None:

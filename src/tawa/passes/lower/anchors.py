@@ -266,7 +266,7 @@ def row_seeds(
             continue
         shape, axis = shape_of(operation.inputs[0].type), operation.axis.data
         bits = max(max(8, bit_width(element_type(value.type))) for value in operation.inputs)
-        if shape[axis] * bits > _SECTOR * 8 or len(shape) < 2:
+        if shape[axis] * bits > _SECTOR * 8 or not axis == len(shape) - 1 > 0:
             continue
         share = max(1, prod(shape) // (32 * chosen.warps))
         order = (*(dim for dim in range(len(shape)) if dim != axis), axis)

@@ -56,6 +56,14 @@ class Emitter:
         """Return an emitter that inserts at the start of `block`."""
         return cls(InsertPoint.at_start(block), block.first_op)
 
+    def comes_after(self, operation: Operation) -> bool:
+        """Tell whether an operation, or what it stands in in the block, is before the point."""
+        place = self.block.find_ancestor_op_in_block(operation)
+        following = self._builder.insertion_point.insert_before
+        if place is None or following is None:
+            return place is not None
+        return place.is_before_in_block(following)
+
     def put(self, operation: AnyOperation, hint: str | None = None) -> AnyOperation:
         """Insert `operation`, name its first result and return it."""
         if self._near is not None:

@@ -7,6 +7,8 @@ wrong way round, is stored first.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
@@ -15,13 +17,14 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.stages import loop_without
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
-from tawa.ir.types import bit_width, element_type, shape_of, spell
+from tawa.ir.types import ViewType, bit_width, element_type, shape_of, spell
+from tawa.ir.walk import all_of
 from tawa.layouts.fragments import share_out
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.lower.context import Lowering, role_of
 from tawa.passes.lower.emit import Emitter
-from tawa.passes.lower.views import as_view, store_shared, view_kind, whole_buffer
+from tawa.passes.lower.views import as_view, root_slot, store_shared, view_kind, whole_buffer
 
 _RUN = 16
 """Bytes of the widest access of a thread."""
@@ -57,8 +60,9 @@ def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     ptxas 13.0 takes the registers of an operand for free once the product has read them: with a
     branch in the loop it gave them to other values, and later trips multiplied those.
 
-    What threads load as it lies in memory, in runs along K, is stored as well: a thread's part of a
-    fragment is runs of 4 bytes, four times the accesses.
+    What threads load as it lies in memory, in runs along K, or along M where wgmma takes that, is
+    stored as well: a thread's part of a fragment is runs of 4 bytes along K, four times the
+    accesses, and single elements along M.
     """
     wish = lowering.operand_plan(dot)
     view = as_view(emitter, dot.a, dot)
@@ -69,8 +73,21 @@ def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
         return view
     if (loop := loop_without(dot.a, dot)) is not None:
         return _stored(lowering, Emitter.before(loop), dot)
-    loaded = _loaded(dot.a) is not None and _runs_along(dot.a, 1)
-    return _stored(lowering, emitter, dot) if wish == "shared" or loaded else dot.a
+    order = _loaded_order(dot.a)
+    return _stored(lowering, emitter, dot, order or (0, 1)) if wish == "shared" or order else dot.a
+
+
+def _loaded_order(value: SSAValue) -> tuple[int, int] | None:
+    """Return the order of memory of an operand that threads load in runs, turned round or not."""
+    source = value
+    while isinstance(source.owner, tile.Transpose):
+        source = source.owner.value
+    if _loaded(source) is None:
+        return None
+    if _runs_along(value, 1):
+        return (0, 1)
+    narrow = bit_width(element_type(value.type)) == 16
+    return (1, 0) if narrow and _runs_along(value, 0) else None
 
 
 def _runs_along(value: SSAValue, axis: int) -> bool:
@@ -119,9 +136,13 @@ def operand_a_view(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAVa
     return _stored(lowering, emitter, dot) if found is dot.a else found
 
 
-def _stored(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
-    element = element_type(dot.a.type)
-    layout = lowering.placement(shape_of(dot.a.type), element)
+def _stored(
+    lowering: Lowering, emitter: Emitter, dot: tile.Dot, order: tuple[int, int] = (0, 1)
+) -> SSAValue:
+    element, shape = element_type(dot.a.type), shape_of(dot.a.type)
+    layout = lowering.placement(shape, element, order)
+    if not takes(layout, 1, bit_width(element)):
+        layout = lowering.placement(shape, element)
     return stage(lowering, emitter, dot.a, layout, f"{name_of(dot)} operand a")
 
 
@@ -162,7 +183,8 @@ def stage(
     if (view := lowering.staged.get(known)) is not None:
         return view
     role = role_of(value.owner if isinstance(value.owner, Operation) else _parent(value.owner))
-    buffer = lowering.new_buffer(label, layout, element_type(value.type))
+    buffer = _done_with(lowering, emitter, layout, value) if lowering.plan.sharing else None
+    buffer = buffer or lowering.new_buffer(label, layout, element_type(value.type))
     view = whole_buffer(emitter, buffer)
     # The first barrier: all warps are done with what the buffer held. The second: all have written.
     emitter.put(lowering.role_barrier(role))
@@ -171,6 +193,37 @@ def stage(
     emitter.put(lowering.role_barrier(role))
     lowering.staged[known] = view
     return view
+
+
+def _done_with(
+    lowering: Lowering, emitter: Emitter, layout: SharedLayout, value: SSAValue
+) -> hopper.Shared | None:
+    """Return the buffer of an operand of the same block that nothing reads from here on.
+
+    Each trip stores it anew, and the waits for its products stand before the barrier ahead of what
+    is stored over it.
+    """
+    for known, view in lowering.staged.items():
+        staged, block, placed = known
+        alike = placed == layout and element_type(staged.type) == element_type(value.type)
+        if not alike or block is not emitter.block:
+            continue
+        waits = any(staged in dot.operands for dot in all_of(block, tile.Dot))
+        if not waits and all(emitter.comes_after(reader) for reader in _readers(view)):
+            del lowering.staged[known]
+            buffer = root_slot(view).buffer.owner
+            assert isinstance(buffer, hopper.Shared), "what is staged has a buffer of its own"
+            return buffer
+    return None
+
+
+def _readers(view: SSAValue) -> Iterator[Operation]:
+    """Give what reads or writes a view, or a view of it."""
+    for use in view.uses:
+        yield use.operation
+        for result in use.operation.results:
+            if isinstance(result.type, ViewType):
+                yield from _readers(result)
 
 
 def _parent(block: Block) -> Operation:
