@@ -5,7 +5,7 @@ MINUTES ?= 30
 JOBS ?= 2
 BIN := $(VENV)/bin
 
-.PHONY: demo test mutants schedules long times house fuzz lint clean
+.PHONY: demo test mutants schedules long house fuzz lint clean
 
 $(VENV)/run: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -36,16 +36,12 @@ schedules: $(VENV)/test
 long: $(VENV)/test
 	$(BIN)/python -m pytest -n 2 -m ""
 
-times: $(VENV)/test
-	PYTHONPATH=tests $(BIN)/python tests/proof_times.py --jobs $(JOBS) --write benchmarks/results
-
 house: $(VENV)/test
 	TAWA_CACHE_DIR=$$(mktemp -d) PYTHONPATH=tests $(BIN)/python tests/house.py --write benchmarks/results
 
 fuzz: $(VENV)/test
 	PYTHONPATH=tests $(BIN)/python tests/fuzz_long.py --minutes $(MINUTES) --jobs $(JOBS) --write benchmarks/results
 	$(BIN)/python docs/generate.py
-	PYTHONPATH=tests $(BIN)/python tests/proof_inputs_trial.py --jobs $(JOBS) --write benchmarks/results
 
 lint: $(VENV)/test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright --pythonpath $(BIN)/python

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import codegen_kernels as codegen
+import counted_kernels as counted
 import tawa.language as tl
 import test_lower_copy_async as copies
 import test_lower_instances as instances
 import test_lower_pingpong as pingpong
-import test_proof_counted as counted
 from frontend_kernels import of
 from kernel_subject import Arguments, Ready, Subject, copied, descriptor
 from library_kernels import LIBRARY

@@ -2,8 +2,7 @@
 
     python tests/mutation.py [--jobs N] [--minutes M] [--shard I/N] [--merge] [--only NAME ...]
 
-A mutant is *killed* by a static rule (before anything runs), by the proof (a run breaks a rule), as
-*unproved* (the proof cannot say), or, where the proof accepts it, by the simulator under
+A mutant is *killed* by a rule of the proof, or, where the proof accepts it, by the simulator under
 adversarial schedules. What is left is *equivalent* for a reason that `mutants.harmless` checks on
 the program, or, where there is none, *unchanged*: the simulator, an independent judge with its own
 race detector, finds nothing and the same result under every schedule. A mutant that is none of
@@ -26,14 +25,14 @@ from xdsl.ir import Block, Operation, SSAValue
 from long_runs import Part, Unit, arguments, gathered, keep, made_of, run
 from mutants import Mutant, mutants
 from proof_kernels import KERNELS
-from tawa.errors import ProtocolError, TawaError, UnprovedProtocol
+from tawa.errors import TawaError
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType
 from tawa.simulator import simulate
 from tawa.simulator.memory import HostDescriptor
-from tawa.simulator.proof import prove
 from tawa.simulator.values import dtype_of
 from tawa.target import H200
+from tawa.verify import Refused, check
 
 SCHEDULES = (("random", "random", 0), ("random", "late", 1), ("random", "early", 2))
 SIZES = (80, 400)
@@ -67,19 +66,10 @@ class Score:
 def judged(kernel: tile.Kernel) -> tuple[str, str]:
     """Return what the proof says of a kernel: (fate, rule), fate "" where it accepts it."""
     try:
-        prove(kernel, H200)
-    except UnprovedProtocol as error:
-        return "unproved", _rule_of(error) or "unproved"
-    except ProtocolError as error:
-        rule, text = _rule_of(error), str(error)
-        return ("static rule" if "before any role runs" in text else "proof"), rule
+        check(kernel, H200)
+    except Refused as found:
+        return "proof", found.rule.name
     return "", ""
-
-
-def _rule_of(error: ProtocolError) -> str:
-    """Return the rule that a refusal names, or nothing."""
-    _, _, rest = str(error).partition('rule "')
-    return rest.split('"', 1)[0]
 
 
 def arguments_for(kernel: tile.Kernel, size: int) -> dict[str, Any]:
@@ -212,7 +202,7 @@ def _judge(mutant: Mutant, simulated: Simulated, result: Score) -> None:
     fate, rule = judged(mutant.make())
     if fate:
         result.rules[rule] += 1
-        if mutant.harmless and fate != "unproved" and not mutant.kind.startswith(_JUDGED):
+        if mutant.harmless and not mutant.kind.startswith(_JUDGED):
             result.contested.append(f"{mutant.name}: {mutant.harmless}")
     elif mutant.harmless:
         fate = "equivalent"

@@ -11,10 +11,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import counted_kernels as counted
 import test_lower_copy_async as copies
 import test_lower_instances as instances
 import test_lower_pingpong as pingpong
-import test_proof_counted as counted
 from codegen_kernels import ATTENTION, ORDINARY, attention, matmul_nn, matmul_nt, matmul_tt
 from frontend_kernels import of
 from library_kernels import LIBRARY

@@ -24,9 +24,9 @@ from long_runs import Part, Unit, arguments, gathered, keep, made_of, run
 from tawa.codegen import CudaSource
 from tawa.codegen.generate import generate
 from tawa.simulator import simulate
-from tawa.simulator.proof import prove
 from tawa.simulator.schedules import adversarial
 from tawa.target import H200
+from tawa.verify import verify
 
 BLOCKS = (2, 1, 3, 5)
 SEEDS = 1_000  # more than there are ways to disturb a kernel
@@ -109,7 +109,7 @@ def try_kernel(name: str, part: int = 0, parts: int = 1) -> Tally:
     usual = subject.at(None).kernel.clone()
     if not part:
         before = time.perf_counter()
-        tally.states = prove(usual, H200).states
+        tally.states = verify(usual, H200).states
         tally.proof_ms = 1000 * (time.perf_counter() - before)
     tally.depth = subject.depth()
     for group in list(trials(subject, 1000 * list(SUBJECTS).index(name)))[part::parts]:

@@ -12,8 +12,8 @@ from idiom_case import Idiom, blank, normal
 from tawa.errors import ProtocolError
 from tawa.ir import hopper
 from tawa.ir.walk import all_of
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify
 
 
 @tawa.jit
@@ -56,9 +56,9 @@ def test_a_fault_in_the_second_loop_is_seen() -> None:
     arguments, named = case(41).call(case(41).arguments())
     compiled = halves.compile(*arguments, grid=(2,), **named)
     kernel = compiled.asm.program("hopper")
-    prove(kernel, H200)
+    verify(kernel, H200)
     last = list(all_of(kernel, hopper.NamedBarrier))[-1]
     last.detach()
     last.erase()
-    with pytest.raises(ProtocolError, match="before it is written"):
-        prove(kernel, H200)
+    with pytest.raises(ProtocolError, match="main reads scratch of main"):
+        verify(kernel, H200)

@@ -11,8 +11,8 @@ from codegen_emulator import emulate, needs_compiler
 from mutants import drops
 from tawa.errors import PlanError, ProtocolError
 from tawa.ir import hopper, parse
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify
 from tiles_ahead import matrices, places
 
 
@@ -94,7 +94,7 @@ def test_each_missing_synchronization_is_refused() -> None:
     assert len(found) >= 8
     for mutant in found:
         with pytest.raises(ProtocolError):
-            prove(mutant.make(), H200)
+            verify(mutant.make(), H200)
 
 
 def test_a_ring_of_too_few_slots_is_refused() -> None:

@@ -113,7 +113,7 @@ def test_deep_in_the_lowering(monkeypatch):
     [
         ("build_tile", "frontend"),
         ("rank_plans", "plan"),
-        ("prove", "proof"),
+        ("verify", "proof"),
         ("generate", "code generation"),
     ],
 )
@@ -140,10 +140,10 @@ def test_an_internal_error_keeps_its_words(monkeypatch):
 
 
 def test_a_violated_protocol_names_its_folder(monkeypatch):
-    def refuse(kernel, target):
+    def refuse(kernel, target, program):
         raise ProtocolError("nobody can go on")
 
-    monkeypatch.setattr(compiler, "prove", refuse)
+    monkeypatch.setattr(compiler, "verify", refuse)
     with pytest.raises(ProtocolError, match="nobody can go on") as caught:
         compile_product()
     (note,) = caught.value.__notes__

@@ -22,8 +22,8 @@ from tawa.plan.planner import rank_plans
 from tawa.plan.text import parse_plan, print_plan
 from tawa.simulator import simulate
 from tawa.simulator.memory import HostDescriptor
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify
 
 BM, BN, BK = 128, 64, 64
 NO_PINS = Pins()
@@ -219,7 +219,7 @@ def test_every_trip_count_is_right(function) -> None:
 def test_every_depth_is_right(function, depth: int) -> None:
     pins = {"depth": depth, "mma_depth": 1 if depth < 3 else 2}
     kernel = lowered(function, **pins)
-    assert prove(kernel, H200).ok
+    assert verify(kernel, H200).ok
     for trips in (0, 1, 2, depth + 2):
         k = BK * trips
         expected, actual = arguments(function, k), arguments(function, k)
@@ -231,12 +231,12 @@ def test_every_depth_is_right(function, depth: int) -> None:
 @pytest.mark.parametrize("function", KERNELS)
 def test_each_missing_synchronization_is_refused(function) -> None:
     kernel = lowered(function, depth=4)
-    assert prove(kernel, H200).ok
+    assert verify(kernel, H200).ok
     for mutant in drops(kernel):
         if mutant.harmless:
             continue
         try:
-            prove(mutant.make(), H200)
+            verify(mutant.make(), H200)
         except ProtocolError:
             continue
         pytest.fail(f"{mutant.name} is not caught")
@@ -279,7 +279,7 @@ def test_words_of_unknown_alignment_are_copied_one_by_one() -> None:
     plan = rank_plans(kernel, H200)[0]
     assert plan.arefs[0].via == "copy_async"
     pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plan, H200)
-    assert prove(kernel, H200).ok
+    assert verify(kernel, H200).ok
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
@@ -291,7 +291,7 @@ def test_two_copy_rings_under_an_overlapped_loop(depth: int) -> None:
     assert [ring.via for ring in plan.arefs] == ["tma", "copy_async", "copy_async"]
     assert plan.loops[0].schedule == "coarse"
     pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plan, H200)
-    assert prove(kernel, H200).ok
+    assert verify(kernel, H200).ok
     for n in (0, 64, 128, 448):
         (expected, want), (actual, got) = paged_arguments(n), paged_arguments(n)
         simulate(oracle, (1, 1, 1), expected, level="tile")

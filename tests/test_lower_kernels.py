@@ -12,8 +12,8 @@ from tawa.errors import ProtocolError
 from tawa.ir import hopper, verify
 from tawa.runtime import nvrtc
 from tawa.simulator import simulate
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify as prove
 
 
 def run(kernel, case, **how):

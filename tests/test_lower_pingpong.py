@@ -22,8 +22,8 @@ from tawa.plan.text import parse_plan, print_plan
 from tawa.runtime import nvrtc
 from tawa.simulator import simulate
 from tawa.simulator.memory import HostDescriptor
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify as prove
 
 
 def attention(q_desc, k_desc, v_desc, o_desc, n, BM: tl.constexpr, BN: tl.constexpr):

@@ -27,9 +27,9 @@ from tawa.plan.planner import plan_for
 from tawa.simulator.aref import run_aref
 from tawa.simulator.hopper import run_hopper
 from tawa.simulator.memory import HostDescriptor
-from tawa.simulator.proof import prove
 from tawa.simulator.tile import run_tile
 from tawa.target import H200
+from tawa.verify import verify as prove
 from tile_shapes import (
     SHAPES,
     D,

@@ -16,8 +16,8 @@ from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
 from tawa.plan.planner import plan_for
 from tawa.simulator import simulate
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify
 
 
 def lowered(case: Case) -> tuple[tile.Kernel, Plan]:
@@ -75,7 +75,7 @@ def test_columns_are_grouped_only_in_groups() -> None:
 
 
 def test_the_protocol_of_pairs_is_proved() -> None:
-    verdict = prove(lowered(product(bn=256, cluster=2))[0], H200)
+    verdict = verify(lowered(product(bn=256, cluster=2))[0], H200)
     assert verdict.ok, verdict
 
 

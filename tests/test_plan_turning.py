@@ -16,8 +16,8 @@ from tawa.plan.plan import Plan
 from tawa.plan.planner import plan_for
 from tawa.plan.text import parse_plan
 from tawa.simulator import simulate
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify
 
 
 def planned(case: Case, pins: Pins | None = None) -> Plan:
@@ -133,7 +133,7 @@ def test_the_producer_may_transpose(name: str) -> None:
     assert [role.label for role in plan.roles] == ["load", "mma"]
     pipeline.run(pipeline.AREF, kernel, plan, H200)
     pipeline.run(pipeline.HOPPER, kernel, plan, H200)
-    assert prove(kernel, H200).ok
+    assert verify(kernel, H200).ok
     expected, arguments = fresh(case)
     simulate(tile_kernel(case), case.grid, arguments, level="tile")
     for seed in range(2):

@@ -12,13 +12,13 @@ from tawa.target import H200
 
 def refusing(error, count):
     """A proof that raises `error` for the first `count` kernels."""
-    prove, calls = compiler.prove, []
+    verify, calls = compiler.verify, []
 
-    def refuse(kernel, target):
+    def refuse(kernel, target, program):
         calls.append(kernel)
         if len(calls) <= count:
             raise error(f"refusal {len(calls)}")
-        return prove(kernel, target)
+        return verify(kernel, target, program)
 
     return refuse, calls
 
@@ -31,7 +31,7 @@ def build(name="matmul 64x128"):
 def test_the_plan_after_an_unproved_one_is_taken(monkeypatch):
     first = build().plan
     refuse, calls = refusing(UnprovedProtocol, 1)
-    monkeypatch.setattr(compiler, "prove", refuse)
+    monkeypatch.setattr(compiler, "verify", refuse)
     kernel = build()
     assert len(calls) == 2
     assert kernel.proof.ok
@@ -42,7 +42,7 @@ def test_the_plan_after_an_unproved_one_is_taken(monkeypatch):
 
 def test_the_first_of_several_refusals_is_raised(monkeypatch):
     refuse, calls = refusing(UnprovedProtocol, 9)
-    monkeypatch.setattr(compiler, "prove", refuse)
+    monkeypatch.setattr(compiler, "verify", refuse)
     with pytest.raises(UnprovedProtocol, match="refusal 1") as caught:
         build()
     assert len(calls) > 1
@@ -53,11 +53,11 @@ def test_what_is_not_proved_is_tried_with_few_slots_last(monkeypatch):
     first = build().plan
     refuse, calls = refusing(UnprovedProtocol, 99)
     with monkeypatch.context() as never:
-        never.setattr(compiler, "prove", refuse)
+        never.setattr(compiler, "verify", refuse)
         with pytest.raises(UnprovedProtocol):
             build()
     refuse, _ = refusing(UnprovedProtocol, len(calls) - 1)
-    monkeypatch.setattr(compiler, "prove", refuse)
+    monkeypatch.setattr(compiler, "verify", refuse)
     kernel = build()
     assert {ring.depth for ring in first.arefs} != {2}
     assert {ring.depth for ring in kernel.plan.arefs} == {2}
@@ -66,7 +66,7 @@ def test_what_is_not_proved_is_tried_with_few_slots_last(monkeypatch):
 
 def test_a_violated_protocol_is_never_passed_over(monkeypatch):
     refuse, calls = refusing(ProtocolError, 1)
-    monkeypatch.setattr(compiler, "prove", refuse)
+    monkeypatch.setattr(compiler, "verify", refuse)
     with pytest.raises(ProtocolError, match="refusal 1"):
         build()
     assert len(calls) == 2  # once more for the report, and no other plan
@@ -155,7 +155,7 @@ def test_registers_move_to_the_role_that_serves_where_that_helps(monkeypatch):
 def test_what_is_not_proved_of_many_programs_is_tried_with_one(monkeypatch):
     first = build().plan
     refuse, calls = refusing(UnprovedProtocol, 1)
-    monkeypatch.setattr(compiler, "prove", refuse)
+    monkeypatch.setattr(compiler, "verify", refuse)
     kernel = build()
     assert first.persistent
     assert not kernel.plan.persistent

@@ -18,8 +18,8 @@ from tawa.codegen.generate import generate
 from tawa.errors import LaunchError
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.store import DiskStore
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify
 
 
 def scale(x_ptr, out_ptr, factor, N: tl.constexpr):
@@ -82,7 +82,7 @@ def test_threads_compile_different_kernels_at_once():
 
     def made(name):
         kernel = KERNELS[name]()
-        return str(kernel), generate(kernel).text, prove(kernel, H200).states
+        return str(kernel), generate(kernel).text, verify(kernel, H200).states
 
     alone = {name: made(name) for name in names}
 

@@ -11,8 +11,8 @@ from known_failures import tried
 from tawa import ir
 from tawa.errors import PlanError, ProtocolError
 from tawa.ir import hopper
-from tawa.simulator.proof import prove
 from tawa.target import H200
+from tawa.verify import verify
 
 
 @tawa.jit
@@ -96,8 +96,10 @@ def test_the_proof_needs_the_wait_for_the_copy():
     assert len(waits) == 1
     waits[0].detach()
     waits[0].erase()
-    with pytest.raises(ProtocolError, match="may still read it"):
-        prove(broken, H200)
+    with pytest.raises(
+        ProtocolError, match=r"on while hopper\.tma_store reads it"
+    ):
+        verify(broken, H200)
 
 
 def test_refused_where_no_tile_gives_way():

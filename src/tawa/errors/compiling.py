@@ -98,22 +98,57 @@ class PlanError(TawaError):
 
 
 class ProtocolError(TawaError):
-    """The proof found a hang, a race or a leftover; the message holds the trace.
+    """A run in the simulator found a hang, a race or a leftover; the message holds the rows.
 
-    Why: Every compile ends with a proof that the synchronization of the kernel is right. A kernel
-    that fails it would hang, or read memory that is not written yet, so it is not run. The rows
-    of the trace are the last steps of each role; arrived/needed are those of a barrier's phase.
+    Why: The simulator runs the roles of a kernel with a race detector of its own. What it finds
+    would hang, or read memory that is not written yet, on a GPU. arrived/needed are those of a
+    barrier's phase.
 
-    Remedy: It is a fault of the compiler, never of the kernel: report it with the folder that the
-    last line of the traceback names. `specialize=False` compiles a kernel without roles
-    meanwhile.
+    Remedy: It is a fault of the compiler, never of the kernel: report it. `specialize=False`
+    compiles a kernel without roles meanwhile.
+
+    Example::
+
+        import numpy
+        from tawa import ir
+        from tawa.simulator import simulate
+        from tawa.simulator.memory import HostDescriptor
+        from tawa.tools.samples import matmul
+
+        matrix, describe = tawa.array((64, 64), "f16"), tawa.TensorDescriptor.from_tensor
+        a, b, c = (describe(matrix, [64, 64]) for _ in range(3))
+        compiled = matmul.compile(a, b, c, 64, BM=64, BN=64, BK=64, depth=2, persistent=False)
+        kernel = ir.parse(compiled.asm.text("hopper"))
+        expect = next(op for op in kernel.walk() if isinstance(op, ir.hopper.Expect))
+        expect.detach()  # as a compiler would that forgot it
+        zeros = numpy.zeros((64, 64), "float16")
+        given = HostDescriptor(zeros, (64, 64), (64, 1), (64, 64))
+        names = dict.fromkeys(("a_desc", "b_desc", "c_desc"), given)
+        simulate(kernel, (1, 1, 1), {**names, "K": 64})
+
+    Message::
+
+        deadlock: every role waits
+          step  role  line  waits for            phase         arrived/needed
+          12    mma   -     a@28+b@29 filled[0]  0 (parity 0)  0/1 -16384 bytes due
+          why: mma waits for phase 0 of a@28+b@29 filled[0], which has 0/1 arrivals and has 16384 bytes that nobody expected; nobody is left to do it
+    """  # noqa: E501
+
+
+class UnprovedProtocol(ProtocolError):  # noqa: N818
+    """The proof does not show that the kernel cannot hang or race: it is not run.
+
+    Why: Every compile ends with a proof that the synchronization of the kernel is right, for every
+    input (docs/design/proof.md). It names the rule that it does not find to hold, and the place.
+    The planner has offered its other plans by then.
+
+    Remedy: Split the kernel, or compile it with `specialize=False`, which leaves less to prove.
 
     Example::
 
         from tawa import ir
-        from tawa.simulator.proof import prove
-        from tawa.target import H200
         from tawa.tools.samples import matmul
+        from tawa.verify import verify
 
         matrix, describe = tawa.array((8192, 8192), "bf16"), tawa.TensorDescriptor.from_tensor
         a, b, c = (describe(matrix, block) for block in ([64, 64], [64, 64], [64, 64]))
@@ -121,49 +156,14 @@ class ProtocolError(TawaError):
         kernel = ir.parse(compiled.asm.text("hopper"))
         expect = next(op for op in kernel.walk() if isinstance(op, ir.hopper.Expect))
         expect.detach()  # as a compiler would that forgot it
-        prove(kernel, H200)
+        verify(kernel)
 
     Message::
 
-        matmul: mma (and 1 more like it) waits for phase 0 of a@28+b@29 filled[0], which has 0/1 arrivals and 16384 of the 0 bytes it expects: nobody can go on.
-          when: for 1
-            step  role  line  does or waits for              phase         arrived/needed
-            1     load  -     has 40 registers a thread      -             -
-            2     load  -     waited for a@28+b@29 freed[0]  -1            -
-            3     load  -     tma_load: slot 0 of a@28       -             -
-            4     load  -     tma_load: slot 0 of b@29       -             -
-            6     mma   -     has 240 registers a thread     -             -
-            -     mma   -     waits for a@28+b@29 filled[0]  0 (parity 0)  0/1, 16384 of 0 bytes
-          why: rule "no hang": every wait is answered: an order of the roles in which nobody is left waiting exists (PTX ISA, "mbarrier.try_wait", "barrier").
-          do:  this is a fault of the compiler, not of the kernel: report it with this text.
-    """  # noqa: E501
-
-
-class UnprovedProtocol(ProtocolError):  # noqa: N818
-    """The proof came to no end, or does not cover the kernel: nothing is known, nothing runs.
-
-    Why: The proof enumerates the trip counts of loops and the outcomes of conditions, and follows
-    each to its end. Where that is too much, where its theorem does not speak for what was not run,
-    or an operation is unknown to it, it says so.
-
-    Remedy: Split the kernel, or compile it with `specialize=False`, which leaves less to prove.
-
-    Example::
-
-        from tawa import ir
-        from tawa.simulator.proof import prove
-        from tawa.target import H200
-        from tawa.tools.samples import double
-
-        compiled = double.compile(tawa.array((64,), "f32"), tawa.array((64,), "f32"), COUNT=64)
-        prove(ir.parse(compiled.asm.text("tile")), H200)  # the proof speaks of hopper IR
-
-    Message::
-
-        double is not proved: the kernel has no roles: it is not hopper IR
-          why: a kernel that is not proved free of hangs and races is not run.
+        matmul is not proved: the roles at a@28+b@29 filled are not shown to agree for every input: mma waits for iterations(K, step 64) phases; nobody arrives; a phase takes 1
+          why: rule "one control": what decides how often roles synchronize is one function of the launch in all of them: each barrier gets as many arrivals as the roles that wait for it ask for, for every input.
           do:  compile it with specialize=False, which leaves less to prove, or split it.
-    """
+    """  # noqa: E501
 
 
 class BuildError(TawaError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 
 def terminator(block: Block) -> Operation:
@@ -16,6 +16,32 @@ def terminator(block: Block) -> Operation:
 def yielded(block: Block, index: int) -> SSAValue:
     """Return what the end of a block of `scf` hands on at `index`."""
     return terminator(block).operands[index]
+
+
+def passed_on(value: SSAValue) -> list[SSAValue]:
+    """Return the values that control flow hands on under a name: of a loop's argument its start and
+    what an iteration hands on, of a condition's result both sides; none where a value is made.
+    """
+    if isinstance(value, BlockArgument):
+        loop, place = value.block.parent_op(), value.index
+        match loop:
+            case scf.ForOp() if place:
+                return [loop.iter_args[place - 1], yielded(value.block, place - 1)]
+            case scf.WhileOp() if value.block is loop.before_region.block:
+                return [loop.arguments[place], yielded(loop.after_region.block, place)]
+            case scf.WhileOp():
+                return [yielded(loop.before_region.block, place + 1)]
+            case _:
+                return []
+    match value:
+        case OpResult(op=scf.IfOp() as branch, index=place):
+            return [yielded(region.block, place) for region in branch.regions]
+        case OpResult(op=scf.ForOp() as loop, index=place):
+            return [loop.body.block.args[place + 1]]
+        case OpResult(op=scf.WhileOp() as loop, index=place):
+            return [yielded(loop.before_region.block, place + 1)]
+        case _:
+            return []
 
 
 def decisive(control: Operation) -> list[SSAValue]:

@@ -78,11 +78,16 @@ REASSOCIATE: tuple[Pass, ...] = (
 # After sums were re-associated: `accumulate` looks for single products.
 EXPAND: tuple[Pass, ...] = (split_products,)
 
-# One region for each role, arefs between them.
-AREF: tuple[Pass, ...] = (
+# Still one sequence, in which each slot is put, got and freed: what the last kernel is checked
+# against (`tawa.verify.coordinates`).
+SEQUENCE: tuple[Pass, ...] = (
     persist,  # before arefs: slots count on through the loop over tiles
     simplify,  # what does not change from tile to tile leaves the loop
     insert_arefs,
+)
+
+# One region for each role, arefs between them.
+ROLES: tuple[Pass, ...] = (
     distribute,  # every role gets its own copy of what remains
     split_instances,  # the consumer's copy alone goes to tiles of its own
     overlap_products,  # the consumer's loops only: the producer runs ahead by itself
@@ -91,6 +96,8 @@ AREF: tuple[Pass, ...] = (
     copy_ahead,  # in kernels without roles, what they copy for their products
     prefetch,  # in kernels without roles, and what a producer reads to copy
 )
+
+AREF: tuple[Pass, ...] = (*SEQUENCE, *ROLES)
 
 # The last word on concurrency.
 HOPPER: tuple[Pass, ...] = (lower,)

@@ -57,9 +57,8 @@ from tawa.runtime.progress import tell
 from tawa.runtime.replay import BEFORE_PLAN, print_steps
 from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
-from tawa.simulator.proof import prove
 from tawa.target import Target
-from tawa.verify import verify
+from tawa.verify import program_of, verify
 
 ATTEMPTS = 7
 _FRAMES = 12_000
@@ -275,7 +274,9 @@ def _carry_out(
     made = dict(stages)
     begin = watch.steps.begin
     with watch.phase("aref passes"):
-        notes += pipeline.run(pipeline.AREF, work, plan, target, begin)
+        notes += pipeline.run(pipeline.SEQUENCE, work, plan, target, begin)
+        program = program_of(work, plan.cluster)
+        notes += pipeline.run(pipeline.ROLES, work, plan, target, begin)
         made |= stage_of("aref", work)
     with watch.phase("lowering"):
         lowered = pipeline.run(pipeline.HOPPER, work, plan, target, begin)
@@ -285,15 +286,14 @@ def _carry_out(
     with watch.phase("code generation", work, plan):
         try:
             source = generate(work)
-        except InternalError:  # of IR that no code can be made of: what the proof refuses is why
-            prove(work, target)
+        except InternalError:  # of IR that no code can be made of: what the check refuses is why
+            verify(work, target, program)
             raise
         made["cuda"] = source.text
     # The plan that takes the least is the last: a slow kernel rather than none.
     building = cubins.start(source, arch=target.arch, strict=not plan.sharing)
     with watch.phase("proof", work, plan):
-        proof = prove(work, target)
-        verify(work)  # for every input what the proof's runs show for some: the roles agree
+        proof = verify(work, target, program)
     cubin: nvrtc.Cubin | None = None
     if building is not None:
         with watch.phase("nvrtc", work, plan):  # what is left of it

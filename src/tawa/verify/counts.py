@@ -14,7 +14,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeAlias
 
-from tawa.verify.sums import ONE, Count, Factor, Holds, Over, Product, Ramp, Sums, Until, once
+from tawa.verify.sums import (
+    ONE,
+    Count,
+    Factor,
+    Holds,
+    Over,
+    Product,
+    Ramp,
+    Sums,
+    Until,
+    once,
+    together,
+)
 from tawa.verify.values import Span
 
 Rises: TypeAlias = dict[int, tuple[Product, int]]
@@ -83,7 +95,8 @@ class Counts(Sums):
                     for each in parts:
                         del count[each]
                     whole = replace(factor, span=replace(factor.span, share=1, part=0))
-                    count[rest | {whole}] = count.get(rest | {whole}, 0) + number
+                    made = together(rest, frozenset({whole}))
+                    count[made] = count.get(made, 0) + number
                     return self._gathered(count)
         return count
 
@@ -133,7 +146,8 @@ class Counts(Sums):
     def _spread(self, count: dict[Product, int], rest: Product, span: Span, rises: Rises) -> bool:
         """Write max(0, T - j) - max(0, T - k) as the sum of T > i for j <= i < k.
 
-        There are as many of these as conditions left to cancel them, or the count is not 0.
+        There are as many of these as conditions left to cancel them, or the count is not 0; some
+        may always hold, and cancel a number.
         """
         places, height, runs = sorted(rises), 0, list[tuple[int, int, int]]()
         for place, following in pairwise(places):
@@ -141,7 +155,7 @@ class Counts(Sums):
             if height:
                 runs.append((place, following, height))
         conditions = sum(isinstance(factor, Holds) for product in count for factor in product)
-        if sum(stop - start for start, stop, _ in runs) > conditions:
+        if sum(stop - start for start, stop, _ in runs) > conditions + abs(count.get(rest, 0)):
             return False
         for product, _ in rises.values():
             del count[product]

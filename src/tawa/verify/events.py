@@ -62,6 +62,15 @@ class Reader:
 
     def role(self, role: hopper.Role) -> dict[Event, Count]:
         """Return how often each event of a role happens."""
+        self._read(role)
+        return self._block(role.body.block, role, False)
+
+    def inside(self, role: hopper.Role, loop: scf.ForOp) -> dict[Event, Count]:
+        """Return how often each event happens in an iteration of a loop of a role."""
+        self._read(role)
+        return self._block(loop.body.block, role, False)
+
+    def _read(self, role: hopper.Role) -> None:
         self._speaks = set()
         for operation in walk(role):
             if isinstance(operation, SYNCHRONIZES):
@@ -69,7 +78,6 @@ class Reader:
                 while parent is not None and parent not in self._speaks:
                     self._speaks.add(parent)
                     parent = parent.parent_op()
-        return self._block(role.body.block, role, False)
 
     def _block(self, block: Block, role: hopper.Role, alone: bool) -> dict[Event, Count]:
         total: dict[Event, Count] = {}
@@ -152,7 +160,7 @@ class Reader:
             case hopper.Wait():
                 return [(("wait", operation.barriers), 1)]
             case hopper.Arrive():
-                number = _arrivals(operation.by.data, role, alone)
+                number = arrivals_of(operation.by.data, role, alone)
                 if operation.cluster is not None:
                     if operation.cluster.data != self.values.cluster:
                         raise Refused(
@@ -189,7 +197,7 @@ class Reader:
                 if operation.multicast is not None:
                     self.shared.add(operation.barriers)
                 # Of a multicast copy each block sends a part to all: each gets the whole.
-                return [(("copied", operation.barriers), _bytes(operation.view))]
+                return [(("copied", operation.barriers), bytes_of(operation.view))]
             case hopper.CopyAsyncArrive():
                 return [(("arrive", operation.barriers), 1 if alone else 32 * role.warps.data)]
             case hopper.Turn():
@@ -206,7 +214,7 @@ def _add(counts: Counts, total: dict[Event, Count], event: Event, count: Count) 
     total[event] = count if known is None else counts.add(known, count)
 
 
-def _arrivals(by: str, role: hopper.Role, alone: bool) -> int:
+def arrivals_of(by: str, role: hopper.Role, alone: bool) -> int:
     """Return how many threads of a role arrive."""
     if alone or by in ("thread", "role"):
         return 1
@@ -214,10 +222,19 @@ def _arrivals(by: str, role: hopper.Role, alone: bool) -> int:
     return {"warp": warps, "warpgroup": -(-warps // 4), "all": 32 * warps}[by]
 
 
-def _bytes(view: SSAValue) -> int:
+def bytes_of(view: SSAValue) -> int:
+    """Return the bytes of a view."""
     kind = view.type
     assert isinstance(kind, ViewType)
     return kind.layout.data.bytes
 
 
-__all__ = ["SYNCHRONIZES", "Event", "Kind", "Meeting", "Reader"]
+__all__ = [
+    "SYNCHRONIZES",
+    "Event",
+    "Kind",
+    "Meeting",
+    "Reader",
+    "arrivals_of",
+    "bytes_of",
+]

@@ -11,7 +11,7 @@ A `Count` is a sum of products of factors with whole coefficients. The factors:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from tawa.verify.terms import Leaf, Term, Terms
@@ -31,6 +31,8 @@ class Ramp:
     """The iterations of a loop."""
 
     span: Span
+    copy: int = 0
+    """How many of the same stand beside it in a product: T * T is no T."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Over:
     span: Span
     depth: int
     inside: Count
+    copy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Until:
     depth: int
     condition: Term
     inside: Count
+    copy: int = 0
 
 
 Factor: TypeAlias = Holds | Ramp | Over | Until
@@ -87,19 +91,47 @@ class Sums:
         total: dict[Product, int] = {}
         for one, x in a:
             for other, y in b:
-                for product, z in self.join(one | other):
+                for product, z in self.join(together(one, other)):
                     total[product] = total.get(product, 0) + x * y * z
         return kept(total)
 
     def join(self, product: Product) -> Count:
-        """Leave out of a product what its other factors imply."""
+        """Leave out of a product what its other factors imply, and multiply conditions on how
+        often a loop iterates with how often it does.
+        """
         kept = set(product)
         for factor in product:
             if not isinstance(factor, Holds) or factor.what != "positive":
                 continue
             if any(self._implies(other, factor.x) for other in kept if other is not factor):
                 kept.discard(factor)
+        for factor in kept:
+            for ramp in kept:
+                if isinstance(factor, Holds) and isinstance(ramp, Ramp):
+                    made = self._from_on(factor, ramp)
+                    if made is not None:
+                        rest: Count = frozenset({(frozenset(kept - {factor, ramp}), 1)})
+                        return self.mul(rest, made)
         return frozenset({(frozenset(kept), 1)})
+
+    def _from_on(self, factor: Holds, ramp: Ramp) -> Count | None:
+        """Write [T > k] * T as max(0, T - k) + k * [T > k], and [T <= k] * T as what is left."""
+        terms, span = self.terms, ramp.span
+        if factor.what != "positive" or span.share != 1:
+            return None
+        for x, more in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
+            k = terms.ratio(terms.sub(span.length, x), span.step)
+            if k is None:
+                continue
+            if k <= 0:
+                return once(ramp) if more else frozenset()
+            beyond = self.ramp(x, span)
+            if more:
+                return self.add(beyond, once(factor), k)
+            return self.sum(
+                ((once(ramp), 1), (beyond, -1), (self.constant(1), -k), (once(factor), k))
+            )
+        return None
 
     def _implies(self, factor: Factor, x: Term) -> bool:
         """Tell whether a factor is 0 wherever x <= 0: where it is not, a number y > 0 that is no
@@ -136,6 +168,13 @@ class Sums:
             # more > -times * trips, so not trips > (more - 1) // -times
             enough = self.positive(self.terms.add(length, step, -((more - 1) // -times)))
             return self.add(self.constant(1), enough, -1)
+        if (self.terms.least(x, self.terms.natural) or 0) > 0:
+            return self.constant(1)
+        if (capped := self.terms.capped(x)) is not None:
+            least, most, rest = capped
+            if most > 0:
+                return self.positive(rest) if least else self.constant(1)
+            return frozenset() if least else self.positive(rest)
         return once(Holds("positive", x))
 
     def _of_trips(self, x: Term) -> tuple[Term, Term, int, int] | None:
@@ -214,7 +253,7 @@ class Sums:
         for product, times in count:
             inside = frozenset(f for f in product if self.depends(f, ("iteration", depth)))
             for made, factor in self._summed(span, depth, inside):
-                for joined, z in self.join(made | (product - inside)):
+                for joined, z in self.join(together(made, product - inside)):
                     total[joined] = total.get(joined, 0) + times * factor * z
         return kept(total)
 
@@ -227,6 +266,8 @@ class Sums:
                     return self.ramp(span.length, span)
                 case [Holds("positive", x)]:
                     found = self._guarded(span, depth, x)
+                case [Holds("positive", x), Holds("positive", y)]:
+                    found = self._between(span, depth, x, y)
                 case [Holds("zero", x)]:
                     found = self._at_once(span, depth, x)
                 case _:
@@ -245,10 +286,33 @@ class Sums:
         number, step = self.terms.number(length), self.terms.number(span.step)
         if number is not None and (number <= 0 or (step is not None and step > 0)):
             return self.constant(max(0, -(-number // step)) if step else 0)
+        capped = self.terms.capped(length)
+        if capped is not None and step is not None and step > 0:
+            least, most, rest = capped
+            if most <= 0:
+                return frozenset() if least else self.ramp(rest, span)
+            if most % step == 0:
+                beyond = self.ramp(self.terms.sub(rest, self.terms.constant(most)), span)
+                if least:
+                    return self.add(self.ramp(rest, span), beyond, -1)
+                return self.add(self.constant(most // step), beyond)
         return once(Ramp(Span(length, span.step)))
 
     def _at(self, depth: int) -> Term:
         return self.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
+
+    def _between(self, span: Span, depth: int, x: Term, y: Term) -> Count | None:
+        """Sum x > 0 and y > 0 over a loop, of which one leaves out first iterations and the other
+        last ones."""
+        terms, at = self.terms, self._at(depth)
+        for late, ahead in ((x, y), (y, x)):
+            first = terms.number(terms.sub(at, late))
+            left = terms.sub(terms.add(ahead, terms.mul(span.step, at)), span.length)
+            times = terms.ratio(left, span.step)
+            if first is not None and times is not None:
+                fewer = min(0, times) - max(0, first + 1)
+                return self.ramp(terms.add(span.length, span.step, fewer), span)
+        return None
 
     def _guarded(self, span: Span, depth: int, x: Term) -> Count | None:
         """Sum x > 0 over a loop: x is the end of the loop seen some iterations ahead, or what is
@@ -285,30 +349,43 @@ class Sums:
         for product, times in count:
             inside = frozenset(f for f in product if self.depends(f, ("iteration", depth)))
             factor = Until(depth, condition, frozenset({(inside, 1)}))
-            for joined, z in self.join(frozenset({factor}) | (product - inside)):
+            for joined, z in self.join(together(frozenset({factor}), product - inside)):
                 total[joined] = total.get(joined, 0) + times * z
         return kept(total)
 
     def depends(self, factor: Factor, leaf: Leaf) -> bool:
         """Tell whether a factor depends on an iteration around it, or on the block's rank."""
+        return leaf in self.support(factor)
+
+    def support(self, factor: Factor) -> frozenset[Leaf]:
+        """Return the iterations around a factor, and the block's rank, that it depends on."""
         match factor:
             case Holds(_, x):
-                return leaf in self.terms.support(x)
+                return self.terms.support(x)
             case Ramp(span):
-                return leaf in self.terms.support_of((span.length, span.step))
+                return self.terms.support_of((span.length, span.step))
             case Over(span, own, count):
                 around = self.terms.support_of((span.length, span.step))
-                return leaf in around or (
-                    leaf != ("iteration", own) and self.count_depends(count, leaf)
-                )
             case Until(own, condition, count):
-                if leaf == ("iteration", own):
-                    return False
-                return leaf in self.terms.support(condition) or self.count_depends(count, leaf)
+                around = self.terms.support(condition) - {("iteration", own)}
+        inside = frozenset(
+            leaf for product, _ in count for each in product for leaf in self.support(each)
+        )
+        return around | (inside - {("iteration", own)})
 
     def count_depends(self, count: Count, leaf: Leaf) -> bool:
         """Tell whether a count depends on an iteration around it, or on the block's rank."""
         return any(self.depends(factor, leaf) for product, _ in count for factor in product)
+
+
+def together(one: Product, other: Product) -> Product:
+    """Multiply two products: a condition twice is the condition, a number twice is its square."""
+    found = set(one)
+    for factor in other:
+        while not isinstance(factor, Holds) and factor in found:
+            factor = replace(factor, copy=factor.copy + 1)
+        found.add(factor)
+    return frozenset(found)
 
 
 def once(factor: Factor) -> Count:
@@ -321,4 +398,16 @@ def kept(total: Mapping[Product, int]) -> Count:
     return frozenset(item for item in total.items() if item[1])
 
 
-__all__ = ["ONE", "Count", "Factor", "Holds", "Over", "Product", "Ramp", "Sums", "Until", "once"]
+__all__ = [
+    "ONE",
+    "Count",
+    "Factor",
+    "Holds",
+    "Over",
+    "Product",
+    "Ramp",
+    "Sums",
+    "Until",
+    "once",
+    "together",
+]

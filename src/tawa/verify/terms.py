@@ -4,12 +4,12 @@ A term is a number of a `Terms` table. Two terms are one exactly where their nor
 of products of *atoms*, and an atom is a kind with a key (a function of terms, an argument, the
 number of an iteration). So equality of what two roles compute is equality of two integers. Sums
 and products follow the ring of integers; that no machine number wraps is hypothesis H3 of
-docs/design/verify.md.
+docs/design/proof.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 Term: TypeAlias = int
@@ -34,6 +34,8 @@ class Terms:
         self._keys: list[Key] = []
         self._atoms: dict[Key, Atom] = {}
         self._leaves: list[frozenset[Leaf]] = []
+        self.natural: set[Atom] = set()
+        """Atoms that are never negative: numbers of blocks and of iterations."""
         self._supports: dict[Term, frozenset[Leaf]] = {}
         self.zero, self.one = self.constant(0), self.constant(1)
 
@@ -55,8 +57,23 @@ class Terms:
         if number is None:
             number = self._atoms[key] = len(self._keys)
             self._keys.append(key)
+            if key[0] in ("launch", "iteration"):
+                self.natural.add(number)
             self._leaves.append(leaves)
         return self._take({(number,): 1})
+
+    def function(self, name: str, kind: str, inputs: list[Term]) -> Term:
+        """Return the term of a function; a quotient, or a rest, of signed integers that is whole in
+        every product of the dividend is no atom. `kind` is a type's short name: i32, u32, f32.
+        """
+        by = self.number(inputs[1]) if name in ("idiv", "irem") and kind.startswith("i") else None
+        if by is not None and by > 0:
+            whole, number = self.quotient(inputs[0], by), self.number(inputs[0])
+            if whole is None and number is not None:  # rounded towards zero
+                whole = self.constant(abs(number) // by * (1 if number > 0 else -1))
+            if whole is not None:
+                return whole if name == "idiv" else self.add(inputs[0], whole, -by)
+        return self.atom(("function", name, kind, *inputs), self.support_of(inputs))
 
     def add(self, a: Term, b: Term, times: int = 1) -> Term:
         """Return a + times * b."""
@@ -97,6 +114,15 @@ class Terms:
     def offset(self, term: Term) -> int:
         """Return the constant part of a term."""
         return next((factor for monomial, factor in self._polys[term] if not monomial), 0)
+
+    def least(self, term: Term, natural: Container[Atom]) -> int | None:
+        """Return a number that a term is never below, where atoms of `natural` are never negative;
+        None where none is seen.
+        """
+        for monomial, factor in self._polys[term]:
+            if (factor < 0 and monomial) or any(atom not in natural for atom in monomial):
+                return None
+        return self.offset(term)
 
     def key(self, term: Term) -> Key | None:
         """Return the key of a term that is one atom."""
@@ -170,6 +196,75 @@ class Terms:
         """Return term / times, which is whole."""
         return self._take({product: n // times for product, n in self._polys[term]})
 
+    def quotient(self, term: Term, times: int) -> Term | None:
+        """Return term / times where every product in it has a factor that times divides."""
+        if any(n % times for _, n in self._polys[term]):
+            return None
+        return self._take({product: n // times for product, n in self._polys[term]})
+
+    def replaced(self, term: Term, atom: Term, by: Term) -> Term | None:
+        """Return a term with `by` for an atom, inside of functions as well; None where it stands in
+        an atom that is no function of terms.
+        """
+        (((found,), _),) = self._polys[atom]
+        leaves = self._leaves[found]
+        total = self.zero
+        for monomial, times in self._polys[term]:
+            product = self.constant(times)
+            for each in monomial:
+                factor: Term | None = self._take({(each,): 1})
+                if each == found:
+                    factor = by
+                elif leaves & self._leaves[each]:
+                    factor = self._inside(each, atom, by)
+                if factor is None:
+                    return None
+                product = self.mul(product, factor)
+            total = self.add(total, product)
+        return total
+
+    def _inside(self, each: Atom, atom: Term, by: Term) -> Term | None:
+        match self._keys[each]:
+            case ("function", name, kind, *inputs):
+                changed = [self.replaced(one, atom, by) for one in _terms(inputs)]
+                if len(changed) != len(inputs) or None in changed:
+                    return None
+                terms = [one for one in changed if one is not None]
+                return self.function(str(name), str(kind), terms)
+            case _:
+                return None
+
+    def bounded(self, term: Term) -> tuple[bool, tuple[Term, Term]] | None:
+        """Write a term that has a minimum, or a maximum, in it, once, as the (True) lesser or
+        (False) greater one of two terms."""
+        for monomial, factor in self._polys[term]:
+            if len(monomial) != 1 or abs(factor) != 1:
+                continue
+            match self._keys[monomial[0]]:
+                case ("function", ("min" | "max") as name, str(kind), int(a), int(b)):
+                    if kind[0] != "i":
+                        continue
+                    rest = dict(self._polys[term])
+                    del rest[monomial]
+                    base = self._take(rest)
+                    parts = self.add(base, a, factor), self.add(base, b, factor)
+                    return (name == "min") == (factor > 0), parts
+                case _:
+                    continue
+        return None
+
+    def capped(self, term: Term) -> tuple[bool, int, Term] | None:
+        """Write a term as the (True) lesser or (False) greater one of a number and a term."""
+        found = self.bounded(term)
+        if found is None:
+            return None
+        every, (one, other) = found
+        for cap, rest in ((one, other), (other, one)):
+            number = self.number(cap)
+            if number is not None:
+                return every, number, rest
+        return None
+
     # --- telling ----------------------------------------------------------------------------------
 
     def text(self, term: Term) -> str:
@@ -184,8 +279,8 @@ class Terms:
 
     def _atom_text(self, atom: Atom) -> str:
         match self._keys[atom]:
-            case ("argument", str(name)):
-                return name
+            case ("argument", str(name), int(index)):
+                return name or f"argument {index}"
             case ("launch", *name):
                 return " ".join(str(item) for item in name)
             case ("iteration", int(depth)):

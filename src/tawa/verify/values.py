@@ -22,9 +22,10 @@ from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import is_volatile
 from tawa.analysis.memory import roots_of
-from tawa.ir import hopper, tile
+from tawa.ir import aref, hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import bit_width, element_type, is_signed, shape_of
+from tawa.ir.walk import all_of
 from tawa.verify.forwarded import (
     Received,
     loops_around,
@@ -60,10 +61,13 @@ class Values:
     kernel: tile.Kernel
     cluster: int = 1
     terms: Terms = field(default_factory=Terms)
+    same: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
+    """Results of which nothing is known, but that they are those of another program."""
     obligations: dict[Operation, Received] = field(default_factory=dict[Operation, Received])
     _known: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
     _open: list[SSAValue] = field(default_factory=list[SSAValue])
     _spans: dict[Operation, Span] = field(default_factory=dict[Operation, Span])
+    _instances: set[Operation] | None = None
     _stores: dict[SSAValue, list[hopper.SharedStore]] | None = None
     _written: list[frozenset[int] | None] = field(default_factory=list[frozenset[int] | None])
 
@@ -82,6 +86,8 @@ class Values:
 
     def _unknown(self, value: SSAValue) -> Term:
         """A number of which nothing is known: it is equal to nothing else, at any iteration."""
+        if value in self.same:
+            return self.same[value]
         inside = value.block if isinstance(value, BlockArgument) else value.owner
         depth = len(loops_around(inside))
         leaves = frozenset(("iteration", each) for each in range(depth)) | {RANK}
@@ -116,8 +122,15 @@ class Values:
                 return self.terms.atom(_BLOCK, frozenset({RANK}))
             case hopper.BlockId() | hopper.NumBlocks() | hopper.GridExtent():
                 return self.terms.atom(("launch", operation.name[7:], operation.axis.data))
-            case tile.ProgramId() | tile.NumPrograms():
-                return self.terms.atom(("launch", operation.name[5:], operation.axis.data))
+            case tile.ProgramId(axis=IntAttr(data=0)):  # a block has one program
+                return self.terms.atom(_BLOCK, frozenset({RANK}))
+            case tile.ProgramId():
+                return self.terms.atom(("launch", "block_id", operation.axis.data))
+            case tile.NumPrograms():
+                return self.terms.atom(("launch", "num_blocks", operation.axis.data))
+            case tile.MakeDesc():
+                parts = [self.of(each) for each in operation.operands]
+                return self._atom(("descriptor", str(value.type), *parts), *parts)
             case hopper.ClusterRank():
                 return self.terms.atom(("launch", "cluster_rank"), frozenset({RANK}))
             case hopper.Counter():
@@ -133,6 +146,9 @@ class Values:
                 return self._load(operation)
             case hopper.SharedLoad() if _is_one(value):
                 return self._received(operation)
+            case aref.GetEnter() if (put := _put_before(operation)) is not None:
+                assert isinstance(value, OpResult)
+                return self.of(put.values[value.index])
             case scf.IfOp():
                 return self._chosen(operation, value)
             case scf.ForOp() | scf.WhileOp():
@@ -165,7 +181,10 @@ class Values:
 
     def iteration(self, loop: Operation) -> Term:
         """Return the number of the iteration of a loop: 0 in the first."""
-        depth = len(loops_around(loop))
+        return self.at(len(loops_around(loop)))
+
+    def at(self, depth: int) -> Term:
+        """Return the number of the iteration of the loop at a depth: 0 is the outermost."""
         return self.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
 
     def span(self, loop: scf.ForOp) -> Span:
@@ -176,7 +195,7 @@ class Values:
             first, step = self.of(loop.lb), self.of(loop.step)
             unit, share = terms.primitive(step)
             part = terms.multiple_in(first, unit) if share > 1 else 0
-            if share > 1 and 0 <= part < share:
+            if share > 1 and 0 <= part < share and loop in self._shared_loops():
                 length = terms.sub(self.of(loop.ub), terms.add(first, unit, -part))
                 found = Span(length, unit, share, part)
             else:
@@ -184,6 +203,29 @@ class Values:
             if not any(kind == "self" for kind, _ in terms.support_of((found.length, found.step))):
                 self._spans[loop] = found
         return found
+
+    def _shared_loops(self) -> set[Operation]:
+        """Return the loops of roles of which each makes one of so many iterations, and together
+        all, once."""
+        if self._instances is None:
+            found: dict[tuple[Term, int], dict[int, list[Operation]]] = {}
+            for role in all_of(self.kernel, hopper.Role):
+                for loop in role.body.block.ops:
+                    if not isinstance(loop, scf.ForOp):
+                        continue
+                    first, step = self.of(loop.lb), self.of(loop.step)
+                    unit, share = self.terms.primitive(step)
+                    if share > 1:
+                        part = self.terms.multiple_in(first, unit)
+                        found.setdefault((unit, share), {}).setdefault(part, []).append(loop)
+            self._instances = {
+                loop
+                for (_, share), parts in found.items()
+                if set(parts) == set(range(share))
+                and all(len(each) == 1 for each in parts.values())
+                for (loop,) in parts.values()
+            }
+        return self._instances
 
     # --- functions --------------------------------------------------------------------------------
 
@@ -194,6 +236,9 @@ class Values:
         if type(kind) is not IntegerType:
             key = ("function", name, str(kind), *inputs)
             return self._atom(key, *inputs)
+        if bit_width(kind) < 32 and name in ("add", "sub", "mul", "neg"):
+            # It wraps where nobody asks a launch: a function like any other.
+            return self._atom(("function", name, _tag(kind), *inputs), *inputs)
         match name, inputs:
             case "add", [a, b]:
                 return terms.add(a, b)
@@ -207,14 +252,30 @@ class Values:
                 return a
             case "select", [_, a, b] if a == b:
                 return a
+            case "idiv", [a, b] if (length := self._rounded_up(a, b)) is not None:
+                return self._atom(("trips", length, b), length, b)
             case "idiv", [a, b] if terms.key(a) == _BLOCK and terms.number(b) == self.cluster:
                 return terms.atom(("launch", "cluster_id", 0))  # of all blocks of the cluster
             case _:
                 pass
         if name in _COMMUTE:
             inputs.sort()
-        tag = _tag(kind)
-        return self._atom(("function", name, tag, *inputs), *inputs)
+        return terms.function(name, _tag(kind), inputs)
+
+    def _rounded_up(self, a: Term, step: Term) -> Term | None:
+        """Return x where a is max(x, 0) + step - 1 for a step that is a number above 0."""
+        number = self.terms.number(step)
+        if number is None or number < 1:
+            return None
+        match self.terms.key(self.terms.sub(a, self.terms.constant(number - 1))):
+            case ("function", "max", _, int(x), int(y)) if self.terms.zero in (x, y):
+                return y if x == self.terms.zero else x
+            case _:
+                return None
+
+    def quotient(self, term: Term, by: Term) -> Term:
+        """Return what a division of two signed integers of 32 bits gives."""
+        return self.terms.function("idiv", "i32", [term, by])
 
     def _chosen(self, branch: scf.IfOp, value: SSAValue) -> Term:
         assert isinstance(value, OpResult)
@@ -330,6 +391,19 @@ class Values:
             return self._unknown(load.result)
         self.obligations[load] = pair
         return self.of(store.value)
+
+
+def _put_before(get: aref.GetEnter) -> aref.PutExit | None:
+    """Return the put that a get takes, of a program that is still one sequence: each put is got
+    before the next one."""
+    before = get.prev_op
+    while before is not None:
+        if isinstance(before, aref.PutExit):
+            entered = before.slot.owner
+            if isinstance(entered, aref.PutEnter) and entered.aref is get.aref:
+                return before
+        before = before.prev_op
+    return None
 
 
 def _tag(kind: Attribute) -> str:

@@ -1,0 +1,455 @@
+"""Agents: each role as a sequence of steps, of which only what meets others is left.
+
+An agent is a role; a warpgroup of a role whose warpgroups take turns; or the instances of a role
+together, one tile after the other, which is one of the orders that they may run in. What threads of
+a role do in one order is one agent's: with fewer orders fewer runs end, never more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.control import passed_on, terminator
+from tawa.ir.types import BarriersType, ViewType
+from tawa.ir.walk import all_of, has, walk
+from tawa.verify.counts import Count, Counts
+from tawa.verify.decisions import Decisions
+from tawa.verify.events import SYNCHRONIZES, arrivals_of, bytes_of
+from tawa.verify.forwarded import loops_around
+from tawa.verify.rules import Refused, rule
+from tawa.verify.steps import (
+    Access,
+    Agent,
+    Arrive,
+    Branch,
+    Choose,
+    Compute,
+    Copy,
+    Done,
+    End,
+    Enter,
+    Head,
+    Jump,
+    Leave,
+    Meet,
+    Move,
+    Next,
+    Ref,
+    Step,
+    Token,
+    Turn,
+    Wait,
+)
+from tawa.verify.terms import Term
+from tawa.verify.values import Span, Values
+
+
+@dataclass(slots=True)
+class Compiler:
+    """Makes agents of the roles of a kernel. `rings` numbers the arrays of barriers."""
+
+    values: Values
+    counts: Counts
+    decisions: Decisions
+    rings: dict[SSAValue, int]
+    relevant: set[SSAValue]
+    scalars: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    _code: list[Step] = field(default_factory=list[Step])
+    _role: hopper.Role | None = None
+    _group: int = 0
+    _groups: int = 1
+    _meets: bool = False
+    _keeps: set[Operation] = field(default_factory=set[Operation])
+    _share: int = 1
+    _body: int = 0
+    """Where the loops are counted from: where the tile of an instance begins."""
+
+    def agents(self, kernel: tile.Kernel) -> list[Agent]:
+        """Return the agents of a kernel."""
+        made: list[Agent] = []
+        instances: dict[tuple[Term, Term, int], list[tuple[hopper.Role, scf.ForOp, Span]]] = {}
+        for role in all_of(kernel, hopper.Role):
+            loop = self._shared_loop(role)
+            if loop is not None:
+                span = self.values.span(loop)
+                key = span.length, span.step, span.share
+                instances.setdefault(key, []).append((role, loop, span))
+                continue
+            turns = all_of(role, hopper.Turn)
+            groups = turns[0].groups.data if turns else 1
+            if turns and 4 * groups != role.warps.data:
+                raise Refused(
+                    rule("meetings"),
+                    f"{groups} warpgroups take turns in a role of {role.warps.data} warps",
+                    turns[0],
+                )
+            for group in range(groups):
+                self._begin(role, group, groups)
+                self._block(role.body.block, False)
+                self._code.append(End())
+                name = role.label.data + (f" warpgroup {group}" if groups > 1 else "")
+                made.append(Agent(name, (role,), tuple(self._code), group, groups))
+        for (_, _, share), items in instances.items():
+            made.append(self._together(share, sorted(items, key=lambda item: item[2].part)))
+        return made
+
+    def _begin(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
+        self._code, self._share, self._body = [], 1, 0
+        self._enter(role, group, groups)
+
+    def _enter(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
+        self._role, self._group, self._groups = role, group, groups
+        self._meets = groups > 1 or has(role, hopper.Expect, hopper.CopyAsyncArrive)
+        self._keeps = set()
+        for operation in walk(role):
+            if self._is_kept(operation):
+                parent = operation if operation.regions else operation.parent_op()
+                while parent is not None and parent not in self._keeps:
+                    self._keeps.add(parent)
+                    parent = parent.parent_op()
+
+    def _is_kept(self, operation: Operation) -> bool:
+        match operation:
+            case hopper.NamedBarrier():
+                scope = operation.scope.data
+                return scope == "roles" or (scope == "role" and self._meets)
+            case tile.Elementwise():
+                return operation.result in self.relevant
+            case scf.IfOp() | scf.ForOp() | scf.WhileOp():
+                return any(result in self.relevant for result in operation.results)
+            case _:
+                return isinstance(operation, SYNCHRONIZES)
+
+    # --- instances --------------------------------------------------------------------------------
+
+    def _shared_loop(self, role: hopper.Role) -> scf.ForOp | None:
+        """Return the loop over tiles of which a role takes each second or so."""
+        loops = [
+            op for op in walk(role) if isinstance(op, scf.ForOp) and self.values.span(op).share > 1
+        ]
+        loops = [loop for loop in loops if any(isinstance(op, SYNCHRONIZES) for op in walk(loop))]
+        if not loops:
+            return None
+        if len(loops) > 1 or loops[0].parent_op() is not role:
+            raise Refused(rule("form"), "an instance has two loops over tiles", loops[-1])
+        return loops[0]
+
+    def _together(self, share: int, items: Sequence[tuple[hopper.Role, scf.ForOp, Span]]) -> Agent:
+        """One agent of all instances of a role: tile after tile, each by its instance."""
+        roles = tuple(role for role, _, _ in items)
+        first = items[0][1]
+        if [span.part for _, _, span in items] != list(range(share)):
+            raise Refused(rule("form"), "not each tile has one instance", first)
+        self._code, self._share, self._body = [], share, 0
+        for role, loop, _ in items:
+            self._enter(role)
+            self._operations(self._before(loop), False)
+            self._move(zip(loop.iter_args, loop.body.block.args[1:], strict=True))
+        self._enters(self.decisions.loop(items[0][2], 0))
+        head = len(self._code)
+        self._code.append(Head())
+        branch = self._hole()
+        choose = self._hole()
+        targets: list[int] = []
+        for role, loop, _ in items:
+            self._enter(role)
+            self._body = len(self._code)
+            targets.append(self._body)
+            self._block(loop.body.block, False)
+            self._move(
+                zip(terminator(loop.body.block).operands, loop.body.block.args[1:], strict=True)
+            )
+            self._code += [Done(loop), Next(head)]
+        self._code[choose] = Choose(tuple(targets))
+        self._code[branch] = Branch(self._goes_on(first), len(self._code), first)
+        self._code.append(Leave())
+        for role, loop, _ in items:
+            self._enter(role)
+            self._move(zip(loop.body.block.args[1:], loop.results, strict=True))
+            after: list[Operation] = []
+            operation = loop.next_op
+            while operation is not None:
+                after.append(operation)
+                operation = operation.next_op
+            self._operations(after, False)
+        self._code.append(End())
+        name = "+".join(role.label.data for role in roles)
+        return Agent(name, roles, tuple(self._code), tiles=first)
+
+    def _before(self, loop: scf.ForOp) -> list[Operation]:
+        block = loop.parent
+        assert block is not None
+        found: list[Operation] = []
+        for operation in block.ops:
+            if operation is loop:
+                break
+            found.append(operation)
+        return found
+
+    # --- a block ----------------------------------------------------------------------------------
+
+    def _block(self, block: Block, alone: bool) -> None:
+        self._operations(block.ops, alone)
+
+    def _operations(self, operations: Iterable[Operation], alone: bool) -> None:
+        for operation in operations:
+            self._operation(operation, alone)
+
+    def _operation(self, operation: Operation, alone: bool) -> None:
+        code = self._code
+        match operation:
+            case hopper.OneThread():
+                if self._group == 0:  # of all warpgroups the first one has it
+                    self._block(operation.body.block, True)
+            case scf.IfOp() | scf.ForOp() | scf.WhileOp() if operation not in self._keeps:
+                self._accesses(walk(operation)[1:])
+            case scf.IfOp():
+                self._if(operation, alone)
+            case scf.ForOp():
+                self._for(operation, alone)
+            case scf.WhileOp():
+                self._while(operation, alone)
+            case hopper.Wait():
+                ring = self.rings[operation.barriers]
+                slot, phase = self._ref(operation.slot), self._ref(operation.phase)
+                code.append(Wait(operation, ring, alone, slot, phase))
+            case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
+                units = self._units(operation, alone)
+                size = operation.bytes.data if isinstance(operation, hopper.Expect) else 0
+                if units:
+                    slot = self._ref(operation.slot)
+                    ring = self.rings[operation.barriers]
+                    one = alone or isinstance(operation, hopper.Expect) or _by_one(operation)
+                    code.append(Arrive(operation, ring, units, slot, one, size))
+            case hopper.TmaLoad():
+                view, ring = self._root(operation.view), self.rings[operation.barriers]
+                slot, index = self._ref(operation.slot), self._ref(view.index)
+                size = bytes_of(operation.view)
+                code.append(Copy(operation, ring, slot, view.buffer, index, size))
+            case hopper.Turn():
+                code.extend(self._turn(operation))
+            case hopper.NamedBarrier() if self._is_kept(operation):
+                if operation.scope.data == "role":
+                    if operation.kind.data == "sync":
+                        code.append(Meet(operation))
+                elif self._share == 1:
+                    raise Refused(
+                        rule("form"),
+                        "roles that are no instances meet at a named barrier",
+                        operation,
+                    )
+                else:
+                    code.append(Token(operation))
+            case hopper.ClusterSync():
+                raise Refused(rule("form"), "a role waits for the other blocks alone", operation)
+            case tile.Elementwise() if operation.result in self.relevant:
+                name, inputs = operation.function.data, tuple(map(self._ref, operation.inputs))
+                skip = operation.inputs[1] if name == "add" and _steps_over(operation) else None
+                code.append(Compute(name, inputs, self._number(operation.result), skip))
+            case _:
+                self._accesses([operation])
+
+    def _accesses(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            if isinstance(operation, _VIEWS):
+                continue
+            for value in operation.operands:
+                if isinstance(value.type, ViewType):
+                    slot = self._root(value)
+                    self._code.append(Access(operation, slot.buffer, self._ref(slot.index)))
+
+    def _root(self, view: SSAValue) -> hopper.Slot:
+        while not isinstance(view.owner, hopper.Slot):
+            if not isinstance(view.owner, _VIEWS):
+                raise Refused(rule("form"), "a view is no part of one slot of a buffer", None)
+            view = view.owner.operands[0]
+        return view.owner
+
+    def _units(self, operation: Operation, alone: bool) -> int:
+        """Return the arrivals that an operation makes for this agent."""
+        role = self._role
+        assert role is not None
+        if isinstance(operation, hopper.Expect):
+            return 1 if self._group == 0 else 0
+        if isinstance(operation, hopper.CopyAsyncArrive):
+            return 1 if alone else 32 * role.warps.data // self._groups
+        assert isinstance(operation, hopper.Arrive)
+        by = operation.by.data
+        if alone or by in ("thread", "role"):
+            number = 1 if self._group == 0 else 0
+        else:
+            number = arrivals_of(by, role, alone) // self._groups
+        return number * (self.values.cluster if operation.cluster is not None else 1)
+
+    def _turn(self, turn: hopper.Turn) -> Iterator[Turn]:
+        first, groups, own = turn.id.data, turn.groups.data, self._group
+        if groups != self._groups:
+            raise Refused(rule("meetings"), "warpgroups take turns with unlike many", turn)
+        match turn.kind.data:
+            case "take":
+                yield Turn(turn, first + own, True)
+            case "pass":
+                yield Turn(turn, first + (own + 1) % groups, False)
+            case "open" if own == groups - 1:
+                yield Turn(turn, first, False)
+            case "close" if own == 0:
+                yield Turn(turn, first, True)
+            case _:
+                return
+
+    # --- control ----------------------------------------------------------------------------------
+
+    def _hole(self) -> int:
+        self._code.append(End())
+        return len(self._code) - 1
+
+    def _move(self, pairs: Iterator[tuple[SSAValue, SSAValue]]) -> None:
+        moves = tuple(
+            (self._ref(source), self._number(target))
+            for source, target in pairs
+            if target in self.relevant
+        )
+        if moves:
+            self._code.append(Move(moves))
+
+    def _number(self, value: SSAValue) -> int:
+        return self.scalars.setdefault(value, len(self.scalars))
+
+    def _ref(self, value: SSAValue) -> Ref:
+        match value.owner:
+            case tile.Constant(value=IntAttr(data=int(number))):
+                return (number,)
+            case _:
+                return self._number(value)
+
+    def _goes_on(self, loop: scf.ForOp) -> Count:
+        """Return whether a loop makes its iteration, as a count."""
+        terms, span = self.values.terms, self.values.span(loop)
+        at = self.values.iteration(loop)
+        length = span.length
+        return self.counts.positive(terms.sub(length, terms.mul(span.step, at)))
+
+    def _enters(self, family: int) -> None:
+        own = self._code[self._body :]
+        before = sum(isinstance(step, Enter) and step.loop[0] == family for step in own)
+        self._code.append(Enter((family, before)))
+
+    def _if(self, branch: scf.IfOp, alone: bool) -> None:
+        condition = self.counts.condition(self.values.of(branch.cond))
+        hole = self._hole()
+        self._block(branch.true_region.block, alone)
+        if branch.results:
+            self._move(
+                zip(terminator(branch.true_region.block).operands, branch.results, strict=True)
+            )
+        end = self._hole()
+        self._code[hole] = Branch(condition, len(self._code), branch)
+        if branch.false_region.blocks:
+            self._block(branch.false_region.block, alone)
+            if branch.results:
+                self._move(
+                    zip(terminator(branch.false_region.block).operands, branch.results, strict=True)
+                )
+        self._code[end] = Jump(len(self._code))
+
+    def _for(self, loop: scf.ForOp, alone: bool) -> None:
+        step = self.values.terms.number(self.values.span(loop).step)
+        if step is not None and step <= 0:
+            raise Refused(rule("form"), f"a loop has the step {step}", loop)
+        body = loop.body.block
+        carried = body.args[1:]
+        self._move(zip(loop.iter_args, carried, strict=True))
+        depth = len(loops_around(loop))
+        self._enters(self.decisions.loop(self.values.span(loop), depth))
+        head = len(self._code)
+        self._code.append(Head())
+        hole = self._hole()
+        self._block(body, alone)
+        self._move(zip(terminator(body).operands, carried, strict=True))
+        self._code.append(Next(head))
+        self._code[hole] = Branch(self._goes_on(loop), len(self._code), loop)
+        self._move(zip(carried, loop.results, strict=True))
+        self._code.append(Leave())
+
+    def _while(self, loop: scf.WhileOp, alone: bool) -> None:
+        before, after = loop.before_region.block, loop.after_region.block
+        self._move(zip(loop.operands, before.args, strict=True))
+        self._enters(-1 - len(loops_around(loop)))
+        head = len(self._code)
+        self._code.append(Head())
+        self._block(before, alone)
+        last = terminator(before)
+        condition = self.counts.condition(self.values.of(last.operands[0]))
+        hole = self._hole()
+        self._move(zip(last.operands[1:], after.args, strict=True))
+        self._block(after, alone)
+        self._move(zip(terminator(after).operands, before.args, strict=True))
+        self._code.append(Next(head))
+        self._code[hole] = Branch(condition, len(self._code), loop)
+        self._move(zip(last.operands[1:], loop.results, strict=True))
+        self._code.append(Leave())
+
+
+_VIEWS = (hopper.Slot, hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
+_FUNCTIONS = frozenset({"add", "eq", "select", "xor", "irem", "idiv", "and"})
+
+
+def relevant_scalars(kernel: tile.Kernel) -> set[SSAValue]:
+    """Return the scalars that slots and phases are made of, the amounts that are skipped apart."""
+    found: set[SSAValue] = set()
+    work: list[SSAValue] = []
+    for operation in walk(kernel):
+        match operation:
+            case hopper.Wait():
+                work += [operation.slot, operation.phase]
+            case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive() | hopper.TmaLoad():
+                work.append(operation.slot)
+            case hopper.Slot():
+                work.append(operation.index)
+            case _:
+                continue
+    while work:
+        value = work.pop()
+        if value in found:
+            continue
+        found.add(value)
+        work += made_of(value)
+    return found
+
+
+def made_of(value: SSAValue) -> list[SSAValue]:
+    """Return the scalars that a slot or a phase is made of."""
+    match value.owner:
+        case tile.Elementwise() as made if made.function.data in _FUNCTIONS:
+            return list(made.inputs)
+        case _:
+            return passed_on(value)
+
+
+def _by_one(arrive: hopper.Arrive | hopper.CopyAsyncArrive) -> bool:
+    """Tell whether one thread of a role arrives, which may be ahead of the others."""
+    return isinstance(arrive, hopper.Arrive) and arrive.by.data in ("thread", "role")
+
+
+def _steps_over(addition: tile.Elementwise) -> bool:
+    """Tell whether a sum is brought back into the ring by division, as steps over numbers are."""
+    uses = (use.operation for use in addition.result.uses)
+    return any(
+        isinstance(use, tile.Elementwise) and use.function.data in ("irem", "idiv") for use in uses
+    )
+
+
+def slots_of(barriers: SSAValue) -> int:
+    """Return how many barriers an array has."""
+    kind = barriers.type
+    assert isinstance(kind, BarriersType)
+    return kind.count.data
+
+
+__all__ = ["Compiler", "made_of", "relevant_scalars", "slots_of"]

@@ -1,0 +1,406 @@
+"""Lemma 4 against the aref program: copies move the boxes that the program asks for.
+
+After `insert_arefs` a kernel is one sequence of operations. What is kept of it are its accesses
+through descriptors, as terms (`values.py`): the descriptor, the offsets as functions of the launch
+and of the iterations around it, the box, and which tile of which ring it is. Passes after that
+may move a copy some iterations: each copy of the final kernel is a part of one of these boxes, for
+iteration i + p in the loop, 0 .. p - 1 before it, or the last one after it. Together the parts are
+the box, and a buffer holds one tile of one ring, the one whose name it has.
+
+Where there is no aref program, as for hopper IR that was written by hand, none of this is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+from typing import TypeAlias
+
+from xdsl.dialects import scf
+from xdsl.ir import Operation, SSAValue
+
+from tawa.ir import aref, hopper, tile
+from tawa.ir.types import ViewType, shape_of
+from tawa.ir.walk import all_of, walk
+from tawa.verify.forwarded import loops_around
+from tawa.verify.rings import VIEWS, slot_of
+from tawa.verify.rules import Refused, rule
+from tawa.verify.terms import Term, Terms
+from tawa.verify.values import Values
+
+_EFFECTS = (tile.Atomic, tile.CompareExchange, hopper.NextProgram)
+_Effect: TypeAlias = tile.Atomic | tile.CompareExchange | hopper.NextProgram
+_ACCESSES = (tile.DescLoad, tile.DescStore, tile.DescAtomic)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One access through a descriptor in the aref program."""
+
+    number: int
+    kind: str
+    """load, store, or what a reduction does."""
+    desc: Term
+    offsets: tuple[Term, ...]
+    box: tuple[int, ...]
+    name: str
+    loops: tuple[tuple[Term, Term], ...]
+    """The length and step of each loop around it, the outermost first; 0, 0 of a `while`."""
+    tile: tuple[int, int] | None
+    """Which tile of which ring it is."""
+
+
+@dataclass(slots=True)
+class Program:
+    """What is kept of an aref program to compare the final kernel with."""
+
+    terms: Terms
+    asked: list[Asked] = field(default_factory=list[Asked])
+    effects: dict[str, list[tuple[int, Term]]] = field(
+        default_factory=dict[str, list[tuple[int, Term]]]
+    )
+    """What operations gave that need not give the same twice, by the operation's name, and how
+    many loops are around each."""
+
+    def values_of(self, kernel: tile.Kernel, cluster: int) -> Values:
+        """Return the values of the final kernel, in the terms of this program: what an atomic gives
+        is what the same one of as many gave here.
+        """
+        values = Values(kernel, cluster, self.terms)
+        found: dict[str, list[_Effect]] = {}
+        for operation in walk(kernel):
+            if isinstance(operation, _EFFECTS):
+                found.setdefault(operation.name, []).append(operation)
+        for name, operations in found.items():
+            known = self.effects.get(name, [])
+            if [len(loops_around(each)) for each in operations] == [depth for depth, _ in known]:
+                values.same |= {
+                    operation.result: term
+                    for operation, (_, term) in zip(operations, known, strict=True)
+                }
+        return values
+
+
+def program_of(kernel: tile.Kernel, cluster: int) -> Program:
+    """Read a kernel after `insert_arefs`. `cluster`: the blocks of a cluster that the plan has."""
+    values = Values(kernel, cluster)
+    program = Program(values.terms)
+    operations = walk(kernel)
+    for operation in operations:
+        if isinstance(operation, _EFFECTS):
+            effect = len(loops_around(operation)), values.of(operation.result)
+            program.effects.setdefault(operation.name, []).append(effect)
+    tiles: dict[SSAValue, tuple[int, int]] = {}
+    rings: list[SSAValue] = [each.result for each in operations if isinstance(each, aref.Create)]
+    for operation in operations:
+        if isinstance(operation, aref.PutExit) and isinstance(operation.slot.owner, aref.PutEnter):
+            ring = rings.index(operation.slot.owner.aref)
+            tiles |= {value: (ring, place) for place, value in enumerate(operation.values)}
+    for operation in operations:
+        if isinstance(operation, _ACCESSES):
+            program.asked.append(_asked(operation, len(program.asked), values, tiles))
+    return program
+
+
+def _asked(
+    operation: tile.DescLoad | tile.DescStore | tile.DescAtomic,
+    number: int,
+    values: Values,
+    tiles: dict[SSAValue, tuple[int, int]],
+) -> Asked:
+    match operation:
+        case tile.DescLoad(result=moved):
+            kind = "load"
+        case tile.DescStore(value=moved):
+            kind = "store"
+        case tile.DescAtomic(value=moved):
+            kind = operation.function.data
+    loops: list[tuple[Term, Term]] = []
+    for loop in reversed(loops_around(operation)):
+        if isinstance(loop, scf.ForOp):
+            span = values.span(loop)
+            loops.append((span.length, span.step))
+        else:
+            loops.append((values.terms.zero, values.terms.zero))
+    label = operation.attributes.get("label")
+    return Asked(
+        number,
+        kind,
+        values.of(operation.desc),
+        tuple(values.of(offset) for offset in operation.offsets),
+        shape_of(moved.type),
+        getattr(label, "data", ""),
+        tuple(loops),
+        tiles.get(moved),
+    )
+
+
+# --- the final kernel -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Match:
+    """A copy as a part of a box that was asked for: where it starts, and of which iteration."""
+
+    asked: Asked
+    start: tuple[int, ...]
+    when: Term | None
+    """None: of the same iteration of all loops around it."""
+
+
+def check_coordinates(kernel: tile.Kernel, values: Values, program: Program) -> None:
+    """Raise Refused where a copy by TMA moves what the aref program does not ask for."""
+    checker = _Checker(values, program)
+    names: dict[SSAValue, tuple[int, int] | None] = {}
+    holders: dict[tuple[int, int], SSAValue] = {}
+    matches: dict[
+        tuple[int, Operation | None], list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]
+    ] = {}
+    for operation in walk(kernel):
+        if not isinstance(operation, hopper.TmaLoad | hopper.TmaStore):
+            continue
+        found = checker.match(operation)
+        role = _role(operation)
+        matches.setdefault((found.asked.number, role), []).append((found, operation))
+        if isinstance(operation, hopper.TmaLoad):
+            _check_tile(operation, found.asked, names, holders)
+    for parts in matches.values():
+        checker.check_parts(parts)
+
+
+def _role(operation: Operation) -> Operation | None:
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, hopper.Role):
+        parent = parent.parent_op()
+    return parent
+
+
+def _check_tile(
+    load: hopper.TmaLoad,
+    asked: Asked,
+    names: dict[SSAValue, tuple[int, int] | None],
+    holders: dict[tuple[int, int], SSAValue],
+) -> None:
+    buffer = slot_of(load.view).buffer
+    shared = buffer.owner
+    assert isinstance(shared, hopper.Shared)
+    if names.setdefault(buffer, asked.tile) != asked.tile:
+        raise Refused(
+            rule("coordinates"),
+            f"{shared.label.data} is filled with tiles of different rings",
+            load,
+        )
+    if asked.tile is not None and holders.setdefault(asked.tile, buffer) is not buffer:
+        raise Refused(
+            rule("coordinates"),
+            f"{asked.name} is copied into buffers that nothing tells apart",
+            load,
+        )
+
+
+class _Checker:
+    def __init__(self, values: Values, program: Program) -> None:
+        self.values = values
+        self.terms = values.terms
+        self.program = program
+        copies = all_of(values.kernel, hopper.TmaLoad, hopper.TmaStore)
+        self.copies = len(copies)
+        self.users: dict[SSAValue, set[Operation | None]] = {}
+        for slot in all_of(values.kernel, hopper.Slot):
+            self.users.setdefault(slot.buffer, set()).add(_role(slot))
+        self.labels = {shared.label.data for shared in all_of(values.kernel, hopper.Shared)}
+
+    def match(self, operation: hopper.TmaLoad | hopper.TmaStore) -> _Match:
+        """Find the box that a copy is a part of. Raises Refused where there is none."""
+        owner, kind = operation.map.owner, "load"
+        assert isinstance(owner, hopper.TensorMap)
+        if isinstance(operation, hopper.TmaStore):
+            kind = "store" if operation.reduce is None else operation.reduce.data
+        desc = self.values.of(owner.desc)
+        offsets = tuple(self.values.of(each) for each in operation.offsets)
+        placed = operation.view.type
+        assert isinstance(placed, ViewType)
+        shape = placed.shape
+        found: list[_Match] = []
+        for asked in self.program.asked:
+            if (asked.kind, asked.desc) == (kind, desc) and len(asked.offsets) == len(offsets):
+                found += self._parts(asked, offsets, shape)
+        if isinstance(operation, hopper.TmaLoad):
+            start = _start(operation.view)
+            shared = slot_of(operation.view).buffer
+            found = [
+                each
+                for each in found
+                if not any(each.start[: -len(start)])
+                and each.start[-len(start) :] == start
+                and self._is_of(shared, each.asked)
+            ]
+        if not found:
+            told = ", ".join(map(self.terms.text, offsets))
+            raise Refused(
+                rule("coordinates"),
+                f"{operation.name} moves the box at ({told}) of {self.terms.text(desc)}, which is "
+                "not shown to be one that the program asks for here",
+                operation,
+            )
+        return min(found, key=lambda each: each.when is not None)
+
+    def _parts(
+        self, asked: Asked, offsets: tuple[Term, ...], shape: tuple[int, ...]
+    ) -> Iterator[_Match]:
+        # A box of windows has taps, and the windows of an image, behind the offsets of its block.
+        behind = (1,) * (len(offsets) - len(asked.box))
+        rank = len(asked.box)
+        part = (*(1 for _ in range(rank - len(shape))), *shape)[-rank:] if rank else ()
+        for wanted, when in self._moved(asked, offsets):
+            start = [
+                self.terms.number(self.terms.sub(got, want))
+                for got, want in zip(offsets, wanted, strict=True)
+            ]
+            inside = [
+                at is not None and at >= 0 and at + extent <= whole
+                for at, extent, whole in zip(
+                    start, (*part, *behind), (*asked.box, *behind), strict=True
+                )
+            ]
+            if all(inside):
+                yield _Match(asked, tuple(at or 0 for at in start[:rank]), when)
+                return
+
+    def _moved(
+        self, asked: Asked, offsets: tuple[Term, ...]
+    ) -> Iterator[tuple[tuple[Term, ...], Term | None]]:
+        """Yield the offsets that are asked for, and those of other iterations of its inner loop."""
+        yield asked.offsets, None
+        depth = len(asked.loops) - 1
+        if depth < 0:
+            return
+        at = self.values.at(depth)
+        solved = False
+        for got, want in zip(offsets, asked.offsets, strict=True):
+            parts = self.terms.linear(want, at)
+            factor = None if parts is None else self.terms.number(parts[1])
+            if parts is None or not factor:
+                continue
+            solved = True
+            moved = self.terms.quotient(self.terms.sub(got, parts[0]), factor)
+            if moved is not None and self._is_iteration(moved, asked, at):
+                yield from self._at(asked, at, moved)
+        if solved:
+            return
+        # Functions of the iteration are not solved for it: all that copies may move to are tried.
+        yield from self._at(asked, at, self._last(asked))
+        for number in range(self.copies):
+            yield from self._at(asked, at, self.terms.constant(number))
+            yield from self._at(asked, at, self.terms.add(at, self.terms.constant(number + 1)))
+
+    def _at(
+        self, asked: Asked, at: Term, moved: Term
+    ) -> Iterator[tuple[tuple[Term, ...], Term | None]]:
+        changed = [self.terms.replaced(each, at, moved) for each in asked.offsets]
+        if all(each is not None for each in changed):
+            yield tuple(each for each in changed if each is not None), moved
+
+    def _is_iteration(self, term: Term, asked: Asked, at: Term) -> bool:
+        """Tell whether a term is a number, some iterations ahead, or the last iteration."""
+        for origin in (term, self.terms.sub(term, at)):
+            number = self.terms.number(origin)
+            if number is not None:
+                return number >= 0
+        return term == self._last(asked)
+
+    def _last(self, asked: Asked) -> Term:
+        length, step = asked.loops[-1]
+        less = self.terms.sub(length, self.terms.one)
+        return self.values.quotient(less, step)
+
+    def _is_of(self, buffer: SSAValue, asked: Asked) -> bool:
+        """Tell whether a buffer has the name of a load that fills it. A load that no buffer is
+        called after shares that of another, in one role, which reads what it has loaded last.
+        """
+        shared = buffer.owner
+        assert isinstance(shared, hopper.Shared)
+        names = {asked.name}
+        if asked.tile is not None:
+            names = {each.name for each in self.program.asked if each.tile == asked.tile}
+        if shared.label.data in names:
+            return True
+        alone = len(self.users[buffer]) == 1
+        return asked.tile is None and alone and asked.name not in self.labels
+
+    def check_parts(self, parts: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]) -> None:
+        """The parts of each iteration make the box once, and no iteration is left out."""
+        asked, operation = parts[0][0].asked, parts[0][1]
+        order: dict[Term | None, Operation] = {}
+        by: dict[Term | None, dict[tuple[int, ...], int]] = {}
+        for match, copy in parts:
+            view = copy.view.type
+            assert isinstance(view, ViewType)
+            order.setdefault(match.when, copy)
+            by.setdefault(match.when, {})[match.start] = prod(view.shape)
+        for starts in by.values():
+            if sum(starts.values()) != prod(asked.box):
+                raise Refused(
+                    rule("coordinates"),
+                    f"the copies of {asked.name or 'a box'} are not its parts, each once",
+                    operation,
+                )
+        at = self.values.at(len(asked.loops) - 1)
+        last = self._last(asked) if asked.loops and set(by) != {None} else None
+        early, ahead = 0, -1
+        out = sum(
+            self.terms.number(when) is not None or when == last for when in by if when is not None
+        )
+        for when, copy in order.items():
+            number = None if when is None else self.terms.number(when)
+            late = 0 if when is None else self.terms.number(self.terms.sub(when, at))
+            if late is not None:
+                turn, inside = ahead < 0 and late == early, True
+                ahead = late
+            elif number is not None and ahead < 0:
+                turn, inside = number == early, False
+                early += 1
+            else:
+                turn, inside = ahead == early and when == last, False
+            if not turn or not self._is_around(copy, asked, inside, out):
+                raise Refused(
+                    rule("coordinates"),
+                    f"the copies of {asked.name or 'a box'} are not those of all iterations in "
+                    "turn",
+                    copy,
+                )
+
+    def _is_around(self, copy: Operation, asked: Asked, inside: bool, out: int) -> bool:
+        """Tell whether the loops around a copy are those that the program has, but for the
+        iterations of the inner one that were taken out of it, or are left out by a condition.
+        """
+        loops = list(reversed(loops_around(copy)))
+        if len(loops) != len(asked.loops) - (not inside):
+            return False
+        for place, (loop, (length, step)) in enumerate(zip(loops, asked.loops, strict=False)):
+            if not isinstance(loop, scf.ForOp) or length == self.terms.zero:
+                continue
+            span = self.values.span(loop)
+            taken = self.terms.ratio(self.terms.sub(length, span.length), span.step)
+            inner = place == len(asked.loops) - 1
+            if span.share == 1 and (span.step != step or taken not in (0, out if inner else 0)):
+                return False
+        return True
+
+
+def _start(view: SSAValue) -> tuple[int, ...]:
+    """Return where in its slot's tile a view that is a slice starts."""
+    owner = view.owner
+    kind = view.type
+    assert isinstance(kind, ViewType)
+    if isinstance(owner, hopper.SliceView):
+        before = _start(owner.view)
+        own = tuple(each.data for each in owner.start)
+        return tuple(a + b for a, b in zip(before, own, strict=True))
+    if isinstance(owner, VIEWS):
+        return _start(owner.view)
+    return (0,) * len(kind.shape)
+
+
+__all__ = ["Asked", "Program", "check_coordinates", "program_of"]

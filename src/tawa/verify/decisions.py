@@ -1,0 +1,513 @@
+"""What decides a condition, and what a run knows of it: one answer for all agents that ask.
+
+A condition is made of factors (`sums.Holds`), each a function of the launch and of the numbers of
+the iterations around it. A factor `length - step * (i + k) > 0` belongs to the *family* of loops of
+this length and step: it falls once, so that of a family only its end is not known, and what one
+agent has found holds for all. Any other factor is a free choice at each iteration, made once.
+
+A *label* says where an agent is in a loop. (EXACT, i) is iteration i. (tag, i) is iteration i + c,
+for a number c >= 0 that nobody knows and that all labels of this tag (at this depth) share. Agents
+in iterations of one loop that are all beyond `exact` get one tag, and are then told apart by how
+far they are from one another. What is known of other labels than the asker's is used where it holds
+for every c, and is no answer else: so runs may be looked at that no launch makes, and none is left
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from tawa.verify.counts import Count, Counts
+from tawa.verify.sums import Factor, Holds
+from tawa.verify.terms import Term
+from tawa.verify.values import Span
+
+EXACT = -1
+Label: TypeAlias = tuple[int, int]
+Labels: TypeAlias = tuple[Label, ...]
+Question: TypeAlias = tuple[int | Factor, Labels, int]
+"""A family by its number, or a free choice by its factor; the labels that it depends on; the tag of
+the family's own loop."""
+Answer: TypeAlias = tuple[int | None, int | None]
+"""Of a family: the largest number known to be inside, the least one known not to be. Of a free
+choice: (1, None) where it holds, (None, 0) where not."""
+Known: TypeAlias = dict[Question, Answer]
+Loop: TypeAlias = tuple[int, int]
+"""The family of a loop, or -1 - depth where it has none, and the how manieth of its kind it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an agent is: its labels, what loops these are, for each depth up to here whether
+    another loop may begin there in this iteration, and whether all is done."""
+
+    labels: Labels
+    loops: tuple[Loop, ...]
+    enters: tuple[bool, ...]
+    ended: bool
+
+
+_COUNTED = 64
+"""Thresholds of iterations up to this one are met exactly, one by one; what lies beyond is taken to
+come at any time. So is the end of a loop, however many iterations it makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """a * iteration + b, of the loop at `depth`."""
+
+    depth: int
+    a: int
+    b: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """`length - step * (i + more) > 0` of a family, or (not `falls`) that it is not; i is 0 where
+    `depth` is None."""
+
+    family: int
+    depth: int | None
+    more: int
+    falls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Capped:
+    """Of a minimum: both hold (`every`); of a maximum: one of them does."""
+
+    every: bool
+    parts: tuple[Count, Count]
+
+
+_Class: TypeAlias = "_Fixed | _Member | _Capped | None"
+
+
+@dataclass(slots=True)
+class Decisions:
+    """The questions of one kernel."""
+
+    counts: Counts
+    patience: int = 0
+    """For how many iterations agents are counted exactly while others may yet join them."""
+    behind: int = 0
+    """How far conditions ask before the iteration that they stand in."""
+    exact: dict[int, int] = field(default_factory=dict[int, int])
+    """By the depth of loops: iterations from which on numbers need not be exact."""
+    families: list[tuple[Term, Term, int]] = field(default_factory=list[tuple[Term, Term, int]])
+    """Length, step, and the depth of the loop; -1 where it is none."""
+    ends: list[int | None] = field(default_factory=list[int | None])
+    """How many iterations a family makes, where that is a number."""
+    _sure: dict[tuple[int, int], Count] = field(default_factory=dict[tuple[int, int], Count])
+    _classes: dict[Factor, _Class] = field(default_factory=dict[Factor, _Class])
+    _support: dict[int | Factor, tuple[int, ...]] = field(
+        default_factory=dict[int | Factor, tuple[int, ...]]
+    )
+
+    def loop(self, span: Span, depth: int) -> int:
+        """Return the family of a loop."""
+        terms = self.counts.terms
+        for number, (length, step, own) in enumerate(self.families):
+            later = terms.ratio(terms.sub(length, span.length), step)
+            if step == span.step and own == depth and later is not None:
+                return number
+        self.families.append((span.length, span.step, depth))
+        length, step = terms.number(span.length), terms.number(span.step)
+        end = None if length is None or not step else max(0, -(-length // step))
+        self.ends.append(end)
+        if end is not None and end <= self.patience:  # all of it, before anybody has to wait
+            self.exact[depth] = max(self._exact(depth), end)
+        return len(self.families) - 1
+
+    def learn(self, condition: Count) -> None:
+        """Learn how far a condition asks back."""
+        for product, _ in condition:
+            for factor in product:
+                match self._class(factor):
+                    case _Member(_, int(), more, _):
+                        self.behind = max(self.behind, -more)
+                    case _Capped(_, parts):  # of a loop, too: its cap is met exactly
+                        for part in parts:
+                            self.learn(part)
+                            self.guard(part)
+                    case _:
+                        continue
+
+    def guard(self, condition: Count) -> None:
+        """Let the iterations that a condition tells apart be counted exactly."""
+        for product, _ in condition:
+            for factor in product:
+                match self._class(factor):
+                    case _Fixed(depth, a, b):
+                        edge = -(b // a) if (b > 0) == (a < 0) else 0
+                        edge += int(a > 0 >= b) or int(factor.what == "zero")  # type: ignore[union-attr]
+                    case _Capped(_, parts):
+                        for part in parts:
+                            self.guard(part)
+                        continue
+                    case _Member(family, None, edge, _) if self.families[family][2] >= 0:
+                        depth = self.families[family][2]
+                    case _:
+                        continue
+                if edge <= _COUNTED:
+                    self.exact[depth] = max(self._exact(depth), edge)
+
+    def _exact(self, depth: int) -> int:
+        return self.exact.get(depth, 0)
+
+    # --- what a factor is -------------------------------------------------------------------------
+
+    def _class(self, factor: Factor) -> _Class:
+        if factor not in self._classes:
+            self._classes[factor] = self._classify(factor)
+        return self._classes[factor]
+
+    def _classify(self, factor: Factor) -> _Class:
+        if not isinstance(factor, Holds) or factor.what == "true":
+            return None
+        terms = self.counts.terms
+        depths = [depth for kind, depth in terms.support(factor.x) if kind == "iteration"]
+        if depths:
+            depth = max(depths)
+            parts = terms.linear(factor.x, self._at(depth))
+            if parts is not None:
+                b, a = terms.number(parts[0]), terms.number(parts[1])
+                if a and b is not None:
+                    return _Fixed(depth, a, b)
+                if b == 0 and any(parts[1] == step for _, step, _ in self.families):
+                    return _Fixed(depth, 1, 0)  # a step is above 0
+        if factor.what != "positive":
+            return None
+        if (capped := self._capped(factor.x)) is not None:
+            return capped
+        for x, falls in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
+            for number, (length, step, depth) in enumerate(self.families):
+                left = terms.sub(length, x)
+                inside = terms.sub(left, terms.mul(step, self._at(depth)))
+                for rest, own in ((inside, depth), (left, None)):
+                    more = terms.ratio(rest, step)
+                    if more is not None:
+                        return _Member(number, own, more, falls)
+        return self._threshold(factor.x)
+
+    def _capped(self, x: Term) -> _Capped | None:
+        terms = self.counts.terms
+        found = terms.bounded(x)
+        if found is None:
+            return None
+        every, (one, other) = found
+        if not self._is_plain(one) and not self._is_plain(other):
+            return None
+        return _Capped(every, (self.counts.positive(one), self.counts.positive(other)))
+
+    def _is_plain(self, x: Term) -> bool:
+        """Tell whether a term is a number, or one beside numbers of iterations."""
+        terms = self.counts.terms
+        for _, depth in terms.support(x):
+            parts = terms.linear(x, self._at(depth))
+            if parts is None or terms.number(parts[1]) is None:
+                return False
+            x = parts[0]
+        return terms.number(x) is not None
+
+    def open(self, condition: Count) -> None:
+        """Make the families of what falls by a number from iteration to iteration."""
+        terms = self.counts.terms
+        for product, _ in condition:
+            for factor in product:
+                if not isinstance(factor, Holds) or factor.what != "positive":
+                    continue
+                if (capped := self._capped(factor.x)) is not None:
+                    for part in capped.parts:
+                        self.open(part)
+                    continue
+                depths = [d for kind, d in terms.support(factor.x) if kind == "iteration"]
+                parts = terms.linear(factor.x, self._at(max(depths))) if depths else None
+                if parts is None or terms.number(parts[0]) is not None:
+                    continue
+                step = terms.number(parts[1])
+                if step is not None and step < 0:
+                    self.loop(Span(parts[0], terms.constant(-step)), max(depths))
+
+    def _threshold(self, x: Term) -> _Class:
+        """Of all x + number > 0 only from which number on they hold is open."""
+        terms = self.counts.terms
+        rest = terms.sub(x, terms.constant(terms.offset(x)))
+        falls = rest != terms.zero and terms.leading(rest) > 0
+        base = rest if falls else terms.scale(rest, -1)
+        family = base, terms.one, -1
+        if family not in self.families:
+            self.families.append(family)
+            self.ends.append(None)
+        number = self.families.index(family)
+        # base + n > 0, or -base + n > 0, which is that base + 1 - n > 0 does not hold
+        offset = terms.offset(x)
+        return _Member(number, None, -offset if falls else offset - 1, falls)
+
+    def _at(self, depth: int) -> Term:
+        return self.counts.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
+
+    def _depends(self, what: int | Factor) -> tuple[int, ...]:
+        """Return how deep the loops are that a family, or a factor, depends on."""
+        found = self._support.get(what)
+        if found is None:
+            terms = self.counts.terms
+            if isinstance(what, int):
+                leaves = terms.support_of(self.families[what][:2])
+                own = self.families[what][2]
+                depths = [d for kind, d in leaves if kind == "iteration" and d != own]
+            else:
+                depths = [d for kind, d in self.counts.support(what) if kind == "iteration"]
+            found = self._support[what] = tuple(sorted(depths))
+        return found
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def ask(self, condition: Count, known: Known, labels: Labels) -> bool | tuple[Question, int]:
+        """Tell whether a condition holds, or the first question that is open and its number."""
+        total = 0
+        for product, times in condition:
+            for factor in product:
+                answer = self._ask(factor, known, labels)
+                if not isinstance(answer, bool):
+                    return answer
+                if not answer:
+                    break
+            else:
+                total += times
+        return total != 0
+
+    def _ask(self, factor: Factor, known: Known, labels: Labels) -> bool | tuple[Question, int]:
+        match self._class(factor):
+            case _Fixed() as fixed if (answer := self._fixed(factor, fixed, labels)) is not None:
+                return answer
+            case _Capped(every, parts):
+                for part in parts:
+                    answer = self.ask(part, known, labels)
+                    if not isinstance(answer, bool) or answer != every:
+                        return answer
+                return every
+            case _Member() as member:
+                answer = self._inside(member, known, labels)
+                return answer == member.falls if isinstance(answer, bool) else answer
+            case _:
+                question = factor, self._key(factor, labels), EXACT
+                found = known.get(question)
+                return (question, 0) if found is None else found[0] is not None
+
+    def _fixed(self, factor: Factor, fixed: _Fixed, labels: Labels) -> bool | None:
+        """Decide a function of one iteration's number; of a far one where it has no threshold."""
+        assert isinstance(factor, Holds)
+        tag, i = labels[fixed.depth]
+        x = fixed.a * i + fixed.b
+        if factor.what == "zero":
+            if tag == EXACT:
+                return x == 0
+            return None if -fixed.b // fixed.a >= i else False
+        if tag == EXACT or (x > 0) == (fixed.a > 0):
+            return x > 0
+        return None
+
+    def _inside(self, member: _Member, known: Known, labels: Labels) -> bool | tuple[Question, int]:
+        """Tell whether a number of a family is inside of it."""
+        family = member.family
+        tag, number = labels[member.depth] if member.depth is not None else (EXACT, 0)
+        number += member.more
+        end = self.ends[family]
+        if end is not None and (tag == EXACT or number >= end):
+            return number < end
+        key = self._key(family, labels)
+        question = family, key, tag
+        low, high = known.get(question, (None, None))
+        if low is not None and number <= low:
+            return True
+        if high is not None and number >= high:
+            return False
+        if tag == EXACT:
+            sure = self._always(family, number)
+            if sure is not None:
+                return sure
+            far = (
+                low
+                for (what, other, _), (low, _) in known.items()
+                if (what, other) == (family, key)
+            )
+            if any(low is not None and number <= low for low in far):
+                return True
+        else:
+            _, most = known.get((family, key, EXACT), (None, None))
+            if most is not None and number >= most:
+                return False
+        return question, number
+
+    def _always(self, family: int, number: int) -> bool | None:
+        """Tell what holds for every launch of a number of a family."""
+        known = self._sure.get((family, number))
+        if known is None:
+            terms, (length, step, _) = self.counts.terms, self.families[family]
+            known = self.counts.positive(terms.add(length, step, -number))
+            self._sure[family, number] = known
+        if not known:
+            return False
+        return True if known == self.counts.constant(1) else None
+
+    def _key(self, what: int | Factor, labels: Labels) -> Labels:
+        return tuple(labels[depth] for depth in self._depends(what))
+
+    # --- forgetting -------------------------------------------------------------------------------
+
+    def settled(
+        self, known: Known, places: Sequence[Place], unit: int
+    ) -> tuple[Known, list[Labels]]:
+        """Write what is known, and where agents are, in its normal form: far iterations are counted
+        from the least of them, and what nobody will ask again is forgotten.
+
+        `unit`: how many instances share the iterations of the outermost loop.
+        """
+        labels = [place.labels for place in places]
+        for depth in range(max(map(len, labels), default=0)):
+            crowds: dict[tuple[Labels, Loop], list[int]] = {}
+            for who, each in enumerate(labels):
+                if len(each) > depth:
+                    crowd = each[:depth], places[who].loops[depth]
+                    crowds.setdefault(crowd, []).append(who)
+            for (prefix, _), crowd in crowds.items():
+                late = any(
+                    who not in crowd and _joins(labels[who], place, prefix)
+                    for who, place in enumerate(places)
+                )
+                wait = self.patience if late else 0
+                known = self._moved(known, labels, crowd, depth, unit if depth == 0 else 1, wait)
+        return self._forgotten(known, labels, places), labels
+
+    def _moved(
+        self,
+        known: Known,
+        labels: list[Labels],
+        crowd: list[int],
+        depth: int,
+        unit: int,
+        wait: int,
+    ) -> Known:
+        """Count the iterations of agents in one loop from the least of them; exactly for `wait`
+        iterations more."""
+        tags = {labels[who][depth][0] for who in crowd}
+        if len(tags) > 1:  # some came late, and go by themselves
+            for tag in sorted(tags):
+                some = [who for who in crowd if labels[who][depth][0] == tag]
+                for part in [[who] for who in some] if tag == EXACT else [some]:
+                    known = self._moved(known, labels, part, depth, unit, wait)
+            return known
+        (old,) = tags
+        if min(labels[who][depth][1] for who in crowd) <= self._exact(depth) + wait:
+            return known
+        more = (min(labels[who][depth][1] for who in crowd) - self._exact(depth)) // unit * unit
+        if more <= 0:
+            return known
+        tag = old
+        if tag == EXACT:
+            taken = {each[depth][0] for each in labels if len(each) > depth}
+            tag = next(each for each in range(len(labels)) if each not in taken)
+        prefix = labels[crowd[0]][:depth]
+        for who in crowd:
+            each = labels[who]
+            labels[who] = (*each[:depth], (tag, each[depth][1] - more), *each[depth + 1 :])
+        kept: Known = {}
+        for (what, key, own), (low, high) in known.items():
+            depends = self._depends(what)
+            if depth in depends:
+                place = depends.index(depth)
+                kind, number = key[place]
+                here = all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
+                if kind == old and here:
+                    if number < self._exact(depth) + more:
+                        continue
+                    key = (*key[:place], (tag, number - more), *key[place + 1 :])
+            elif (
+                isinstance(what, int)
+                and self.families[what][2] == depth
+                and own == old
+                and all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
+            ):
+                far = (
+                    low - more if low is not None and low - more >= -self.behind else None,
+                    max(high - more, -self.behind) if high is not None else None,
+                )
+                if far != (None, None):
+                    kept[what, key, tag] = far
+                if old != EXACT:
+                    continue
+            kept[what, key, own] = low, high
+        return kept
+
+    def _forgotten(self, known: Known, labels: list[Labels], places: Sequence[Place]) -> Known:
+        kept: Known = {}
+        for (what, key, tag), (low, high) in known.items():
+            depends = self._depends(what)
+            if depends and not any(
+                self._comes(labels[who], place, depends, key) for who, place in enumerate(places)
+            ):
+                continue
+            if isinstance(what, int):
+                depth = self.families[what][2]
+                if depth < 0:
+                    kept[what, key, tag] = low, high
+                    continue
+                inside = {each[depth][0] for each in labels if len(each) > depth}
+                if tag not in inside:
+                    # Nobody is there now: only a bound is left, for who comes to the loop again.
+                    most = self._exact(depth) + (self.patience + 1 if inside else 0)
+                    low = min(low, most) if low is not None else None
+                    if tag != EXACT or (high is not None and high > most):
+                        high = None
+                    before, after = kept.get((what, key, EXACT), (None, None))
+                    low = before if low is None else max(low, before if before is not None else -1)
+                    high = after if high is None else high
+                    tag = EXACT
+                elif tag == EXACT and (what, key, EXACT) in kept:
+                    before, _ = kept[what, key, EXACT]
+                    low = before if low is None else max(low, before if before is not None else -1)
+                if (low, high) == (None, None):
+                    continue
+            kept[what, key, tag] = low, high
+        return kept
+
+    def _comes(self, labels: Labels, place: Place, depends: tuple[int, ...], key: Labels) -> bool:
+        """Tell whether an agent may still come to iterations of these labels: of the loops that it
+        is in, or of one that is yet to begin, whose first iterations are exact."""
+        if place.ended:
+            return False
+        for depth, (tag, number) in zip(depends, key, strict=True):
+            if depth >= len(labels):
+                return place.enters[len(labels)]
+            own, at = labels[depth]
+            if own != tag or at > number:
+                soon = tag == EXACT and number <= self._exact(depth) + self.patience
+                return soon and place.enters[depth]
+            if at < number:
+                return True
+        return True
+
+
+def answered(known: Known, question: Question, number: int, *, holds: bool) -> Known:
+    """Return what is known once a question is answered: at `number` a family goes on, or not."""
+    low, high = known.get(question, (None, None))
+    if not isinstance(question[0], int):
+        return {**known, question: (1, None) if holds else (None, 0)}
+    return {**known, question: (number, high) if holds else (low, number)}
+
+
+def _joins(labels: Labels, place: Place, prefix: Labels) -> bool:
+    """Tell whether an agent outside of a loop may still come to it, in iterations `prefix` of the
+    loops around it."""
+    if place.ended:
+        return False
+    for own, other in zip(labels, prefix, strict=False):
+        if own != other:
+            return own[0] != other[0] or own[1] < other[1]
+    return place.enters[min(len(labels), len(prefix))]
+
+
+__all__ = ["EXACT", "Decisions", "Known", "Labels", "Loop", "Place", "Question", "answered"]

@@ -1,0 +1,202 @@
+"""Declarations of shared memory, barriers and tensor maps, against what the hardware takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import prod
+
+from xdsl.ir import Operation, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType, bit_width
+from tawa.ir.walk import all_of
+from tawa.target import Target
+from tawa.verify.footprints import place_of
+from tawa.verify.rules import Refused, rule
+
+COUNT_MOST = (1 << 20) - 1
+"""Arrivals and bytes one phase of an mbarrier can count (PTX ISA, "mbarrier object")."""
+
+_PLAIN_ALIGNMENT = 16
+_BARRIER_BYTES = 8
+
+
+def check_buffer(operation: hopper.Shared, limit: int) -> None:
+    """A buffer and its slots start where its swizzle does, and end in the block's `limit` bytes."""
+    kind = operation.result.type
+    assert isinstance(kind, BufferType)
+    layout, offset, label = kind.layout.data, operation.offset.data, operation.label.data
+    engine = any(_engines(operation.result))
+    unit = layout.alignment if layout.swizzle or engine else _PLAIN_ALIGNMENT
+    for what, number in (("starts at byte", offset), ("has slots of bytes", kind.slot_bytes)):
+        if number % unit:
+            raise Refused(
+                rule("buffers in place"),
+                f"buffer {label} {what} {number}; a {layout.swizzle}-byte swizzle and the engines "
+                f"that read it need a multiple of {unit}",
+                operation,
+            )
+    if offset + kind.bytes > limit:
+        raise Refused(
+            rule("buffers in place"),
+            f"buffer {label} ends at byte {offset + kind.bytes}, the block has {limit}",
+            operation,
+        )
+
+
+def _engines(value: SSAValue) -> Iterator[Operation]:
+    """Yield the operations by which TMA or wgmma touches a buffer."""
+    for use in value.uses:
+        operation = use.operation
+        if isinstance(operation, hopper.TmaLoad | hopper.TmaStore | hopper.Wgmma):
+            yield operation
+        for result in operation.results:
+            if isinstance(result.type, ViewType):
+                yield from _engines(result)
+
+
+def check_barriers(operation: hopper.Barriers, limit: int) -> None:
+    """An array of barriers lies in whole words of the block, and counts what an mbarrier can."""
+    kind = operation.result.type
+    assert isinstance(kind, BarriersType)
+    label, offset = operation.label.data, operation.offset.data
+    if kind.count.data < 1:
+        raise Refused(rule("form"), f"{label} has no barrier", operation)
+    check_count("arrivals", f"arrivals at {label}", operation.arrivals.data, operation)
+    end = offset + _BARRIER_BYTES * kind.count.data
+    if offset % _BARRIER_BYTES or end > limit:
+        raise Refused(
+            rule("barriers in place"),
+            f"{label} lies in bytes {offset} to {end} of {limit}",
+            operation,
+        )
+
+
+def check_count(which: str, what: str, number: int, operation: Operation) -> None:
+    """A phase of an mbarrier counts `number` arrivals or bytes."""
+    if not 0 < number <= COUNT_MOST:
+        raise Refused(
+            rule(which),
+            f"{number} {what} in a phase; an mbarrier counts 1 to {COUNT_MOST}",
+            operation,
+        )
+
+
+def check_apart(kernel: tile.Kernel) -> None:
+    """Barriers share bytes with nothing."""
+    spans: list[tuple[int, int, str, Operation]] = []
+    for operation in all_of(kernel, hopper.Shared, hopper.Barriers):
+        kind, low = operation.result.type, operation.offset.data
+        match kind:
+            case BufferType():
+                size = kind.bytes
+            case BarriersType():
+                size = _BARRIER_BYTES * kind.count.data
+            case _:
+                continue
+        spans.append((low, low + size, operation.label.data, operation))
+    spans.sort(key=lambda span: span[:2])
+    reach = 0
+    for first, second in pairwise(spans):
+        reach = max(reach, first[1])
+        barriers = isinstance(first[3], hopper.Barriers) or isinstance(second[3], hopper.Barriers)
+        if second[0] < (reach if isinstance(second[3], hopper.Barriers) else first[1]) and barriers:
+            raise Refused(rule("barriers in place"), f"{second[2]} overlaps {first[2]}", second[3])
+
+
+def check_map(operation: hopper.TensorMap, target: Target) -> None:
+    """A tensor map is one that TMA takes."""
+    kind = operation.result.type
+    assert isinstance(kind, TensorMapType)
+    box, swizzle = kind.box_shape, operation.swizzle.data
+    inner = box[-1] * bit_width(kind.element) // 8
+    why = ""
+    if len(box) > target.tma_rank:
+        why = f"has {len(box)} dimensions, TMA takes {target.tma_rank}"
+    elif not all(1 <= extent <= target.tma_box_extent for extent in box):
+        why = f"has an extent beyond {target.tma_box_extent}"
+    elif inner % target.tma_alignment:
+        why = f"has rows of {inner} bytes, no multiple of {target.tma_alignment}"
+    elif swizzle and inner > swizzle:
+        why = f"has rows of {inner} bytes, wider than its swizzle of {swizzle}"
+    elif swizzle not in (0, 32, 64, 128):
+        why = f"has a swizzle of {swizzle} bytes"
+    if why:
+        text = "x".join(map(str, box))
+        raise Refused(
+            rule("maps fit their views"), f"the box {text} of a tensor map {why}", operation
+        )
+
+
+def check_copy(
+    operation: hopper.TmaLoad | hopper.TmaStore, origin: SSAValue, view: SSAValue, shares: int
+) -> None:
+    """The boxes of a tensor map are those of the view, of which each box is in one of `shares`."""
+    kind, placed, owner = origin.type, view.type, origin.owner
+    assert isinstance(kind, TensorMapType)
+    assert isinstance(placed, ViewType)
+    if not isinstance(owner, hopper.TensorMap):
+        raise Refused(rule("form"), f"{operation.name} has no tensor map", operation)
+    layout, box, panel = placed.layout.data, kind.box_shape, placed.within.data.panel
+    rows, width = prod(layout.stored_shape[:-1]), layout.stored_shape[-1]
+    why = ""
+    if kind.element != placed.element:
+        why = "elements of another type"
+    elif owner.swizzle.data != layout.swizzle:
+        why = f"a swizzle of {owner.swizzle.data} bytes, the view one of {layout.swizzle}"
+    elif layout.order != tuple(range(len(layout.order))):
+        why = "rows that the view does not store one after the other"
+    elif min(panel, width) % box[-1] or width % box[-1]:
+        why = f"a box {box[-1]} wide, the view panels of {min(panel, width)}"
+    elif rows % (prod(box[:-1]) * shares):
+        why = f"a box of {prod(box[:-1])} rows, the view {rows} in {shares} shares"
+    elif not _lies_together(box, layout.shape, min(panel, width)):
+        text = "x".join(map(str, box))
+        why = f"boxes {text}, which do not lie together in a tile placed as {layout}"
+    if why:
+        raise Refused(
+            rule("maps fit their views"),
+            f"{operation.name} moves boxes of a tensor map that has {why}",
+            operation,
+        )
+    check_start(operation, view)
+
+
+def _lies_together(box: tuple[int, ...], shape: tuple[int, ...], width: int) -> bool:
+    """Tell whether a box fills memory without gaps: where one of its extents is less than the
+    tile's (or panel's), all slower ones are 1. A share of a tile is cut off its slowest extent.
+    """
+    padded = (*(1 for _ in range(len(box) - len(shape))), *shape[:-1], width)
+    whole = True
+    for part, extent in zip(reversed(box), reversed(padded)):
+        if not whole and part != 1:
+            return False
+        whole = whole and part == extent
+    return True
+
+
+def check_start(operation: Operation, view: SSAValue) -> None:
+    """A view that an engine takes starts where the swizzle's pattern does."""
+    kind = view.type
+    assert isinstance(kind, ViewType)
+    first, unit = place_of(view, operation).first_byte, kind.layout.data.alignment
+    if first % unit:
+        raise Refused(
+            rule("buffers in place"),
+            f"{operation.name} takes a view that starts {first} bytes into its slot; its swizzle "
+            f"repeats every {unit}",
+            operation,
+        )
+
+
+__all__ = [
+    "COUNT_MOST",
+    "check_apart",
+    "check_barriers",
+    "check_buffer",
+    "check_copy",
+    "check_count",
+    "check_map",
+    "check_start",
+]

@@ -1,0 +1,314 @@
+"""H4: accesses to global memory that may meet are ordered, or apart.
+
+Threads of one role keep the order of the program between their own accesses. What is looked at are
+accesses through one argument, one of them a write, of different roles or by TMA; different
+arguments are different memory (a launch guard). One pass over each role, forward, with the accesses
+that may still be under way on some path:
+
+- a load by TMA is over when all threads have waited for its barrier, at its slot;
+- a store by TMA is over when the threads that started and committed it have waited until all their
+  groups are written, and the threads of the role have met after that;
+- a load by threads is over when they have met after it. What threads have written, TMA is never
+  shown to see: no fence of the proxy is one of global memory.
+
+A load of another role is under way from the start of each program; the wait for its number ends it,
+where the puts of its ring and the waits for them happen once a program each. Programs of a
+persistent kernel are independent: its loop over programs begins anew. Boxes of TMA are apart where
+their offsets differ by a number, in a dimension in which neither depends on an iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import BoolAttr, DictionaryAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.analysis.effects import WRITES
+from tawa.analysis.memory import roots_of
+from tawa.ir import hopper, tile
+from tawa.ir.types import DescType, ViewType
+from tawa.ir.walk import all_of, walk
+from tawa.verify.forwarded import loops_around, role_of
+from tawa.verify.role_rings import warps_of
+from tawa.verify.rules import Refused, rule
+from tawa.verify.values import Values
+
+Roots = frozenset[int] | None
+_TMA = (hopper.TmaLoad, hopper.TmaStore)
+_ACCESSES = (tile.Load, tile.Store, tile.Atomic, tile.CompareExchange, hopper.CopyAsync, *_TMA)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """An access that may be under way; `told`: its own thread knows that it is over. A store by TMA
+    is `committed` before its thread can wait for it.
+    """
+
+    operation: Operation
+    told: bool = False
+    committed: bool = False
+
+
+_State = frozenset[_Way]
+
+
+def check_global_order(kernel: tile.Kernel, values: Values) -> None:
+    """Raise Refused where two accesses to global memory may meet and nothing orders them."""
+    roots = {each: _roots(each) for each in all_of(kernel, *_ACCESSES)}
+    roots = {each: those for each, those in roots.items() if those is None or those}
+    writes = [each for each in roots if _is_write(each)]
+    pairs = [
+        (one, write)
+        for write in writes
+        for one in roots
+        if one is not write
+        and _meet(roots[one], roots[write])
+        and not _in_order(one, write, values)
+    ]
+    followed = {each for pair in pairs for each in pair}
+    if followed:
+        for role in all_of(kernel, hopper.Role):
+            _Role(role, {each: roots[each] for each in followed}, values, _persists(kernel)).check()
+
+
+def _roots(operation: Operation) -> Roots:
+    match operation:
+        case hopper.TmaLoad() | hopper.TmaStore():
+            owner = operation.map.owner
+            return roots_of(owner.desc) if isinstance(owner, hopper.TensorMap) else None
+        case _:
+            pointer = operation.operands[0]
+            while isinstance(pointer.owner, hopper.ConvertLayout):
+                pointer = pointer.owner.value
+            return roots_of(pointer)
+
+
+def _is_write(operation: Operation) -> bool:
+    return isinstance(operation, (*WRITES, hopper.TmaStore))
+
+
+def _meet(one: Roots, other: Roots) -> bool:
+    return one is None or other is None or bool(one & other)
+
+
+def _in_order(one: Operation, write: Operation, values: Values) -> bool:
+    """Tell whether the order of the program is enough, or none is needed: threads of one role keep
+    it, sums of one kind commute.
+    """
+    if role_of(one) is role_of(write) and not isinstance(one, _TMA) | isinstance(write, _TMA):
+        return True
+    if _of_unlike_programs(one, write, values):
+        return True
+    match one, write:
+        case hopper.TmaStore(), hopper.TmaStore():
+            return one.reduce is not None and one.reduce == write.reduce
+        case ((tile.Atomic() | tile.CompareExchange()), (tile.Atomic() | tile.CompareExchange())):
+            return True
+        case _:
+            return False
+
+
+def _of_unlike_programs(one: Operation, other: Operation, values: Values) -> bool:
+    """Tell whether two instances of a role access memory, which never have the same program."""
+    spans = [
+        values.span(loop)
+        for each in (one, other)
+        for loop in loops_around(each)[-1:]
+        if isinstance(loop, scf.ForOp)
+    ]
+    if len(spans) < 2 or spans[0].share == 1:
+        return False
+    return spans[0] != spans[1] and replace(spans[0], part=spans[1].part) == spans[1]
+
+
+def _persists(kernel: tile.Kernel) -> bool:
+    """Tell whether blocks of a launch take program after program: the launcher reads the same."""
+    match kernel.launch:
+        case DictionaryAttr(data=launch):
+            return launch.get("persistent") == BoolAttr.from_bool(True)
+        case _:
+            return False
+
+
+@dataclass(slots=True)
+class _Role:
+    role: hopper.Role
+    followed: dict[Operation, Roots]
+    values: Values
+    persistent: bool
+
+    def check(self) -> None:
+        loops = [each for each in all_of(self.role, scf.ForOp, scf.WhileOp) if self._is_outer(each)]
+        others = self._others()
+        start = frozenset[_Way]() if self.persistent and loops else others
+        self._block(self.role.body.block, start, False)
+
+    def _others(self) -> _State:
+        """What other roles do in the same program, at any time until they say that it is over."""
+        return frozenset(_Way(each) for each in self.followed if role_of(each) is not self.role)
+
+    def _is_outer(self, loop: Operation) -> bool:
+        return self.persistent and not loops_around(loop)
+
+    def _block(self, block: Block, state: _State, alone: bool) -> _State:
+        for operation in block.ops:
+            match operation:
+                case hopper.OneThread():
+                    state = self._block(operation.body.block, state, True)
+                case scf.IfOp():
+                    ends = [
+                        self._block(region.block, state, alone) if region.blocks else state
+                        for region in operation.regions
+                    ]
+                    state = frozenset[_Way]().union(*ends)
+                case scf.ForOp() | scf.WhileOp():
+                    state = self._loop(operation, state, alone)
+                case _:
+                    state = self._operation(operation, state, alone)
+        return state
+
+    def _loop(self, loop: scf.ForOp | scf.WhileOp, state: _State, alone: bool) -> _State:
+        outer = self._is_outer(loop)
+        head = state | self._others() if outer else state
+        while True:
+            end = head
+            for region in loop.regions:
+                end = self._block(region.block, end, alone)
+            if outer or end <= head:
+                return head | end
+            head |= end
+
+    def _operation(self, operation: Operation, state: _State, alone: bool) -> _State:
+        if operation in self.followed:
+            for way in state:
+                self._conflict(way.operation, operation)
+            return state | {_Way(operation, not isinstance(operation, _TMA))}
+        match operation:
+            case hopper.Wait() if not alone:
+                return frozenset(way for way in state if not self._is_told(way, operation))
+            case hopper.BulkCommit():
+                return frozenset(
+                    replace(way, committed=True) if self._is_by(way, operation) else way
+                    for way in state
+                )
+            case hopper.BulkWait() if not operation.pending.data and not bool(operation.read):
+                return frozenset(
+                    replace(way, told=way.told or (way.committed and self._is_by(way, operation)))
+                    for way in state
+                )
+            case hopper.NamedBarrier() if operation.kind.data == "sync" and not alone:
+                everybody = operation.scope.data == "role" or (
+                    operation.scope.data == "warpgroup" and self.role.warps.data <= 4
+                )
+                return frozenset(way for way in state if not (everybody and self._is_over(way)))
+            case _:
+                return state
+
+    def _is_over(self, way: _Way) -> bool:
+        """What threads wrote stays: TMA sees it only by a fence that is not there."""
+        by_threads = not isinstance(way.operation, _TMA) and _is_write(way.operation)
+        return way.told and not by_threads
+
+    def _is_by(self, way: _Way, group: hopper.BulkCommit | hopper.BulkWait) -> bool:
+        """Tell whether all threads that started a store by TMA execute an operation on groups."""
+        store = way.operation
+        if not isinstance(store, hopper.TmaStore) or role_of(store) is not self.role:
+            return False
+        return {*warps_of(store.by.data, self.role)} <= {*warps_of(group.by.data, self.role)}
+
+    def _is_told(self, way: _Way, wait: hopper.Wait) -> bool:
+        load = way.operation
+        if not isinstance(load, hopper.TmaLoad) or load.barriers is not wait.barriers:
+            return False
+        if role_of(load) is self.role:
+            return self.values.of(load.slot) == self.values.of(wait.slot)
+        other = role_of(load)
+        assert isinstance(other, hopper.Role)
+        puts = [each for each in all_of(other, hopper.Expect) if each.barriers is load.barriers]
+        waits = [each for each in all_of(self.role, hopper.Wait) if each.barriers is load.barriers]
+        if len(puts) != len(waits) or not all(map(self._is_once, (load, *puts, *waits))):
+            return False
+        # Each role makes these once a program, in the order of the ring's numbers.
+        began = [each for each in walk(other) if each is load or each in puts]
+        return waits.index(wait) == began.index(load) - 1
+
+    def _is_once(self, operation: Operation) -> bool:
+        return len(loops_around(operation)) == int(self.persistent) and _in_every(operation)
+
+    def _conflict(self, before: Operation, after: Operation) -> None:
+        if not (_is_write(before) or _is_write(after)):
+            return
+        if not _meet(self.followed[before], self.followed[after]):
+            return
+        first, second = (before, after) if _is_write(after) else (after, before)
+        if _in_order(first, second, self.values):
+            return
+        loads = isinstance(before, hopper.TmaLoad), isinstance(after, hopper.TmaLoad)
+        if role_of(before) is not role_of(after) and loads == (False, True):
+            return  # the other role, which waits for the load, is asked
+        engines = isinstance(before, _TMA), isinstance(after, _TMA)
+        if all(engines) and self._are_apart(before, after):
+            return
+        by = role_of(before)
+        name = by.label.data if isinstance(by, hopper.Role) else "a role"
+        raise Refused(
+            rule("global order"),
+            f"{self.role.label.data} comes to global memory by {after.name} where {before.name} of "
+            f"{name} may be under way: nothing orders them",
+            after,
+        )
+
+    def _are_apart(self, one: Operation, other: Operation) -> bool:
+        assert isinstance(one, hopper.TmaLoad | hopper.TmaStore)
+        assert isinstance(other, hopper.TmaLoad | hopper.TmaStore)
+        terms = self.values.terms
+        maps = one.map.owner, other.map.owner
+        if not all(isinstance(each, hopper.TensorMap) for each in maps):
+            return False
+        first, second = (each.desc for each in maps if isinstance(each, hopper.TensorMap))
+        if self.values.of(first) != self.values.of(second) or _has_windows(first):
+            return False
+        for (a, extent), (b, size) in zip(_box(one), _box(other), strict=False):
+            first, second = self.values.of(a), self.values.of(b)
+            inner = {
+                leaf
+                for leaf, depth in terms.support_of((first, second))
+                if leaf == "self" or (leaf == "iteration" and depth >= int(self.persistent))
+            }
+            # Of two stores, those of unlike iterations are in the order that the author gave them.
+            loose = inner and not (_is_write(one) and _is_write(other))
+            distance = terms.number(terms.sub(second, first))
+            if distance is not None and not loose and (distance >= extent or -distance >= size):
+                return True
+        return False
+
+
+def _box(copy: hopper.TmaLoad | hopper.TmaStore) -> Iterable[tuple[SSAValue, int]]:
+    kind = copy.view.type
+    assert isinstance(kind, ViewType)
+    rank = len(copy.offsets)
+    extents = (*(1 for _ in range(rank - len(kind.shape))), *kind.shape)[-rank:]
+    return zip(copy.offsets, extents, strict=True)
+
+
+def _has_windows(desc: SSAValue) -> bool:
+    """Tell whether boxes are of windows, which overlap where their offsets differ."""
+    kind = desc.type
+    assert isinstance(kind, DescType)
+    return kind.window is not None
+
+
+def _in_every(operation: Operation) -> bool:
+    """Tell whether an operation stands under no condition."""
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, hopper.Role):
+        if isinstance(parent, scf.IfOp):
+            return False
+        parent = parent.parent_op()
+    return True
+
+
+__all__ = ["check_global_order"]

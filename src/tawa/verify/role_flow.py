@@ -1,0 +1,376 @@
+"""Lemma 5: each role by itself, for all trip counts: one forward dataflow over its program.
+
+Products, copies and accesses are over before what they touch is handed on or used again; the
+states are those of `role_state.py`, the rules those of `role_registers.py` and `role_memory.py`.
+A loop is followed from its first iteration until two states in a row differ by constant steps, or
+by steps that are alike for scalars and facts; that state is taken for all later iterations, and one
+more iteration has to lead to the same. Both sides of a condition are followed, and stay apart until
+the loop around them goes on: what a condition told is known where it is asked again.
+
+It is a second analysis, which shares nothing with the passes that place waits and fences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, IntegerType, TensorType
+from xdsl.ir import Block, Operation, SSAValue
+
+from tawa.ir import hopper, tile
+from tawa.ir.control import decisive, passed_on, terminator
+from tawa.ir.walk import all_of, walk
+from tawa.verify.rings import Ring
+from tawa.verify.role_memory import Memory
+from tawa.verify.role_registers import FENCED, Products
+from tawa.verify.role_rings import Rings, wraps_of
+from tawa.verify.role_state import Lattice, State
+from tawa.verify.rules import Refused, rule
+from tawa.verify.terms import Term, Terms
+
+_COMPARED = {"gt": (0, 1, 0), "lt": (1, 0, 0), "ge": (0, 1, 1), "le": (1, 0, 1)}
+"""Of a comparison: which operand less which, and what more, is positive."""
+
+_EVENTS = (
+    *(scf.IfOp, scf.ForOp, scf.WhileOp, hopper.OneThread),
+    *(hopper.WgmmaFence, hopper.Wgmma, hopper.WgmmaCommit, hopper.WgmmaWait),
+    *(hopper.Wait, hopper.Arrive, hopper.CopyAsyncArrive, hopper.NamedBarrier),
+    *(hopper.ProxyFence, hopper.BulkCommit, hopper.BulkWait),
+)
+
+
+def check_roles(kernel: tile.Kernel, found: dict[SSAValue, Ring]) -> None:
+    """Check each role of a kernel in hopper IR by itself. Raises `Refused`."""
+    terms = Terms()
+    rings = Rings(kernel, found)
+    depths = [array.result.type.count.data for array in all_of(kernel, hopper.Barriers)]
+    before = [op for op in kernel.body.block.ops if not isinstance(op, hopper.Role)]
+    for role in all_of(kernel, hopper.Role):
+        lattice = Lattice(terms)
+        flow = _Flow(
+            lattice,
+            Products(role, lattice),
+            Memory(role, rings, lattice),
+            max(depths, default=1) + 2,
+            *_deciding(role),
+        )
+        state = State()
+        for place, argument in enumerate(kernel.body.block.args):
+            state.values[argument] = terms.atom(("argument", argument.name_hint or "", place))
+        for operation in before:
+            flow.scalars(state, operation)
+        for end in flow.block(role.body.block, [state]):
+            flow.products.end(end)
+            flow.memory.end(end)
+
+
+@dataclass(slots=True)
+class _Flow:
+    """The states of one role, operation by operation."""
+
+    lattice: Lattice
+    products: Products
+    memory: Memory
+    patience: int
+    """After so many iterations every ring and every delay has been gone through."""
+    deciding: set[SSAValue]
+    positions: set[SSAValue]
+    """Scalars that are slots and nothing else."""
+    _steps: dict[Block, list[Operation]] = field(default_factory=dict[Block, list[Operation]])
+
+    # --- blocks -----------------------------------------------------------------------------------
+
+    def block(self, block: Block, states: list[State]) -> list[State]:
+        """Return the states after a block: those of paths that have to be kept apart."""
+        if block not in self._steps:
+            self._steps[block] = [each for each in block.ops if self._matters(each)]
+        for operation in self._steps[block]:
+            match operation:
+                case hopper.OneThread():
+                    states = self.block(operation.body.block, states)
+                case scf.IfOp():
+                    states = [end for state in states for end in self._branch(operation, state)]
+                case scf.ForOp() | scf.WhileOp():
+                    states = [end for state in states for end in self._loop(operation, state)]
+                case _:
+                    for state in states:
+                        self._operation(state, operation)
+        return states
+
+    def _matters(self, operation: Operation) -> bool:
+        """Tell whether an operation changes a state: most compute tiles that decide nothing."""
+        return (
+            isinstance(operation, _EVENTS)
+            or operation in self.memory.rings.of
+            or any(result in self.deciding for result in operation.results)
+            or self.products.touches(operation)
+        )
+
+    def _operation(self, state: State, operation: Operation) -> None:
+        products, memory = self.products, self.memory
+        match operation:
+            case hopper.WgmmaFence():
+                state.must.add(FENCED)
+            case hopper.Wgmma():
+                products.start(state, operation)
+                memory.access(state, operation)
+            case hopper.WgmmaCommit():
+                products.commit(state)
+                memory.commit_products(state, products.older)
+            case hopper.WgmmaWait():
+                products.wait(state, operation)
+                memory.wait_products(state, operation.pending.data)
+            case hopper.Wait():
+                memory.wait(state, operation)
+            case hopper.Arrive() | hopper.CopyAsyncArrive():
+                memory.arrive(state, operation)
+            case hopper.NamedBarrier():
+                memory.meet(state, operation)
+            case hopper.ProxyFence():
+                memory.fence(state, operation)
+            case hopper.BulkCommit():
+                memory.commit_stores(state, operation)
+            case hopper.BulkWait():
+                memory.wait_stores(state, operation)
+            case _:
+                products.touch(state, operation)
+                if operation in memory.rings.of:
+                    memory.access(state, operation)
+                self.scalars(state, operation)
+
+    # --- scalars ----------------------------------------------------------------------------------
+
+    def scalars(self, state: State, operation: Operation) -> None:
+        """Give the scalars that an operation makes their terms."""
+        for result in operation.results:
+            if result in self.deciding:
+                state.values[result] = self._term(state, operation)
+
+    def _term(self, state: State, operation: Operation) -> Term:
+        terms, values = self.lattice.terms, state.values
+        match operation:
+            case tile.Constant(value=IntAttr(data=number)):
+                return terms.constant(number)
+            case tile.Elementwise() if operation.result in self.positions and wraps_of(operation):
+                return values[operation.inputs[2]]
+            case tile.Elementwise():
+                inputs = [values.get(each) for each in operation.inputs]
+                known = [each for each in inputs if each is not None]
+                if len(known) != len(inputs):
+                    return self.lattice.symbol()
+                return self._function(operation, known)
+            case hopper.BlockId() | hopper.NumBlocks() | hopper.GridExtent():
+                return terms.atom(("launch", operation.name[7:], operation.axis.data))
+            case tile.ProgramId() | tile.NumPrograms():
+                return terms.atom(("launch", operation.name[5:], operation.axis.data))
+            case _:
+                return self.lattice.symbol()
+
+    def _function(self, operation: tile.Elementwise, inputs: list[Term]) -> Term:
+        terms, name = self.lattice.terms, operation.function.data
+        if name in _COMPARED and isinstance(operation.inputs[0].type, IntegerType):
+            more, less, and_more = _COMPARED[name]
+            apart = terms.sub(inputs[more], inputs[less])
+            return terms.add(apart, terms.constant(and_more))
+        match name, inputs:
+            case "add", [a, b]:
+                return terms.add(a, b)
+            case "sub", [a, b]:
+                return terms.sub(a, b)
+            case "mul", [a, b]:
+                return terms.mul(a, b)
+            case _:
+                return terms.atom(("function", name, str(operation.results[0].type), *inputs))
+
+    # --- control ----------------------------------------------------------------------------------
+
+    def _branch(self, branch: scf.IfOp, state: State) -> list[State]:
+        condition = state.values[branch.cond]
+        found: list[State] = []
+        for region, holds in ((branch.true_region, True), (branch.false_region, False)):
+            side = self.lattice.assume(state, condition, holds)
+            if side is None:
+                continue
+            if not region.blocks:
+                found.append(side)
+                continue
+            for end in self.block(region.block, [side]):
+                self._pass_on(end, branch.results, terminator(region.block).operands)
+                found.append(end)
+        self.products.chosen(found, branch)
+        return self._merged(found, branch.results)
+
+    def _merged(self, states: list[State], results: Sequence[SSAValue]) -> list[State]:
+        """Join the states that differ in nothing but registers and in what conditions told."""
+        kept: list[State] = []
+        for state in states:
+            for place, other in enumerate(kept):
+                if (
+                    state.must == other.must
+                    and state.may == other.may
+                    and all(state.values.get(r) == other.values.get(r) for r in results)
+                ):
+                    kept[place] = self.lattice.join(other, state)
+                    break
+            else:
+                kept.append(state)
+        return kept
+
+    def _pass_on(
+        self, state: State, targets: Sequence[SSAValue], origins: Sequence[SSAValue]
+    ) -> None:
+        """Let values go on under other names, all at once."""
+        pairs = list(zip(targets, origins, strict=True))
+        scalars = [
+            (target, state.values[origin]) for target, origin in pairs if target in self.deciding
+        ]
+        state.values.update(scalars)
+        self.products.move(
+            state,
+            [
+                (target, origin)
+                for target, origin in pairs
+                if target in self.products.tracked and isinstance(target.type, TensorType)
+            ],
+        )
+
+    # --- loops ------------------------------------------------------------------------------------
+
+    def _loop(self, loop: scf.ForOp | scf.WhileOp, state: State) -> list[State]:
+        """Return the states after a loop. Raises Refused where its iterations do not repeat."""
+        lattice = self.lattice
+        self.products.fills(state, loop)
+        exits, going = self._tested(loop, [self._entered(loop, state)])
+        head = lattice.join_all(going)
+        kept = set(head.values) if head is not None else set[SSAValue]()
+        reason: Refused | None = None
+        for _ in range(self.patience):
+            if head is None:
+                return exits
+            since = lattice.symbols
+            ends, going = self._iteration(loop, head, kept)
+            following = lattice.join_all(going)
+            if following is None:
+                return [*exits, *ends]
+            steady = lattice.steady(head, following, since)
+            try:
+                while True:
+                    last, going = self._iteration(loop, steady.state, kept)
+                    more = lattice.join_all(going)
+                    repeats = more is None or lattice.repeats(steady, more)
+                    if repeats:
+                        return [*exits, *last]
+                    if repeats is not None:
+                        break
+            except Refused as found:
+                reason = found
+            exits += ends
+            head = following
+        raise reason or Refused(
+            rule("form"),
+            f"{self.products.role.label.data} does not come to iterations that repeat",
+            loop,
+        )
+
+    def _entered(self, loop: scf.ForOp | scf.WhileOp, state: State) -> State:
+        found = state.copy()
+        if isinstance(loop, scf.ForOp):
+            index, *carried = loop.body.block.args
+            found.values[index] = found.values[loop.lb]
+            self._pass_on(found, carried, loop.iter_args)
+        else:
+            self._pass_on(found, loop.before_region.block.args, loop.arguments)
+        return found
+
+    def _iteration(
+        self, loop: scf.ForOp | scf.WhileOp, head: State, kept: set[SSAValue]
+    ) -> tuple[list[State], list[State]]:
+        """Return the states in which a loop ends after an iteration, and those in which it goes
+        on.
+        """
+        body = loop.body.block if isinstance(loop, scf.ForOp) else loop.after_region.block
+        ends = self.block(body, [head.copy()])
+        for end in ends:
+            if isinstance(loop, scf.ForOp):
+                index, *carried = body.args
+                self._pass_on(end, carried, terminator(body).operands)
+                step = end.values[loop.step]
+                end.values[index] = self.lattice.terms.add(end.values[index], step)
+            else:
+                self._pass_on(end, loop.before_region.block.args, terminator(body).operands)
+            end.values = {value: term for value, term in end.values.items() if value in kept}
+        return self._tested(loop, ends)
+
+    def _tested(
+        self, loop: scf.ForOp | scf.WhileOp, states: Iterable[State]
+    ) -> tuple[list[State], list[State]]:
+        """Ask whether a loop goes on; return the states where it has ended, and where not."""
+        ends: list[State] = []
+        going: list[State] = []
+        for state in states:
+            if isinstance(loop, scf.ForOp):
+                index, *carried = loop.body.block.args
+                left = self.lattice.terms.sub(state.values[loop.ub], state.values[index])
+                tests = [(state, left)]
+                targets: Sequence[SSAValue] = carried
+            else:
+                before = loop.before_region.block
+                test = terminator(before)
+                tests = [
+                    (each, each.values[test.operands[0]]) for each in self.block(before, [state])
+                ]
+                targets = test.operands[1:]
+            for at, left in tests:
+                if (end := self.lattice.assume(at, left, False)) is not None:
+                    self._pass_on(end, loop.results, targets)
+                    ends.append(end)
+                if (more := self.lattice.assume(at, left, True)) is not None:
+                    if isinstance(loop, scf.WhileOp):
+                        self._pass_on(more, loop.after_region.block.args, targets)
+                    going.append(more)
+        return ends, going
+
+
+def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue]]:
+    """Return the scalars that slots, conditions and bounds of a role are computed from, and those
+    of slots alone, of which the number counts and not the slot."""
+    slots: list[SSAValue] = []
+    asked: list[SSAValue] = []
+    for operation in walk(role):
+        match operation:
+            case hopper.Wait() | hopper.Arrive() | hopper.CopyAsyncArrive():
+                slots.append(operation.slot)
+            case hopper.Slot():
+                slots.append(operation.index)
+            case hopper.Wgmma() if operation.accumulate is not None:
+                asked.append(operation.accumulate)
+            case _:
+                asked += decisive(operation)
+                if isinstance(operation, scf.ForOp):
+                    asked.append(operation.body.block.args[0])
+    decided = _made_of(asked, wraps=False)
+    positions = _made_of(slots, wraps=True)
+    return decided | positions, positions - decided
+
+
+def _made_of(work: list[SSAValue], *, wraps: bool) -> set[SSAValue]:
+    """Return what scalars are computed from, or passed on from; `wraps`: as numbers of slots."""
+    found: set[SSAValue] = set()
+    while work:
+        value = work.pop()
+        if value in found or not isinstance(value.type, IntegerType):
+            continue
+        found.add(value)
+        match value.owner:
+            case tile.Elementwise() as made if wraps and wraps_of(made) is not None:
+                work.append(made.inputs[2])
+            case tile.Elementwise() as made:
+                work += made.inputs
+            case _:
+                work += passed_on(value)
+    return found
+
+
+__all__ = ["check_roles"]

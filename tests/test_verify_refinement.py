@@ -1,0 +1,377 @@
+"""Operations on rings do what aref operations mean; each way to break one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
+from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
+
+import proof_kernels
+from lower_kernels import CASES
+from proof_kernels import KERNELS, text
+from tawa import ir
+from tawa.ir import hopper, tile
+from tawa.ir.types import i32
+from tawa.ir.walk import all_of
+from tawa.plan.pins import Pins
+from tawa.verify import Program, Refused, check
+from tawa.verify.held import Held, Place
+from verify_programs import lower_with_program, lowered_case, lowered_shape
+
+Change = Callable[[tile.Kernel], None]
+KINDS = ("matmul 128x256", "matmul in 4 parts", "attention", "attention fp8", "pointers", "batched")
+SHAPES = ("two loops sharing a load", "atomic tile counter", "load under an if", "updates in place")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_kernels_do_what_their_aref_programs_ask_for(name: str) -> None:
+    kernel, program = lowered_case(name)
+    check(kernel, program=program)
+
+
+@pytest.mark.parametrize("specialize", [True, False])
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_do_what_their_aref_programs_ask_for(name: str, specialize: bool) -> None:
+    kernel, program = lowered_shape(name, specialize)
+    check(kernel, program=program)
+
+
+@pytest.mark.long
+def test_all_kernels_do_what_their_aref_programs_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[tile.Kernel, Program]] = []
+
+    def lower(kernel: tile.Kernel, pins: Pins) -> tile.Kernel:
+        made.append(lower_with_program(kernel, pins))
+        return made[-1][0]
+
+    monkeypatch.setattr(proof_kernels, "lower", lower)
+    for make in KERNELS.values():
+        make()
+    assert len(made) > len(CASES)
+    for kernel, program in made:
+        check(kernel, program=program)
+
+
+def refused(change: Change, by: str, kernel: tile.Kernel, program: Program | None = None) -> None:
+    """Check a kernel, break a clone of it, and find the clone refused by a rule."""
+    check(kernel, program=program)
+    broken = kernel.clone()
+    change(broken)
+    with pytest.raises(Refused) as found:
+        check(broken, program=program)
+    assert found.value.rule.name == by, found.value
+    assert found.value.sentence
+
+
+def number(before: Operation, value: int) -> SSAValue:
+    made = tile.Constant(attributes={"value": IntAttr(value)}, result_types=[i32])
+    Rewriter.insert_op(made, InsertPoint.before(before))
+    return made.result
+
+
+def computed(before: Operation, name: str, *inputs: SSAValue) -> SSAValue:
+    made = tile.Elementwise(
+        operands=[list(inputs)], attributes={"function": StringAttr(name)}, result_types=[i32]
+    )
+    Rewriter.insert_op(made, InsertPoint.before(before))
+    return made.result
+
+
+def role(kernel: tile.Kernel, label: str) -> hopper.Role:
+    return next(each for each in all_of(kernel, hopper.Role) if each.label.data == label)
+
+
+def next_slot(operation: Operation, place: int, slots: int) -> None:
+    more = computed(operation, "add", operation.operands[place], number(operation, 1))
+    operation.operands[place] = computed(operation, "irem", more, number(operation, slots))
+
+
+# --- slots ----------------------------------------------------------------------------------------
+
+
+def gemm() -> tile.Kernel:
+    return ir.parse(text("sample gemm"))
+
+
+def moved_to_end(operation: Operation) -> None:
+    block = operation.parent
+    assert block is not None
+    assert block.last_op is not None
+    operation.detach()
+    block.insert_op_before(operation, block.last_op)
+
+
+def slots_of(kernel: tile.Kernel, label: str) -> list[hopper.Slot]:
+    return [
+        each
+        for each in all_of(role(kernel, label), hopper.Slot)
+        if each.buffer.type.slots.data > 1  # type: ignore[attr-defined]
+    ]
+
+
+@pytest.mark.parametrize("label", ["load", "mma"])
+def test_a_view_of_the_next_slot(label: str) -> None:
+    def change(kernel: tile.Kernel) -> None:
+        slot = slots_of(kernel, label)[0]
+        next_slot(slot, 1, slot.buffer.type.slots.data)  # type: ignore[attr-defined]
+
+    refused(change, "slots", gemm())
+
+
+def test_a_slot_that_is_not_wrapped() -> None:
+    """slot + depth is the same barrier modulo the depth, and no slot of the buffer."""
+
+    def change(kernel: tile.Kernel) -> None:
+        slot = slots_of(kernel, "mma")[0]
+        depth = slot.buffer.type.slots.data  # type: ignore[attr-defined]
+        slot.operands[1] = computed(slot, "add", slot.index, number(slot, depth))
+
+    refused(change, "slots", gemm())
+
+
+def test_a_wait_after_the_reads() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        moved_to_end(next(iter(all_of(role(kernel, "mma"), hopper.Wait))))
+
+    refused(change, "slots", gemm())
+
+
+def test_a_put_before_its_wait() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        moved_to_end(next(iter(all_of(role(kernel, "load"), hopper.Wait))))
+
+    refused(change, "slots", gemm())
+
+
+def test_a_read_after_the_slot_was_given_back() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        wgmma = next(iter(all_of(role(kernel, "mma"), hopper.Wgmma)))
+        arrive = next(iter(all_of(role(kernel, "mma"), hopper.Arrive)))
+        wait = next(iter(all_of(role(kernel, "mma"), hopper.Wait)))
+        again = hopper.Arrive(
+            operands=[arrive.barriers, wait.slot], attributes=dict(arrive.attributes)
+        )
+        arrive.detach()
+        Rewriter.insert_op(again, InsertPoint.before(wgmma))
+
+    broken = gemm()
+    change(broken)
+    with pytest.raises(Refused, match=r"slots|one control"):
+        check(broken)
+
+
+def test_a_copy_that_tells_of_another_slot() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        load = all_of(kernel, hopper.TmaLoad)[1]
+        next_slot(load, len(load.operands) - 1, load.barriers.type.count.data)  # type: ignore[attr-defined]
+
+    refused(change, "slots", gemm())
+
+
+# --- one put --------------------------------------------------------------------------------------
+
+
+def test_bytes_expected_after_the_copies() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        moved_to_end(all_of(kernel, hopper.Expect)[0])
+
+    refused(change, "one put", gemm())
+
+
+def test_bytes_expected_in_two_parts() -> None:
+    """Each part is right, and each is an arrival: with a count of two the phase may complete
+    between them."""
+
+    def change(kernel: tile.Kernel) -> None:
+        expect, load = all_of(kernel, hopper.Expect)[0], all_of(kernel, hopper.TmaLoad)[1]
+        half = IntAttr(expect.bytes.data // 2)
+        expect.attributes["bytes"] = half
+        again = hopper.Expect(operands=[expect.barriers, expect.slot], attributes={"bytes": half})
+        Rewriter.insert_op(again, InsertPoint.before(load))
+        made = expect.barriers.owner
+        assert isinstance(made, hopper.Barriers)
+        made.attributes["arrivals"] = IntAttr(2)
+
+    broken = gemm()
+    change(broken)
+    with pytest.raises(Refused, match=r"one put|slots"):
+        check(broken)
+
+
+def test_copies_started_by_all_threads() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        load = all_of(kernel, hopper.TmaLoad)[0]
+        one = load.parent_op()
+        while not isinstance(one, hopper.OneThread):
+            assert one is not None
+            one = one.parent_op()
+        for inner in list(one.body.block.ops):
+            inner.detach()
+            Rewriter.insert_op(inner, InsertPoint.before(one))
+        Rewriter.erase_op(one)
+
+    broken = gemm()
+    change(broken)
+    with pytest.raises(Refused, match=r"arrivals|one put"):
+        check(broken)
+
+
+def test_threads_that_tell_before_their_copies_are_done() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        arrive = all_of(kernel, hopper.CopyAsyncArrive)[0]
+        plain = hopper.Arrive(operands=list(arrive.operands), attributes={"by": StringAttr("all")})
+        Rewriter.replace_op(arrive, plain)
+
+    refused(change, "one put", ir.parse(text("copies gather")))
+
+
+# --- fences ---------------------------------------------------------------------------------------
+
+
+def test_no_fence_after_copies_of_others() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        for fence in all_of(role(kernel, "mma"), hopper.ProxyFence):
+            Rewriter.erase_op(fence)
+
+    refused(change, "proxy", ir.parse(text("copies gather")))
+
+
+def test_no_fence_before_a_slot_that_threads_read_is_given_back() -> None:
+    kernel = ir.parse(text("sample residual"))
+    fences = all_of(role(kernel, "mma"), hopper.ProxyFence)
+    assert fences
+    for place in range(len(fences)):
+        broken = kernel.clone()
+        Rewriter.erase_op(all_of(role(broken, "mma"), hopper.ProxyFence)[place])
+        with pytest.raises(Refused, match="proxy"):
+            check(broken)
+
+
+# --- clusters -------------------------------------------------------------------------------------
+
+
+def cluster() -> tile.Kernel:
+    return ir.parse(text("sample gemm_cluster"))
+
+
+def test_a_reader_that_tells_its_own_block_alone() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        for arrive in all_of(kernel, hopper.Arrive):
+            del arrive.attributes["cluster"]
+        for made in all_of(kernel, hopper.Barriers):
+            if made.arrivals.data > 1:
+                made.attributes["arrivals"] = IntAttr(made.arrivals.data // 2)
+
+    refused(change, "multicast", cluster())
+
+
+def test_blocks_that_send_parts_of_different_boxes() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        load = next(each for each in all_of(kernel, hopper.TmaLoad) if each.multicast is not None)
+        rank = hopper.ClusterRank(result_types=[i32])
+        Rewriter.insert_op(rank, InsertPoint.before(load))
+        load.operands[1] = computed(load, "add", load.offsets[0], rank.result)
+
+    refused(change, "multicast", cluster())
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_meeting_of_the_cluster_left_out(place: int) -> None:
+    def change(kernel: tile.Kernel) -> None:
+        Rewriter.erase_op(all_of(kernel, hopper.ClusterSync)[place])
+
+    refused(change, "cluster", cluster())
+
+
+def test_a_last_meeting_that_publishes_nothing() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        all_of(kernel, hopper.ClusterSync)[-1].attributes["relaxed"] = UnitAttr()
+
+    refused(change, "cluster", cluster())
+
+
+# --- coordinates ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", [16, 64, 128])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_shifted_coordinates(by: int, axis: int) -> None:
+    def change(kernel: tile.Kernel) -> None:
+        load = all_of(kernel, hopper.TmaLoad)[0]
+        load.operands[1 + axis] = computed(load, "add", load.offsets[axis], number(load, by))
+
+    refused(change, "coordinates", *lowered_case("matmul 128x256"))
+
+
+def test_a_store_to_the_next_tile() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        store = all_of(kernel, hopper.TmaStore)[-1]
+        store.operands[1] = computed(store, "add", store.offsets[0], number(store, 128))
+
+    refused(change, "coordinates", *lowered_case("matmul in 4 parts"))
+
+
+def test_a_part_of_a_tile_stored_twice() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        first, second = all_of(kernel, hopper.TmaStore)[:2]
+        second.operands[2] = first.offsets[1]
+
+    refused(change, "coordinates", *lowered_case("matmul in 4 parts"))
+
+
+def test_swapped_buffers() -> None:
+    """Two loads of one put, of boxes alike, each into the buffer of the other."""
+
+    def change(kernel: tile.Kernel) -> None:
+        one, other = all_of(role(kernel, "load"), hopper.TmaLoad)[:2]
+        place = len(one.operands) - 3
+        other.detach()
+        Rewriter.insert_op(other, InsertPoint.after(one))
+        views = one.operands[place], other.operands[place]
+        slot = views[1].owner
+        assert isinstance(slot, hopper.Slot)
+        slot.detach()
+        Rewriter.insert_op(slot, InsertPoint.before(one))
+        one.operands[place], other.operands[place] = views[1], views[0]
+
+    refused(change, "coordinates", *lowered_shape("gemm"))
+
+
+def test_a_load_of_the_first_iteration_in_each() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        load = all_of(kernel, hopper.TmaLoad)[0]
+        load.operands[2] = number(load, 0)
+
+    refused(change, "coordinates", *lowered_case("matmul 128x256"))
+
+
+def test_all_roles_leave_out_the_last_iteration() -> None:
+    """No protocol is broken: the loops are not those of the aref program."""
+
+    def change(kernel: tile.Kernel) -> None:
+        for loop in all_of(kernel, scf.ForOp):
+            if len(all_of(loop, scf.ForOp)) == 1:
+                loop.operands[1] = computed(loop, "sub", loop.ub, loop.step)
+
+    refused(change, "coordinates", *lowered_shape("gemm"))
+
+
+# --- places of slots ------------------------------------------------------------------------------
+
+
+def test_places_follow_waits() -> None:
+    """A ring of three: w is the slot of the last wait, before the first one the last slot."""
+    kernel = gemm()
+    wait = all_of(role(kernel, "mma"), hopper.Wait)[0]
+    held = Held(3, 2, {wait.slot: Place(1)})
+    assert not held.holds(wait.slot)
+    after = held.waited(wait.slot)
+    assert after.holds(wait.slot)
+    assert after.place(wait.slot) == Place(0)
+    assert not after.given(wait.slot).holds(wait.slot)
+    assert not after.join(after.given(wait.slot)).holds(wait.slot)
+    assert not held.waited(wait.phase).holds(wait.slot)  # nobody knows which slot that was
