@@ -46,5 +46,5 @@
     } {label = "for k"}
     %result = tile.cast %acc : (tensor<16x16xf32>) -> tensor<16x16xf16>
     tile.desc_store %out[%m_1, %c0_1], %result {label = "out"} : !tile.desc<tensor<16x16xf16>>, i32, i32, tensor<16x16xf16>
-  }) {label = "mma", warps = #builtin.int<4>, registers = #builtin.int<240>} : () -> ()
+  }) {label = "mma", warps = #builtin.int<4>, registers = #builtin.int<88>} : () -> ()
 }) {sym_name = "load under an if", arguments = [{name = "x"}, {name = "y"}, {name = "out"}, {name = "K"}], options = {}} : () -> ()
