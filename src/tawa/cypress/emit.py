@@ -222,14 +222,7 @@ def _plan(
         )
     split = _split(events)
     if isinstance(block.pipeline, Auto):
-        if split == "columns":
-            raise MappingError(
-                f'"{block.name}" leaves pipeline to the planner, and warpgroups share columns',
-                place=block.place,
-                why="the planner shares out rows",
-                remedy="write pipeline=3, or part the product by rows",
-            )
-        return _pins(block, groups, stores), ()
+        return _pins(block, groups, stores, split), ()
     rings = _rings(block, loads)
     sizes = {event.slot.name: event for event, _ in loads}
     buffers = [
@@ -332,7 +325,7 @@ def _eviction(store: CopyOut) -> Literal["", "first"]:
     return "first" if store.staged else ""
 
 
-def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
+def _pins(block: Instance, groups: int, stores: list[CopyOut], split: Split) -> Pins:
     """Return what a mapping fixes where it leaves rings and schedules to the planner."""
     ways = {store.staged for store in stores}
     if not block.specialize:
@@ -346,6 +339,7 @@ def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
         walk=block.walk if block.walk != "forward" else None,
         arrangement="pingpong" if block.turns or block.tiles > 1 else None,
         schedule="coarse" if block.schedule == "coarse" else None,
+        split=split if groups > 1 else None,
         store=("tma" if ways.pop() else "registers") if len(ways) == 1 else None,
     )
 
