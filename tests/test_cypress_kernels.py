@@ -229,7 +229,7 @@ def test_loads_run_ahead_without_a_role_of_their_own():
     tail = cy.program(attention.attention("fa2", 1, 64, 32, 64, turns=False, **plain))
     assert "aref K depth=2\naref V depth=2\n" in tail.show("plan")
     assert tail.compile().proof.ok
-    with pytest.raises(MappingError, match="is persistent or in a cluster"):
+    with pytest.raises(MappingError, match="has persistent, and specialize=False"):
         cy.program(gemm.gemm(1, 64, 64, 32, specialize=False))
 
 

@@ -36,6 +36,7 @@ from tawa.plan.resources import LEAST_SLACK
 from tawa.target import H200
 
 _STAGE = "stage of "
+_OF_ROLES = ("persistent", "group", "cluster", "turns", "tiles", "walk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +203,10 @@ def _plan(
     copies = list(_copies(events.body, None))
     stores = [event for event, _ in copies if isinstance(event, CopyOut)]
     loads = [(event, loop) for event, loop in copies if isinstance(event, CopyIn)]
-    roles_only = block.persistent or block.cluster > 1 or block.turns or block.walk != "forward"
-    roles_only = roles_only or block.tiles > 1
-    if not block.specialize and roles_only:
+    of_roles = [name for name in block.of_block if name in _OF_ROLES]
+    if not block.specialize and of_roles:
         raise MappingError(
-            f'"{block.name}" is persistent or in a cluster, takes turns or has a walk, and '
-            "specialize=False",
+            f'"{block.name}" has {", ".join(of_roles)}, and specialize=False',
             place=block.place,
             why="walks over tiles and loads for several blocks are the producer's, and turns are "
             "those of roles",

@@ -112,7 +112,8 @@ def _by_columns(problem: Problem) -> list[int]:
     choices = [
         n
         for n in ((2, 3) if pinned is None else (pinned,))
-        if across and all(rows % 64 == 0 for rows in problem.rows)
+        if across
+        and all(rows % 64 == 0 for rows in problem.rows)
         and all(columns % (8 * n) == 0 for columns in across)
     ]
     if not choices or computes_apart(problem):
