@@ -416,7 +416,7 @@ MAPPINGS = {
     '"tile" launches mma, and calls 0 instances': ("tile", {"calls": ["clear"]}, "clear (clear)"),
     '"warp" launches itself without end': ("warp", {"calls": ["warp"]}, "warp"),
     "and specialize=False": ("block", {"specialize": False}, "producer"),
-    "is persistent or in a cluster": (
+    '"block" has persistent': (
         *("block", {"specialize": False, "pipeline": 1}, "are the producer's"),
     ),
     "parted for wgmma 64x64x16": ("wg", {"N": 64}, "one instruction wide"),

@@ -61,8 +61,15 @@ def test_warpgroups_share_rows_or_columns():
         agree("gemm", program, Random(7))
     with pytest.raises(MappingError, match="no wgmma of 64x36x16"):
         cy.program(gemm.gemm(2, 128, 72, split="columns"))
-    with pytest.raises(MappingError, match="leaves pipeline to the planner, and warpgroups share"):
-        cy.program(gemm.gemm(split="columns", pipeline=cy.auto))
+    chosen = cy.program(gemm.gemm(2, 64, 64, 32, cy.auto, split="columns"))
+    assert chosen.plan.split == "columns"
+    assert "m64n32k16" in chosen.compile().asm["cuda"]
+    agree("gemm", chosen, Random(8))
+    with pytest.raises(PlanError, match="split='columns'"):
+        cy.program(gemm.gemm(4, 64, 128, 32, cy.auto, split="columns", turns=True)).compile()
+    apart = cy.program(gemm.gemm(2, 128, 64, 32, cy.auto, turns=True))
+    with pytest.raises(MappingError, match="the planner, which has no such roles"):
+        apart.compile()
     kept = [each for each in sums.sums().instances if not each.name.startswith("tile")]
     rows_of_columns = cy.Mapping([*kept, *cy.lib.mma("tile", WGS=2, split="columns")])
     with pytest.raises(MappingError, match='"sum" is materialized'):
@@ -222,7 +229,7 @@ def test_loads_run_ahead_without_a_role_of_their_own():
     tail = cy.program(attention.attention("fa2", 1, 64, 32, 64, turns=False, **plain))
     assert "aref K depth=2\naref V depth=2\n" in tail.show("plan")
     assert tail.compile().proof.ok
-    with pytest.raises(MappingError, match="is persistent or in a cluster"):
+    with pytest.raises(MappingError, match="has persistent, and specialize=False"):
         cy.program(gemm.gemm(1, 64, 64, 32, specialize=False))
 
 

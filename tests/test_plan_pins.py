@@ -123,6 +123,7 @@ OF_ROLES: list[tuple[dict[str, Any], str]] = [
     ({"group": 8}, "group=8"),
     ({"grouped": "columns"}, "grouped='columns'"),
     ({"walk": "serpentine"}, "walk='serpentine'"),
+    ({"split": "columns"}, "split='columns'"),
     ({"parts": 2}, "parts=2"),
     ({"places": 2}, "places=2"),
 ]
@@ -154,6 +155,7 @@ def test_all_pins_of_roles_are_listed() -> None:
         {"cluster": 1},
         {"group": 0},
         {"walk": "forward"},
+        {"split": "rows"},
         {"parts": 1},
     ],
     ids=str,

@@ -11,9 +11,11 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
 import proof_kernels
+import tawa.cypress as cy
 from lower_kernels import CASES
 from proof_kernels import KERNELS, text
 from tawa import ir
+from tawa.cypress.kernels.gemm import gemm as task_gemm
 from tawa.ir import hopper, tile
 from tawa.ir.types import i32
 from tawa.ir.walk import all_of
@@ -375,3 +377,43 @@ def test_places_follow_waits() -> None:
     assert not after.given(wait.slot).holds(wait.slot)
     assert not after.join(after.given(wait.slot)).holds(wait.slot)
     assert not held.waited(wait.phase).holds(wait.slot)  # nobody knows which slot that was
+
+
+# --- a loop that makes the first copies -----------------------------------------------------------
+
+
+def without_roles(depth: int) -> tuple[tile.Kernel, Program]:
+    """Return a product whose threads start copies `depth` - 1 steps ahead, the first in a loop."""
+    mapping = task_gemm(1, 64, 64, 32, depth, specialize=False, persistent=False)
+    program = cy.program(mapping)
+    return lower_with_program(program.emitted.kernel.clone(), Pins(plan=program.plan))
+
+
+def longer(kernel: tile.Kernel, by: int) -> None:
+    first = all_of(kernel, scf.ForOp)[0]
+    first.operands[1] = computed(first, "add", first.ub, number(first, by))
+
+
+def one_left_out(kernel: tile.Kernel) -> None:
+    Rewriter.erase_op(all_of(all_of(kernel, scf.ForOp)[0], hopper.TmaLoad)[0])
+
+
+def further(kernel: tile.Kernel) -> None:
+    load = all_of(all_of(kernel, scf.ForOp)[1], hopper.TmaLoad)[0]
+    for place, operand in enumerate(load.operands):
+        if operand == load.offsets[1]:
+            load.operands[place] = computed(load, "add", operand, number(load, 32))
+
+
+FIRST: dict[str, Change] = {
+    "one more": lambda kernel: longer(kernel, 1),
+    "one less": lambda kernel: longer(kernel, -1),
+    "one left out": one_left_out,
+    "further": further,
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_first_copies_of_a_loop_are_made_once_each(name: str) -> None:
+    kernel, program = without_roles(3)
+    refused(FIRST[name], "coordinates", kernel, program)

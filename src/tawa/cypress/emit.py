@@ -36,6 +36,7 @@ from tawa.plan.resources import LEAST_SLACK
 from tawa.target import H200
 
 _STAGE = "stage of "
+_OF_ROLES = ("persistent", "group", "cluster", "turns", "tiles", "walk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +203,10 @@ def _plan(
     copies = list(_copies(events.body, None))
     stores = [event for event, _ in copies if isinstance(event, CopyOut)]
     loads = [(event, loop) for event, loop in copies if isinstance(event, CopyIn)]
-    roles_only = block.persistent or block.cluster > 1 or block.turns or block.walk != "forward"
-    roles_only = roles_only or block.tiles > 1
-    if not block.specialize and roles_only:
+    of_roles = [name for name in block.of_block if name in _OF_ROLES]
+    if not block.specialize and of_roles:
         raise MappingError(
-            f'"{block.name}" is persistent or in a cluster, takes turns or has a walk, and '
-            "specialize=False",
+            f'"{block.name}" has {", ".join(of_roles)}, and specialize=False',
             place=block.place,
             why="walks over tiles and loads for several blocks are the producer's, and turns are "
             "those of roles",
@@ -222,14 +221,7 @@ def _plan(
         )
     split = _split(events)
     if isinstance(block.pipeline, Auto):
-        if split == "columns":
-            raise MappingError(
-                f'"{block.name}" leaves pipeline to the planner, and warpgroups share columns',
-                place=block.place,
-                why="the planner shares out rows",
-                remedy="write pipeline=3, or part the product by rows",
-            )
-        return _pins(block, groups, stores), ()
+        return _pins(block, groups, stores, split), ()
     rings = _rings(block, loads)
     sizes = {event.slot.name: event for event, _ in loads}
     buffers = [
@@ -332,7 +324,7 @@ def _eviction(store: CopyOut) -> Literal["", "first"]:
     return "first" if store.staged else ""
 
 
-def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
+def _pins(block: Instance, groups: int, stores: list[CopyOut], split: Split) -> Pins:
     """Return what a mapping fixes where it leaves rings and schedules to the planner."""
     ways = {store.staged for store in stores}
     if not block.specialize:
@@ -346,6 +338,7 @@ def _pins(block: Instance, groups: int, stores: list[CopyOut]) -> Pins:
         walk=block.walk if block.walk != "forward" else None,
         arrangement="pingpong" if block.turns or block.tiles > 1 else None,
         schedule="coarse" if block.schedule == "coarse" else None,
+        split=split if groups > 1 else None,
         store=("tma" if ways.pop() else "registers") if len(ways) == 1 else None,
     )
 

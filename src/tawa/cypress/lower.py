@@ -44,20 +44,11 @@ def lower(root: Node) -> Events:
         )
     for node in root.walk():
         each = node.instance
-        set_ = each.specialize or each.persistent or each.pipeline != 1 or each.cluster > 1
-        set_ = (
-            set_
-            or each.turns
-            or each.tiles > 1
-            or each.schedule != "fine"
-            or each.walk != "forward"
-        )
-        if node is not block and set_:
+        if node is not block and each.of_block:
             raise MappingError(
                 f'"{each.name}" at {each.level} sets what a block is',
                 place=each.place,
-                why="specialize, pipeline, persistent, cluster, schedule, turns, tiles, walk "
-                "are for all that HOST launches",
+                why=f"{', '.join(each.of_block)}: what HOST launches has them",
                 remedy=f'give them to "{block.instance.name}"',
             )
     lowering = _Lowering(root)

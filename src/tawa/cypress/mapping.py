@@ -170,6 +170,11 @@ class Instance:
         return dict(zip(self.variant.parameters, self.mems, strict=True))
 
     @property
+    def of_block(self) -> tuple[str, ...]:
+        """The fields given that say how a block runs."""
+        return tuple(name for name in _OF_BLOCK if getattr(self, name) != _DEFAULTS[name])
+
+    @property
     def unsaid(self) -> tuple[str, ...]:
         """The tunables that are `auto`, but for those that the variant takes so."""
         hints = self.variant.hints
@@ -201,6 +206,10 @@ _DEFAULTS: dict[str, Any] = {
     **{"group": 8, "cluster": 1, "like": "", "stage": None, "schedule": "fine", "turns": False},
     **{"tiles": 1, "walk": "forward"},
 }
+_OF_BLOCK = (
+    *("specialize", "pipeline", "persistent", "group", "cluster", "schedule", "turns", "tiles"),
+    "walk",
+)
 
 
 @dataclass(frozen=True, slots=True, init=False)

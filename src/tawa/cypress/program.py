@@ -10,14 +10,14 @@ from tawa import compile_ir
 from tawa.cypress import interpret, sequential
 from tawa.cypress.depend import text, waits
 from tawa.cypress.emit import Emitted, emit
-from tawa.cypress.event import Events
+from tawa.cypress.event import Events, warpgroups
 from tawa.cypress.instantiate import instantiate, spread_of
 from tawa.cypress.interpret import Waits
 from tawa.cypress.lower import lower
 from tawa.cypress.mapping import Mapping
 from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tree import Node
-from tawa.errors import ArgumentError, OverBudget
+from tawa.errors import ArgumentError, MappingError, OverBudget
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.straight import Recipes
@@ -63,6 +63,15 @@ class Program:
                     place=self.events.block.place,
                     why=", ".join(f"{b.label}: {b.bytes:,}" for b in made.resources.buffers),
                     remedy="raise the ceiling, or say the depth of the rings",
+                )
+            block, groups = self.events.block, warpgroups(self.events)
+            wanted = [(4 * groups, block.tiles)] * block.specialize
+            if (found := [(r.warps, r.instances) for r in made.plan.consumers]) != wanted:
+                raise MappingError(
+                    f'"{block.name}" leaves pipeline to the planner, which has no such roles',
+                    place=block.place,
+                    why=f"(warps of a tile, tiles) are {found}, and the mapping says {wanted}",
+                    remedy="write pipeline=3, or leave turns, or tiles, out",
                 )
             self.kernels[target] = made
         return self.kernels[target]

@@ -46,6 +46,8 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
         choices = [1, 2]
     elif 2 in choices and 3 in choices and all(m // 64 % 2 == 0 for m in rows):
         choices = [2, 3, 1]
+    if problem.pins.split == "columns":
+        choices = _by_columns(problem)
     if problem.pins.arrangement == "pingpong":
         if computes_apart(problem):
             return _apart(problem)
@@ -57,7 +59,8 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
     needs, budgets = _registers(problem, choices)
     if fitting := [(n, needs[n]) for n in choices if needs[n] <= budgets[n]]:
         return fitting
-    if pinned is None and (wider := _side_by_side(problem, max(choices))):
+    wider = _side_by_side(problem, max(choices))
+    if pinned is None and problem.pins.split is None and wider:
         more, room = _registers(problem, wider)
         if fitting := [(n, more[n]) for n in wider if more[n] <= room[n]]:
             return fitting
@@ -100,6 +103,28 @@ def _side_by_side(problem: Problem, most: int) -> list[int]:
             for (*_, rows, columns), part in zip(shapes, parts)
         )
     ]
+
+
+def _by_columns(problem: Problem) -> list[int]:
+    """Return the numbers of warpgroups that can share each product by columns alone, or the pin."""
+    across = [shape_of(dot.result.type)[-1] for dot in problem.dots]
+    pinned = problem.pins.consumers
+    choices = [
+        n
+        for n in ((2, 3) if pinned is None else (pinned,))
+        if across
+        and all(rows % 64 == 0 for rows in problem.rows)
+        and all(columns % (8 * n) == 0 for columns in across)
+    ]
+    if not choices or computes_apart(problem):
+        raise PlanError(
+            "split='columns'",
+            why="warpgroups that share columns have all rows, a multiple of 64, and a multiple of "
+            f"8 columns each; consumers={pinned}, arrangement={problem.pins.arrangement!r}, the "
+            f"products have {problem.rows} rows and {across} columns",
+            remedy="change the block size, or the pins",
+        )
+    return choices
 
 
 def share_columns(problem: Problem, consumers: int) -> bool:

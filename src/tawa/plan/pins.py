@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, cast, get_args
 
 from tawa.errors import PlanError
-from tawa.plan.plan import Arrangement, Grouped, Plan, Schedule, Walk
+from tawa.plan.plan import Arrangement, Grouped, Plan, Schedule, Split, Walk
 from tawa.syntax import in_ascii
 
 ByName = int | Mapping[str, int] | tuple[tuple[str, int], ...] | None
@@ -27,6 +27,7 @@ _WORDS = {
     "arrangement": get_args(Arrangement),
     "grouped": get_args(Grouped),
     "schedule": get_args(Schedule),
+    "split": get_args(Split),
     "store": get_args(StoreWay),
     "walk": get_args(Walk),
 }
@@ -53,7 +54,7 @@ class Pins:
     `consumers` counts consumer warpgroups, `blocks` those that share a multiprocessor; `depth` is D
     for all rings or by a load's variable (``{"a": 4}`` or ``{"a@12": 4}``), `mma_depth` P for all
     loops or by a loop's name, `registers` a thread's budget by role (``{"load": 40, "mma": 232}``).
-    `store`: "tma" goes through a stage of its own, "slot" through the slot of a loaded tile that is
+    `split`: what of a product each warpgroup has. `store`: "tma" goes through a stage of its own, "slot" through the slot of a loaded tile that is
     done with. `plan` is a whole plan, or its text, and stands alone. Raises PlanError for a value
     that a field cannot have in any kernel.
     """
@@ -71,6 +72,7 @@ class Pins:
     group: int | None = None
     grouped: Grouped | None = None
     walk: Walk | None = None
+    split: Split | None = None
     store: StoreWay | None = None
     parts: int | None = None
     places: int | None = None
@@ -101,8 +103,8 @@ class Pins:
         """The pins, as ``name=value``, that only a kernel split into roles can honour.
 
         ``arrangement="cooperative"``, ``persistent=False``, ``blocks=1``, ``cluster=1``,
-        ``group=0``, ``grouped="rows"``, ``walk="forward"``, ``parts=1`` and ``places=1`` hold for
-        an ordinary kernel too.
+        ``group=0``, ``grouped="rows"``, ``walk="forward"``, ``split="rows"``, ``parts=1`` and
+        ``places=1`` hold for an ordinary kernel too.
         """
         values = {
             "arrangement": self.arrangement if self.arrangement != "cooperative" else None,
@@ -117,6 +119,7 @@ class Pins:
             "group": self.group or None,
             "grouped": self.grouped if self.grouped != "rows" else None,
             "walk": self.walk if self.walk != "forward" else None,
+            "split": self.split if self.split != "rows" else None,
             "parts": self.parts if self.parts != 1 else None,
             "places": self.places if self.places != 1 else None,
             "store": self.store if self.store == "slot" else None,

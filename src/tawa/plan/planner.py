@@ -246,7 +246,8 @@ def _specialized_plans(problem: Problem) -> list[Plan]:
 
 def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     apart = computes_apart(problem)
-    if problem.pins.parts is None and not apart and share_columns(problem, consumers):
+    across = problem.pins.split == "columns" or share_columns(problem, consumers)
+    if problem.pins.parts is None and not apart and across:
         # A part is some columns of all warpgroups' rows: here each has all rows of its columns.
         problem = replace(problem, pins=replace(problem.pins, parts=1))
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
@@ -300,6 +301,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         cluster=cluster,
         blocks=problem.blocks,
         guards=_named(problem, problem.partition.guards),
+        split=problem.pins.split or "rows",
     )
     walk = choose_walk(problem, plan)
     plan = replace(plan, walk=walk, arefs=(*plan.arefs, *rings_of_walk(walk)))

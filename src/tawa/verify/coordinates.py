@@ -12,7 +12,7 @@ Where there is no aref program, as for hopper IR that was written by hand, none 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias
@@ -332,13 +332,14 @@ class _Checker:
     def check_parts(self, parts: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]) -> None:
         """The parts of each iteration make the box once, and no iteration is left out."""
         asked, operation = parts[0][0].asked, parts[0][1]
-        order: dict[Term | None, Operation] = {}
-        by: dict[Term | None, dict[tuple[int, ...], int]] = {}
+        order: dict[tuple[Term | None, int], Operation] = {}
+        by: dict[tuple[Term | None, int], dict[tuple[int, ...], int]] = {}
         for match, copy in parts:
             view = copy.view.type
             assert isinstance(view, ViewType)
-            order.setdefault(match.when, copy)
-            by.setdefault(match.when, {})[match.start] = prod(view.shape)
+            place = match.when, self._first(copy, match)
+            order.setdefault(place, copy)
+            by.setdefault(place, {})[match.start] = prod(view.shape)
         for starts in by.values():
             if sum(starts.values()) != prod(asked.box):
                 raise Refused(
@@ -347,15 +348,20 @@ class _Checker:
                     operation,
                 )
         at = self.values.at(len(asked.loops) - 1)
-        last = self._last(asked) if asked.loops and set(by) != {None} else None
+        last = self._last(asked) if asked.loops and set(by) != {(None, 0)} else None
         early, ahead = 0, -1
         out = sum(
-            self.terms.number(when) is not None or when == last for when in by if when is not None
+            self.terms.number(when) is not None or when == last
+            for when, _ in by
+            if when is not None
         )
-        for when, copy in order.items():
+        for (when, first), copy in order.items():
             number = None if when is None else self.terms.number(when)
             late = 0 if when is None else self.terms.number(self.terms.sub(when, at))
-            if late is not None:
+            if first:
+                turn, inside = early == 0 and ahead < 0 and self._is_ahead(first, by, at), True
+                early = first
+            elif late is not None:
                 turn, inside = ahead < 0 and late == early, True
                 ahead = late
             elif number is not None and ahead < 0:
@@ -363,7 +369,7 @@ class _Checker:
                 early += 1
             else:
                 turn, inside = ahead == early and when == last, False
-            if not turn or not self._is_around(copy, asked, inside, out):
+            if not turn or not self._is_around(copy, asked, inside, out, first):
                 raise Refused(
                     rule("coordinates"),
                     f"the copies of {asked.name or 'a box'} are not those of all iterations in "
@@ -371,9 +377,34 @@ class _Checker:
                     copy,
                 )
 
-    def _is_around(self, copy: Operation, asked: Asked, inside: bool, out: int) -> bool:
+    def _first(self, copy: Operation, match: _Match) -> int:
+        """Return of how many first iterations a copy is, where a loop of its own makes these: as
+        many as there are, and no more than a number. Else 0.
+        """
+        loop = next(iter(loops_around(copy)), None)
+        if match.when is not None or not match.asked.loops or not isinstance(loop, scf.ForOp):
+            return 0
+        length, step = match.asked.loops[-1]
+        span = self.values.span(loop)
+        found, count = self.terms.capped(span.length), self.terms.number(span.length)
+        if found is not None and found[0] and found[2] == length:
+            count = found[1]
+        elif count is None or count >= (self.terms.number(length) or 0):
+            return 0
+        taken = self.terms.ratio(self.terms.constant(count), step)
+        return max(0, taken or 0) if span.step == step else 0
+
+    def _is_ahead(self, first: int, by: Iterable[tuple[Term | None, int]], at: Term) -> bool:
+        """Tell whether copies of a loop are of the iterations that come after the `first`."""
+        wanted = self.terms.add(at, self.terms.constant(first))
+        return any(when == wanted for when, _ in by)
+
+    def _is_around(
+        self, copy: Operation, asked: Asked, inside: bool, out: int, first: int = 0
+    ) -> bool:
         """Tell whether the loops around a copy are those that the program has, but for the
-        iterations of the inner one that were taken out of it, or are left out by a condition.
+        iterations of the inner one that were taken out of it, or are left out by a condition, and
+        but for the inner one where it makes the `first` iterations.
         """
         loops = list(reversed(loops_around(copy)))
         if len(loops) != len(asked.loops) - (not inside):
@@ -384,6 +415,8 @@ class _Checker:
             span = self.values.span(loop)
             taken = self.terms.ratio(self.terms.sub(length, span.length), span.step)
             inner = place == len(asked.loops) - 1
+            if inner and first:
+                continue
             if span.share == 1 and (span.step != step or taken not in (0, out if inner else 0)):
                 return False
         return True
