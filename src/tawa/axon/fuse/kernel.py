@@ -70,12 +70,12 @@ class Form:
 
 
 def form_of(arrays: Sequence[Array], outputs: int, aligned: bool, width: int) -> Form:
-    """Return the form for rows of a width: one of three where they are aligned, else the last.
+    """Return the form for rows of a width: one of three, for those that are aligned or not.
 
     `outputs` is how many of the arrays are results.
     """
     held = HELD * LANES
-    short, walks = aligned and width <= held, not aligned or width > held * MANY
+    short, walks = width <= held, width > held * MANY
     return Form(tuple(arrays[:-outputs]), tuple(arrays[-outputs:]), aligned, short, walks)
 
 
