@@ -65,7 +65,7 @@ def turned(load: Operation) -> Turned | str:
             f"{TRANSPOSERS} warps cannot share {listed} elements of {spell(element)} in blocks of "
             f"{ROWS} x {COLUMNS}"
         )
-    small = next((use.dot for use in dots if not _fills_wgmma(use.dot)), None)
+    small = next((use.dot for use in dots if not fills_wgmma(use.dot)), None)
     if small is not None:
         return f"{name_of(small)} is too small for wgmma"
     return Turned(load, tuple(dots), all(map(_meets_registers, dots)))
@@ -139,7 +139,7 @@ def _through(after: tuple[int, ...], before: tuple[int, ...], dim: int) -> int |
     return [index for index, extent in enumerate(before) if extent != 1][rank]
 
 
-def _fills_wgmma(dot: tile.Dot) -> bool:
+def fills_wgmma(dot: tile.Dot) -> bool:
     """Tell whether a product, or its transpose, has the 64 rows of a warpgroup."""
     rows, columns = shape_of(dot.result.type)[-2:]
     return rows % 64 == 0 or columns % 64 == 0

@@ -47,8 +47,8 @@ from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.residency import (
     beside,
-    beside_for_one_short_product,
     beside_for_short_products,
+    beside_for_synchronous_products,
     shared_by,
     suffices,
 )
@@ -402,7 +402,7 @@ def _better(problem: Problem, best: Plan) -> list[Plan]:
     if (part := beside_for_short_products(problem, best)) is not None:
         plans = [other for plan in _parts(part) for other in steadier(plan, problem.pins) or [plan]]
         found += [plan for plan in plans if suffices(part, plan, carried=True)][:1]
-    for part in beside_for_one_short_product(problem, best):
+    for part in beside_for_synchronous_products(problem, best):
         if plans := [plan for plan in _parts(part) if suffices(part, plan)]:
             return plans[:1]
     if gains_by_turns(problem, best):

@@ -8,9 +8,9 @@ producer's threads copy: at the start of a tile they find out addresses, at its 
 their last copies. Where nothing stands between the products one warpgroup keeps them busy, and deep
 rings are worth more.
 
-Products that take less than the wait for them leave most of a multiprocessor idle whatever stands
-between them: where one warpgroup computes them, as many blocks share it as registers and rings of
-two slots allow, up to `MOST`.
+Products by mma.sync and by multiply-adds run while their warp waits: where one warpgroup computes
+them, as many blocks share a multiprocessor as registers and rings of two slots allow, up to `MOST`.
+Products by wgmma are in flight beside one another, however short, and deep rings are worth more.
 
 Warpgroups that share a tile and have work between products that are shorter than the wait for them
 wait most of the time, in turns or not. Two blocks of one such warpgroup each wait as often for
@@ -26,6 +26,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.effects import enclosing_loops
+from tawa.analysis.turned import fills_wgmma
 from tawa.analysis.turns import takes_turns
 from tawa.ir import tile
 from tawa.ir.types import element_type
@@ -37,8 +38,8 @@ from tawa.plan.time import dot_cycles
 BLOCKS = 2
 """Three would leave a consumer 136 registers: a sum of 64 x 128 and its product take 128."""
 MOST = 4
-"""Blocks of short products: with eight warps each they fill the schedulers to a half, and leave a
-consumer 88 registers. Five would leave it 56."""
+"""Blocks of synchronous products: with eight warps each they fill the schedulers to a half, and
+leave a consumer 88 registers. Five would leave it 56."""
 ROOM = 80
 """Registers beside what loops carry that such consumers get on with, from built kernels."""
 SHORT = 112
@@ -85,15 +86,15 @@ def beside_for_short_products(problem: Problem, plan: Plan) -> Problem | None:
     return shared_by(problem, BLOCKS)
 
 
-def beside_for_one_short_product(problem: Problem, plan: Plan) -> Iterator[Problem]:
+def beside_for_synchronous_products(problem: Problem, plan: Plan) -> Iterator[Problem]:
     """Give the problems of blocks that share a multiprocessor with others, most blocks first, where
-    one warpgroup computes products that are all too short to keep the tensor cores busy.
+    one warpgroup computes products and none of them by wgmma.
     """
     if problem.pins.blocks is not None or plan.cluster > 1 or not problem.dots:
         return
     if sum(role.warps * role.instances for role in plan.consumers) != 4:
         return
-    if max(map(dot_cycles, problem.dots)) < SHORT:
+    if not any(map(fills_wgmma, problem.dots)):
         for blocks in range(MOST, BLOCKS - 1, -1):
             yield shared_by(problem, blocks)
 
