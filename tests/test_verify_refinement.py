@@ -16,6 +16,7 @@ from lower_kernels import CASES
 from proof_kernels import KERNELS, text
 from tawa import ir
 from tawa.cypress.kernels.gemm import gemm as task_gemm
+from tawa.cypress.kernels.sums import sums as task_sums
 from tawa.ir import hopper, tile
 from tawa.ir.types import i32
 from tawa.ir.walk import all_of
@@ -417,3 +418,15 @@ FIRST: dict[str, Change] = {
 def test_the_first_copies_of_a_loop_are_made_once_each(name: str) -> None:
     kernel, program = without_roles(3)
     refused(FIRST[name], "coordinates", kernel, program)
+
+
+def test_threads_fence_what_they_read_before_a_slot_is_filled_again() -> None:
+    mapping = task_sums(1, 64, 32, 32, 3, specialize=False, persistent=False)
+    made = cy.program(mapping)
+    kernel, program = lower_with_program(made.emitted.kernel.clone(), Pins(plan=made.plan))
+
+    def unfenced(kernel: tile.Kernel) -> None:
+        for fence in all_of(all_of(kernel, scf.ForOp)[1], hopper.ProxyFence):
+            Rewriter.erase_op(fence)
+
+    refused(unfenced, "proxy", kernel, program)

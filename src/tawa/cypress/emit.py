@@ -36,7 +36,7 @@ from tawa.plan.resources import LEAST_SLACK
 from tawa.target import H200
 
 _STAGE = "stage of "
-_OF_ROLES = ("persistent", "group", "cluster", "turns", "tiles", "walk")
+_OF_ROLES = ("persistent", "cluster", "turns", "tiles", "walk")
 
 
 @dataclass(frozen=True, slots=True)

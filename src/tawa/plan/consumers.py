@@ -59,8 +59,8 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
     needs, budgets = _registers(problem, choices)
     if fitting := [(n, needs[n]) for n in choices if needs[n] <= budgets[n]]:
         return fitting
-    wider = _side_by_side(problem, max(choices))
-    if pinned is None and problem.pins.split is None and wider:
+    free = pinned is None and problem.pins.split is None
+    if free and (wider := _side_by_side(problem, max(choices))):
         more, room = _registers(problem, wider)
         if fitting := [(n, more[n]) for n in wider if more[n] <= room[n]]:
             return fitting

@@ -54,9 +54,9 @@ class Pins:
     `consumers` counts consumer warpgroups, `blocks` those that share a multiprocessor; `depth` is D
     for all rings or by a load's variable (``{"a": 4}`` or ``{"a@12": 4}``), `mma_depth` P for all
     loops or by a loop's name, `registers` a thread's budget by role (``{"load": 40, "mma": 232}``).
-    `split`: what of a product each warpgroup has. `store`: "tma" goes through a stage of its own, "slot" through the slot of a loaded tile that is
-    done with. `plan` is a whole plan, or its text, and stands alone. Raises PlanError for a value
-    that a field cannot have in any kernel.
+    `split`: what of a product each warpgroup has. `store`: "tma" goes through a stage of its own,
+    "slot" through the slot of a loaded tile that is done with. `plan` is a whole plan, or its text,
+    and stands alone. Raises PlanError for a value that a field cannot have in any kernel.
     """
 
     specialize: bool | None = None

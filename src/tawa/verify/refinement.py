@@ -344,7 +344,10 @@ class _Role:
 
     def _fenced(self, access: Access, ring: Ring, state: _State) -> None:
         """Before the async proxy comes to a buffer, threads have fenced what they did there."""
-        if not access.engine:
+        # Of a ring that a role fills for itself threads use what they have at `filled` alone, and
+        # fence before they give it back: `_told`.
+        own = ring.freed is not None and self.role in ring.readers() and ring.is_put(access)
+        if not access.engine or own:
             return
         wrote = (ring.buffer.result, True) in state.touched
         read = access.writes and (ring.buffer.result, False) in state.touched
@@ -426,8 +429,13 @@ class _Role:
                 self._told(ring, arrive, {True, False}, state)
 
     def _told(self, ring: Ring, arrive: Operation, kinds: set[bool], state: _State) -> None:
-        """Before another role uses the async proxy on a slot, threads fence what they did there."""
-        others = any(each.engine for each in ring.accesses if each.role is not self.role)
+        """Before another role uses the async proxy on a slot, or this one fills it again, threads
+        fence what they did there.
+        """
+        others = any(
+            each.engine and (each.role is not self.role or ring.is_put(each))
+            for each in ring.accesses
+        )
         if others and any((ring.buffer.result, kind) in state.touched for kind in kinds):
             raise Refused(
                 rule("proxy"),

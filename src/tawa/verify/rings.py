@@ -217,8 +217,11 @@ def _find_freed(
     for access in ring.accesses:
         if ring.is_put(access) and waits:
             before = set(program[: program.index(access.operation)])
-            nearest = [each for each in waits if each in before]
-            found[(nearest[-1] if nearest else waits[0]).barriers] = None
+            index = slot_of(access.view).index
+            # What a role puts and reads itself may need no barrier: another ring's is not its own.
+            able = waits if readers - {ring.producer} else [w for w in waits if w.slot == index]
+            nearest = [each for each in able if each in before]
+            found |= dict.fromkeys(each.barriers for each in (nearest[-1:] or able[:1]))
     if len(found) > 1 or (not found and readers - {ring.producer}):
         raise Refused(
             rule("slots"),
