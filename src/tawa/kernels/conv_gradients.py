@@ -276,6 +276,7 @@ def settled(
     `window` tells volumes of one image `g` apart. Raises as `weight_launches`, and `TuningError`.
     """
     seen = look(x)
+    _check(look(dy), (g.n, g.ho, g.wo, g.co), g.groups, "x", seen)
     key = (g, window, seen.dtype, seen.strides, seen.address % 16, look(dw).dtype)
 
     def candidates() -> list[tuner.Candidate[WeightTile]]:

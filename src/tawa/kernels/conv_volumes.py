@@ -99,7 +99,7 @@ def conv3d(
             if out is not None:
                 read = {name: names[name] for name in ARRAYS if name != "out"}
                 writer.apart(operands.y, read)
-            seen = _seen(g, view, window)
+            seen = seen_in(g, view, window)
             chosen = variant or ranked("window", operands.problem)[0][1]
             for launch in in_place(operands, chosen, seen):
                 writer.launch(launch)
@@ -180,7 +180,7 @@ def conv3d_weight_gradient(
             tile = None
             if g.n and not _refusal(g, view, window):
                 made = empty_beside(image, shape, out_dtype or view.dtype)
-                tile = settled(g, image, folded, made, _seen(g, view, window), window)
+                tile = settled(g, image, folded, made, seen_in(g, view, window), window)
             for launch in weight_products(g, window, names["x"], names["dy"], dw, tile):
                 writer.launch(launch)
         return writer.finish(dw)
@@ -198,7 +198,7 @@ def weight_products(
     view = look(x)
     if reason := _refusal(g, view, window):
         raise _no("filters' gradient", view.shape, window, reason)
-    return weight_launches(g, x, dy, dw, volume=_seen(g, view, window), tile=tile)
+    return weight_launches(g, x, dy, dw, volume=seen_in(g, view, window), tile=tile)
 
 
 def window_3d(size: tuple[int, ...], stride: Any, padding: Any, dilation: Any) -> Window:
@@ -208,7 +208,7 @@ def window_3d(size: tuple[int, ...], stride: Any, padding: Any, dilation: Any) -
     return Window(size, steps, paddings(padding, size, steps, spread), spread)
 
 
-def _seen(g: Geometry, x: View, window: Window) -> Windows:
+def seen_in(g: Geometry, x: View, window: Window) -> Windows:
     """Return the view of volumes in which windows lie."""
     lies = (x.shape, strides_of(x))
     return Windows("volume", *lies, prod(window.size), g.channels, g.groups > 1, window)
