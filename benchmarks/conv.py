@@ -131,6 +131,7 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, gradients: bool) -> None
 
     import tawa
     from tawa.kernels import conv_gradients, conv_volumes
+    from tawa.kernels.arrays import look
     from tawa.kernels.conv_operands import bind
     from tawa.kernels.conv_prepare import prepare
 
@@ -155,11 +156,14 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, gradients: bool) -> None
             flat = tawa.array((g.n, g.ho, g.wo, g.co), dtype)
             groups = layer.groups
             build(lambda: conv_gradients.input_products(window, x.shape, groups, dy, w, x))
-            build(lambda: conv_volumes.weight_products(g, window, x, flat, w))
+            seen = conv_volumes.seen_in(g, look(x), window)
+            for tile in conv_gradients.tiles_of(g, x, volume=seen):
+                build(lambda tile=tile: conv_volumes.weight_products(g, window, x, flat, w, tile))
         else:
             g = geometry_of(layer, batch)
             build(lambda: conv_gradients.input_launches(g, dy, w, x))
-            build(lambda: conv_gradients.weight_launches(g, x, dy, w))
+            for tile in conv_gradients.tiles_of(g, x):
+                build(lambda tile=tile: conv_gradients.weight_launches(g, x, dy, w, tile=tile))
 
 
 def shapes_of(layer: Layer, batch: int) -> tuple[tuple[int, ...], ...]:

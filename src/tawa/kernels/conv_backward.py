@@ -242,11 +242,14 @@ def add_weights(
     TOGETHER: tl.constexpr,
     CHANNELS: tl.constexpr,
     COLUMN: tl.constexpr,
+    ABREAST: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """dw = the sum of `PARTS` parts, in order; `TOGETHER` taps of COLUMN elements lie in a row.
+    """dw = the sum of `PARTS` parts; `TOGETHER` taps of COLUMN elements lie in a row.
 
-    A part is `size` elements, of rows of `pitch`; dw is dense, `count` elements. Grid
+    `ABREAST` parts are read at once, so that a small filter of many parts does not wait for one
+    after the other; the order of adding depends on these two numbers alone. A part is `size`
+    elements, of rows of `pitch`; dw is dense, `count` elements. Grid
     (cdiv(count, BLOCK),).
     """
     where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -254,7 +257,11 @@ def add_weights(
     tap = where // CHANNELS % TAPS
     row = where // (CHANNELS * TAPS) * (TAPS // TOGETHER) + tap // TOGETHER
     at = row * pitch + tap % TOGETHER * COLUMN + where % CHANNELS
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
-    for part in range(PARTS):
-        total += tl.load(part_ptr + part.to(tl.int64) * size + at, mask=inside, other=0.0)
+    total = tl.zeros((ABREAST, BLOCK), dtype=tl.float32)
+    for first in range(0, PARTS, ABREAST):
+        part = first + tl.arange(0, ABREAST)
+        held = (part < PARTS)[:, None] & inside[None, :]
+        each = part.to(tl.int64)[:, None] * size + at[None, :]
+        total += tl.load(part_ptr + each, mask=held, other=0.0)
+    total = tl.sum(total, axis=0)
     tl.store(dw_ptr + where, total.to(dw_ptr.dtype.element_ty), mask=inside)

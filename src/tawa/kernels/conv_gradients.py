@@ -2,26 +2,28 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """Gradients of `conv2d`, and the transposed convolution, which is the input's gradient.
 
-Arrays are as those of `tawa.kernels.conv.conv2d`. Which tile is used comes from the model of
-`tawa.kernels.conv_variants`; nothing is timed. Sums are added in a fixed order: the results of two
-calls are the same bits.
+Arrays are as those of `tawa.kernels.conv.conv2d`. The tile of the input's gradient comes from a
+model; the likeliest tiles of the filters' gradient are timed once for each kind of problem on a
+GPU, and the fastest is remembered. Sums are added in an order that the tile fixes: with the same
+tile the results of two calls are the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil, gcd, prod
 from typing import Any
 
 import tawa
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_backward
+from tawa.kernels import conv_backward, tuner
 from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.conv import as_given, geometry_of, keep_gradients, nhwc
-from tawa.kernels.conv_geometry import Geometry, ceil_to, packing, pair
+from tawa.kernels.conv_geometry import Geometry, Packing, ceil_to, packing, pair
 from tawa.kernels.conv_operands import dense, strides_of
 from tawa.kernels.conv_prepare import by_rows, finish, pack
-from tawa.kernels.conv_variants import Axes, boxes, uneven
+from tawa.kernels.conv_variants import Axes, Box, boxes, uneven
 from tawa.kernels.conv_views import Windows, depth_of, packed_view, refusal, window_of, windows
 from tawa.kernels.prepare import FLOATS, Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
@@ -32,7 +34,12 @@ from tawa.target import H200, Target
 
 _INPUT = Recipes(("dy", "w"))
 _WEIGHT = Recipes(("x", "dy"))
-_ADDED = 512
+_ADDED = 1024  # elements of parts that a program adds at once
+_PIXELS = 64  # of a step of the filters' gradient
+# (filters, elements of x) of tiles of the filters' gradient.
+_WEIGHT_TILES = ((64, 64), (128, 64), (64, 128), (128, 128), (128, 256), (256, 128))
+_CACHED = 5.5e12  # bytes a second of the L2 cache, from which parts and operands mostly come
+_LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
 _FEWEST = 4  # steps of a part of a sum
 # Products a second of a multiprocessor for boxes, as in `tawa.kernels.conv_variants`; here it only
 # weighs overhang against bytes.
@@ -220,6 +227,70 @@ def _back(window: Window, pixels: Sequence[int]) -> Window:
     return Window(tuple(sizes), once, tuple(sides), once)
 
 
+@dataclass(frozen=True, slots=True)
+class WeightTile:
+    """A tile of dw: `rows` filters by `columns` elements of x; its sum is dealt out in `parts`."""
+
+    rows: int
+    columns: int
+    parts: int
+
+
+def weight_tiles(
+    g: Geometry, k: int, taps: int, steps: int, size: int, target: Target = H200, most: int = 8
+) -> list[WeightTile]:
+    """Return the tiles worth trying, the likely best first, at most `most`.
+
+    x has `k` elements of `size` bytes at each of `taps`; a sum has `steps` boxes of pixels. More
+    parts fill more multiprocessors, and have more to store and to add.
+    """
+    found: list[tuple[float, int, WeightTile]] = []
+    for rows, columns in _WEIGHT_TILES:
+        if (rows > 64 and rows >= 2 * g.filters) or (columns > 64 and columns >= 2 * k):
+            continue
+        programs = ceil(g.filters / rows) * ceil(k / columns) * taps * g.groups
+        products = 2 * rows * columns * _PIXELS / _RATE[size]
+        fetched = (rows + columns) * _PIXELS * size * target.multiprocessors / _CACHED
+        stored = programs * rows * columns * 4
+        for waves in (0.5, 1, 2, 3):
+            wanted = max(1, int(waves * target.multiprocessors / programs))
+            share = ceil(steps / wanted)
+            parts = ceil(steps / share)
+            busy = ceil(programs * parts / target.multiprocessors)
+            seconds = busy * (share * max(products, fetched) + _LAUNCH)
+            seconds += 2 * parts * stored / _CACHED + _LAUNCH
+            tile = WeightTile(rows, columns, parts)
+            if all(tile != other for _, _, other in found):
+                found.append((seconds, len(found), tile))
+    return [tile for _, _, tile in sorted(found, key=lambda each: each[:2])[:most]]
+
+
+_TUNER: tuner.Tuner[Any, WeightTile] = tuner.Tuner("conv_weight_gradient", ("x", "dy"))
+
+
+def settled(
+    g: Geometry, x: Any, dy: Any, dw: Any, volume: Windows | None = None, window: Any = None
+) -> WeightTile:
+    """Return the fastest tile of dw, timed on the GPU of the arrays if the problem is new.
+
+    `window` tells volumes of one image `g` apart. Raises as `weight_launches`, and `TuningError`.
+    """
+    seen = look(x)
+    _check(look(dy), (g.n, g.ho, g.wo, g.co), g.groups, "x", seen)
+    key = (g, window, seen.dtype, seen.strides, seen.address % 16, look(dw).dtype)
+
+    def candidates() -> list[tuner.Candidate[WeightTile]]:
+        def one(tile: WeightTile) -> tuner.Candidate[WeightTile]:
+            return tuner.Candidate(
+                tile,
+                lambda: tuner.ready(weight_launches(g, x, dy, dw, volume=volume, tile=tile)),
+            )
+
+        return [one(tile) for tile in tiles_of(g, x, volume=volume)]
+
+    return _TUNER.settle(key, candidates, x)
+
+
 def conv2d_weight_gradient(
     x: Any,
     w_shape: tuple[int, ...],
@@ -256,12 +327,67 @@ def conv2d_weight_gradient(
         dw = empty_beside(names["x"], window, kind)
         writer = Writer(names, image, launch_pdl)
         if 0 not in window:
-            for launch in weight_launches(g, names["x"], names["dy"], dw):
+            tile = settled(g, image, grown, empty_beside(image, window, kind)) if g.n else None
+            for launch in weight_launches(g, names["x"], names["dy"], dw, tile=tile):
                 writer.launch(launch)
         return writer.finish(dw)
 
     options = (window, g.stride, g.padding, g.dilation, groups, out_dtype, launch_pdl)
     return as_given(_WEIGHT.run((image, grown), options, write)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How x is read for dw: `together` taps lie in a row of the view; boxes are cut from `axes`."""
+
+    seen: Windows
+    axes: Axes
+    box: Box
+    together: int = 1
+    packed: Packing | None = None
+
+
+def _reading(g: Geometry, x: View, target: Target, volume: Windows | None) -> _Reading:
+    """Return the first view of x that takes the geometry; raises `ArgumentError`."""
+    together, packed = 1, None
+    axes = Axes(g.n, g.ho, g.wo)
+    if volume is not None:
+        seen = volume
+    elif not refusal("rows", g, x):
+        seen, together = windows("rows", g, x), g.fw
+    elif not refusal("window", g, x):
+        seen = windows("window", g, x)
+    elif not refusal("taps", g, x):
+        shape = (g.n, g.h, g.w, g.groups, g.channels)
+        strides = (*strides_of(x)[:3], g.channels, 1)
+        seen = Windows("groups", shape, strides, g.fh * g.fw, g.channels)
+    elif g.groups > 1 or g.dilation != (1, 1):
+        raise ArgumentError(
+            f"the filters' gradient at stride {g.stride}, dilation {g.dilation}, {g.groups} groups"
+            f" of {g.channels} channels",
+            why=f"in place: {refusal('window', g, x)}; a padded copy has neither dilation nor"
+            " groups",
+        )
+    else:
+        packed = packing("padded", g, x.itemsize)
+        seen, together = packed_view("padded", g, packed), g.fw
+    box = boxes(_PIXELS, axes, 1e-6, target)
+    if seen.window is not None:
+        axes, box = Axes(1, 1, g.pixels), (1, 1, _PIXELS)
+    elif seen.view == "groups":
+        rows = gcd(g.ho, 64)
+        box = (64 // min(64, rows * gcd(g.wo, 64)), min(rows, 64 // gcd(g.wo, 64)), gcd(g.wo, 64))
+    return _Reading(seen, axes, box, together, packed)
+
+
+def tiles_of(
+    g: Geometry, x: Any, target: Target = H200, *, volume: Windows | None = None
+) -> list[WeightTile]:
+    """Return the tiles of dw that are worth trying, the likely best first."""
+    view = look(x)
+    read = _reading(g, view, target, volume)
+    steps = read.axes.tiles(read.box)
+    return weight_tiles(g, read.seen.k, read.seen.taps, steps, view.itemsize, target)
 
 
 def weight_launches(
@@ -272,52 +398,30 @@ def weight_launches(
     target: Target = H200,
     *,
     volume: Windows | None = None,
+    tile: WeightTile | None = None,
 ) -> list[Launch]:
     """Return the launches that compute dw: x's copy where it is padded first, parts, their sum.
 
-    Of a `volume`, `g` is the image that stands for it, and dy's slices lie in one axis.
+    Of a `volume`, `g` is the image that stands for it, and dy's slices lie in one axis. `tile` is
+    by default the likeliest of `tiles_of`.
     """
     seen_x, seen_dy = look(x), look(dy)
-    size = seen_x.itemsize
     _check(seen_dy, (g.n, g.ho, g.wo, g.co), g.groups, "x", seen_x)
     if not g.n:
         return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, g.window, 1, g.channels)]
+    read = _reading(g, seen_x, target, volume)
+    seen, axes, box, together = read.seen, read.axes, read.box, read.together
     launches: list[Launch] = []
-    column, together, base = g.channels, 1, x
-    axes = Axes(g.n, g.ho, g.wo)
-    if volume is not None:
-        seen = volume
-    elif not refusal("rows", g, seen_x):
-        seen, together = windows("rows", g, seen_x), g.fw
-    elif not refusal("window", g, seen_x):
-        seen = windows("window", g, seen_x)
-    elif not refusal("taps", g, seen_x):
-        shape = (g.n, g.h, g.w, g.groups, g.channels)
-        strides = (*strides_of(seen_x)[:3], g.channels, 1)
-        seen = Windows("groups", shape, strides, g.fh * g.fw, g.channels)
-    elif g.groups > 1 or g.dilation != (1, 1):
-        raise ArgumentError(
-            f"the filters' gradient at stride {g.stride}, dilation {g.dilation}, {g.groups} groups"
-            f" of {g.channels} channels",
-            why=f"in place: {refusal('window', g, seen_x)}; a padded copy has neither dilation nor"
-            " groups",
-        )
-    else:
-        how = packing("padded", g, size)
-        seen, together, column = packed_view("padded", g, how), g.fw, how.images.column
-        base = empty_beside(dw, (how.images.elements,), seen_x.dtype)
-        launches.append(pack(x, g, how, base))
-    box = boxes(64, axes, 1e-6, target)
-    if seen.window is not None:
-        axes, box = Axes(1, 1, g.pixels), (1, 1, 64)
-    elif seen.view == "groups":
-        rows = gcd(g.ho, 64)
-        box = (64 // min(64, rows * gcd(g.wo, 64)), min(rows, 64 // gcd(g.wo, 64)), gcd(g.wo, 64))
-    rows = 128 if g.filters > 64 else 64
-    columns = next(n for n in (64, 128, 256) if n >= min(seen.k, 128))
+    column, base = g.channels, x
+    if read.packed is not None:
+        column = read.packed.images.column
+        base = empty_beside(dw, (read.packed.images.elements,), seen_x.dtype)
+        launches.append(pack(x, g, read.packed, base))
+    if tile is None:
+        tile = tiles_of(g, x, target, volume=volume)[0]
+    rows, columns = tile.rows, tile.columns
     tiles, across = axes.tiles(box), ceil(seen.k / columns)
-    programs = ceil(g.filters / rows) * seen.taps * across * g.groups
-    share = max(1, ceil(tiles / max(1, ceil(2 * target.multiprocessors / programs))))
+    share = ceil(tiles / tile.parts)
     parts = ceil(tiles / share)
     pitch = ceil_to(seen.k, 4)
     shape = (parts, g.groups, g.filters, seen.taps, pitch)
@@ -345,10 +449,12 @@ def _add(
 ) -> Launch:
     """Return the launch that adds parts up: rows of `together` taps of `column` elements each."""
     count = g.co * g.window
-    options = {"PARTS": parts, "TAPS": g.fh * g.fw, "TOGETHER": together, "BLOCK": _ADDED}
-    options |= {"CHANNELS": g.channels, "COLUMN": column}
+    abreast = min(16, 1 << max(parts - 1, 0).bit_length())
+    block = _ADDED // abreast
+    options = {"PARTS": parts, "TAPS": g.fh * g.fw, "TOGETHER": together, "BLOCK": block}
+    options |= {"CHANNELS": g.channels, "COLUMN": column, "ABREAST": abreast}
     size = g.co * g.fh * g.fw // together * pitch
-    grid = (ceil(count / _ADDED),)
+    grid = (ceil(count / block),)
     return Launch(conv_backward.add_weights, grid, (part, dw, count, size, pitch), options)
 
 

@@ -15,7 +15,13 @@ from tawa.errors import ArgumentError
 from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.conv import ARRAYS, as_given, keep_gradients, nhwc
 from tawa.kernels.conv_geometry import Geometry, each_axis, paddings
-from tawa.kernels.conv_gradients import channels_last, input_products, weight_launches
+from tawa.kernels.conv_gradients import (
+    WeightTile,
+    channels_last,
+    input_products,
+    settled,
+    weight_launches,
+)
 from tawa.kernels.conv_operands import bind, dense, strides_of
 from tawa.kernels.conv_prepare import in_place
 from tawa.kernels.conv_variants import Variant, ranked, uneven
@@ -93,7 +99,7 @@ def conv3d(
             if out is not None:
                 read = {name: names[name] for name in ARRAYS if name != "out"}
                 writer.apart(operands.y, read)
-            seen = _seen(g, view, window)
+            seen = seen_in(g, view, window)
             chosen = variant or ranked("window", operands.problem)[0][1]
             for launch in in_place(operands, chosen, seen):
                 writer.launch(launch)
@@ -171,7 +177,11 @@ def conv3d_weight_gradient(
         dw = empty_beside(names["x"], shape, out_dtype or view.dtype)
         writer = Writer(names, image, launch_pdl)
         if 0 not in shape:
-            for launch in weight_products(g, window, names["x"], names["dy"], dw):
+            tile = None
+            if g.n and not _refusal(g, view, window):
+                made = empty_beside(image, shape, out_dtype or view.dtype)
+                tile = settled(g, image, folded, made, seen_in(g, view, window), window)
+            for launch in weight_products(g, window, names["x"], names["dy"], dw, tile):
                 writer.launch(launch)
         return writer.finish(dw)
 
@@ -179,14 +189,16 @@ def conv3d_weight_gradient(
     return as_given(_WEIGHT.run((image, folded), options, write)[0])
 
 
-def weight_products(g: Geometry, window: Window, x: Any, dy: Any, dw: Any) -> list[Launch]:
+def weight_products(
+    g: Geometry, window: Window, x: Any, dy: Any, dw: Any, tile: WeightTile | None = None
+) -> list[Launch]:
     """Return the launches that compute dw; `g` is the image that stands for volumes x, and the
     slices of dy lie in one axis. Raises `ArgumentError`.
     """
     view = look(x)
     if reason := _refusal(g, view, window):
         raise _no("filters' gradient", view.shape, window, reason)
-    return weight_launches(g, x, dy, dw, volume=_seen(g, view, window))
+    return weight_launches(g, x, dy, dw, volume=seen_in(g, view, window), tile=tile)
 
 
 def window_3d(size: tuple[int, ...], stride: Any, padding: Any, dilation: Any) -> Window:
@@ -196,7 +208,7 @@ def window_3d(size: tuple[int, ...], stride: Any, padding: Any, dilation: Any) -
     return Window(size, steps, paddings(padding, size, steps, spread), spread)
 
 
-def _seen(g: Geometry, x: View, window: Window) -> Windows:
+def seen_in(g: Geometry, x: View, window: Window) -> Windows:
     """Return the view of volumes in which windows lie."""
     lies = (x.shape, strides_of(x))
     return Windows("volume", *lies, prod(window.size), g.channels, g.groups > 1, window)
