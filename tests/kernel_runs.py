@@ -13,7 +13,6 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import pytest
 
 import codegen_kernels as codegen
 import counted_kernels as counted
@@ -404,14 +403,4 @@ def _all() -> Iterator[tuple[str, Subject]]:
 
 SUBJECTS: dict[str, Subject] = dict(_all())
 
-_FLASH = ("flash 64", "flash 128 causal split", "flash 256 causal split in turns")
-
-
-def shortened() -> list[Any]:
-    """All names, for a test's parameters; variants of one attention, but three, in `make long`."""
-    more = {name for name in SUBJECTS if name.startswith("flash ") and name not in _FLASH}
-    long = pytest.mark.long
-    return [pytest.param(name, marks=long) if name in more else name for name in SUBJECTS]
-
-
-__all__ = ["SUBJECTS", "shortened"]
+__all__ = ["SUBJECTS"]

@@ -11,6 +11,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import counted_kernels as counted
 import test_lower_copy_async as copies
 import test_lower_instances as instances
@@ -171,4 +173,14 @@ def text(name: str) -> str:
     return str(KERNELS[name]())
 
 
-__all__ = ["KERNELS", "lower", "text"]
+_FLASH = ("flash 64", "flash 128 causal split", "flash 256 causal split in turns")
+
+
+def shortened() -> list[Any]:
+    """All names, for a test's parameters; variants of one attention, but three, in `make long`."""
+    more = {name for name in KERNELS if name.startswith("flash ") and name not in _FLASH}
+    long = pytest.mark.long
+    return [pytest.param(name, marks=long) if name in more else name for name in KERNELS]
+
+
+__all__ = ["KERNELS", "lower", "shortened", "text"]

@@ -84,7 +84,11 @@ def test_products_that_get_longer(first, axis, persistent):
     ],
     ids=["few keys", "a window beyond the keys", "both sides"],
 )
-@pytest.mark.parametrize("variant", [Variant(64, 64, True), Variant(128, 64, True)], ids=str)
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(Variant(64, 64, True), marks=pytest.mark.long), Variant(128, 64, True)],
+    ids=str,
+)
 def test_windows_in_loops_of_their_own(given, options, variant):
     """How many blocks of keys an edge of the window goes over follows from its bounds."""
     q, k, v = inputs(**given)

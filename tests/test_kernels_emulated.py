@@ -10,8 +10,8 @@ import pytest
 from codegen_emulator import emulate, needs_compiler
 from emulator_twins import DEFINITION
 from instructions_all import SOURCES
-from kernel_runs import SUBJECTS, shortened
-from proof_kernels import KERNELS
+from kernel_runs import SUBJECTS
+from proof_kernels import KERNELS, shortened
 from tawa.codegen import CudaSource
 from tawa.codegen.generate import generate
 

@@ -35,8 +35,7 @@ def test_the_reference_is_right():
     assert philox(0, 0) == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
 
 
-@pytest.mark.parametrize("seed", [0, 12345, 2**40 + 7])
-@pytest.mark.parametrize("block", [128, 512])
+@pytest.mark.parametrize(("seed", "block"), [(0, 128), (12345, 512), (2**40 + 7, 128)])
 def test_words_and_distributions(seed, block):
     n = 2048
     words, uniform, normal = (np.zeros(n, kind) for kind in (np.uint32, np.float32, np.float32))

@@ -10,7 +10,8 @@ from random import Random
 import pytest
 from xdsl.ir import Operation
 
-from kernel_runs import SUBJECTS, shortened
+from kernel_runs import SUBJECTS
+from proof_kernels import shortened
 from schedule_runs import Tally, Trial, page, simulated, trials, trials_at, try_kernel
 
 ALL = ("instances gemm depth 1", "shape trip count read from memory")

@@ -96,9 +96,7 @@ def test_the_proof_needs_the_wait_for_the_copy():
     assert len(waits) == 1
     waits[0].detach()
     waits[0].erase()
-    with pytest.raises(
-        ProtocolError, match=r"on while hopper\.tma_store reads it"
-    ):
+    with pytest.raises(ProtocolError, match=r"on while hopper\.tma_store reads it"):
         verify(broken, H200)
 
 
