@@ -51,6 +51,21 @@ def written_beside(A, B, s_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.co
         tl.store(s_ptr + rn, s + tl.sum(acc, 0))
 
 
+@tawa.jit
+def written_by_ptx(A, B, s_ptr, c_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Inline PTX of each trip may write the number that the next one reads."""
+    rm, rn = tl.arange(0, BM), tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        a, b = A.load([0, k]), B.load([k, 0])
+        acc = tl.dot(a, b, acc * tl.load(s_ptr))
+        tl.inline_asm_elementwise(
+            "st.global.f32 [$1], 0f40000000; mov.u32 $0, 0;", "=r,l,~{memory}", [s_ptr],
+            dtype=tl.int32, is_pure=False, pack=1,
+        )  # fmt: skip
+    tl.store(c_ptr + rm[:, None] * BN + rn[None, :], acc)
+
+
 def arguments(rng, trips):
     depth = max(64, 64 * trips)
     a = rng.integers(-2, 3, (64, depth)).astype(np.float16)
@@ -125,3 +140,13 @@ def test_a_loop_that_writes_reads_in_its_own_trip():
     loads = [op for op in loop.body.block.ops if isinstance(op, tile.Load)]
     assert len(loads) == 1
     assert loads[0].result not in end.operands
+
+
+def test_no_number_is_read_before_inline_ptx_that_may_write_it():
+    _, _, descs = arguments(np.random.default_rng(0), 3)
+    s, c = np.ones(4, np.float32), np.zeros((64, 64), np.float32)
+    made = written_by_ptx.compile(*descs, s, c, 192, BM=64, BN=64, BK=64)
+    kernel = parse(made.asm["hopper"])
+    (load,) = (op for op in kernel.walk() if isinstance(op, tile.Load))
+    assert isinstance(load.parent_op(), scf.ForOp)
+    assert not load.operands[1:]

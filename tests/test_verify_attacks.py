@@ -182,6 +182,20 @@ def test_one_thread_speaks_for_no_other(first: str, second: str, arrivals: int) 
     refuses(taken(first, second, arrivals, 4))
 
 
+def test_a_phase_is_a_parity() -> None:
+    """An mbarrier is asked for parity 0 or 1: the simulator says "wait for parity 3"."""
+    once = signals(
+        {"filled": (1, 1), "freed": (1, 1)},
+        [
+            "\n".join([wait("freed", 1, "%c0", "%c1"), arrive("filled", 1, "%c0")]),
+            "\n".join([wait("filled", 1, "%c0", "%c0"), arrive("freed", 1, "%c0")]),
+        ],
+    )
+    check(parse(once), H200)
+    right = wait("freed", 1, "%c0", "%c1")
+    refuses(replaced(once, (right, right.replace("%c1", "%c3"))), "cursor")
+
+
 # --- conditions and slots -------------------------------------------------------------------------
 
 

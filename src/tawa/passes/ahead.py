@@ -18,9 +18,9 @@ addresses once more.
 Requires: aref IR, roles distributed, loops pipelined. Ensures: the same values; nothing is read
 that the program does not read.
 Declines when: never; a read stays where the loop writes memory that it may read (the plan asks a
-launch whether arrays overlap), where its address needs more than the trip's number and carried
-scalars, where it is volatile, where it decides about control (roles find that out alike, in the
-same trip), or where its registers are too many.
+launch whether arrays overlap), or has inline PTX that may, where its address needs more than the
+trip's number and carried scalars, where it is volatile, where it decides about control (roles find
+that out alike, in the same trip), or where its registers are too many.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def load_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
 
 def _read_ahead(kernel: tile.Kernel, plan: Plan, loop: scf.ForOp) -> None:
     """Read ahead what can be, while there are registers for it."""
-    if any(is_volatile(op) or isinstance(op, ATOMICS) for op in walk(loop)):
+    if any(is_volatile(op) or isinstance(op, (*ATOMICS, tile.AsmEffect)) for op in walk(loop)):
         return
     names = kernel.argument_names
     writes = [op for op in walk(loop) if is_write(op)]

@@ -173,7 +173,9 @@ def _loaded_before(load: tile.DescLoad) -> tile.DescLoad | None:
 
 
 def _writes(operation: Operation) -> bool:
-    return any(isinstance(op, WRITES) or orders_others(op) for op in walk(operation))
+    """Tell whether an operation writes memory, as inline PTX may, or waits for others that do."""
+    kinds = (*WRITES, tile.AsmEffect)
+    return any(isinstance(op, kinds) or orders_others(op) for op in walk(operation))
 
 
 def _is_quiet(loop: Operation) -> bool:

@@ -75,7 +75,8 @@ class Rings:
         number, depth = state.waits[place], system.depths[step.ring]
         found = self.operand(state, who, step.phase)
         if isinstance(found, int):
-            flips = {(found ^ (number // depth)) & 1} if state.exact[ring] else set[int]()
+            known = state.exact[ring] and found in (0, 1)  # others are no parity of an mbarrier
+            flips = {found ^ (number // depth) & 1} if known else set[int]()
         else:
             near = (
                 self.cursors.moved(each, number)

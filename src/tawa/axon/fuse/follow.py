@@ -99,7 +99,9 @@ class Rules:
                 return _product(one, inner, one, inner)
             case "*", [Move(plain=True) as one, Move(plain=True) as two], [a, b]:
                 return _product(one, a, two, b)
-            case ("exp" | "exp2") as name, [Move(None, plain=True) as one], _:
+            case ("exp" | "exp2") as name, [Move(None, plain=True) as one], [inner] if (
+                not one.shift or _never_positive(inner)
+            ):
                 return Move(one.shift and self.call(name, one.shift))
             case "where", [Move(), Move(plain=True) as one, Move()], [Node() as chosen, _, 0]:
                 if one.shift is None:
@@ -107,6 +109,25 @@ class Rules:
                 return Move(one.scale, {Node("where", (chosen, 1.0, 0.0), node.dtype): one.shift})
             case _:
                 return None
+
+
+def _never_positive(node: Operand) -> bool:
+    """Tell whether a value is at most 0 for each reference on the way to the last one.
+
+    An exponential of others may overflow, or vanish, for a reference where it is finite for the
+    last; and factors could not bring it back.
+    """
+    match node:
+        case Node("-", (value, Node("max", (most,)))):
+            return value is most
+        case Node("-", (Node("min", (least,)), value)):
+            return value is least
+        case Node("*", (inner, int() | float() as factor) | (int() | float() as factor, inner)):
+            return factor > 0 and _never_positive(inner)
+        case Node("cast", (inner,)):
+            return _never_positive(inner)
+        case _:
+            return False
 
 
 def _product(one: Move, a: Operand, two: Move, b: Operand) -> Move | None:
