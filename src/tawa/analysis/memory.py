@@ -16,7 +16,7 @@ from tawa.analysis.affine import Box, affine_of, disjoint
 from tawa.analysis.effects import WRITES, accessed, enclosing_loops, orders_others
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
-from tawa.ir.types import DescType
+from tawa.ir.types import DescType, PtrType, element_type
 from tawa.ir.walk import all_of, walk
 
 
@@ -105,9 +105,27 @@ def _passed_on(loop: scf.WhileOp, index: int) -> SSAValue:
     return yielded(loop.before_region.block, index + 1)
 
 
+def reached(operation: Operation) -> frozenset[int] | None:
+    """Return the arguments through which a statement goes to memory; None where it is not known.
+
+    Inline PTX with effects goes wherever a pointer that it is given leads to, or, where it says
+    that it has to do with memory and is given none, anywhere.
+    """
+    if not isinstance(operation, tile.AsmEffect):
+        return roots_of(accessed(operation))
+    pointers = [v for v in operation.inputs if isinstance(element_type(v.type), PtrType)]
+    if not pointers and "memory" in operation.constraints.data:
+        return None
+    known = [roots_of(pointer) for pointer in pointers]
+    if None in known:
+        return None
+    return frozenset().union(*(each for each in known if each is not None))
+
+
 def writers(kernel: tile.Kernel) -> list[Operation]:
-    """Return all statements that write memory, in program order."""
-    return all_of(kernel, *WRITES)
+    """Return all statements that write memory, in program order, and inline PTX that may."""
+    found = all_of(kernel, *WRITES, tile.AsmEffect)
+    return [op for op in found if reached(op) != frozenset()]
 
 
 def box_of(operation: Operation) -> Box | None:
@@ -149,7 +167,7 @@ def meetings(read: Operation, all_writers: list[Operation]) -> Meeting:
     met: list[Operation] = []
     guards: set[tuple[int, int]] = set()
     for writer in all_writers:
-        theirs = roots_of(accessed(writer))
+        theirs = reached(writer)
         if mine is None or theirs is None:
             return Meeting((writer,), frozenset(), unknown=True)
         if mine & theirs and may_meet(read, writer):
@@ -165,11 +183,11 @@ def stored_apart(all_writers: list[Operation]) -> frozenset[tuple[int, int]]:
     """
     pairs: set[tuple[int, int]] = set()
     for store in all_writers:
-        mine = roots_of(accessed(store))
+        mine = reached(store)
         if mine is None or not isinstance(store, (tile.DescStore, tile.DescAtomic)):
             continue
         for other in all_writers:
-            theirs = roots_of(accessed(other)) or frozenset()
+            theirs = reached(other) or frozenset()
             pairs |= {(min(a, b), max(a, b)) for a in mine for b in theirs if a != b}
     return frozenset(pairs)
 

@@ -34,8 +34,8 @@ from tawa.analysis.blocks import Block, describe, ends_whole
 from tawa.analysis.bounds import Refusal
 from tawa.analysis.coordinates import Dim
 from tawa.analysis.copies import is_zero
-from tawa.analysis.effects import accessed, enclosing_loops, is_volatile
-from tawa.analysis.memory import roots_of, synchronizers, writers
+from tawa.analysis.effects import enclosing_loops, is_volatile
+from tawa.analysis.memory import reached, roots_of, synchronizers, writers
 from tawa.analysis.naming import inherit_name, name_of
 from tawa.analysis.polynomial import (
     ONE,
@@ -150,7 +150,7 @@ def _is_acquired(kernel: tile.Kernel, load: tile.Load) -> bool:
     ):
         return False
     mine = roots_of(load.pointer)
-    every = [roots_of(accessed(store)) for store in writers(kernel)]
+    every = [reached(store) for store in writers(kernel)]
     return any(mine is None or theirs is None or mine & theirs for theirs in every)
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.effects import WRITES, accessed
-from tawa.analysis.memory import roots_of
+from tawa.analysis.effects import WRITES
+from tawa.analysis.memory import reached, roots_of
 from tawa.ir import hopper, tile
-from tawa.ir.types import BufferType, PtrType, element_type
+from tawa.ir.types import BufferType
 from tawa.ir.walk import all_of, walk
 
 
@@ -49,25 +49,14 @@ def role_of(operation: Operation) -> Operation | None:
 
 
 def written_arguments(kernel: tile.Kernel) -> frozenset[int] | None:
-    """Return the arguments that a kernel writes through; None where that is not known.
-
-    Inline PTX with effects may write wherever a pointer that it is given leads to, or, where it
-    says that it has to do with memory and is given none, anywhere.
-    """
+    """Return the arguments that a kernel writes through; None where that is not known."""
     found: frozenset[int] = frozenset()
     for operation in walk(kernel):
-        if isinstance(operation, tile.AsmEffect):
-            pointers = [v for v in operation.inputs if isinstance(element_type(v.type), PtrType)]
-            known = [roots_of(pointer) for pointer in pointers]
-            if None in known or ("memory" in operation.constraints.data and not known):
-                return None
-            found = found.union(*(each for each in known if each is not None))
-            continue
         if isinstance(operation, hopper.TmaStore):
             source = operation.map.owner
             roots = roots_of(source.desc) if isinstance(source, hopper.TensorMap) else None
-        elif isinstance(operation, WRITES):
-            roots = roots_of(accessed(operation))
+        elif isinstance(operation, (*WRITES, tile.AsmEffect)):
+            roots = reached(operation)
         else:
             continue
         if roots is None:
