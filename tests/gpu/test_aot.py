@@ -100,7 +100,7 @@ def test_products(tmp_path, name, how) -> None:
 def test_loops_of_either_sign(tmp_path, bounds) -> None:
     """Where the step is negative a guard fails, and the ordinary kernel runs."""
     start, end, step = bounds
-    make(tmp_path, "counted", f"out=i32[64] start={start} end={end} step={step}")
+    make(tmp_path, "counted", f"out=i32[64] start={start} end={end} step={step} times=1")
     out = np.full(64, 99, np.int32)
     run(["./example", "1", *files(tmp_path, out=out)], tmp_path)
     wanted = list(range(*bounds))
