@@ -116,10 +116,12 @@ def reached(operation: Operation) -> frozenset[int] | None:
     pointers = [v for v in operation.inputs if isinstance(element_type(v.type), PtrType)]
     if not pointers and "memory" in operation.constraints.data:
         return None
-    known = [roots_of(pointer) for pointer in pointers]
-    if None in known:
-        return None
-    return frozenset().union(*(each for each in known if each is not None))
+    found: frozenset[int] = frozenset()
+    for pointer in pointers:
+        if (roots := roots_of(pointer)) is None:
+            return None
+        found |= roots
+    return found
 
 
 def writers(kernel: tile.Kernel) -> list[Operation]:

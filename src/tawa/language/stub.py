@@ -21,7 +21,8 @@ def refuse(name: str) -> NoReturn:
         f"tl.{name} was called outside a kernel",
         why="the functions of tawa.language have a meaning only in code that is compiled: "
         "in a function decorated with @tawa.jit, or called from one",
-        remedy="launch the kernel with kernel[grid](...), or use NumPy in host code",
+        remedy="launch the kernel with kernel[grid](...); in host code use NumPy, tawa.cdiv and "
+        "tawa.next_power_of_2",
     )
 
 
