@@ -119,6 +119,9 @@ class Plan:
     needed at once take the same shared memory, and those that feed no product take none.
     It is the last that is tried. `operands`: products whose first operand is not where it would be.
     `split`: what the warpgroups that share a tile have of its products, as far as 64 rows each.
+
+    >>> tawa.Plan(warps=8).specialized
+    False
     """
 
     roles: tuple[RolePlan, ...] = ()

@@ -183,6 +183,14 @@ class CompiledKernel:
     """A kernel compiled for one signature. `timings` in seconds by phase, in order.
 
     `name` is the user's function, `entry` the symbol in the cubin. Printing it gives the report.
+
+    >>> @tawa.jit
+    ... def double(x, n, B: tl.constexpr):
+    ...     at = tl.program_id(0) * B + tl.arange(0, B)
+    ...     tl.store(x + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+    >>> made = double.compile(tawa.array((200,), "f32"), 200, B=64)
+    >>> made.name, made.plan.specialized, made.resources.spills
+    ('double', False, 0)
     """
 
     name: str

@@ -105,6 +105,15 @@ class JitFunction(Launchable, Generic[P, R]):
 
     `compiler` and `store` replace the compile driver and the disk cache, for tests; `kernel` is
     what is else read from the function.
+
+    >>> @tawa.jit
+    ... def double(x, n, B: tl.constexpr):
+    ...     at = tl.program_id(0) * B + tl.arange(0, B)
+    ...     tl.store(x + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+    >>> x = np.ones(200, np.float32)
+    >>> made = double[4,](x, 200, B=64)
+    >>> float(x.sum())
+    400.0
     """
 
     def __init__(

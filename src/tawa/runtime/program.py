@@ -64,6 +64,12 @@ class Step:
     program, a number, or a function of the program's values; what is left out is the program's
     value of the same name. An array given to a descriptor of a kernel of tile IR is described
     whole, in blocks as the kernel declares them.
+
+    >>> @tawa.jit
+    ... def clear(x, B: tl.constexpr):
+    ...     tl.store(x + tl.arange(0, B), 0.0)
+    >>> tawa.Step(clear, (1,), {"x": "out", "B": 64}).name
+    'clear'
     """
 
     kernel: CompiledIr | Launchable
