@@ -28,11 +28,13 @@ class Place:
 class TawaError(Exception):
     """The base of all errors: `what`, an optional place, `why` and `remedy`.
 
-    >>> try:
-    ...     tl.arange(0, 64)
-    ... except tawa.TawaError as error:
-    ...     print(error.what)
-    tl.arange was called outside a kernel
+    Example::
+
+        >>> try:
+        ...     tl.arange(0, 64)
+        ... except tawa.TawaError as error:
+        ...     print(error.what)
+        tl.arange was called outside a kernel
     """
 
     def __init__(
