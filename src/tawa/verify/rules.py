@@ -163,12 +163,8 @@ _RULES = {
         ),
         Rule(
             "in place",
-            "buffers and barriers lie in bytes of their own, where swizzles and engines need them; "
-            "scratch memory of one role alone may share bytes",
-        ),
-        Rule(
-            "maps",
-            "the box and the swizzle of a tensor map are those of the view that it moves",
+            "buffers and barriers lie in bytes of their own; scratch memory of one role alone may "
+            "share bytes",
         ),
         Rule(
             "coordinates",
