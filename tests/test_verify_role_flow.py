@@ -44,6 +44,7 @@ COMMIT = "hopper.wgmma_commit\n"
 WAIT_ONE = "hopper.wgmma_wait {pending = #builtin.int<1>}\n"
 PROXY = "hopper.proxy_fence\n"
 STORED = 'hopper.bulk_commit {by = "warpgroup"}\n'
+STORED_OTHER = "hopper.tma_store %c_map[%m_1, %n_1], %other_tile"
 READ = 'hopper.bulk_wait {pending = #builtin.int<0>, read = true, by = "warpgroup"}\n'
 WRITTEN = 'hopper.bulk_wait {pending = #builtin.int<0>, read = false, by = "warpgroup"}\n'
 MEET = (
@@ -91,6 +92,29 @@ def test_a_staging_buffer_is_written_again_only_after_it_was_read() -> None:
     """In a kernel of one tile nothing is overwritten; in one of many the next tile is."""
     checked(ir.parse(edited(sample("gemm"), READ, "")))
     assert refusal(edited(sample("gemm_persistent"), READ, "")).rule.name == "early release"
+
+
+def test_scratch_memory_is_read_only_after_it_was_written_there() -> None:
+    """No path leaves the write out, and another buffer of the same type is none."""
+    source = sample("gemm")
+    (store,) = re.findall(r"    hopper\.shared_store .*\n", source)
+    (own,) = re.findall(r"  %c_stage = .*\n", source)
+    (slot,) = re.findall(r"    %c_tile = .*\n", source)
+    other = own.replace("%c_stage", "%other").replace('"c"', '"other"')
+    other = other.replace("<147456>", "<229376>")
+    other_slot = slot.replace("%c_stage", "%other").replace("%c_tile", "%other_tile")
+    beside = edited(edited(source, own, own + other), slot, slot + other_slot)
+    sometimes = f"    scf.if %some {{\n{store}    }}\n"
+    some = '    %some = tile.elementwise "eq"(%K, %zero_1) : (i32, i32) -> i1\n'
+    for broken in (
+        edited(source, store, ""),
+        edited(source, store, some + sometimes),
+        edited(beside, "hopper.tma_store %c_map[%m_1, %n_1], %c_tile", STORED_OTHER),
+    ):
+        found = refusal(broken)
+        assert found.rule.name == "memory written first"
+        assert found.operation is not None
+        assert found.operation.name == "hopper.tma_store"
 
 
 @pytest.mark.parametrize("late", [1, 2, 3])

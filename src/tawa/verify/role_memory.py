@@ -56,6 +56,32 @@ class Memory:
                     self._ordered(key, status, access, number)
         for access in self.rings.of.get(operation, ()):
             self._note(state, access, state.values[access.place.index])
+            self._fill(state, access, state.values[access.place.index])
+
+    def _fill(self, state: State, access: Access, number: Term) -> None:
+        """Scratch memory is read where this slot was written on every path; of a ring puts say so.
+        That the buffers of other tiles lie in the same bytes does not make it written.
+        """
+        buffer, place = self.rings.buffers[access.place.buffer], access.place
+        terms = self.lattice.terms
+
+        def same(fact: Fact) -> bool:
+            apart = terms.number(terms.sub(fact.number, number))
+            return apart is not None and apart % place.slots == 0
+
+        if buffer.shared:
+            return
+        if access.write:
+            state.must.add(Fact("written", place.buffer, False, number))
+            return
+        facts = (fact for fact in state.must if fact.kind == "written")
+        if not any(fact.thing is place.buffer and same(fact) for fact in facts):
+            raise self._refused(
+                "memory written first",
+                f"reads {buffer.label} by {access.operation.name}: shared memory that not every "
+                "path has written",
+                access.operation,
+            )
 
     def _note(self, state: State, access: Access, number: Term) -> None:
         buffer = self.rings.buffers[access.place.buffer]

@@ -5,7 +5,7 @@ A state holds for all threads of a role, which are convergent. Its parts:
 - `values`: the terms of scalars. A position in a ring is the number of the position: what is
   wrapped at the end of a ring (add, eq depth, select) is the number after it.
 - `truths`: which terms are known to be positive, or not.
-- `must`: facts that hold on every path (a slot is held, products are fenced).
+- `must`: facts that hold on every path (a slot is held or written, products are fenced).
 - `may`: what is not over on some path: accesses to shared memory, stores that are not written. A
   fact that is worse on one path is as bad after the join: its numbers are the least of both.
 - `names`, `sets`: which registers a tensor names, and what products do with them.
@@ -33,7 +33,9 @@ FINISHED = OVER - 1
 
 
 class Fact(NamedTuple):
-    """What holds of a thing: "held", "fenced" or "wgmma fence"; `alone` for one thread only."""
+    """What holds of a thing: "held", "fenced", "written" or "wgmma fence"; `alone` for one thread
+    only.
+    """
 
     kind: str
     thing: SSAValue | None = None

@@ -86,6 +86,10 @@ _RULES = {
             "something has written them",
         ),
         Rule(
+            "memory written first",
+            "shared memory that one role has alone is read only after the role has written there",
+        ),
+        Rule(
             "wgmma fence",
             "a wgmma.fence stands between any access to registers and the wgmma that uses them",
         ),
