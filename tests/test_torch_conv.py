@@ -50,8 +50,8 @@ def test_opcheck_is_green(utils):
     x, w = half(2, 8, 6, 6, grad=True), half(16, 8, 3, 3, grad=True)
     opcheck(OPS.conv2d, (x, w, half(16, grad=True), *PLAIN, 1, "relu"), **how)
     dy = half(2, 16, 4, 4, grad=True)
-    opcheck(OPS.conv2d_backward_input, (dy, w, 6, 6, *PLAIN), **how)
-    opcheck(OPS.conv2d_backward_weight, (dy, x, 3, 3, *PLAIN), **how)
+    opcheck(OPS.conv2d_backward_input, (dy, w, [6, 6], *PLAIN), **how)
+    opcheck(OPS.conv2d_backward_weight, (dy, x, [3, 3], *PLAIN), **how)
     x, w = half(1, 8, 2, 3, 3, grad=True), half(8, 8, 1, 2, 2, grad=True)
     opcheck(OPS.conv3d, (x, w, half(8, grad=True), *DEEP), **how)
     if utils is None:

@@ -1,9 +1,13 @@
 # torch's annotations are partial, and what it offers to those that extend it is in torch._C.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
-"""Images, volumes and filters of torch as the kernels of convolutions read them."""
+# pyright: reportUnknownArgumentType=false
+"""Images, volumes and filters of torch as the kernels of convolutions read them, and what operators
+of two and of three dimensions share.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,6 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from tawa.errors import ArgumentError
+from tawa.torch import ops
+from tawa.torch.layers import KINDS
 
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -64,3 +70,162 @@ def rim(layer: Any, input: Tensor) -> tuple[Tensor, Any]:
         return input, layer.padding
     rim = layer._reversed_padding_repeated_twice
     return functional.pad(input, rim, mode=layer.padding_mode), 0
+
+
+# --- options --------------------------------------------------------------------------------------
+# torch.compile traces these: it does not enter `tawa.kernels`.
+
+
+def for_each(name: str, given: int | Sequence[int], axes: int) -> tuple[int, ...]:
+    """Return an option for each axis of pixels."""
+    if isinstance(given, int):
+        return (given,) * axes
+    if len(given) not in (1, axes):
+        raise ArgumentError(f"{name}={tuple(given)}", why="it is a number, or one for each axis")
+    return tuple(given) * (axes // len(given))
+
+
+def paddings(
+    padding: str | int | Sequence[int],
+    window: Sequence[int],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> tuple[int, ...]:
+    """Return (before, after) of each axis in turn for torch's `padding`."""
+    if not isinstance(padding, str):
+        return tuple(p for each in for_each("padding", padding, len(stride)) for p in (each, each))
+    if padding not in ("valid", "same") or (padding == "same" and max(stride) > 1):
+        raise ArgumentError(
+            f"padding={padding!r} with stride {stride}",
+            why='the words are "valid", and "same" at stride 1, which keeps the size',
+        )
+    added = [(size - 1) * step * (padding == "same") for size, step in zip(window, dilation)]
+    # Where it is odd, the end has more, as in torch.
+    return tuple(part for each in added for part in (each // 2, each - each // 2))
+
+
+def options(
+    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
+) -> dict[str, Any]:
+    """Return what the kernels are told; `padding` is (before, after) of each axis in turn."""
+    sides = tuple(zip(padding[::2], padding[1::2]))
+    given = {"stride": tuple(stride), "padding": sides, "dilation": tuple(dilation)}
+    return {**given, "groups": groups}
+
+
+# --- operators ------------------------------------------------------------------------------------
+
+
+def input_gradient(
+    kernel: Callable[..., Tensor], grad: Tensor, w: Tensor, size: Sequence[int], how: dict[str, Any]
+) -> Tensor:
+    """Return what `kernel` gives for images of `size` pixels, channels filled up for it."""
+    check_precision(w)
+    groups = how["groups"]
+    channels = w.shape[1] * groups
+    if groups == 1:
+        grad, w = filled(grad, 1), filled(filled(w, 0), 1)
+    shape = (grad.shape[0], w.shape[1] * groups, *size)
+    return cut(kernel(shape, pixels_last(w), pixels_last(grad), **how), channels, 1)
+
+
+def weight_gradient(
+    kernel: Callable[..., Tensor], grad: Tensor, x: Tensor, size: Sequence[int], how: dict[str, Any]
+) -> Tensor:
+    """Return what `kernel` gives for filters of `size` pixels, channels filled up for it."""
+    check_precision(x)
+    groups = how["groups"]
+    filters, channels = grad.shape[1], x.shape[1] // groups
+    if groups == 1:
+        grad, x = filled(grad, 1), filled(x, 1)
+    shape = (grad.shape[1], x.shape[1] // groups, *size)
+    found = kernel(pixels_last(x), shape, pixels_last(grad), **how)
+    return cut(cut(found, filters, 0), channels, 1)
+
+
+def blank(like: Tensor, n: Any, channels: Any, size: Sequence[Any]) -> Tensor:
+    """Return images without values, channels last in memory."""
+    return like.new_empty((n, *size, channels)).movedim(-1, 1)
+
+
+def result_of(
+    x: Tensor,
+    w: Tensor,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
+    """Return the result of a convolution without values."""
+    torch._check(
+        x.shape[1] == w.shape[1] * groups,
+        lambda: f"images of {x.shape[1]} channels, filters of {w.shape[1]} in {groups} groups",
+    )
+    counts = [
+        (x.shape[2 + axis] + padding[2 * axis] + padding[2 * axis + 1]
+         - (w.shape[2 + axis] - 1) * dilation[axis] - 1) // stride[axis] + 1
+        for axis in range(x.dim() - 2)
+    ]  # fmt: skip
+    return blank(x, x.shape[0], w.shape[0], counts)
+
+
+def check_gradients(
+    check: Callable[..., None], x: Tensor, w: Tensor, how: Sequence[Any], needed: Sequence[bool]
+) -> None:
+    """Raise `ArgumentError` where a gradient cannot be computed. `check` is asked with shapes that
+    have channels last, filled up where there are no groups; where a size is not known yet, nobody.
+    """
+    if x.dtype not in KINDS:
+        raise ArgumentError(
+            f"no gradient of a convolution of {x.dtype}", remedy="convert it to bfloat16"
+        )
+    sizes = (*x.shape, *w.shape)
+    if not all(type(size) is int for size in sizes) or 0 in sizes:
+        return
+    step = 16 // x.element_size() if how[3] == 1 else 1
+    c, co, inner = (-(-n // step) * step for n in (x.shape[1], w.shape[0], w.shape[1]))
+    shapes = (x.shape[0], *x.shape[2:], c), (co, *w.shape[2:], inner)
+    kind = str(x.dtype).rpartition(".")[2]
+    check(*shapes, kind, (bool(needed[0]), bool(needed[1])), tuple(options(*how).values()))
+
+
+def register_seconds(forward: Any, by_input: Any, by_weight: Any) -> None:
+    """Register what three operators, each the gradient of the others, have in common.
+
+    `forward` takes (x, w, bias, *how), the others (grad, w or x, size, *how); how is (stride,
+    padding, dilation, groups).
+    """
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        grad, other, _, *how = inputs
+        ctx.save_for_backward(grad, other)
+        ctx.how = how
+
+    def of_input(ctx: Any, second: Tensor) -> tuple[Any, ...]:
+        grad, w = ctx.saved_tensors
+        needed, size = ctx.needs_input_grad, list(w.shape[2:])
+        by_grad = forward(second, w, None, *ctx.how) if needed[0] else None
+        by_w = by_weight(grad, second, size, *ctx.how) if needed[1] else None
+        return by_grad, by_w, *(None,) * 5
+
+    def of_weight(ctx: Any, second: Tensor) -> tuple[Any, ...]:
+        grad, x = ctx.saved_tensors
+        needed, size = ctx.needs_input_grad, list(x.shape[2:])
+        by_grad = forward(x, second, None, *ctx.how) if needed[0] else None
+        by_x = by_input(grad, second, size, *ctx.how) if needed[1] else None
+        return by_grad, by_x, *(None,) * 5
+
+    def input_fake(grad: Tensor, w: Tensor, size: Sequence[int], *rest: Any, **_: Any) -> Tensor:
+        return blank(grad, grad.shape[0], w.shape[1] * (rest[3] if len(rest) > 3 else 1), size)
+
+    def weight_fake(grad: Tensor, x: Tensor, size: Sequence[int], *rest: Any, **_: Any) -> Tensor:
+        return blank(x, grad.shape[1], x.shape[1] // (rest[3] if len(rest) > 3 else 1), size)
+
+    by_input.register_autograd(of_input, setup_context=keep)
+    by_weight.register_autograd(of_weight, setup_context=keep)
+    by_input.register_fake(input_fake)
+    by_weight.register_fake(weight_fake)
+    for operator in (by_input, by_weight):
+        operator.register_vmap(ops.refuse_vmap(operator._qualname.partition("::")[2]))
+    for key in ("AutocastCUDA", "AutocastCPU"):
+        ops.under_autocast(forward, key, (0, 1, 2))

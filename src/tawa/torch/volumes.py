@@ -24,16 +24,21 @@ from tawa.kernels import conv_volumes
 from tawa.kernels.conv_gradients import input_products
 from tawa.runtime.arrays import array
 from tawa.torch import ops
-from tawa.torch.conv_arrays import check_precision, cut, filled, pixels_last, rim
-from tawa.torch.layers import KINDS
-
-
-def _how(
-    stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
-) -> dict[str, Any]:
-    sides = tuple(zip(padding[::2], padding[1::2]))
-    given = {"stride": tuple(stride), "padding": sides, "dilation": tuple(dilation)}
-    return {**given, "groups": groups}
+from tawa.torch.conv_arrays import (
+    check_gradients,
+    check_precision,
+    cut,
+    filled,
+    for_each,
+    input_gradient,
+    options,
+    paddings,
+    pixels_last,
+    register_seconds,
+    result_of,
+    rim,
+    weight_gradient,
+)
 
 
 @torch.library.custom_op("tawa::conv3d", mutates_args=())
@@ -53,7 +58,7 @@ def conv3d_op(
         x, w = filled(x, 1), filled(filled(w, 0), 1)
         if bias is not None:
             bias = functional.pad(bias, [0, w.shape[0] - count])
-    how = _how(stride, padding, dilation, groups)
+    how = options(stride, padding, dilation, groups)
     found = conv_volumes.conv3d(pixels_last(x), pixels_last(w), ops.dense(bias), **how)
     return cut(found, count, 1)
 
@@ -69,14 +74,8 @@ def conv3d_backward_input(
     groups: int = 1,
 ) -> Tensor:
     """Return the gradient of `conv3d` by its volumes, of `size` pixels."""
-    check_precision(w)
-    channels = w.shape[1] * groups
-    if groups == 1:
-        grad, w = filled(grad, 1), filled(filled(w, 0), 1)
-    shape = (grad.shape[0], w.shape[1] * groups, *size)
-    how = _how(stride, padding, dilation, groups)
-    found = conv_volumes.conv3d_input_gradient(shape, pixels_last(w), pixels_last(grad), **how)
-    return cut(found, channels, 1)
+    how = options(stride, padding, dilation, groups)
+    return input_gradient(conv_volumes.conv3d_input_gradient, grad, w, size, how)
 
 
 @torch.library.custom_op("tawa::conv3d_backward_weight", mutates_args=())
@@ -90,18 +89,8 @@ def conv3d_backward_weight(
     groups: int = 1,
 ) -> Tensor:
     """Return the gradient of `conv3d` by its filters, of `size` pixels."""
-    check_precision(x)
-    filters, channels = grad.shape[1], x.shape[1] // groups
-    if groups == 1:
-        grad, x = filled(grad, 1), filled(x, 1)
-    shape = (grad.shape[1], x.shape[1] // groups, *size)
-    how = _how(stride, padding, dilation, groups)
-    found = conv_volumes.conv3d_weight_gradient(pixels_last(x), shape, pixels_last(grad), **how)
-    return cut(cut(found, filters, 0), channels, 1)
-
-
-def _empty(like: Tensor, n: Any, channels: Any, size: Sequence[Any]) -> Tensor:
-    return like.new_empty((n, *size, channels)).permute(0, 4, 1, 2, 3)
+    how = options(stride, padding, dilation, groups)
+    return weight_gradient(conv_volumes.conv3d_weight_gradient, grad, x, size, how)
 
 
 @conv3d_op.register_fake
@@ -115,26 +104,7 @@ def _fake(
     groups: int = 1,
 ) -> Tensor:
     torch._check(x.dim() == 5 and w.dim() == 5, lambda: "volumes and filters have five axes")
-    torch._check(
-        x.shape[1] == w.shape[1] * groups,
-        lambda: f"volumes of {x.shape[1]} channels, filters of {w.shape[1]} in {groups} groups",
-    )
-    counts = [
-        (x.shape[2 + axis] + padding[2 * axis] + padding[2 * axis + 1]
-         - (w.shape[2 + axis] - 1) * dilation[axis] - 1) // stride[axis] + 1
-        for axis in range(3)
-    ]  # fmt: skip
-    return _empty(x, x.shape[0], w.shape[0], counts)
-
-
-@conv3d_backward_input.register_fake
-def _input_fake(grad: Tensor, w: Tensor, size: Sequence[int], *rest: Any, **_: Any) -> Tensor:
-    return _empty(grad, grad.shape[0], w.shape[1] * (rest[3] if len(rest) > 3 else 1), size)
-
-
-@conv3d_backward_weight.register_fake
-def _weight_fake(grad: Tensor, x: Tensor, size: Sequence[int], *rest: Any, **_: Any) -> Tensor:
-    return _empty(x, grad.shape[1], x.shape[1] // (rest[3] if len(rest) > 3 else 1), size)
+    return result_of(x, w, stride, padding, dilation, groups)
 
 
 # --- gradients ----------------------------------------------------------------------------------
@@ -162,17 +132,7 @@ def _check(
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, w, bias, *how = inputs
-    if x.dtype not in KINDS:
-        raise ArgumentError(
-            f"no gradient of a convolution of {x.dtype}", remedy="convert it to bfloat16"
-        )
-    sizes = (*x.shape, *w.shape)
-    if all(type(size) is int for size in sizes) and 0 not in sizes:
-        step = 16 // x.element_size() if how[3] == 1 else 1
-        c, co, inner = (-(-n // step) * step for n in (x.shape[1], w.shape[0], w.shape[1]))
-        shapes = (x.shape[0], *x.shape[2:], c), (co, *w.shape[2:], inner)
-        kind, needed = str(x.dtype).rpartition(".")[2], ctx.needs_input_grad
-        _check(*shapes, kind, (bool(needed[0]), bool(needed[1])), tuple(_how(*how).values()))
+    check_gradients(_check, x, w, how, ctx.needs_input_grad)
     ctx.save_for_backward(x, w)
     ctx.how, ctx.kind = how, None if bias is None else bias.dtype
 
@@ -186,35 +146,9 @@ def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     return dx, dw, of_bias, *(None,) * 4
 
 
-def _keep_both(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    grad, other, _, *how = inputs
-    ctx.save_for_backward(grad, other)
-    ctx.how = how
-
-
-def _input_gradient(ctx: Any, second: Tensor) -> tuple[Any, ...]:
-    grad, w = ctx.saved_tensors
-    needed, size = ctx.needs_input_grad, list(w.shape[2:])
-    by_grad = conv3d_op(second, w, None, *ctx.how) if needed[0] else None
-    by_w = conv3d_backward_weight(grad, second, size, *ctx.how) if needed[1] else None
-    return by_grad, by_w, *(None,) * 5
-
-
-def _weight_gradient(ctx: Any, second: Tensor) -> tuple[Any, ...]:
-    grad, x = ctx.saved_tensors
-    needed, size = ctx.needs_input_grad, list(x.shape[2:])
-    by_grad = conv3d_op(x, second, None, *ctx.how) if needed[0] else None
-    by_x = conv3d_backward_input(grad, second, size, *ctx.how) if needed[1] else None
-    return by_grad, by_x, *(None,) * 5
-
-
 conv3d_op.register_autograd(_gradient, setup_context=_keep)
-conv3d_backward_input.register_autograd(_input_gradient, setup_context=_keep_both)
-conv3d_backward_weight.register_autograd(_weight_gradient, setup_context=_keep_both)
-for _operator in (conv3d_op, conv3d_backward_input, conv3d_backward_weight):
-    _operator.register_vmap(ops.refuse_vmap(_operator._qualname.partition("::")[2]))
-for _key in ("AutocastCUDA", "AutocastCPU"):
-    ops.under_autocast(conv3d_op, _key, (0, 1, 2))
+conv3d_op.register_vmap(ops.refuse_vmap("conv3d"))
+register_seconds(conv3d_op, conv3d_backward_input, conv3d_backward_weight)
 
 
 # --- the function and the layer -----------------------------------------------------------------
@@ -243,28 +177,9 @@ def conv3d(
             f"volumes have {input.dim()} axes, filters {weight.dim()}",
             why="they are (N, C, D, H, W) or (C, D, H, W), and (Co, C/groups, Fd, Fh, Fw)",
         )
-    steps, spread = _each("stride", stride), _each("dilation", dilation)
-    if isinstance(padding, str):
-        if padding not in ("valid", "same") or (padding == "same" and max(steps) > 1):
-            raise ArgumentError(
-                f"padding={padding!r} with stride {steps}",
-                why='the words are "valid", and "same" at stride 1, which keeps the size',
-            )
-        added = [(f - 1) * d * (padding == "same") for f, d in zip(weight.shape[2:], spread)]
-        # Where it is odd, the end has more, as in torch.
-        sides = [part for each in added for part in (each // 2, each - each // 2)]
-    else:
-        sides = [part for each in _each("padding", padding) for part in (each, each)]
-    return conv3d_op(input, weight, bias, steps, sides, spread, groups)
-
-
-def _each(name: str, given: int | Sequence[int]) -> list[int]:
-    """Return an option for depth, rows and columns."""
-    if isinstance(given, int):
-        return [given] * 3
-    if len(given) not in (1, 3):
-        raise ArgumentError(f"{name}={tuple(given)}", why="it is a number, or one for each axis")
-    return list(given) * (3 // len(given))
+    steps, spread = for_each("stride", stride, 3), for_each("dilation", dilation, 3)
+    sides = paddings(padding, weight.shape[2:], steps, spread)
+    return conv3d_op(input, weight, bias, list(steps), list(sides), list(spread), groups)
 
 
 class Conv3d(nn.Conv3d):
