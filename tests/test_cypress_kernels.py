@@ -13,7 +13,7 @@ from tawa import compile_ir
 from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
-from tawa.cypress.size import Size, cdiv, most, sizes_of
+from tawa.cypress.size import cdiv, extent, index, most, sizes_of
 from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
 from tawa.plan.text import parse_plan
 from test_kernels_straight import at, gpu  # noqa: F401 - a fixture
@@ -95,7 +95,7 @@ def test_parts_of_a_tile_leave_through_as_many_places_as_there_is_room_for():
 
 def test_the_model_of_time_hides_the_epilogue_of_a_tile_under_another_one():
     names = {"C": (8192, 8192), "A": (8192, 256), "B": (256, 8192)}
-    sizes = {f"{n}.shape[{d}]": size for n, shape in names.items() for d, size in enumerate(shape)}
+    sizes = sizes_of({name: np.empty(shape, np.int8) for name, shape in names.items()})
     apart, shared = (
         cycles(cy.program(gemm.gemm(groups, 128, 192, tiles=tiles)), sizes)
         for groups, tiles in ((1, 2), (2, 1))
@@ -234,11 +234,11 @@ def test_loads_run_ahead_without_a_role_of_their_own():
 
 
 def test_the_most_that_an_extent_makes_is_known_where_there_is_one():
-    keys = Size("K.shape[0]")
+    keys = extent("K", 0)
     assert most(cdiv(keys, 64) - keys // 64) == 1
     assert most(keys % 8 * 4 + 1) == 29
     assert most(3) == 3
-    for grows in (keys // 64, keys - keys // 2, Size("i#1") // 2, keys // 4 + Size("V.shape[0]")):
+    for grows in (keys // 64, keys - keys // 2, index("i", 1) // 2, keys // 4 + extent("V", 0)):
         assert most(grows) is None
 
 

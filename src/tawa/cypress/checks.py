@@ -14,6 +14,7 @@ from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Launch, Loop, Statement
 from tawa.cypress.tree import Node
 from tawa.errors import MappingError
+from tawa.integers.expressions import ONE, Expr, Symbol
 
 
 def check_leaf_names(instance: Instance) -> None:
@@ -87,16 +88,21 @@ class _Use:
         return tuple(each for piece in told for each in piece.index)
 
     @property
-    def partition(self) -> str:
+    def keys(self) -> list[Expr]:
+        """Its indices as expressions."""
+        return list(map(key, self.index))
+
+    @property
+    def partition(self) -> list[tuple[str, tuple[Expr, ...]]]:
         """The partitions it is a part of."""
         pieces = self.tensor.path[len(self.tensor.local.path) :]
-        return " of ".join(piece.key for piece in pieces)
+        return [(piece.held, tuple(map(key, piece.block))) for piece in pieces]
 
 
 def check_prange(node: Node) -> None:
     """Refuse a prange whose iterations may write what another one reads or writes."""
     for loop in _loops(node.statements):
-        if loop.kind != "prange" or all(extent == 1 for extent in map(_number, loop.extents)):
+        if loop.kind != "prange" or all(key(extent) == ONE for extent in loop.extents):
             continue
         uses = list(_uses(node, loop.body, ()))
         for use in uses:
@@ -130,10 +136,6 @@ def _uses(node: Node, body: Sequence[Statement], inner: tuple[Loop, ...]) -> Ite
         yield from (use for use in found if id(use.tensor.local) not in made)
 
 
-def _number(value: Int) -> int | None:
-    return value if isinstance(value, int) else None
-
-
 def _check_pair(loop: Loop, one: _Use, other: _Use) -> None:
     name = one.tensor.local.name
     verb = "writes overlapping parts of" if other.writes else "writes what others read of"
@@ -147,7 +149,8 @@ def _check_pair(loop: Loop, one: _Use, other: _Use) -> None:
     found = _overlap(loop, one, other)
     if found is None:
         return
-    shown = str(one.tensor) if key_of(one) == key_of(other) else f"{one.tensor} and {other.tensor}"
+    alike = one.keys == other.keys
+    shown = str(one.tensor) if alike else f"{one.tensor} and {other.tensor}"
     if isinstance(found, str):
         raise MappingError(
             f"{loop}: cannot show that its parts of {name} are disjoint",
@@ -155,8 +158,8 @@ def _check_pair(loop: Loop, one: _Use, other: _Use) -> None:
             why=f"{shown}: {found}",
             remedy="index by sums of loop indices with constant factors",
         )
-    first, second = (", ".join(f"{i} = {at[i.name]}" for i in loop.indices) for at in found)
-    same = "is the same block" if key_of(one) == key_of(other) else "are the same block"
+    first, second = (", ".join(f"{i} = {at[i.symbol]}" for i in loop.indices) for at in found)
+    same = "is the same block" if alike else "are the same block"
     raise MappingError(
         f"{loop} {verb} {name}",
         place=one.launch.place,
@@ -165,15 +168,10 @@ def _check_pair(loop: Loop, one: _Use, other: _Use) -> None:
     )
 
 
-def key_of(use: _Use) -> tuple[str, ...]:
-    """Return text of the indices of a use."""
-    return tuple(map(key, use.index))
+_At = dict[Symbol, int]
 
 
-_Found = tuple[dict[str, int], dict[str, int]] | str | None
-
-
-def _overlap(loop: Loop, one: _Use, other: _Use) -> _Found:
+def _overlap(loop: Loop, one: _Use, other: _Use) -> tuple[_At, _At] | str | None:
     """Return two iterations that meet, why none can be excluded, or None where none does.
 
     With known extents all iterations are compared. Else, for equal affine indices: F x = F y means
@@ -181,8 +179,10 @@ def _overlap(loop: Loop, one: _Use, other: _Use) -> _Found:
     then be none (the rows of F, reduced, say so). Else a small box is searched for a witness.
     """
     loops = {id(each): each for each in (loop, *one.inner, *other.inner)}.values()
-    extents = {i.name: n for each in loops for i, n in zip(each.indices, each.extents, strict=True)}
-    ours = [i.name for i in loop.indices]
+    extents = {
+        i.symbol: n for each in loops for i, n in zip(each.indices, each.extents, strict=True)
+    }
+    ours = [i.symbol for i in loop.indices]
     outer = {n for i in (*one.index, *other.index) for n in leaves(i)} - set(extents)
     bounded = {name: n for name, n in extents.items() if isinstance(n, int)}
     exact = len(bounded) == len(extents) and not outer
@@ -193,27 +193,26 @@ def _overlap(loop: Loop, one: _Use, other: _Use) -> _Found:
         return found
     if exact:
         return None
-    if key_of(one) != key_of(other):
+    if one.keys != other.keys:
         return "the two are indexed apart, by sizes that only a call knows"
-    rows = [affine(each) for each in one.index]
-    if any(row is None for row in rows):
-        return "its index is not affine"
+    rows = [affine(each, frozenset(extents)) for each in one.index]
     matrix = [row for row in rows if row is not None]
+    if len(matrix) < len(rows):
+        return "its index is not affine"
     free = [name for name in extents if name not in bounded]
     for step in product(*(range(1 - n, n) for n in bounded.values())):
         known = dict(zip(bounded, step, strict=True))
-        meets = _meets(matrix, known, free, ours)
-        if meets:
+        if _meets(matrix, known, free, ours):
             return f"iterations that differ by {known or 'some distance'} may meet"
     return None
 
 
 def _witness(
-    one: _Use, other: _Use, ours: list[str], box: dict[str, int], outer: set[str]
-) -> tuple[dict[str, int], dict[str, int]] | None:
+    one: _Use, other: _Use, ours: list[Symbol], box: _At, outer: set[Symbol]
+) -> tuple[_At, _At] | None:
     """Return two different iterations of a box that take one part."""
     fixed = dict.fromkeys(outer, 4)
-    seen: dict[tuple[int, ...], list[dict[str, int]]] = {}
+    seen: dict[tuple[int, ...], list[_At]] = {}
     points = [dict(zip(box, point, strict=True)) for point in product(*map(range, box.values()))]
     for point in points:
         at = tuple(evaluate(each, {**fixed, **point}) for each in one.index)
@@ -228,7 +227,7 @@ def _witness(
 
 
 def _meets(
-    matrix: list[dict[str, int]], known: dict[str, int], free: list[str], ours: list[str]
+    matrix: list[dict[Symbol, int]], known: _At, free: list[Symbol], ours: list[Symbol]
 ) -> bool:
     """Tell whether F d = 0 has a solution that moves one of `ours`, with some of d known.
 
@@ -254,11 +253,10 @@ def _meets(
     if any(row[-1] for row in rows[len(pivots) :]):
         return False
     loose = [n for n in range(len(free)) if n not in pivots]
-    moved = any(known.get(name) for name in ours)
-    for r, column in enumerate(pivots):
-        moving = any(rows[r][n] for n in loose)
-        if not moving and rows[r][-1].denominator != 1:
+    moved = any(known.get(name) for name in ours) or any(free[n] in ours for n in loose)
+    for row, column in zip(rows, pivots, strict=False):
+        moving = any(row[n] for n in loose)
+        if not moving and row[-1].denominator != 1:
             return False
-        if free[column] in ours and (moving or rows[r][-1]):
-            moved = True
-    return moved or any(free[n] in ours for n in loose)
+        moved |= free[column] in ours and bool(moving or row[-1])
+    return moved

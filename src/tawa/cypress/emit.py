@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import gcd, prod
 from typing import Literal
 
 from tawa.cypress.event import (
@@ -22,9 +22,10 @@ from tawa.cypress.event import (
 from tawa.cypress.leaf import call_leaf
 from tawa.cypress.machine import Auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
-from tawa.cypress.size import Int, most
+from tawa.cypress.size import Int, key, most
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget, Place
+from tawa.integers.expressions import Atom, Expr, Monomial, Quotient, Symbol, make, of_atom
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
 from tawa.layouts.shared import split_columns
@@ -85,7 +86,7 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
     }
     emitter = _Emitter(k, descs, products, events.block.place)
     for axis, index in enumerate(events.indices):
-        emitter.known[index.name] = k.program_id(axis).named(str(index))
+        emitter.known[index.symbol] = k.program_id(axis).named(str(index))
     emitter.run(events.body)
     return Emitted(k.finish(), tuple(arguments.values()), plan, buffers)
 
@@ -96,7 +97,7 @@ class _Emitter:
     descs: dict[tuple[str, tuple[int, ...]], Desc]
     products: dict[int, str]
     place: Place | None
-    known: dict[str, Value] = field(default_factory=dict[str, Value])
+    known: dict[Symbol, Value] = field(default_factory=dict[Symbol, Value])
     values: dict[int, Value] = field(default_factory=dict[int, Value])
 
     def run(self, body: tuple[Event, ...]) -> None:
@@ -138,7 +139,7 @@ class _Emitter:
         extent = self._int(loop.extent)
         before = dict(self.values)
         with self.k.range(0, extent, carry=carry, name=loop.name) as made:
-            self.known[loop.index.name] = made.index
+            self.known[loop.index.symbol] = made.index
             for slot, value in zip(loop.carried, made.carried, strict=True):
                 self.values[id(slot)] = value
             self.run(loop.body)
@@ -152,33 +153,58 @@ class _Emitter:
         return [self._int(each) for each in tensor.offsets]
 
     def _int(self, value: Int) -> int | Value:
-        if isinstance(value, int):
-            return value
-        if value.name in self.known:
-            return self.known[value.name]
-        if value.name:
-            root, _, rest = value.name.partition(".shape[")
-            desc = next((d for (tensor, _), d in self.descs.items() if tensor == root), None)
-            if desc is None:
-                raise MappingError(
-                    f"{value} is asked for, and no block loads or stores a part of {root}",
-                    place=self.place,
-                    why="a kernel knows the extents of the tensors that it is given",
-                    remedy="take the extent of another tensor, which cy.same says is the same",
-                )
-            return desc.shape[int(rest.rstrip("]"))]
-        left, right = self._int(value.left), self._int(value.right)
-        match value.op:
-            case "+":
-                return left + right
-            case "-":
-                return left - right
-            case "*":
-                return left * right
-            case "//":
-                return left // right
+        return self._expr(key(value))
+
+    def _expr(self, expr: Expr) -> int | Value:
+        """Build an expression: what all of its terms are multiples of is multiplied at the end, and
+        what is known first is added first, so that loops find the most of it done.
+        """
+        if expr.value is not None:
+            return expr.value
+        shared = gcd(*expr.terms.values())
+        if shared > 1 and len(expr.terms) > 1:
+            return self._expr(make({m: c // shared for m, c in expr.terms.items()})) * shared
+        (first, factor), *rest = sorted(
+            [(m, c) for m, c in expr.terms.items() if m],
+            key=lambda t: (self._known(t[0]), t[1] < 0),
+        )
+        total = self._product(first, abs(factor))
+        total = -total if factor < 0 else total
+        total = total + expr.offset if expr.offset else total
+        for monomial, factor in rest:
+            each = self._product(monomial, abs(factor))
+            total = total - each if factor < 0 else total + each
+        return total
+
+    def _known(self, monomial: Monomial) -> int:
+        """Return when a product is known: 0 before all indices, then with the last of them."""
+        symbols = {symbol for atom in monomial for symbol in of_atom(atom).symbols}
+        return max((n for n, index in enumerate(self.known, 1) if index in symbols), default=0)
+
+    def _product(self, monomial: Monomial, factor: int) -> int | Value:
+        made = self._atom(monomial[0])
+        for atom in monomial[1:]:
+            made = made * self._atom(atom)
+        return made if factor == 1 else made * factor
+
+    def _atom(self, atom: Atom) -> int | Value:
+        match atom:
+            case Symbol(key=(str() as tensor, int() as dim)):
+                desc = next((d for (name, _), d in self.descs.items() if name == tensor), None)
+                if desc is None:
+                    raise MappingError(
+                        f"{atom} is asked for, and no block loads or stores a part of {tensor}",
+                        place=self.place,
+                        why="a kernel knows the extents of the tensors that it is given",
+                        remedy="take the extent of another tensor, which cy.same says is the same",
+                    )
+                return desc.shape[dim]
+            case Symbol():
+                return self.known[atom]
+            case Quotient():
+                return self._expr(atom.dividend) // self._expr(atom.divisor)
             case _:
-                return left % right
+                raise AssertionError(f"sizes are sums, products and quotients, not {atom!r}")
 
 
 def _operand(call: Call) -> int:
@@ -347,7 +373,7 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
     """Return the rings: one a loop, or as the mapping groups tensors; each load outside of loops
     has one of one slot. Equal tiles of several loops turn through one ring.
     """
-    depths = dict(block.pipeline) if isinstance(block.pipeline, tuple) else {}
+    depths = {} if isinstance(block.pipeline, int | Auto) else block.pipeline
     every = block.pipeline if isinstance(block.pipeline, int) else 1
     shared = {tensor: ring for ring in depths for tensor in ring.split()}
     loaded = {event.source.root.name for event, _ in loads}

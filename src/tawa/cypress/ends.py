@@ -14,9 +14,11 @@ from typing import Any
 
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota
 from tawa.cypress.leaf import LeafFacts
-from tawa.cypress.size import Int, Size, key, leaves
+from tawa.cypress.size import Int, key
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError
+from tawa.integers.expressions import Expr, Quotient, Symbol, of_atom
+from tawa.integers.facts import NATURAL, range_of
 from tawa.ir.build import FUNCTIONS
 
 
@@ -57,17 +59,20 @@ def check_ends(events: Events, equal: Iterable[tuple[Int, Int]]) -> None:
 
     `equal` are extents that are the same in every call.
     """
-    alike: dict[str, str] = {}
+    alike: dict[Expr, Expr] = {}
     for one, other in equal:
         first, second = (alike.get(key(each), key(each)) for each in (one, other))
         alike = {at: first if to == second else to for at, to in alike.items()}
         alike |= {key(one): first, key(other): first}
-    most = {i.name: n for i, n in zip(events.indices, events.grid, strict=True)}
+    most = {i.symbol: n for i, n in zip(events.indices, events.grid, strict=True)}
     _body(events.body, {}, most, alike)
 
 
 def _body(
-    body: tuple[Event, ...], state: dict[int, Ends], most: dict[str, Int], alike: dict[str, str]
+    body: tuple[Event, ...],
+    state: dict[int, Ends],
+    most: dict[Symbol, Int],
+    alike: dict[Expr, Expr],
 ) -> None:
     for event in body:
         match event:
@@ -87,7 +92,7 @@ def _body(
                 made = _leaf(event.spread.leaf.name, event.facts, given)
                 state.update(zip(map(id, event.outputs), made, strict=True))
             case For():
-                within = {**most, event.index.name: event.extent}
+                within = {**most, event.index.symbol: event.extent}
                 while True:
                     after = dict(state)
                     _body(event.body, after, within, alike)
@@ -103,8 +108,8 @@ def _unknown(rank: int) -> Ends:
     return Ends(None, (UNKNOWN,) * rank, ("",) * rank)
 
 
-def _end_of(extent: Int, start: Int, alike: dict[str, str]) -> str:
-    return f"{alike.get(key(extent), key(extent))} from {key(start)}"
+def _end_of(extent: Int, start: Int, alike: dict[Expr, Expr]) -> str:
+    return f"{alike.get(key(extent), key(extent))} from {start}"
 
 
 def _met(one: Ends, other: Ends) -> Ends:
@@ -118,7 +123,7 @@ def _met(one: Ends, other: Ends) -> Ends:
     return Ends(one.whole if one.whole == other.whole else None, tuple(dims), tuple(of))
 
 
-def _passes(tensor: Tensor, most: dict[str, Int]) -> list[bool]:
+def _passes(tensor: Tensor, most: dict[Symbol, Int]) -> list[bool]:
     """Tell for each dimension of a part whether it may pass the end of the program's tensor."""
     return [
         not _below(tensor.offsets[dim] + extent, tensor.root.shape[dim], most)
@@ -126,55 +131,27 @@ def _passes(tensor: Tensor, most: dict[str, Int]) -> list[bool]:
     ]
 
 
-def _below(value: Int, extent: Int, most: dict[str, Int]) -> bool:
+def _below(value: Int, extent: Int, most: dict[Symbol, Int]) -> bool:
     """Tell whether a value is at most an extent, whatever the indices of loops (each below `most`).
 
     An index with a positive factor is replaced by its last value, and c * (e // d) by c / d * e,
     which is no less, until only extents are left.
     """
-    terms: dict[str, tuple[int, Size]] = {}
-    constant = 0
-    pending = [(1, value), (-1, extent)]
-    for _ in range(64):
-        while pending:
-            factor, each = pending.pop()
-            if isinstance(each, int):
-                constant += factor * each
-            elif each.op in ("+", "-"):
-                pending += [
-                    (factor, each.left),
-                    (factor if each.op == "+" else -factor, each.right),
-                ]
-            elif each.op == "*" and isinstance(each.right, int):
-                pending.append((factor * each.right, each.left))
-            elif each.op == "*" and isinstance(each.left, int):
-                pending.append((factor * each.left, each.right))
-            else:
-                known = terms.get(key(each), (0, each))[0]
-                terms[key(each)] = (known + factor, each)
-        terms = {at: term for at, term in terms.items() if term[0]}
+    gap, changed = key(extent) - key(value), True
+    while changed:
+        changed = False
         # Innermost first: what a loop counts up to may hold the indices of those around it.
-        inner = [name for name in reversed(most) if terms.get(name, (0,))[0] > 0]
-        whole = [
-            at
-            for at, (factor, each) in terms.items()
-            if each.op == "//" and isinstance(each.right, int) and factor % each.right == 0
-        ]
-        if inner and not any(set(leaves(t)) & {inner[0]} - {n} for n, (_, t) in terms.items()):
-            factor, _ = terms.pop(inner[0])
-            pending = [(factor, most[inner[0]]), (-factor, 1)]
-        elif at := next((at for at in whole if terms[at][0] > 0), ""):
-            factor, each = terms.pop(at)
-            assert isinstance(each.right, int)
-            pending = [(factor // each.right, each.left)]
-        else:
-            break
-    return constant <= 0 and all(factor < 0 and _natural(t) for factor, t in terms.values())
-
-
-def _natural(value: Size) -> bool:
-    """Tell whether a size is an extent or an index, which are never negative."""
-    return bool(value.name)
+        for index, count in reversed(most.items()):
+            alone = [m for m in gap.terms if any(index in of_atom(a).symbols for a in m)]
+            if alone == [(index,)] and gap.coefficient(index) < 0:
+                gap, changed = gap.substitute({index: key(count) - 1}), True
+        for (atom, *more), factor in [(m, c) for m, c in gap.terms.items() if m and c < 0]:
+            by = atom.divisor.value if isinstance(atom, Quotient) and not more else None
+            if isinstance(atom, Quotient) and by and factor % by == 0:
+                gap += (atom.dividend - of_atom(atom) * by) * (factor // by)
+                changed = True
+                break
+    return range_of(gap, {}, NATURAL).is_natural
 
 
 def _leaf(name: str, facts: LeafFacts, given: Sequence[Ends]) -> list[Ends]:

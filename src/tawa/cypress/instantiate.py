@@ -13,11 +13,15 @@ from itertools import count
 from tawa.cypress.checks import check_leaf_names, check_prange, check_privileges
 from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP, Memory
 from tawa.cypress.mapping import Instance, Mapping, nearest
-from tawa.cypress.size import Int, Size, key
+from tawa.cypress.size import Int, extent, key
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement, traced
 from tawa.cypress.tree import Node, Part, Spread
 from tawa.errors import MappingError
+from tawa.integers.expressions import ONE, ZERO, Expr
+
+_Called = tuple[str, tuple[tuple[Expr, ...], ...]]
+"""An instance with the shapes of its tensors."""
 
 
 def instantiate(mapping: Mapping) -> Node:
@@ -33,7 +37,7 @@ def instantiate(mapping: Mapping) -> Node:
     parameters: list[Tensor] = []
     for name, kind in zip(variant.parameters, variant.types, strict=True):
         assert kind is not None, "inner variants are annotated"
-        shape = tuple(Size(f"{name}.shape[{dim}]") for dim in range(kind.rank))
+        shape = tuple(extent(name, dim) for dim in range(kind.rank))
         parameters.append(Tensor(name, kind.element, shape))
     return _node(mapping, entry, tuple(parameters), (), count())
 
@@ -42,22 +46,22 @@ def _node(
     mapping: Mapping,
     instance: Instance,
     parameters: tuple[Tensor, ...],
-    above: tuple[str, ...],
+    above: tuple[_Called, ...],
     unique: Iterator[int],
 ) -> Node:
     variant = instance.variant
-    called = f"{instance.name}({', '.join(str([*map(key, p.shape)]) for p in parameters)})"
+    called = instance.name, tuple(tuple(map(key, p.shape)) for p in parameters)
     if called in above:
         raise MappingError(
             f'"{instance.name}" launches itself without end',
             place=instance.place,
-            why=f"on the way down stand {' > '.join(each.partition('(')[0] for each in above)}",
+            why=f"on the way down stand {' > '.join(name for name, _ in above)}",
             remedy="let calls end at a leaf",
         )
     if not variant.inner:
         check_leaf_names(instance)
         return Node(instance, parameters, (), ())
-    run = lambda: variant.function(*parameters, **dict(instance.tunables))  # noqa: E731
+    run = lambda: variant.function(*parameters, **instance.tunables)  # noqa: E731
     equal: list[tuple[Int, Int]] = []
     statements = traced(variant.name, run, unique, equal)
     children: list[tuple[Launch, Node]] = []
@@ -226,21 +230,15 @@ def _part(loop: Loop, node: Node, child: Node, given: Tensor) -> Part:
             remedy="part over WARPGROUP by cy.blocks, and further by cy.mma",
         )
     dims = tuple(d for d, i in enumerate(piece.index) if key(i) == key(index))
-    extents: list[Int] = [
-        1 if key(s) == key(b) else s // b for s, b in zip(piece.of.shape, piece.block, strict=True)
-    ]
-    covered = all(
-        (d in dims and n == extent) or (d not in dims and key(n) == "1" and key(i) == "0")
-        for d, (n, i) in enumerate(zip(map(_plain, extents), piece.index, strict=True))
-    )
-    if not covered:
+    whole = zip(piece.of.shape, piece.block, piece.index, strict=True)
+    counts = [(1 if key(s) == key(b) else s // b, i) for s, b, i in whole]
+    if not all(
+        key(n) == key(extent) if d in dims else (key(n), key(i)) == (ONE, ZERO)
+        for d, (n, i) in enumerate(counts)
+    ):
         raise MappingError(
             f"{given} is not the part of one of {extent} {level}s",
             place=given.place,
             why="each index of the prange gets its own part of one dimension, and all are given",
         )
     return Part(level, extent, dims)
-
-
-def _plain(value: Int) -> int:
-    return value if isinstance(value, int) else -1

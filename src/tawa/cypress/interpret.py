@@ -12,6 +12,7 @@ from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota
 from tawa.cypress.sequential import call, overlap, places, unwritten
 from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tensor import Tensor
+from tawa.integers.expressions import Symbol
 
 Waits = Callable[[tuple[Event, ...], bool], tuple[Wait, ...]]
 
@@ -22,7 +23,7 @@ def run(events: Events, arrays: Mapping[str, Any], order: Random, waits: Waits) 
     points = list(product(*(range(evaluate(extent, sizes)) for extent in events.grid)))
     order.shuffle(points)
     for point in points:
-        at = dict(zip((index.name for index in events.indices), point, strict=True))
+        at = dict(zip((index.symbol for index in events.indices), point, strict=True))
         block = _Block(arrays, order, waits, {})
         block.body(events.body, [{**sizes, **at}], False)
 
@@ -33,7 +34,7 @@ class _Block:
     ) -> None:
         self.arrays, self.order, self.waits, self.slots = arrays, order, waits, slots
 
-    def body(self, body: tuple[Event, ...], trips: list[dict[str, int]], looped: bool) -> None:
+    def body(self, body: tuple[Event, ...], trips: list[dict[Symbol, int]], looped: bool) -> None:
         """Run all trips of a body, an event as soon as what it waits for is done, or later."""
         waits = self.waits(body, looped)
         left = [(trip, n) for trip in range(len(trips)) for n in range(len(body))]
@@ -50,7 +51,7 @@ class _Block:
             left.remove((trip, n))
             done.add((trip, n))
 
-    def event(self, event: Event, sizes: dict[str, int]) -> None:
+    def event(self, event: Event, sizes: dict[Symbol, int]) -> None:
         match event:
             case CopyIn(slot, source):
                 made = unwritten(slot.shape, slot.element)
@@ -72,14 +73,14 @@ class _Block:
                         self.slots[id(slot)] = array
             case For():
                 trips = range(evaluate(event.extent, sizes))
-                self.body(event.body, [{**sizes, event.index.name: n} for n in trips], True)
+                self.body(event.body, [{**sizes, event.index.symbol: n} for n in trips], True)
 
     def _slot(self, slot: Any) -> Any:
         if id(slot) not in self.slots:
             self.slots[id(slot)] = unwritten(slot.shape, slot.element)
         return self.slots[id(slot)]
 
-    def _box(self, tensor: Tensor, sizes: Mapping[str, int]) -> Any:
+    def _box(self, tensor: Tensor, sizes: Mapping[Symbol, int]) -> Any:
         starts = [evaluate(each, sizes) for each in tensor.offsets]
         shape = [evaluate(each, sizes) for each in tensor.box]
         return overlap(starts, shape, self.arrays[tensor.root.name].shape)

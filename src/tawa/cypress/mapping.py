@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Table
-from dataclasses import dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from tawa.cypress.machine import HOPPER, Auto, Level, Machine, Memory
@@ -17,16 +18,15 @@ from tawa.cypress.task import Variant
 from tawa.errors import MappingError, Place
 from tawa.plan.plan import Walk
 
-Tunables = tuple[tuple[str, Any], ...]
-Depths = tuple[tuple[str, int], ...]
 
-
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Instance:
     """A variant at a level, with the memory of each tensor and a value for each tunable.
 
     `calls` names the instances that its launches may become, by their task; several of one task
-    are taken in the order of the launches. `entry`: the program starts here. At a BLOCK instance:
+    are taken in the order of the launches. `entry`: the program starts here. `like`: of a leaf that
+    BLOCK launches, the instance after whose first tensor its elements are spread. `stage`: of a
+    leaf that writes GLOBAL, SHARED where the tile leaves through it by TMA. At a BLOCK instance:
     `specialize` gives loads a role of their own, `pipeline` is the depth of the rings of its loops,
     for all (``3``), by ring (``{"A B": 3, "S": 2}``: tensors of the program that share one), or
     `auto`; `persistent` lets a block walk over tiles, `group` of them together (0: in their order),
@@ -34,135 +34,83 @@ class Instance:
     work between two products of a loop under products, "fine" in order; `turns` lets the
     warpgroups take turns at the tensor cores. `tiles` of a persistent block are under way at once,
     each with warpgroups of its own, in turns: one is stored while another multiplies.
-    `like`: of a leaf that BLOCK launches, the instance after whose first tensor its elements are
-    spread. `stage`: of a leaf that writes GLOBAL, SHARED where the tile leaves through it by TMA.
     """
 
     name: str
     variant: Variant
     level: Level
-    mems: tuple[Memory, ...]  # or `auto`, until a program is made
-    tunables: Tunables
-    calls: tuple[str, ...]
-    entry: bool
-    specialize: bool
-    pipeline: int | Depths | Auto
-    persistent: bool
-    group: int
-    cluster: int
-    schedule: Literal["fine", "coarse"]
-    turns: bool
-    tiles: int
-    walk: Walk
-    like: str
-    stage: Memory | None
-    place: Place | None = field(compare=False)
+    mems: Sequence[Memory]  # or `auto`, until a program is made
+    tunables: Table[str, Any] = field(default_factory=dict[str, Any])
+    _: KW_ONLY
+    calls: Sequence[str] = ()
+    entry: bool = False
+    specialize: bool = False
+    pipeline: int | Table[str, int] | Auto = 1
+    persistent: bool = False
+    group: int = 8
+    cluster: int = 1
+    schedule: Literal["fine", "coarse"] = "fine"
+    turns: bool = False
+    tiles: int = 1
+    walk: Walk = "forward"
+    like: str = ""
+    stage: Memory | None = None
+    place: Place | None = field(default=None, compare=False)
 
-    def __init__(
-        self,
-        name: str,
-        variant: Variant,
-        level: Level,
-        mems: Sequence[Memory | Auto],
-        tunables: Table[str, Any] | None = None,
-        *,
-        calls: Sequence[str] = (),
-        entry: bool = False,
-        specialize: bool = False,
-        pipeline: int | Table[str, int] | Depths | Auto = 1,
-        persistent: bool = False,
-        group: int = 8,
-        cluster: int = 1,
-        schedule: Literal["fine", "coarse"] = "fine",
-        turns: bool = False,
-        tiles: int = 1,
-        walk: Walk = "forward",
-        like: str = "",
-        stage: Memory | None = None,
-        place: Place | None = None,
-    ) -> None:
-        values = {
-            **{"name": name, "variant": variant, "level": level, "mems": tuple(mems)},
-            **{"tunables": tuple((tunables or {}).items()), "calls": tuple(calls)},
-            **{"entry": entry, "specialize": specialize, "pipeline": pipeline, "group": group},
-            **{"persistent": persistent, "cluster": cluster, "like": like, "stage": stage},
-            **{"schedule": schedule, "turns": turns, "tiles": tiles},
-            "walk": walk,
-        }
-        if isinstance(pipeline, Table):
-            values["pipeline"] = tuple(pipeline.items())
-        for key, value in values.items():
-            object.__setattr__(self, key, value)
-        object.__setattr__(self, "place", place or here())
-        self._check()
-
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
+        """Keep copies of what was given, and refuse what no mapping can have."""
+        kept: dict[str, Any] = {"mems": tuple(self.mems), "calls": tuple(self.calls)}
+        kept |= {"place": self.place or here(), "tunables": MappingProxyType({**self.tunables})}
+        if not isinstance(self.pipeline, int | Auto):
+            kept["pipeline"] = MappingProxyType({**self.pipeline})
+        for name, value in kept.items():
+            object.__setattr__(self, name, value)
         variant = self.variant
         if not isinstance(variant, Variant):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise MappingError(
-                f'"{self.name}": {variant!r} is no variant',
-                place=self.place,
-                remedy="pass a function under @cy.inner or @cy.leaf",
+            raise self.error(
+                f": {variant!r} is no variant", "", "pass a function under @cy.inner or @cy.leaf"
             )
         if len(self.mems) != len(variant.parameters):
-            raise MappingError(
-                f'"{self.name}" gives {len(self.mems)} memories',
-                place=self.place,
-                why=f"{variant.name} has {len(variant.parameters)} tensors:"
-                f" {', '.join(variant.parameters)}",
-            )
-        given = [name for name, _ in self.tunables]
-        for name in given:
+            tensors = f"{len(variant.parameters)} tensors: {', '.join(variant.parameters)}"
+            raise self.error(f" gives {len(self.mems)} memories", f"{variant.name} has {tensors}")
+        known = f"its tunables are {', '.join(variant.tunables) or 'none'}"
+        for name, value in self.tunables.items():
             if name not in variant.tunables:
-                raise MappingError(
-                    f'"{self.name}" gives {variant.name} the tunable {name}, which it has not',
-                    place=self.place,
-                    why=f"its tunables are {', '.join(variant.tunables) or 'none'}",
-                    remedy=nearest(name, variant.tunables),
+                raise self.error(
+                    f" gives {variant.name} the tunable {name}, which it has not",
+                    known,
+                    nearest(name, variant.tunables),
                 )
-        for name in variant.tunables:
-            if name not in given:
-                raise MappingError(
-                    f'"{self.name}" gives {variant.name} no {name}',
-                    place=self.place,
-                    why=f"its tunables are {', '.join(variant.tunables)}",
-                    remedy=f"write dict({name}=...)",
-                )
-        for name, value in self.tunables:
             if not isinstance(value, Level | Auto) and (type(value) is not int or value < 1):
-                raise MappingError(
-                    f'"{self.name}": {name}={value!r}',
-                    place=self.place,
-                    why="a tunable is an int of 1 or more, a level, or cy.auto",
-                )
-        depths = dict(self.pipeline) if isinstance(self.pipeline, tuple) else {"": self.pipeline}
+                why = "a tunable is an int of 1 or more, a level, or cy.auto"
+                raise self.error(f": {name}={value!r}", why)
+        for name in variant.tunables:
+            if name not in self.tunables:
+                what = f" gives {variant.name} no {name}"
+                raise self.error(what, known, f"write dict({name}=...)")
+        depths = {"": self.pipeline} if isinstance(self.pipeline, int | Auto) else self.pipeline
         counts: list[tuple[str, Any, int]] = [
             ("cluster", self.cluster, 1),
             ("group", self.group, 0),
             ("tiles", self.tiles, 1),
+            *((f"pipeline {ring}".strip(), depth, 1) for ring, depth in depths.items()),
         ]
-        counts += [(f"pipeline {ring}".strip(), depth, 1) for ring, depth in depths.items()]
         for name, value, least in counts:
             if not isinstance(value, Auto) and (type(value) is not int or value < least):
-                raise MappingError(
-                    f'"{self.name}": {name}={value!r}',
-                    place=self.place,
-                    why=f"it counts from {least}",
-                )
-        words = {"schedule": ("fine", "coarse"), "walk": get_args(Walk)}
-        for name, known in words.items():
-            if (word := getattr(self, name)) not in known:
-                raise MappingError(
-                    f'"{self.name}": {name}={word!r}',
-                    place=self.place,
-                    why=f"it is one of {', '.join(known)}",
-                    remedy=nearest(str(word), known),
-                )
+                raise self.error(f": {name}={value!r}", f"it counts from {least}")
+        for name, words in {"schedule": ("fine", "coarse"), "walk": get_args(Walk)}.items():
+            if (word := getattr(self, name)) not in words:
+                why = f"it is one of {', '.join(words)}"
+                raise self.error(f": {name}={word!r}", why, nearest(str(word), words))
         if variant.inner and (self.like or self.stage):
-            raise MappingError(
-                f'"{self.name}": like and stage are of leaves, {variant.name} is inner',
-                place=self.place,
-            )
+            raise self.error(f": like and stage are of leaves, {variant.name} is inner")
+
+    def error(
+        self, what: str, why: str = "", remedy: str = "", place: Place | None = None
+    ) -> MappingError:
+        """Return an error that begins with the instance, and points at it or at `place`."""
+        at = place or self.place
+        return MappingError(f'"{self.name}"{what}', place=at, why=why, remedy=remedy)
 
     @property
     def memory(self) -> Table[str, Memory]:
@@ -170,9 +118,15 @@ class Instance:
         return dict(zip(self.variant.parameters, self.mems, strict=True))
 
     @property
+    def said(self) -> dict[str, Any]:
+        """The fields after the tunables that are not what they are where nothing is said."""
+        named = {each.name: getattr(self, each.name) for each in fields(self)[5:] if each.compare}
+        return {name: value for name, value in named.items() if value != _DEFAULTS[name]}
+
+    @property
     def of_block(self) -> tuple[str, ...]:
         """The fields given that say how a block runs."""
-        return tuple(name for name in _OF_BLOCK if getattr(self, name) != _DEFAULTS[name])
+        return tuple(name for name in self.said if name not in ("calls", "entry", "like", "stage"))
 
     @property
     def unsaid(self) -> tuple[str, ...]:
@@ -180,63 +134,39 @@ class Instance:
         hints = self.variant.hints
         return tuple(
             name
-            for name, value in self.tunables
+            for name, value in self.tunables.items()
             if isinstance(value, Auto) and "Auto" not in str(hints[name])
         )
 
     def __str__(self) -> str:
         """Return the instance as Python; `I` is `cy.Instance`."""
         mems = ", ".join(map(str, self.mems))
-        parts = [repr(self.name).replace("'", '"'), self.variant.name, str(self.level), f"[{mems}]"]
+        parts = [f'"{self.name}"', self.variant.name, str(self.level), f"[{mems}]"]
         if self.tunables:
-            parts.append(f"dict({', '.join(f'{name}={value}' for name, value in self.tunables)})")
-        for each in fields(self)[5:]:
-            value: Any = getattr(self, each.name)
-            if each.compare and value != _DEFAULTS[each.name]:
-                shown: Any = [*value] if each.name == "calls" else value
-                if each.name == "pipeline" and isinstance(self.pipeline, tuple):
-                    shown = dict(self.pipeline)
-                text = str(value) if isinstance(value, Memory) else repr(shown)
-                parts.append(f"{each.name}={text}".replace("'", '"'))
+            tunables = (f"{name}={value}" for name, value in self.tunables.items())
+            parts.append(f"dict({', '.join(tunables)})")
+        for name, value in self.said.items():
+            whole = {"calls": list[str], "pipeline": dict[str, int]}.get(name)
+            shown = whole(value) if whole and not isinstance(value, int | Auto) else value
+            parts.append(f"{name}={shown!r}".replace("'", '"'))
         return f"I({', '.join(parts)})"
 
 
-_DEFAULTS: dict[str, Any] = {
-    **{"calls": (), "entry": False, "specialize": False, "pipeline": 1, "persistent": False},
-    **{"group": 8, "cluster": 1, "like": "", "stage": None, "schedule": "fine", "turns": False},
-    **{"tiles": 1, "walk": "forward"},
-}
-_OF_BLOCK = (
-    *("specialize", "pipeline", "persistent", "group", "cluster", "schedule", "turns", "tiles"),
-    "walk",
-)
+_DEFAULTS = {each.name: each.default for each in fields(Instance)}
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Mapping:
     """Instances, one of them the entry, and the shared memory that a block may take (bytes)."""
 
-    instances: tuple[Instance, ...]
-    ceiling: int
-    machine: Machine
+    instances: Sequence[Instance]
+    ceiling: int = 231_424
+    machine: Machine = HOPPER
 
-    def __init__(
-        self, instances: Iterable[Instance], ceiling: int = 231_424, machine: Machine = HOPPER
-    ) -> None:
-        object.__setattr__(self, "instances", tuple(instances))
-        object.__setattr__(self, "ceiling", ceiling)
-        object.__setattr__(self, "machine", machine)
-        self._check()
-
-    def _check(self) -> None:
+    def __post_init__(self) -> None:
+        """Keep a copy of the instances, and refuse those that do not fit together."""
+        object.__setattr__(self, "instances", tuple(self.instances))
         names = [each.name for each in self.instances]
-        for each in self.instances:
-            if names.count(each.name) > 1:
-                raise MappingError(
-                    f'two instances are named "{each.name}"',
-                    place=each.place,
-                    why="calls speak of instances by name",
-                )
         entries = [each.name for each in self.instances if each.entry]
         if len(entries) != 1:
             raise MappingError(
@@ -245,20 +175,20 @@ class Mapping:
                 remedy="write entry=True at the instance where the program starts",
             )
         for each in self.instances:
+            if names.count(each.name) > 1:
+                raise MappingError(
+                    f'two instances are named "{each.name}"',
+                    place=each.place,
+                    why="calls speak of instances by name",
+                )
             for name in (*each.calls, *([each.like] if each.like else ())):
                 if name not in names:
-                    raise MappingError(
-                        f'"{each.name}" calls "{name}", which is no instance',
-                        place=each.place,
-                        why=f"instances are {', '.join(names)}",
-                        remedy=nearest(name, names),
-                    )
+                    what, why = f' calls "{name}", which is no instance', ", ".join(names)
+                    raise each.error(what, f"instances are {why}", nearest(name, names))
             if each.level not in self.machine.levels:
-                raise MappingError(
-                    f'"{each.name}" runs at {each.level}, which {self.machine.name} has not',
-                    place=each.place,
-                    why=f"its levels are {', '.join(map(str, self.machine.levels))}",
-                )
+                levels = ", ".join(map(str, self.machine.levels))
+                what = f" runs at {each.level}, which {self.machine.name} has not"
+                raise each.error(what, f"its levels are {levels}")
             for tensor, memory in each.memory.items():
                 if not isinstance(memory, Auto) and not self.machine.sees(each.level, memory):
                     seen = ", ".join(map(str, self.machine.seen_by(each.level)))
@@ -301,34 +231,22 @@ class Mapping:
         >>> mapping.with_("tile", WGS=3)  # doctest: +SKIP
         """
         old = self[name]
-        known = [each.name for each in fields(Instance) if each.compare]
-        tunables, given = dict(old.tunables), {n: getattr(old, n) for n in known}
-        for key, value in changes.items():
-            if key in tunables:
-                tunables[key] = value
-            elif key in known:
-                given[key] = value
-            else:
-                raise MappingError(
-                    f'"{name}" has no {key}',
-                    place=here(),
-                    why=f"what can be changed: {', '.join((*tunables, *known))}",
-                    remedy=nearest(key, (*tunables, *known)),
-                )
-        given["tunables"] = given["tunables"] if "tunables" in changes else tunables
-        new = Instance(**given)
-        return replace_instances(self, [new if each is old else each for each in self.instances])
+        known = [*old.tunables, *(each.name for each in fields(Instance) if each.compare)]
+        for key in changes:
+            if key not in known:
+                why = f"what can be changed: {', '.join(known)}"
+                raise old.error(f" has no {key}", why, nearest(key, known), here())
+        tuned = {key: value for key, value in changes.items() if key in old.tunables}
+        given = {key: value for key, value in changes.items() if key not in tuned}
+        given.setdefault("tunables", {**old.tunables, **tuned})
+        new = replace(old, **given, place=here())
+        return replace(self, instances=[new if e is old else e for e in self.instances])
 
     def __str__(self) -> str:
         """Return the mapping as Python; `I` is `cy.Instance`, all else goes by its name."""
         lines = "".join(f"    {each},\n" for each in self.instances)
         machine = f", machine={self.machine.name}" if self.machine != HOPPER else ""
         return f"cy.Mapping([\n{lines}], ceiling={self.ceiling}{machine})"
-
-
-def replace_instances(mapping: Mapping, instances: Iterable[Instance]) -> Mapping:
-    """Return a mapping with other instances."""
-    return Mapping(instances, mapping.ceiling, mapping.machine)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

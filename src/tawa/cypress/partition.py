@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tawa.cypress.machine import THREAD, WARP, Auto, Level
 from tawa.cypress.place import here, names_at
-from tawa.cypress.size import Int, Size, cdiv, combine, key, quotient
+from tawa.cypress.size import Int, Size, cdiv, combine, divides, key
 from tawa.cypress.tensor import Piece, Tensor
 from tawa.errors import MappingError
 
@@ -80,7 +80,7 @@ def blocks(tensor: Tensor, shape: Sequence[Int | None]) -> Partition:
             )
         if key(extent) == key(block) or _to_the_end(tensor, dim):
             continue
-        if isinstance(block, int) and quotient(extent, block) is not None:
+        if isinstance(block, int) and divides(block, extent):
             continue
         raise MappingError(
             f"blocks of {block} do not divide {extent}, the extent of {tensor}",
@@ -173,7 +173,7 @@ def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
             place=place,
             why="a part is a whole number of instructions",
         )
-    if at != "A" and key(wide_at) != str(instruction.n):
+    if at != "A" and key(wide_at) != key(instruction.n):
         raise MappingError(
             f"{tensor} has {wide_at} {'rows' if at == 'BT' else 'columns'}, and is parted for"
             f" {instruction}",

@@ -189,7 +189,7 @@ class Program:
             f"{t.name}: {[*t.shape]} in {memory}"
             for t, memory in zip(node.parameters, instance.mems, strict=True)
         )
-        tunables = "".join(f", {name}={value}" for name, value in instance.tunables)
+        tunables = "".join(f", {name}={value}" for name, value in instance.tunables.items())
         what = f"{instance.variant.name}({tensors}{tunables})"
         lines = [f"{pad}{instance.name} at {instance.level}: {what}"]
         if not instance.variant.inner and instance.like:

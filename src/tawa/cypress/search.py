@@ -15,8 +15,9 @@ from tawa.cypress.event import Event, Events, For
 from tawa.cypress.machine import GLOBAL, NONE, REGISTER, SHARED, Auto
 from tawa.cypress.mapping import Mapping as Tasks
 from tawa.cypress.program import Program, complete
-from tawa.cypress.size import evaluate, leaves, sizes_of
+from tawa.cypress.size import evaluate, is_extent, leaves, sizes_of
 from tawa.errors import MappingError, OverBudget, PlanError, TawaError
+from tawa.integers.expressions import Symbol
 from tawa.plan.time import tile_cycles
 from tawa.runtime.arrays import host_array
 from tawa.runtime.timing import do_bench
@@ -65,7 +66,7 @@ def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
 
 def _climbed(
     start: Program,
-    sizes: Mapping[str, int],
+    sizes: Mapping[Symbol, int],
     near: Callable[[Tasks], Iterator[Tasks]],
     go_on: Callable[[], bool],
 ) -> list[Program]:
@@ -92,26 +93,26 @@ def _on_host(tensors: Sequence[Any]) -> bool:
     return all(host_array(each) is each for each in tensors)
 
 
-def cycles(made: Program, sizes: Mapping[str, int]) -> float:
+def cycles(made: Program, sizes: Mapping[Symbol, int]) -> float:
     """Return the cycles that the model says for a call, over all multiprocessors.
 
     Blocks are taken to be alike, as the one in the middle of the grid.
     """
     events = made.events
     grid = [evaluate(extent, sizes) for extent in events.grid]
-    middle = {i.name: n // 2 for i, n in zip(events.indices, grid, strict=True)}
+    middle = {i.symbol: n // 2 for i, n in zip(events.indices, grid, strict=True)}
     kernel: Any = made.emitted.kernel
     trips = _trips(events.body, {**sizes, **middle})
     one = tile_cycles(kernel, made.plan, trips)
     return one * -(-prod(grid) // H200.multiprocessors)
 
 
-def _trips(body: tuple[Event, ...], known: dict[str, int]) -> dict[str, int]:
+def _trips(body: tuple[Event, ...], known: dict[Symbol, int]) -> dict[str, int]:
     found: dict[str, int] = {}
     for event in body:
         if isinstance(event, For):
             found[event.name] = count = max(0, evaluate(event.extent, known))
-            found |= _trips(event.body, {**known, event.index.name: count // 2})
+            found |= _trips(event.body, {**known, event.index.symbol: count // 2})
     return found
 
 
@@ -120,26 +121,27 @@ def neighbours(mapping: Tasks) -> Iterator[Tasks]:
     yield from _tunables_near(mapping, None)
     for each in mapping.instances:
         if each.specialize:
-            depths = each.pipeline
-            for step in (1, -1):
-                if isinstance(depths, int) and depths + step > 0:
-                    yield mapping.with_(each.name, pipeline=depths + step)
-                elif isinstance(depths, tuple):
-                    deeper = {ring: max(1, depth + step) for ring, depth in depths}
-                    yield mapping.with_(each.name, pipeline=deeper)
-            yield mapping.with_(each.name, persistent=not each.persistent)
-            yield mapping.with_(each.name, cluster=3 - each.cluster if each.cluster < 3 else 1)
-            yield mapping.with_(each.name, turns=not each.turns)
-            yield mapping.with_(each.name, tiles=3 - each.tiles if each.tiles < 3 else 1)
-            other_way = "fine" if each.schedule == "coarse" else "coarse"
-            yield mapping.with_(each.name, schedule=other_way)
+            fields: dict[str, list[Any]] = {
+                "persistent": [not each.persistent],
+                "cluster": [3 - each.cluster if each.cluster < 3 else 1],
+                "turns": [not each.turns],
+                "tiles": [3 - each.tiles if each.tiles < 3 else 1],
+                "schedule": ["fine" if each.schedule == "coarse" else "coarse"],
+            }
+            if isinstance(each.pipeline, int):
+                fields["pipeline"] = [n for n in (each.pipeline + 1, each.pipeline - 1) if n]
+            elif not isinstance(each.pipeline, Auto):
+                rings = each.pipeline.items()
+                fields["pipeline"] = [{r: max(1, n + step) for r, n in rings} for step in (1, -1)]
+            for name, values in fields.items():
+                yield from (mapping.with_(each.name, **{name: value}) for value in values)
         if not each.variant.inner and any(each.memory[n] == GLOBAL for n in each.variant.writes):
             yield mapping.with_(each.name, stage=None if each.stage else SHARED)
 
 
 def _tunables_near(mapping: Tasks, only: Sequence[str] | None) -> Iterator[Tasks]:
     """Return mappings with one or two tunables changed, of those in `only` if it is given."""
-    names = {name: value for each in mapping.instances for name, value in each.tunables}
+    names = {name: value for each in mapping.instances for name, value in each.tunables.items()}
     single = [
         (name, value)
         for name, old in names.items()
@@ -164,7 +166,7 @@ def _near(value: int) -> list[int]:
 def tuned(mapping: Tasks, values: Mapping[str, Any]) -> Tasks:
     """Return a mapping with tunables changed, in all instances that have them."""
     for each in mapping.instances:
-        mine = {name: values[name] for name, _ in each.tunables if name in values}
+        mine = {name: values[name] for name in each.tunables if name in values}
         mapping = mapping.with_(each.name, **mine) if mine else mapping
     return mapping
 
@@ -207,7 +209,7 @@ def _chosen(mapping: Tasks, name: str) -> Program:
     return _climbed(best, sizes, lambda at: _tunables_near(at, names), lambda: True)[0]
 
 
-def _sizes_in(events: Events) -> set[str]:
+def _sizes_in(events: Events) -> set[Symbol]:
     """Return the extents that a program's grid and loops are made of."""
     found = {name for extent in events.grid for name in leaves(extent)}
     pending = list(events.body)
@@ -215,4 +217,4 @@ def _sizes_in(events: Events) -> set[str]:
         if isinstance(event := pending.pop(), For):
             found |= leaves(event.extent)
             pending += event.body
-    return {name for name in found if ".shape[" in name}
+    return set(filter(is_extent, found))

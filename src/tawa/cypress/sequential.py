@@ -18,6 +18,7 @@ from tawa.cypress.tensor import Piece, Tensor
 from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node
 from tawa.errors import MappingError
+from tawa.integers.expressions import Symbol
 from tawa.language.dtypes import dtype, float32, int1
 from tawa.runtime.dtypes import dtype_name, numpy_dtype
 
@@ -29,7 +30,7 @@ def run(root: Node, arrays: Mapping[str, Any]) -> None:
     _node(root, env, sizes)
 
 
-def _node(node: Node, env: dict[int, Any], sizes: dict[str, int]) -> None:
+def _node(node: Node, env: dict[int, Any], sizes: dict[Symbol, int]) -> None:
     if node.instance.variant.inner:
         _statements(node, node.statements, env, sizes)
         return
@@ -56,7 +57,7 @@ def unwritten(shape: Sequence[int], element: dtype) -> Any:
     return made
 
 
-def places(count: int, start: Int, extent: Int | None, sizes: Mapping[str, int]) -> Any:
+def places(count: int, start: Int, extent: Int | None, sizes: Mapping[Symbol, int]) -> Any:
     """Return the places of elements from `start` on, or whether they are below an extent."""
     import numpy as np
 
@@ -65,7 +66,7 @@ def places(count: int, start: Int, extent: Int | None, sizes: Mapping[str, int])
 
 
 def _statements(
-    node: Node, statements: Sequence[Statement], env: dict[int, Any], sizes: dict[str, int]
+    node: Node, statements: Sequence[Statement], env: dict[int, Any], sizes: dict[Symbol, int]
 ) -> None:
     for statement in statements:
         match statement:
@@ -81,7 +82,7 @@ def _statements(
                 ranges = [range(evaluate(n, sizes)) for n in statement.extents]
                 whole = _is_collective(statement.body)
                 for point in product(*ranges):
-                    at = dict(zip((i.name for i in statement.indices), point, strict=True))
+                    at = dict(zip((i.symbol for i in statement.indices), point, strict=True))
                     _statements(node, statement.body, env, {**sizes, **at})
                     if whole:
                         break
@@ -97,7 +98,7 @@ def _is_collective(body: Sequence[Statement]) -> bool:
     )
 
 
-def _launch(node: Node, launch: Launch, env: dict[int, Any], sizes: dict[str, int]) -> None:
+def _launch(node: Node, launch: Launch, env: dict[int, Any], sizes: dict[Symbol, int]) -> None:
     child = node.child(launch)
     inside: dict[int, Any] = {}
     for given, parameter in zip(launch.arguments, child.parameters, strict=True):
@@ -111,7 +112,7 @@ def _launch(node: Node, launch: Launch, env: dict[int, Any], sizes: dict[str, in
             _put(given, inside[id(parameter)], env, sizes)
 
 
-def _take(tensor: Tensor, env: dict[int, Any], sizes: dict[str, int]) -> Any:
+def _take(tensor: Tensor, env: dict[int, Any], sizes: dict[Symbol, int]) -> Any:
     """Return a copy of a tensor; what passes the end is zero."""
     import numpy as np
 
@@ -126,7 +127,7 @@ def _take(tensor: Tensor, env: dict[int, Any], sizes: dict[str, int]) -> Any:
     return made.squeeze(tensor.piece.dropped)
 
 
-def _put(tensor: Tensor, value: Any, env: dict[int, Any], sizes: dict[str, int]) -> None:
+def _put(tensor: Tensor, value: Any, env: dict[int, Any], sizes: dict[Symbol, int]) -> None:
     import numpy as np
 
     if tensor.piece is None:
@@ -142,7 +143,7 @@ def _put(tensor: Tensor, value: Any, env: dict[int, Any], sizes: dict[str, int])
 
 
 def _box(
-    piece: Piece, extents: Sequence[int], sizes: Mapping[str, int]
+    piece: Piece, extents: Sequence[int], sizes: Mapping[Symbol, int]
 ) -> tuple[tuple[int, ...], tuple[tuple[slice, ...], tuple[slice, ...]]]:
     """Return a part's shape, and where it and the tensor above overlap: in each of them."""
     shape = tuple(evaluate(n, sizes) for n in piece.block)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tawa.cypress.place import here
-from tawa.cypress.size import Int, key
+from tawa.cypress.size import Int
 from tawa.errors import MappingError, Place
 from tawa.language.dtypes import dtype
 
@@ -29,11 +29,6 @@ class Piece:
     index: tuple[Int, ...]
     held: str = ""  # of a partition for wgmma: "A", "B" or "C" at a level
     dropped: tuple[int, ...] = ()  # dimensions of extent 1 that the part does not have
-
-    @property
-    def key(self) -> str:
-        """Text that is equal for equal partitions; the index is apart."""
-        return f"{self.held}[{', '.join(map(key, self.block))}]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

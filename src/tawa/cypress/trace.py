@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tawa.cypress.place import here, names_at
-from tawa.cypress.size import Int, Size, combine
+from tawa.cypress.size import Int, Size, combine, is_extent, leaves
+from tawa.cypress.size import index as index_named
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, Place
 from tawa.language.dtypes import dtype, int1, int32
@@ -120,7 +121,7 @@ def _loop(kind: Literal["srange", "prange"], extents: Sequence[Int], place: Plac
     if not extents:
         raise MappingError(f"{kind} without an extent", place=place)
     names = names_at(place, len(extents), "i")
-    indices = tuple(Size(f"{name}#{next(tracer.unique)}") for name in names)
+    indices = tuple(index_named(name, next(tracer.unique)) for name in names)
     body: list[Statement] = []
     tracer.bodies.append(body)
     done = False
@@ -184,7 +185,7 @@ def same(one: Int, other: Int) -> None:
     """Say that two extents of the program's tensors are equal: a call with others is refused."""
     tracer, place = _tracer("same"), here()
     for each in (one, other):
-        if not (isinstance(each, int) or ".shape[" in each.name):
+        if not all(map(is_extent, leaves(each))):
             raise MappingError(
                 f"cy.same of {each}",
                 place=place,
