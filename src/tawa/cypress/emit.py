@@ -373,7 +373,7 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
     """Return the rings: one a loop, or as the mapping groups tensors; each load outside of loops
     has one of one slot. Equal tiles of several loops turn through one ring.
     """
-    depths = {} if isinstance(block.pipeline, int | Auto) else block.pipeline
+    depths = block.depths
     every = block.pipeline if isinstance(block.pipeline, int) else 1
     shared = {tensor: ring for ring in depths for tensor in ring.split()}
     loaded = {event.source.root.name for event, _ in loads}

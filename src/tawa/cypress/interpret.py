@@ -67,7 +67,7 @@ class _Block:
                 array[outer] = _whole(self._slot(slot), target)[inner].astype(array.dtype)
             case Call():
                 given = [self._slot(slot).copy() for slot in event.slots]
-                call(event.spread.leaf.variant, given, [slot.element for slot in event.slots])
+                call(event.facts, given)
                 for slot, array in zip(event.slots, given, strict=True):
                     if slot in event.outputs:
                         self.slots[id(slot)] = array

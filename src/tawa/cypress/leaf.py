@@ -28,12 +28,15 @@ _KEPT = ("tile.elementwise", "tile.cast", "tile.bitcast", "tile.broadcast", "til
 
 @dataclass(frozen=True, slots=True)
 class LeafFacts:
-    """A leaf as tile IR on tensors of given shapes: its values, and what each depends on."""
+    """A leaf as tile IR on tensors of given shapes: its values, what each depends on, and which of
+    its tensors the results become.
+    """
 
     place: Place
     arguments: tuple[Any, ...]
     operations: tuple[Any, ...]
     results: tuple[Any, ...]
+    written: tuple[int, ...]
     depends: dict[Any, Needs]
 
     @property
@@ -119,6 +122,7 @@ def facts_of(
         tuple(value.ssa for value in values),
         tuple(operations),
         tuple(result.ssa for result in results),
+        tuple(n for n, name in enumerate(variant.parameters) if name in variant.writes),
         state,
     )
 

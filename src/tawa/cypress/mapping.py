@@ -88,7 +88,7 @@ class Instance:
             if name not in self.tunables:
                 what = f" gives {variant.name} no {name}"
                 raise self.error(what, known, f"write dict({name}=...)")
-        depths = {"": self.pipeline} if isinstance(self.pipeline, int | Auto) else self.pipeline
+        depths: Table[str, Any] = self.depths or {"": self.pipeline}
         counts: list[tuple[str, Any, int]] = [
             ("cluster", self.cluster, 1),
             ("group", self.group, 0),
@@ -111,6 +111,11 @@ class Instance:
         """Return an error that begins with the instance, and points at it or at `place`."""
         at = place or self.place
         return MappingError(f'"{self.name}"{what}', place=at, why=why, remedy=remedy)
+
+    @property
+    def depths(self) -> Table[str, int]:
+        """The depth of each ring that the mapping names."""
+        return {} if isinstance(self.pipeline, int | Auto) else self.pipeline
 
     @property
     def memory(self) -> Table[str, Memory]:

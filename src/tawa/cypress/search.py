@@ -130,9 +130,10 @@ def neighbours(mapping: Tasks) -> Iterator[Tasks]:
             }
             if isinstance(each.pipeline, int):
                 fields["pipeline"] = [n for n in (each.pipeline + 1, each.pipeline - 1) if n]
-            elif not isinstance(each.pipeline, Auto):
-                rings = each.pipeline.items()
-                fields["pipeline"] = [{r: max(1, n + step) for r, n in rings} for step in (1, -1)]
+            elif depths := each.depths:
+                fields["pipeline"] = [
+                    {ring: max(1, n + step) for ring, n in depths.items()} for step in (1, -1)
+                ]
             for name, values in fields.items():
                 yield from (mapping.with_(each.name, **{name: value}) for value in values)
         if not each.variant.inner and any(each.memory[n] == GLOBAL for n in each.variant.writes):
