@@ -33,7 +33,7 @@ from tawa.cypress.program import Program
 from tawa.cypress.search import program, search
 from tawa.cypress.task import Variant, inner, leaf
 from tawa.cypress.tensor import Tensor
-from tawa.cypress.trace import index, inside, launch, make_tensor, prange, same, srange
+from tawa.cypress.trace import index, inside, launch, make_tensor, prange, same, size, srange
 from tawa.errors import MappingError
 from tawa.language.dtypes import bfloat16 as bf16
 from tawa.language.dtypes import float16 as f16
@@ -78,6 +78,7 @@ __all__ = [
     "program",
     "same",
     "search",
+    "size",
     "srange",
     "wgmma",
 ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
-from typing import Literal
+from typing import Any, Literal
 
 from tawa.cypress.event import (
     Call,
@@ -27,13 +28,13 @@ from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget, Place
 from tawa.integers.expressions import Atom, Expr, Monomial, Quotient, Symbol, make, of_atom
 from tawa.ir.build import Desc, KernelBuilder, Value
-from tawa.language.dtypes import dtype
 from tawa.layouts.shared import split_columns
 from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, Split, StorePlan
 from tawa.plan.planner import rings_of_walk
 from tawa.plan.resources import LEAST_SLACK
+from tawa.plan.text import parse_plan
 from tawa.target import H200
 
 _STAGE = "stage of "
@@ -42,7 +43,7 @@ _OF_ROLES = ("persistent", "cluster", "turns", "tiles", "walk")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of the kernel: a tensor of the program in blocks of one shape."""
+    """An argument of the kernel: a tensor of the program in blocks of one shape, or a number."""
 
     name: str
     tensor: str
@@ -66,25 +67,29 @@ def block_of(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
 
 def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
     """Return the kernel and the plan of a program; raises OverBudget and MappingError."""
+    copied = (
+        e.source if isinstance(e, CopyIn) else e.target for e, _ in _copies(events.body, None)
+    )
+    blocks = list(dict.fromkeys(map(block_of, copied)))
     arguments: dict[tuple[str, tuple[int, ...]], Argument] = {}
-    elements: dict[str, dtype] = {}
-    for event, _ in _copies(events.body, None):
-        tensor = event.source if isinstance(event, CopyIn) else event.target
-        name_, shape = at = block_of(tensor)
-        label = name_
-        if at not in arguments and label in [each.name for each in arguments.values()]:
-            label = f"{name_}_{'x'.join(map(str, shape))}"
-        arguments.setdefault(at, Argument(label, name_, shape))
-        elements[label] = tensor.root.element
+    for tensor, _ in events.parameters:
+        label = tensor.name
+        for at in [at for at in blocks if at[0] == tensor.name] if tensor.shape else [(label, ())]:
+            arguments[at] = Argument(label, *at)
+            label = f"{tensor.name}_{'x'.join(map(str, at[1]))}"
     moved = [call for call in calls(events.body) if call.a]
     products = {id(call): f"{call.spread.leaf.name}_{n}" for n, call in enumerate(moved, 1)}
     plan, buffers = _plan(events, mapping, {k: a.name for k, a in arguments.items()}, products)
     k = KernelBuilder(name)
-    descs = {
-        at: k.descriptor(each.name, elements[each.name], each.block)
-        for at, each in arguments.items()
-    }
-    emitter = _Emitter(k, descs, products, events.block.place)
+    emitter = _Emitter(k, products, events.block.place)
+    kinds = {tensor.name: (tensor.element, kind) for tensor, kind in events.parameters}
+    for at, each in arguments.items():
+        element, kind = kinds[each.tensor]
+        if each.block:
+            emitter.descs[at] = k.descriptor(each.name, element, each.block)
+        else:
+            value = k.scalar(each.name, element, divisible=kind.divisible)
+            emitter.values[id(events.numbers[each.name])] = emitter.numbers[each.name] = value
     for axis, index in enumerate(events.indices):
         emitter.known[index.symbol] = k.program_id(axis).named(str(index))
     emitter.run(events.body)
@@ -94,9 +99,11 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
 @dataclass(slots=True)
 class _Emitter:
     k: KernelBuilder
-    descs: dict[tuple[str, tuple[int, ...]], Desc]
     products: dict[int, str]
     place: Place | None
+    descs: dict[tuple[str, tuple[int, ...]], Desc] = field(default_factory=dict[Any, Desc])
+    numbers: dict[str, Value] = field(default_factory=dict[str, Value])
+    strides: dict[Symbol, tuple[Symbol, Expr, int]] = field(default_factory=dict[Symbol, Any])
     known: dict[Symbol, Value] = field(default_factory=dict[Symbol, Value])
     values: dict[int, Value] = field(default_factory=dict[int, Value])
 
@@ -136,10 +143,12 @@ class _Emitter:
 
     def _for(self, loop: For) -> None:
         carry = [self.values[id(slot)] for slot in loop.carried]
-        extent = self._int(loop.extent)
-        before = dict(self.values)
-        with self.k.range(0, extent, carry=carry, name=loop.name) as made:
-            self.known[loop.index.symbol] = made.index
+        start, stop, step = loop.bounds
+        first, last, before = self._int(start), self._int(stop), dict(self.values)
+        with self.k.range(first, last, step, carry=carry, name=loop.name) as made:
+            trip, at = loop.index.symbol, Symbol(loop.name, (loop.index.symbol,))
+            self.strides[trip] = at, key(start), step
+            self.known[at] = made.index
             for slot, value in zip(loop.carried, made.carried, strict=True):
                 self.values[id(slot)] = value
             self.run(loop.body)
@@ -153,7 +162,14 @@ class _Emitter:
         return [self._int(each) for each in tensor.offsets]
 
     def _int(self, value: Int) -> int | Value:
-        return self._expr(key(value))
+        """Build a size, with what loops count in place of their trips."""
+        expr = key(value)
+        for trip, (at, start, step) in self.strides.items():
+            whole, rest = divmod(factor := expr.coefficient(trip), step)
+            if not rest:
+                expr += (of_atom(at) - start) * whole - of_atom(trip) * factor
+            expr = expr.substitute({trip: (of_atom(at) - start) // step})
+        return self._expr(expr)
 
     def _expr(self, expr: Expr) -> int | Value:
         """Build an expression: what all of its terms are multiples of is multiplied at the end, and
@@ -199,6 +215,8 @@ class _Emitter:
                         remedy="take the extent of another tensor, which cy.same says is the same",
                     )
                 return desc.shape[dim]
+            case Symbol(key=(str() as name,)):
+                return self.numbers[name]
             case Symbol():
                 return self.known[atom]
             case Quotient():
@@ -247,6 +265,12 @@ def _plan(
         )
     split = _split(events)
     if isinstance(block.pipeline, Auto):
+        if block.plan:
+            raise MappingError(
+                f'"{block.name}" gives lines of the plan, and leaves pipeline to the planner',
+                place=block.place,
+                remedy="say the depth of the rings, or leave the lines out",
+            )
         return _pins(block, groups, stores, split), ()
     rings = _rings(block, loads)
     sizes = {event.slot.name: event for event, _ in loads}
@@ -325,7 +349,26 @@ def _plan(
         guards=tuple(sorted(guards)) if block.specialize else (),
         split=split,
     )
-    return plan, tuple(buffers)
+    return edited(plan, block.plan), tuple(buffers)
+
+
+def edited(plan: Plan, lines: Sequence[str]) -> Plan:
+    """Return a plan with some lines of its text replaced, added or, by their subject, left out."""
+    if not lines:
+        return plan
+    text = {subject(line): line for line in str(plan).splitlines()}
+    for line in lines:
+        bare = not line.startswith(("plan ", "guard ")) and line == subject(line)
+        if bare and line in text:
+            del text[line]
+        else:
+            text[subject(line)] = line
+    return parse_plan("\n".join(text.values()))
+
+
+def subject(line: str) -> str:
+    """Return what a line of a plan speaks of: its text without options."""
+    return "plan" if line.startswith("plan ") else re.sub(r"( [a-z_]+=\S+)+$", "", line)
 
 
 def _split(events: Events) -> Split:

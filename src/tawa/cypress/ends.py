@@ -17,7 +17,7 @@ from tawa.cypress.leaf import LeafFacts
 from tawa.cypress.size import Int, key
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError
-from tawa.integers.expressions import Expr, Quotient, Symbol, of_atom
+from tawa.integers.expressions import Expr, Quotient, Symbol, of_atom, remainders, symbol
 from tawa.integers.facts import NATURAL, range_of
 from tawa.ir.build import FUNCTIONS
 
@@ -59,11 +59,15 @@ def check_ends(events: Events, equal: Iterable[tuple[Int, Int]]) -> None:
 
     `equal` are extents that are the same in every call.
     """
-    alike: dict[Expr, Expr] = {}
+    alike: dict[Symbol, Expr] = {}
     for one, other in equal:
-        first, second = (alike.get(key(each), key(each)) for each in (one, other))
-        alike = {at: first if to == second else to for at, to in alike.items()}
-        alike |= {key(one): first, key(other): first}
+        gap = (key(one) - key(other)).substitute(alike)
+        found = {s: e for s in gap.symbols if (e := gap.solved(s)) is not None}
+        for dividend, _, by, rest in remainders(gap):
+            if not rest.terms and len(dividend.symbols) == 1:  # a multiple of a number
+                found = {s: symbol(f"{s}/{by}", (s, by)) * by for s in dividend.symbols}
+        found = dict([*found.items()][:1])
+        alike = {s: e.substitute(found) for s, e in alike.items()} | found
     most = {i.symbol: n for i, n in zip(events.indices, events.grid, strict=True)}
     _body(events.body, {}, most, alike)
 
@@ -72,12 +76,12 @@ def _body(
     body: tuple[Event, ...],
     state: dict[int, Ends],
     most: dict[Symbol, Int],
-    alike: dict[Expr, Expr],
+    alike: dict[Symbol, Expr],
 ) -> None:
     for event in body:
         match event:
             case CopyIn(slot, source):
-                ends = (0.0 if n else INSIDE for n in map(int, _passes(source, most)))
+                ends = (0.0 if n else INSIDE for n in map(int, _passes(source, most, alike)))
                 at = zip(source.dims, source.shape, strict=True)
                 of = (_end_of(source.root.shape[d], source.offsets[d], alike) for d, _ in at)
                 state[id(slot)] = Ends(None, tuple(ends), tuple(of))
@@ -108,8 +112,8 @@ def _unknown(rank: int) -> Ends:
     return Ends(None, (UNKNOWN,) * rank, ("",) * rank)
 
 
-def _end_of(extent: Int, start: Int, alike: dict[Expr, Expr]) -> str:
-    return f"{alike.get(key(extent), key(extent))} from {start}"
+def _end_of(extent: Int, start: Int, alike: dict[Symbol, Expr]) -> str:
+    return f"{key(extent).substitute(alike)} from {key(start).substitute(alike)}"
 
 
 def _met(one: Ends, other: Ends) -> Ends:
@@ -123,28 +127,28 @@ def _met(one: Ends, other: Ends) -> Ends:
     return Ends(one.whole if one.whole == other.whole else None, tuple(dims), tuple(of))
 
 
-def _passes(tensor: Tensor, most: dict[Symbol, Int]) -> list[bool]:
+def _passes(tensor: Tensor, most: dict[Symbol, Int], alike: dict[Symbol, Expr]) -> list[bool]:
     """Tell for each dimension of a part whether it may pass the end of the program's tensor."""
     return [
-        not _below(tensor.offsets[dim] + extent, tensor.root.shape[dim], most)
+        not _below(tensor.offsets[dim] + extent, tensor.root.shape[dim], most, alike)
         for dim, extent in zip(tensor.dims, tensor.shape, strict=True)
     ]
 
 
-def _below(value: Int, extent: Int, most: dict[Symbol, Int]) -> bool:
+def _below(value: Int, extent: Int, most: dict[Symbol, Int], alike: dict[Symbol, Expr]) -> bool:
     """Tell whether a value is at most an extent, whatever the indices of loops (each below `most`).
 
     An index with a positive factor is replaced by its last value, and c * (e // d) by c / d * e,
     which is no less, until only extents are left.
     """
-    gap, changed = key(extent) - key(value), True
+    gap, changed = (key(extent) - key(value)).substitute(alike), True
     while changed:
         changed = False
         # Innermost first: what a loop counts up to may hold the indices of those around it.
         for index, count in reversed(most.items()):
             alone = [m for m in gap.terms if any(index in of_atom(a).symbols for a in m)]
             if alone == [(index,)] and gap.coefficient(index) < 0:
-                gap, changed = gap.substitute({index: key(count) - 1}), True
+                gap, changed = gap.substitute({index: key(count).substitute(alike) - 1}), True
         for (atom, *more), factor in [(m, c) for m, c in gap.terms.items() if m and c < 0]:
             by = atom.divisor.value if isinstance(atom, Quotient) and not more else None
             if isinstance(atom, Quotient) and by and factor % by == 0:

@@ -14,7 +14,7 @@ from tawa.cypress.leaf import LeafFacts
 from tawa.cypress.machine import WARPGROUP
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import Int, Size
-from tawa.cypress.tensor import Tensor
+from tawa.cypress.tensor import Tensor, TensorType
 from tawa.cypress.tree import Spread
 from tawa.errors import MappingError
 from tawa.language.dtypes import dtype
@@ -81,13 +81,17 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class For:
-    """A loop in order; `carried` are the slots that it changes and that were there before."""
+    """A loop in order; `carried` are the slots that it changes and that were there before.
+
+    `index` counts its `extent` trips; it is emitted from start to stop by step, its `bounds`.
+    """
 
     name: str
     index: Size
     extent: Int
     body: tuple[Event, ...]
     carried: tuple[Slot, ...]
+    bounds: tuple[Int, Int, int]
 
 
 Event = CopyIn | CopyOut | Iota | Call | For
@@ -95,9 +99,14 @@ Event = CopyIn | CopyOut | Iota | Call | For
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """The program of a block: the grid it is one of, and its events."""
+    """The program of a block: the grid it is one of, and its events.
+
+    `numbers` are what the call gives besides the tensors of the `parameters`, by name.
+    """
 
     block: Instance
+    parameters: tuple[tuple[Tensor, TensorType], ...]
+    numbers: dict[str, Slot]
     indices: tuple[Size, ...]
     grid: tuple[Int, ...]
     body: tuple[Event, ...]

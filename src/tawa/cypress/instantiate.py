@@ -36,7 +36,13 @@ def instantiate(mapping: Mapping) -> Node:
         )
     parameters: list[Tensor] = []
     for name, kind in zip(variant.parameters, variant.types, strict=True):
-        assert kind is not None, "inner variants are annotated"
+        if kind is None or kind.element is None:
+            raise MappingError(
+                f"{variant.name} does not say of which type the elements of {name} are",
+                place=variant.place,
+                why="a program's kernel is compiled for them",
+                remedy=f"annotate it: {name}: cy.Tensor[cy.f16, 2]",
+            )
         shape = tuple(extent(name, dim) for dim in range(kind.rank))
         parameters.append(Tensor(name, kind.element, shape))
     return _node(mapping, entry, tuple(parameters), (), count())
@@ -120,9 +126,10 @@ def _bind(parent: Instance, child: Instance, launch: Launch) -> tuple[Tensor, ..
         )
     bound: list[Tensor] = []
     for name, kind, given in zip(variant.parameters, variant.types, launch.arguments, strict=True):
-        if kind is not None and (kind.element != given.element or kind.rank != len(given.shape)):
+        alike = kind is None or kind.element in (None, given.element)
+        if kind is not None and not (alike and kind.rank == len(given.shape)):
             raise MappingError(
-                f'"{child.name}" takes {name} of {kind.element} with {kind.rank} dimensions',
+                f'"{child.name}" takes {name} of {kind.element or "any type"} with {kind.rank} dimensions',
                 place=launch.place,
                 why=f"{given} is of {given.element} with {len(given.shape)}",
             )

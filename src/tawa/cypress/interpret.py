@@ -24,7 +24,8 @@ def run(events: Events, arrays: Mapping[str, Any], order: Random, waits: Waits) 
     order.shuffle(points)
     for point in points:
         at = dict(zip((index.symbol for index in events.indices), point, strict=True))
-        block = _Block(arrays, order, waits, {})
+        given = {id(slot): arrays[name] for name, slot in events.numbers.items()}
+        block = _Block(arrays, order, waits, given)
         block.body(events.body, [{**sizes, **at}], False)
 
 

@@ -16,7 +16,7 @@ from tawa.cypress.machine import SHARED
 from tawa.cypress.mapping import Instance
 from tawa.cypress.tree import Part, Spread
 from tawa.errors import MappingError, Place
-from tawa.ir.build import KernelBuilder, Value
+from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
 
 Needs = dict[str, tuple[int | None, ...]]
@@ -95,8 +95,11 @@ def facts_of(
     k = KernelBuilder("leaf")
     variant = leaf.variant
     given = zip(variant.parameters, elements, shapes, strict=True)
-    descs = [k.descriptor(name, element, shape) for name, element, shape in given]
-    values = [desc.load([0] * len(shape)) for desc, shape in zip(descs, shapes, strict=True)]
+    made = [
+        k.descriptor(name, element, shape) if shape else k.scalar(name, element)
+        for name, element, shape in given
+    ]
+    values = [x.load([0] * len(x.block_shape)) if isinstance(x, Desc) else x for x in made]
     results = call_leaf(k, leaf, values)
     state: dict[Any, Needs] = {
         value.ssa: {name: tuple(range(len(value.shape)))}

@@ -51,9 +51,14 @@ def lower(root: Node) -> Events:
                 why=f"{', '.join(each.of_block)}: what HOST launches has them",
                 remedy=f'give them to "{block.instance.name}"',
             )
-    lowering = _Lowering(root)
+    numbers = [tensor for tensor in root.parameters if not tensor.shape]
+    lowering = _Lowering(root, {t.name: Slot(t.name, t.element, ()) for t in numbers})
+    lowering.filled |= (given := set(map(id, lowering.numbers.values())))
+    lowering.places |= given
     lowering.enter(block)
-    events = Events(block.instance, indices, grid, tuple(lowering.body))
+    typed = [(t, kind) for t, kind in zip(root.parameters, host.variant.types, strict=True) if kind]
+    body = tuple(lowering.body)
+    events = Events(block.instance, tuple(typed), lowering.numbers, indices, grid, body)
     check_ends(events, [pair for node in root.walk() for pair in node.equal])
     return events
 
@@ -61,6 +66,7 @@ def lower(root: Node) -> Events:
 @dataclass(slots=True)
 class _Lowering:
     root: Node
+    numbers: dict[str, Slot]
     body: list[Event] = field(default_factory=list[Event])
     slots: dict[int, Slot] = field(default_factory=dict[int, Slot])
     made: set[int] = field(default_factory=set[int])
@@ -142,7 +148,9 @@ class _Lowering:
         self.copied = {at: slot for at, slot in copied.items() if id(slot) not in changed}
         carried = tuple(changed.values())
         name = self._named(str(loop.indices[axis]))
-        self.body.append(For(name, loop.indices[axis], loop.extents[axis], body, carried))
+        extent = loop.extents[axis]
+        bounds = loop.bounds if loop.kind == "srange" else (0, extent, 1)
+        self.body.append(For(name, loop.indices[axis], extent, body, carried, bounds))
 
     def _slot(self, tensor: Tensor) -> Slot | None:
         """Return the slot that a tensor is, or None where it is of the program."""
@@ -276,6 +284,8 @@ class _Lowering:
             )
 
     def _from_program(self, leaf: Instance, name: str, tensor: Tensor, nearest: Memory) -> Slot:
+        if not tensor.shape:
+            return self.numbers[tensor.root.name]
         read = name in leaf.variant.reads
         if read and nearest != SHARED:
             raise MappingError(

@@ -33,7 +33,9 @@ class Instance:
     by a `walk` of `tawa.plan.plan.Plan`; `cluster` blocks share loads. `schedule` "coarse" runs the
     work between two products of a loop under products, "fine" in order; `turns` lets the
     warpgroups take turns at the tensor cores. `tiles` of a persistent block are under way at once,
-    each with warpgroups of its own, in turns: one is stored while another multiplies.
+    each with warpgroups of its own, in turns: one is stored while another multiplies. `plan` are
+    lines of the plan's text in place of those that follow from the rest, as "program.show" has them
+    (a line's subject alone: there is none).
     """
 
     name: str
@@ -53,6 +55,7 @@ class Instance:
     turns: bool = False
     tiles: int = 1
     walk: Walk = "forward"
+    plan: Sequence[str] = ()
     like: str = ""
     stage: Memory | None = None
     place: Place | None = field(default=None, compare=False)
@@ -60,6 +63,7 @@ class Instance:
     def __post_init__(self) -> None:
         """Keep copies of what was given, and refuse what no mapping can have."""
         kept: dict[str, Any] = {"mems": tuple(self.mems), "calls": tuple(self.calls)}
+        kept["plan"] = tuple(self.plan)
         kept |= {"place": self.place or here(), "tunables": MappingProxyType({**self.tunables})}
         if not isinstance(self.pipeline, int | Auto):
             kept["pipeline"] = MappingProxyType({**self.pipeline})
@@ -151,7 +155,7 @@ class Instance:
             tunables = (f"{name}={value}" for name, value in self.tunables.items())
             parts.append(f"dict({', '.join(tunables)})")
         for name, value in self.said.items():
-            whole = {"calls": list[str], "pipeline": dict[str, int]}.get(name)
+            whole = {"calls": list[str], "plan": list[str], "pipeline": dict[str, int]}.get(name)
             shown = whole(value) if whole and not isinstance(value, int | Auto) else value
             parts.append(f"{name}={shown!r}".replace("'", '"'))
         return f"I({', '.join(parts)})"

@@ -15,6 +15,7 @@ from tawa.cypress.instantiate import instantiate, spread_of
 from tawa.cypress.interpret import Waits
 from tawa.cypress.lower import lower
 from tawa.cypress.mapping import Mapping
+from tawa.cypress.sequential import scalar
 from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tree import Node
 from tawa.errors import ArgumentError, MappingError, OverBudget
@@ -88,7 +89,10 @@ class Program:
         What depends on types, shapes and strides alone is prepared at the first call with them.
         """
         self._count(tensors)
-        self.recipes.run(tensors, (), lambda: self._recipe(tensors))
+        shapes = [tensor.shape for tensor in self.tree.parameters]
+        arrays = tuple(each for each, shape in zip(tensors, shapes, strict=True) if shape)
+        numbers = tuple(each for each, shape in zip(tensors, shapes, strict=True) if not shape)
+        self.recipes.run(arrays, numbers, lambda: self._recipe(tensors))
         for name, tensor in zip(self.parameters, tensors, strict=True):
             if name in self.tree.instance.variant.writes and is_tensor(tensor):
                 written(tensor)
@@ -96,20 +100,28 @@ class Program:
     def sequential(self, *tensors: Any) -> None:
         """Run task by task in NumPy, in order, as if no machine were there: the oracle."""
         arrays = self._bound(tensors)
-        sequential.run(self.tree, {name: host_array(each) for name, each in arrays.items()})
+        sequential.run(self.tree, self._on_host(arrays))
 
     def interpret(self, *tensors: Any, seed: int = 0, waits: Waits = waits) -> None:
         """Run the events in NumPy, in an order drawn from those that their waits allow.
 
         `waits` says what each event of a body waits for; a wait too few shows in some order.
         """
-        arrays = {name: host_array(each) for name, each in self._bound(tensors).items()}
+        arrays = self._on_host(self._bound(tensors))
         interpret.run(self.events, arrays, Random(seed), waits)
+
+    def _on_host(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        """Return arrays of NumPy; numbers are of the types that the program declares."""
+        kinds = {tensor.name: tensor.element for tensor in self.tree.parameters if not tensor.shape}
+        numbers = {name: scalar(arrays[name], kind) for name, kind in kinds.items()}
+        return {
+            name: host_array(each) for name, each in arrays.items() if name not in kinds
+        } | numbers
 
     def _bound(self, tensors: tuple[Any, ...]) -> dict[str, Any]:
         """Return the tensors of a call by name, checked against the program and one another."""
         self._count(tensors)
-        self._writer(tensors)[0].finish().run(tensors)
+        self._writer(tensors)[0].finish().run([each for each in tensors if is_array(each)])
         return dict(zip(self.parameters, tensors, strict=True))
 
     def _count(self, tensors: tuple[Any, ...]) -> None:
@@ -122,10 +134,13 @@ class Program:
     def _recipe(self, tensors: tuple[Any, ...]) -> Recipe:
         """Return the launch of a call, for tensors of the same types, shapes and strides."""
         writer, held = self._writer(tensors)
-        sizes = sizes_of(held)
+        named = dict(zip(self.parameters, tensors, strict=True))
+        sizes = sizes_of(named)
         grid = tuple(evaluate(n, sizes) for n in self.events.grid) or (1,)
         given = (
             TensorDescriptor.from_tensor(held[each.tensor], each.block)
+            if each.block
+            else named[each.tensor]
             for each in self.emitted.arguments
         )
         writer.launch(Launch(self.compile().function, grid, tuple(given)))
@@ -138,6 +153,13 @@ class Program:
         arrays = dict(zip(self.parameters, tensors, strict=True))
         for tensor in self.tree.parameters:
             array = arrays[tensor.name]
+            if not tensor.shape:
+                whole = isinstance(array, int) and not isinstance(array, bool)
+                if not (whole or (isinstance(array, float) and tensor.element.is_floating())):
+                    raise ArgumentError(
+                        f"{self.name}: {tensor.name} is {array!r}, which is no number"
+                    )
+                continue
             if not is_array(array):
                 raise ArgumentError(f"{self.name}: {tensor.name} is {array!r}, which is no array")
             found, rank = dtype_name(array.dtype), len(array.shape)
@@ -154,8 +176,10 @@ class Program:
                     f"{self.name}: {one} is {first}, {other} is {second}",
                     why="the program says that they are the same",
                 )
-        held: dict[str, Any] = dict(symbols(arrays))
-        writer = Writer(held, tensors[0])
+        held: dict[str, Any] = dict(
+            symbols({n: each for n, each in arrays.items() if is_array(each)})
+        )
+        writer = Writer(held, next(iter(held.values())))
         for name in sorted(self.tree.instance.variant.writes):
             writer.apart(held[name], {n: each for n, each in held.items() if n != name}, name)
         return writer, held
@@ -206,5 +230,5 @@ def complete(mapping: Mapping, name: str = "") -> Program:
     tree = instantiate(mapping)
     called = name or mapping.entry.variant.task
     events = lower(tree)
-    recipes = Recipes(tree.instance.variant.parameters, "")
+    recipes = Recipes([tensor.name for tensor in tree.parameters if tensor.shape], "")
     return Program(mapping, called, tree, events, emit(called, events, mapping), {}, recipes)

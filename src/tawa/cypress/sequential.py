@@ -36,13 +36,21 @@ def call(facts: LeafFacts, arrays: Sequence[Any]) -> None:
 
     decoder = Decoder(RULES)
     for value, array in zip(facts.arguments, arrays, strict=True):
-        decoder.constant(value, array.copy())
+        decoder.constant(value, array[()].copy())
     step, results = decoder.steps(facts.operations), decoder.numbered(facts.results)
     frame = decoder.frame(None)
     with np.errstate(all="ignore"):
         step.run(frame)
     for n, result in zip(facts.written, results, strict=True):
         arrays[n][...] = frame.values[result]
+
+
+def scalar(value: Any, element: dtype) -> Any:
+    """Return a number of a type, as an array of rank 0."""
+    import numpy as np
+
+    kind: Any = numpy_dtype(dtype_name(element))
+    return np.asarray(value, kind)
 
 
 def unwritten(shape: Sequence[int], element: dtype) -> Any:

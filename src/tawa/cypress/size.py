@@ -74,6 +74,11 @@ def extent(tensor: str, dim: int) -> Size:
     return Size(of_atom(Symbol(f"{tensor}.shape[{dim}]", (tensor, dim))))
 
 
+def number(name: str) -> Size:
+    """Return an integer that a call gives the program."""
+    return Size(of_atom(Symbol(name, (name,))))
+
+
 def index(name: str, number: int) -> Size:
     """Return the index of a loop; `number` tells it from others of its name."""
     return Size(of_atom(Symbol(name, number)))
@@ -155,7 +160,7 @@ def leaves(value: Int) -> frozenset[Symbol]:
 
 
 def is_extent(symbol: Symbol) -> bool:
-    """Tell whether a call knows the number: an extent is no index."""
+    """Tell whether a call knows the number: it is an extent or is given, and no index."""
     return isinstance(symbol.key, tuple)
 
 
@@ -171,9 +176,11 @@ def affine(value: Int, indices: frozenset[Symbol]) -> dict[Symbol, int] | None:
 
 
 def sizes_of(arrays: Mapping[str, Any]) -> dict[Symbol, int]:
-    """Return the extents of a program's arrays."""
-    return {
+    """Return the extents of a program's arrays, and the integers among its numbers."""
+    extents = {
         extent(name, dim).symbol: int(size)
         for name, array in arrays.items()
-        for dim, size in enumerate(array.shape)
+        for dim, size in enumerate(getattr(array, "shape", ()))
     }
+    numbers = {name: n for name, n in arrays.items() if not getattr(n, "shape", ())}
+    return extents | {number(name).symbol: int(n) for name, n in numbers.items() if n == int(n)}

@@ -14,10 +14,14 @@ from tawa.language.dtypes import dtype
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """What a parameter is declared to be: an element type and a rank."""
+    """What a parameter is declared to be: an element type, None where any will do, and a rank.
 
-    element: dtype
+    Of rank 0 is a number of the call, `divisible` by 8 or 16 where it says so.
+    """
+
+    element: dtype | None
     rank: int
+    divisible: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,13 +53,15 @@ class Tensor:
     def __class_getitem__(cls, what: Any) -> TensorType:
         """Return the type of tensors of an element type and a rank."""
         match what:
-            case (dtype() as element, int() as rank) if 1 <= rank <= 5:
+            case (dtype() | None as element, int() as rank) if 0 <= rank <= 5:
                 return TensorType(element, rank)
+            case (dtype() as element, 0, 1 | 8 | 16 as divisible):
+                return TensorType(element, 0, divisible)
             case _:
                 raise MappingError(
                     f"Tensor[{what!r}] is no type of tensors",
                     place=here(),
-                    remedy="write Tensor[f16, 2]: an element type, and a rank of 1 to 5",
+                    remedy="write Tensor[f16, 2]: an element type, and a rank of 0 to 5",
                 )
 
     def _touch(self, *_: Any) -> Any:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tawa.cypress.place import here, names_at
-from tawa.cypress.size import Int, Size, combine, is_extent, leaves
+from tawa.cypress.size import Int, Size, cdiv, combine, is_extent, leaves
 from tawa.cypress.size import index as index_named
+from tawa.cypress.size import number as number_of
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, Place
 from tawa.language.dtypes import dtype, int1, int32
@@ -43,13 +44,17 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop:
-    """A loop over a box of indices: in order ("srange"), or in any ("prange")."""
+    """A loop over a box of indices: in order ("srange"), or in any ("prange").
+
+    One in order counts its trips: `bounds` are the start, stop and step of what it is written for.
+    """
 
     kind: Literal["srange", "prange"]
     indices: tuple[Size, ...]
     extents: tuple[Int, ...]
     body: tuple[Statement, ...]
     place: Place
+    bounds: tuple[Int, Int, int]
 
     def __str__(self) -> str:
         """Return the loop as errors name it."""
@@ -108,16 +113,22 @@ def _tracer(what: str) -> _Tracer:
 
 def prange(*extents: Int) -> Iterator[Any]:
     """Loop over a box whose iterations are independent: the mapping says what runs them."""
-    return _loop("prange", extents, here())
+    return _loop("prange", extents, (0, 0, 1), here())
 
 
-def srange(extent: Int) -> Iterator[Any]:
-    """Loop from 0 to `extent` - 1, in order."""
-    return _loop("srange", (extent,), here())
+def srange(start: Int, stop: Int | None = None, step: int = 1) -> Iterator[Any]:
+    """Loop in order from `start` by `step` to before `stop`; with one argument from 0 to it."""
+    first, last = (0, start) if stop is None else (start, stop)
+    return _loop("srange", (cdiv(last - first, step),), (first, last, step), here())
 
 
-def _loop(kind: Literal["srange", "prange"], extents: Sequence[Int], place: Place) -> Iterator[Any]:
-    tracer = _tracer(kind)
+def _loop(
+    kind: Literal["srange", "prange"],
+    extents: Sequence[Int],
+    bounds: tuple[Int, Int, int],
+    place: Place,
+) -> Iterator[Any]:
+    tracer, (start, _, step) = _tracer(kind), bounds
     if not extents:
         raise MappingError(f"{kind} without an extent", place=place)
     names = names_at(place, len(extents), "i")
@@ -126,7 +137,7 @@ def _loop(kind: Literal["srange", "prange"], extents: Sequence[Int], place: Plac
     tracer.bodies.append(body)
     done = False
     try:
-        yield indices if len(extents) > 1 else next(iter(indices))
+        yield indices if len(extents) > 1 else start + indices[0] * step
         done = True
     finally:
         if not done:
@@ -134,7 +145,7 @@ def _loop(kind: Literal["srange", "prange"], extents: Sequence[Int], place: Plac
         tracer.bodies.pop()
     whole = tuple(combine("+", extent, 0) for extent in extents)
     if not any(isinstance(extent, int) and extent < 1 for extent in whole):
-        tracer.bodies[-1].append(Loop(kind, indices, whole, tuple(body), place))
+        tracer.bodies[-1].append(Loop(kind, indices, whole, tuple(body), place, bounds))
 
 
 def launch(task: str, *tensors: Any) -> None:
@@ -179,6 +190,18 @@ def _iota(tensor: Tensor, axis: int, element: dtype, bounded: bool) -> Tensor:
     made = Tensor(name, element, (extent,), place=place)
     tracer.bodies[-1].append(Iota(made, tensor, axis, bounded))
     return made
+
+
+def size(number: Tensor) -> Int:
+    """Return an integer that the call gives the program, to compute and to loop with."""
+    place = here()
+    if number.root.shape or number.root.place is not None or not number.element.is_int():
+        raise MappingError(
+            f"{number} is no integer of the call",
+            place=place,
+            remedy="declare it at HOST: K: cy.Tensor[tl.int32, 0]",
+        )
+    return number_of(number.root.name)
 
 
 def same(one: Int, other: Int) -> None:
