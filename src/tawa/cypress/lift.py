@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.cypress.event import CopyIn, CopyOut, Event, For, calls
+from tawa import compile_ir
 from tawa.cypress.emit import subject
-from tawa.cypress.lift_leaf import LeafText, element_of
+from tawa.cypress.event import CopyIn, CopyOut, Event, For, calls
+from tawa.cypress.lift_leaf import WORDS, LeafText, element_of
 from tawa.cypress.program import Program, complete
 from tawa.cypress.size import divides, extent, key, number, sized
 from tawa.errors import MappingError
@@ -30,7 +31,9 @@ from tawa.ir.types import DescType, PtrType, shape_of
 from tawa.plan.plan import Plan
 from tawa.simulator.values import place_of
 
-_SIZES = {
+_AXES = ("i", "j", "n")
+"""What the indices of programs along the grid's axes are called."""
+_SIZES: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
@@ -83,6 +86,7 @@ class _Lift:
     taken: set[str] = field(default_factory=set[str])
     parameters: dict[_Parameter, str] = field(default_factory=dict[Any, str])
     variables: dict[Symbol, tuple[Symbol, Expr, int]] = field(default_factory=dict[Symbol, Any])
+    stops: dict[Symbol, Expr] = field(default_factory=dict[Symbol, Expr])
     leaves: list[str] = field(default_factory=list[str])
     instances: list[str] = field(default_factory=list[str])
     calls: list[str] = field(default_factory=list[str])
@@ -93,13 +97,15 @@ class _Lift:
     products: list[tile.Dot] = field(default_factory=list[tile.Dot])
 
     def __post_init__(self) -> None:
-        self.taken |= {"cy", "tl", "I", "Tensor", "mapping", "block"}
+        self.taken |= {"cy", "tl", "I", "Tensor", "mapping", "block", *_AXES}
         for value, facts in zip(self.kernel.body.block.args, self.kernel.arguments, strict=True):
             name = self.named(str(facts.data["name"].data))
             match value.type:
                 case DescType():
                     if extra := set(facts.data) - {"name", "padding"}:
-                        raise refused(f"{name}, {', '.join(extra)}", None, "tasks know no such tensor")
+                        raise refused(
+                            f"{name}, {', '.join(extra)}", None, "tasks know no such tensor"
+                        )
                 case PtrType():
                     raise refused(
                         f"{name}, a pointer", None, "tasks take tensors in blocks: a descriptor's"
@@ -116,7 +122,9 @@ class _Lift:
     def named(self, hint: str) -> str:
         """Return a name of its own."""
         base = re.sub(r"\W|@.*", "", hint) or "x"
-        found = next(n for k in range(10_000) if (n := f"{base}_{k}" if k else base) not in self.taken)
+        found = next(
+            n for k in range(10_000) if (n := f"{base}_{k}" if k else base) not in self.taken
+        )
         self.taken.add(found)
         return found
 
@@ -171,7 +179,11 @@ class _Lift:
         pending: list[Operation] = []
         made: set[SSAValue] = set()
         for operation in block.ops:
-            if self._size(operation) or self._load(operation) or isinstance(operation, tile.Constant):
+            if (
+                self._size(operation)
+                or self._load(operation)
+                or isinstance(operation, tile.Constant)
+            ):
                 continue
             match operation:
                 case tile.Dot():
@@ -190,10 +202,10 @@ class _Lift:
                     self._leaf(pending, lines, made)
                 case tile.Reshape() if self._store_of(operation.value) is not None:
                     pass
-                case _ if operation.regions and not isinstance(operation, tile.Reduce):
-                    raise refused(operation.name, operation, "tasks have prange and srange, no more")
-                case _:
+                case _ if isinstance(operation, WORDS) and len(operation.results) == 1:
                     pending.append(operation)
+                case _:
+                    raise refused(operation.name, operation, "tasks have no word for it")
         self._leaf(pending, lines, made)
 
     def _size(self, operation: Operation) -> bool:
@@ -208,7 +220,7 @@ class _Lift:
                 found = constant(value.data)
             case tile.ProgramId():
                 axis = operation.axis.data
-                found = of_atom(Symbol("ijn"[axis], -1 - axis))
+                found = of_atom(Symbol(_AXES[axis], -1 - axis))
             case tile.DescExtent() if operation.what.data == "shape":
                 found = key(extent(self.names[operation.desc], operation.axis.data))
             case tile.Elementwise() if len(known) == len(operands) and not shape_of(
@@ -262,6 +274,8 @@ class _Lift:
         inner: list[str] = []
         for dim, (at, count) in enumerate(zip(access.offsets, tile_shape, strict=True)):
             offset = self.sizes.get(at)
+            if self.whole and isinstance(access, tile.DescLoad) and dim not in dropped:
+                self._end(f"{argument}.shape[{dim}]", offset, count)
             if offset is None or not divides(count, sized(offset)):
                 raise refused(
                     f"{argument} from {at.name_hint or offset} on", access,
@@ -277,8 +291,8 @@ class _Lift:
                 inner.append(self.in_block(offset, count) if moving else "0")
         wanted = _Parameter(argument, tuple(index), tile_shape, dropped)
         if wanted not in self.parameters:
-            self.parameters[wanted] = argument if argument not in self.parameters.values() else (
-                self.named(argument)
+            self.parameters[wanted] = (
+                argument if argument not in self.parameters.values() else (self.named(argument))
             )
         name = self.parameters[wanted]
         return _Part(name, tuple(inner) if None in index else None, access)
@@ -300,10 +314,14 @@ class _Lift:
                     names[symbol] = self._extent(name, dim)
                 case _:
                     pass
-        plain = by == 1 or not (whole * by - expr).terms and not self._strided(expr)
-        return render(whole, names) if plain else f"({render(expr, names)}) // {by}".replace(
-            f"({at.name}) //" if (at := next(iter(expr.symbols), None)) else "\0",
-            f"{at} //",
+        plain = by == 1 or (not (whole * by - expr).terms and not self._strided(expr))
+        return (
+            render(whole, names)
+            if plain
+            else f"({render(expr, names)}) // {by}".replace(
+                f"({at.name}) //" if (at := next(iter(expr.symbols), None)) else "\0",
+                f"{at} //",
+            )
         )
 
     def _strided(self, expr: Expr) -> bool:
@@ -352,7 +370,7 @@ class _Lift:
                 if outer and not isinstance(value.owner, tile.Constant) and value not in inputs:
                     if value in self.sizes and value not in self.numbers:
                         raise refused(
-                            f"{value.name_hint or self.sizes[value]} in {operation.name}",
+                            f"{self.sizes[value]} in a leaf",
                             operation, "a leaf is given tensors and numbers of the call",
                         )  # fmt: skip
                     inputs.append(value)
@@ -368,9 +386,7 @@ class _Lift:
         self._print_leaf(name, outputs, inputs, statements, parts)
         given = [str(parts[o]) if o in parts else self.of(o) for o in outputs]
         known = {self.tensor(o) for o in outputs if o not in parts}
-        given += [
-            self.numbers.get(v) or self.of(v) for v in inputs if self.tensor(v) not in known
-        ]
+        given += [self.numbers.get(v) or self.of(v) for v in inputs if self.tensor(v) not in known]
         lines.append(f'cy.launch("{name}", {", ".join(given)})')
 
     def _local(self, value: SSAValue) -> str:
@@ -393,7 +409,9 @@ class _Lift:
         value = _before_reshape(store)
         name = self.named("copy_leaf")
         part = self._part(store, value)
-        self._print_leaf(name, [store.value], [value], [f"return {self._local(value)}"], {store.value: part})
+        self._print_leaf(
+            name, [store.value], [value], [f"return {self._local(value)}"], {store.value: part}
+        )
         lines.append(f'cy.launch("{name}", {part}, {self.of(value)})')
 
     def _print_leaf(
@@ -414,7 +432,9 @@ class _Lift:
         memory = {r: "SHARED" if v in self.loads else "REGISTER" for r, v in zip(reads, inputs)}
         memory |= {w: "GLOBAL" if o in stored else "REGISTER" for w, o in zip(writes, outputs)}
         ways = {store.store: store.via for store in self.plan.stores}
-        via = [ways.get(self._label(stored[o].operation), "registers") for o in outputs if o in stored]
+        via = [
+            ways.get(self._label(stored[o].operation), "registers") for o in outputs if o in stored
+        ]
         stage = ", stage=SHARED" if "tma" in via else ""
         self.written |= {self.names[stored[o].operation.desc] for o in outputs if o in stored}
         for o in outputs:
@@ -428,7 +448,9 @@ class _Lift:
             self.calls.append(name)
             return
         kinds = {r: v for r, v in zip(reads, inputs)} | {w: o for w, o in zip(writes, outputs)}
-        typed = (f"{n}: Tensor[{element_of(kinds[n])}, {len(shape_of(kinds[n].type))}]" for n in both)
+        typed = (
+            f"{n}: Tensor[{element_of(kinds[n])}, {len(shape_of(kinds[n].type))}]" for n in both
+        )
         self.leaves.append(
             f'@cy.inner("{name}", {said}writes="{" ".join(writes)}")\n'
             f"def {name}_over({', '.join(typed)}):\n    for _ in cy.prange(1):\n"
@@ -491,27 +513,25 @@ class _Lift:
         trip = Symbol(variable, len(self.variables))
         bounds = f"{self.in_block(start)}, {self.in_block(stop)}, {step}"
         bounds = self.in_block(stop) if start == ZERO and step.value == 1 else bounds
+        self.stops[trip] = stop
         self.variables[trip] = Symbol(variable, ("index", trip)), start, step.value
         self.sizes[inside[0]] = start + of_atom(trip) * step
         self.labels.setdefault("loop", []).append(self._label(loop))
         body: list[str] = []
         self.block(loop.body.block, body)
-        if self.whole and stop.terms:
-            self._end(loop, stop, trip)
         lines.append(f"for {variable} in cy.srange({bounds}):")
         lines += [f"    {line}" for line in body]
 
-    def _end(self, loop: scf.ForOp, stop: Expr, trip: Symbol) -> None:
-        """Ask that a loop over blocks of a tensor ends where that tensor does, with a whole block."""
-        for operation in loop.walk():
-            if isinstance(operation, tile.DescLoad):
-                for dim, at in enumerate(operation.offsets):
-                    if trip in self.sizes[at].symbols:
-                        names = {s: f"cy.size({s})" for s in stop.symbols if len(s.key) == 1}
-                        end = render(stop, names)
-                        extents = f"{self.names[operation.desc]}.shape[{dim}]"
-                        self.same[f"cy.same({end}, {extents})"] = None
-                        self.same[f"cy.same({extents} % {shape_of(operation.desc.type.block)[dim]}, 0)"] = None
+    def _end(self, extents: str, offset: Expr | None, count: int) -> None:
+        """Ask that a tensor ends where the loop over its blocks does, with a whole block."""
+        if offset == ZERO:
+            self.same[f"cy.same({extents}, {count})"] = None
+        for trip, stop in self.stops.items():
+            if offset is not None and trip in offset.symbols:
+                names = {s: f"cy.size({s})" for s in stop.symbols if len(s.key) == 1}
+                if render(stop, names) != extents:
+                    self.same[f"cy.same({render(stop, names)}, {extents})"] = None
+                self.same[f"cy.same({extents} % {count}, 0)"] = None
 
     # --- the whole ------------------------------------------------------------------------------
 
@@ -526,7 +546,10 @@ class _Lift:
             kinds.append(f"{self.names[value]}: Tensor[{element_of(value)}, {rank}{more}]")
         named = [self.names[value] for value in arguments]
         inner = ", ".join(
-            [f"{n}: Tensor[{self._element(p)}, {len(p.tile) - len(p.dropped)}]" for p, n in self.parameters.items()]
+            [
+                f"{n}: Tensor[{self._element(p)}, {len(p.tile) - len(p.dropped)}]"
+                for p, n in self.parameters.items()
+            ]
             + [kind for kind, value in zip(kinds, arguments, strict=True) if value in self.numbers]
         )
         numbers = list(self.numbers.values())
@@ -544,18 +567,29 @@ class _Lift:
             launched.append(f"{at}_blocks[{', '.join(index)}]")
         launch = f'cy.launch("{name}", {", ".join([*launched, *numbers])})'
         if grid := self._grid():
-            host += [f"for {', '.join(grid)} in cy.prange({', '.join(grid.values())}):", f"    {launch}"]
+            host += [
+                f"for {', '.join(grid)} in cy.prange({', '.join(grid.values())}):",
+                f"    {launch}",
+            ]
         else:
             host.append(launch)
-        body = [f"size_{n} = cy.size({n})" for v, n in self.numbers.items() if _is_size(v) and f"size_{n}" in str(self.body)]
+        body = [
+            f"size_{n} = cy.size({n})"
+            for v, n in self.numbers.items()
+            if _is_size(v) and f"size_{n}" in str(self.body)
+        ]
         for parameter, at in self.parameters.items():
             if None in parameter.index:
                 left = [d for d in range(len(parameter.tile)) if d not in parameter.dropped]
-                body.append(f"{at}_parts = cy.blocks({at}, ({', '.join(str(parameter.tile[d]) for d in left)},))")
+                body.append(
+                    f"{at}_parts = cy.blocks({at}, ({', '.join(str(parameter.tile[d]) for d in left)},))"
+                )
         block_writes = [n for p, n in self.parameters.items() if p.argument in self.written]
         block_reads = [n for n in given if n not in block_writes]
         reads = [n for n in named if n not in self.written]
-        task = lambda what, r, w: f'@cy.inner("{what}", reads="{" ".join(r)}", writes="{" ".join(w)}")'  # noqa: E731
+        task = lambda what, r, w: (
+            f'@cy.inner("{what}", reads="{" ".join(r)}", writes="{" ".join(w)}")'
+        )
         fields = self._fields(lines)
         places = f"[{', '.join(['GLOBAL'] * len(arguments))}]"
         inside = f"[{', '.join(['GLOBAL'] * len(given))}]"
@@ -589,14 +623,21 @@ class _Lift:
         for parameter in self.parameters:
             if parameter.argument in self.written:
                 for dim, index in enumerate(parameter.index):
-                    for axis, name in enumerate("ijn"):
+                    for axis, name in enumerate(_AXES):
                         if index == of_atom(Symbol(name, -1 - axis)):
-                            extents = ceildiv(key(extent(parameter.argument, dim)), parameter.tile[dim])
+                            extents = ceildiv(
+                                key(extent(parameter.argument, dim)), parameter.tile[dim]
+                            )
                             found[name] = render(extents)
-        used = {s.name for e in self.sizes.values() for s in e.symbols if isinstance(s.key, int) and s.key < 0}
+        used = {
+            s.name
+            for e in self.sizes.values()
+            for s in e.symbols
+            if isinstance(s.key, int) and s.key < 0
+        }
         if missing := sorted(used - set(found)):
             raise refused(
-                f"program_id({'ijn'.index(missing[0])})", None,
+                f"program_id({_AXES.index(missing[0])})", None,
                 "how many programs there are is told by the blocks that are stored",
             )  # fmt: skip
         return dict(sorted(found.items()))
@@ -607,7 +648,11 @@ class _Lift:
         loads = {self._label(load): self.names[load.desc] for load in self.loads.values()}
         if plan.specialized:
             found["specialize"] = True
-        depths = {" ".join(dict.fromkeys(loads[each] for each in ring.payload)): ring.depth for ring in plan.arefs if set(ring.payload) <= set(loads)}
+        depths = {
+            " ".join(dict.fromkeys(loads[each] for each in ring.payload)): ring.depth
+            for ring in plan.arefs
+            if set(ring.payload) <= set(loads)
+        }
         if depths:
             found["pipeline"] = depths
         found |= {"persistent": True, "group": plan.group} if plan.persistent else {}
@@ -632,7 +677,9 @@ class _Lift:
             "product": [f"{call.spread.leaf.name}_{n}" for n, call in enumerate(moved, 1)],
         }
         operands = {each.product for each in self.plan.operands}
-        labels = self.labels | {"product": [p for p in self.labels.get("product", []) if p in operands]}
+        labels = self.labels | {
+            "product": [p for p in self.labels.get("product", []) if p in operands]
+        }
         there: dict[str, str] = {}
         for what, found in labels.items():
             if len(found) != len(names[what]):
@@ -640,7 +687,9 @@ class _Lift:
             there |= dict(zip(found, names[what], strict=True))
         known = "|".join(map(re.escape, sorted(there, key=len, reverse=True)))
         text = re.sub(rf"(?<![\w@#])({known})(?![\w@#])", lambda m: there[m[1]], str(self.plan))
-        theirs = {subject(line): line for line in text.splitlines() if not line.startswith("declined")}
+        theirs = {
+            subject(line): line for line in text.splitlines() if not line.startswith("declined")
+        }
         ours = {subject(line): line for line in program.show("plan").splitlines()}
         unlike = [line for what, line in theirs.items() if ours.get(what) != line]
         return unlike + [what for what in ours if what not in theirs]
@@ -683,19 +732,26 @@ def lift(compiled: Any) -> str:
     The text binds `mapping`; what it makes of it has the CUDA text of the kernel, names apart.
     Raises MappingError for what tasks have no words for.
     """
-    kernel: tile.Kernel = compiled.asm.program("tile")
+    kernel: tile.Kernel = compiled.asm.program("tile").clone()
+    for operation in kernel.walk():  # sizes of tasks have no names, and the text shows some
+        for result in operation.results:
+            named = bool(shape_of(result.type))
+            result.name_hint = result.name_hint if named else None
+            if isinstance(operation, tile.ProgramId):
+                result.name_hint = _AXES[operation.axis.data]
+    plain = compile_ir(kernel, plan=str(compiled.plan))
     try:
-        text = _Lift(kernel, compiled.plan, False)
-        source, program = text.source(()), read(text.source(()))
+        text = _Lift(kernel, plain.plan, False)
+        program = read(text.source(()))
     except MappingError as error:
         if "past the end" not in error.what:
             raise
-        text = _Lift(kernel, compiled.plan, True)
-        source, program = text.source(()), read(text.source(()))
-    if lines := text.unsaid(program):
-        source = text.source(lines)
-        program = read(source)
-    if not same_but_for_names(compiled.asm.text("cuda"), program.compile().asm.text("cuda")):
+        text = _Lift(kernel, plain.plan, True)
+        program = read(text.source(()))
+    lines = text.unsaid(program)
+    source = text.source(lines)
+    program = read(source) if lines else program
+    if not same_but_for_names(plain.asm.text("cuda"), program.compile().asm.text("cuda")):
         raise refused(
             str(kernel.sym_name.data), None, "what would be printed compiles to another text"
         )

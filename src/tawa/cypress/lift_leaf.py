@@ -19,8 +19,29 @@ _OPERATORS = {
     **{"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="},
 }
 _FUNCTIONS = {"max": "maximum", "min": "minimum", "select": "where"}
-_NAMED = ("exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "erf", "floor", "ceil", "abs", "fma")
+_NAMED = (
+    "exp",
+    "exp2",
+    "log",
+    "log2",
+    "sin",
+    "cos",
+    "sqrt",
+    "rsqrt",
+    "erf",
+    "floor",
+    "ceil",
+    "abs",
+    "fma",
+)
 _REDUCTIONS = {"add": "sum", "max": "max", "min": "min"}
+
+
+WORDS = (
+    *(tile.Elementwise, tile.Cast, tile.Reduce, tile.Splat, tile.Broadcast, tile.ExpandDims),
+    *(tile.Reshape, tile.Transpose, tile.Arange),
+)
+"""The operations that a leaf can be printed of, besides constants."""
 
 
 def element_of(value: SSAValue) -> str:
@@ -51,7 +72,9 @@ class LeafText:
                 text = self.expression(result)
                 used = set(self.names.values())
                 base = result.name_hint or "t"
-                name = next(n for k in range(9999) if (n := f"{base}_{k}" if k else base) not in used)
+                name = next(
+                    n for k in range(9999) if (n := f"{base}_{k}" if k else base) not in used
+                )
                 lines.append(f"{name} = {text}")
                 self.names[result] = name
         return [*lines, f"return {', '.join(map(self.expression, outputs))}"]
@@ -76,6 +99,9 @@ class LeafText:
             case tile.Broadcast():
                 inner = self.expression(operation.operands[0])
                 return f"tl.broadcast_to({inner}, {tuple(shape_of(value.type))})"
+            case tile.Arange():
+                start = operation.start.data
+                return f"tl.arange({start}, {start + shape_of(value.type)[0]})"
             case tile.Cast():
                 return f"{self.expression(operation.value)}.to({element_of(value)})"
             case tile.Reshape():
@@ -103,11 +129,10 @@ class LeafText:
         function = operation.function.data
         shape = list(shape_of(operation.result.type))
         given = [self._bare(value, operation) for value in operation.inputs]
-        full = any(
-            list(shape_of(value.type)) == shape
-            for (_, value) in given
-        ) or not shape
-        bare = [text if full else self.expression(v) for (text, _), v in zip(given, operation.inputs)]
+        full = any(list(shape_of(value.type)) == shape for (_, value) in given) or not shape
+        bare = [
+            text if full else self.expression(v) for (text, _), v in zip(given, operation.inputs)
+        ]
         if function in _OPERATORS:
             return f"({bare[0]} {_OPERATORS[function]} {bare[1]})"
         if function == "neg":

@@ -1,6 +1,6 @@
 """The command line: `tawa demo`, `tawa explain FILE:KERNEL`, `tawa trace FILE:KERNEL`,
-`tawa build FILE:KERNEL`, `tawa opt FILE.mlir`, `tawa cache list`, `tawa axon check FILE`,
-`tawa ppl run FILE:MODEL` and `tawa doctor`.
+`tawa build FILE:KERNEL`, `tawa lift FILE:KERNEL`, `tawa opt FILE.mlir`, `tawa cache list`,
+`tawa axon check FILE`, `tawa ppl run FILE:MODEL` and `tawa doctor`.
 """
 
 from __future__ import annotations
@@ -106,6 +106,16 @@ def make_parser() -> argparse.ArgumentParser:
     build.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
     build.add_argument("--out", required=True, metavar="DIR", help="the folder, made if need be")
     build.add_argument("--json", action="store_true", help="print facts instead of prose")
+    lifted = commands.add_parser(
+        "lift",
+        help="print a kernel and the planner's decisions as tasks and a mapping",
+        description="Compile a kernel for arguments given as text, and print it as a program of\n"
+        "tawa.cypress, whose mapping says what the planner decided.",
+        epilog=_ARGUMENTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    lifted.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
+    lifted.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
     opt = commands.add_parser(
         "opt",
         help="run passes of the compiler on IR as text",
@@ -154,6 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return axon(options)
             case "build":
                 return _build(options)
+            case "lift":
+                return _lift(options)
             case "cache":
                 from tawa.tools.cache import main as cache
 
@@ -264,6 +276,20 @@ def _build(options: argparse.Namespace) -> int:
     for path in files:
         print(f"wrote {path}")
     print(f"c++ -std=c++17 {files[0].with_suffix('.c')} {files[-1]} -lcuda")
+    return 0
+
+
+def _lift(options: argparse.Namespace) -> int:
+    from tawa.cypress.lift import lift
+    from tawa.runtime.progress import line_on
+    from tawa.tools.arguments import read_arguments
+    from tawa.tools.explain import check_arguments, find_kernel
+
+    kernel, given = find_kernel(options.kernel), read_arguments(options.args)
+    check_arguments(kernel, given)
+    with line_on(sys.stderr):
+        text = lift(kernel.compile(**given))
+    print(text, end="")
     return 0
 
 
