@@ -128,8 +128,9 @@ def _bind(parent: Instance, child: Instance, launch: Launch) -> tuple[Tensor, ..
     for name, kind, given in zip(variant.parameters, variant.types, launch.arguments, strict=True):
         alike = kind is None or kind.element in (None, given.element)
         if kind is not None and not (alike and kind.rank == len(given.shape)):
+            element = kind.element or "any type"
             raise MappingError(
-                f'"{child.name}" takes {name} of {kind.element or "any type"} with {kind.rank} dimensions',
+                f'"{child.name}" takes {name} of {element} with {kind.rank} dimensions',
                 place=launch.place,
                 why=f"{given} is of {given.element} with {len(given.shape)}",
             )

@@ -1,0 +1,230 @@
+"""From a plain tile kernel and its plan back to tasks and a mapping, as text: `tawa lift`.
+
+The tile IR is walked once. Products become trees of the library, what stands between them leaves,
+loads parts of tensors, loops `cy.srange`. The planner's decisions become fields of the instance
+that HOST launches, and lines of the plan where the fields have no words for them. What is printed
+is read and compiled again, and is given out only where the CUDA text is the same but for names.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+from tawa import compile_ir
+from tawa.cypress.emit import subject
+from tawa.cypress.event import CopyIn, CopyOut, Event, For, calls
+from tawa.cypress.lift.leaf import refused
+from tawa.cypress.lift.walk import AXES, Walk, label_of
+from tawa.cypress.program import Program, complete
+from tawa.cypress.size import extent, key
+from tawa.errors import MappingError
+from tawa.integers.expressions import Symbol, ceildiv, of_atom, render
+from tawa.ir import tile
+from tawa.ir.types import shape_of
+
+
+def lift(compiled: Any) -> str:
+    """Return a compiled kernel, by its tile IR and plan, as the text of a program and its mapping.
+
+    The text binds `mapping`; what it makes of it has the CUDA text of the kernel, names apart.
+    Where a result depends on what lies past the end of a tensor, the program asks for calls in
+    which nothing does. Raises MappingError for what tasks have no words for.
+    """
+    kernel = compiled.asm.program("tile").clone()
+    for operation in kernel.walk():  # sizes of tasks have no names, and CUDA text shows some
+        for result in operation.results:
+            result.name_hint = result.name_hint if shape_of(result.type) else None
+        if isinstance(operation, tile.ProgramId):
+            operation.result.name_hint = AXES[operation.axis.data]
+    plain = compile_ir(kernel, plan=str(compiled.plan))
+    try:
+        walk = Walk(kernel, plain.plan, whole=False)
+        program = read(text_of(walk))
+    except MappingError as error:
+        if "past the end" not in error.what:
+            raise
+        walk = Walk(kernel, plain.plan, whole=True)
+        program = read(text_of(walk))
+    lines = _unsaid(walk, program)
+    text = text_of(walk, lines)
+    program = read(text) if lines else program
+    if not same_but_for_names(plain.asm.text("cuda"), program.compile().asm.text("cuda")):
+        why = "what would be printed compiles to another text"
+        raise refused(kernel.sym_name.data, None, why)
+    return text
+
+
+def read(text: str) -> Program:
+    """Return the program of a lifted text."""
+    file = f"<lifted {sha256(text.encode()).hexdigest()[:12]}>"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    space: dict[str, Any] = {"__name__": "lifted"}
+    exec(compile(text, file, "exec"), space)
+    return complete(space["mapping"])
+
+
+_NAME = re.compile(r"((?:for |while )?[A-Za-z_][\w#]*@\d+(?:#\d+)?|[A-Za-z_]\w*)")
+
+
+def same_but_for_names(one: str, other: str) -> bool:
+    """Tell whether two texts of CUDA are one, byte for byte, but for what names are.
+
+    A name after a type is declared in the braces around it; others are of the whole text.
+    """
+    first, second = _NAME.split(one), _NAME.split(other)
+    if first[::2] != second[::2]:
+        return False
+    scopes: list[tuple[dict[str, str], dict[str, str]]] = [({}, {})]
+    for between, a, b in zip(first[::2], first[1::2], second[1::2], strict=False):
+        for brace in re.findall(r"[{}]", between):
+            scopes = [*scopes, ({}, {})] if brace == "{" else scopes[:-1]
+        if re.fullmatch(r"\*? +\*?", between):
+            there, back = scopes[-1]
+            back.pop(there.pop(a, ""), None)
+            there.pop(back.pop(b, ""), None)
+        else:
+            known = (scope for scope in reversed(scopes) if a in scope[0] or b in scope[1])
+            there, back = next(known, scopes[0])
+        if there.setdefault(a, b) != b or back.setdefault(b, a) != a:
+            return False
+    return True
+
+
+def text_of(walk: Walk, lines: Sequence[str] = ()) -> str:
+    """Return the text of a program, with `lines` of the plan."""
+    name: str = walk.kernel.sym_name.data
+    numbers = list(walk.numbers.values())
+    kinds: dict[str, str] = {}
+    for (argument, value), facts in zip(walk.arguments.items(), walk.kernel.arguments, strict=True):
+        by = facts.data.get("divisible")
+        kinds[argument] = walk.type_of(value).replace("]", f", {by.data}]" if by else "]")
+    host, launched = [*walk.same], list[str]()
+    for parameter, at in walk.parameters.items():
+        argument = parameter.argument
+        shape = [
+            f"{argument}.shape[{d}]" if i is None else "None" if d in parameter.dropped else str(n)
+            for d, (i, n) in enumerate(zip(parameter.index, parameter.tile, strict=True))
+        ]
+        host.append(f"{at}_blocks = cy.blocks({argument}, ({', '.join(shape)},))")
+        index = ", ".join("0" if i is None else render(i) for i in parameter.index)
+        launched.append(f"{at}_blocks[{index}]")
+    launch = f'cy.launch("{name}", {", ".join([*launched, *numbers])})'
+    grid = _grid(walk)
+    head = f"for {', '.join(grid)} in cy.prange({', '.join(grid.values())}):"
+    host += [head, f"    {launch}"] if grid else [launch]
+    body = [
+        f"size_{n} = cy.size({n})" for n in numbers if re.search(rf"\bsize_{n}\b", str(walk.body))
+    ]
+    inner: dict[str, str] = {}
+    for parameter, at in walk.parameters.items():
+        element = kinds[parameter.argument].partition(",")[0]
+        inner[at] = f"{element}, {len(parameter.left)}]"
+        if None in parameter.index:
+            shape = ", ".join(str(parameter.tile[d]) for d in parameter.left)
+            body.append(f"{at}_parts = cy.blocks({at}, ({shape},))")
+    inner |= {n: kinds[n] for n in numbers}
+    writes = [at for parameter, at in walk.parameters.items() if parameter.argument in walk.written]
+    instances = [
+        f'I("host", {name}_host, HOST, [{_times(kinds)}], calls=["block"], entry=True)',
+        f'I("block", {name}_block, BLOCK, [{_times(inner)}], {_fields(walk, lines)})',
+        *walk.instances,
+    ]
+    listed = "".join(f"    {each},\n" for each in instances)
+    return "\n\n\n".join(
+        [
+            f'"""{name}, lifted: its tasks, and what the planner decided."""\n\n'
+            "import tawa.cypress as cy\nimport tawa.language as tl\n"
+            "from tawa.cypress import *\n\nI = cy.Instance",
+            *walk.leaves,
+            _variant(name, f"{name}_host", kinds, walk.written, host),
+            _variant(name, f"{name}_block", inner, writes, [*body, *walk.body]),
+            f"mapping = cy.Mapping(\n[\n{listed}]\n)\n".replace("(\n[", "([").replace("]\n)", "])"),
+        ]
+    )
+
+
+def _times(kinds: dict[str, str]) -> str:
+    return ", ".join(["GLOBAL"] * len(kinds))
+
+
+def _variant(task: str, name: str, kinds: dict[str, str], writes: Any, body: Sequence[str]) -> str:
+    reads = " ".join(each for each in kinds if each not in writes)
+    typed = ", ".join(f"{each}: {kind}" for each, kind in kinds.items())
+    head = f'@cy.inner("{task}", reads="{reads}", writes="{" ".join(writes)}")'
+    return "\n    ".join([f"{head}\ndef {name}({typed}):", *body])
+
+
+def _grid(walk: Walk) -> dict[str, str]:
+    """Return the extents of the grid, by index: as many programs as blocks are stored."""
+    axes = {name: of_atom(Symbol(name, -1 - axis)) for axis, name in enumerate(AXES)}
+    found: dict[str, str] = {}
+    for parameter in walk.parameters:
+        for dim, index in enumerate(parameter.index):
+            for name in [n for n, axis in axes.items() if index == axis]:
+                if parameter.argument in walk.written:
+                    whole = key(extent(parameter.argument, dim))
+                    found[name] = render(ceildiv(whole, parameter.tile[dim]))
+    used = {s for size in walk.sizes.values() for s in size.symbols}
+    for name, axis in axes.items():
+        if axis.symbols & used and name not in found:
+            why = "how many programs there are is told by the blocks that are stored"
+            raise refused(f"program_id({AXES.index(name)})", None, why)
+    return dict(sorted(found.items()))
+
+
+def _fields(walk: Walk, lines: Sequence[str]) -> str:
+    """Return the planner's decisions as fields of the block."""
+    plan = walk.plan
+    names = {value: name for name, value in walk.arguments.items()}
+    loaded = {label_of(load): names[load.desc] for load in walk.loads.values()}
+    depths = {
+        " ".join(dict.fromkeys(loaded[each] for each in ring.payload)): ring.depth
+        for ring in plan.arefs
+        if loaded.keys() >= {*ring.payload}
+    }
+    tiles = plan.consumers[0].instances if plan.specialized else 1
+    coarse = any(loop.schedule == "coarse" for loop in plan.loops)
+    fields: dict[str, Any] = {"calls": walk.calls, "specialize": plan.specialized}
+    fields |= {"pipeline": depths} if depths else {}
+    fields |= {"persistent": True, "group": plan.group} if plan.persistent else {}
+    fields |= {"cluster": plan.cluster, "walk": plan.walk, "tiles": tiles}
+    fields |= {"turns": tiles == 1 and plan.arrangement == "pingpong"}
+    fields |= {"schedule": "coarse"} if coarse else {}
+    fields |= {"plan": list(lines)} if lines else {}
+    unsaid = {"specialize": False, "cluster": 1, "walk": "forward", "tiles": 1, "turns": False}
+    return ", ".join(f"{n}={value!r}" for n, value in fields.items() if unsaid.get(n) != value)
+
+
+def _unsaid(walk: Walk, program: Program) -> list[str]:
+    """Return the lines of the kernel's plan that the fields of its mapping do not make."""
+    events = list(_events(program.events.body))
+    moved = [call for call in calls(program.events.body) if call.a]
+    names = {
+        "load": [each.slot.name for each in events if isinstance(each, CopyIn)],
+        "store": [f"{each.name}_out" for each in events if isinstance(each, CopyOut)],
+        "loop": [each.name for each in events if isinstance(each, For)],
+        "product": [f"{call.spread.leaf.name}_{n}" for n, call in enumerate(moved, 1)],
+    }
+    there: dict[str, str] = {}
+    for what, labels in walk.labels.items():
+        if len(labels) != len(names[what]):
+            raise refused(f"each {what}", None, f"{len(labels)} become {len(names[what])}")
+        there |= dict(zip(labels, names[what], strict=True))
+    known = "|".join(map(re.escape, sorted(there, key=len, reverse=True)))
+    plan = re.sub(rf"(?<![\w@#])({known})(?![\w@#])", lambda m: there[m[1]], str(walk.plan))
+    kept = [line for line in plan.splitlines() if not line.startswith("declined ")]
+    theirs = {subject(line): line for line in kept}
+    ours = {subject(line): line for line in program.show("plan").splitlines()}
+    unlike = [line for what, line in theirs.items() if ours.get(what) != line]
+    return [*unlike, *(what for what in ours if what not in theirs)]
+
+
+def _events(body: tuple[Event, ...]) -> Iterator[Event]:
+    for event in body:
+        yield event
+        if isinstance(event, For):
+            yield from _events(event.body)
