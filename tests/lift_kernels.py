@@ -104,7 +104,7 @@ LIFTED = {
             c_desc=D("f16", (128, 256)),
             K="i32/16",
             **_PLAIN,
-        ),  # fmt: skip
+        ),
     ),
 }
 

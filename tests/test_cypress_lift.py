@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+import numpy as np
 import pytest
 
+import lift_kernels
+import tawa.cypress as cy
 from lift_kernels import LIFTED, REFUSED
 from tawa import compile_ir
-from tawa.cypress.lift import lift
-from tawa.errors import MappingError
+from tawa.cypress.lift import lift, read, same_but_for_names
+from tawa.errors import ArgumentError, MappingError, PlanError
 from tawa.frontend import build
+from tawa.tools.cli import main
 
 
 def compiled(kernel):
@@ -16,20 +22,23 @@ def compiled(kernel):
     return compile_ir(build(function, signature, {}))
 
 
+@cache
+def lifted(name):
+    return lift(compiled(LIFTED[name]))
+
+
 QUICK = ("gemm", "gemm, batched", "softmax", "row sums", "row maxima", "scaled")
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_what_is_lifted_compiles_to_the_text_of_the_kernel(name):
-    text = lift(compiled(LIFTED[name]))
-    assert "mapping = cy.Mapping([" in text
-    assert text == lift(compiled(LIFTED[name]))
+    assert "mapping = cy.Mapping([" in lifted(name)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", sorted(set(LIFTED) - set(QUICK)))
 def test_wider_kernels_are_lifted(name):
-    assert "mapping = cy.Mapping([" in lift(compiled(LIFTED[name]))
+    assert "mapping = cy.Mapping([" in lifted(name)
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -37,3 +46,88 @@ def test_what_tasks_cannot_say_is_refused_by_name(what):
     with pytest.raises(MappingError, match=f"({what}).*cannot be said as tasks") as caught:
         lift(compiled(REFUSED[what]))
     assert caught.value.why
+
+
+def run_lifted(name, *tensors):
+    """Run a lifted program in the simulator, its events in any order, and task by task."""
+    program = read(lifted(name))
+    results = []
+    for run in (program, program.sequential, program.interpret):
+        given = [each.copy() if isinstance(each, np.ndarray) else each for each in tensors]
+        run(*given)
+        results.append(given)
+    return program, results
+
+
+def test_a_lifted_program_is_a_program():
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((136, 80), (80, 264)))
+    c = np.full((136, 264), 7, np.float16)
+    _, results = run_lifted("gemm", a, b, c, 80)
+    for *_, made, _ in results:
+        np.testing.assert_array_equal(made, a.astype(int) @ b.astype(int))
+    x, scale = rng.standard_normal((72, 128)).astype(np.float32), 0.75
+    _, results = run_lifted("scaled", x, np.zeros_like(x), scale)
+    for _, made, _ in results:
+        np.testing.assert_array_equal(
+            made, np.where(x > 0, np.maximum(x * np.float32(0.75), -x), 0.5)
+        )
+
+
+def test_calls_in_which_an_end_would_show_are_refused():
+    program, results = run_lifted(
+        "row maxima", np.ones((8, 128), np.float32), np.zeros(8, np.float32)
+    )
+    assert all((made == 1).all() for _, made in results)
+    with pytest.raises(ArgumentError, match=r"x_desc.shape\[1\] is 120, 128 is 128"):
+        program(np.ones((8, 120), np.float32), np.zeros(8, np.float32))
+
+
+def test_numbers_of_a_call_are_checked():
+    program = read(lifted("row sums"))
+    x, o = np.ones((64, 256), np.float16), np.zeros(64, np.float32)
+    program(x, o, 256)
+    assert (o == 256).all()
+    program(x, o, 100)  # a loop of one trip, over a whole block
+    assert (o == 128).all()
+    for wrong in ("256", 256.0, np.ones(3)):
+        with pytest.raises(ArgumentError, match=r"N is .*, which is no number"):
+            program(x, o, wrong)
+
+
+def test_lines_of_the_plan_replace_those_of_the_fields():
+    text = lifted("gemm")
+    assert "plan=['loop k schedule=fine mma_depth=1']" in text
+    program = read(text)
+    assert "loop k schedule=fine mma_depth=1\n" in program.show("plan")
+    line = "loop k schedule=fine mma_depth=2"
+    assert line in cy.program(program.mapping.with_("block", plan=[])).show("plan")
+    without = cy.program(program.mapping.with_("block", plan=["guard a_desc, c_desc", "loop k"]))
+    assert "loop k" not in without.show("plan")
+    with pytest.raises(PlanError, match="is not understood"):
+        cy.program(program.mapping.with_("block", plan=["loop k schedule=fast"]))
+    with pytest.raises(MappingError, match="gives lines of the plan, and leaves pipeline"):
+        cy.program(program.mapping.with_("block", pipeline=cy.auto))
+
+
+def test_names_are_all_that_may_differ():
+    one = "void f(int* a) { const int b = a[0]; { const int c = a[2]; h(c); } g(b); }"
+    assert same_but_for_names(one, one.replace("b", "v_1").replace("a", "x"))
+    assert same_but_for_names(one, one.replace("c = ", "b = ").replace("h(c)", "h(b)"))
+    assert not same_but_for_names(one, one.replace("g(b)", "g(a)"))
+    assert not same_but_for_names(one, one.replace("a[0]", "a[1]"))
+    assert not same_but_for_names(one, one.replace("g(b)", "g(c)"))
+    assert not same_but_for_names("A = 1, B = 2; { f(A); }", "X = 1, Y = 2; { f(Y); }")
+    assert same_but_for_names("a@12: 3", "A: 3")
+
+
+def test_the_command_prints_what_reads_back(capsys):
+    blocks = {"a": "128x64", "b": "64x128", "c": "128x128"}
+    args = [f"{name}_desc=bf16[512,512]:{block}" for name, block in blocks.items()]
+    args += ["K=512", "BLOCK_M=128", "BLOCK_N=128", "BLOCK_K=64"]
+    assert main(["lift", "tawa.kernels.gemm:matmul_descriptors", "--args", *args]) == 0
+    printed = capsys.readouterr().out
+    assert "specialize=True, pipeline={'a_desc b_desc': 6}, persistent=True" in printed
+    assert read(printed).parameters == ("a_desc", "b_desc", "c_desc", "K")
+    assert main(["lift", f"{lift_kernels.__file__}:pointers", "--args", "x_ptr=f32[128]"]) == 2
+    assert "no argument for o_ptr, B" in capsys.readouterr().err
