@@ -35,11 +35,19 @@ def lift(compiled: Any) -> str:
     which nothing does. Raises MappingError for what tasks have no words for.
     """
     kernel = compiled.asm.program("tile").clone()
-    for operation in kernel.walk():  # sizes of tasks have no names, and CUDA text shows some
+    # Tasks know their place first, and sizes have no names: CUDA text shows both.
+    operations = list(kernel.walk())
+    for operation in operations:
         for result in operation.results:
             result.name_hint = result.name_hint if shape_of(result.type) else None
-        if isinstance(operation, tile.ProgramId):
-            operation.result.name_hint = AXES[operation.axis.data]
+    for operation in sorted(
+        (each for each in operations if isinstance(each, tile.ProgramId)),
+        key=lambda each: each.axis.data,
+        reverse=True,
+    ):
+        operation.result.name_hint = AXES[operation.axis.data]
+        operation.detach()
+        kernel.body.block.insert_op_before(operation, kernel.body.block.first_op)
     plain = compile_ir(kernel, plan=str(compiled.plan))
     try:
         walk = Walk(kernel, plain.plan, whole=False)

@@ -424,6 +424,10 @@ class Walk:
         b = dot.b.owner.value if turned else dot.b
         if len(shape_of(dot.a.type)) != 2 or b not in self.loads:
             raise refused("this product", dot, "tasks have A B and A B^T of matrices, B as loaded")
+        asked = dot.precision.data, dot.max_imprecise.data
+        if asked[0] != "tf32" or asked[1] not in (0, 1 << 30):  # what tl.dot has, and that of FP8
+            why = f"it asks for {asked}, and tasks multiply as tl.dot does unasked"
+            raise refused("the precision of this product", dot, why)
         self._clear(dot.result, dot.acc, lines)
         task, name = "mma_t" if turned else "mma", f"product_{self.products.index(dot) + 1}"
         moved = {each.product: each.a for each in self.plan.operands}.get(label_of(dot))
