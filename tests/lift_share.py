@@ -14,13 +14,13 @@ from library_kernels import LIBRARY
 from lower_kernels import CASES
 from proof_kernels import codegen_products, of_launch
 from tawa import compile_ir
-from tawa.cypress.lift import lift
-from tawa.cypress.lift.walk import Walk
 from tawa.errors import TawaError
 from tawa.frontend import build
 from tawa.ir import tile
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
+from tawa.tools.lift import lift
+from tawa.tools.lift.walk import Walk
 
 
 def kernels() -> Iterator[tuple[str, tile.Kernel, Pins]]:

@@ -11,10 +11,10 @@ import lift_kernels
 import tawa.cypress as cy
 from lift_kernels import LIFTED, REFUSED
 from tawa import compile_ir
-from tawa.cypress.lift import lift, read, same_but_for_names
 from tawa.errors import ArgumentError, MappingError, PlanError
 from tawa.frontend import build
 from tawa.tools.cli import main
+from tawa.tools.lift import lift, read, same_but_for_names
 
 
 def compiled(kernel):

@@ -20,6 +20,7 @@ from tawa.cypress.tree import Node
 from tawa.integers.expressions import Symbol
 from tawa.language.dtypes import dtype
 from tawa.runtime.dtypes import dtype_name, numpy_dtype
+from tawa.runtime.evaluation import computed
 
 
 def run(root: Node, arrays: Mapping[str, Any]) -> None:
@@ -29,20 +30,10 @@ def run(root: Node, arrays: Mapping[str, Any]) -> None:
 
 def call(facts: LeafFacts, arrays: Sequence[Any]) -> None:
     """Run a leaf on arrays, in place."""
-    import numpy as np
-
-    from tawa.simulator.decode import Decoder
-    from tawa.simulator.rules import RULES
-
-    decoder = Decoder(RULES)
-    for value, array in zip(facts.arguments, arrays, strict=True):
-        decoder.constant(value, array[()].copy())
-    step, results = decoder.steps(facts.operations), decoder.numbered(facts.results)
-    frame = decoder.frame(None)
-    with np.errstate(all="ignore"):
-        step.run(frame)
-    for n, result in zip(facts.written, results, strict=True):
-        arrays[n][...] = frame.values[result]
+    given = dict(zip(facts.arguments, arrays, strict=True))
+    made = computed(facts.operations, given, facts.results)
+    for n, array in zip(facts.written, made, strict=True):
+        arrays[n][...] = array
 
 
 def scalar(value: Any, element: dtype) -> Any:

@@ -280,10 +280,10 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _lift(options: argparse.Namespace) -> int:
-    from tawa.cypress.lift import lift
     from tawa.runtime.progress import line_on
     from tawa.tools.arguments import read_arguments
     from tawa.tools.explain import check_arguments, find_kernel
+    from tawa.tools.lift import lift
 
     kernel, given = find_kernel(options.kernel), read_arguments(options.args)
     check_arguments(kernel, given)

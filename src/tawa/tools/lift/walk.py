@@ -11,12 +11,12 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.cypress.lift.leaf import WORDS, LeafText, element_of, refused
 from tawa.cypress.size import divides, extent, key, number, sized
 from tawa.integers.expressions import ZERO, Expr, Symbol, constant, of_atom, render
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, shape_of
 from tawa.plan.plan import Plan
+from tawa.tools.lift.leaf import WORDS, LeafText, element_of, refused
 
 AXES = ("i", "j", "n")
 """What the indices of programs along the grid's axes are called."""

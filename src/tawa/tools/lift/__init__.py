@@ -17,14 +17,14 @@ from typing import Any
 from tawa import compile_ir
 from tawa.cypress.emit import subject
 from tawa.cypress.event import CopyIn, CopyOut, Event, For, calls
-from tawa.cypress.lift.leaf import refused
-from tawa.cypress.lift.walk import AXES, Walk, label_of
 from tawa.cypress.program import Program, complete
 from tawa.cypress.size import extent, key
 from tawa.errors import MappingError
 from tawa.integers.expressions import Symbol, ceildiv, of_atom, render
 from tawa.ir import tile
 from tawa.ir.types import shape_of
+from tawa.tools.lift.leaf import refused
+from tawa.tools.lift.walk import AXES, Walk, label_of
 
 
 def lift(compiled: Any) -> str:
