@@ -68,7 +68,7 @@ class MappingError(TawaError):
           at kernel.py:13
                     cy.launch("twice", c[i // 2, 0], a[i, 0])
                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-          why: c[(i // 2), 0] is the same block for i = 0 and i = 1
+          why: c[i//2, 0] is the same block for i = 0 and i = 1
           do:  give each iteration a part of its own, or loop with cy.srange
     """
 
