@@ -2,10 +2,9 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """Gradients of `conv2d`, and the transposed convolution, which is the input's gradient.
 
-Arrays are as those of `tawa.kernels.conv.conv2d`. The tile of the input's gradient comes from a
-model; the likeliest tiles of the filters' gradient are timed once for each kind of problem on a
-GPU, and the fastest is remembered. Sums are added in an order that the tile fixes: with the same
-tile the results of two calls are the same bits.
+Arrays are as those of `tawa.kernels.conv.conv2d`. The likeliest tiles of a gradient are timed once
+for each kind of problem on a GPU, and the fastest is remembered. Sums are added in an order that
+the tile fixes: with the same tile the results of two calls are the same bits.
 """
 
 from __future__ import annotations
@@ -36,14 +35,61 @@ _INPUT = Recipes(("dy", "w"))
 _WEIGHT = Recipes(("x", "dy"))
 _ADDED = 1024  # elements of parts that a program adds at once
 _PIXELS = 64  # of a step of the filters' gradient
-# (filters, elements of x) of tiles of the filters' gradient.
+# (filters, elements of x) of tiles of the filters' gradient, (pixels, channels) of the input's.
 _WEIGHT_TILES = ((64, 64), (128, 64), (64, 128), (128, 128), (128, 256), (256, 128))
+_INPUT_TILES = ((128, 32), (256, 32), *_WEIGHT_TILES, (256, 64))
 _CACHED = 5.5e12  # bytes a second of the L2 cache, from which parts and operands mostly come
 _LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
-_FEWEST = 4  # steps of a part of a sum
 # Products a second of a multiprocessor for boxes, as in `tawa.kernels.conv_variants`; here it only
 # weighs overhang against bytes.
 _RATE = {2: 4.0e12, 4: 2.0e12}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of a gradient, the sum of which is dealt out in `parts`.
+
+    Of dx it is `rows` pixels by `columns` channels, of dw filters by elements of x at a tap.
+    """
+
+    rows: int
+    columns: int
+    parts: int
+
+
+def _likely(
+    programs: dict[tuple[int, int], int],
+    steps: int,
+    depth: int,
+    size: int,
+    target: Target,
+    *,
+    added: bool,
+    most: int = 8,
+) -> list[Tile]:
+    """Return the tiles worth trying, the likely best first, at most `most`.
+
+    `programs` tells how many tiles of so many rows and columns a gradient has; a sum has `steps` of
+    `depth` elements of `size` bytes. More parts fill more multiprocessors, and have more to store
+    and to add; one part too is `added` to the result where no tile stores it.
+    """
+    found: list[tuple[float, int, Tile]] = []
+    for (rows, columns), count in programs.items():
+        products = 2 * rows * columns * depth / _RATE[size]
+        fetched = (rows + columns) * depth * size * target.multiprocessors / _CACHED
+        stored = count * rows * columns * 4
+        for waves in (0.5, 1, 2, 3):
+            wanted = max(1, int(waves * target.multiprocessors / count))
+            share = ceil(steps / wanted)
+            parts = ceil(steps / share)
+            busy = ceil(count * parts / target.multiprocessors)
+            seconds = busy * (share * max(products, fetched) + _LAUNCH)
+            if added or parts > 1:
+                seconds += 2 * parts * stored / _CACHED + _LAUNCH
+            tile = Tile(rows, columns, parts)
+            if all(tile != other for _, _, other in found):
+                found.append((seconds, len(found), tile))
+    return [tile for _, _, tile in sorted(found, key=lambda each: each[:2])[:most]]
 
 
 def conv2d_input_gradient(
@@ -79,7 +125,10 @@ def conv2d_input_gradient(
         dx = empty_beside(names["dy"], shape, kind)
         writer = Writer(names, grown, launch_pdl)
         if 0 not in shape:
-            for launch in input_launches(g, names["dy"], names["w"], dx):
+            tile = settled_input(
+                window_of(g), shape, groups, grown, filters, empty_beside(grown, shape, kind)
+            )
+            for launch in input_launches(g, names["dy"], names["w"], dx, tile):
                 writer.launch(launch)
         return writer.finish(dx)
 
@@ -127,54 +176,115 @@ def _check_described(name: str, array: View, channels: int) -> None:
         )
 
 
-def input_launches(g: Geometry, dy: Any, w: Any, dx: Any) -> list[Launch]:
+def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = None) -> list[Launch]:
     """Return the launches that compute dx, as `input_products` of images."""
-    return input_products(window_of(g), (g.n, g.h, g.w, g.c), g.groups, dy, w, dx)
+    return input_products(window_of(g), (g.n, g.h, g.w, g.c), g.groups, dy, w, dx, tile)
 
 
-def input_products(
-    window: Window, shape: tuple[int, ...], groups: int, dy: Any, w: Any, dx: Any
-) -> list[Launch]:
-    """Return the launches that compute dx, of `shape` [n, *pixels, c], an image's or a volume's.
+@dataclass(frozen=True, slots=True)
+class _Back:
+    """How dy is read for dx: `met` are its windows where TMA counts them, else boxes are cut.
 
-    dy is [n, *counts, co], w [co, *taps, c / groups]; a sum that few tiles have is dealt out, and a
-    second launch adds its parts. Raises `ArgumentError`.
+    `axes` are those of a parity's pixels, of which there are `parities` in all groups; each is a
+    sum of `steps` of `depth` channels of dy.
     """
+
+    view: str
+    met: Window
+    axes: Axes
+    depth: int
+    channels: int
+    parities: int
+    steps: int
+    seconds: float  # of the products of an element of dx
+
+    def box(self, rows: int, columns: int) -> Box:
+        """Return the box of a tile of so many pixels and channels."""
+        if self.view != "groups":
+            return (1, 1, rows)
+        return boxes(rows, self.axes, rows * columns * self.seconds, H200)
+
+    def programs(self, rows: int, columns: int) -> int:
+        """Return how many tiles dx has."""
+        across = ceil(self.channels / columns)
+        return self.axes.tiles(self.box(rows, columns)) * across * self.parities
+
+
+def _reading_back(window: Window, shape: tuple[int, ...], groups: int, dy: View, w: View) -> _Back:
+    """Return how dy is read; raises `ArgumentError` where arrays do not fit, or TMA reads none."""
     n, *pixels, c = shape
-    given, filters = look(dy), look(w)
-    co, channels, size = filters.shape[0], c // groups, given.itemsize
-    _check(given, (n, *window.counts(pixels), co), groups, "w", filters)
-    _check_described("w", filters, channels)
+    channels, size = c // groups, dy.itemsize
+    _check(dy, (n, *window.counts(pixels), w.shape[0]), groups, "w", w)
+    _check_described("w", w, channels)
     met = _back(window, pixels)
     parity = tuple(ceil(extent / step) for extent, step in zip(pixels, window.stride))
-    high, wide = parity[-2:]
-    k, taps = co // groups, prod(window.size)
+    k, taps = w.shape[0] // groups, prod(window.size)
     why = met.objection
     if not why and groups > 1:
         why = uneven(k, size)
     if why and met.axes == 3:
         raise ArgumentError(f"the input's gradient over {window} of volumes of {pixels}", why=why)
     view = "groups" if why else "window" if met.axes == 2 else "volume"
-    reach = (met.size[-2], met.size[-1])
-    axes = Axes(n, high, wide, (1, 1), reach, k * size) if why else Axes(1, 1, n * prod(parity))
-    depth = depth_of(Windows(view, given.shape, (), taps, k, groups > 1 and not why), size)
-    columns = next(each for each in (32, 64, 128, 256) if each >= min(channels, 128))
-    rows = 256 if axes.tiles((1, 1, 256)) > 264 and columns < 128 else 128
-    box = (
-        boxes(rows, axes, 2 * rows * columns * k * taps / _RATE[size], H200)
-        if why
-        else (1, 1, rows)
+    (high, wide), reach = parity[-2:], (met.size[-2], met.size[-1])
+    cut = Axes(n, high, wide, (1, 1), reach, k * size)
+    depth = depth_of(Windows(view, dy.shape, (), taps, k, groups > 1 and not why), size)
+    return _Back(
+        view,
+        met,
+        cut if why else Axes(1, 1, n * prod(parity)),
+        depth,
+        channels,
+        prod(window.stride) * groups,
+        ceil(taps / prod(window.stride)) * ceil(k / depth),
+        2 * k * taps / _RATE[size],
     )
-    if why:
+
+
+def input_tiles(
+    window: Window, shape: tuple[int, ...], groups: int, dy: Any, w: Any, target: Target = H200
+) -> list[Tile]:
+    """Return the tiles of dx that are worth trying, the likely best first."""
+    back = _reading_back(window, shape, groups, look(dy), look(w))
+    sizes = [
+        (rows, columns)
+        for rows, columns in _INPUT_TILES
+        if columns == 32 or columns < 2 * back.channels
+    ]
+    programs = {each: back.programs(*each) for each in sizes}
+    return _likely(programs, back.steps, back.depth, look(dy).itemsize, target, added=False)
+
+
+def input_products(
+    window: Window,
+    shape: tuple[int, ...],
+    groups: int,
+    dy: Any,
+    w: Any,
+    dx: Any,
+    tile: Tile | None = None,
+) -> list[Launch]:
+    """Return the launches that compute dx, of `shape` [n, *pixels, c], an image's or a volume's.
+
+    dy is [n, *counts, co], w [co, *taps, c / groups]; a sum that few tiles have is dealt out, and a
+    second launch adds its parts. `tile` is by default the likeliest of `input_tiles`. Raises
+    `ArgumentError`.
+    """
+    n, *pixels, c = shape
+    given = look(dy)
+    back = _reading_back(window, shape, groups, given, look(w))
+    if tile is None:
+        tile = input_tiles(window, shape, groups, dy, w)[0]
+    view, axes, depth, channels = back.view, back.axes, back.depth, back.channels
+    parity = tuple(ceil(extent / step) for extent, step in zip(pixels, window.stride))
+    k, taps = look(w).shape[0] // groups, prod(window.size)
+    rows, columns, parts = tile.rows, tile.columns, tile.parts
+    box = back.box(rows, columns)
+    if view == "groups":
         lies = (n, *window.counts(pixels), groups, k)
         seen, least = by_rows(dy, lies, [*box, 1, depth]), (0, 0, 0)
     else:
-        seen, least = tawa.WindowDescriptor.over(dy, met, [rows, depth]), met.lower
-    across, parities = ceil(channels / columns), prod(window.stride) * groups
-    steps = ceil(taps / prod(window.stride)) * ceil(k / depth)
-    programs = axes.tiles(box) * across * parities
-    parts = max(1, min(H200.multiprocessors // programs, steps // _FEWEST))
-    whole, elements = parts * parities == groups, prod(shape)
+        seen, least = tawa.WindowDescriptor.over(dy, back.met, [rows, depth]), back.met.lower
+    whole, elements = parts * back.parities == groups, prod(shape)
     out = dx if parts == 1 else empty_beside(dx, (parts * elements,), "f32")
     if whole:
         full = (axes.images, axes.rows, axes.columns, groups, channels)
@@ -196,11 +306,36 @@ def input_products(
     filters = by_rows(w, (groups, k, taps, channels), [1, depth, 1, columns])
     deep, slices = _three(parity, 1)[0], _three(pixels, 1)[0]
     tiles = (ceil(axes.rows / box[1]), ceil(axes.columns / box[2]))
-    numbers = (*tiles, deep, high, wide, n, slices, *pixels[-2:], channels, k)
-    grid = (axes.tiles(box), across, parities * parts)
+    numbers = (*tiles, deep, *parity[-2:], n, slices, *pixels[-2:], channels, k)
+    grid = (axes.tiles(box), ceil(channels / columns), back.parities * parts)
     given = (seen, filters, out, *numbers)
     launches = [Launch(conv_backward.conv_input_gradient, grid, given, options)]
     return launches if parts == 1 else [*launches, finish(out, dx, parts, c, elements)]
+
+
+_INPUT_TUNER: tuner.Tuner[Any, Tile] = tuner.Tuner("conv_input_gradient", ("dy", "w"))
+
+
+def settled_input(
+    window: Window, shape: tuple[int, ...], groups: int, dy: Any, w: Any, dx: Any
+) -> Tile:
+    """Return the fastest tile of dx, timed on the GPU of the arrays if the problem is new.
+
+    Raises as `input_products`, and `TuningError`.
+    """
+    seen, filters = look(dy), look(w)
+    key = (window, shape, groups, seen.dtype, seen.shape, filters.shape, look(dx).dtype)
+
+    def candidates() -> list[tuner.Candidate[Tile]]:
+        def one(tile: Tile) -> tuner.Candidate[Tile]:
+            return tuner.Candidate(
+                tile,
+                lambda: tuner.ready(input_products(window, shape, groups, dy, w, dx, tile)),
+            )
+
+        return [one(tile) for tile in input_tiles(window, shape, groups, dy, w)]
+
+    return _INPUT_TUNER.settle(key, candidates, dy)
 
 
 def _three(values: Sequence[int], neutral: int) -> tuple[int, ...]:
@@ -227,50 +362,12 @@ def _back(window: Window, pixels: Sequence[int]) -> Window:
     return Window(tuple(sizes), once, tuple(sides), once)
 
 
-@dataclass(frozen=True, slots=True)
-class WeightTile:
-    """A tile of dw: `rows` filters by `columns` elements of x; its sum is dealt out in `parts`."""
-
-    rows: int
-    columns: int
-    parts: int
-
-
-def weight_tiles(
-    g: Geometry, k: int, taps: int, steps: int, size: int, target: Target = H200, most: int = 8
-) -> list[WeightTile]:
-    """Return the tiles worth trying, the likely best first, at most `most`.
-
-    x has `k` elements of `size` bytes at each of `taps`; a sum has `steps` boxes of pixels. More
-    parts fill more multiprocessors, and have more to store and to add.
-    """
-    found: list[tuple[float, int, WeightTile]] = []
-    for rows, columns in _WEIGHT_TILES:
-        if (rows > 64 and rows >= 2 * g.filters) or (columns > 64 and columns >= 2 * k):
-            continue
-        programs = ceil(g.filters / rows) * ceil(k / columns) * taps * g.groups
-        products = 2 * rows * columns * _PIXELS / _RATE[size]
-        fetched = (rows + columns) * _PIXELS * size * target.multiprocessors / _CACHED
-        stored = programs * rows * columns * 4
-        for waves in (0.5, 1, 2, 3):
-            wanted = max(1, int(waves * target.multiprocessors / programs))
-            share = ceil(steps / wanted)
-            parts = ceil(steps / share)
-            busy = ceil(programs * parts / target.multiprocessors)
-            seconds = busy * (share * max(products, fetched) + _LAUNCH)
-            seconds += 2 * parts * stored / _CACHED + _LAUNCH
-            tile = WeightTile(rows, columns, parts)
-            if all(tile != other for _, _, other in found):
-                found.append((seconds, len(found), tile))
-    return [tile for _, _, tile in sorted(found, key=lambda each: each[:2])[:most]]
-
-
-_TUNER: tuner.Tuner[Any, WeightTile] = tuner.Tuner("conv_weight_gradient", ("x", "dy"))
+_WEIGHT_TUNER: tuner.Tuner[Any, Tile] = tuner.Tuner("conv_weight_gradient", ("x", "dy"))
 
 
 def settled(
     g: Geometry, x: Any, dy: Any, dw: Any, volume: Windows | None = None, window: Any = None
-) -> WeightTile:
+) -> Tile:
     """Return the fastest tile of dw, timed on the GPU of the arrays if the problem is new.
 
     `window` tells volumes of one image `g` apart. Raises as `weight_launches`, and `TuningError`.
@@ -279,8 +376,8 @@ def settled(
     _check(look(dy), (g.n, g.ho, g.wo, g.co), g.groups, "x", seen)
     key = (g, window, seen.dtype, seen.strides, seen.address % 16, look(dw).dtype)
 
-    def candidates() -> list[tuner.Candidate[WeightTile]]:
-        def one(tile: WeightTile) -> tuner.Candidate[WeightTile]:
+    def candidates() -> list[tuner.Candidate[Tile]]:
+        def one(tile: Tile) -> tuner.Candidate[Tile]:
             return tuner.Candidate(
                 tile,
                 lambda: tuner.ready(weight_launches(g, x, dy, dw, volume=volume, tile=tile)),
@@ -288,7 +385,7 @@ def settled(
 
         return [one(tile) for tile in tiles_of(g, x, volume=volume)]
 
-    return _TUNER.settle(key, candidates, x)
+    return _WEIGHT_TUNER.settle(key, candidates, x)
 
 
 def conv2d_weight_gradient(
@@ -382,12 +479,17 @@ def _reading(g: Geometry, x: View, target: Target, volume: Windows | None) -> _R
 
 def tiles_of(
     g: Geometry, x: Any, target: Target = H200, *, volume: Windows | None = None
-) -> list[WeightTile]:
+) -> list[Tile]:
     """Return the tiles of dw that are worth trying, the likely best first."""
     view = look(x)
     read = _reading(g, view, target, volume)
+    k, programs = read.seen.k, dict[tuple[int, int], int]()
+    for rows, columns in _WEIGHT_TILES:
+        if (rows == 64 or rows < 2 * g.filters) and (columns == 64 or columns < 2 * k):
+            across = ceil(g.filters / rows) * ceil(k / columns)
+            programs[rows, columns] = across * read.seen.taps * g.groups
     steps = read.axes.tiles(read.box)
-    return weight_tiles(g, read.seen.k, read.seen.taps, steps, view.itemsize, target)
+    return _likely(programs, steps, _PIXELS, view.itemsize, target, added=True)
 
 
 def weight_launches(
@@ -398,7 +500,7 @@ def weight_launches(
     target: Target = H200,
     *,
     volume: Windows | None = None,
-    tile: WeightTile | None = None,
+    tile: Tile | None = None,
 ) -> list[Launch]:
     """Return the launches that compute dw: x's copy where it is padded first, parts, their sum.
 
