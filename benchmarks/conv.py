@@ -164,8 +164,9 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, gradients: bool) -> None
             for tile in conv_gradients.tiles_of(g, x):
                 build(lambda tile=tile: conv_gradients.weight_launches(g, x, dy, w, tile=tile))
         given = window, x.shape, groups, dy, w
-        for tile in conv_gradients.input_tiles(*given):
-            build(lambda tile=tile: conv_gradients.input_products(*given, x, tile))
+        if layer.c * x.itemsize % 16 == 0:
+            for tile in conv_gradients.input_tiles(*given):
+                build(lambda tile=tile: conv_gradients.input_products(*given, x, tile))
 
 
 def shapes_of(layer: Layer, batch: int) -> tuple[tuple[int, ...], ...]:

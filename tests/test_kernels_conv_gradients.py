@@ -197,27 +197,40 @@ def test_a_sum_that_few_tiles_have_is_dealt_out(taps, parts, whole):
 
 
 def test_more_tiles_than_one_are_tried():
-    """Where a sum's tiles do not fill a GPU, parts do; each size is tried once for each number."""
+    """Where a sum's tiles do not fill a GPU, parts do; no tile is tried twice."""
     g = Geometry(8, 14, 14, 256, 256, 3, 3, padding=(1, 1, 1, 1))
     x, w, dy = arrays(g)
     found = input_tiles(window_of(g), x.shape, 1, dy, w)
     assert len(set(found)) == len(found) == 8
-    assert {tile.parts > 1 for tile in found} == {True, False}
-    assert all(tile.columns <= 256 for tile in found)
+    assert all(tile.parts > 1 and tile.columns <= 256 for tile in found)
 
 
 @pytest.mark.parametrize("size", [(64, 64), (128, 256), (256, 128)])
-def test_every_tile_computes_the_filters_gradient(size):
-    """Also where the parts, 3, are no multiple of those that are read at once."""
+@pytest.mark.parametrize("parts", [1, 3])
+def test_every_tile_computes_the_filters_gradient(size, parts):
+    """Also where parts are no multiple of those that are read at once; one part is dw itself."""
     g = Geometry(2, 9, 11, 256, 256, 1, 1)
     x, w, dy = arrays(g)
     launches = weight_launches(
-        g, x, dy, dw := np.full(w.shape, np.nan, np.float32), tile=Tile(*size, 3)
+        g, x, dy, dw := np.full(w.shape, np.nan, np.float32), tile=Tile(*size, parts)
     )
-    assert (launches[-1].options["PARTS"], launches[-1].options["ABREAST"]) == (3, 4)
+    assert len(launches) == min(parts, 2)
+    if parts == 3:
+        assert (launches[-1].options["PARTS"], launches[-1].options["ABREAST"]) == (3, 4)
     for launch in launches:
         launch()
     assert np.array_equal(dw, weight_gradient(x, dy, g))
+
+
+@pytest.mark.parametrize("size", [(128, 192), (256, 96), (64, 32)])
+def test_every_tile_can_be_built(size):
+    g = Geometry(8, 14, 14, 256, 256, 3, 3, padding=(1, 1, 1, 1))
+    x, w, dy = (
+        array(shape, "f16") for shape in ((8, 14, 14, 256), (256, 3, 3, 256), (8, 14, 14, 256))
+    )
+    tile = Tile(*size, 1)
+    for launch in (*input_launches(g, dy, w, x, tile), *weight_launches(g, x, dy, w, tile=tile)):
+        assert re.search("^ *load: ", str(launch.compile()), re.MULTILINE)
 
 
 def test_a_small_filter_of_many_pixels_fills_the_chip():

@@ -17,12 +17,12 @@ from typing import Any
 import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import conv_backward, tuner
-from tawa.kernels.arrays import empty_beside, look
+from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv import as_given, geometry_of, keep_gradients, nhwc
 from tawa.kernels.conv_geometry import Geometry, Packing, ceil_to, packing, pair
 from tawa.kernels.conv_operands import dense, strides_of
 from tawa.kernels.conv_prepare import by_rows, finish, pack
-from tawa.kernels.conv_variants import Axes, Box, boxes, uneven
+from tawa.kernels.conv_variants import TILES, Axes, Box, boxes, product_seconds, uneven
 from tawa.kernels.conv_views import Windows, depth_of, packed_view, refusal, window_of, windows
 from tawa.kernels.prepare import FLOATS, Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
@@ -35,14 +35,8 @@ _INPUT = Recipes(("dy", "w"))
 _WEIGHT = Recipes(("x", "dy"))
 _ADDED = 1024  # elements of parts that a program adds at once
 _PIXELS = 64  # of a step of the filters' gradient
-# (filters, elements of x) of tiles of the filters' gradient, (pixels, channels) of the input's.
-_WEIGHT_TILES = ((64, 64), (128, 64), (64, 128), (128, 128), (128, 256), (256, 128))
-_INPUT_TILES = ((128, 32), (256, 32), *_WEIGHT_TILES, (256, 64))
 _CACHED = 5.5e12  # bytes a second of the L2 cache, from which parts and operands mostly come
 _LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
-# Products a second of a multiprocessor for boxes, as in `tawa.kernels.conv_variants`; here it only
-# weighs overhang against bytes.
-_RATE = {2: 4.0e12, 4: 2.0e12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +67,19 @@ def _likely(
     `depth` elements of `size` bytes. More parts fill more multiprocessors, and have more to store
     and to add; one part too is `added` to the result where no tile stores it.
     """
-    found: list[tuple[float, int, Tile]] = []
+    found: dict[Tile, float] = {}
     for (rows, columns), count in programs.items():
-        products = 2 * rows * columns * depth / _RATE[size]
         fetched = (rows + columns) * depth * size * target.multiprocessors / _CACHED
+        step = max(product_seconds(rows, columns, depth, size), fetched)
         stored = count * rows * columns * 4
         for waves in (0.5, 1, 2, 3):
-            wanted = max(1, int(waves * target.multiprocessors / count))
-            share = ceil(steps / wanted)
+            share = ceil(steps / max(1, int(waves * target.multiprocessors / count)))
             parts = ceil(steps / share)
-            busy = ceil(count * parts / target.multiprocessors)
-            seconds = busy * (share * max(products, fetched) + _LAUNCH)
+            seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
             if added or parts > 1:
                 seconds += 2 * parts * stored / _CACHED + _LAUNCH
-            tile = Tile(rows, columns, parts)
-            if all(tile != other for _, _, other in found):
-                found.append((seconds, len(found), tile))
-    return [tile for _, _, tile in sorted(found, key=lambda each: each[:2])[:most]]
+            found[Tile(rows, columns, parts)] = seconds
+    return sorted(found, key=lambda tile: found[tile])[:most]
 
 
 def conv2d_input_gradient(
@@ -196,13 +186,14 @@ class _Back:
     channels: int
     parities: int
     steps: int
-    seconds: float  # of the products of an element of dx
+    size: int  # bytes of an element
 
     def box(self, rows: int, columns: int) -> Box:
         """Return the box of a tile of so many pixels and channels."""
         if self.view != "groups":
             return (1, 1, rows)
-        return boxes(rows, self.axes, rows * columns * self.seconds, H200)
+        seconds = self.steps * product_seconds(rows, columns, self.depth, self.size)
+        return boxes(rows, self.axes, seconds, H200)
 
     def programs(self, rows: int, columns: int) -> int:
         """Return how many tiles dx has."""
@@ -236,7 +227,7 @@ def _reading_back(window: Window, shape: tuple[int, ...], groups: int, dy: View,
         channels,
         prod(window.stride) * groups,
         ceil(taps / prod(window.stride)) * ceil(k / depth),
-        2 * k * taps / _RATE[size],
+        size,
     )
 
 
@@ -245,11 +236,7 @@ def input_tiles(
 ) -> list[Tile]:
     """Return the tiles of dx that are worth trying, the likely best first."""
     back = _reading_back(window, shape, groups, look(dy), look(w))
-    sizes = [
-        (rows, columns)
-        for rows, columns in _INPUT_TILES
-        if columns == 32 or columns < 2 * back.channels
-    ]
+    sizes = (each for each in TILES if each[1] == 32 or each[1] < 2 * back.channels)
     programs = {each: back.programs(*each) for each in sizes}
     return _likely(programs, back.steps, back.depth, look(dy).itemsize, target, added=False)
 
@@ -443,6 +430,11 @@ class _Reading:
     together: int = 1
     packed: Packing | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether a sum that is not dealt out is dw as it lies."""
+        return self.packed is None
+
 
 def _reading(g: Geometry, x: View, target: Target, volume: Windows | None) -> _Reading:
     """Return the first view of x that takes the geometry; raises `ArgumentError`."""
@@ -484,12 +476,12 @@ def tiles_of(
     view = look(x)
     read = _reading(g, view, target, volume)
     k, programs = read.seen.k, dict[tuple[int, int], int]()
-    for rows, columns in _WEIGHT_TILES:
-        if (rows == 64 or rows < 2 * g.filters) and (columns == 64 or columns < 2 * k):
+    for rows, columns in TILES:
+        if (rows == 64 or rows < 2 * g.filters) and (columns == 32 or columns < 2 * k):
             across = ceil(g.filters / rows) * ceil(k / columns)
             programs[rows, columns] = across * read.seen.taps * g.groups
     steps = read.axes.tiles(read.box)
-    return _likely(programs, steps, _PIXELS, view.itemsize, target, added=True)
+    return _likely(programs, steps, _PIXELS, view.itemsize, target, added=not read.whole)
 
 
 def weight_launches(
@@ -525,10 +517,12 @@ def weight_launches(
     tiles, across = axes.tiles(box), ceil(seen.k / columns)
     share = ceil(tiles / tile.parts)
     parts = ceil(tiles / share)
-    pitch = ceil_to(seen.k, 4)
+    made = look(dw)
+    whole = read.whole and parts == 1 and fits_tma(made, (seen.k, 1))
+    pitch = seen.k if whole else ceil_to(seen.k, 4)
     shape = (parts, g.groups, g.filters, seen.taps, pitch)
     steps = row_major(shape)
-    part = empty_beside(dw, shape, "f32")
+    part = dw if whole else empty_beside(dw, shape, "f32")
     shape = (parts, g.groups, g.filters, seen.taps, seen.k)
     sums = tawa.TensorDescriptor(part, shape, steps, [1, 1, rows, 1, columns])
     full = (axes.images, axes.rows, axes.columns, g.groups, g.filters)
@@ -543,6 +537,8 @@ def weight_launches(
     described = seen.descriptor(base, box, columns)
     first = (described, grown, sums, *numbers)
     launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
+    if whole:
+        return launches
     return [*launches, _add(g, part, dw, parts, pitch, together, column)]
 
 
