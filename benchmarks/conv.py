@@ -164,7 +164,7 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, gradients: bool) -> None
             for tile in conv_gradients.tiles_of(g, x):
                 build(lambda tile=tile: conv_gradients.weight_launches(g, x, dy, w, tile=tile))
         given = window, x.shape, groups, dy, w
-        if layer.c * x.itemsize % 16 == 0:
+        if layer.c * look(x).itemsize % 16 == 0:
             for tile in conv_gradients.input_tiles(*given):
                 build(lambda tile=tile: conv_gradients.input_products(*given, x, tile))
 
