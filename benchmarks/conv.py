@@ -226,7 +226,7 @@ def measure_calls(layer: Layer, dtype: str, batch: int, gradients: bool) -> list
             if not (error := float((ours().float() - want).norm() / want.norm())) < limit:
                 raise ArithmeticError(f"WRONG, error {error:.4f}")
             timers["tawa"] = time_calls(ours, 0.02)
-            found["tawa variant"] = "the model's tile"
+            found["tawa variant"] = "the library's tile"
         except Exception as error:
             found["tried"].append(f"{type(error).__name__} {str(error)[:300]}")
         del want

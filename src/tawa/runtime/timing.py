@@ -58,6 +58,7 @@ def do_bench_cudagraph(
     The L2 cache stays warm, as between the layers of a model. Needs torch with CUDA.
     """
     torch = _torch()
+    torch.cuda.synchronize()  # what `run` writes, work before it may still read
     with torch.cuda.stream(torch.cuda.Stream()):
         run()
         torch.cuda.synchronize()
@@ -87,6 +88,7 @@ def captured(run: Callable[[], Any]) -> Callable[[], Any]:
     do not hide. Needs torch with CUDA.
     """
     torch = _torch()
+    torch.cuda.synchronize()  # what `run` writes, work before it may still read
     with torch.cuda.stream(torch.cuda.Stream()):
         run()
         torch.cuda.synchronize()
