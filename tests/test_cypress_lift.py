@@ -66,11 +66,11 @@ def test_a_lifted_program_is_a_program():
     _, results = run_lifted("gemm", a, b, c, 80)
     for *_, made, _ in results:
         np.testing.assert_array_equal(made, a.astype(int) @ b.astype(int))
-    x, scale = rng.standard_normal((72, 128)).astype(np.float32), 0.75
+    x, scale = rng.standard_normal((72, 128)).astype(np.float32), -3
     _, results = run_lifted("scaled", x, np.zeros_like(x), scale)
     for _, made, _ in results:
         np.testing.assert_array_equal(
-            made, np.where(x > 0, np.maximum(x * np.float32(0.75), -x), 0.5)
+            made, np.where(x > 0, np.maximum(x * np.float32(-3), -x), 0.5)
         )
 
 
@@ -90,8 +90,8 @@ def test_numbers_of_a_call_are_checked():
     assert (o == 256).all()
     program(x, o, 100)  # a loop of one trip, over a whole block
     assert (o == 128).all()
-    for wrong in ("256", 256.0, np.ones(3)):
-        with pytest.raises(ArgumentError, match=r"N is .*, which is no number"):
+    for wrong in ("256", 256.0, -1, True, np.ones(3)):
+        with pytest.raises(ArgumentError, match=r"N is .*, which is no such number"):
             program(x, o, wrong)
 
 

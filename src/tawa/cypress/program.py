@@ -154,10 +154,13 @@ class Program:
         for tensor in self.tree.parameters:
             array = arrays[tensor.name]
             if not tensor.shape:
+                real = tensor.element.is_floating() and isinstance(array, float)
                 whole = isinstance(array, int) and not isinstance(array, bool)
-                if not (whole or (isinstance(array, float) and tensor.element.is_floating())):
+                if not real and not (whole and (array >= 0 or tensor.element.is_floating())):
                     raise ArgumentError(
-                        f"{self.name}: {tensor.name} is {array!r}, which is no number"
+                        f"{self.name}: {tensor.name} is {array!r}, which is no such number",
+                        why=f"it is declared as {dtype_name(tensor.element)}; integers count and"
+                        " place, and are never negative",
                     )
                 continue
             if not is_array(array):
