@@ -9,6 +9,7 @@ import pytest
 
 import lift_kernels
 import tawa.cypress as cy
+import tawa.language as tl
 from lift_kernels import LIFTED, REFUSED
 from tawa import compile_ir
 from tawa.errors import ArgumentError, MappingError, PlanError
@@ -131,3 +132,77 @@ def test_the_command_prints_what_reads_back(capsys):
     assert read(printed).parameters == ("a_desc", "b_desc", "c_desc", "K")
     assert main(["lift", f"{lift_kernels.__file__}:pointers", "--args", "x_ptr=f32[128]"]) == 2
     assert "no argument for o_ptr, B" in capsys.readouterr().err
+
+
+@cy.inner("odd", reads="A", writes="Y")
+def odd_host(Y: cy.Tensor[cy.f32, 1], A: cy.Tensor[cy.f16, 2]):
+    y, a = cy.blocks(Y, (64,)), cy.blocks(A, (64, A.shape[1]))
+    for i in cy.prange(*y.grid):
+        cy.launch("odd", y[i], a[i, 0])
+
+
+@cy.inner("odd", reads="A", writes="Y")
+def odd_block(Y: cy.Tensor[cy.f32, 1], A: cy.Tensor[cy.f16, 2]):
+    a = cy.blocks(A, (64, 32))
+    total = cy.make_tensor(cy.f32, (64,))
+    cy.launch("clear", total)
+    for k in cy.srange(1, a.grid[1], 2):
+        cy.launch("add", total, a[0, k])
+    cy.launch("copy", Y, total)
+
+
+@cy.leaf("add", reads="R A", writes="R")
+def add_leaf(R, A):
+    return R + tl.sum(A.to(tl.float32), 1)
+
+
+@cy.inner("add", reads="R A", writes="R")
+def add_over(R: cy.Tensor[cy.f32, 1], A: cy.Tensor[cy.f16, 2]):
+    for _ in cy.prange(1):
+        cy.launch("add", R, A)
+
+
+def odd_mapping():
+    I, WG = cy.Instance, cy.WARPGROUP
+    calls = ["clear", "over", "copy"]
+    return cy.Mapping(
+        [
+            I("host", odd_host, cy.HOST, [cy.GLOBAL] * 2, calls=["block"], entry=True),
+            I("block", odd_block, cy.BLOCK, [cy.GLOBAL] * 2, calls=calls, pipeline=2),
+            I("over", add_over, cy.BLOCK, [cy.NONE, cy.SHARED], calls=["add"]),
+            I("add", add_leaf, WG, [cy.REGISTER, cy.SHARED]),
+            I("clear", cy.lib.clear_leaf, WG, [cy.REGISTER], like="over"),
+            I("copy", cy.lib.copy_leaf, WG, [cy.GLOBAL, cy.REGISTER], like="over"),
+        ]
+    )
+
+
+@pytest.mark.parametrize("columns", [8, 32, 64, 136, 200])
+def test_a_loop_may_start_and_step_elsewhere(columns):
+    program = cy.program(odd_mapping())
+    a = (np.arange(72 * columns) % 5).astype(np.float16).reshape(72, columns)
+    wanted = sum((a[:, k : k + 32].astype(np.float32).sum(1) for k in range(32, columns, 64)), 0.0)
+    for run in (program, program.sequential, program.interpret):
+        y = np.full(72, 7, np.float32)
+        run(y, a)
+        np.testing.assert_array_equal(y, np.broadcast_to(wanted, 72))
+
+
+@cy.inner("odd", reads="A", writes="Y")
+def untyped_host(Y: cy.Tensor[None, 1], A: cy.Tensor[cy.f16, 2]):
+    cy.launch("odd", Y, A)
+
+
+@cy.inner("odd", reads="A", writes="Y")
+def sizing_host(Y: cy.Tensor[cy.f32, 1], A: cy.Tensor[cy.f16, 2]):
+    for _ in cy.srange(cy.size(A)):
+        cy.launch("odd", Y, A)
+
+
+def test_numbers_and_elements_are_declared():
+    with pytest.raises(MappingError, match="does not say of which type the elements of Y are"):
+        cy.program(odd_mapping().with_("host", variant=untyped_host))
+    with pytest.raises(MappingError, match="A is no integer of the call"):
+        cy.program(odd_mapping().with_("host", variant=sizing_host))
+    with pytest.raises(MappingError, match="is no type of tensors"):
+        cy.Tensor[cy.f32, 0, 7]
