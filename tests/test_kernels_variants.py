@@ -90,9 +90,19 @@ def test_a_batch_is_never_split():
     assert {each.form for each in found} == {"descriptors"}
 
 
-def test_what_tma_cannot_take_goes_through_pointers():
-    found = variants(Problem(129, 257, 65, "bf16", "bf16", aligned=False))
-    assert {each.form for each in found} == {"pointers"}
+def test_an_output_that_tma_cannot_take_goes_through_pointers():
+    found = variants(Problem(129, 257, 64, "bf16", "bf16", unaligned="c"))
+    assert {(each.form, each.copied) for each in found} == {("pointers", False)}
+
+
+def test_operands_that_tma_cannot_take_are_copied_where_products_take_longer():
+    found = variants(Problem(4096, 4096, 4100, "bf16", "bf16", unaligned="ab"))
+    assert (found[0].form, found[0].copied) == ("descriptors", True)
+    assert all(each.copied or each.form == "pointers" for each in found)
+    short = variants(Problem(8, 8, 65, "bf16", "bf16", unaligned="ab"))
+    assert any(not each.copied for each in short)
+    odd = variants(Problem(4096, 4097, 4100, "bf16", "bf16", unaligned="abc"))
+    assert (odd[0].form, odd[0].copied) == ("pointers", True)
 
 
 @pytest.mark.parametrize(("dtype", "depth"), [("bf16", 64), ("f8e4m3", 128), ("f32", 32)])
@@ -121,7 +131,8 @@ def test_binding_reads_how_operands_lie():
 
 
 def test_odd_strides_do_not_fit_tma():
-    assert not bind(placeholder(128, 65), placeholder(65, 256)).problem.aligned
+    assert bind(placeholder(128, 65), placeholder(65, 256)).problem.unaligned == "a"
+    assert bind(placeholder(128, 64), placeholder(64, 257)).problem.unaligned == "bc"
 
 
 def test_descriptors_have_the_blocks_of_the_tile():

@@ -13,6 +13,7 @@ import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import gemm, split
 from tawa.kernels.arrays import (
+    BYTES,
     PRODUCTS,
     Operand,
     View,
@@ -29,6 +30,10 @@ FLOATS = ("f16", "bf16", "f32")
 OUTPUTS = (*FLOATS, "f8e4m3", "f8e5m2")
 _PARTS = {"ieee": "tf32x3", "tf32": "tf32"}
 """How the kernels multiply float32, by what a call asks for."""
+_LINE = 128
+"""Bytes of a line of L2: rows that begin on one are read in whole sectors."""
+_COPIED = (8, 512)
+"""Rows and columns that one program copies."""
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
 
 
@@ -87,7 +92,10 @@ def _blocks(operands: Operands, sizes: Mapping[str, Any]) -> tuple[Any, Any, Any
 
 def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     """Return the launches that compute a product by `variant`, in order."""
-    found = _prepare(operands, variant)
+    copies: list[Launch] = []
+    if variant.copied:
+        operands, copies = _lined_up(operands)
+    found = [*copies, *_prepare(operands, variant)]
     if not operands.problem.precision:
         return found
     # The names that a kernel has decide which of the launches multiply.
@@ -116,6 +124,32 @@ def _prepare(operands: Operands, variant: Variant) -> list[Launch]:
             return _by_stream(operands, variant)
         case _:
             raise ArgumentError(f"no form of matmul is called {variant.form!r}")
+
+
+def _lined_up(operands: Operands) -> tuple[Operands, list[Launch]]:
+    """Copy the operands that TMA refuses; return what then is multiplied, and the copies."""
+    copies: list[Launch] = []
+
+    def copied(name: str, held: Operand) -> Operand:
+        if name not in operands.problem.unaligned:
+            return held
+        kind = operands.problem.dtype
+        rows, columns = held.shape[-2:]
+        items = prod(held.shape[:-2])
+        line = _LINE // BYTES[kind]
+        pitch = ceil(columns / line) * line
+        made = empty_beside(held.array, (items * rows * pitch,), kind)
+        step = held.strides[0] if len(held.shape) > 2 else 0
+        sizes = (rows, columns, step, held.strides[-2], pitch)
+        grid = (ceil(pitch / _COPIED[1]), ceil(rows / _COPIED[0]), items)
+        blocks = {"BLOCK_R": _COPIED[0], "BLOCK_C": _COPIED[1]}
+        copies.append(Launch(gemm.line_up_rows, grid, (held.array, made, *sizes), blocks))
+        strides = (rows * pitch, pitch, 1)[-len(held.shape) :]
+        return Operand(made, held.shape, strides, held.transposed)
+
+    a, b = copied("a", operands.a), copied("b", operands.b)
+    problem = replace(operands.problem, unaligned=operands.problem.unaligned.strip("ab"))
+    return replace(operands, problem=problem, a=a, b=b), copies
 
 
 def _by_descriptors(operands: Operands, variant: Variant) -> list[Launch]:
@@ -356,8 +390,7 @@ def bind(
         batch[0] if rank == 3 else 1,
         held[0].transposed,
         held[1].transposed,
-        all(fits_tma(view, each.strides) for view, each in zip((left, right, result), held))
-        and (gradient is None or look(gradient).address % 16 == 0),
+        _unaligned((left, right, result), held, gradient),
         _scales(scale_a, m, scale_b, n),
         bias is not None,
         activation,
@@ -367,6 +400,13 @@ def bind(
     )
     grad = None if gradient is None else _gradient(gradient, activation, result, held[2])
     return Operands(problem, *held, bias, scale_a, scale_b, grad)
+
+
+def _unaligned(views: Sequence[View], held: Sequence[Operand], gradient: Any) -> str:
+    """Return those of a, b and c that TMA refuses; a gradient lies as c does."""
+    fits = [fits_tma(view, each.strides) for view, each in zip(views, held)]
+    fits[2] = fits[2] and (gradient is None or look(gradient).address % 16 == 0)
+    return "".join(name for name, each in zip("abc", fits) if not each)
 
 
 def _gradient(gradient: Any, activation: str, out: View, like: Operand) -> Operand:

@@ -19,13 +19,18 @@ class Problem:
     batch: int = 1
     trans_a: bool = False
     trans_b: bool = False
-    aligned: bool = True  # every base and stride fits TMA
+    unaligned: str = ""  # those of a, b and c (output, gradient) whose base or stride TMA refuses
     scales: str = ""
     bias: bool = False
     activation: str = ""
     precision: str = ""  # of float32: "ieee" or "tf32"
     gradient: bool = False  # the activation's, by what it takes, instead of its value
     shared: str = ""  # "a" or "b": of a batch, the operand that is the same for all
+
+    @property
+    def aligned(self) -> bool:
+        """Whether TMA can serve all arrays."""
+        return not self.unaligned
 
     @property
     def plain(self) -> bool:
@@ -35,11 +40,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A form ("descriptors", "pointers", "split", "split_once", "stream") and its configuration."""
+    """A form ("descriptors", "pointers", "split", "split_once", "stream") and its configuration.
+
+    `copied`: operands that TMA refuses are copied first, with rows that begin on whole lines.
+    """
 
     form: str
     config: tawa.Config
     splits: int = 1
+    copied: bool = False
 
     def __str__(self) -> str:
         """Return the form, the tile and the pins in one line."""
@@ -48,7 +57,8 @@ class Variant:
         rest = {name: value for name, value in values.items() if not name.startswith("BLOCK_")}
         if self.splits > 1:
             rest["splits"] = self.splits
-        return " ".join([self.form, tile, *(f"{name}={value}" for name, value in rest.items())])
+        form = ["copied", self.form] if self.copied else [self.form]
+        return " ".join([*form, tile, *(f"{name}={value}" for name, value in rest.items())])
 
 
 def tile_sizes(rows: int, columns: int, depth: int) -> dict[str, int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -56,6 +57,8 @@ _SHORT = 512
 _RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}
 _BANDWIDTH = 4.3e12
 _FIXED = 4e-6
+# How much longer a product takes whose operands threads load element by element: 4100 cubed.
+_ELEMENTWISE = 5.0
 # Seconds until a persistent program knows its first tile.
 _ORDERING = 0.4e-6
 
@@ -79,15 +82,33 @@ def _seconds(problem: Problem, tile: tuple[int, int, float], splits: int, target
 
 def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Variant]:
     """Return the variants worth trying for `problem`, the likely best first, at most `most`."""
+    ranked = _ranked(problem, target)
+    if refused := problem.unaligned.strip("c"):
+        lined_up = replace(problem, unaligned=problem.unaligned.strip("ab"))
+        copying = _copying(problem, refused)
+        ranked += [
+            (seconds + copying, replace(variant, copied=True))
+            for seconds, variant in _ranked(lined_up, target)
+        ]
+    ranked.sort(key=lambda pair: pair[0])
+    return _mixed([variant for _, variant in ranked], most)
+
+
+def _copying(problem: Problem, names: str) -> float:
+    """Estimate the time of copies of `names`, which the memory sets."""
+    rows = {"a": problem.m, "b": problem.n}
+    elements = sum(rows[name] * problem.k for name in names) * problem.batch
+    return 2 * BYTES[problem.dtype] * elements / _BANDWIDTH + len(names) * _FIXED
+
+
+def _ranked(problem: Problem, target: Target) -> list[tuple[float, Variant]]:
+    """Return the variants that leave the operands where they are, with the seconds they promise."""
     depth = 128 // BYTES[problem.dtype]
-    ranked: list[tuple[float, Variant]]
     if not problem.aligned or (problem.batch > 1 and not problem.plain):
-        ranked = sorted(_by_pointers(problem, depth, target), key=lambda pair: pair[0])
-        return [variant for _, variant in ranked][:most]
+        return list(_by_pointers(problem, depth, target))
     if problem.m <= MOST_ROWS and not problem.gradient:
-        ranked = sorted(few_rows(problem, target), key=lambda pair: pair[0])
-        return _mixed([variant for _, variant in ranked], most)
-    ranked = []
+        return list(few_rows(problem, target))
+    ranked: list[tuple[float, Variant]] = []
     for tile in (*_TILES, *_fitted(problem, target)):
         rows, columns, _ = tile
         if not _fits(problem, rows, columns):
@@ -103,24 +124,25 @@ def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Va
         ranked += _cut(problem, tile, sizes, target)
     if not problem.gradient:  # of one consumer a whole tile fills the registers
         ranked += _own(problem, depth, target)
-    ranked.sort(key=lambda pair: pair[0])
-    return _mixed([variant for _, variant in ranked], most)
+    return ranked
 
 
 def _by_pointers(problem: Problem, depth: int, target: Target) -> Iterator[tuple[float, Variant]]:
     """Yield variants through pointers; stores of an odd output alone are worth hiding."""
+    slower = _ELEMENTWISE if problem.unaligned.strip("c") else 1.0
     for tile in _TILES:
         rows, columns, _ = tile
         if _fits(problem, rows, columns):
             sizes = tile_sizes(rows, columns, depth) | {"GROUP_M": 8}
-            yield _seconds(problem, tile, 1, target), Variant("pointers", tawa.Config(sizes))
+            seconds = slower * _seconds(problem, tile, 1, target)
+            yield seconds, Variant("pointers", tawa.Config(sizes))
     for tile in _OWN_TILES:
         rows, columns, _ = tile
         waves = _tiles(problem, rows, columns) / target.multiprocessors
         if columns % 64 == 0 and _fits(problem, rows, columns) and waves >= _OWN_WAVES_BY_POINTERS:
             sizes = tile_sizes(rows, columns, depth) | {"GROUP_M": 8}
             alone = tawa.Config(sizes, arrangement="pingpong")
-            yield _seconds(problem, tile, 1, target), Variant("pointers", alone)
+            yield slower * _seconds(problem, tile, 1, target), Variant("pointers", alone)
 
 
 def _tiles(problem: Problem, rows: int, columns: int) -> int:
@@ -148,11 +170,11 @@ def _mixed(ranked: list[Variant], most: int) -> list[Variant]:
     The model is too coarse to bet everything on its favourite.
     """
     taken: list[Variant] = []
-    cut, tiles = 0, Counter[tuple[str, int, int]]()
+    cut, tiles = 0, Counter[tuple[str, bool, int, int]]()
     for variant in ranked:
         sizes = variant.config.kwargs
-        tile = (variant.form, sizes["BLOCK_M"], sizes["BLOCK_N"])
-        whole = variant.form == "descriptors"
+        tile = (variant.form, variant.copied, sizes["BLOCK_M"], sizes["BLOCK_N"])
+        whole = variant.form in ("descriptors", "pointers")
         if tiles[tile] == 4 or (not whole and cut == most // 2):
             continue
         tiles[tile] += 1
