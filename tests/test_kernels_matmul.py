@@ -50,8 +50,11 @@ def test_an_output_that_tma_cannot_take_goes_through_pointers():
 
 @pytest.mark.parametrize(
     ("form", "dtype", "trans_a", "n"),
-    [("descriptors", "bf16", True, 72), ("descriptors", "f8e4m3", False, 72)]
-    + [("pointers", "bf16", False, 71)],
+    [
+        ("descriptors", "bf16", True, 72),
+        ("descriptors", "f8e4m3", False, 72),
+        ("pointers", "bf16", False, 71),
+    ],
 )
 def test_operands_that_tma_cannot_take_are_copied(form, dtype, trans_a, n):
     a = normal(65, 33, dtype=dtype).T if trans_a else normal(33, 65, dtype=dtype)
