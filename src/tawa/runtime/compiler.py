@@ -36,7 +36,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.walk import has
 from tawa.passes import pipeline
 from tawa.plan.pins import Pins
-from tawa.plan.plan import Declined, Plan
+from tawa.plan.plan import FULL_SPEED, Declined, Plan
 from tawa.plan.planner import rank_plans
 from tawa.plan.resources import buffers, total
 from tawa.plan.rings import with_shallow_rings
@@ -64,6 +64,7 @@ ATTEMPTS = 7
 _FRAMES = 12_000
 FEW = 16
 """Accesses to local memory in loops of roles that cost less than the plan that is second."""
+_SMALLER = "use smaller block sizes"
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
 """What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
@@ -210,7 +211,15 @@ def _compile(
         slow.append(made)
         errors.append(BuildError(_waits_for_memory(made.resources)))
     if slow:
-        return min(slow, key=lambda made: made.resources.local_in_loops or 0)
+        best = min(slow, key=lambda made: made.resources.local_in_loops or 0)
+        if (
+            best.plan.specialized
+            or not has(kernel, tile.Dot)
+            or FULL_SPEED in (each.feature for each in best.plan.declined)
+        ):
+            return best
+        note = f"it runs without roles, and with {_waits_for_memory(best.resources)}"
+        return replace(best, declined=(*best.declined, Declined(FULL_SPEED, f"{note}; {_SMALLER}")))
     for number, other in enumerate(errors[1:], 2):
         errors[0].add_note(f"plan {number}: {other.what}")
     raise errors[0]
