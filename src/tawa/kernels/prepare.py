@@ -14,6 +14,7 @@ from tawa.errors import ArgumentError
 from tawa.kernels import gemm, split
 from tawa.kernels.arrays import (
     BYTES,
+    LINE,
     PRODUCTS,
     Operand,
     View,
@@ -21,6 +22,7 @@ from tawa.kernels.arrays import (
     empty_beside,
     fits_tma,
     look,
+    on_lines,
     operand,
 )
 from tawa.kernels.variants import Problem, Variant
@@ -30,8 +32,6 @@ FLOATS = ("f16", "bf16", "f32")
 OUTPUTS = (*FLOATS, "f8e4m3", "f8e5m2")
 _PARTS = {"ieee": "tf32x3", "tf32": "tf32"}
 """How the kernels multiply float32, by what a call asks for."""
-_LINE = 128
-"""Bytes of a line of L2: rows that begin on one are read in whole sectors."""
 _COPIED = (8, 512)
 """Rows and columns that one program copies."""
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
@@ -94,7 +94,7 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     """Return the launches that compute a product by `variant`, in order."""
     copies: list[Launch] = []
     if variant.copied:
-        operands, copies = _lined_up(operands)
+        operands, copies = _lined_up(operands, variant.copied)
     found = [*copies, *_prepare(operands, variant)]
     if not operands.problem.precision:
         return found
@@ -126,17 +126,17 @@ def _prepare(operands: Operands, variant: Variant) -> list[Launch]:
             raise ArgumentError(f"no form of matmul is called {variant.form!r}")
 
 
-def _lined_up(operands: Operands) -> tuple[Operands, list[Launch]]:
-    """Copy the operands that TMA refuses; return what then is multiplied, and the copies."""
+def _lined_up(operands: Operands, names: str) -> tuple[Operands, list[Launch]]:
+    """Return what is multiplied where the operands `names` are copied first, and the copies."""
     copies: list[Launch] = []
 
     def copied(name: str, held: Operand) -> Operand:
-        if name not in operands.problem.unaligned:
+        if name not in names:
             return held
         kind = operands.problem.dtype
         rows, columns = held.shape[-2:]
         items = prod(held.shape[:-2])
-        line = _LINE // BYTES[kind]
+        line = LINE // BYTES[kind]
         pitch = ceil(columns / line) * line
         made = empty_beside(held.array, (items * rows * pitch,), kind)
         step = held.strides[0] if len(held.shape) > 2 else 0
@@ -148,8 +148,7 @@ def _lined_up(operands: Operands) -> tuple[Operands, list[Launch]]:
         return Operand(made, held.shape, strides, held.transposed)
 
     a, b = copied("a", operands.a), copied("b", operands.b)
-    problem = replace(operands.problem, unaligned=operands.problem.unaligned.strip("ab"))
-    return replace(operands, problem=problem, a=a, b=b), copies
+    return replace(operands, problem=operands.problem.lined_up(names), a=a, b=b), copies
 
 
 def _by_descriptors(operands: Operands, variant: Variant) -> list[Launch]:
@@ -391,6 +390,7 @@ def bind(
         held[0].transposed,
         held[1].transposed,
         _unaligned((left, right, result), held, gradient),
+        "".join(name for name, each in zip("ab", held) if not on_lines(each, left.dtype)),
         _scales(scale_a, m, scale_b, n),
         bias is not None,
         activation,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tawa
 
@@ -20,6 +20,7 @@ class Problem:
     trans_a: bool = False
     trans_b: bool = False
     unaligned: str = ""  # those of a, b and c (output, gradient) whose base or stride TMA refuses
+    off_lines: str = ""  # those of a and b whose rows begin inside of lines of 128 bytes
     scales: str = ""
     bias: bool = False
     activation: str = ""
@@ -32,6 +33,12 @@ class Problem:
         """Whether TMA can serve all arrays."""
         return not self.unaligned
 
+    def lined_up(self, names: str) -> Problem:
+        """Return the problem of operands of which `names` were copied to rows on whole lines."""
+        gone = str.maketrans("", "", names)
+        unaligned, off_lines = self.unaligned.translate(gone), self.off_lines.translate(gone)
+        return replace(self, unaligned=unaligned, off_lines=off_lines)
+
     @property
     def plain(self) -> bool:
         """Whether nothing happens between the product and the store."""
@@ -42,13 +49,13 @@ class Problem:
 class Variant:
     """A form ("descriptors", "pointers", "split", "split_once", "stream") and its configuration.
 
-    `copied`: operands that TMA refuses are copied first, with rows that begin on whole lines.
+    `copied`: these of a and b are copied first, so that their rows begin on whole lines.
     """
 
     form: str
     config: tawa.Config
     splits: int = 1
-    copied: bool = False
+    copied: str = ""
 
     def __str__(self) -> str:
         """Return the form, the tile and the pins in one line."""
@@ -57,8 +64,9 @@ class Variant:
         rest = {name: value for name, value in values.items() if not name.startswith("BLOCK_")}
         if self.splits > 1:
             rest["splits"] = self.splits
-        form = ["copied", self.form] if self.copied else [self.form]
-        return " ".join([*form, tile, *(f"{name}={value}" for name, value in rest.items())])
+        if self.copied:
+            rest["copied"] = self.copied
+        return " ".join([self.form, tile, *(f"{name}={value}" for name, value in rest.items())])
 
 
 def tile_sizes(rows: int, columns: int, depth: int) -> dict[str, int]:

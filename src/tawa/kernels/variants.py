@@ -83,13 +83,14 @@ def _seconds(problem: Problem, tile: tuple[int, int, float], splits: int, target
 def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Variant]:
     """Return the variants worth trying for `problem`, the likely best first, at most `most`."""
     ranked = _ranked(problem, target)
-    if refused := problem.unaligned.strip("c"):
-        lined_up = replace(problem, unaligned=problem.unaligned.strip("ab"))
-        copying = _copying(problem, refused)
-        ranked += [
-            (seconds + copying, replace(variant, copied=True))
-            for seconds, variant in _ranked(lined_up, target)
-        ]
+    refused = problem.unaligned.strip("c")
+    for names in dict.fromkeys((refused, "".join(sorted({*refused, *problem.off_lines})))):
+        if names:
+            copying = _copying(problem, names)
+            ranked += [
+                (seconds + copying, replace(variant, copied=names))
+                for seconds, variant in _ranked(problem.lined_up(names), target)
+            ]
     ranked.sort(key=lambda pair: pair[0])
     return _mixed([variant for _, variant in ranked], most)
 
@@ -170,7 +171,7 @@ def _mixed(ranked: list[Variant], most: int) -> list[Variant]:
     The model is too coarse to bet everything on its favourite.
     """
     taken: list[Variant] = []
-    cut, tiles = 0, Counter[tuple[str, bool, int, int]]()
+    cut, tiles = 0, Counter[tuple[str, str, int, int]]()
     for variant in ranked:
         sizes = variant.config.kwargs
         tile = (variant.form, variant.copied, sizes["BLOCK_M"], sizes["BLOCK_N"])
