@@ -244,12 +244,20 @@ def simulate_stage(
     """Run the IR of a stage in the simulator, in place on arrays of the CPU."""
     from tawa.simulator import simulate
 
-    given = {name: host_argument(arguments[name]) for name in program.argument_names}
+    kinds = (each.type for each in program.body.block.args)
+    given = {
+        name: host_argument(arguments[name], kind)
+        for name, kind in zip(program.argument_names, kinds, strict=True)
+    }
     return simulate(program, grid, given, level=level, **how)
 
 
-def host_argument(value: Any) -> Any:
-    """Return an argument as the simulator takes it: NumPy arrays, its descriptors, numbers."""
+def host_argument(value: Any, kind: object = None) -> Any:
+    """Return an argument as the simulator takes it: NumPy arrays, its descriptors, numbers.
+
+    Its descriptors have the blocks of the program's argument, of type `kind`: passes may halve
+    those that the launch names.
+    """
     from tawa.simulator.memory import HostDescriptor
 
     if is_descriptor(value):
@@ -257,7 +265,7 @@ def host_argument(value: Any) -> Any:
             host_array(value.base),
             tuple(value.shape),
             tuple(value.strides),
-            tuple(value.block_shape),
+            getattr(kind, "block_shape", tuple(value.block_shape)),
             value.padding,
             window_of(value),
         )
