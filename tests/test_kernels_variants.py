@@ -25,20 +25,40 @@ def test_many_tiles_are_consumers_of_their_own_or_large(k):
     found = variants(Problem(8192, 8192, k, "bf16", "bf16", trans_b=True))
     assert {each.form for each in found} == {"descriptors"}
     own = [each for each in found if each.config.pins.get("arrangement") == "pingpong"]
-    assert {shape_of(each)[1] for each in own} == {128, 160, 168, 176, 192}
-    assert any(each.config.pins.get("cluster") == 2 for each in own) == (k >= 512)
-    assert any(shape_of(each) == (128, 256) for each in found if each not in own)
+    assert (128, 192) in map(shape_of, own)
+    assert k < 8192 or any(shape_of(each)[1] > 192 for each in found if each not in own)
 
 
 def test_tiles_of_one_wave_are_shared():
     found = variants(Problem(1024, 2048, 2048, "bf16", "bf16", trans_b=True))
-    assert all("arrangement" not in each.config.pins for each in found)
+    assert all("arrangement" not in each.config.pins for each in found[:4])
 
 
 def test_an_epilogue_is_hidden_where_some_programs_have_two_tiles():
-    first, *_ = variants(Problem(2048, 2048, 2048, "bf16", "bf16", trans_b=True))
-    assert shape_of(first) == (128, 128)
-    assert first.config.pins == {"arrangement": "pingpong"}
+    found = variants(Problem(2048, 2048, 2048, "bf16", "bf16", trans_b=True))
+    own = [each for each in found if each.config.pins == {"arrangement": "pingpong"}]
+    assert (128, 128) in map(shape_of, own)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [
+        ((5000, 5000, 5120), (256, 152)),  # 660 tiles: five waves
+        ((1536, 3072, 4096), (192, 192)),  # 128 tiles: one
+        ((3072, 768, 1024), (192, 96)),
+    ],
+)
+def test_tiles_come_out_even_in_waves(sizes, tile):
+    found = variants(Problem(*sizes, "bf16", "bf16", trans_b=True))
+    assert tile in map(shape_of, found[:3])
+
+
+def test_rows_that_begin_inside_lines_are_shared_in_clusters():
+    sizes = 3072, 768, 1000
+    first, *_ = variants(Problem(*sizes, "bf16", "bf16", trans_b=True, off_lines="ab"))
+    assert first.config.pins["cluster"] > 1
+    kept = Problem(5000, 5000, 5000, "bf16", "bf16", trans_b=True, off_lines="ab")
+    assert any("ACROSS" in each.config.kwargs for each in variants(kept))
 
 
 def test_columns_side_by_side_come_in_whole_panels():

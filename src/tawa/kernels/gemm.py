@@ -113,10 +113,15 @@ def matmul_descriptors(
     TRANS_A: tl.constexpr = False,
     TRANS_B: tl.constexpr = False,
     PRECISION: tl.constexpr = "tf32",
+    ACROSS: tl.constexpr = False,
 ):
-    """C = A @ B over host descriptors; grid (cdiv(M, BLOCK_M), cdiv(N, BLOCK_N))."""
-    row = tl.program_id(0) * BLOCK_M
-    column = tl.program_id(1) * BLOCK_N
+    """C = A @ B over host descriptors; grid (cdiv(M, BLOCK_M), cdiv(N, BLOCK_N)).
+
+    With `ACROSS` its axes are the other way round: neighbours along axis 0, which may be blocks of
+    a cluster, then share A instead of B.
+    """
+    row = tl.program_id(1 if ACROSS else 0) * BLOCK_M
+    column = tl.program_id(0 if ACROSS else 1) * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         if TRANS_A:
@@ -329,6 +334,7 @@ def matmul_epilogue(
     ACTIVATION: tl.constexpr = "",
     GRADIENT: tl.constexpr = False,
     PRECISION: tl.constexpr = "tf32",
+    ACROSS: tl.constexpr = False,
 ):
     """C = activation(scale_a * scale_b * (A @ B) + bias); grid as `matmul_descriptors`.
 
@@ -336,8 +342,8 @@ def matmul_epilogue(
     [N]. Pointers of what is not used are None. `GRADIENT`: C is instead the gradient by what the
     activation takes, `grad`, of C's shape, times the activation's derivative.
     """
-    row = tl.program_id(0) * BLOCK_M
-    column = tl.program_id(1) * BLOCK_N
+    row = tl.program_id(1 if ACROSS else 0) * BLOCK_M
+    column = tl.program_id(0 if ACROSS else 1) * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         if TRANS_A:

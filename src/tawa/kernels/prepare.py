@@ -156,6 +156,8 @@ def _by_descriptors(operands: Operands, variant: Variant) -> list[Launch]:
     turned = {"TRANS_A": operands.a.transposed, "TRANS_B": operands.b.transposed}
     maps = _blocks(operands, options)
     grid = (ceil(problem.m / options["BLOCK_M"]), ceil(problem.n / options["BLOCK_N"]))
+    if options.get("ACROSS"):
+        grid = grid[::-1]
     if problem.batch > 1:
         if not problem.plain:
             raise ArgumentError(
