@@ -41,8 +41,22 @@ class Operand:
         """The descriptor's swizzle mode bits."""
         return MODES[self.within.swizzle]
 
+    @property
+    def panel(self) -> int:
+        """How many of M or N an instruction may begin at: 8, or whole panels where they lie along."""
+        return 8 * self.within.swizzle // self.within.bits if self.transposed else 8
+
     def offset(self, mn: int, k: int) -> int:
-        """Return the byte offset of element (mn, k), a multiple of 8 by a multiple of a step."""
+        """Return the byte offset of element (mn, k), a multiple of `panel` by a multiple of a step.
+
+        Raises ShapeUnsupported inside of a panel: the tensor cores would read past its end.
+        """
+        if mn % self.panel:
+            raise ShapeUnsupported(
+                f"a wgmma operand read from {mn} of {self.within}",
+                why=f"it lies along M or N in panels of {self.panel}, and wgmma begins where one does",
+                remedy="choose a block size of whole panels for each warpgroup",
+            )
         where: Coordinate = (k, mn) if self.k_dim == 0 else (mn, k)
         return self.within.offset(where)
 
