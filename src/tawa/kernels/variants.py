@@ -37,20 +37,20 @@ _SHORT = 512
 # multiprocessor has as many. Where some rest, the power they leave lets the others run faster: time
 # goes with this power of the waves that are begun over the waves that there are.
 _RATE = {1: 11e12, 2: 5.6e12, 4: 2.8e12}
-_RESTING = 0.77
+_RESTING = 0.68
 # Bytes a second that one multiprocessor draws from L2 through TMA in whole lines of 128 bytes; how
 # much more a row takes that begins inside one, and one cut into panels, for each panel more. And
 # what wgmma reads from shared memory: A once, B for each 64 rows. They set the pace together with
 # the products: their times are added in this power.
-_L2, _OFF_LINES, _PANEL = 140e9, 2.3, 1.7
-_SHARED = 215e9
+_L2, _OFF_LINES, _PANEL = 130e9, 2.0, 1.4
+_SHARED = 175e9
 _TOGETHER = 5
 # Bytes a second at which a tile is stored that nothing hides.
-_STORED = 120e9
+_STORED = 90e9
 # Bytes a second of the memory; seconds to fill the pipeline and drain the last store. Rounded. All
 # from one H100 and one H200.
 _BANDWIDTH = 4.3e12
-_FIXED = 4e-6
+_FIXED = 5e-6
 # Bytes a second that are copied.
 _COPIED = 1.2e12
 # How much longer a product takes whose operands threads load element by element: 4100 cubed.
@@ -61,9 +61,9 @@ _ADDED = 1.15
 _ORDERING = 0.4e-6
 # Seconds by which a step of 128 bytes of K is longer in clusters, whose blocks wait for each other,
 # and until they have met; what of the multiprocessors clusters of four find a place on.
-_IN_STEP = {1: 0.0, 2: 15e-9, 4: 20e-9}
+_IN_STEP = {1: 0.0, 2: 20e-9, 4: 15e-9}
 _MEETING = 1e-6
-_PLACED = {1: 1.0, 2: 1.0, 4: 128 / 132}
+_PLACED = {1: 1.0, 2: 1.0, 4: 120 / 132}
 
 
 @dataclass(frozen=True, slots=True)
