@@ -50,6 +50,9 @@ def products(x_desc, y_desc, z_desc, o_desc, o_ptr, K, FORM: tl.constexpr):
         tl.store(o_ptr + at, result, mask=(rows < 80)[:, None])
     elif FORM == "turned":
         o_desc.store([column, row], result.T)
+    elif FORM == "looped":
+        for again in range(0, K, 16):
+            o_desc.store([row, column], (first + again).to(tl.float16))
     elif FORM == "in place":
         x_desc.store([row, 0], tl.dot(result, y_desc.load([column, 0])).to(tl.float16))
     elif FORM == "reshaped":
@@ -92,6 +95,7 @@ def run(kernel: tile.Kernel) -> np.ndarray:
         ("turned", [(16, 32), (32, 16)], ""),
         ("row sums", [(16, 32)], "columns: .* is along it"),
         ("one source", [], "rows: a tensor has the dimension twice; columns: .*"),
+        ("looped", [], "rows: .* stands in a loop.*; columns: .* stands in a loop.*"),
         ("reshaped", [], "rows: .* needs it whole; columns: .* needs it whole"),
         ("in place", [], "rows: x@.* may meet what x_desc@.* stores; columns: .* sums over it"),
     ],

@@ -16,8 +16,9 @@ A dimension of a sum is followed through all that is computed with it, to where 
 
 Requires: tile IR, as the planner reads it. Ensures: each element is computed and stored once, as
 before. Declines when: something depends on the whole dimension (a reduction along it, a reshape); a
-store, or another use of a descriptor, does not follow it; or a half could read what the other one
-stored: the launch asks only for what the producer loads.
+store, or another use of a descriptor, does not follow it; a store stands in a loop, where the order
+of tiles that overlap would be another; or a half could read what the other one stored: the launch
+asks only for what the producer loads.
 """
 
 from __future__ import annotations
@@ -248,6 +249,8 @@ def _check_order(kernel: tile.Kernel) -> None:
     """Raise `_Stays` unless a launch asks that no half can see what the other one stored."""
     asked = partition(kernel).guards
     for store in all_of(kernel, *_STORES):
+        if len(enclosing_loops(store)) > 1:
+            raise _Stays(f"{name_of(store)} stands in a loop, whose tiles may overlap")
         for other in all_of(kernel, *READS, *_STORES):
             written, met = roots_of(accessed(store)), roots_of(accessed(other))
             if other is store:
