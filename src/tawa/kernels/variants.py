@@ -42,7 +42,7 @@ _RESTING = 0.68
 # much more a row takes that begins inside one, and one cut into panels, for each panel more. And
 # what wgmma reads from shared memory: A once, B for each 64 rows. They set the pace together with
 # the products: their times are added in this power.
-_L2, _OFF_LINES, _PANEL = 130e9, 2.0, 1.4
+_L2, _OFF_LINES, _PANEL = 130e9, 1.6, 1.4
 _SHARED = 175e9
 _TOGETHER = 5
 # Bytes a second at which a tile is stored that nothing hides.

@@ -43,7 +43,7 @@ class Operand:
 
     @property
     def panel(self) -> int:
-        """How many of M or N an instruction may begin at: 8, or whole panels where they lie along."""
+        """Where instructions begin: each 8, or where panels do of what lies along M or N."""
         return 8 * self.within.swizzle // self.within.bits if self.transposed else 8
 
     def offset(self, mn: int, k: int) -> int:
@@ -54,7 +54,7 @@ class Operand:
         if mn % self.panel:
             raise ShapeUnsupported(
                 f"a wgmma operand read from {mn} of {self.within}",
-                why=f"it lies along M or N in panels of {self.panel}, and wgmma begins where one does",
+                why=f"it lies along M or N in panels of {self.panel}; wgmma begins where one does",
                 remedy="choose a block size of whole panels for each warpgroup",
             )
         where: Coordinate = (k, mn) if self.k_dim == 0 else (mn, k)
