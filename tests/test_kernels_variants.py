@@ -53,6 +53,20 @@ def test_tiles_come_out_even_in_waves(sizes, tile):
     assert tile in map(shape_of, found[:3])
 
 
+def test_tiles_of_narrow_outputs_are_rows_of_16_bytes():
+    found = variants(Problem(5000, 5000, 5120, "f8e4m3", "f8e4m3", trans_b=True))
+    assert all(shape_of(each)[1] % 16 == 0 for each in found)
+
+
+@pytest.mark.parametrize(
+    ("given", "left"), [({"bias": True}, {False}), ({"scales": "row"}, set()), ({}, {False, True})]
+)
+def test_no_pointer_follows_the_axis_of_a_cluster(given, left):
+    kept = Problem(3000, 3000, 3000, "bf16", "bf16", trans_b=True, off_lines="ab", **given)
+    grouped = [each for each in variants(kept, most=60) if "cluster" in each.config.pins]
+    assert {each.config.kwargs.get("ACROSS", False) for each in grouped} == left
+
+
 def test_rows_that_begin_inside_lines_are_shared_in_clusters():
     sizes = 3072, 768, 1000
     first, *_ = variants(Problem(*sizes, "bf16", "bf16", trans_b=True, off_lines="ab"))

@@ -192,10 +192,8 @@ def _shapes(problem: Problem) -> Iterator[Shape]:
             yield alone
             if rows == _OWN_ROWS and columns <= _OWN_WIDEST:
                 yield replace(alone, own=True)
-            if problem.batch > 1:
-                continue
             for cluster in (2, 4):
-                for across in (False, True):
+                for across in _shared_along(problem):
                     grouped = replace(alone, cluster=cluster, across=across)
                     count = ceil(problem.n / columns) if across else ceil(problem.m / rows)
                     if count % cluster == 0 or count > 4 * cluster:
@@ -204,12 +202,23 @@ def _shapes(problem: Problem) -> Iterator[Shape]:
                             yield replace(grouped, own=True)
 
 
+def _shared_along(problem: Problem) -> list[bool]:
+    """Return whether clusters may go along rows (False), and along columns (True).
+
+    Their programs differ there, so that no pointer may be read that follows it: of scales, of bias.
+    """
+    by_row = problem.scales == "row"
+    found = [(False, by_row), (True, by_row or problem.bias)]
+    return [across for across, followed in found if not followed and problem.batch == 1]
+
+
 def _widths(problem: Problem) -> list[int]:
     """Return the narrowest width of tiles for each number of them beside one another.
 
     Columns that B holds side by side are read in panels of 64 bytes at least.
     """
     unit = 8 if problem.trans_b else 64 // BYTES[problem.dtype]
+    unit = max(unit, 16 // BYTES[problem.out])  # TMA stores multiples of 16 bytes
     counts = range(1, max(1, problem.n // _NARROWEST) + 1)
     widths = {ceil(problem.n / count / unit) * unit for count in counts}
     return sorted(width for width in widths if _NARROWEST <= width <= _WIDEST) or [_NARROWEST]
