@@ -59,10 +59,19 @@ def test_tiles_of_narrow_outputs_are_rows_of_16_bytes():
 
 
 @pytest.mark.parametrize(
-    ("given", "left"), [({"bias": True}, {False}), ({"scales": "row"}, set()), ({}, {False, True})]
+    ("given", "left"),
+    [
+        ({"bias": True}, {False}),
+        ({"scales": "row"}, set()),
+        ({}, {False, True}),
+        ({"dtype": "f32", "precision": "ieee"}, set()),
+        ({"dtype": "f32", "precision": "tf32"}, {False, True}),
+        ({"dtype": "f32", "precision": "tf32", "trans_b": False}, set()),
+    ],
 )
-def test_no_pointer_follows_the_axis_of_a_cluster(given, left):
-    kept = Problem(3000, 3000, 3000, "bf16", "bf16", trans_b=True, off_lines="ab", **given)
+def test_no_pointer_follows_the_axis_of_a_cluster_and_no_thread_reads_what_it_shares(given, left):
+    usual = {"dtype": "bf16", "out": "bf16", "trans_b": True, "off_lines": "ab"}
+    kept = Problem(3000, 3000, 3000, **usual | given)
     grouped = [each for each in variants(kept, most=60) if "cluster" in each.config.pins]
     assert {each.config.kwargs.get("ACROSS", False) for each in grouped} == left
 

@@ -206,7 +206,11 @@ def _shared_along(problem: Problem) -> list[bool]:
     """Return whether clusters may go along rows (False), and along columns (True).
 
     Their programs differ there, so that no pointer may be read that follows it: of scales, of bias.
+    And only the tensor cores may read what they share, no threads that turn or split it.
     """
+    along_k = problem.trans_b and not problem.trans_a
+    if problem.precision == "ieee" or not (along_k or BYTES[problem.dtype] == 2):
+        return []
     by_row = problem.scales == "row"
     found = [(False, by_row), (True, by_row or problem.bias)]
     return [across for across, followed in found if not followed and problem.batch == 1]
@@ -261,19 +265,23 @@ def _tiles(problem: Problem, shape: Shape) -> int:
 
 
 def _mixed(ranked: list[Variant], most: int, aligned: bool) -> list[Variant]:
-    """Return the first `most`, of which at most three have one tile and at most half deal K out, or
-    copy what TMA takes as it is (`aligned`).
+    """Return the first `most`, of which at most three have one tile, at most half deal K out or copy
+    what TMA takes as it is (`aligned`), and all but two run in clusters.
 
     The model is too coarse to bet everything on its favourite.
     """
     taken: list[Variant] = []
-    cut, tiles = 0, Counter[tuple[str, str, int, int]]()
+    cut, grouped, tiles = 0, 0, Counter[tuple[str, str, int, int]]()
     for variant in ranked:
         sizes = variant.config.kwargs
         tile = (variant.form, variant.copied, sizes["BLOCK_M"], sizes["BLOCK_N"])
         whole = variant.form in ("descriptors", "pointers") and not (variant.copied and aligned)
+        clusters = "cluster" in variant.config.pins
         if tiles[tile] == 3 or (not whole and cut == most // 2):
             continue
+        if clusters and grouped == most - 2:
+            continue
+        grouped += clusters
         tiles[tile] += 1
         cut += not whole
         taken.append(variant)
