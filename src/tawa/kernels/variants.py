@@ -22,7 +22,8 @@ from tawa.target import H200, Target
 # What a tile may be: rows, and the columns that split the output evenly, up to a width.
 _ROWS = (64, 128, 192, 256)
 _NARROWEST, _WIDEST = 32, 256
-_LARGEST = 192 * 256  # elements: with more, a thread's sums find no room in registers
+# Elements: with more, a thread's sums find no room in registers; beside parts of float32 half of it.
+_LARGEST = 192 * 256
 # Those that one consumer computes alone while another stores: the epilogue is hidden.
 _OWN_ROWS, _OWN_WIDEST = 128, 192
 # Tiles of a multiprocessor from which on epilogues are hidden, all but the last; through pointers,
@@ -184,9 +185,13 @@ def _ranked(problem: Problem, target: Target) -> list[tuple[float, Variant]]:
 
 def _shapes(problem: Problem) -> Iterator[Shape]:
     """Yield the tiles that split the output's columns evenly, alone and in clusters."""
+    largest = _LARGEST // 2 if problem.precision == "ieee" else _LARGEST
     for rows in _ROWS:
         for columns in _widths(problem):
-            if rows * columns > _LARGEST or not _fits(problem, rows, columns):
+            if rows * columns > largest or not _fits(problem, rows, columns):
+                continue
+            # Three consumers have registers for 192 columns an instruction, and two begin at panels.
+            if rows == 192 < columns and not problem.trans_b and columns % 128:
                 continue
             alone = Shape(rows, columns)
             yield alone
@@ -265,8 +270,8 @@ def _tiles(problem: Problem, shape: Shape) -> int:
 
 
 def _mixed(ranked: list[Variant], most: int, aligned: bool) -> list[Variant]:
-    """Return the first `most`, of which at most three have one tile, at most half deal K out or copy
-    what TMA takes as it is (`aligned`), and all but two run in clusters.
+    """Return the first `most`: at most three of one tile, at most half that deal K out or copy what
+    TMA takes as it is (`aligned`), and all but two in clusters.
 
     The model is too coarse to bet everything on its favourite.
     """
