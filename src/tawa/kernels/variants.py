@@ -22,7 +22,7 @@ from tawa.target import H200, Target
 # What a tile may be: rows, and the columns that split the output evenly, up to a width.
 _ROWS = (64, 128, 192, 256)
 _NARROWEST, _WIDEST = 32, 256
-# Elements: with more, a thread's sums find no room in registers; beside parts of float32 half of it.
+# Elements: sums of more find no room in registers; beside parts of float32, of half of it.
 _LARGEST = 192 * 256
 # Those that one consumer computes alone while another stores: the epilogue is hidden.
 _OWN_ROWS, _OWN_WIDEST = 128, 192
@@ -190,7 +190,7 @@ def _shapes(problem: Problem) -> Iterator[Shape]:
         for columns in _widths(problem):
             if rows * columns > largest or not _fits(problem, rows, columns):
                 continue
-            # Three consumers have registers for 192 columns an instruction, and two begin at panels.
+            # Three consumers' instructions have at most 192 columns, and begin where panels do.
             if rows == 192 < columns and not problem.trans_b and columns % 128:
                 continue
             alone = Shape(rows, columns)
