@@ -39,15 +39,22 @@ def test_columns_of_several_instructions_are_whole_panels():
 
 @pytest.mark.parametrize(
     ("n", "limit", "panel", "width"),
-    [(224, 192, 8, 112), (224, 192, 32, 32), (224, 256, 32, 224), (192, 160, 64, 64)],
+    [
+        (224, 192, 8, 112),
+        (224, 192, 32, 32),
+        (224, 256, 32, 224),
+        (192, 160, 64, 64),
+        (64, 32, 64, 32),  # half of a panel
+    ],
 )
 def test_an_instruction_is_as_wide_as_whole_panels_are(n, limit, panel, width):
     assert instruction_n(n, limit, panel=panel) == width
 
 
-def test_an_operand_inside_of_a_panel_is_refused():
+def test_an_operand_that_leaves_the_panel_it_begins_inside_is_refused():
     right = operand(choose_layout((64, 224), scalar("bf16")), 0)
     assert right.panel == 32
-    assert right.offset(64, 16) == 2 * 64 * 64 + 16 * 64
-    with pytest.raises(ShapeUnsupported, match="read from 112"):
-        right.offset(112, 0)
+    right.check(112, 16)
+    right.check(96, 128)
+    with pytest.raises(ShapeUnsupported, match="read from 112 to 224"):
+        right.check(112, 112)

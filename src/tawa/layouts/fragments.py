@@ -25,7 +25,7 @@ def axes(*items: tuple[int, Coordinate]) -> tuple[Axis, ...]:
 
 def instruction_n(n: int, limit: int = 256, *, integer: bool = False, panel: int = 8) -> int:
     """Return the widest wgmma N (a multiple of 8, at most `limit`) that divides `n` columns; of
-    several instructions each is whole panels of `panel` columns wide, or as wide as one is.
+    several instructions each is whole panels of `panel` columns wide, or a part of one.
 
     Of `integer` products N is a multiple of 16 beyond 32 (PTX ISA, wgmma shapes). Raises
     ShapeUnsupported when `n` is no multiple of 8.
@@ -38,7 +38,7 @@ def instruction_n(n: int, limit: int = 256, *, integer: bool = False, panel: int
         )
     widths = range(min(n, limit) // 8 * 8, 0, -8)
     found = (w for w in widths if n % w == 0 and not (integer and w > 32 and w % 16))
-    return next((w for w in found if w == n or w % panel == 0), panel)
+    return next(w for w in found if w == n or w % panel == 0 or panel % w == 0)
 
 
 def share_out(m: int, warps: int, by_columns: bool = False) -> tuple[int, int]:
@@ -380,7 +380,7 @@ def wgmma_tiling(
 ) -> WgmmaTiling | None:
     """Read an accumulator's layout back as wgmma instructions; None where it is no such layout.
 
-    Instructions are at most `limit` columns wide, and begin where panels of `panel` columns do.
+    Instructions are at most `limit` columns wide, and whole panels of `panel` columns or parts.
     """
     registers, warps = layout.register_table, layout.warp_table
     if layout.lane_table != wgmma_accumulator(64, 8, 4).lane_table or len(warps) % WARPGROUP:

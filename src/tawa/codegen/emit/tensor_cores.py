@@ -85,6 +85,7 @@ def product(e: Emitter, op: Operation) -> None:
     steps = Steps(tiling, extent // k, k)
     in_registers = is_tensor(op.a)
     left = None if in_registers else _view_operand(op.a, 1)
+    _check_panels(tiling, left, right)
     a_kind = element_type(op.a.type) if in_registers else op.a.type
     a_element = element_of(a_kind.element if isinstance(a_kind, ViewType) else a_kind)
     shape = w.WgmmaShape(
@@ -111,6 +112,14 @@ def product(e: Emitter, op: Operation) -> None:
         b = _descriptor(e, b_base, right, steps, block, step, rows=False)
         d = acc.name if block == "0" else f"{acc.name} + {block} * {shape.registers}"
         e.do(w.wgmma(shape), d, a, b, _scale(flag, step))
+
+
+def _check_panels(tiling: WgmmaTiling, left: Operand | None, right: Operand) -> None:
+    for top, first in tiling.groups:
+        for row, column in tiling.blocks:
+            right.check(first + column, tiling.n)
+            if left is not None:
+                left.check(top + row, 64)
 
 
 def _accumulator(e: Emitter, op: hopper.Wgmma, flag: str) -> Array:
