@@ -47,7 +47,7 @@ class Operand:
         return 8 * self.within.swizzle // self.within.bits if self.transposed else 8
 
     def check(self, mn: int, extent: int) -> None:
-        """Raise ShapeUnsupported where an instruction that reads `extent` from `mn` on leaves a panel
+        """Raise ShapeUnsupported where an instruction that reads `extent` from `mn` leaves a panel
         inside of which it begins: panels lie apart, and it would read on.
         """
         inside = mn % self.panel
