@@ -2,6 +2,7 @@
 
     python benchmarks/gemm.py --section gemm_k --dtype f16,bf16
     python benchmarks/gemm.py --section gemm_sq,gemm_llm --dtype bf16 --budget 300
+    python benchmarks/gemm.py --section gemm_odd --dtype bf16 --peers '^(torch|quack|tawa)$'
     python benchmarks/gemm.py --section gemm_k --dtype bf16 --dry     (compiles, times nothing)
 
 How figures are made is said in harness.py. Writes a table, JSON and a chart to --out.
@@ -36,7 +37,39 @@ LLAMA = {
     "70b gate+up": (57344, 8192),
     "70b down": (8192, 28672),
 }
+STORED: dict[str, dict[str, bool]] = {
+    "": {},
+    "B by rows": {"b_rows": True},
+    "A by columns": {"a_columns": True, "b_rows": True},
+}
+# Sizes off powers of two: rows that are no multiples of 128 bytes or of 16, few tiles, few rows,
+# waves of tiles that end just begun, and operands stored the other way round.
+ODD = {
+    "": (
+        (5000, 5000, 5000),
+        (5000, 5000, 5120),
+        (5120, 5120, 5120),
+        (3072, 768, 1000),
+        (3000, 3000, 3000),
+        (1000, 1000, 1000),
+        (1280, 1280, 1280),
+        (1536, 3072, 4096),
+        (2304, 4096, 2304),
+        (4096, 11008, 4096),
+        (4096, 4096, 11008),
+        (2048, 5632, 2048),
+        (1536, 8960, 1536),
+        (48, 5120, 5120),
+        (200, 6400, 1600),
+        (384, 3584, 18944),
+        (4100, 4100, 4100),
+        (4096, 50257, 768),
+    ),
+    "B by rows": ((5120, 5120, 5120), (5000, 5000, 5000), (2560, 2560, 10240)),
+    "A by columns": ((6400, 1600, 3000), (3584, 3584, 4000), (2560, 10240, 2000)),
+}
 SECTIONS: dict[str, list[tuple[int, int, int, int, str]]] = {
+    "gemm_odd": [(1, *shape, stored) for stored, shapes in ODD.items() for shape in shapes],
     "gemm_k": [(1, 8192, 8192, k, "") for k in (256, 512, 1024, 2048, 4096, 8192, 16384)],
     "gemm_sq": [
         (1, size, size, size, "") for size in (1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
@@ -60,8 +93,15 @@ def cases_of(sections: str, dtypes: str, only: str) -> list[Case]:
         for section in sections.split(",")
         for dtype in dtypes.split(",")
         for batch, m, n, k, label in SECTIONS[section]
-        if re.search(only, str(case := Case(dtype, m, n, k, batch, label)))
+        if re.search(only, str(case := _case(dtype, m, n, k, batch, label)))
     ]
+
+
+def _case(dtype: str, m: int, n: int, k: int, batch: int, label: str) -> Case:
+    """Return a case; a label that says how operands are stored is part of its shape."""
+    if label in STORED:
+        return Case(dtype, m, n, k, batch, **STORED[label])
+    return Case(dtype, m, n, k, batch, label)
 
 
 def everyone(most: int) -> list[Any]:
@@ -69,6 +109,7 @@ def everyone(most: int) -> list[Any]:
         who.Torch(),
         who.TorchRows(),
         who.CublasLtBest(),
+        who.Quack(),
         who.Tawa(most),
         who.TawaPointers(most),
         who.TawaPersistent(),

@@ -38,7 +38,9 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One product, `batch` times [m, k] @ [k, n]; B is stored [n, k], with `b_rows` as [k, n]."""
+    """One product, `batch` times [m, k] @ [k, n]; B is stored [n, k], with `b_rows` as [k, n];
+    A is stored [m, k], with `a_columns` as [k, m].
+    """
 
     dtype: str
     m: int
@@ -47,6 +49,7 @@ class Case:
     batch: int = 1
     label: str = ""
     b_rows: bool = False
+    a_columns: bool = False
 
     @property
     def flops(self) -> float:
@@ -61,7 +64,8 @@ class Case:
     @property
     def shape(self) -> str:
         lead = f"{self.batch}x" if self.batch > 1 else ""
-        return f"{lead}{self.m}x{self.n}x{self.k}"
+        stored = (" A by columns" if self.a_columns else "") + (" B by rows" if self.b_rows else "")
+        return f"{lead}{self.m}x{self.n}x{self.k}{stored}"
 
     @property
     def group(self) -> str:
@@ -80,7 +84,9 @@ class Case:
 
 @dataclass(slots=True)
 class Inputs:
-    """One set of tensors on the GPU: a [batch,] m, k; b as the case stores it; c the output."""
+    """One set of tensors on the GPU: a [batch,] m, k, a view where it lies by columns; b as the
+    case stores it; c the output.
+    """
 
     a: Any
     b: Any
@@ -157,14 +163,17 @@ def empty_inputs(case: Case) -> Inputs:
 
     lead = (case.batch,) if case.batch > 1 else ()
     b = (case.k, case.n) if case.b_rows else (case.n, case.k)
-    shapes = ((*lead, case.m, case.k), (*lead, *b), (*lead, case.m, case.n))
+    shapes = ((*lead, *_stored_a(case)), (*lead, *b), (*lead, case.m, case.n))
     kinds = (case.dtype, case.dtype, OUTPUT[case.dtype])
-    return Inputs(
-        *(
-            torch.empty(shape, device="cuda", dtype=torch_dtype(kind))
-            for shape, kind in zip(shapes, kinds)
-        )
+    stored, b_array, c = (
+        torch.empty(shape, device="cuda", dtype=torch_dtype(kind))
+        for shape, kind in zip(shapes, kinds)
     )
+    return Inputs(stored.transpose(-1, -2) if case.a_columns else stored, b_array, c)
+
+
+def _stored_a(case: Case) -> tuple[int, int]:
+    return (case.k, case.m) if case.a_columns else (case.m, case.k)
 
 
 def make_inputs(case: Case, most: int = 16, seed: int = 1234) -> list[Inputs]:
@@ -183,14 +192,13 @@ def make_inputs(case: Case, most: int = 16, seed: int = 1234) -> list[Inputs]:
     b_shape = (case.k, case.n) if case.b_rows else (case.n, case.k)
     out = torch_dtype(OUTPUT[case.dtype])
     count = max(2, min(most, math.ceil(L2_BYTES / max(1.0, case.bytes))))
-    return [
-        Inputs(
-            normal((*lead, case.m, case.k)),
-            normal((*lead, *b_shape)),
-            torch.empty((*lead, case.m, case.n), device="cuda", dtype=out),
-        )
-        for _ in range(count)
-    ]
+    sets: list[Inputs] = []
+    for _ in range(count):
+        stored = normal((*lead, *_stored_a(case)))
+        a = stored.transpose(-1, -2) if case.a_columns else stored
+        c = torch.empty((*lead, case.m, case.n), device="cuda", dtype=out)
+        sets.append(Inputs(a, normal((*lead, *b_shape)), c))
+    return sets
 
 
 def reference_blocks(case: Case, inputs: Inputs) -> Iterator[tuple[int, slice, Any]]:

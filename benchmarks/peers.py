@@ -1,4 +1,4 @@
-"""Who takes part in the GEMM benchmark: tawa's kernels, torch, cuBLASLt, Triton.
+"""Who takes part in the GEMM benchmark: tawa's kernels, torch, cuBLASLt, QuACK, Triton.
 
 A peer makes *offers* for a case: ways to compute it, each bound to inputs later. The harness times
 all offers of a peer and keeps its best, so that nobody is judged by a bad tile size.
@@ -125,6 +125,30 @@ def _scaled(case: Case, scale_a: Any, scale_b: Any, label: str) -> Iterator[Offe
         yield Offer(f"{label} use_fast_accum={fast}", bind)
 
 
+class Quack(Plain):
+    """QuACK's GEMM in CuTe, which tunes itself at the first call; where it is installed."""
+
+    name = "quack"
+
+    def offers(self, case: Case) -> Iterator[Offer]:
+        try:
+            from quack.gemm_interface import gemm
+        except ImportError as error:
+            raise Missing(f"QuACK is not installed: {error}") from error
+        if case.dtype not in ("f16", "bf16") or case.batch > 1:
+            raise Missing("one product of f16 or bf16")
+
+        def bind(inputs: Inputs) -> Call:
+            b = inputs.b if case.b_rows else inputs.b.t()
+            return lambda: gemm(inputs.a, b, out=inputs.c)
+
+        yield Offer("gemm", bind)
+
+    def failures(self) -> tuple[type[Exception], ...]:
+        """Return what its checks and CuTe raise for a case they do not take."""
+        return (RuntimeError, AssertionError, ValueError)
+
+
 class CublasLtBest(Plain):
     """cuBLASLt: the fastest of the algorithms its heuristic offers."""
 
@@ -136,6 +160,8 @@ class CublasLtBest(Plain):
     def offers(self, case: Case) -> Iterator[Offer]:
         import cublaslt
 
+        if case.a_columns:
+            raise Missing("A by columns is not described to it")
         if self._library is None:
             self._library = cublaslt.CublasLt()
         for fast in (True, False) if case.dtype in ("e4m3", "e5m2") else (True,):
@@ -230,8 +256,8 @@ class TawaPersistent(Tawa):
     name = "tawa_persistent"
 
     def variants(self, case: Case) -> list[Any]:
-        if case.batch > 1 or case.b_rows:
-            raise Missing("the persistent kernel takes a dense B stored [N, K]")
+        if case.batch > 1 or case.b_rows or case.a_columns:
+            raise Missing("the persistent kernel takes a dense A, and a dense B stored [N, K]")
         return [
             tile_of(*tile) | {"GROUP_M": 8, "SUBTILES": parts}
             for tile in our_tiles(case)
@@ -265,8 +291,10 @@ def placeholders(case: Case) -> Inputs:
     kind = {"e4m3": "f8e4m3", "e5m2": "f8e5m2"}.get(case.dtype, case.dtype)
     lead = (case.batch,) if case.batch > 1 else ()
     b = (case.k, case.n) if case.b_rows else (case.n, case.k)
+    a = (case.k, case.m) if case.a_columns else (case.m, case.k)
+    stored = tawa.array((*lead, *a), kind)
     return Inputs(
-        tawa.array((*lead, case.m, case.k), kind),
+        swapped(stored) if case.a_columns else stored,
         tawa.array((*lead, *b), kind),
         tawa.array((*lead, case.m, case.n), OUTPUT[case.dtype]),
     )

@@ -87,8 +87,8 @@ class TritonPersistent(TritonPeer):
     name = "triton_persistent"
 
     def variants(self, case: Case) -> Iterator[tuple[str, Any]]:
-        if case.batch > 1 or case.b_rows:
-            raise Missing("the persistent kernel takes a dense B stored [N, K]")
+        if case.batch > 1 or case.b_rows or case.a_columns:
+            raise Missing("the persistent kernel takes a dense A, and a dense B stored [N, K]")
         for tile in triton_tiles(case):
             for parts in (1, 2):
                 for flatten in (True, False):
@@ -114,8 +114,8 @@ class TritonSpecialized(TritonPeer):
     name = "triton_specialized"
 
     def variants(self, case: Case) -> Iterator[tuple[str, Any]]:
-        if case.m < 128 or case.batch > 1 or case.b_rows:
-            raise Missing("Triton's warp specialization takes 128 rows and a dense B [N, K]")
+        if case.m < 128 or case.batch > 1 or case.b_rows or case.a_columns:
+            raise Missing("Triton's warp specialization takes 128 rows, dense A and B [N, K]")
         depth = 128 if case.dtype in ("e4m3", "e5m2") else 64
         for rows, columns, stages in ((128, 256, 3), (128, 128, 4), (128, 128, 3), (256, 128, 3)):
             for walk in (True, False):

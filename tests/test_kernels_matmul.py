@@ -1,5 +1,7 @@
 """The shipped kernels in the simulator, against float64 in NumPy."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -40,10 +42,32 @@ def test_the_first_variant_that_builds_is_used_without_a_gpu():
     assert len(tuner.best) == 1
 
 
-def test_rows_that_tma_cannot_take_go_through_pointers():
-    a, b, tuner = normal(33, 65), normal(65, 70, seed=1), Tuner()
+def test_an_output_that_tma_cannot_take_goes_through_pointers():
+    a, b, tuner = normal(33, 64), normal(70, 64, seed=1).T, Tuner()
     assert error(matmul(a, b, tuner=tuner), a, b) < 8e-3
     assert next(iter(tuner.best.values())).form == "pointers"
+
+
+@pytest.mark.parametrize(
+    ("form", "dtype", "trans_a", "n"),
+    [
+        ("descriptors", "bf16", True, 72),
+        ("descriptors", "f8e4m3", False, 72),
+        ("pointers", "bf16", False, 71),
+    ],
+)
+def test_operands_that_tma_cannot_take_are_copied(form, dtype, trans_a, n):
+    a = normal(65, 33, dtype=dtype).T if trans_a else normal(33, 65, dtype=dtype)
+    b = normal(n, 65, dtype=dtype, seed=1).T
+    chosen = variant(form, **({"GROUP_M": 8} if form == "pointers" else {}))
+    c = matmul(a, b, variant=dataclasses.replace(chosen, copied="ab"))
+    assert error(c, a, b) < 8e-3
+
+
+def test_a_batch_is_copied_each_item_by_itself():
+    a, b = normal(2, 33, 66)[..., :65], normal(1, 65, 72, seed=1)
+    c = matmul(a, b, variant=dataclasses.replace(variant("descriptors"), copied="ab"))
+    assert all(error(c[i], a[i], b[0]) < 8e-3 for i in range(2))
 
 
 @pytest.mark.parametrize("splits", [pytest.param(2, marks=pytest.mark.long), 3])

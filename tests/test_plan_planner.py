@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+import tawa
+import tawa.language as tl
 from tawa.analysis.naming import name_statements
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import parse, tile
 from tawa.passes.simplify import simplify_kernel
 from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
-from tawa.plan.plan import ArefPlan, Plan, RolePlan
+from tawa.plan.plan import FULL_SPEED, ArefPlan, Plan, RolePlan
 from tawa.plan.planner import NO_PINS, plan_for, rank_plans
 from tawa.plan.resources import register_need
 from tawa.plan.text import print_plan
 from tawa.plan.time import estimate
+from tawa.runtime.dispatch import warn_of
 from tawa.target import H200
 from tile_shapes import text_of
 
@@ -119,9 +122,30 @@ def test_tile_that_no_budget_holds_is_refused() -> None:
     kernel = gemm(256, 256)
     plan = plan_for(kernel)
     assert not plan.specialized
-    assert "acc_in of for k: 256" in plan.declined[-1].reason
+    assert [note.feature for note in plan.declined[-2:]] == ["specialization", FULL_SPEED]
+    assert all("acc_in of for k: 256" in note.reason for note in plan.declined[-2:])
     with pytest.raises(OverBudget, match="256 registers a thread"):
         plan_for(kernel, H200, Pins(consumers=2))
+
+
+@tawa.jit
+def too_wide(x_desc, out_desc, K, BLOCK: tl.constexpr):
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(0, K, 16):
+        x = x_desc.load([0, k])
+        acc = tl.dot(x, x.T, acc)
+    out_desc.store([0, 0], acc.to(out_desc.dtype))
+
+
+def test_a_launch_warns_where_products_find_no_room() -> None:
+    describe = tawa.TensorDescriptor.from_tensor
+    x, out = tawa.array((256, 32), "f16"), tawa.array((256, 256), "f16")
+    made = too_wide.compile(describe(x, [256, 16]), describe(out, [256, 256]), 32, BLOCK=256)
+    with pytest.warns(RuntimeWarning, match="too_wide: .*256 registers a thread.*smaller block"):
+        warn_of(made)  # as each launcher does that is made
+    report = str(made).splitlines()
+    assert report[1] == "  warning"
+    assert "registers a thread" in report[2]
 
 
 def test_shared_memory_over_budget_lists_the_buffers() -> None:

@@ -196,6 +196,7 @@ def test_a_refusal_of_the_driver_is_named():
         (128, 128, 3),  # 64 of 128 columns: L2 fetches what the next tile reads
         (256, 128, 2),  # two panels: the tile asks for all of a row
         (128, 64, 2),  # rows lie end to end
+        (128, 136, 2),  # rows begin inside of lines: each asks for two
     ],
 )
 def test_what_a_miss_fetches(row, columns, fetched):

@@ -27,6 +27,8 @@ from tawa.runtime.dtypes import BYTES
 PRODUCTS = ("f16", "bf16", "f32", "f8e4m3", "f8e5m2")
 """The element types tensor cores multiply with float32 accumulation (f32 through tf32)."""
 
+LINE = 128
+"""Bytes of a line of L2: rows that begin on one are read in whole sectors."""
 _COUNTERS = 1024
 
 
@@ -74,6 +76,11 @@ def fits_tma(view: View, strides: tuple[int, ...]) -> bool:
     return view.address % 16 == 0 and not any(
         step % 16 or not 0 <= step < 1 << 40 for step in steps
     )
+
+
+def on_lines(held: Operand, dtype: str) -> bool:
+    """Tell whether rows lie whole lines of L2 apart, so that a base on a line puts all on lines."""
+    return not any(step * BYTES[dtype] % LINE for step in held.strides[:-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,7 @@ def _zeros(library: str, device: int, count: int) -> Any:
 
 __all__ = [
     "BYTES",
+    "LINE",
     "PRODUCTS",
     "Operand",
     "View",
@@ -142,5 +150,6 @@ __all__ = [
     "fits_tma",
     "look",
     "maker_beside",
+    "on_lines",
     "operand",
 ]

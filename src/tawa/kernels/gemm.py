@@ -20,6 +20,7 @@ What differs is how the program reaches memory and how work is dealt out:
 - `matmul_batched`: a batch axis in the grid, descriptors of rank three.
 - `matmul_epilogue`: scales, bias and activation before the store, or the activation's gradient.
 - `matmul_strided`: pointers, a batch axis in the grid, any strides, and the same epilogues.
+- `line_up_rows`: no product, but a copy of an operand whose rows TMA cannot step through.
 
 Length: one family, whose kernels are read beside one another.
 """
@@ -112,10 +113,15 @@ def matmul_descriptors(
     TRANS_A: tl.constexpr = False,
     TRANS_B: tl.constexpr = False,
     PRECISION: tl.constexpr = "tf32",
+    ACROSS: tl.constexpr = False,
 ):
-    """C = A @ B over host descriptors; grid (cdiv(M, BLOCK_M), cdiv(N, BLOCK_N))."""
-    row = tl.program_id(0) * BLOCK_M
-    column = tl.program_id(1) * BLOCK_N
+    """C = A @ B over host descriptors; grid (cdiv(M, BLOCK_M), cdiv(N, BLOCK_N)).
+
+    With `ACROSS` its axes are the other way round: neighbours along axis 0, which may be blocks of
+    a cluster, then share A instead of B.
+    """
+    row = tl.program_id(1 if ACROSS else 0) * BLOCK_M
+    column = tl.program_id(0 if ACROSS else 1) * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         if TRANS_A:
@@ -328,6 +334,7 @@ def matmul_epilogue(
     ACTIVATION: tl.constexpr = "",
     GRADIENT: tl.constexpr = False,
     PRECISION: tl.constexpr = "tf32",
+    ACROSS: tl.constexpr = False,
 ):
     """C = activation(scale_a * scale_b * (A @ B) + bias); grid as `matmul_descriptors`.
 
@@ -335,8 +342,8 @@ def matmul_epilogue(
     [N]. Pointers of what is not used are None. `GRADIENT`: C is instead the gradient by what the
     activation takes, `grad`, of C's shape, times the activation's derivative.
     """
-    row = tl.program_id(0) * BLOCK_M
-    column = tl.program_id(1) * BLOCK_N
+    row = tl.program_id(1 if ACROSS else 0) * BLOCK_M
+    column = tl.program_id(0 if ACROSS else 1) * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         if TRANS_A:
@@ -434,3 +441,28 @@ def matmul_strided(
         grad = tl.load(grad_ptr + item * stride_ci + steps, mask=inside, other=0.0)
         acc = slope(acc, ACTIVATION) * grad.to(tl.float32)
     tl.store(c_at, acc.to(c_ptr.dtype.element_ty), mask=inside)
+
+
+@tawa.jit
+def line_up_rows(
+    in_ptr,
+    out_ptr,
+    rows,
+    columns,
+    stride_item,
+    stride_row,
+    pitch,
+    BLOCK_R: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """out[i, r, c] = in[i, r, c], rows of `out` `pitch` elements apart, the rest of them zero.
+
+    Grid (cdiv(pitch, BLOCK_C), cdiv(rows, BLOCK_R), items). Vectors of 16 bytes are stored.
+    """
+    item = tl.program_id(2).to(tl.int64)
+    row = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
+    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)[None, :]
+    at = in_ptr + item * stride_item + row.to(tl.int64) * stride_row + column
+    x = tl.load(at, mask=(row < rows) & (column < columns), other=0.0)
+    to = out_ptr + (item * rows + row) * pitch + column
+    tl.store(to, x, mask=(row < rows) & (column < pitch))

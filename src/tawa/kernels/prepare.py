@@ -13,6 +13,8 @@ import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import gemm, split
 from tawa.kernels.arrays import (
+    BYTES,
+    LINE,
     PRODUCTS,
     Operand,
     View,
@@ -20,6 +22,7 @@ from tawa.kernels.arrays import (
     empty_beside,
     fits_tma,
     look,
+    on_lines,
     operand,
 )
 from tawa.kernels.variants import Problem, Variant
@@ -29,6 +32,8 @@ FLOATS = ("f16", "bf16", "f32")
 OUTPUTS = (*FLOATS, "f8e4m3", "f8e5m2")
 _PARTS = {"ieee": "tf32x3", "tf32": "tf32"}
 """How the kernels multiply float32, by what a call asks for."""
+_COPIED = (8, 512)
+"""Rows and columns that one program copies."""
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
 
 
@@ -87,7 +92,10 @@ def _blocks(operands: Operands, sizes: Mapping[str, Any]) -> tuple[Any, Any, Any
 
 def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     """Return the launches that compute a product by `variant`, in order."""
-    found = _prepare(operands, variant)
+    copies: list[Launch] = []
+    if variant.copied:
+        operands, copies = _lined_up(operands, variant.copied)
+    found = [*copies, *_prepare(operands, variant)]
     if not operands.problem.precision:
         return found
     # The names that a kernel has decide which of the launches multiply.
@@ -118,11 +126,38 @@ def _prepare(operands: Operands, variant: Variant) -> list[Launch]:
             raise ArgumentError(f"no form of matmul is called {variant.form!r}")
 
 
+def _lined_up(operands: Operands, names: str) -> tuple[Operands, list[Launch]]:
+    """Return what is multiplied where the operands `names` are copied first, and the copies."""
+    copies: list[Launch] = []
+
+    def copied(name: str, held: Operand) -> Operand:
+        if name not in names:
+            return held
+        kind = operands.problem.dtype
+        rows, columns = held.shape[-2:]
+        items = prod(held.shape[:-2])
+        line = LINE // BYTES[kind]
+        pitch = ceil(columns / line) * line
+        made = empty_beside(held.array, (items * rows * pitch,), kind)
+        step = held.strides[0] if len(held.shape) > 2 else 0
+        sizes = (rows, columns, step, held.strides[-2], pitch)
+        grid = (ceil(pitch / _COPIED[1]), ceil(rows / _COPIED[0]), items)
+        blocks = {"BLOCK_R": _COPIED[0], "BLOCK_C": _COPIED[1]}
+        copies.append(Launch(gemm.line_up_rows, grid, (held.array, made, *sizes), blocks))
+        strides = (rows * pitch, pitch, 1)[-len(held.shape) :]
+        return Operand(made, held.shape, strides, held.transposed)
+
+    a, b = copied("a", operands.a), copied("b", operands.b)
+    return replace(operands, problem=operands.problem.lined_up(names), a=a, b=b), copies
+
+
 def _by_descriptors(operands: Operands, variant: Variant) -> list[Launch]:
     problem, options = operands.problem, variant.config.all_kwargs()
     turned = {"TRANS_A": operands.a.transposed, "TRANS_B": operands.b.transposed}
     maps = _blocks(operands, options)
     grid = (ceil(problem.m / options["BLOCK_M"]), ceil(problem.n / options["BLOCK_N"]))
+    if options.get("ACROSS"):
+        grid = grid[::-1]
     if problem.batch > 1:
         if not problem.plain:
             raise ArgumentError(
@@ -356,8 +391,8 @@ def bind(
         batch[0] if rank == 3 else 1,
         held[0].transposed,
         held[1].transposed,
-        all(fits_tma(view, each.strides) for view, each in zip((left, right, result), held))
-        and (gradient is None or look(gradient).address % 16 == 0),
+        _unaligned((left, right, result), held, gradient),
+        "".join(name for name, each in zip("ab", held) if not on_lines(each, left.dtype)),
         _scales(scale_a, m, scale_b, n),
         bias is not None,
         activation,
@@ -367,6 +402,13 @@ def bind(
     )
     grad = None if gradient is None else _gradient(gradient, activation, result, held[2])
     return Operands(problem, *held, bias, scale_a, scale_b, grad)
+
+
+def _unaligned(views: Sequence[View], held: Sequence[Operand], gradient: Any) -> str:
+    """Return those of a, b and c that TMA refuses; a gradient lies as c does."""
+    fits = [fits_tma(view, each.strides) for view, each in zip(views, held)]
+    fits[2] = fits[2] and (gradient is None or look(gradient).address % 16 == 0)
+    return "".join(name for name, each in zip("abc", fits) if not each)
 
 
 def _gradient(gradient: Any, activation: str, out: View, like: Operand) -> Operand:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import tawa
 
@@ -19,13 +19,25 @@ class Problem:
     batch: int = 1
     trans_a: bool = False
     trans_b: bool = False
-    aligned: bool = True  # every base and stride fits TMA
+    unaligned: str = ""  # those of a, b and c (output, gradient) whose base or stride TMA refuses
+    off_lines: str = ""  # those of a and b whose rows begin inside of lines of 128 bytes
     scales: str = ""
     bias: bool = False
     activation: str = ""
     precision: str = ""  # of float32: "ieee" or "tf32"
     gradient: bool = False  # the activation's, by what it takes, instead of its value
     shared: str = ""  # "a" or "b": of a batch, the operand that is the same for all
+
+    @property
+    def aligned(self) -> bool:
+        """Whether TMA can serve all arrays."""
+        return not self.unaligned
+
+    def lined_up(self, names: str) -> Problem:
+        """Return the problem of operands of which `names` were copied to rows on whole lines."""
+        gone = str.maketrans("", "", names)
+        unaligned, off_lines = self.unaligned.translate(gone), self.off_lines.translate(gone)
+        return replace(self, unaligned=unaligned, off_lines=off_lines)
 
     @property
     def plain(self) -> bool:
@@ -35,11 +47,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A form ("descriptors", "pointers", "split", "split_once", "stream") and its configuration."""
+    """A form ("descriptors", "pointers", "split", "split_once", "stream") and its configuration.
+
+    `copied`: these of a and b are copied first, so that their rows begin on whole lines.
+    """
 
     form: str
     config: tawa.Config
     splits: int = 1
+    copied: str = ""
 
     def __str__(self) -> str:
         """Return the form, the tile and the pins in one line."""
@@ -48,6 +64,8 @@ class Variant:
         rest = {name: value for name, value in values.items() if not name.startswith("BLOCK_")}
         if self.splits > 1:
             rest["splits"] = self.splits
+        if self.copied:
+            rest["copied"] = self.copied
         return " ".join([self.form, tile, *(f"{name}={value}" for name, value in rest.items())])
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from math import ceil
+from dataclasses import dataclass, replace
+from math import ceil, gcd
 from typing import Any
 
 import tawa
@@ -18,31 +19,13 @@ from tawa.kernels.few_rows import MOST_ROWS, few_rows
 from tawa.kernels.problem import Problem, Variant, tile_sizes
 from tawa.target import H200, Target
 
-# (BLOCK_M, BLOCK_N, share of the peak rate that a full multiprocessor reaches with this tile). The
-# larger the tile, the fewer bytes of shared memory the tensor cores read for each product.
-_TILES = (
-    (128, 256, 1.00),
-    (256, 128, 0.98),
-    (128, 192, 0.97),
-    (192, 128, 0.94),
-    (128, 160, 0.90),
-    (128, 128, 0.87),
-    (64, 256, 0.80),
-    (64, 192, 0.74),
-    (64, 128, 0.62),
-    (128, 64, 0.62),
-    (64, 64, 0.40),
-    (64, 32, 0.22),
-)
-# The same of tiles that one consumer computes alone while another stores: the epilogue is hidden.
-# Measured on an H200, M = N = 8192, K from 512 to 16384.
-_OWN_TILES = (
-    (128, 192, 1.05),
-    (128, 176, 1.05),
-    (128, 168, 1.04),
-    (128, 160, 1.02),
-    (128, 128, 1.02),
-)
+# What a tile may be: rows, and the columns that split the output evenly, up to a width.
+_ROWS = (64, 128, 192, 256)
+_NARROWEST, _WIDEST = 32, 256
+# Elements: sums of more find no room in registers; beside parts of float32, of half of it.
+_LARGEST = 192 * 256
+# Those that one consumer computes alone while another stores: the epilogue is hidden.
+_OWN_ROWS, _OWN_WIDEST = 128, 192
 # Tiles of a multiprocessor from which on epilogues are hidden, all but the last; through pointers,
 # where only what an odd output costs is worth it.
 _OWN_WAVES, _OWN_WAVES_BY_POINTERS = 1.5, 4
@@ -51,110 +34,259 @@ _MANY_WAVES = 8
 # Bytes of K up to which the store of a tile takes longer than its products: two parts of it leave
 # without a wait.
 _SHORT = 512
-# Products a second of one multiprocessor at full rate, by bytes of an element; bytes a second of
-# the memory; seconds to fill the pipeline and drain the last store. H200, rounded.
-_RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}
+# Products a second of one multiprocessor, by bytes of an element: what large tiles reach where each
+# multiprocessor has as many. Where some rest, the power they leave lets the others run faster: time
+# goes with this power of the waves that are begun over the waves that there are.
+_RATE = {1: 11e12, 2: 5.6e12, 4: 2.8e12}
+_RESTING = 0.68
+# Bytes a second that one multiprocessor draws from L2 through TMA in whole lines of 128 bytes; how
+# much more a row takes that begins inside one, and one cut into panels, for each panel more. And
+# what wgmma reads from shared memory: A once, B for each 64 rows. They set the pace together with
+# the products: their times are added in this power.
+_L2, _OFF_LINES, _PANEL = 130e9, 1.6, 1.4
+_SHARED = 175e9
+_TOGETHER = 5
+# Bytes a second at which a tile is stored that nothing hides.
+_STORED = 90e9
+# Bytes a second of the memory; seconds to fill the pipeline and drain the last store. Rounded. All
+# from one H100 and one H200.
 _BANDWIDTH = 4.3e12
-_FIXED = 4e-6
+_FIXED = 5e-6
+# Bytes a second that are copied.
+_COPIED = 1.2e12
+# How much longer a product takes whose operands threads load element by element: 4100 cubed.
+_ELEMENTWISE = 5.0
+# How much longer tiles take of which parts are stored and added.
+_ADDED = 1.15
 # Seconds until a persistent program knows its first tile.
 _ORDERING = 0.4e-6
+# Seconds by which a step of 128 bytes of K is longer in clusters, whose blocks wait for each other,
+# and until they have met; what of the multiprocessors clusters of four find a place on.
+_IN_STEP = {1: 0.0, 2: 20e-9, 4: 15e-9}
+_MEETING = 1e-6
+_PLACED = {1: 1.0, 2: 1.0, 4: 120 / 132}
 
 
-def _seconds(problem: Problem, tile: tuple[int, int, float], splits: int, target: Target) -> float:
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A tile, and how many blocks of a cluster share one of its operands: B, `across` them A.
+
+    `own`: two consumers have a tile each.
+    """
+
+    rows: int
+    columns: int
+    cluster: int = 1
+    across: bool = False
+    own: bool = False
+
+    def sizes(self, depth: int) -> dict[str, Any]:
+        """Return the meta-parameters."""
+        turned = {"ACROSS": True} if self.across else {}
+        return tile_sizes(self.rows, self.columns, depth) | turned
+
+    @property
+    def pins(self) -> dict[str, Any]:
+        """What is pinned of the plan."""
+        own = {"arrangement": "pingpong"} if self.own else {}
+        return own | ({"cluster": self.cluster} if self.cluster > 1 else {})
+
+
+def _seconds(problem: Problem, shape: Shape, target: Target, splits: int = 1) -> float:
     """Estimate a variant's time: waves of tiles, or the bytes, whichever is longer."""
-    rows, columns, share = tile
-    item = BYTES[problem.dtype]
-    tiles = _tiles(problem, rows, columns) * splits
-    waves = ceil(tiles / target.multiprocessors)
-    one = 2 * rows * columns * ceil(problem.k / splits) / (_RATE[item] * share)
-    busy = min(1.0, tiles / target.multiprocessors)
+    item, k = BYTES[problem.dtype], ceil(problem.k / splits)
+    units = target.multiprocessors * _PLACED[shape.cluster]
+    tiles = _tiles(problem, shape) * splits
+    waves = tiles / units
+    begun = waves * (ceil(waves) / waves) ** _RESTING
+    products = 2 * shape.rows * shape.columns * k / _RATE[item]
+    loads = item * k * _loaded(problem, shape) / _L2
+    reads = item * k * (shape.rows + ceil(shape.rows / 64) * shape.columns) / _SHARED
+    one = sum(each**_TOGETHER for each in (products, loads, reads)) ** (1 / _TOGETHER)
+    one += item * k / 128 * _IN_STEP[shape.cluster]
+    out = 4 if splits > 1 else BYTES[problem.out]
+    store = shape.rows * shape.columns * out / _STORED
+    whole = begun * one + (ceil(waves) if not shape.own else 1) * store
     moved = problem.batch * (
         item * problem.k * (problem.m + problem.n) + BYTES[problem.out] * problem.m * problem.n
     )
     parts = 8 * splits * problem.m * problem.n if splits > 1 else 0
     # A multiprocessor alone draws about three times its even share of the bandwidth.
-    stream = (moved + parts) / (_BANDWIDTH * min(1.0, 3 * busy))
-    return max(waves * one, stream) + _FIXED * (2 if splits > 1 else 1)
+    stream = (moved + parts) / (_BANDWIDTH * min(1.0, 3 * waves))
+    fixed = _FIXED * (2 if splits > 1 else 1) + _MEETING * (shape.cluster > 1)
+    return max(whole, stream) + fixed
+
+
+def _loaded(problem: Problem, shape: Shape) -> float:
+    """Return the rows and columns that are loaded for a step of K, weighed by what they take.
+
+    TMA asks for rows of a box: an operand that lies along K has whole lines; the other one has runs
+    as long as the panels that fit the tile, of 128, 64 or 32 bytes.
+    """
+
+    def weight(name: str, in_runs: bool, extent: int) -> float:
+        panels = 128 / gcd(128, extent * BYTES[problem.dtype]) if in_runs else 1
+        return 1 + _PANEL * (panels - 1) + _OFF_LINES * (name in problem.off_lines)
+
+    of_a = shape.rows * weight("a", problem.trans_a, shape.rows)
+    of_b = shape.columns * weight("b", not problem.trans_b, shape.columns)
+    if shape.across:
+        return of_a / shape.cluster + of_b
+    return of_a + of_b / shape.cluster
 
 
 def variants(problem: Problem, target: Target = H200, most: int = 12) -> list[Variant]:
     """Return the variants worth trying for `problem`, the likely best first, at most `most`."""
-    depth = 128 // BYTES[problem.dtype]
-    ranked: list[tuple[float, Variant]]
-    if not problem.aligned or (problem.batch > 1 and not problem.plain):
-        ranked = sorted(_by_pointers(problem, depth, target), key=lambda pair: pair[0])
-        return [variant for _, variant in ranked][:most]
-    if problem.m <= MOST_ROWS and not problem.gradient:
-        ranked = sorted(few_rows(problem, target), key=lambda pair: pair[0])
-        return _mixed([variant for _, variant in ranked], most)
-    ranked = []
-    for tile in (*_TILES, *_fitted(problem, target)):
-        rows, columns, _ = tile
-        if not _fits(problem, rows, columns):
-            continue
-        sizes = tile_sizes(rows, columns, depth)
-        seconds = _seconds(problem, tile, 1, target)
-        once = _tiles(problem, rows, columns) <= target.multiprocessors
-        for pins, gain in ({}, 1.0), *_arrangements(problem, rows, columns):
-            ranked.append((seconds * gain, Variant("descriptors", tawa.Config(sizes, **pins))))
-            if once and "cluster" not in pins:
-                alone = tawa.Config(sizes, persistent=False, **pins)
-                ranked.append((seconds * gain - _ORDERING, Variant("descriptors", alone)))
-        ranked += _cut(problem, tile, sizes, target)
-    if not problem.gradient:  # of one consumer a whole tile fills the registers
-        ranked += _own(problem, depth, target)
+    ranked = _ranked(problem, target)
+    refused = problem.unaligned.strip("c")
+    for names in dict.fromkeys((refused, "".join(sorted({*refused, *problem.off_lines})))):
+        if names:
+            copying = _copying(problem, names)
+            ranked += [
+                (seconds + copying, replace(variant, copied=names))
+                for seconds, variant in _ranked(problem.lined_up(names), target)
+            ]
     ranked.sort(key=lambda pair: pair[0])
-    return _mixed([variant for _, variant in ranked], most)
+    return _mixed([variant for _, variant in ranked], most, problem.aligned)
+
+
+def _copying(problem: Problem, names: str) -> float:
+    """Estimate the time of copies of `names`, which the memory sets."""
+    rows = {"a": problem.m, "b": problem.n}
+    elements = sum(rows[name] * problem.k for name in names) * problem.batch
+    return BYTES[problem.dtype] * elements / _COPIED + len(names) * _FIXED
+
+
+def _ranked(problem: Problem, target: Target) -> list[tuple[float, Variant]]:
+    """Return the variants that leave the operands where they are, with the seconds they promise."""
+    depth = 128 // BYTES[problem.dtype]
+    if not problem.aligned or (problem.batch > 1 and not problem.plain):
+        return list(_by_pointers(problem, depth, target))
+    if problem.m <= MOST_ROWS and not problem.gradient:
+        return list(few_rows(problem, target))
+    ranked: list[tuple[float, Variant]] = []
+    for shape in _shapes(problem):
+        seconds = _seconds(problem, shape, target)
+        sizes = shape.sizes(depth)
+        tiles = _tiles(problem, shape)
+        if shape.own and (tiles < _OWN_WAVES * target.multiprocessors or problem.gradient):
+            continue  # of one consumer a whole tile fills the registers: a gradient's has no room
+        once = tiles <= target.multiprocessors
+        for pins, gain in ({}, 1.0), *_arrangements(problem, shape, tiles / target.multiprocessors):
+            given = shape.pins | pins
+            ranked.append((seconds * gain, Variant("descriptors", tawa.Config(sizes, **given))))
+            if once and _even(problem, shape):
+                alone = tawa.Config(sizes, persistent=False, **given)
+                ranked.append((seconds * gain - _ORDERING, Variant("descriptors", alone)))
+        if shape.cluster == 1 and not shape.own:
+            ranked += _cut(problem, shape, sizes, target)
+    return ranked
+
+
+def _shapes(problem: Problem) -> Iterator[Shape]:
+    """Yield the tiles that split the output's columns evenly, alone and in clusters."""
+    largest = _LARGEST // 2 if problem.precision == "ieee" else _LARGEST
+    for rows in _ROWS:
+        for columns in _widths(problem):
+            if rows * columns > largest or not _fits(problem, rows, columns):
+                continue
+            # Three consumers' instructions have at most 192 columns, and begin where panels do.
+            if rows == 192 < columns and not problem.trans_b and columns % 128:
+                continue
+            alone = Shape(rows, columns)
+            yield alone
+            if rows == _OWN_ROWS and columns <= _OWN_WIDEST:
+                yield replace(alone, own=True)
+            for cluster in (2, 4):
+                for across in _shared_along(problem):
+                    grouped = replace(alone, cluster=cluster, across=across)
+                    count = ceil(problem.n / columns) if across else ceil(problem.m / rows)
+                    if count % cluster == 0 or count > 4 * cluster:
+                        yield grouped
+                        if rows == _OWN_ROWS and columns <= _OWN_WIDEST:
+                            yield replace(grouped, own=True)
+
+
+def _shared_along(problem: Problem) -> list[bool]:
+    """Return whether clusters may go along rows (False), and along columns (True).
+
+    Their programs differ there, so that no pointer may be read that follows it: of scales, of bias.
+    And only the tensor cores may read what they share, no threads that turn or split it.
+    """
+    along_k = problem.trans_b and not problem.trans_a
+    if problem.precision == "ieee" or not (along_k or BYTES[problem.dtype] == 2):
+        return []
+    by_row = problem.scales == "row"
+    found = [(False, by_row), (True, by_row or problem.bias)]
+    return [across for across, followed in found if not followed and problem.batch == 1]
+
+
+def _widths(problem: Problem) -> list[int]:
+    """Return the narrowest width of tiles for each number of them beside one another.
+
+    Columns that B holds side by side are read in panels of 64 bytes at least.
+    """
+    unit = 8 if problem.trans_b else 64 // BYTES[problem.dtype]
+    unit = max(unit, 16 // BYTES[problem.out])  # TMA stores multiples of 16 bytes
+    counts = range(1, max(1, problem.n // _NARROWEST) + 1)
+    widths = {ceil(problem.n / count / unit) * unit for count in counts}
+    return sorted(width for width in widths if _NARROWEST <= width <= _WIDEST) or [_NARROWEST]
+
+
+def _even(problem: Problem, shape: Shape) -> bool:
+    """Tell whether the grid is made of whole clusters."""
+    count = ceil(problem.n / shape.columns) if shape.across else ceil(problem.m / shape.rows)
+    return count % shape.cluster == 0
 
 
 def _by_pointers(problem: Problem, depth: int, target: Target) -> Iterator[tuple[float, Variant]]:
     """Yield variants through pointers; stores of an odd output alone are worth hiding."""
-    for tile in _TILES:
-        rows, columns, _ = tile
-        if _fits(problem, rows, columns):
-            sizes = tile_sizes(rows, columns, depth) | {"GROUP_M": 8}
-            yield _seconds(problem, tile, 1, target), Variant("pointers", tawa.Config(sizes))
-    for tile in _OWN_TILES:
-        rows, columns, _ = tile
-        waves = _tiles(problem, rows, columns) / target.multiprocessors
-        if columns % 64 == 0 and _fits(problem, rows, columns) and waves >= _OWN_WAVES_BY_POINTERS:
-            sizes = tile_sizes(rows, columns, depth) | {"GROUP_M": 8}
-            alone = tawa.Config(sizes, arrangement="pingpong")
-            yield _seconds(problem, tile, 1, target), Variant("pointers", alone)
+    slower = _ELEMENTWISE if problem.unaligned.strip("c") else 1.0
+    for rows in _ROWS:
+        for columns in (32, 64, 128, 160, 192, 256):
+            shape = Shape(rows, columns)
+            if rows * columns > 128 * 256 or not _fits(problem, rows, columns):
+                continue
+            sizes = shape.sizes(depth) | {"GROUP_M": 8}
+            yield (
+                slower * _seconds(problem, shape, target),
+                Variant("pointers", tawa.Config(sizes)),
+            )
+            own = replace(shape, own=True)
+            waves = _tiles(problem, shape) / target.multiprocessors
+            if rows == _OWN_ROWS and columns in (128, 192) and waves >= _OWN_WAVES_BY_POINTERS:
+                alone = tawa.Config(sizes, **own.pins)
+                yield slower * _seconds(problem, own, target), Variant("pointers", alone)
 
 
-def _tiles(problem: Problem, rows: int, columns: int) -> int:
-    return ceil(problem.m / rows) * ceil(problem.n / columns) * problem.batch
+def _tiles(problem: Problem, shape: Shape) -> int:
+    """Return the number of tiles, those of whole clusters."""
+    down, along = ceil(problem.m / shape.rows), ceil(problem.n / shape.columns)
+    if shape.across:
+        along = ceil(along / shape.cluster) * shape.cluster
+    else:
+        down = ceil(down / shape.cluster) * shape.cluster
+    return down * along * problem.batch
 
 
-def _fitted(problem: Problem, target: Target) -> list[tuple[int, int, float]]:
-    """Return a tile whose width makes the waves come out even, where that promises 1 %."""
-    shares = {(rows, columns): share for rows, columns, share in _TILES}
-    found: list[tuple[float, tuple[int, int, float]]] = []
-    for rows, narrow, wide in ((128, 128, 160), (128, 160, 192), (128, 192, 256), (256, 64, 128)):
-        low, high = shares.get((rows, narrow), 0.90), shares[rows, wide]
-        for columns in range(narrow + 16, wide, 16):
-            share = low + (high - low) * (columns - narrow) / (wide - narrow)
-            tile = (rows, columns, share)
-            found.append((_seconds(problem, tile, 1, target), tile))
-    best = min(_seconds(problem, tile, 1, target) for tile in _TILES)
-    seconds, tile = min(found)
-    return [tile] if seconds < 0.99 * best else []
-
-
-def _mixed(ranked: list[Variant], most: int) -> list[Variant]:
-    """Return the first `most`, of which at most half deal K out and at most four have one tile.
+def _mixed(ranked: list[Variant], most: int, aligned: bool) -> list[Variant]:
+    """Return the first `most`: at most three of one tile, at most half that deal K out or copy what
+    TMA takes as it is (`aligned`), and all but two in clusters.
 
     The model is too coarse to bet everything on its favourite.
     """
     taken: list[Variant] = []
-    cut, tiles = 0, Counter[tuple[str, int, int]]()
+    cut, grouped, tiles = 0, 0, Counter[tuple[str, str, int, int]]()
     for variant in ranked:
         sizes = variant.config.kwargs
-        tile = (variant.form, sizes["BLOCK_M"], sizes["BLOCK_N"])
-        whole = variant.form == "descriptors"
-        if tiles[tile] == 4 or (not whole and cut == most // 2):
+        tile = (variant.form, variant.copied, sizes["BLOCK_M"], sizes["BLOCK_N"])
+        whole = variant.form in ("descriptors", "pointers") and not (variant.copied and aligned)
+        clusters = "cluster" in variant.config.pins
+        if tiles[tile] == 3 or (not whole and cut == most // 2):
             continue
+        if clusters and grouped == most - 2:
+            continue
+        grouped += clusters
         tiles[tile] += 1
         cut += not whole
         taken.append(variant)
@@ -162,44 +294,22 @@ def _mixed(ranked: list[Variant], most: int) -> list[Variant]:
 
 
 def _arrangements(
-    problem: Problem, rows: int, columns: int
+    problem: Problem, shape: Shape, waves: float
 ) -> Iterator[tuple[dict[str, Any], float]]:
     """Yield pins worth trying beside the planner's own choice, and the time they promise of it.
 
     The other number of products in flight; storing a large tile in parts leaves room for one more
-    slot; blocks in pairs share one operand by multicast. The last two pay where K is long.
+    slot, where K is long; two places of a tile's parts, where it is short.
     """
-    if rows * columns < 128 * 192:
-        return
-    yield {"mma_depth": 2 if columns >= 256 else 1}, 1.0002
-    if problem.k >= 1024 and ceil(problem.m / rows) % 2 == 0:
-        yield {"cluster": 2}, 1.0005
-    if problem.k >= 2048:
-        yield {"parts": 2}, 1.001
-
-
-def _own(problem: Problem, depth: int, target: Target) -> Iterator[tuple[float, Variant]]:
-    """Yield variants in which consumers take tiles of their own, alone and in pairs of blocks."""
-    for tile in _OWN_TILES:
-        rows, columns, _ = tile
-        waves = _tiles(problem, rows, columns) / target.multiprocessors
-        # Columns that B holds side by side are read in whole swizzled panels.
-        whole = problem.trans_b or columns * BYTES[problem.dtype] % 128 == 0
-        if not _fits(problem, rows, columns) or not whole or waves < _OWN_WAVES:
-            continue
-        seconds = _seconds(problem, tile, 1, target)
-        sizes = tile_sizes(rows, columns, depth)
-        alone = tawa.Config(sizes, arrangement="pingpong")
-        yield seconds, Variant("descriptors", alone)
-        if columns == 192 and waves < _MANY_WAVES:
-            halves = tawa.Config(sizes, arrangement="pingpong", parts=2)
-            yield seconds * 1.001, Variant("descriptors", halves)
-        if columns == 192 and problem.k * BYTES[problem.dtype] <= _SHORT:
-            early = tawa.Config(sizes, arrangement="pingpong", places=2)
-            yield seconds * 0.999, Variant("descriptors", early)
-        if problem.k >= 512 and columns >= 176 and ceil(problem.m / rows) % 2 == 0:
-            pairs = tawa.Config(sizes, arrangement="pingpong", cluster=2)
-            yield seconds * 1.002, Variant("descriptors", pairs)
+    if shape.own:
+        if shape.columns == _OWN_WIDEST and waves < _MANY_WAVES:
+            yield {"parts": 2}, 1.001
+        if shape.columns == _OWN_WIDEST and problem.k * BYTES[problem.dtype] <= _SHORT:
+            yield {"places": 2}, 0.999
+    elif shape.cluster == 1 and shape.rows * shape.columns >= 128 * 192:
+        yield {"mma_depth": 2 if shape.columns >= 256 else 1}, 1.003
+        if problem.k >= 2048:
+            yield {"parts": 2}, 1.005
 
 
 def _fits(problem: Problem, rows: int, columns: int) -> bool:
@@ -208,22 +318,22 @@ def _fits(problem: Problem, rows: int, columns: int) -> bool:
 
 
 def _cut(
-    problem: Problem, tile: tuple[int, int, float], sizes: dict[str, Any], target: Target
+    problem: Problem, shape: Shape, sizes: dict[str, Any], target: Target
 ) -> list[tuple[float, Variant]]:
     """Return the variants of a tile that deal K out over several programs."""
-    rows, columns, _ = tile
     if problem.batch > 1 or problem.scales or problem.gradient or problem.k < 8 * sizes["BLOCK_K"]:
         return []
-    tiles = ceil(problem.m / rows) * ceil(problem.n / columns)
+    tiles = _tiles(problem, shape)
     found: list[tuple[float, Variant]] = []
     for splits in (2, 3, 4, 6, 8):
         if tiles * splits > 2 * target.multiprocessors or problem.k < splits * 4 * sizes["BLOCK_K"]:
             break
-        seconds = _seconds(problem, tile, splits, target)
+        seconds = _seconds(problem, shape, target, splits)
         found.append((seconds, Variant("split", tawa.Config(sizes), splits)))
     waves = tiles / target.multiprocessors
-    if problem.plain and 1 < waves < 6 and rows * columns <= 128 * 128:
-        even = _seconds(problem, tile, 1, target) * waves / ceil(waves) + 2 * _FIXED
+    if problem.plain and 1 < waves < 6 and shape.rows * shape.columns <= 128 * 128:
+        even = _seconds(problem, shape, target) * (waves / ceil(waves)) ** _RESTING
+        even = _ADDED * even + 2 * _FIXED
         config = tawa.Config(sizes | {"GROUP_M": 8, "PROGRAMS": target.multiprocessors})
         found.append((even, Variant("stream", config)))
     return found

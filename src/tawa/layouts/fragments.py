@@ -23,8 +23,9 @@ def axes(*items: tuple[int, Coordinate]) -> tuple[Axis, ...]:
     return tuple(Axis(extent, step) for extent, step in items if extent > 1)
 
 
-def instruction_n(n: int, limit: int = 256, *, integer: bool = False) -> int:
-    """Return the widest wgmma N (a multiple of 8, at most `limit`) that divides `n` columns.
+def instruction_n(n: int, limit: int = 256, *, integer: bool = False, panel: int = 8) -> int:
+    """Return the widest wgmma N (a multiple of 8, at most `limit`) that divides `n` columns; of
+    several instructions each is whole panels of `panel` columns wide, or a part of one.
 
     Of `integer` products N is a multiple of 16 beyond 32 (PTX ISA, wgmma shapes). Raises
     ShapeUnsupported when `n` is no multiple of 8.
@@ -36,7 +37,8 @@ def instruction_n(n: int, limit: int = 256, *, integer: bool = False) -> int:
             remedy="round the block's N up to a multiple of 8",
         )
     widths = range(min(n, limit) // 8 * 8, 0, -8)
-    return next(w for w in widths if n % w == 0 and not (integer and w > 32 and w % 16))
+    found = (w for w in widths if n % w == 0 and not (integer and w > 32 and w % 16))
+    return next(w for w in found if w == n or w % panel == 0 or panel % w == 0)
 
 
 def share_out(m: int, warps: int, by_columns: bool = False) -> tuple[int, int]:
@@ -374,11 +376,11 @@ class WgmmaTiling:
 
 
 def wgmma_tiling(
-    layout: RegisterLayout, limit: int = 256, *, integer: bool = False
+    layout: RegisterLayout, limit: int = 256, *, integer: bool = False, panel: int = 8
 ) -> WgmmaTiling | None:
     """Read an accumulator's layout back as wgmma instructions; None where it is no such layout.
 
-    Instructions are at most `limit` columns wide.
+    Instructions are at most `limit` columns wide, and whole panels of `panel` columns or parts.
     """
     registers, warps = layout.register_table, layout.warp_table
     if layout.lane_table != wgmma_accumulator(64, 8, 4).lane_table or len(warps) % WARPGROUP:
@@ -392,7 +394,9 @@ def wgmma_tiling(
     per_group = layout.shape[1]
     for column in sorted({column for _, column in groups} - {0})[:1]:
         per_group = column
-    n = instruction_n(per_group, limit, integer=integer) if per_group % 8 == 0 else 0
+    n = 0
+    if per_group % 8 == 0:
+        n = instruction_n(per_group, limit, integer=integer, panel=panel)
     size = n // 2
     if not n or len(registers) % size:
         return None

@@ -41,6 +41,23 @@ class Operand:
         """The descriptor's swizzle mode bits."""
         return MODES[self.within.swizzle]
 
+    @property
+    def panel(self) -> int:
+        """How many of M or N lie in one panel where they lie along, else 8: N's unit."""
+        return 8 * self.within.swizzle // self.within.bits if self.transposed else 8
+
+    def check(self, mn: int, extent: int) -> None:
+        """Raise ShapeUnsupported where an instruction that reads `extent` from `mn` leaves a panel
+        inside of which it begins: panels lie apart, and it would read on.
+        """
+        inside = mn % self.panel
+        if inside and inside + extent > self.panel:
+            raise ShapeUnsupported(
+                f"a wgmma operand read from {mn} to {mn + extent} of {self.within}",
+                why=f"panels of {self.panel} lie apart, and it begins inside of one and leaves it",
+                remedy="choose a block size of whole panels for each warpgroup",
+            )
+
     def offset(self, mn: int, k: int) -> int:
         """Return the byte offset of element (mn, k), a multiple of 8 by a multiple of a step."""
         where: Coordinate = (k, mn) if self.k_dim == 0 else (mn, k)

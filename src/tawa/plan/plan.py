@@ -101,6 +101,9 @@ class Declined:
 BREAKPOINT = "breakpoint()"
 """The feature that every compiled kernel declines: it stops the oracle alone."""
 
+FULL_SPEED = "full speed"
+"""The feature that a kernel declines whose products a block has no room for; a launch warns."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -43,7 +43,7 @@ from tawa.plan.order import (
 )
 from tawa.plan.own_rings import check_own_rings, copied_ahead, with_rings
 from tawa.plan.pins import Pins, check_keys
-from tawa.plan.plan import ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
+from tawa.plan.plan import FULL_SPEED, ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.residency import (
     beside,
@@ -106,7 +106,8 @@ def rank_plans(
         if not made:
             if pins != NO_PINS:
                 raise
-            return _ordinary(problem, Declined("specialization", f"{error.what}: {error.why}"))
+            refused = Declined("specialization", f"{error.what}: {error.why}")
+            return _ordinary(problem, refused, *_slower(problem, error))
     best = min(made, key=lambda plan: estimate(kernel, plan, problem.statements).total)
     plans = [*_better(problem, best), best]
     plans += [other for plan in plans for other in steadier(plan, pins)]
@@ -201,6 +202,14 @@ def _why_ordinary(problem: Problem) -> str:
     if not in_loop and not problem.dots:
         return "nothing to overlap: no product, and no loop around a load"
     return ""
+
+
+def _slower(problem: Problem, error: OverBudget) -> list[Declined]:
+    """Return a warning where products in a loop go without roles for what they would need."""
+    if not any(map(enclosing_loops, problem.dots)):
+        return []
+    fate = "its products run without roles, several times slower than those of smaller tiles"
+    return [Declined(FULL_SPEED, f"{fate}: {error.what} ({error.why}); {error.remedy}")]
 
 
 def _ordinary(problem: Problem, *declined: Declined) -> tuple[Plan, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tawa.codegen.parameters import Parameter
 from tawa.frontend.signature import Argument, ConstantArg, DescriptorArg, PointerArg, TupleArg
-from tawa.plan.plan import Declined, Plan
+from tawa.plan.plan import FULL_SPEED, Declined, Plan
 from tawa.runtime.locks import Lock
 
 if TYPE_CHECKING:
@@ -273,6 +273,9 @@ def spell_argument(argument: Argument) -> str:
 def report(kernel: CompiledKernel) -> Iterator[str]:
     """Yield the lines of the readable report: roles, arefs, memory, proof, declined, times."""
     yield f"kernel {kernel.name}"
+    declined = (*kernel.plan.declined, *kernel.declined)
+    slow = [item.reason for item in declined if item.feature == FULL_SPEED]
+    yield from _section("warning", list(dict.fromkeys(slow)))
     yield from _section("arguments", spell_signature(kernel.signature))
     yield from _section("launch", [_launch(kernel.launch)])
     yield from _section("roles", _roles(kernel))
@@ -282,8 +285,8 @@ def report(kernel: CompiledKernel) -> Iterator[str]:
     yield from _section("shared memory", _shared(kernel.resources))
     yield from _section("guards at launch", [f"{g.condition}: {g.reason}" for g in kernel.guards])
     yield from _section("proof", [_proof(kernel.proof)])
-    declined = (*kernel.plan.declined, *kernel.declined)
-    unique = dict.fromkeys(f"{item.feature}: {item.reason}" for item in declined)
+    others = (item for item in declined if item.feature != FULL_SPEED)
+    unique = dict.fromkeys(f"{item.feature}: {item.reason}" for item in others)
     yield from _section("declined", list(unique))
     yield from _section("compile time", _times(kernel.timings))
 

@@ -35,11 +35,13 @@ from tawa.frontend.signature import Signature
 from tawa.ir import hopper, tile
 from tawa.ir.walk import has
 from tawa.passes import pipeline
+from tawa.passes.halve import in_halves
 from tawa.plan.pins import Pins
-from tawa.plan.plan import Declined, Plan
-from tawa.plan.planner import rank_plans
+from tawa.plan.plan import FULL_SPEED, Declined, Plan
+from tawa.plan.planner import NO_PINS, rank_plans
 from tawa.plan.resources import buffers, total
 from tawa.plan.rings import with_shallow_rings
+from tawa.plan.time import estimate
 from tawa.plan.unhonoured import refuse_declined
 from tawa.runtime import crash, cubins, nvrtc
 from tawa.runtime.compiled import (
@@ -64,6 +66,7 @@ ATTEMPTS = 7
 _FRAMES = 12_000
 FEW = 16
 """Accesses to local memory in loops of roles that cost less than the plan that is second."""
+_SMALLER = "use smaller block sizes"
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
 """What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
@@ -197,8 +200,13 @@ def _compile(
             errors.append(error)
             return None
 
+    with watch.phase("plan", kernel):
+        plans = rank_plans(kernel, target, pins, notes)
+        if descriptors and any(note.feature == FULL_SPEED for note in plans[0].declined):
+            kernel, plans, halves = _in_halves(kernel, target, plans, notes)
+            notes += (halves,)
     slow: list[CompiledKernel] = []
-    for plan in _plans(kernel, target, watch, notes, errors, pins):
+    for plan in _plans(kernel, plans, target, watch, notes, errors, pins):
         if slow and plan.specialized != slow[0].plan.specialized:
             continue
         made = attempt(plan)
@@ -210,28 +218,54 @@ def _compile(
         slow.append(made)
         errors.append(BuildError(_waits_for_memory(made.resources)))
     if slow:
-        return min(slow, key=lambda made: made.resources.local_in_loops or 0)
+        best = min(slow, key=lambda made: made.resources.local_in_loops or 0)
+        if (
+            best.plan.specialized
+            or not has(kernel, tile.Dot)
+            or FULL_SPEED in (each.feature for each in best.plan.declined)
+        ):
+            return best
+        note = f"it runs without roles, and with {_waits_for_memory(best.resources)}"
+        return replace(best, declined=(*best.declined, Declined(FULL_SPEED, f"{note}; {_SMALLER}")))
     for number, other in enumerate(errors[1:], 2):
         errors[0].add_note(f"plan {number}: {other.what}")
     raise errors[0]
 
 
+def _in_halves(
+    kernel: tile.Kernel, target: Target, plans: tuple[Plan, ...], notes: tuple[Declined, ...]
+) -> tuple[tile.Kernel, tuple[Plan, ...], Declined]:
+    """Return the faster kernel that computes its tiles in halves, of those that have a plan with
+    roles; else what was given.
+    """
+    made, reasons = in_halves(kernel)
+    tried = [
+        (each, name_statements(each), rank_plans(each, target, NO_PINS, notes)) for each in made
+    ]
+    found = [(estimate(each, plans[0], names).total, each, plans) for each, names, plans in tried]
+    found = [each for each in found if each[2][0].specialized]
+    if not found:
+        reasons = reasons or "they find no room either"
+        return kernel, plans, Declined("a tile in two halves", reasons)
+    _, kernel, plans = min(found, key=lambda each: each[0])
+    return kernel, plans, Declined("a tile at once", "its sums find no room, those of halves do")
+
+
 def _plans(
     kernel: tile.Kernel,
+    plans: tuple[Plan, ...],
     target: Target,
     watch: Stopwatch,
     notes: tuple[Declined, ...],
     errors: list[TawaError],
     pins: Pins,
 ) -> Generator[Plan]:
-    """Yield the plans to try; `errors` holds what became of those before.
+    """Yield those of `plans` to try; `errors` holds what became of those before.
 
     The planner estimates: what the first plan took over the budget the second has to do without, of
     what the planner counted for the first. What was not proved of a persistent kernel
     is tried with one program a block.
     """
-    with watch.phase("plan", kernel):
-        plans = rank_plans(kernel, target, pins, notes)
     refused = plans[0]
     yield refused
     apart = pins.persistent is None and pins.plan is None

@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tawa.errors import ArgumentError, LaunchError
-from tawa.plan.plan import BREAKPOINT
+from tawa.plan.plan import BREAKPOINT, FULL_SPEED
 from tawa.runtime.arrays import CPU, NOWHERE, Device, host_array, is_array, is_tensor, look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.counters import Counters
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tawa.ir import tile
     from tawa.simulator import Level
     from tawa.simulator.trace import Trace
+
+WARNED = {BREAKPOINT: f"{BREAKPOINT} in ", FULL_SPEED: ""}
+"""What a launch warns of, of what a kernel declined, and the words before the reason."""
 
 Launcher = Callable[..., Any]
 Stream = Callable[[int], int]
@@ -223,11 +226,11 @@ def guards_hold(kernel: CompiledKernel, arguments: Mapping[str, Any], grid: Sequ
     return Guards(kernel, names, order).hold((), given, grid)
 
 
-def tell_of_breakpoints(kernel: CompiledKernel) -> None:
-    """Warn that a kernel which is going to run does not stop at its breakpoints."""
-    for note in kernel.declined:
-        if note.feature == BREAKPOINT:
-            text = f"{kernel.name}: {note.feature} in {note.reason}"
+def warn_of(kernel: CompiledKernel) -> None:
+    """Warn that a kernel which is going to run does not stop at its breakpoints, or is slow."""
+    for note in (*kernel.declined, *kernel.plan.declined):
+        if note.feature in WARNED:
+            text = f"{kernel.name}: {WARNED[note.feature]}{note.reason}"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
@@ -241,12 +244,20 @@ def simulate_stage(
     """Run the IR of a stage in the simulator, in place on arrays of the CPU."""
     from tawa.simulator import simulate
 
-    given = {name: host_argument(arguments[name]) for name in program.argument_names}
+    kinds = (each.type for each in program.body.block.args)
+    given = {
+        name: host_argument(arguments[name], kind)
+        for name, kind in zip(program.argument_names, kinds, strict=True)
+    }
     return simulate(program, grid, given, level=level, **how)
 
 
-def host_argument(value: Any) -> Any:
-    """Return an argument as the simulator takes it: NumPy arrays, its descriptors, numbers."""
+def host_argument(value: Any, kind: object = None) -> Any:
+    """Return an argument as the simulator takes it: NumPy arrays, its descriptors, numbers.
+
+    Its descriptors have the blocks of the program's argument, of type `kind`: passes may halve
+    those that the launch names.
+    """
     from tawa.simulator.memory import HostDescriptor
 
     if is_descriptor(value):
@@ -254,7 +265,7 @@ def host_argument(value: Any) -> Any:
             host_array(value.base),
             tuple(value.shape),
             tuple(value.strides),
-            tuple(value.block_shape),
+            getattr(kind, "block_shape", tuple(value.block_shape)),
             value.padding,
             window_of(value),
         )

@@ -35,7 +35,7 @@ from tawa.runtime.dispatch import (
     current_stream,
     simulated_launcher,
     target_for,
-    tell_of_breakpoints,
+    warn_of,
 )
 from tawa.runtime.fingerprint import Binding, Fingerprint, fingerprint
 from tawa.runtime.forms import MISSING, make_binder, make_form
@@ -343,7 +343,7 @@ class JitFunction(Launchable, Generic[P, R]):
     ) -> Launcher:
         """Return the launcher of a request for a device; it keeps `values`, so none has data."""
         compiled = self._build(request)
-        tell_of_breakpoints(compiled.kernel)
+        warn_of(compiled.kernel)
         otherwise = partial(self._plain_launcher, request, values, device, stream)
         if device.kind == "cpu":
             return simulated_launcher(compiled.kernel, values, otherwise)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from tawa.errors import ArgumentError
 from tawa.plan.plan import Schedule as PinnedSchedule
 from tawa.runtime.decorators import wrap
-from tawa.runtime.dispatch import common_device, guards_hold, simulate_stage, tell_of_breakpoints
+from tawa.runtime.dispatch import common_device, guards_hold, simulate_stage, warn_of
 from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.jit import JitFunction, Launchable
 
@@ -83,7 +83,7 @@ def simulate(
         guards_hold(compiled, arguments, extents)  # refuses a launch that it cannot run
     if level != "tile":
         launches(compiled, extents)  # raises for a grid that no launch takes
-        tell_of_breakpoints(compiled)
+        warn_of(compiled)
     program = compiled.asm.program(level)
     cluster = compiled.plan.cluster if level == "aref" else None
     trace = simulate_stage(

@@ -69,7 +69,9 @@ def product(e: Emitter, op: Operation) -> None:
     assert isinstance(op, hopper.Wgmma)
     layout = layout_of(op.result.type)
     total = element_of(element_type(op.result.type))
-    tiling = wgmma_tiling(layout, _widest(e.role.registers), integer=not total.is_float)
+    right = _view_operand(op.b, 0)
+    widest, integer = _widest(e.role.registers), not total.is_float
+    tiling = wgmma_tiling(layout, widest, integer=integer, panel=right.panel)
     if tiling is None or layout.warp_count != e.role.warps:
         raise InternalError(f"a wgmma accumulator in layout {layout} of {e.role.warps} warps")
     b_kind = op.b.type
@@ -81,9 +83,9 @@ def product(e: Emitter, op: Operation) -> None:
     if extent % k:
         raise InternalError(f"a product over {extent} of {element.name}, in steps of {k}")
     steps = Steps(tiling, extent // k, k)
-    right = _view_operand(op.b, 0)
     in_registers = is_tensor(op.a)
     left = None if in_registers else _view_operand(op.a, 1)
+    _check_panels(tiling, left, right)
     a_kind = element_type(op.a.type) if in_registers else op.a.type
     a_element = element_of(a_kind.element if isinstance(a_kind, ViewType) else a_kind)
     shape = w.WgmmaShape(
@@ -110,6 +112,14 @@ def product(e: Emitter, op: Operation) -> None:
         b = _descriptor(e, b_base, right, steps, block, step, rows=False)
         d = acc.name if block == "0" else f"{acc.name} + {block} * {shape.registers}"
         e.do(w.wgmma(shape), d, a, b, _scale(flag, step))
+
+
+def _check_panels(tiling: WgmmaTiling, left: Operand | None, right: Operand) -> None:
+    for top, first in tiling.groups:
+        for row, column in tiling.blocks:
+            right.check(first + column, tiling.n)
+            if left is not None:
+                left.check(top + row, 64)
 
 
 def _accumulator(e: Emitter, op: hopper.Wgmma, flag: str) -> Array:

@@ -230,6 +230,7 @@ static inline tawa_code tawa_encode(
     const char *name = shape->name;
     cuuint64_t sizes[5], steps[5] = {0, 0, 0, 0, 0};
     cuuint32_t box[5], ones[5];
+    int narrow = 0;
     memset(map, 0, sizeof *map);
     for (int axis = 0; axis < rank; ++axis)
         if (extents[axis] == 0) return TAWA_OK; /* there is nothing to load or store */
@@ -266,9 +267,10 @@ static inline tawa_code tawa_encode(
                                  " %lld along dimension %d", kernel, name,
                                  (long long)(stride * shape->itemsize), axis);
             steps[place - 1] = (cuuint64_t)(stride * shape->itemsize);
+            narrow |= steps[place - 1] % 128 != 0; /* rows that begin inside of lines ask for two */
         }
     }
-    const int narrow = shape->row >= 256 || sizes[0] * (cuuint64_t)shape->itemsize <= 128;
+    narrow |= shape->row >= 256 || sizes[0] * (cuuint64_t)shape->itemsize <= 128;
     const CUresult result = cuTensorMapEncodeTiled(
         map, shape->type, (cuuint32_t)rank, (void *)(uintptr_t)address, sizes, steps, box, ones,
         CU_TENSOR_MAP_INTERLEAVE_NONE, shape->swizzle,
