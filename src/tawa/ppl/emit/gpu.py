@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from tawa.errors import BuildError, NoDriver
 from tawa.ppl.emit.machine import ptx
 from tawa.ppl.ir.core import Program
+from tawa.runtime.dispatch import current_stream
 
 _C: dict[str, Any] = {
     "f32": ctypes.c_float,
@@ -78,7 +80,7 @@ class Kernel:
     def launch(self, types: Sequence[Any], values: Sequence[Any], lanes: int) -> None:
         """Launch a thread for each lane; the kernel ends later."""
         driver = _driver()
-        stream = driver.CUstream(0)
+        stream = driver.CUstream(current_stream({})(0))  # that of tile kernels between launches
         blocks = (lanes + THREADS - 1) // THREADS
         given = (tuple(values), tuple(types))
         _call(
@@ -101,6 +103,11 @@ class Memory:
     shape: tuple[int, ...]
     dtype: str
 
+    @property
+    def device(self) -> SimpleNamespace:
+        """The first device, as torch says it."""
+        return SimpleNamespace(type="cuda", index=0)
+
     def data_ptr(self) -> int:
         """Return the address."""
         return self.address
@@ -116,6 +123,7 @@ class Arrays:
     def __init__(self) -> None:
         _context()
         self.addresses: list[int] = []
+        self.bytes = 0
 
     def __enter__(self) -> Self:
         return self
@@ -128,6 +136,7 @@ class Arrays:
         """Return a copy of an array."""
         address = int(_call(_driver().cuMemAlloc, max(1, array.nbytes)))
         self.addresses.append(address)
+        self.bytes += array.nbytes
         if array.nbytes:
             _call(_driver().cuMemcpyHtoD, address, array.ctypes.data, array.nbytes)
         return Memory(address, array.shape, array.dtype.name)
@@ -165,6 +174,7 @@ class Lanes(Arrays):
 
     def fetch(self, name: str, array: np.ndarray[Any, Any]) -> None:
         """Wait for what was launched, and copy a buffer here."""
+        _call(_driver().cuCtxSynchronize)
         if array.nbytes:
             address = self.memory[name].address
             _call(_driver().cuMemcpyDtoH, array.ctypes.data, address, array.nbytes)
@@ -180,6 +190,5 @@ def launch(
     """Run all lanes: copy data and buffers there, launch, copy the buffers back."""
     with Lanes(text, program, arguments, buffers, lanes) as running:
         running.launch()
-        _call(_driver().cuCtxSynchronize)
         for name, array in buffers.items():
             running.fetch(name, array)

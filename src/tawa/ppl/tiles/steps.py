@@ -16,7 +16,7 @@ import numpy as np
 from tawa.ppl.emit.gpu import Lanes
 from tawa.ppl.frontend.surface import run, select, write
 from tawa.ppl.infer.compose import Composed
-from tawa.ppl.infer.execute import STORED, Executable, check_faults
+from tawa.ppl.infer.execute import STORED, Device, Executable, check_faults
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.records import Records
 from tawa.ppl.passes.cut import DONE, cut
@@ -38,35 +38,56 @@ SLOPES, VALUE = 1, 2
 
 
 def in_steps(composed: Composed, plates: list[Plate], options: Options) -> dict[str, Array]:
-    """Run chains whose gradient has plates; return the buffers of a run."""
-    lanes = -(-options.chains // LANES) * LANES
-    results = list(composed.rows)
-    program = composed.program
-    splits = [Split(plate.rows, lanes) for plate in plates]
-    ask(program, program.procedures["gradient"], [split.parts for split in splits])
-    cut(program, options.stack)
-    for plate, split in zip(plates, splits, strict=True):
-        composed.buffer("f32", words_of(plate), f"given{plate.number}")
-        composed.buffer("f32", words_of(plate), f"slopes{plate.number}")
-        composed.buffer("f32", 2 * split.parts, f"value{plate.number}")
-    composed.buffer("i32", 1, "request")
-    composed.share(fresh=0)
-    composed.algorithm(_step)
-    Records(composed, fresh=("going",))
-    buffers = composed.buffers(lanes)
-    on = _OnGpu if options.device == "cuda" else _OnCpu
-    with on(composed, options, buffers) as running:
-        kernels = [
-            _Kernels(plate, split, composed, running)
+    """Run chains whose gradient has plates; return the buffers of a run.
+
+    Raises StackError or ModelError where a lane could not go on.
+    """
+    with Steps(composed, plates, options) as steps:
+        return steps.run()
+
+
+class Steps:
+    """Chains with plates on a device, and the tile kernels of these, for as long as a `with`."""
+
+    def __init__(self, composed: Composed, plates: list[Plate], options: Options) -> None:
+        self.lanes = -(-options.chains // LANES) * LANES
+        self.chains, self.results = options.chains, list(composed.rows)
+        program = composed.program
+        splits = [Split(plate.rows, self.lanes) for plate in plates]
+        ask(program, program.procedures["gradient"], [split.parts for split in splits])
+        cut(program, options.stack)
+        for plate, split in zip(plates, splits, strict=True):
+            composed.buffer("f32", words_of(plate), f"given{plate.number}")
+            composed.buffer("f32", words_of(plate), f"slopes{plate.number}")
+            composed.buffer("f32", 2 * split.parts, f"value{plate.number}")
+        composed.buffer("i32", 1, "request")
+        composed.share(fresh=0)
+        composed.algorithm(_step)
+        Records(composed, fresh=("going",))
+        self.buffers = composed.buffers(self.lanes)
+        on = _OnGpu if options.device == "cuda" else _OnCpu
+        self.running = on(composed, options, self.buffers)
+        self.kernels = [
+            Kernels(plate, split, composed, self.running)
             for plate, split in zip(plates, splits, strict=True)
         ]
-        asked = running.step(fresh=1)
+
+    def __enter__(self) -> Self:
+        self.running.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.running.__exit__(*error)
+
+    def run(self) -> dict[str, Array]:
+        """Run all chains to their ends; return their buffers."""
+        asked = self.running.step(fresh=1)
         while asked.any():
-            for kernel in kernels:
+            for kernel in self.kernels:
                 kernel.launch(valued=bool(np.any(asked == VALUE)))
-            asked = running.step(fresh=0)
-        running.finish(results)
-    return {name: buffers[name][:, : options.chains] for name in results}
+            asked = self.running.step(fresh=0)
+        self.running.finish(self.results)
+        return {name: self.buffers[name][:, : self.chains] for name in self.results}
 
 
 def _step(lane: Any) -> None:
@@ -82,6 +103,8 @@ def _step(lane: Any) -> None:
 
 class _OnCpu:
     """Lanes on the CPU, with the arrays that the simulator takes."""
+
+    device: Device = "cpu"
 
     def __init__(self, composed: Composed, options: Options, buffers: dict[str, Array]) -> None:
         self.composed, self.options, self.memory = composed, options, buffers
@@ -111,6 +134,8 @@ class _OnCpu:
 class _OnGpu(Lanes):
     """Lanes on the GPU, where their buffers stay until the end."""
 
+    device: Device = "cuda"
+
     def __init__(self, composed: Composed, options: Options, buffers: dict[str, Array]) -> None:
         self.program, self.buffers = composed.program, buffers
         lanes = buffers["request"].shape[-1]
@@ -134,7 +159,7 @@ class _OnGpu(Lanes):
         check_faults(self.program, self.faults)
 
 
-class _Kernels:
+class Kernels:
     """The kernels of a plate, with their arguments."""
 
     def __init__(
@@ -150,7 +175,7 @@ class _Kernels:
         given = {"given": memory[f"given{plate.number}"], "slopes": self.parts}
         self.given: dict[str, Any] = {**given, "lanes": split.lanes, "tiles": split.tiles}
         self.for_value: dict[str, Any] = {"value": memory[f"value{plate.number}"]}
-        for name, array in _data(plate, composed, split.padded).items():
+        for name, array in _data(plate, composed, running.device, split.padded).items():
             held: Any = running.put(array)
             if array.ndim == 2:
                 held = TensorDescriptor.from_tensor(held, [ROWS, array.shape[1]])
@@ -169,16 +194,15 @@ class _Kernels:
 VALUE_PARTS = tuple(f"_{part}" for part in range(1, PARTS))
 
 
-def _data(plate: Plate, composed: Composed, padded: int) -> dict[str, Array]:
+def _data(plate: Plate, composed: Composed, device: Device, padded: int) -> dict[str, Array]:
     """Return the columns of a plate and the parts of its matrices, by the kernels' names."""
     program = plate.data
     held = {
         name: np.zeros((plate.sizes[name], plate.rows), STORED[kind])
         for name, kind in program.buffers.items()
     }
-    Executable(program, "cpu").run(
-        composed.arguments(0)[: len(program.params)], held, plate.rows
-    )
+    given = composed.arguments(0)[: len(program.params)]
+    Executable(program, device).run(given, held, plate.rows)
     made: dict[str, Array] = {}
     for name in plate.sizes:
         if name.startswith("column"):  # after the end as in the last row: terms stay finite
