@@ -66,7 +66,7 @@ def timed(work) -> float:
 def plates(rows: int, chains: int):
     x, y, _ = data(rows)
     options = Options(
-        chains=chains, draws=1000, warmup=0, steps=10, step_size=0.001, seed=1, device="cuda",
+        chains=chains, draws=10, thin=1000, warmup=0, steps=10, step_size=0.001, seed=1, device="cuda",
         dtype="f64", tiles=True,
     )  # fmt: skip
     found = []

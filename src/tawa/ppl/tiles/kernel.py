@@ -23,7 +23,7 @@ from tawa.runtime.tile_function import CompiledIr, compile_ir
 from tawa.target import H200
 
 CHAINS, ROWS, PARTS = 128, 64, 3
-ENDS = 8  # what a program does before and after its tiles of rows, in their time
+ENDS = 16  # what a program does before and after its tiles of rows, in their time
 # Products of (a part of the vector, a part of the matrix), small ones first: those of the slopes,
 # and what the value has besides.
 SLOPES = ((1, 0), (0, 0))
