@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tawa.errors import ModelError
 from tawa.ppl.ir.core import (
@@ -164,6 +165,9 @@ class _Taker:
         self.program, self.before, self.op, self.rows = program, before, op, rows
         self.number, self.method = number, method
         self.b = Builder(program.dtype)
+        self.whole = Region()
+        self.same: dict[tuple[Any, ...], Value] = {}
+        """What is computed in every trip, by what it is computed from."""
         self.built: dict[Value, _Built] = {}
         self.depends: dict[Value, int] = {}
         self.constants: dict[Value, Op] = {}
@@ -217,9 +221,9 @@ class _Taker:
         """
         region = self.op.regions[0]
         index = Value(I32)
-        with self.b.inside(Region()) as made:
+        with self.b.inside(self.whole):
             self.copy(region.ops, {region.args[0]: index})
-        return index, needed(made.ops)
+        return index, needed(self.whole.ops)
 
     def copy(self, ops: Iterable[Op], known: dict[Value, Value]) -> None:
         for op in ops:
@@ -242,10 +246,16 @@ class _Taker:
                     self.copy(inner.ops, within)
                 region.yields = tuple(within.get(value, value) for value in inner.yields)
                 regions.append(region)
+            key = (op.code, operands, str(op.attrs), op.results and op.results[0].type)
+            if not regions and key in self.same:
+                known[op.result] = self.same[key]
+                continue
             results = tuple(Value(value.type) for value in op.results)
             known.update(zip(op.results, results, strict=True))
             made = Op(op.code, operands, results, dict(op.attrs), tuple(regions), op.place)
             self.b.region.ops.append(made)
+            if self.b.region is self.whole and len(results) == 1:
+                self.same[key] = results[0]
 
     def element(self, array: Value, at: tuple[Value, ...]) -> Value:
         """Append an element of an array."""
