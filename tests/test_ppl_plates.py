@@ -40,8 +40,8 @@ def normal(x, y):
 def poisson(x, y):
     """A sum of products; parameters that are a function of what moves."""
     beta = ppl.repeat(len(x[0]), lambda: ppl.sample(ppl.HalfNormal(1.0)))
-    for row, v in zip(x, y):  # noqa: B905  (the subset has no strict=)
-        rate = ppl.exp(sum([a * b for a, b in zip(row, beta)]))  # noqa: B905
+    for row, v in zip(x, y):
+        rate = ppl.exp(sum([a * b for a, b in zip(row, beta)]))
         ppl.observe(ppl.Poisson(rate), v)
     return beta
 
@@ -240,7 +240,7 @@ def curve(x, y):
 @ppl.model
 def chain(x, y):
     a = ppl.sample(ppl.Normal(0.0, 1.0))
-    for row, v in zip(x, y):  # noqa: B905
+    for row, v in zip(x, y):
         state = 0.0
         for item in row:
             state = a * ppl.exp(-state) + item
@@ -252,7 +252,7 @@ def chain(x, y):
 def counts(x, y):
     size = ppl.sample(ppl.HalfNormal(1.0))
     beta = ppl.map(lambda k: ppl.sample(ppl.Normal(0.0, 1.0)), x[0])
-    for row, v in zip(x, y):  # noqa: B905
+    for row, v in zip(x, y):
         ppl.factor(ppl.lgamma(size + ppl.exp(row @ beta)) * v)
     return beta
 

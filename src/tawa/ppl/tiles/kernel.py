@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tawa.ir.build import Desc, KernelBuilder, Value
-from tawa.ppl.tiles.plates import Plate
+from tawa.ppl.tiles.plates import Plate, width_of
 from tawa.ppl.tiles.terms import Evaluated, evaluate
-from tawa.runtime.numbers import next_power_of_2
 from tawa.runtime.tile_function import CompiledIr, compile_ir
 from tawa.target import H200
 
-CHAINS, ROWS, PARTS = 128, 64, 3
+ROWS, PARTS = 64, 3
 ENDS = 16  # what a program does before and after its tiles of rows, in their time
 # Products of (a part of the vector, a part of the matrix), small ones first: those of the slopes,
 # and what the value has besides.
@@ -36,11 +35,18 @@ class Split:
 
     rows: int
     lanes: int
+    chains: int = 128
+
+    @classmethod
+    def of(cls, plate: Plate, lanes: int) -> Split:
+        """Return the split of a plate: a block has fewer chains where its sums are wide."""
+        width = sum(width_of(columns) for columns in plate.inputs if columns)
+        return cls(plate.rows, lanes, 128 if width <= 64 else 64)
 
     @property
     def blocks(self) -> int:
         """Blocks of chains."""
-        return -(-self.lanes // CHAINS)
+        return -(-self.lanes // self.chains)
 
     @property
     def parts(self) -> int:
@@ -65,11 +71,6 @@ class Split:
         return self.tiles * self.parts * ROWS
 
 
-def width_of(columns: int) -> int:
-    """Return the columns of a matrix with the zeros that fill a tile."""
-    return max(16, next_power_of_2(columns))
-
-
 def words_of(plate: Plate) -> int:
     """Return how many numbers of a lane a plate takes: its vectors' and scalars'."""
     return sum(max(1, width) for width in plate.inputs)
@@ -80,8 +81,9 @@ def plate_kernel(plate: Plate, split: Split, *, valued: bool) -> CompiledIr:
 
     Arguments: descriptors bf16 [padded, width] of the parts of each matrix (`matrix0_0`, ..);
     pointers [padded] to the columns (`column0`, ..); `given` f32 [words, lanes], the vectors and
-    scalars in order; `slopes` f32 [parts, words, lanes]; if `valued`, `value` f32 [parts, 2, lanes],
-    a sum and its rounding error; `lanes`, a multiple of 16; `tiles`, those of rows in a part.
+    scalars in order; `slopes` f32 [parts, words, lanes]; if `valued`, `value` f32
+    [parts, 2, lanes], a sum and its rounding error; `lanes`, a multiple of 16; `tiles`, those of
+    rows in a part.
     """
     return compile_ir(_Maker(plate, split, valued).kernel())
 
@@ -113,7 +115,8 @@ class _Maker:
         lanes = k.scalar("lanes", "i32", divisible=16)
         tiles = k.scalar("tiles", "i32")
         part = k.program_id(1)
-        chain = k.program_id(0) * CHAINS + k.arange(0, CHAINS)
+        chains = self.split.chains
+        chain = k.program_id(0) * chains + k.arange(0, chains)
         places = self.places(chain, lanes)
         for n, (place, mask) in enumerate(places):
             held = k.load(given + place, mask, 0.0, name=f"given{n}")
@@ -121,8 +124,8 @@ class _Maker:
                 self.vectors[n] = self.split_up(held, PARTS if self.valued else 2)
             else:
                 self.scalars[n] = held[:, None]
-        shapes = [(CHAINS, width_of(w)) if w else (CHAINS,) for w in plate.inputs]
-        sums = [k.zeros(shape, "f32") for shape in [*shapes, *([(CHAINS,)] * 2 * self.valued)]]
+        shapes = [(chains, width_of(w)) if w else (chains,) for w in plate.inputs]
+        sums = [k.zeros(shape, "f32") for shape in [*shapes, *([(chains,)] * 2 * self.valued)]]
         with k.range(0, tiles, 1, carry=sums, name="rows") as loop:
             at = (part * tiles + loop.index) * ROWS
             loop.yield_(*self.trip(at, matrices, columns, loop.carried))
@@ -181,7 +184,8 @@ class _Maker:
         for n, total in enumerate(sums[: len(self.plate.inputs)]):
             slope = self.whole(term.slope(n))
             if n in self.products:
-                made.append(k.dot(slope.to("bf16"), self.tiles[n, 0], total, name=f"slope{n}"))
+                rounded: Value = slope.to("bf16")
+                made.append(k.dot(rounded, self.tiles[n, 0], total, name=f"slope{n}"))
             else:
                 made.append(total + slope.sum(1))
         if self.valued:
@@ -189,7 +193,9 @@ class _Maker:
             made += _two_sum(sums[-2], sums[-1], value)
         return made
 
-    def predict(self, linear: dict[int, Value], pairs: Any) -> dict[int, Value]:
+    def predict(
+        self, linear: dict[int, Value], pairs: Sequence[tuple[int, int]]
+    ) -> dict[int, Value]:
         """Add products of parts to linear predictors."""
         made = dict(linear)
         for n in self.products:
@@ -205,7 +211,7 @@ class _Maker:
 
     def whole(self, tile: Any) -> Value:
         """Return a tile of all chains and rows, zero in rows after the end."""
-        made = self.k.zeros((CHAINS, ROWS), "f32") + tile
+        made = self.k.zeros((self.split.chains, ROWS), "f32") + tile
         return made if self.there is None else self.k.where(self.there, made, 0.0)
 
 

@@ -15,8 +15,8 @@ the lane alone stays in the lane.
 
 Requires: a body of `passes/density.py` without its records. Ensures: each `plate` operation stands
 for the sum of its term over the rows; reverse mode knows its gradient (`passes/reverse.py`).
-Declines: a term without a product, or one that reads a parameter
-of each row's own, branches, loops, or has a function that tiles do not have: ModelError, with the reason.
+Declines: a term without a product, or one that reads a parameter of each row's own, branches,
+loops, or has a function that tiles do not have: ModelError, with the reason.
 
 Length: one walk over a loop, and a home for each value that it finds.
 """
@@ -44,8 +44,10 @@ from tawa.ppl.ir.core import (
 )
 from tawa.ppl.passes.reverse import gradient, plain
 from tawa.ppl.tiles.terms import FUNCTIONS
+from tawa.runtime.numbers import next_power_of_2
 
 ROWS = 2048
+WIDTH = 128  # columns of a plate's matrices: a block holds a sum for each of them and each chain
 PLATE = 5  # how a lane is suspended that waits for its plates
 F32 = Type("f32")
 _EFFECTS = ("factor", "set", "storevar", "write", "call", "run", "suspend")
@@ -72,6 +74,11 @@ class Plate:
     term: Program
 
 
+def width_of(columns: int) -> int:
+    """Return the columns of a matrix with the zeros that fill a tile."""
+    return max(16, next_power_of_2(columns))
+
+
 def ask(program: Program, region: Region, parts: Sequence[int]) -> None:
     """Replace `plate` operations: write what the tile kernels take, suspend, read what they give.
 
@@ -87,7 +94,8 @@ def ask(program: Program, region: Region, parts: Sequence[int]) -> None:
                     _give(b, each)
                 b.op("suspend", kind=PLATE)
             if op.code == "plate":
-                _value(b, op, parts[op.attrs["number"]])
+                number: int = op.attrs["number"]
+                _value(b, op, parts[number])
             else:
                 made.ops.append(op)
     region.ops = made.ops
@@ -280,6 +288,9 @@ class _Taker:
             self.place(op)
         if not any(self.inputs):
             raise self.decline("no product of a matrix of data and a vector of parameters is in it")
+        width = sum(width_of(columns) for columns in self.inputs if columns)
+        if width > WIDTH:
+            raise self.decline(f"its matrices fill {width} columns, tiles hold {WIDTH}")
         with self.b.inside(self.end):
             real = Type(self.program.dtype)
             made = self.b.op("plate", tuple(self.operands), (real,), number=self.number)
@@ -411,11 +422,11 @@ class _Taker:
     def rowwise(self, index: Value) -> Program:
         """Return the program of a lane a row, with what it needs of what comes before the loop."""
         wanted = free_values(self.data)
-        before = [
-            op for op in _slice(self.before, *wanted) if not self.of(op) & _LANE
-        ]
+        before = [op for op in _slice(self.before, *wanted) if not self.of(op) & _LANE]
         lane = Op("lane", (), (index,))
-        made = clone(Region((), [lane, *before, *self.data.ops]), {}, lambda op: op.code == "factor")
+        made = clone(
+            Region((), [lane, *before, *self.data.ops]), {}, lambda op: op.code == "factor"
+        )
         name = f"{self.program.name}_rows"
         return Program(name, self.program.dtype, self.program.params, made, buffers=self.kinds)
 
@@ -444,9 +455,7 @@ def _slice(ops: list[Op], *wanted: Value, effects: bool = False) -> list[Op]:
     return kept[::-1]
 
 
-def _factors(
-    end: Value, total: Value, defined: dict[Value, Op]
-) -> tuple[Value, Value] | None:
+def _factors(end: Value, total: Value, defined: dict[Value, Op]) -> tuple[Value, Value] | None:
     """Return a and b where a loop ends with total + a * b."""
     op = defined.get(end)
     match op:
@@ -457,6 +466,8 @@ def _factors(
             product = defined.get(rest)
             if total in (a, b) and product is not None and product.code == "mul":
                 return product.operands[0], product.operands[1]
+        case _:
+            pass
     return None
 
 

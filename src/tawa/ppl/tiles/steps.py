@@ -26,10 +26,9 @@ from tawa.ppl.tiles.kernel import (
     Split,
     plate_kernel,
     sum_kernel,
-    width_of,
     words_of,
 )
-from tawa.ppl.tiles.plates import Plate, ask
+from tawa.ppl.tiles.plates import Plate, ask, width_of
 from tawa.runtime.descriptors import TensorDescriptor
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +52,7 @@ class Steps:
         self.lanes = -(-options.chains // LANES) * LANES
         self.chains, self.results = options.chains, list(composed.rows)
         program = composed.program
-        splits = [Split(plate.rows, self.lanes) for plate in plates]
+        splits = [Split.of(plate, self.lanes) for plate in plates]
         ask(program, program.procedures["gradient"], [split.parts for split in splits])
         cut(program, options.stack)
         for plate, split in zip(plates, splits, strict=True):

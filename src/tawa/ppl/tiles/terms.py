@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false
 """A term of a plate, and its gradient, as operations of a tile kernel.
 
 The body of a program in which nothing loops but by known counts is run on tiles in place of
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tawa.errors import InternalError
@@ -75,6 +76,7 @@ class Evaluated:
                     known[op.result] = self.operation(op, given)
 
     def operation(self, op: Op, given: list[Tile]) -> Tile:
+        """Append an elementary operation."""
         if op.code in _DIRECT:
             return _DIRECT[op.code](*given)
         if op.code in _CALLED:
@@ -84,14 +86,17 @@ class Evaluated:
         match op.code:
             case "fma":
                 return given[0] * given[1] + given[2]
+            case "select" if isinstance(given[0], bool):
+                return given[1] if given[0] else given[2]
             case "select":
-                return self.k.where(*given) if not isinstance(given[0], bool) else given[1:][not given[0]]
+                return self.k.where(*given)
             case "cast":
                 return self.tile(given[0], op.operands[0]).to(_ELEMENTS[op.result.type.kind])
             case _:
                 raise InternalError(f"tiles have no rule for {op.code}")
 
     def tile(self, given: Tile, value: Value | None = None) -> Tile:
+        """Return what a function of tiles takes: a known number as a constant."""
         if not isinstance(given, (bool, int, float)):
             return given
         return self.k.constant(given, _ELEMENTS[value.type.kind if value else "f32"])
