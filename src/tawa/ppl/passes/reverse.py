@@ -437,23 +437,16 @@ class _Reverse:
 
     def plate(self, op: Op, g: Value) -> None:
         """Take the derivatives of a plate from the rows of its buffer, in order of its operands."""
-        b, row = self.b, 0
-        for value in op.operands:
-            first = b.const(row, I32)
-            row += value.type.size
 
-            def item(*at: Value, value: Value = value, first: Value = first) -> None:
-                where = b.offset(value.type.shape, first, *at)
-                slope = b.op("read", (where,), (Type("f32"),), name=f"slopes{op.attrs['number']}")
-                wide = slope.result
-                wide = wide if b.dtype == "f32" else b.make("cast", wide, type=b.real)
-                amount = b.make("mul", g, wide)
-                if at:
-                    self.add_at(value, at, amount)
-                else:
-                    self.add(value, amount)
+        def item(value: Value, at: tuple[Value, ...], place: Value) -> None:
+            slope = self.b.row(f"slopes{op.attrs['number']}", "f32", place)
+            amount = self.b.make("mul", g, slope)
+            if at:
+                self.add_at(value, at, amount)
+            else:
+                self.add(value, amount)
 
-            b.each(value.type.shape, item)
+        self.b.words(op.operands, item)
 
     def copy(self, source: str, target: str, *row: Value) -> None:
         """Emit the copy of a variable, or of a row of it, into another."""

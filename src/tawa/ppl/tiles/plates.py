@@ -24,7 +24,7 @@ Length: one walk over a loop, and a home for each value that it finds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tawa.errors import ModelError
@@ -62,8 +62,8 @@ class Plate:
     `inputs` are, in the order of the term's `z`, widths of products (columns of a matrix) and 0 for
     scalars of the lane. `data` is a program of a lane a row: it writes f32 buffers `matrix0`, ..
     (columns, rows), one a product, and `column0`, .. (1, rows) of f32 or i32; `sizes` are how many
-    rows the buffers have. `term` has the
-    variables `z`, `logw`, `g` (f32), its parameters are the columns.
+    rows the buffers have. `term` has the variables `z`, `logw`, `g` (f32), its parameters are the
+    columns.
     """
 
     number: int
@@ -91,39 +91,25 @@ def ask(program: Program, region: Region, parts: Sequence[int]) -> None:
         for op in region.ops:
             if op is plates[0]:
                 for each in plates:
-                    _give(b, each)
+                    name = f"given{each.attrs['number']}"
+
+                    def give(
+                        value: Value, at: tuple[Value, ...], place: Value, name: str = name
+                    ) -> None:
+                        b.op("write", (place, b.cast(b.load(value, *at), F32)), name=name)
+
+                    b.words(each.operands, give)
                 b.op("suspend", kind=PLATE)
-            if op.code == "plate":
-                number: int = op.attrs["number"]
-                _value(b, op, parts[number])
-            else:
+            if op.code != "plate":
                 made.ops.append(op)
+                continue
+            number: int = op.attrs["number"]
+            total = b.const(0.0, b.real)
+            for k in range(2 * parts[number]):
+                part = b.row(f"value{number}", "f32", b.const(k, I32))
+                total = b.make("add", total, part)
+            made.ops[-1].results = op.results
     region.ops = made.ops
-
-
-def _give(b: Builder, op: Op) -> None:
-    row = 0
-    for value in op.operands:
-        first = b.const(row, I32)
-        row += value.type.size
-
-        def write(*at: Value, value: Value = value, first: Value = first) -> None:
-            item = b.load(value, *at)
-            item = item if b.dtype == "f32" else b.make("cast", item, type=F32)
-            place = b.offset(value.type.shape, first, *at)
-            b.op("write", (place, item), name=f"given{op.attrs['number']}")
-
-        b.each(value.type.shape, write)
-
-
-def _value(b: Builder, op: Op, parts: int) -> None:
-    total = b.const(0.0, b.real)
-    for k in range(2 * parts):
-        row = b.const(k, I32)
-        part = b.op("read", (row,), (F32,), name=f"value{op.attrs['number']}").result
-        part = part if b.dtype == "f32" else b.make("cast", part, type=b.real)
-        total = b.make("add", total, part)
-    b.region.ops[-1].results = op.results
 
 
 def take(program: Program, method: str) -> list[Plate]:
@@ -157,15 +143,6 @@ def take(program: Program, method: str) -> list[Plate]:
     return plates
 
 
-@dataclass(eq=False, slots=True)
-class _Built:
-    """A vector that is made item by item, and what the values around its body are called."""
-
-    body: Region
-    number: int
-    known: dict[Value, Value] = field(default_factory=lambda: {})
-
-
 class _Taker:
     def __init__(
         self, program: Program, before: list[Op], op: Op, rows: int, number: int, method: str
@@ -176,7 +153,8 @@ class _Taker:
         self.whole = Region()
         self.same: dict[tuple[Any, ...], Value] = {}
         """What is computed in every trip, by what it is computed from."""
-        self.built: dict[Value, _Built] = {}
+        self.built: dict[Value, tuple[Region, int, dict[Value, Value]]] = {}
+        """Vectors that are made item by item: the body, which of its results, names around it."""
         self.depends: dict[Value, int] = {}
         self.constants: dict[Value, Op] = {}
         self.defined: dict[Value, Op] = {}
@@ -199,7 +177,7 @@ class _Taker:
             self.defined[result] = op
             self.depends[result] = self.of(op)
             if op.code == "build":
-                self.built[result] = _Built(op.regions[0], number)
+                self.built[result] = op.regions[0], number, {}
 
     def of(self, op: Op) -> int:
         """Return what the results of an operation depend on."""
@@ -239,7 +217,7 @@ class _Taker:
             if op.code == "build":
                 for number, result in enumerate(op.results):
                     known[result] = Value(result.type)
-                    self.built[known[result]] = _Built(op.regions[0], number, known)
+                    self.built[known[result]] = op.regions[0], number, known
                 continue
             if op.code == "load":
                 known[op.result] = self.element(operands[0], operands[1:])
@@ -269,11 +247,10 @@ class _Taker:
         """Append an element of an array."""
         if array not in self.built:
             return self.b.load(array, *at)
-        made = self.built[array]
-        known = {**made.known, made.body.args[0]: at[0]}
-        self.copy((op for op in made.body.ops if op.code != "factor"), known)
-        item = made.body.yields[made.number]
-        item = known.get(item, item)
+        body, number, around = self.built[array]
+        known = {**around, body.args[0]: at[0]}
+        self.copy((op for op in body.ops if op.code != "factor"), known)
+        item = known.get(body.yields[number], body.yields[number])
         return item if len(at) == 1 else self.element(item, at[1:])
 
     # -- a home for each value
@@ -292,8 +269,7 @@ class _Taker:
         if width > WIDTH:
             raise self.decline(f"its matrices fill {width} columns, tiles hold {WIDTH}")
         with self.b.inside(self.end):
-            real = Type(self.program.dtype)
-            made = self.b.op("plate", tuple(self.operands), (real,), number=self.number)
+            made = self.b.op("plate", tuple(self.operands), (self.b.real,), number=self.number)
             made.place = self.op.place
             self.b.op("factor", (made.result,))
         body = gradient(self.narrow(), self.term, self.method)
@@ -352,14 +328,12 @@ class _Taker:
 
     def scalar(self, value: Value) -> Value:
         """Append a number of the lane; whole ones come as reals."""
-        given = value
-        if not value.type.is_float:
-            with self.b.inside(self.lane):
-                given = self.b.make("cast", value, type=Type(self.program.dtype))
+        with self.b.inside(self.lane):
+            given = self.b.cast(value, self.b.real)
         made = self.input(0, given)
         if value.type == BOOL:
             return self.b.compare("ne", made, self.b.const(0.0, F32))
-        return made if value.type.is_float else self.b.make("cast", made, type=value.type)
+        return self.b.cast(made, _narrow(value.type))
 
     def column(self, value: Value) -> Value:
         """Append a column of data."""
@@ -372,9 +346,7 @@ class _Taker:
 
     def write(self, name: str, kind: Kind, rows: int, row: Value, value: Value) -> None:
         self.kinds[name], self.rows_of[name] = kind, rows
-        if value.type.kind != kind:
-            value = self.b.make("cast", value, type=Type(kind))
-        self.b.op("write", (row, value), name=name)
+        self.b.op("write", (row, self.b.cast(value, Type(kind))), name=name)
 
     def product(self, op: Op) -> None:
         """Take a sum over columns of an item of data times an item of the lane."""
