@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from tawa.ppl.ir.core import I32, Region, Type, clone
 from tawa.ppl.passes.density import Density
 from tawa.ppl.passes.handle import Layout, handle
 from tawa.ppl.passes.reverse import gradient
-from tawa.ppl.tiles.plates import Plate, needed, take
-from tawa.ppl.tiles.steps import in_steps
+
+# What tile kernels need of the compiler is imported where a run asks for them: it takes a second.
+if TYPE_CHECKING:
+    from tawa.ppl.tiles.plates import Plate
 
 
 def differentiated(
@@ -54,6 +56,8 @@ def differentiated(
     program.variables |= {"draw": I32, "count": I32}
     generate = clone(program.body, {}, lambda op: op.code == "factor")
     if plates is not None:
+        from tawa.ppl.tiles.plates import needed, take
+
         plates += take(program, method)
         generate.ops = needed(generate.ops)
     program.procedures["gradient"] = gradient(program, program.body, method)
@@ -105,6 +109,8 @@ def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior
         plates: list[Plate] | None = [] if options.tiles else None
         composed = program_of(model, arguments, options, method, plates)
         if plates is not None:
+            from tawa.ppl.tiles.steps import in_steps
+
             buffers = in_steps(composed, plates, options)
         else:
             buffers = composed.buffers(options.chains)
