@@ -8,6 +8,7 @@ the CPU these kernels run in the simulator: for tests.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Self
 
 import ml_dtypes
@@ -30,6 +31,7 @@ from tawa.ppl.tiles.kernel import (
 )
 from tawa.ppl.tiles.plates import Plate, ask, width_of
 from tawa.runtime.descriptors import TensorDescriptor
+from tawa.runtime.tile_function import CompiledIr
 
 Array = np.ndarray[Any, Any]
 LANES = 16  # a number of lanes that tile kernels take is a multiple of it
@@ -179,12 +181,17 @@ class Kernels:
             if array.ndim == 2:
                 held = TensorDescriptor.from_tensor(held, [ROWS, array.shape[1]])
             (self.for_value if name.endswith(VALUE_PARTS) else self.given)[name] = held
-        self.kernels = [plate_kernel(plate, split, valued=valued) for valued in (False, True)]
+
+        @cache  # nuts asks for values only: what nobody launches is not compiled
+        def kernel(valued: bool) -> CompiledIr:
+            return plate_kernel(plate, split, valued=valued)
+
+        self.kernel = kernel
 
     def launch(self, *, valued: bool) -> None:
         """Compute the plate of all lanes."""
         more = self.for_value if valued else {}
-        self.kernels[valued][self.split.blocks, self.split.parts](**self.given, **more)
+        self.kernel(valued)[self.split.blocks, self.split.parts](**self.given, **more)
         if self.split.parts > 1:
             blocks = -(-self.words * self.lanes // 1024)
             self.sum[blocks,](parts=self.parts, whole=self.slopes, lanes=self.lanes)
