@@ -66,16 +66,30 @@ def timed(work) -> float:
 def plates(rows: int, chains: int):
     x, y, _ = data(rows)
     options = Options(
-        chains=chains, draws=10, thin=1000, warmup=0, steps=10, step_size=0.001, seed=1, device="cuda",
-        dtype="f64", tiles=True,
-    )  # fmt: skip
+        chains=chains,
+        draws=10,
+        thin=1000,
+        warmup=0,
+        steps=10,
+        step_size=0.001,
+        seed=1,
+        device="cuda",
+        dtype="f64",
+        tiles=True,
+    )
     found = []
     began = time.perf_counter()
     composed = program_of(logistic, (x, y), options, "hmc", found)
     with Steps(composed, found, options) as steps:
         (kernel,) = steps.kernels
-        say(rows=rows, chains=chains, parts=kernel.split.parts, built_s=round(time.perf_counter() - began, 1),
-            gigabytes=round(steps.running.bytes / 1e9, 3), logits_gigabytes=round(rows * chains * 4 / 1e9, 2))  # fmt: skip
+        say(
+            rows=rows,
+            chains=chains,
+            parts=kernel.split.parts,
+            built_s=round(time.perf_counter() - began, 1),
+            gigabytes=round(steps.running.bytes / 1e9, 3),
+            logits_gigabytes=round(rows * chains * 4 / 1e9, 2),
+        )
         steps.running.step(fresh=1)
         kernel.launch(valued=True)
         agreement(steps, kernel, x, y)
@@ -89,8 +103,15 @@ def plates(rows: int, chains: int):
 
         both = timed(leapfrog)
         flops = 2 * rows * 64 * chains
-        say(rows=rows, chains=chains, lanes_ms=round(lanes, 4), slopes_ms=round(slopes, 4), value_ms=round(value, 4),
-            leapfrog_ms=round(both, 4), slopes_tflops=round(3 * flops / slopes / 1e9, 1))  # fmt: skip
+        say(
+            rows=rows,
+            chains=chains,
+            lanes_ms=round(lanes, 4),
+            slopes_ms=round(slopes, 4),
+            value_ms=round(value, 4),
+            leapfrog_ms=round(both, 4),
+            slopes_tflops=round(3 * flops / slopes / 1e9, 1),
+        )
 
 
 def agreement(steps, kernel, x, y):
@@ -105,8 +126,12 @@ def agreement(steps, kernel, x, y):
     slopes = wide.T @ (y[:, None] - 1 / (1 + np.exp(-logits)))
     got = buffers["value0"][:, chosen].astype(np.float64).sum(0)
     error = np.abs(buffers["slopes0"][:COLUMNS, chosen] - slopes)
-    say(value=float(value[0]), value_error=float(np.abs(got - value).max()), slope_size=float(np.abs(slopes).max()),
-        slope_error=float(error.max()))  # fmt: skip
+    say(
+        value=float(value[0]),
+        value_error=float(np.abs(got - value).max()),
+        slope_size=float(np.abs(slopes).max()),
+        slope_error=float(error.max()),
+    )
 
 
 def torch_peer(rows: int, chains: int):
@@ -131,8 +156,14 @@ def torch_peer(rows: int, chains: int):
             except Exception as error:
                 say(torch=name, dtype=str(kind), rows=rows, chains=chains, failed=str(error)[:200])
                 continue
-            say(torch=name, dtype=str(kind), rows=rows, chains=chains, slopes_ms=round(ms, 4),
-                gigabytes=round(torch.cuda.max_memory_allocated() / 1e9, 2))  # fmt: skip
+            say(
+                torch=name,
+                dtype=str(kind),
+                rows=rows,
+                chains=chains,
+                slopes_ms=round(ms, 4),
+                gigabytes=round(torch.cuda.max_memory_allocated() / 1e9, 2),
+            )
         del there, seen, beta
         torch.cuda.empty_cache()
 
@@ -142,14 +173,33 @@ def posterior(rows: int, chains: int, method: str):
     x, y, beta = data(rows)
     began = time.perf_counter()
     post = ppl.infer(
-        logistic, x, y, method=method, chains=chains, draws=20, warmup=150, steps=8, depth=6,
-        seed=1, device="cuda", dtype="float64", tiles=True,
-    )  # fmt: skip
+        logistic,
+        x,
+        y,
+        method=method,
+        chains=chains,
+        draws=20,
+        warmup=150,
+        steps=8,
+        depth=6,
+        seed=1,
+        device="cuda",
+        dtype="float64",
+        tiles=True,
+    )
     seconds = time.perf_counter() - began
     mean, deviation = post["beta"].mean((0, 1)), post["beta"].std((0, 1))
-    say(run=method, rows=rows, chains=chains, seconds=round(seconds, 2), leapfrogs=int(post.statistics["leapfrogs"].sum()),
-        accept=round(float(post.statistics["accept"].mean()), 3), divergent=post.divergences,
-        from_truth=round(float(np.sqrt(np.mean(((mean - beta) / deviation) ** 2))), 3), r_hat=round(float(max(np.max(v) for v in post.rhat().values())), 4))  # fmt: skip
+    say(
+        run=method,
+        rows=rows,
+        chains=chains,
+        seconds=round(seconds, 2),
+        leapfrogs=int(post.statistics["leapfrogs"].sum()),
+        accept=round(float(post.statistics["accept"].mean()), 3),
+        divergent=post.divergences,
+        from_truth=round(float(np.sqrt(np.mean(((mean - beta) / deviation) ** 2))), 3),
+        r_hat=round(float(max(np.max(v) for v in post.rhat().values())), 4),
+    )
 
 
 def main() -> None:
