@@ -53,6 +53,12 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
             raise ModelError(
                 f"{name}= is not an option", why=f"options: {', '.join(sorted(known))}"
             )
+    if options.get("tiles") and method not in ("hmc", "nuts"):
+        raise ModelError(
+            f"tiles=True has no meaning for method={method!r}",
+            why="tile kernels compute values and gradients, which hmc and nuts ask for",
+            remedy='use method="nuts", or leave tiles=True out',
+        )
     kinds = {"float32": "f32", "float64": "f64", "f32": "f32", "f64": "f64"}
     dtype = str(options.pop("dtype", "float32"))
     if dtype not in kinds:
