@@ -249,6 +249,17 @@ def chain(x, y):
 
 
 @ppl.model
+def grows(x, y):
+    a = ppl.sample(ppl.Normal(0.0, 1.0))
+    for row, v in zip(x, y):
+        state = 1.0
+        for item in row:
+            state = state + item * (a * state)
+        ppl.observe(ppl.Normal(state, 1.0), v)
+    return a
+
+
+@ppl.model
 def counts(x, y):
     size = ppl.sample(ppl.HalfNormal(1.0))
     beta = ppl.map(lambda k: ppl.sample(ppl.Normal(0.0, 1.0)), x[0])
@@ -264,6 +275,7 @@ def counts(x, y):
         (own, "reads a parameter of each row's own"),
         (curve, "no product of a matrix of data and a vector of parameters"),
         (chain, "a loop of it is not the sum of a product"),
+        (grows, "a loop of it is not the sum of a product"),
         (counts, "its terms have lgamma, which tiles do not have"),
     ],
 )

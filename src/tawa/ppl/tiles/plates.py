@@ -358,7 +358,8 @@ class _Taker:
             self.remember(inner)
         index, total = region.args
         factors = _factors(region.yields[0], total, self.defined)
-        if factors is None:
+        sides = Region((index,), _slice(region.ops, *(factors or ())))
+        if factors is None or total in (*factors, *free_values(sides)):
             raise self.decline("a loop of it is not the sum of a product", op)
         one, other = factors
         if self.depends.get(one, 0) & _LANE:
