@@ -9,7 +9,6 @@ of a kernel that has run once before; NumPyro's are of its second run, compilati
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import time
 
@@ -67,26 +66,20 @@ def timed(method: str, options: Options):
     kernel = gpu.kernel(executable.text)
     built = time.perf_counter() - began
     buffers = composed.buffers(options.chains)
-    ordered = {**buffers, "fault": np.zeros((2, options.chains), np.int32)}
+    everything = {**buffers, "fault": np.zeros((2, options.chains), np.int32)}
+    ordered = {name: everything[name] for name in composed.program.buffers}
     given = composed.arguments(options.seed)
-    with gpu.Arrays() as held:
-        types, values = gpu.pack(composed.program, given, options.chains, held)
-        places = {}
-        for name in composed.program.buffers:
-            places[name] = held.put(ordered[name])
-            types.append(ctypes.c_void_p)
-            values.append(places[name])
+    with gpu.Lanes(executable.text, composed.program, given, ordered, options.chains) as lanes:
         start, end = (gpu._call(driver.cuEventCreate, 0) for _ in range(2))
         best = float("inf")
         for _ in range(3):
             gpu._call(driver.cuEventRecord, start, driver.CUstream(0))
-            kernel.launch(types, values, options.chains)
+            lanes.launch()
             gpu._call(driver.cuEventRecord, end, driver.CUstream(0))
             gpu._call(driver.cuEventSynchronize, end)
             best = min(best, float(gpu._call(driver.cuEventElapsedTime, start, end)))
         for name, array in buffers.items():
-            if array.nbytes:
-                gpu._call(driver.cuMemcpyDtoH, array.ctypes.data, places[name], array.nbytes)
+            lanes.fetch(name, array)
     post = collect(models.schools, (models.Y, models.SIGMA), composed, options, buffers)
     registers, local = kernel.attribute("NUM_REGS"), kernel.attribute("LOCAL_SIZE_BYTES")
     return post, best, {"registers": registers, "local_bytes": local, "build_s": round(built, 2)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from types import SimpleNamespace
 
 import pytest
 
@@ -94,3 +95,27 @@ def test_a_kernel_that_does_not_load_is_named(driver, monkeypatch, tmp_path):
     what = "kernel cannot be loaded on cuda:0: cuLibraryLoadData failed: out of memory"
     with pytest.raises(LaunchError, match=what):
         jit[(1,)](GpuArray((4,)), 4)
+
+
+def test_the_current_device_is_asked_of_the_function_of_one_argument():
+    """As driver 13.0 resolves it: by that version the name is a function that takes a context."""
+
+    def address(kind, function):
+        kept.append(kind(function))
+        return ctypes.cast(kept[-1], ctypes.c_void_p).value
+
+    def of_context(device, context):  # what lies in the second argument is no context
+        return 201
+
+    def current(device):
+        ctypes.c_int.from_address(device).value = 3
+        return 0
+
+    def resolve(name, version, flags):
+        if name == b"cuCtxGetDevice" and version < 13_000:
+            return 0, address(ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p), current), None
+        two = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+        return 0, address(two, of_context), None
+
+    kept = []
+    assert Driver(SimpleNamespace(cuGetProcAddress=resolve)).current_device() == 3

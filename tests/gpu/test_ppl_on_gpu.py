@@ -1,4 +1,4 @@
-"""Every draw of tawa.ppl has the same bits on the GPU as on the CPU."""
+"""Every draw of tawa.ppl has the same bits on the GPU as on the CPU; plates by tile kernels."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import test_ppl_bits as bits
+import test_ppl_plates as plates
 from tawa import ppl
 from tawa.errors import NoDriver
 from tawa.ppl.emit import gpu
+from tawa.ppl.tiles.steps import Steps
 
 
 def has_gpu() -> bool:
@@ -35,3 +37,41 @@ def test_the_same_bits(model, given, method, dtype):
         other = bits.arrays(ppl.infer(model, *given, device="cuda", **options))
         for a, b in zip(cpu, other, strict=True):
             np.testing.assert_array_equal(a.view(np.uint8), b.view(np.uint8))
+
+
+@pytest.mark.parametrize("name", ["logistic", "normal", "poisson"])
+def test_plates_of_tiles(name):
+    """Values and slopes of a plate against formulas, and the same again."""
+    chains = {"chains": 300, "steps": 1, "step_size": 0.01, "device": "cuda"}
+    composed, found, options = plates.prepared(name, plates.COLUMNS, **chains)
+    x, models = plates.regression()
+    with Steps(composed, found, options) as steps:
+        (kernel,) = steps.kernels
+        steps.running.step(fresh=1)
+        results = []
+        for _ in range(2):
+            kernel.launch(valued=True)
+            arrays = {n: np.zeros_like(steps.buffers[n]) for n in ("given0", "slopes0", "value0")}
+            for buffer, array in arrays.items():
+                steps.running.fetch(buffer, array)
+            results.append(arrays)
+        given = results[0]["given0"][:, :300].astype(np.float64)
+        value, slopes = plates.exact(name, x, models[name][1], given)
+        got = results[0]["value0"][:, :300].astype(np.float64).sum(0)
+        np.testing.assert_allclose(got, value, rtol=3e-6)
+        scale = np.abs(slopes).max(0)
+        assert np.all(np.abs(results[0]["slopes0"][:, :300] - slopes) < 5e-3 * scale + 0.05)
+        for buffer, array in results[1].items():
+            np.testing.assert_array_equal(array, results[0][buffer])
+
+
+def test_a_run_with_plates_finds_the_posterior():
+    x, models = plates.regression()
+    model, y = models["logistic"]
+    options = {"method": "nuts", "chains": 64, "draws": 100, "warmup": 200, "dtype": "float64"}
+    tiles = ppl.infer(model, x, y, device="cuda", tiles=True, seed=1, **options)
+    lanes = ppl.infer(model, x, y, device="cuda", seed=2, **options)
+    deviation = lanes["beta"].std((0, 1))
+    apart = (tiles["beta"].mean((0, 1)) - lanes["beta"].mean((0, 1))) / deviation
+    assert np.abs(apart).max() < 0.1
+    np.testing.assert_allclose(tiles["beta"].std((0, 1)), deviation, rtol=0.1)

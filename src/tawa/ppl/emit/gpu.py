@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Self
 
 import numpy as np
 
 from tawa.errors import BuildError, NoDriver
 from tawa.ppl.emit.machine import ptx
 from tawa.ppl.ir.core import Program
+from tawa.runtime.dispatch import current_stream
 
 _C: dict[str, Any] = {
     "f32": ctypes.c_float,
@@ -76,7 +80,7 @@ class Kernel:
     def launch(self, types: Sequence[Any], values: Sequence[Any], lanes: int) -> None:
         """Launch a thread for each lane; the kernel ends later."""
         driver = _driver()
-        stream = driver.CUstream(0)
+        stream = driver.CUstream(current_stream({})(0))  # that of tile kernels between launches
         blocks = (lanes + THREADS - 1) // THREADS
         given = (tuple(values), tuple(types))
         _call(
@@ -91,27 +95,89 @@ def kernel(text: str) -> Kernel:
     return Kernel(ptx(text))
 
 
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """An array of the device, as launches of kernels take one: by `data_ptr()`."""
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def device(self) -> SimpleNamespace:
+        """The first device, as torch says it."""
+        return SimpleNamespace(type="cuda", index=0)
+
+    def data_ptr(self) -> int:
+        """Return the address."""
+        return self.address
+
+    def stride(self) -> tuple[int, ...]:
+        """Return the strides of dense rows, in elements."""
+        return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
+
+
 class Arrays:
     """Arrays on the device for as long as a `with` lasts."""
 
     def __init__(self) -> None:
         _context()
         self.addresses: list[int] = []
+        self.bytes = 0
 
-    def __enter__(self) -> Arrays:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         for address in self.addresses:
             _call(_driver().cuMemFree, address)
 
-    def put(self, array: np.ndarray[Any, Any]) -> int:
-        """Return the address of a copy of an array."""
+    def put(self, array: np.ndarray[Any, Any]) -> Memory:
+        """Return a copy of an array."""
         address = int(_call(_driver().cuMemAlloc, max(1, array.nbytes)))
         self.addresses.append(address)
+        self.bytes += array.nbytes
         if array.nbytes:
             _call(_driver().cuMemcpyHtoD, address, array.ctypes.data, array.nbytes)
-        return address
+        return Memory(address, array.shape, array.dtype.name)
+
+
+class Lanes(Arrays):
+    """A program with its data and buffers on the device, for one launch or many."""
+
+    def __init__(
+        self,
+        text: str,
+        program: Program,
+        arguments: Sequence[Any],
+        buffers: Mapping[str, np.ndarray[Any, Any]],
+        lanes: int,
+    ) -> None:
+        super().__init__()
+        self.kernel, self.lanes = kernel(text), lanes
+        self.types: list[Any] = [ctypes.c_int64] * 3
+        self.values: list[Any] = [0, lanes, lanes]
+        self.places: dict[str, int] = {}
+        for param, given in zip(program.params, arguments, strict=True):
+            self.places[param.name] = len(self.values)
+            self.types.append(ctypes.c_void_p if param.type.shape else _C[param.type.kind])
+            self.values.append(self.put(given).address if param.type.shape else given)
+        self.memory = {name: self.put(array) for name, array in buffers.items()}
+        self.types += [ctypes.c_void_p] * len(self.memory)
+        self.values += [held.address for held in self.memory.values()]
+
+    def launch(self, **numbers: int | float) -> None:
+        """Launch all lanes, with other numbers than before for some arguments; they end later."""
+        for name, number in numbers.items():
+            self.values[self.places[name]] = number
+        self.kernel.launch(self.types, self.values, self.lanes)
+
+    def fetch(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        """Wait for what was launched, and copy a buffer here."""
+        _call(_driver().cuCtxSynchronize)
+        if array.nbytes:
+            address = self.memory[name].address
+            _call(_driver().cuMemcpyDtoH, array.ctypes.data, address, array.nbytes)
 
 
 def launch(
@@ -122,33 +188,7 @@ def launch(
     lanes: int,
 ) -> None:
     """Run all lanes: copy data and buffers there, launch, copy the buffers back."""
-    driver = _driver()
-    compiled = kernel(text)
-    with Arrays() as arrays:
-        types, values = pack(program, arguments, lanes, arrays)
-        places: dict[str, int] = {}
+    with Lanes(text, program, arguments, buffers, lanes) as running:
+        running.launch()
         for name, array in buffers.items():
-            places[name] = arrays.put(array)
-            types.append(ctypes.c_void_p)
-            values.append(places[name])
-        compiled.launch(types, values, lanes)
-        _call(driver.cuCtxSynchronize)
-        for name, array in buffers.items():
-            if array.nbytes:
-                _call(driver.cuMemcpyDtoH, array.ctypes.data, places[name], array.nbytes)
-
-
-def pack(
-    program: Program, arguments: Sequence[Any], lanes: int, arrays: Arrays
-) -> tuple[list[Any], list[Any]]:
-    """Return the types and values of the kernel's first arguments; arrays are copied there."""
-    types: list[Any] = [ctypes.c_int64] * 3
-    values: list[Any] = [0, lanes, lanes]
-    for param, given in zip(program.params, arguments, strict=True):
-        if param.type.shape:
-            types.append(ctypes.c_void_p)
-            values.append(arrays.put(given))
-        else:
-            types.append(_C[param.type.kind])
-            values.append(given)
-    return types, values
+            running.fetch(name, array)

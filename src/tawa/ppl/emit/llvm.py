@@ -48,7 +48,8 @@ def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
     for name in program.buffers:
         signature.append(f"ptr noalias %buffer.{name}")
         names.append(f"ptr %buffer.{name}")
-    body = _Body(module, program, gpu)
+    # The cases of a machine leave nothing in registers between them: unrolled loops only cost code.
+    body = _Body(module, program, gpu and all(op.code != "switch" for op in program.operations()))
     values = {param: f"%p{number}" for number, param in enumerate(program.params)}
     body.region(program.body, values)
     lane_signature = ", ".join(["i64 %lane", "i64 %lanes", *signature])

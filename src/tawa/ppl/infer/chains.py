@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,22 @@ from tawa.ppl.passes.density import Density
 from tawa.ppl.passes.handle import Layout, handle
 from tawa.ppl.passes.reverse import gradient
 
+# What tile kernels need of the compiler is imported where a run asks for them: it takes a second.
+if TYPE_CHECKING:
+    from tawa.ppl.tiles.plates import Plate
 
-def differentiated(model: Model, arguments: tuple[Any, ...], dtype: Any, method: str) -> Composed:
-    """Return a program with the procedures `gradient` and `generate` on the variables z and g."""
+
+def differentiated(
+    model: Model,
+    arguments: tuple[Any, ...],
+    dtype: Any,
+    method: str,
+    plates: list[Plate] | None = None,
+) -> Composed:
+    """Return a program with the procedures `gradient` and `generate` on the variables z and g.
+
+    Big plates go to the list `plates`, where one is given; a model without one is refused.
+    """
     lowered = lower(model, arguments, dtype)
     program, layout = lowered.program, Layout()
     density = Density(lowered.low, layout, method)
@@ -41,15 +54,27 @@ def differentiated(model: Model, arguments: tuple[Any, ...], dtype: Any, method:
     vector = Type(dtype, (density.size,))
     program.variables |= {"z": vector, "g": vector, "logw": Type(dtype)}
     program.variables |= {"draw": I32, "count": I32}
+    generate = clone(program.body, {}, lambda op: op.code == "factor")
+    if plates is not None:
+        from tawa.ppl.tiles.plates import needed, take
+
+        plates += take(program, method)
+        generate.ops = needed(generate.ops)
     program.procedures["gradient"] = gradient(program, program.body, method)
-    program.procedures["generate"] = clone(program.body, {}, lambda op: op.code == "factor")
+    program.procedures["generate"] = generate
     program.body = Region()
     return Composed(lowered, layout)
 
 
-def program_of(model: Model, arguments: tuple[Any, ...], options: Options, method: str) -> Composed:
-    """Return the lane program of a chain."""
-    composed = differentiated(model, arguments, options.dtype, method)
+def program_of(
+    model: Model,
+    arguments: tuple[Any, ...],
+    options: Options,
+    method: str,
+    plates: list[Plate] | None = None,
+) -> Composed:
+    """Return the lane program of a chain; `plates` as in `differentiated`."""
+    composed = differentiated(model, arguments, options.dtype, method, plates)
     size = composed.program.variables["z"].size
     composed.share(
         draws=options.draws,
@@ -81,10 +106,16 @@ def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior
     """Return the method hmc, of `steps` leapfrogs a draw, or nuts, of at most 2 ** `depth`."""
 
     def run(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
-        composed = program_of(model, arguments, options, method)
-        buffers = composed.buffers(options.chains)
-        given = composed.arguments(options.seed)
-        composed.executable(options).run(given, buffers, options.chains, options.threads)
+        plates: list[Plate] | None = [] if options.tiles else None
+        composed = program_of(model, arguments, options, method, plates)
+        if plates is not None:
+            from tawa.ppl.tiles.steps import in_steps
+
+            buffers = in_steps(composed, plates, options)
+        else:
+            buffers = composed.buffers(options.chains)
+            given = composed.arguments(options.seed)
+            composed.executable(options).run(given, buffers, options.chains, options.threads)
         return collect(model, arguments, composed, options, buffers)
 
     return run

@@ -103,6 +103,7 @@ def following(lane: Any) -> Any:
 
 def begin_chain(lane: Any) -> None:
     """Find a start; the first window: 75 draws, windows from 25, 50 at the end; or shares."""
+    lane.valued = True
     lane.step = lane.step_size
     lane.centre = log(10.0 * lane.step_size)
     short = lane.warmup < 150
@@ -172,7 +173,8 @@ def hmc_chain(lane: Any, sizes: Any) -> None:
         begin_trajectory(lane)
         # Equal trajectories can come round to where they began: their length varies (Neal 2011).
         step = lane.step * (0.5 + uniform())
-        for _ in range(lane.steps):
+        for k in range(lane.steps):
+            lane.valued = k + 1 == lane.steps  # inside of a trajectory nothing asks for the energy
             leapfrog(lane, step)
         lane.leapfrogs += lane.steps
         change = energy_change(lane)

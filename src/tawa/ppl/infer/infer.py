@@ -39,7 +39,7 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
     ("float32", "float64"), `stack` (words a lane), `trace` (values a run; mh, tempered),
     `particles` (smc, tempered; of pmmh, each chain's), `parameters` (pmmh: names of sites),
     `steps` (hmc: leapfrogs a draw; tempered: proposals a temperature), `step_size` (hmc, nuts),
-    `depth` (nuts), `accept`, `threads`.
+    `depth` (nuts), `accept`, `threads`, `tiles` (hmc, nuts: tensor cores compute big plates).
 
     Raises ModelError, GradientError, StackError, WeightError.
     """
@@ -53,6 +53,12 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
             raise ModelError(
                 f"{name}= is not an option", why=f"options: {', '.join(sorted(known))}"
             )
+    if options.get("tiles") and method not in ("hmc", "nuts"):
+        raise ModelError(
+            f"tiles=True has no meaning for method={method!r}",
+            why="tile kernels compute values and gradients, which hmc and nuts ask for",
+            remedy='use method="nuts", or leave tiles=True out',
+        )
     kinds = {"float32": "f32", "float64": "f64", "f32": "f32", "f64": "f64"}
     dtype = str(options.pop("dtype", "float32"))
     if dtype not in kinds:

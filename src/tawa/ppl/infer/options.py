@@ -22,6 +22,7 @@ class Options:
     stack: int = 64
     trace: int = 256
     threads: int | None = None
+    tiles: bool = False
     cpu: str = ""
     particles: int = 1000
     parameters: tuple[str, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,17 +12,23 @@ from tawa.ppl.ir.core import I32, Region, Type, Value
 
 Array = np.ndarray[Any, Any]
 # A launch sets these anew.
-_FRESH = ("draw", "fault", "going")
+FRESH = ("draw", "fault", "going")
 
 
 class Records:
     """The rows of the buffers, one for each word of a lane's variables.
 
-    `used` names vectors with how much of one is in use; of the stack it is `sp`. Adds the
-    procedures `load` and `save`. Requires: the algorithm is lowered, so all variables declared.
+    `used` names vectors with how much of one is in use; of the stack it is `sp`. `fresh` are
+    variables that each launch sets anew. Adds the procedures `load` and `save`. Requires: the
+    algorithm is lowered, so all variables declared.
     """
 
-    def __init__(self, composed: Composed, used: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        composed: Composed,
+        used: Mapping[str, str] | None = None,
+        fresh: Sequence[str] = FRESH,
+    ) -> None:
         program = composed.program
         self.used = {"stack": "sp", **(used or {})}
         self.low = composed.lowered.low
@@ -31,7 +37,7 @@ class Records:
         kinds = {"state_real": program.dtype, "state_whole": "i32", "state_word": "i64"}
         rows = dict.fromkeys(kinds, 0)
         for name, type_ in program.variables.items():
-            if name not in _FRESH:
+            if name not in fresh:
                 buffer = "state_real" if type_.is_float else "state_whole"
                 buffer = "state_word" if type_.kind == "i64" else buffer
                 self.places[name] = buffer, rows[buffer]

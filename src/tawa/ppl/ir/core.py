@@ -11,7 +11,7 @@ left can be interpreted and compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -211,6 +211,14 @@ class Builder:
         code = "bits" if value.type.is_float or type.is_float else "cast"
         return self.make(code, value, type=type)
 
+    def cast(self, value: Value, type: Type) -> Value:
+        """Return a number as one of a type."""
+        return value if value.type == type else self.make("cast", value, type=type)
+
+    def row(self, name: str, kind: Kind, row: Value) -> Value:
+        """Read a row of a buffer of a kind, as a real."""
+        return self.cast(self.op("read", (row,), (Type(kind),), name=name).result, self.real)
+
     def loadvar(self, name: str, kind: Kind, *at: Value) -> Value:
         """Read an element of an array variable."""
         return self.make("loadvar", *at, type=Type(kind), name=name)
@@ -230,6 +238,20 @@ class Builder:
         for size, index in zip(shape, at, strict=True):
             offset = self.make("add", self.make("mul", offset, self.const(size, I32)), index)
         return self.make("add", first, offset)
+
+    def words(
+        self, values: Iterable[Value], body: Callable[[Value, tuple[Value, ...], Value], None]
+    ) -> None:
+        """Append a loop for each value; `body` gets it, an item's indices, and the item's place."""
+        row = 0
+        for value in values:
+            first = self.const(row, I32)
+            row += value.type.size
+
+            def item(*at: Value, v: Value = value, first: Value = first) -> None:
+                body(v, at, self.offset(v.type.shape, first, *at))
+
+            self.each(value.type.shape, item)
 
     def each(self, shape: tuple[int, ...], body: Callable[..., None], *at: Value) -> None:
         """Append a loop for each axis of a shape, row-major; `body` gets the indices."""

@@ -53,7 +53,7 @@ STRUCTURED = ("if", "for", "while", "switch", "build")
 EFFECTS = ("sample", "observe", "factor", "record")
 OTHERS = (
     *("const", "pack", "select", "cast", "bits", "load", "get", "set", "loadvar", "storevar"),
-    *("lane", "read", "write", "call", "run", "philox", "suspend"),
+    *("lane", "read", "write", "call", "run", "philox", "suspend", "plate"),
 )
 # Why a lane could not go on rightly: the value of its variable `fault` is an index into this.
 FAULTS = ("", "index", "stack", "trace")

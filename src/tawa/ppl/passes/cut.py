@@ -31,6 +31,7 @@ from tawa.ppl.ir.core import (
     Region,
     Type,
     Value,
+    clone,
     free_values,
     walk,
 )
@@ -40,8 +41,12 @@ CUTS = ("call", "suspend")
 
 
 def needs_cut(program: Program, region: Region) -> bool:
-    """Whether a region calls a recursive function or suspends."""
-    return any(op.code in CUTS for op in walk(region))
+    """Whether a region calls a recursive function or suspends, also in a procedure that it runs."""
+    return any(
+        op.code in CUTS
+        or (op.code == "run" and needs_cut(program, program.procedures[op.attrs["name"]]))
+        for op in walk(region)
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -146,6 +151,8 @@ class _Cutter:
                 after.takes, after.resumed = op.results, op
                 now.after = (after,)
                 now = after
+            elif op.code == "run" and needs_cut(self.program, Region((), [op])):
+                now = self.ops(clone(self.program.procedures[op.attrs["name"]], {}).ops, now)
             elif any(needs_cut(self.program, inner) for inner in op.regions):
                 now = self.structured(op, now)
             else:

@@ -42,8 +42,12 @@ _KEPT = ("kept_real", "kept_whole")
 
 def gradient(program: Program, region: Region, method: str) -> Region:
     """Return a body that sets `logw` and `g`."""
-    plain = clone(region, {}, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
-    return _Reverse(program, method).whole(plain)
+    return _Reverse(program, method).whole(plain(region))
+
+
+def plain(region: Region) -> Region:
+    """Return a copy of a body that keeps no records."""
+    return clone(region, {}, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
 
 
 class _Reverse:
@@ -303,6 +307,9 @@ class _Reverse:
             case "load":
                 if (g := self.adjoint(op.result)) is not None:
                     self.add_at(op.operands[0], op.operands[1:], g)
+            case "plate":
+                if (g := self.adjoint(op.result)) is not None:
+                    self.plate(op, g)
             case _:
                 if (g := self.adjoint(op.result)) is not None:
                     self.scalar(op, g)
@@ -427,6 +434,19 @@ class _Reverse:
                 self.seed(start, name)
             else:
                 self.add(start, self.b.get(name, start.type))
+
+    def plate(self, op: Op, g: Value) -> None:
+        """Take the derivatives of a plate from the rows of its buffer, in order of its operands."""
+
+        def item(value: Value, at: tuple[Value, ...], place: Value) -> None:
+            slope = self.b.row(f"slopes{op.attrs['number']}", "f32", place)
+            amount = self.b.make("mul", g, slope)
+            if at:
+                self.add_at(value, at, amount)
+            else:
+                self.add(value, amount)
+
+        self.b.words(op.operands, item)
 
     def copy(self, source: str, target: str, *row: Value) -> None:
         """Emit the copy of a variable, or of a row of it, into another."""

@@ -1,0 +1,1 @@
+"""Big plates of data by tile kernels, for all chains at once."""

@@ -1,0 +1,223 @@
+"""Chains with plates: lanes run to where they need their plates, a tile kernel computes these.
+
+A lane is suspended at its plates as a particle is at an observation. A launch runs each chain to
+its next gradient, wherever its trajectory is; then one kernel computes the plates of all chains. On
+the CPU these kernels run in the simulator: for tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Self
+
+import ml_dtypes
+import numpy as np
+
+from tawa.ppl.emit.gpu import Lanes
+from tawa.ppl.frontend.surface import run, select, write
+from tawa.ppl.infer.compose import Composed
+from tawa.ppl.infer.execute import STORED, Device, Executable, check_faults
+from tawa.ppl.infer.options import Options
+from tawa.ppl.infer.records import Records
+from tawa.ppl.passes.cut import DONE, cut
+from tawa.ppl.tiles.kernel import (
+    PARTS,
+    ROWS,
+    Split,
+    plate_kernel,
+    sum_kernel,
+    words_of,
+)
+from tawa.ppl.tiles.plates import Plate, ask, width_of
+from tawa.runtime.descriptors import TensorDescriptor
+from tawa.runtime.tile_function import CompiledIr
+
+Array = np.ndarray[Any, Any]
+LANES = 16  # a number of lanes that tile kernels take is a multiple of it
+SLOPES, VALUE = 1, 2
+
+
+def in_steps(composed: Composed, plates: list[Plate], options: Options) -> dict[str, Array]:
+    """Run chains whose gradient has plates; return the buffers of a run.
+
+    Raises StackError or ModelError where a lane could not go on.
+    """
+    with Steps(composed, plates, options) as steps:
+        return steps.run()
+
+
+class Steps:
+    """Chains with plates on a device, and the tile kernels of these, for as long as a `with`."""
+
+    def __init__(self, composed: Composed, plates: list[Plate], options: Options) -> None:
+        self.lanes = -(-options.chains // LANES) * LANES
+        self.chains, self.results = options.chains, list(composed.rows)
+        program = composed.program
+        splits = [Split.of(plate, self.lanes) for plate in plates]
+        ask(program, program.procedures["gradient"], [split.parts for split in splits])
+        cut(program, options.stack)
+        for plate, split in zip(plates, splits, strict=True):
+            composed.buffer("f32", words_of(plate), f"given{plate.number}")
+            composed.buffer("f32", words_of(plate), f"slopes{plate.number}")
+            composed.buffer("f32", 2 * split.parts, f"value{plate.number}")
+        composed.buffer("i32", 1, "request")
+        composed.share(fresh=0)
+        composed.algorithm(_step)
+        Records(composed, fresh=("going",))
+        self.buffers = composed.buffers(self.lanes)
+        on = _OnGpu if options.device == "cuda" else _OnCpu
+        self.running = on(composed, options, self.buffers)
+        self.kernels = [
+            Kernels(plate, split, composed, self.running)
+            for plate, split in zip(plates, splits, strict=True)
+        ]
+
+    def __enter__(self) -> Self:
+        self.running.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.running.__exit__(*error)
+
+    def run(self) -> dict[str, Array]:
+        """Run all chains to their ends; return their buffers."""
+        asked = self.running.step(fresh=1)
+        while asked.any():
+            for kernel in self.kernels:
+                kernel.launch(valued=bool(np.any(asked == VALUE)))
+            asked = self.running.step(fresh=0)
+        self.running.finish(self.results)
+        return {name: self.buffers[name][:, : self.chains] for name in self.results}
+
+
+def _step(lane: Any) -> None:
+    """Run a chain to its next gradient; say whether it is done, or what it wants of its plates."""
+    run("load")
+    if lane.fresh == 1:
+        run("start")
+    if lane.kind != DONE:
+        run("resume")
+    run("save")
+    write("request", 0, select(lane.kind == DONE, 0, select(lane.valued, VALUE, SLOPES)))
+
+
+class _OnCpu:
+    """Lanes on the CPU, with the arrays that the simulator takes."""
+
+    device: Device = "cpu"
+
+    def __init__(self, composed: Composed, options: Options, buffers: dict[str, Array]) -> None:
+        self.composed, self.options, self.memory = composed, options, buffers
+        self.executable = composed.executable(options)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def put(self, array: Array) -> Array:
+        """Return an array where the lanes are."""
+        return array
+
+    def step(self, fresh: int) -> Array:
+        """Run all lanes to their next stop; return what each asks for."""
+        given = self.composed.arguments(self.options.seed, fresh=fresh)
+        asked = self.memory["request"]
+        self.executable.run(given, self.memory, asked.shape[-1], self.options.threads)
+        return asked
+
+    def finish(self, names: list[str]) -> None:
+        """Fill the buffers of a run."""
+
+
+class _OnGpu(Lanes):
+    """Lanes on the GPU, where their buffers stay until the end."""
+
+    device: Device = "cuda"
+
+    def __init__(self, composed: Composed, options: Options, buffers: dict[str, Array]) -> None:
+        self.program, self.buffers = composed.program, buffers
+        lanes = buffers["request"].shape[-1]
+        self.faults = np.zeros((2, lanes), np.int32)
+        everything = {**buffers, "fault": self.faults}
+        text = composed.executable(options).text
+        ordered = {name: everything[name] for name in self.program.buffers}
+        super().__init__(text, self.program, composed.arguments(options.seed), ordered, lanes)
+
+    def step(self, fresh: int) -> Array:
+        """Run all lanes to their next stop; return what each asks for."""
+        self.launch(fresh=fresh)
+        self.fetch("request", self.buffers["request"])
+        return self.buffers["request"]
+
+    def finish(self, names: list[str]) -> None:
+        """Fill the buffers of a run. Raises StackError or ModelError as `Executable.run`."""
+        for name in names:
+            self.fetch(name, self.buffers[name])
+        self.fetch("fault", self.faults)
+        check_faults(self.program, self.faults)
+
+
+class Kernels:
+    """The kernels of a plate, with their arguments."""
+
+    def __init__(
+        self, plate: Plate, split: Split, composed: Composed, running: _OnCpu | _OnGpu
+    ) -> None:
+        memory: Mapping[str, Any] = running.memory
+        self.words, self.lanes, self.split = words_of(plate), split.lanes, split
+        self.slopes = self.parts = memory[f"slopes{plate.number}"]
+        if split.parts > 1:
+            parts = np.zeros((split.parts * self.words, split.lanes), np.float32)
+            self.parts = running.put(parts)
+            self.sum = sum_kernel(self.words, split.parts)
+        given = {"given": memory[f"given{plate.number}"], "slopes": self.parts}
+        self.given: dict[str, Any] = {**given, "lanes": split.lanes, "tiles": split.tiles}
+        self.for_value: dict[str, Any] = {"value": memory[f"value{plate.number}"]}
+        for name, array in _data(plate, composed, running.device, split.padded).items():
+            held: Any = running.put(array)
+            if array.ndim == 2:
+                held = TensorDescriptor.from_tensor(held, [ROWS, array.shape[1]])
+            (self.for_value if name.endswith(VALUE_PARTS) else self.given)[name] = held
+
+        @cache  # nuts asks for values only: what nobody launches is not compiled
+        def kernel(valued: bool) -> CompiledIr:
+            return plate_kernel(plate, split, valued=valued)
+
+        self.kernel = kernel
+
+    def launch(self, *, valued: bool) -> None:
+        """Compute the plate of all lanes."""
+        more = self.for_value if valued else {}
+        self.kernel(valued)[self.split.blocks, self.split.parts](**self.given, **more)
+        if self.split.parts > 1:
+            blocks = -(-self.words * self.lanes // 1024)
+            self.sum[blocks,](parts=self.parts, whole=self.slopes, lanes=self.lanes)
+
+
+VALUE_PARTS = tuple(f"_{part}" for part in range(1, PARTS))
+
+
+def _data(plate: Plate, composed: Composed, device: Device, padded: int) -> dict[str, Array]:
+    """Return the columns of a plate and the parts of its matrices, by the kernels' names."""
+    program = plate.data
+    held = {
+        name: np.zeros((plate.sizes[name], plate.rows), STORED[kind])
+        for name, kind in program.buffers.items()
+    }
+    given = composed.arguments(0)[: len(program.params)]
+    Executable(program, device).run(given, held, plate.rows)
+    made: dict[str, Array] = {}
+    for name in plate.sizes:
+        if name.startswith("column"):  # after the end as in the last row: terms stay finite
+            made[name] = np.pad(held[name][0], (0, padded - plate.rows), mode="edge")
+            continue
+        columns = len(held[name])
+        rest = np.zeros((padded, width_of(columns)), np.float32)
+        rest[: plate.rows, :columns] = held[name].T
+        for part in range(PARTS):
+            made[f"{name}_{part}"] = rest.astype(ml_dtypes.bfloat16)
+            rest = rest - made[f"{name}_{part}"].astype(np.float32)
+    return made
