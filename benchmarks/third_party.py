@@ -210,6 +210,7 @@ def work(package: str, options: argparse.Namespace) -> None:
 
     cases, out = Path(options.cases), Path(options.out)
     gpu, limit, skip = options.gpu, options.limit, set(json.loads(options.skip))
+    wanted = re.compile(options.calls)
 
     def late(*signal: object) -> None:
         raise TooLong(f"longer than {limit} s")
@@ -247,7 +248,7 @@ def work(package: str, options: argparse.Namespace) -> None:
             label, call = next(calls, ("", None))
             if call is None:
                 break
-            if f"call {label}" in skip:
+            if f"call {label}" in skip or not wanted.search(label):
                 continue
             say(out, {"begin": f"call {label}"})
             try:
@@ -288,6 +289,7 @@ def collect(package: str, options: argparse.Namespace) -> tuple[list[Row], list[
     for _ in range(20):
         words = [sys.executable, __file__, "--work", package, "--cases", options.cases]
         words += ["--limit", str(options.limit), "--out", str(out), "--skip", json.dumps([*skip])]
+        words += ["--calls", options.calls]
         log = out.with_suffix(".log")
         with log.open("a") as file:
             try:
@@ -394,6 +396,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--packages", help="separated by commas; all")
     parser.add_argument("--cases", default=str(HERE / "third_party_cases.py"))
+    parser.add_argument("--calls", default="", help="a regular expression of calls' labels; all")
     parser.add_argument("--gpu", action="store_true", help="run, compare and time")
     parser.add_argument("--first", action="store_true", help="one launch of each kernel")
     parser.add_argument("--limit", type=int, default=120, help="processor seconds a launch")
