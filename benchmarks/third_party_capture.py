@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-import third_party_inductor
 import torch
 from torch.overrides import TorchFunctionMode
+
+import third_party_inductor
 
 CUDA = torch.device("cuda", 0)
 _FRESH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")

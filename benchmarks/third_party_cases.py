@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+
 from third_party_inductor import inductor
 
 Calls = Iterator[tuple[str, Callable[[], object]]]

@@ -75,9 +75,7 @@ def taken_apart(
     given, grid = kernel._interpret_args_grid(args, chosen)
     constants = {**kernel.triton_meta.get("constants", {}), **chosen.kwargs}
     rest = iter(given)
-    values = {
-        p.name: constants[p.name] if p.is_constexpr else next(rest) for p in kernel.fn.params
-    }
+    values = {p.name: constants[p.name] if p.is_constexpr else next(rest) for p in kernel.fn.params}
     options = {"num_warps": chosen.num_warps, "num_stages": chosen.num_stages}
     return kernel.fn, values, grid, options
 
@@ -221,36 +219,79 @@ def inductor() -> Calls:
     weight = partial(tensor, grad=True)
     x = weight(512, 4096)
     yield "gelu chain", compiled(lambda x, w: F.gelu(x) * w + torch.tanh(x), x, weight(4096))
-    yield "layer_norm", compiled(lambda x, w, b: F.layer_norm(x, (4096,), w, b), x, *([weight(4096)] * 2))
+    yield (
+        "layer_norm",
+        compiled(lambda x, w, b: F.layer_norm(x, (4096,), w, b), x, *([weight(4096)] * 2)),
+    )
     yield "rms_norm residual", compiled(rms_norm, x, x, weight(4096))
     yield "softmax short", compiled(lambda x: x.softmax(-1), weight(4096, 512))
     yield "softmax long", compiled(lambda x: x.float().softmax(-1), weight(64, 50257))
     yield "cross_entropy", compiled(F.cross_entropy, weight(512, 32000), below(32000, 512))
-    yield "batch_norm", compiled(batch_norm, weight(32, 64, 28, 28, dtype=F32), *([weight(64, dtype=F32)] * 2))
+    yield (
+        "batch_norm",
+        compiled(batch_norm, weight(32, 64, 28, 28, dtype=F32), *([weight(64, dtype=F32)] * 2)),
+    )
     yield "group_norm", compiled(lambda x: F.group_norm(x, 32), weight(16, 256, 32, 32))
     yield "dropout", compiled(lambda x: F.dropout(x, 0.3), x)
     yield "sums", compiled(reductions, tensor(1024, 2048, dtype=F32))
     yield "whole", compiled(lambda x: (x.sum(), x.amax(), x.var()), tensor(4_000_000, dtype=F32))
     yield "columns", compiled(lambda x: (x.sum(0), x.amax(0), x.std(0)), tensor(8192, 300))
     yield "argmax", compiled(lambda x: (x.argmax(-1), x.argmin(0), x.max(-1)), tensor(512, 1000))
-    yield "scans", compiled(lambda x: (x.cumsum(-1), x.cumprod(-1), x.cummax(-1)), tensor(64, 2048, dtype=F32))
+    yield (
+        "scans",
+        compiled(
+            lambda x: (x.cumsum(-1), x.cumprod(-1), x.cummax(-1)), tensor(64, 2048, dtype=F32)
+        ),
+    )
     yield "long scan", compiled(lambda x: x.cumsum(0), tensor(1_000_000, dtype=F32))
     yield "logcumsumexp", compiled(lambda x: x.logcumsumexp(-1), tensor(64, 1024, dtype=F32))
     yield "sort", compiled(lambda x: x.sort(-1), tensor(256, 256, dtype=F32))
-    yield "transposed", compiled(lambda x, y: x.t().contiguous() + y, tensor(1000, 700), tensor(700, 1000))
-    yield "cat and pad", compiled(lambda x, y: F.pad(torch.cat([x, y], 1), (3, 5)), *([tensor(300, 500)] * 2))
+    yield (
+        "transposed",
+        compiled(lambda x, y: x.t().contiguous() + y, tensor(1000, 700), tensor(700, 1000)),
+    )
+    yield (
+        "cat and pad",
+        compiled(lambda x, y: F.pad(torch.cat([x, y], 1), (3, 5)), *([tensor(300, 500)] * 2)),
+    )
     yield "embedding", compiled(F.embedding, below(1000, 8, 512), weight(1000, 768))
-    yield "gather", compiled(lambda x, i: x.gather(1, i) * 2, tensor(512, 1000), below(1000, 512, 64))
-    yield "scatter", compiled(lambda x, i, v: x.index_add(0, i, v), tensor(100, 64, dtype=F32), below(100, 5000), tensor(5000, 64, dtype=F32))
+    yield (
+        "gather",
+        compiled(lambda x, i: x.gather(1, i) * 2, tensor(512, 1000), below(1000, 512, 64)),
+    )
+    yield (
+        "scatter",
+        compiled(
+            lambda x, i, v: x.index_add(0, i, v),
+            tensor(100, 64, dtype=F32),
+            below(100, 5000),
+            tensor(5000, 64, dtype=F32),
+        ),
+    )
     yield "rotary", compiled(rotary, tensor(2, 16, 512, 128), tensor(512, 128), tensor(512, 128))
     yield "functions", compiled(functions, tensor(10_000, dtype=F32))
     yield "functions f64", compiled(functions, tensor(10_000, dtype=F64))
     yield "integers", compiled(integers, below(1000, 10_000), below(31, 10_000))
-    yield "bucketize", compiled(lambda x, b: torch.bucketize(x, b), tensor(10_000, dtype=F32), lambda: torch.linspace(-2, 2, 33, device="cuda"))
+    yield (
+        "bucketize",
+        compiled(
+            lambda x, b: torch.bucketize(x, b),
+            tensor(10_000, dtype=F32),
+            lambda: torch.linspace(-2, 2, 33, device="cuda"),
+        ),
+    )
     yield "interpolate", compiled(upsample, tensor(2, 16, 50, 50, dtype=F32))
     yield "max_pool", compiled(lambda x: F.max_pool2d(x, 3, 2, 1), weight(8, 64, 56, 56))
     yield "fp8 quantize", compiled(quantize, tensor(512, 1024))
-    yield "dynamic", compiled(lambda x, w: F.gelu(x).sum(-1, keepdim=True) * w, tensor(300, 777), tensor(777), dynamic=True)
+    yield (
+        "dynamic",
+        compiled(
+            lambda x, w: F.gelu(x).sum(-1, keepdim=True) * w,
+            tensor(300, 777),
+            tensor(777),
+            dynamic=True,
+        ),
+    )
     yield "adam", adam
     yield "block", block
     yield from templates()
@@ -355,13 +396,23 @@ def templates() -> Calls:
     yield "mm of sums", make(lambda a, b: (a.relu() + 1) @ b, a, b)
     yield "bmm", make(torch.bmm, tensor(16, 256, 256), tensor(16, 256, 256))
     yield "mm int8", make(torch._int_mm, *([lambda: below(100, 256, 256)().to(torch.int8)] * 2))
-    yield "conv", make(lambda x, w: F.relu(F.conv2d(x, w, padding=1)), tensor(8, 64, 56, 56), tensor(64, 64, 3, 3))
+    yield (
+        "conv",
+        make(
+            lambda x, w: F.relu(F.conv2d(x, w, padding=1)),
+            tensor(8, 64, 56, 56),
+            tensor(64, 64, 3, 3),
+        ),
+    )
     yield "mm dynamic", make(torch.mm, tensor(1000, 512), tensor(512, 768), dynamic=True)
     q, k = tensor(2, 8, 1024, 64, grad=True), tensor(2, 2, 1024, 64, grad=True)
     yield "flex", compiled(flex, q, q, q)
     yield "flex causal", compiled(flex_causal, q, q, q)
     yield "flex alibi, grouped", compiled(flex_alibi, q, k, k)
-    yield "flex decoding", compiled(flex_alibi, tensor(2, 8, 1, 64), *([tensor(2, 2, 1024, 64)] * 2))
+    yield (
+        "flex decoding",
+        compiled(flex_alibi, tensor(2, 8, 1, 64), *([tensor(2, 2, 1024, 64)] * 2)),
+    )
 
 
 def flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
