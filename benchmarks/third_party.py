@@ -52,6 +52,7 @@ class Row:
     error: float = 0.0
     us: float = 0.0
     triton_us: float = 0.0
+    options: str = ""  # warps, stages and constants
 
 
 # --- one launch -----------------------------------------------------------------------------
@@ -224,7 +225,7 @@ def work(package: str, options: argparse.Namespace) -> None:
         if f"{label} {launch.place}" in skip or (options.first and launch.place in kernels):
             return
         kernels.add(launch.place)
-        row = Row(package, label, launch.place)
+        row = Row(package, label, launch.place, options=launch.constants)
         say(out, {"begin": f"{label} {launch.place}"})
         signal.setitimer(signal.ITIMER_PROF, limit)
         try:
@@ -388,6 +389,7 @@ def compared(rows: list[Row]) -> list[str]:
             lines.append(
                 f"  {r.triton_us / r.us:5.2f} {r.us:9.1f} {r.triton_us:9.1f} "
                 f"{'special.' if r.specialized else 'ordinary'} {r.kernel} [{r.call}] {r.reason}"
+                f" {r.options}"
             )
     return lines
 

@@ -45,6 +45,13 @@ class Launch:
         """The module and the name, which two kernels do not share."""
         return f"{self.fn.fn.__module__}.{self.fn.fn.__qualname__}"
 
+    @property
+    def constants(self) -> str:
+        """The options and the numbers among the constants."""
+        names = (p.name for p in self.fn.params if p.is_constexpr)
+        numbers = {n: v for n in names if isinstance(v := self.values.get(n), int)}
+        return " ".join(f"{name}={value}" for name, value in {**self.options, **numbers}.items())
+
     def key(self) -> object:
         """What Triton compiles anew for: types, constants, options; not sizes."""
         constant = {p.name for p in self.fn.params if p.is_constexpr}
