@@ -321,6 +321,7 @@ def collect(package: str, options: argparse.Namespace) -> tuple[list[Row], list[
 
 
 def mean(values: list[float]) -> float:
+    values = [value for value in values if value]  # of what was stopped there is no time
     return math.exp(statistics.fmean(map(math.log, values))) if values else math.nan
 
 
