@@ -52,6 +52,7 @@ class Row:
     error: float = 0.0
     us: float = 0.0
     triton_us: float = 0.0
+    options: str = ""  # warps, stages and constants
 
 
 # --- one launch -----------------------------------------------------------------------------
@@ -210,6 +211,7 @@ def work(package: str, options: argparse.Namespace) -> None:
 
     cases, out = Path(options.cases), Path(options.out)
     gpu, limit, skip = options.gpu, options.limit, set(json.loads(options.skip))
+    wanted = re.compile(options.calls)
 
     def late(*signal: object) -> None:
         raise TooLong(f"longer than {limit} s")
@@ -223,7 +225,7 @@ def work(package: str, options: argparse.Namespace) -> None:
         if f"{label} {launch.place}" in skip or (options.first and launch.place in kernels):
             return
         kernels.add(launch.place)
-        row = Row(package, label, launch.place)
+        row = Row(package, label, launch.place, options=launch.constants)
         say(out, {"begin": f"{label} {launch.place}"})
         signal.setitimer(signal.ITIMER_PROF, limit)
         try:
@@ -247,7 +249,7 @@ def work(package: str, options: argparse.Namespace) -> None:
             label, call = next(calls, ("", None))
             if call is None:
                 break
-            if f"call {label}" in skip:
+            if f"call {label}" in skip or not wanted.search(label):
                 continue
             say(out, {"begin": f"call {label}"})
             try:
@@ -288,6 +290,7 @@ def collect(package: str, options: argparse.Namespace) -> tuple[list[Row], list[
     for _ in range(20):
         words = [sys.executable, __file__, "--work", package, "--cases", options.cases]
         words += ["--limit", str(options.limit), "--out", str(out), "--skip", json.dumps([*skip])]
+        words += ["--calls", options.calls]
         log = out.with_suffix(".log")
         with log.open("a") as file:
             try:
@@ -318,6 +321,7 @@ def collect(package: str, options: argparse.Namespace) -> tuple[list[Row], list[
 
 
 def mean(values: list[float]) -> float:
+    values = [value for value in values if value]  # of what was stopped there is no time
     return math.exp(statistics.fmean(map(math.log, values))) if values else math.nan
 
 
@@ -386,6 +390,7 @@ def compared(rows: list[Row]) -> list[str]:
             lines.append(
                 f"  {r.triton_us / r.us:5.2f} {r.us:9.1f} {r.triton_us:9.1f} "
                 f"{'special.' if r.specialized else 'ordinary'} {r.kernel} [{r.call}] {r.reason}"
+                f" {r.options}"
             )
     return lines
 
@@ -394,6 +399,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--packages", help="separated by commas; all")
     parser.add_argument("--cases", default=str(HERE / "third_party_cases.py"))
+    parser.add_argument("--calls", default="", help="a regular expression of calls' labels; all")
     parser.add_argument("--gpu", action="store_true", help="run, compare and time")
     parser.add_argument("--first", action="store_true", help="one launch of each kernel")
     parser.add_argument("--limit", type=int, default=120, help="processor seconds a launch")

@@ -20,6 +20,8 @@ from unittest.mock import patch
 import torch
 from torch.overrides import TorchFunctionMode
 
+import third_party_inductor
+
 CUDA = torch.device("cuda", 0)
 _FRESH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 _BENCHED = (1.0, 1.0, 1.0)  # median and quantiles of a configuration that nobody runs
@@ -42,6 +44,13 @@ class Launch:
     def place(self) -> str:
         """The module and the name, which two kernels do not share."""
         return f"{self.fn.fn.__module__}.{self.fn.fn.__qualname__}"
+
+    @property
+    def constants(self) -> str:
+        """The options and the numbers among the constants."""
+        names = (p.name for p in self.fn.params if p.is_constexpr)
+        numbers = {n: v for n in names if isinstance(v := self.values.get(n), int)}
+        return " ".join(f"{name}={value}" for name, value in {**self.options, **numbers}.items())
 
     def key(self) -> object:
         """What Triton compiles anew for: types, constants, options; not sizes."""
@@ -122,6 +131,12 @@ def capture(found: Callable[[Launch], None], seen: set[object], pretend: bool) -
         finally:
             tuning -= 1
 
+    def taken(fn: Any, values: Any, grid: Any, options: Any) -> None:
+        launch = Launch(fn, values, grid, options)
+        if all(grid) and (key := launch.key()) not in seen:
+            seen.add(key)
+            found(launch)
+
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch.object(JITFunction, "run", run))
         stack.enter_context(patch.object(Autotuner, "_bench", bench))
@@ -129,6 +144,7 @@ def capture(found: Callable[[Launch], None], seen: set[object], pretend: bool) -
         stack.enter_context(patch.object(torch, "compile", _uncompiled))
         if pretend:
             stack.enter_context(pretended_gpu())
+        stack.enter_context(third_party_inductor.launches(taken, pretend))
         yield
 
 
@@ -161,6 +177,15 @@ def _backward(*args: Any, **keywords: Any) -> Any:
     """Run backward, which calls Python: under the mode that a torch function left on its way."""
     with _OnCpu():
         return torch.autograd.graph._engine_run_backward(*args, **keywords)
+
+
+_REAL_DEVICE = torch.Tensor.device
+
+
+def _device(tensor: torch.Tensor) -> torch.device:
+    """Say CUDA of what is the CPU's; tensors of no memory at all (meta) stay what they are."""
+    real = _REAL_DEVICE.__get__(tensor)
+    return CUDA if real.type == "cpu" else real
 
 
 def _moved(value: Any) -> Any:
@@ -276,8 +301,8 @@ def pretended_gpu() -> Iterator[None]:
     }
     contexts = ("Stream", "Event", "device", "device_of", "stream", "_DeviceGuard", "StreamContext")
     tensor: dict[str, Any] = {
-        "is_cuda": property(lambda self: True),
-        "device": property(lambda self: CUDA),
+        "is_cuda": property(lambda self: _device(self) == CUDA),
+        "device": property(_device),
         "cuda": lambda self, *args, **keywords: self,
         "get_device": lambda self: 0,
         "record_stream": lambda self, stream: None,

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from third_party_inductor import inductor
+
 Calls = Iterator[tuple[str, Callable[[], object]]]
 BF16, F32, F16, I32, I64 = torch.bfloat16, torch.float32, torch.float16, torch.int32, torch.int64
 
@@ -933,5 +935,6 @@ PACKAGES: dict[str, Callable[[], Calls]] = {
         flash_kmeans,
         trinix,
         flag_gems,
+        inductor,
     )
 }

@@ -1,10 +1,13 @@
 """What the author promises of a tensor counts as what is found out."""
 
+import pytest
+
 import tawa.language as tl
 from frontend_kernels import of
 from tawa.analysis.contiguity import Contiguity
 from tawa.frontend import build
 from tawa.ir import tile
+from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.simplify import simplify
 from tawa.plan.plan import Plan
 from tawa.target import Target
@@ -59,3 +62,20 @@ def test_indices_that_wrap_round():
     ((told,),) = runs_of(wrapped, **arguments, PROMISE=True)
     assert plain.contiguity == 1
     assert (told.contiguity, told.divisibility) == (64, 8)
+
+
+def planes(x_ptr, o_ptr, W, DIVISOR: tl.constexpr):
+    """Pixels along the first dimension, planes along the second: an image is W pixels wide."""
+    pixel, plane = tl.program_id(0) * 16 + tl.arange(0, 16)[:, None], tl.arange(0, 8)[None, :]
+    width = W if DIVISOR is None else DIVISOR
+    at = pixel % width + (pixel // width) * 8192 + plane * 1024
+    tl.store(o_ptr + at, tl.load(x_ptr + at))
+
+
+@pytest.mark.parametrize(("divisor", "axis"), [(1024, 0), (None, 0), (1, 1)])
+def test_the_axis_along_memory_of_a_divided_index(divisor, axis):
+    arguments = {"x_ptr": "f16*/16", "o_ptr": "f16*/16", "W": "i32"}
+    kernel = build(planes, of(**arguments, DIVISOR=divisor), {})
+    simplify(kernel, Plan(), Target())
+    (load,) = (op for op in kernel.walk() if isinstance(op, tile.Load))
+    assert contiguous_axis(load.pointer) == axis

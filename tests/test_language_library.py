@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import special
 
 import tawa
 import tawa.language as tl
@@ -14,6 +15,7 @@ from tawa.frontend import build
 from tawa.language.extra import cuda, libdevice
 from tawa.passes import pipeline
 from tawa.plan.plan import Plan
+from tawa.runtime import nvrtc
 from tawa.simulator.tile import run_tile
 from tawa.target import Target
 
@@ -46,6 +48,7 @@ ONE = {
     "fast_expf": (np.exp, WIDE),
     "fast_tanhf": (np.tanh, WIDE),
     "lgamma": (np.vectorize(math.lgamma), POSITIVE),
+    "logb": (lambda x: np.floor(np.log2(np.abs(x))), POSITIVE),
     "log10": (np.log10, POSITIVE),
     "log1p": (np.log1p, UNIT),
     "nearbyint": (np.rint, WIDE),
@@ -61,22 +64,32 @@ ONE = {
     "trunc": (np.trunc, WIDE),
 }
 TWO = {
+    "add_rn": np.add,
     "atan2": np.arctan2,
     "copysign": np.copysign,
     "fast_dividef": np.divide,
     "fdim": lambda x, y: np.maximum(x - y, 0),
     "fmod": np.fmod,
     "hypot": np.hypot,
+    "mul_rn": np.multiply,
     "nextafter": lambda x, y: np.nextafter(np.float32(x), np.float32(y)),
     "pow": np.power,
     "remainder": np.vectorize(math.remainder),
+    "sub_rn": np.subtract,
 }
+OF_CUDA_ALONE = {
+    "cyl_bessel_i0": (special.i0, WIDE),
+    "cyl_bessel_i1": (special.i1, WIDE),
+    "erfcx": (special.erfcx, np.concatenate([WIDE[:31], [1e4]])),
+    "erfinv": (special.erfinv, np.concatenate([UNIT[:30], [1e-12, 1.0]])),
+}
+"""Functions of one argument that C does not have."""
 
 
 def given(name):
     """Return the kernel's inputs and what NumPy says of them."""
-    if name in ONE:
-        meaning, x = ONE[name]
+    if name in ONE | OF_CUDA_ALONE:
+        meaning, x = (ONE | OF_CUDA_ALONE)[name]
         x = x.astype(np.float32)
         return {"x_ptr": x}, meaning(x.astype(np.float64))
     rng = np.random.default_rng(3)
@@ -88,13 +101,13 @@ def given(name):
 
 def kernel_of(name):
     function = getattr(libdevice, name)
-    if name in ONE:
+    if name in ONE | OF_CUDA_ALONE:
         return build(one_argument, of(x_ptr="f32*", out_ptr="f32*", FUNCTION=function, N=32), {})
     signature = of(x_ptr="f32*", y_ptr="f32*", out_ptr="f32*", FUNCTION=function, N=32)
     return build(two_arguments, signature, {})
 
 
-@pytest.mark.parametrize("name", sorted(ONE | TWO))
+@pytest.mark.parametrize("name", sorted(ONE | TWO | OF_CUDA_ALONE))
 def test_device_function(name):
     inputs, expected = given(name)
     out = np.zeros(32, np.float32)
@@ -115,7 +128,7 @@ def every_function(x_ptr, y_ptr, out_ptr, FUNCTIONS: tl.constexpr, UNARY: tl.con
 
 @needs_compiler
 def test_device_functions_are_those_of_the_c_library():
-    """What the generated text calls gives what NumPy gives."""
+    """What the generated text calls gives what NumPy gives, where C has it."""
     names = [*sorted(ONE), *sorted(TWO)]
     chosen = tuple(getattr(libdevice, name) for name in names)
     signature = of(x_ptr="f32*", y_ptr="f32*", out_ptr="f32*", FUNCTIONS=chosen, UNARY=len(ONE))
@@ -128,6 +141,17 @@ def test_device_functions_are_those_of_the_c_library():
     emulate(generate(kernel), {"x_ptr": x, "y_ptr": y, "out_ptr": out}, (1, 1, 1))
     for row, name in enumerate(names):
         np.testing.assert_allclose(out[row], given(name)[1], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is not installed")
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_device_functions_are_those_of_cuda(kind):
+    unary = [*sorted(OF_CUDA_ALONE), "logb"]
+    chosen = tuple(getattr(libdevice, name) for name in [*unary, "add_rn", "mul_rn", "sub_rn"])
+    kinds = dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), f"{kind}*")
+    kernel = build(every_function, of(**kinds, FUNCTIONS=chosen, UNARY=len(unary)), {})
+    pipeline.run(pipeline.HOPPER, kernel, Plan(), Target())
+    assert "warning" not in nvrtc.build(generate(kernel), "functions").log
 
 
 def bits(x_ptr, out_ptr, N: tl.constexpr):
@@ -164,15 +188,26 @@ def what_floats_are(x_ptr, out_ptr, N: tl.constexpr):
     finite, negative = libdevice.isfinited(x), libdevice.signbit(x)
     code = nan.to(tl.int32) + 2 * infinite.to(tl.int32) + 4 * finite.to(tl.int32)
     tl.store(out_ptr + at, code + 8 * negative.to(tl.int32))
+    exponent = libdevice.ilogb(x)
+    tl.store(out_ptr + N + at, exponent)
+    part = libdevice.ldexp(x, tl.where(finite & (x != 0), -exponent, 0))
+    tl.store(out_ptr + 2 * N + at, (part * 1024).to(tl.int32))
 
 
-def test_what_floats_are():
-    x = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 1, -2, 3], np.float32)
-    out = np.zeros(8, np.int32)
-    kernel = build(what_floats_are, of(x_ptr="f32*", out_ptr="i32*", N=8), {})
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_what_floats_are(kind):
+    dtype = {"f32": np.float32, "f64": np.float64}[kind]
+    least = np.finfo(dtype).smallest_subnormal
+    x = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 6 * least, -2.5, 3], dtype)
+    out = np.zeros((3, 8), np.int32)
+    kernel = build(what_floats_are, of(x_ptr=f"{kind}*", out_ptr="i32*", N=8), {})
     run_tile(kernel, (1, 1, 1), {"x_ptr": x, "out_ptr": out})
     nan, inf, finite = np.isnan(x), np.isinf(x), np.isfinite(x)
-    np.testing.assert_array_equal(out, nan + 2 * inf + 4 * finite + 8 * np.signbit(x))
+    np.testing.assert_array_equal(out[0], nan + 2 * inf + 4 * finite + 8 * np.signbit(x))
+    low, high = np.iinfo(np.int32).min, np.iinfo(np.int32).max
+    exponents = np.frexp(x[5:])[1] - 1
+    np.testing.assert_array_equal(out[1], [low, low, low, high, high, *exponents])
+    np.testing.assert_array_equal(out[2][5:], np.ldexp(x[5:], -exponents) * 1024)
 
 
 def sorting(x_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from math import prod
 
 import numpy as np
@@ -13,9 +14,11 @@ import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from lower_kernels import CASES, fresh, lowered, tile_kernel
 from tawa.codegen.generate import generate
+from tawa.ir import tile
 from tawa.layouts.access import vector_access
 from tawa.layouts.fragments import Span, blocks
 from tawa.layouts.shared import SharedLayout
+from tawa.passes.lower.turns import _reads
 from tawa.simulator import simulate
 
 BANKS = 32
@@ -224,3 +227,20 @@ def test_a_store_across_needs_no_transpose(via):
     text = run(across, given, (1,), via=via, B=64)
     np.testing.assert_array_equal(given["o_ptr"], x.T)
     assert not ONE_BY_ONE.search(text)
+
+
+@tawa.jit
+def doubled(x_ptr, o_ptr, TIMES: tl.constexpr):
+    at = tl.arange(0, 128)
+    x = tl.load(x_ptr + at)
+    for _ in tl.static_range(TIMES):
+        x = x + x * 0.5
+    tl.store(o_ptr + at, x)
+
+
+def test_reads_are_found_once_by_however_many_ways():
+    """There are 2**40 ways from the store to the load."""
+    x = tawa.array((128,), "f16")
+    made = doubled.compile(x, x, TIMES=40)
+    (store,) = (op for op in made.asm.program("hopper").walk() if isinstance(op, tile.Store))
+    assert len(list(islice(_reads(store.value), 9))) == 1

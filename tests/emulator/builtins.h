@@ -66,6 +66,9 @@ inline unsigned __double2uint_rz(double x) { return __to_integer<unsigned>(x); }
 inline long long __double2ll_rz(double x) { return __to_integer<long long>(x); }
 inline unsigned long long __double2ull_rz(double x) { return __to_integer<unsigned long long>(x); }
 inline float __fdiv_rn(float x, float y) { return x / y; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline int __mulhi(int x, int y) { return (int)((long long)x * y >> 32); }
 inline unsigned __umulhi(unsigned x, unsigned y) {
   return (unsigned)((unsigned long long)x * y >> 32);

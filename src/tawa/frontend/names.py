@@ -117,6 +117,11 @@ def _is_library_python(owner: Any) -> bool:
     return isinstance(owner, FunctionType) and not hasattr(owner, "__triton_builtin__")
 
 
+def _is_declared(owner: Any) -> bool:
+    """Whether Triton only declares a function there: each backend has its own device library."""
+    return _module_of(owner) == "triton.language.extra.libdevice"
+
+
 def _module_of(value: object) -> str:
     return str(getattr(value, "__module__", None) or "")
 
@@ -171,7 +176,7 @@ def _function(value: Any) -> object:
         if own is None and inner is not None and inner is not value:
             # Triton writes part of its library in its own language: compile that.
             return Helper(inner)
-        if own is None and _is_library_python(owner):
+        if own is None and _is_library_python(owner) and not _is_declared(owner):
             return HostFunction(owner)
         return Builtin(name)
     if inner is not None:

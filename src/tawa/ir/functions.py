@@ -76,6 +76,53 @@ def _gamma(np: Any, a: Any, logarithm: bool) -> Any:
     return np.array([one(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
 
 
+def _logb(np: Any, a: Any) -> Any:
+    """The exponent of the first digit that is not 0: -inf of 0, inf of an infinity."""
+    exponent = np.frexp(a)[1].astype(a.dtype) - 1
+    of_none = np.where(a == 0, -np.inf, np.abs(a))  # an infinity or NaN
+    return np.where((a == 0) | ~np.isfinite(a), of_none, exponent).astype(a.dtype)
+
+
+def _erfinv(np: Any, a: Any) -> Any:
+    import math
+    from statistics import NormalDist
+
+    def one(x: float) -> float:
+        if not abs(x) < 1:
+            return math.copysign(math.inf, x) if abs(x) == 1 else math.nan
+        found = NormalDist().inv_cdf((x + 1) / 2) / math.sqrt(2)
+        # x + 1 has lost digits of a small x, for which one step of Newton's finds them again.
+        return found + (x - math.erf(found)) * math.exp(found * found) * math.sqrt(math.pi) / 2
+
+    flat = np.ravel(a).astype(np.float64).tolist()
+    return np.array([one(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
+
+
+def _erfcx(np: Any, a: Any) -> Any:
+    import math
+
+    def one(x: float) -> float:
+        if x < 20:
+            return math.exp(min(x * x, 709.0)) * math.erfc(x) if x > -26 else math.inf
+        rest = 1.0  # a continued fraction: erfc itself is soon less than any float
+        for step in range(20, 0, -1):
+            rest = x + step / 2 / rest
+        return 1 / (rest * math.sqrt(math.pi))
+
+    flat = np.ravel(a).astype(np.float64).tolist()
+    return np.array([one(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
+
+
+def _bessel(np: Any, a: Any, order: int) -> Any:
+    """The modified function I: a mean over a circle, which few points give exactly."""
+    x = np.minimum(np.abs(np.ravel(a)).astype(np.float64), 750.0)  # more is infinite
+    angle = np.arange(2048) * (2 * np.pi / 2048)
+    mean = np.exp(x[:, None] * (np.cos(angle) - 1)) @ np.cos(order * angle) / 2048
+    with np.errstate(over="ignore"):
+        grown = mean * np.exp(x) * np.sign(np.ravel(a)) ** order
+    return np.where(np.isnan(np.ravel(a)), np.nan, grown).astype(a.dtype).reshape(np.shape(a))
+
+
 def _round(np: Any, a: Any) -> Any:
     """To the nearest whole number, halves away from zero."""
     whole = np.trunc(a)
@@ -189,6 +236,15 @@ _ROWS = (
     Function("hypot", 2, lambda np, a, b: np.hypot(a, b), "", "hypotf({0}, {1})"),
     Function("copysign", 2, lambda np, a, b: np.copysign(a, b), "", "copysignf({0}, {1})"),
     Function("nextafter", 2, lambda np, a, b: np.nextafter(a, b), "", "nextafterf({0}, {1})"),
+    Function("logb", 1, _logb, "", "logbf({0})"),
+    Function("erfinv", 1, _erfinv, "", "erfinvf({0})"),
+    Function("erfcx", 1, _erfcx, "", "erfcxf({0})"),
+    Function("cyl_bessel_i0", 1, lambda np, a: _bessel(np, a, 0), "", "cyl_bessel_i0f({0})"),
+    Function("cyl_bessel_i1", 1, lambda np, a: _bessel(np, a, 1), "", "cyl_bessel_i1f({0})"),
+    # What is rounded by itself: ptxas makes no fma of it.
+    Function("add_rn", 2, lambda np, a, b: a + b, "", "__fadd_rn({0}, {1})", commutative=True),
+    Function("sub_rn", 2, lambda np, a, b: a - b, "", "__fsub_rn({0}, {1})"),
+    Function("mul_rn", 2, lambda np, a, b: a * b, "", "__fmul_rn({0}, {1})", commutative=True),
     Function("remainder", 2, _ieee_remainder, "", "remainderf({0}, {1})"),
 )
 

@@ -64,7 +64,9 @@ class Choreography:
     seen: dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]] = field(
         default_factory=dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]]
     )
-    moves: dict[tuple[object, ...], Facts] = field(default_factory=dict[tuple[object, ...], Facts])
+    moves: dict[tuple[object, ...], dict[Facts, Facts]] = field(
+        default_factory=dict[tuple[object, ...], dict[Facts, Facts]]
+    )
     computed: dict[tuple[object, ...], Facts] = field(
         default_factory=dict[tuple[object, ...], Facts]
     )
@@ -427,12 +429,12 @@ class Choreography:
                 ring: self.rings.count(state, each[0])
                 for ring, each in system.counters[agent].items()
             }
-            moves = tuple(origins), tuple(counts.items())
+            moves = self.moves.setdefault((*origins, *counts.items()), {})
             for value, facts in env.items():
-                moved = self.moves.get((facts, *moves))
+                moved = moves.get(facts)
                 if moved is None:
                     moved = frozenset(self._moved(fact, origins, counts) for fact in facts)
-                    self.moves[facts, *moves] = moved
+                    moves[facts] = moved
                 env[value] = moved
         places = [
             Place(

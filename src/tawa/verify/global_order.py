@@ -239,7 +239,9 @@ class _Role:
         return len(loops_around(operation)) == int(self.persistent) and _in_every(operation)
 
     def _conflict(self, before: Operation, after: Operation) -> None:
-        if not (_is_write(before) or _is_write(after)):
+        # Iterations of one access keep the order that the author gave them, as where there is no
+        # other to the same memory.
+        if before is after or not (_is_write(before) or _is_write(after)):
             return
         if not _meet(self.followed[before], self.followed[after]):
             return

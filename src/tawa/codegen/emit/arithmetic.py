@@ -30,6 +30,7 @@ _DOUBLE_FORMS = {
     "exp": "exp({0})",
     "exp2": "exp2({0})",
     "sqrt": "sqrt({0})",
+    **{f"{name}_rn": f"__d{name}_rn({{0}}, {{1}})" for name in ("add", "sub", "mul")},
 }
 
 

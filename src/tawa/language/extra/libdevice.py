@@ -77,6 +77,14 @@ remainder = _two("remainder", "Compute the remainder to the nearest whole quotie
 hypot = _two("hypot", "Compute the length of a vector of two components")
 copysign = _two("copysign", "Give `arg0` the sign of `arg1`")
 nextafter = _two("nextafter", "Give the float next to `arg0` towards `arg1`")
+logb = _one("logb", "Give the exponent of a float, as a float: -inf of 0")
+erfinv = _one("erfinv", "Compute the inverse of the error function")
+erfcx = _one("erfcx", "Compute ``exp(x * x) * erfc(x)``, finite for any large x")
+cyl_bessel_i0 = _one("cyl_bessel_i0", "Compute the modified Bessel function of order 0")
+cyl_bessel_i1 = _one("cyl_bessel_i1", "Compute the modified Bessel function of order 1")
+add_rn = _two("add_rn", "Add floats, rounded by itself: it becomes part of no fma")
+sub_rn = _two("sub_rn", "Subtract floats, rounded by itself: it becomes part of no fma")
+mul_rn = _two("mul_rn", "Multiply floats, rounded by itself: it becomes part of no fma")
 pow = _two("pow", "Raise a float to a power, a float or an integer")
 
 fast_expf = _one("fast_expf", "Compute e to the power of x, as `exp`")
@@ -118,8 +126,8 @@ def isfinited(arg0):
 
 @Written
 def signbit(arg0):
-    """Tell where a float32 is negative, -0 and negative NaN included."""
-    return arg0.to(tl.int32, bitcast=True) < 0
+    """Tell where a float is negative, -0 and negative NaN included."""
+    return arg0.to(tl.int64 if arg0.dtype.primitive_bitwidth == 64 else tl.int32, bitcast=True) < 0
 
 
 @Written
@@ -136,9 +144,15 @@ def fdim(arg0, arg1):
 
 @Written
 def ldexp(arg0, arg1):
-    """Multiply a float32 by 2 to an int32 power."""
+    """Multiply a float by 2 to an int32 power."""
     half = arg1 >> 1
-    return arg0 * tl.exp2(half.to(tl.float32)) * tl.exp2((arg1 - half).to(tl.float32))
+    return arg0 * tl.exp2(half.to(arg0.dtype)) * tl.exp2((arg1 - half).to(arg0.dtype))
+
+
+@Written
+def ilogb(arg0):
+    """Give the exponent of a float as an int32: the least of 0 and NaN, the most of infinities."""
+    return tl.where(arg0 == arg0, logb(arg0).to(tl.int32), -2147483648)
 
 
 @Written
@@ -241,6 +255,7 @@ __all__ = [
     "abs",
     "acos",
     "acosh",
+    "add_rn",
     "asin",
     "asinh",
     "atan",
@@ -252,9 +267,13 @@ __all__ = [
     "copysign",
     "cos",
     "cosh",
+    "cyl_bessel_i0",
+    "cyl_bessel_i1",
     "div_rn",
     "erf",
     "erfc",
+    "erfcx",
+    "erfinv",
     "exp",
     "exp2",
     "exp10",
@@ -282,6 +301,7 @@ __all__ = [
     "fma",
     "fmod",
     "hypot",
+    "ilogb",
     "int_as_float",
     "isfinited",
     "isinf",
@@ -294,6 +314,8 @@ __all__ = [
     "log1p",
     "log2",
     "log10",
+    "logb",
+    "mul_rn",
     "nearbyint",
     "nextafter",
     "normcdf",
@@ -311,6 +333,7 @@ __all__ = [
     "sinh",
     "sqrt",
     "sqrt_rn",
+    "sub_rn",
     "tan",
     "tanh",
     "tgamma",

@@ -89,6 +89,9 @@ def _element_steps(element: tile.Elementwise, depth: int, known: _Known) -> _Ste
                 if not any(parts[1 - index]):
                     return _scale(parts[index], _uniform(element.inputs[1 - index]))
             return (_UNKNOWN,) * len(parts[0])
+        case "idiv" if not any(parts[1]):
+            divisor = _uniform(element.inputs[1])
+            return tuple(_quotient(step, divisor) for step in parts[0])
         case "irem" | "min" | "max":
             # A wrapped or clamped index steps as the index does, except where it wraps.
             return parts[0]
@@ -96,6 +99,17 @@ def _element_steps(element: tile.Elementwise, depth: int, known: _Known) -> _Ste
             return parts[1]
         case _:
             return tuple(_UNKNOWN if step else 0 for step in parts[0])
+
+
+def _quotient(step: int, divisor: int | None) -> int:
+    """Return the step of an index divided: none where it is less than the divisor, except at the
+    ends of blocks, as where a remainder wraps. A divisor of the run is some extent, and wide.
+    """
+    if divisor is None:
+        return step if step == _UNKNOWN else 0
+    if divisor and abs(step) < _UNKNOWN and (step % divisor == 0 or abs(step) < abs(divisor)):
+        return step // divisor if step % divisor == 0 else 0
+    return _UNKNOWN if step else 0
 
 
 def _scale(steps: _Steps, factor: int | None) -> _Steps:

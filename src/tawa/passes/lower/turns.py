@@ -125,11 +125,15 @@ def _reads(
     value: SSAValue,
 ) -> Iterator[tuple[hopper.SharedLoad | tile.Load, tuple[int, ...]]]:
     """Yield the reads that functions of single elements made a value of, each with the dimension
-    of its own that each dimension of the value is.
+    of its own that each dimension of the value is; each pair once, by however many ways.
     """
     pending = [(value, tuple(range(len(shape_of(value.type)))))]
+    seen: set[tuple[SSAValue, tuple[int, ...]]] = set()
     while pending:
         current, order = pending.pop()
+        if (current, order) in seen:
+            continue
+        seen.add((current, order))
         match current.owner:
             case hopper.SharedLoad() | tile.Load() as read:
                 yield read, order

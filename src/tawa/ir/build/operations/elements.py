@@ -215,12 +215,15 @@ def inline_asm(
 
 _UNARY = (
     *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
-    *("lgamma", "tgamma"),
+    *("lgamma", "tgamma", "logb", "erfinv", "erfcx", "cyl_bessel_i0", "cyl_bessel_i1"),
     *("sin", "cos", "tan", "asin", "acos", "atan"),
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
     *("sqrt", "sqrt_rn", "rsqrt", "cbrt", "floor", "ceil", "trunc", "rint", "round"),
 )
-_BINARY = ("pow", "atan2", "hypot", "copysign", "nextafter", "remainder")
+_BINARY = (
+    *("pow", "atan2", "hypot", "copysign", "nextafter", "remainder"),
+    *("add_rn", "sub_rn", "mul_rn"),
+)
 # What goes by another name in the table of functions.
 _OTHER_UNARY = {
     "nearbyint": "rint",
