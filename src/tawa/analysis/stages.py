@@ -141,6 +141,15 @@ def loop_without(value: SSAValue, statement: Operation) -> Operation | None:
     return found
 
 
+def is_turned(value: SSAValue) -> bool:
+    """Tell whether a tile is another turned round, then converted or not."""
+    match value.owner:
+        case tile.Cast(value=source) | tile.Bitcast(value=source):
+            return is_turned(source)
+        case owner:
+            return isinstance(owner, tile.Transpose)
+
+
 def comes_from_product(operation: Operation, block: Block, shape: tuple[int, ...]) -> bool:
     """Tell whether a statement reads what a product of `block` gave, all of it tiles of `shape`."""
     pending: list[Operation] = [operation]

@@ -7,7 +7,8 @@
 
 Both compute the weights again from the logarithm of each row's sum (Dao, FlashAttention-2,
 arXiv:2307.08691, algorithm 2). No program adds to what another stores, so that a result is the same
-at every run; the price is two of seven products.
+at every run; the price is two of seven products. Without that promise the first kernel has dq too,
+added up in memory by atomic operations.
 
 With P = exp(S - lse), delta = rowsum(dO * O) and dS = P * (dO V^T - delta):
 dv = P^T dO, dk = scale * dS^T Q, dq = scale * dS K. Scores are in base two.
@@ -22,17 +23,19 @@ from tawa.kernels.flash_scores import drop, span
 
 @tawa.jit
 def backward_rows(
-    o_desc, do_desc, lse_ptr, dlse_ptr, line_ptr, delta_ptr, queries, heads, padded,
+    o_desc, do_desc, lse_ptr, dlse_ptr, line_ptr, delta_ptr, dq_desc, queries, heads, padded,
     BLOCK: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     DLSE: tl.constexpr,
+    DQ: tl.constexpr,
 ):  # fmt: skip
     """Write what both kernels need of each row: its logarithm in base two, and delta.
 
     `line_ptr` and `delta_ptr` are float32 [batch, heads, padded]; `padded` is a multiple of
     `BLOCK`. A row past the end, or one that sees no key (lse -inf), gets the line inf: its weights
-    are zero. `DLSE`: the loss depends on `lse` too, by `dlse_ptr`, laid out as lse. Grid
-    (padded // BLOCK, heads, batch).
+    are zero. `DLSE`: the loss depends on `lse` too, by `dlse_ptr`, laid out as lse. `DQ`: zeros go
+    to `dq_desc`, float32 (batch, heads, queries, dim). Grid (padded // BLOCK, heads, batch).
     """
     first = tl.program_id(0) * BLOCK
     head = tl.program_id(1)
@@ -49,6 +52,16 @@ def backward_rows(
     line = tl.where(line == float("-inf"), float("inf"), line * 1.4426950408889634)
     tl.store(line_ptr + pair * padded + rows, line)
     tl.store(delta_ptr + pair * padded + rows, delta)
+    if DQ:
+        dq_desc.store([batch, head, first, 0], tl.zeros((1, 1, BLOCK, HEAD_DIM), tl.float32))
+
+
+@tawa.jit
+def backward_round(sum_ptr, dq_ptr, count, scale, BLOCK: tl.constexpr):
+    """Store scale * sum in dq's type: `count` elements, both dense. Grid cdiv(count, BLOCK)."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.load(sum_ptr + at, mask=at < count, other=0.0)
+    tl.store(dq_ptr + at, (total * scale).to(dq_ptr.dtype.element_ty), mask=at < count)
 
 
 @tawa.jit
@@ -237,7 +250,8 @@ def backward_queries(
 @tawa.jit
 def backward_keys(
     q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, dk_ptr, dv_ptr,
-    line_ptr, delta_ptr, slopes_ptr, bias_ptr, tiles_ptr, q_starts_ptr, k_starts_ptr, rng_ptr,
+    line_desc, delta_desc, dq_desc, slopes_ptr, bias_ptr, tiles_ptr, q_starts_ptr, k_starts_ptr,
+    rng_ptr,
     queries, keys, heads, padded, dim, value_dim, scale, factor, cap, left, right,
     limit, kept_scale, bias_batch, bias_head, bias_line,
     GROUP: tl.constexpr,
@@ -247,8 +261,10 @@ def backward_keys(
     VALUE_DIM: tl.constexpr,
     DK: tl.constexpr,
     DV: tl.constexpr,
+    DQ: tl.constexpr,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
+    TAIL: tl.constexpr,
     CAP: tl.constexpr,
     SLOPES: tl.constexpr,
     BIAS: tl.constexpr,
@@ -259,7 +275,13 @@ def backward_keys(
 
     Grid (cdiv(keys, BLOCK_N), heads of keys, batch); constants as of `backward_queries`. `DK` and
     `DV` say which of the two are computed: those of wide heads do not fit the registers together.
-    Tiles are turned, keys by queries, so that the weights are the left operand of both sums.
+    Tiles are turned, keys by queries, so that the weights are the left operand of both sums. `DQ`:
+    what the tile adds to dq, without the scale, is added to `dq_desc`, float32 (batch, heads,
+    queries, dim), in whatever order programs come. `line_desc` and `delta_desc`: (batch, heads,
+    padded). `TAIL`: keys past the end are hidden from dq; dk and dv have no rows for them.
+
+    Products are started in the order of the text: that of the gradients' weights runs while
+    exponentials are taken, dk's while what goes to dq is stored.
     """
     shared = tl.program_id(1)
     batch = tl.program_id(2)
@@ -307,9 +329,7 @@ def backward_keys(
         lines = start + tl.arange(0, BLOCK_M)
         q = q_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)
         do = do_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, VALUE_DIM)
-        line = tl.load(line_ptr + pair * padded + q_start + lines)[None, :]
-        if DK:
-            delta = tl.load(delta_ptr + pair * padded + q_start + lines)[None, :]
+        line = line_desc.load([batch, head, q_start + start]).reshape(1, BLOCK_M)
         slope = 0.0
         if SLOPES:
             slope = tl.load(slopes_ptr + head) * 1.4426950408889634
@@ -326,11 +346,16 @@ def backward_keys(
             edge = edge | (first + BLOCK_N - 1 > start + offset + right)
         if LEFT:
             edge = edge | (first < start + BLOCK_M - 1 + offset - left)
+        if TAIL:
+            edge = edge | (first + BLOCK_N > keys)
         if PACKED:
             edge = edge | (start + BLOCK_M > queries)
+        scores = tl.dot(k, q.T)
+        if DK:
+            dp = tl.dot(v, do.T)
         weights, bend = weights_of(
-            tl.dot(k, q.T), rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
-            LEFT, RIGHT, False, PACKED, CAP, SLOPES, BIAS,
+            scores, rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
+            LEFT, RIGHT, TAIL, PACKED, CAP, SLOPES, BIAS,
         )  # fmt: skip
         if DROPOUT:
             place = pair.to(tl.int32)
@@ -343,12 +368,16 @@ def backward_keys(
                 dropped = tl.maximum(weights, 0.0)
             dv = tl.dot(dropped.to(do.dtype), do, dv)
         if DK:
-            dp = tl.dot(v, do.T)
             if DROPOUT:
                 dp = tl.where(weights < 0, 0.0, dp * kept_scale)
                 weights = tl.abs(weights)
-            ds = weights * (dp - delta) * bend
-            dk = tl.dot(ds.to(q.dtype), q, dk)
+            delta = delta_desc.load([batch, head, q_start + start]).reshape(1, BLOCK_M)
+            ds = (weights * (dp - delta) * bend).to(q.dtype)
+            if DQ:
+                part = tl.dot(ds.T, k).reshape(1, 1, BLOCK_M, HEAD_DIM)
+            dk = tl.dot(ds, q, dk)
+            if DQ:
+                dq_desc.atomic_add([batch, head, q_start + start, 0], part)
     at = shared.to(tl.int64) * total + k_start
     if DK:
         dk = (dk * scale).to(k.dtype)
