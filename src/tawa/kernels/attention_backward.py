@@ -18,7 +18,14 @@ import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, look
-from tawa.kernels.attention_launches import LOG2_E, Variant, describe, widest, widths
+from tawa.kernels.attention_launches import (
+    LOG2_E,
+    Variant,
+    describe,
+    list_packed,
+    widest,
+    widths,
+)
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
 from tawa.kernels.flash_backward import (
     backward_keys,
@@ -26,7 +33,6 @@ from tawa.kernels.flash_backward import (
     backward_round,
     backward_rows,
 )
-from tawa.kernels.flash_options import list_tiles
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.arrays import row_major
@@ -46,7 +52,7 @@ ARRAYS = (
 TYPES = ("f16", "bf16")
 # Rows of the first kernel; the rows that are kept are a multiple, and so of every tile.
 _ROWS = 128
-# Elements of the table of sequences that are looked at together: as in `attention_launches`.
+# Elements that a program of the last kernel rounds.
 _AT_ONCE = 8192
 
 _TOGETHER = (("arrangement", "cooperative"), ("blocks", 1))
@@ -372,17 +378,9 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
     bounded = problem.options.right or problem.causal
     if packed:
         starts = extras.starts if part == "queries" else extras.starts[::-1]
-        count = look(extras.starts[0]).shape[0] - 1
-        tiles = rows // size + count
-        table = empty_beside(forward.q, (tiles, 2), "i32")
-        every = 1 << count.bit_length()
-        sizes = {
-            "BLOCK_M": size,
-            "RIGHT": bounded and part == "queries",
-            "ALL": every,
-            "CHUNK": max(1, min(128, _AT_ONCE // every)),
-        }
-        before.append(Launch(list_tiles, (count + 1,), (*starts, table, count, tiles), sizes))
+        listed = list_packed(forward.q, starts, rows, size, bounded and part == "queries")
+        before.append(listed)
+        _, _, table, _, tiles = listed.arguments
     of_rows: tuple[Any, ...] = arrays.line, arrays.delta
     if part != "queries":
         dq_desc = describe(arrays.dq_sum, m) if part == "all" else None

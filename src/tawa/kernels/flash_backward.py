@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
+from tawa.kernels.flash_options import packed_tile
 from tawa.kernels.flash_scores import drop, span
 
 
@@ -182,16 +183,9 @@ def backward_queries(
     k_start = 0
     total = queries
     if PACKED:
-        sequence = tl.load(tiles_ptr + 2 * tl.program_id(0))
-        block = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
-        q_start = tl.load(q_starts_ptr + sequence)
-        k_start = tl.load(k_starts_ptr + sequence)
-        queries = tl.load(q_starts_ptr + sequence + 1) - q_start
-        keys = tl.load(k_starts_ptr + sequence + 1) - k_start
-        if block < 0:
-            queries = 0
-            keys = 0
-            block = 0
+        sequence, block, q_start, k_start, queries, keys = packed_tile(
+            tiles_ptr, q_starts_ptr, k_starts_ptr, tl.program_id(0)
+        )
     else:
         block = tl.cdiv(queries, BLOCK_M) - 1 - tl.program_id(0)
     first = block * BLOCK_M
@@ -290,16 +284,9 @@ def backward_keys(
     k_start = 0
     total = keys
     if PACKED:
-        sequence = tl.load(tiles_ptr + 2 * tl.program_id(0))
-        block = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
-        q_start = tl.load(q_starts_ptr + sequence)
-        k_start = tl.load(k_starts_ptr + sequence)
-        queries = tl.load(q_starts_ptr + sequence + 1) - q_start
-        keys = tl.load(k_starts_ptr + sequence + 1) - k_start
-        if block < 0:
-            queries = 0
-            keys = 0
-            block = 0
+        sequence, block, q_start, k_start, queries, keys = packed_tile(
+            tiles_ptr, q_starts_ptr, k_starts_ptr, tl.program_id(0)
+        )
     first = block * BLOCK_N
     offset = keys - queries
     low = 0

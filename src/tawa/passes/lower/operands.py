@@ -14,7 +14,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.contiguity import Contiguity
 from tawa.analysis.naming import name_of
-from tawa.analysis.stages import is_turned, loop_without
+from tawa.analysis.stages import loop_without
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import ViewType, bit_width, element_type, shape_of, spell
@@ -62,8 +62,7 @@ def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
 
     What threads load as it lies in memory, in runs along K, or along M where wgmma takes that, is
     stored as well: a thread's part of a fragment is runs of 4 bytes along K, four times the
-    accesses, and single elements along M. So is what is computed and turned round: its fragments
-    are other threads', and the way there is through shared memory.
+    accesses, and single elements along M.
     """
     wish = lowering.operand_plan(dot)
     view = as_view(emitter, dot.a, dot)
@@ -75,9 +74,7 @@ def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     if (loop := loop_without(dot.a, dot)) is not None:
         return _stored(lowering, Emitter.before(loop), dot)
     order = _loaded_order(dot.a)
-    if wish == "shared" or order or is_turned(dot.a):
-        return _stored(lowering, emitter, dot, order or (0, 1))
-    return dot.a
+    return _stored(lowering, emitter, dot, order or (0, 1)) if wish == "shared" or order else dot.a
 
 
 def _loaded_order(value: SSAValue) -> tuple[int, int] | None:
