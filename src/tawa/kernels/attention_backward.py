@@ -384,7 +384,7 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
     of_rows: tuple[Any, ...] = arrays.line, arrays.delta
     if part != "queries":
         dq_desc = describe(arrays.dq_sum, m) if part == "all" else None
-        of_rows = *(_describe_rows(each, m) for each in of_rows), dq_desc
+        of_rows = *(each if packed else _describe_rows(each, m) for each in of_rows), dq_desc
     # Under a causal mask the rows that exist see no key past the end.
     ragged = packed or problem.keys % n != 0
     arguments = (

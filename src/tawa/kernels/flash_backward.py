@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.flash_options import packed_tile
 from tawa.kernels.flash_scores import drop, span
 
 
@@ -145,6 +144,42 @@ def store_rows(
 
 
 @tawa.jit
+def packed_tile(tiles_ptr, q_starts_ptr, k_starts_ptr):
+    """Return (sequence, block, q_start, k_start, queries, keys) of this program's entry of a list.
+
+    Both extents are 0 where it names no tile.
+    """
+    sequence = tl.load(tiles_ptr + 2 * tl.program_id(0))
+    block = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
+    q_start = tl.load(q_starts_ptr + sequence)
+    k_start = tl.load(k_starts_ptr + sequence)
+    queries = tl.load(q_starts_ptr + sequence + 1) - q_start
+    keys = tl.load(k_starts_ptr + sequence + 1) - k_start
+    if block < 0:
+        queries = 0
+        keys = 0
+        block = 0
+    return sequence, block, q_start, k_start, queries, keys
+
+
+@tawa.jit
+def of_rows(
+    values, batch, head, heads, first, padded,
+    BLOCK: tl.constexpr,
+    PACKED: tl.constexpr,
+):  # fmt: skip
+    """Load what is kept of the rows from `first` on, [1, BLOCK].
+
+    By a descriptor (batch, heads, padded), or of packed sequences by a pointer: TMA takes rows that
+    begin at multiples of 16 bytes.
+    """
+    if PACKED:
+        pair = (batch * heads + head).to(tl.int64)
+        return tl.load(values + pair * padded + first + tl.arange(0, BLOCK))[None, :]
+    return values.load([batch, head, first]).reshape(1, BLOCK)
+
+
+@tawa.jit
 def backward_queries(
     q_desc, k_desc, v_desc, do_desc, dq_desc, dq_ptr, line_ptr, delta_ptr, slopes_ptr, bias_ptr,
     tiles_ptr, q_starts_ptr, k_starts_ptr, rng_ptr,
@@ -184,7 +219,7 @@ def backward_queries(
     total = queries
     if PACKED:
         sequence, block, q_start, k_start, queries, keys = packed_tile(
-            tiles_ptr, q_starts_ptr, k_starts_ptr, tl.program_id(0)
+            tiles_ptr, q_starts_ptr, k_starts_ptr
         )
     else:
         block = tl.cdiv(queries, BLOCK_M) - 1 - tl.program_id(0)
@@ -244,7 +279,7 @@ def backward_queries(
 @tawa.jit
 def backward_keys(
     q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, dk_ptr, dv_ptr,
-    line_desc, delta_desc, dq_desc, slopes_ptr, bias_ptr, tiles_ptr, q_starts_ptr, k_starts_ptr,
+    of_line, of_delta, dq_desc, slopes_ptr, bias_ptr, tiles_ptr, q_starts_ptr, k_starts_ptr,
     rng_ptr,
     queries, keys, heads, padded, dim, value_dim, scale, factor, cap, left, right,
     limit, kept_scale, bias_batch, bias_head, bias_line,
@@ -271,8 +306,8 @@ def backward_keys(
     `DV` say which of the two are computed: those of wide heads do not fit the registers together.
     Tiles are turned, keys by queries, so that the weights are the left operand of both sums. `DQ`:
     what the tile adds to dq, without the scale, is added to `dq_desc`, float32 (batch, heads,
-    queries, dim), in whatever order programs come. `line_desc` and `delta_desc`: (batch, heads,
-    padded). `TAIL`: keys past the end are hidden from dq; dk and dv have no rows for them.
+    queries, dim), in whatever order programs come. `of_line` and `of_delta`: see `of_rows`.
+    `TAIL`: keys past the end are hidden from dq; dk and dv have no rows for them.
 
     Products are started in the order of the text: that of the gradients' weights runs while
     exponentials are taken, dk's while what goes to dq is stored.
@@ -285,7 +320,7 @@ def backward_keys(
     total = keys
     if PACKED:
         sequence, block, q_start, k_start, queries, keys = packed_tile(
-            tiles_ptr, q_starts_ptr, k_starts_ptr, tl.program_id(0)
+            tiles_ptr, q_starts_ptr, k_starts_ptr
         )
     first = block * BLOCK_N
     offset = keys - queries
@@ -316,7 +351,7 @@ def backward_keys(
         lines = start + tl.arange(0, BLOCK_M)
         q = q_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)
         do = do_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, VALUE_DIM)
-        line = line_desc.load([batch, head, q_start + start]).reshape(1, BLOCK_M)
+        line = of_rows(of_line, batch, head, heads, q_start + start, padded, BLOCK_M, PACKED)
         slope = 0.0
         if SLOPES:
             slope = tl.load(slopes_ptr + head) * 1.4426950408889634
@@ -358,7 +393,7 @@ def backward_keys(
             if DROPOUT:
                 dp = tl.where(weights < 0, 0.0, dp * kept_scale)
                 weights = tl.abs(weights)
-            delta = delta_desc.load([batch, head, q_start + start]).reshape(1, BLOCK_M)
+            delta = of_rows(of_delta, batch, head, heads, q_start + start, padded, BLOCK_M, PACKED)
             ds = (weights * (dp - delta) * bend).to(q.dtype)
             if DQ:
                 part = tl.dot(ds.T, k).reshape(1, 1, BLOCK_M, HEAD_DIM)

@@ -16,25 +16,6 @@ from tawa.kernels.flash_scores import LOG2_E, attend, span
 
 
 @tawa.jit
-def packed_tile(tiles_ptr, q_starts_ptr, k_starts_ptr, entry):
-    """Return (sequence, block, q_start, k_start, queries, keys) of an entry of `list_tiles`.
-
-    Both extents are 0 where it names no tile.
-    """
-    sequence = tl.load(tiles_ptr + 2 * entry)
-    block = tl.load(tiles_ptr + 2 * entry + 1)
-    q_start = tl.load(q_starts_ptr + sequence)
-    k_start = tl.load(k_starts_ptr + sequence)
-    queries = tl.load(q_starts_ptr + sequence + 1) - q_start
-    keys = tl.load(k_starts_ptr + sequence + 1) - k_start
-    if block < 0:
-        queries = 0
-        keys = 0
-        block = 0
-    return sequence, block, q_start, k_start, queries, keys
-
-
-@tawa.jit
 def attention_options(
     q_desc, k_desc, v_desc, o_desc, o_ptr, lse_ptr, sink_ptr, slopes_ptr, bias_ptr,
     tiles_ptr, q_starts_ptr, k_starts_ptr, rng_ptr,
@@ -93,9 +74,16 @@ def attention_options(
     q_start = 0
     k_start = 0
     if PACKED:
-        sequence, block, q_start, k_start, queries, keys = packed_tile(
-            tiles_ptr, q_starts_ptr, k_starts_ptr, entry
-        )
+        sequence = tl.load(tiles_ptr + 2 * entry)
+        block = tl.load(tiles_ptr + 2 * entry + 1)
+        q_start = tl.load(q_starts_ptr + sequence)
+        k_start = tl.load(k_starts_ptr + sequence)
+        queries = tl.load(q_starts_ptr + sequence + 1) - q_start
+        keys = tl.load(k_starts_ptr + sequence + 1) - k_start
+        if block < 0:
+            queries = 0
+            keys = 0
+            block = 0
     elif RIGHT:
         block = tiles - 1 - entry  # the longest first
     else:
