@@ -94,6 +94,7 @@ _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
     # dk and dv leave through the slots of k and v: stages would leave room for one tile of queries.
     ("all", 128): (
         Variant(64, 128, pins=(*_TOGETHER, ("store", "slot"))),
+        Variant(64, 128, pins=_TOGETHER),
         Variant(64, 64),
     ),
     ("queries", 256): (

@@ -309,8 +309,8 @@ def backward_keys(
     queries, dim), in whatever order programs come. `of_line` and `of_delta`: see `of_rows`.
     `TAIL`: keys past the end are hidden from dq; dk and dv have no rows for them.
 
-    Products are started in the order of the text: that of the gradients' weights runs while
-    exponentials are taken, dk's while what goes to dq is stored.
+    Products are started in the order of the text: with `DQ` that of the weights' gradients runs
+    while exponentials are taken, and dk's while what goes to dq is stored.
     """
     shared = tl.program_id(1)
     batch = tl.program_id(2)
@@ -373,7 +373,7 @@ def backward_keys(
         if PACKED:
             edge = edge | (start + BLOCK_M > queries)
         scores = tl.dot(k, q.T)
-        if DK:
+        if DQ:
             dp = tl.dot(v, do.T)
         weights, bend = weights_of(
             scores, rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
@@ -390,6 +390,8 @@ def backward_keys(
                 dropped = tl.maximum(weights, 0.0)
             dv = tl.dot(dropped.to(do.dtype), do, dv)
         if DK:
+            if not DQ:
+                dp = tl.dot(v, do.T)
             if DROPOUT:
                 dp = tl.where(weights < 0, 0.0, dp * kept_scale)
                 weights = tl.abs(weights)
