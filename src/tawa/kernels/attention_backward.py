@@ -57,6 +57,8 @@ _AT_ONCE = 8192
 
 _TOGETHER = (("arrangement", "cooperative"), ("blocks", 1))
 _TURNS = (("arrangement", "pingpong"), ("blocks", 1))
+# A constant of the kernels beside the pins: which product they start first.
+_AHEAD = (*_TOGETHER, ("AHEAD", True))
 # So many columns of dk and dv are summed by one program: 64 rows of them are all the registers of a
 # consumer that are left beside the scores.
 _TOGETHER_COLUMNS = 256
@@ -65,6 +67,7 @@ _TOGETHER_COLUMNS = 256
 _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
     ("queries", 64): (
         Variant(128, 128, pins=_TOGETHER),
+        Variant(128, 128, pins=_AHEAD),
         Variant(128, 128, pins=_TURNS),
         Variant(128, 64, pins=_TURNS),
         Variant(64, 128),
@@ -73,28 +76,30 @@ _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
         Variant(128, 64, pins=_TURNS),
         Variant(128, 64, pins=_TOGETHER),
         Variant(128, 128, pins=_TOGETHER),
+        Variant(128, 128, pins=_AHEAD),
         Variant(64, 64),
     ),
     ("keys", 64): (
         Variant(64, 128, pins=_TURNS),
         Variant(64, 128, pins=_TOGETHER),
+        Variant(64, 128, pins=_AHEAD),
         Variant(64, 64),
     ),
     ("keys", 128): (
         Variant(64, 128, pins=_TURNS),
-        Variant(64, 128, pins=_TOGETHER),
+        Variant(64, 128, pins=_AHEAD),
         Variant(32, 128, pins=_TOGETHER),
         Variant(64, 64),
     ),
     ("all", 64): (
-        Variant(64, 128, pins=_TOGETHER),
-        Variant(64, 64, pins=(("blocks", 2),)),
+        Variant(64, 128, pins=_AHEAD),
+        Variant(64, 64, pins=(("blocks", 2), ("AHEAD", True))),
         Variant(64, 64),
     ),
     # dk and dv leave through the slots of k and v: stages would leave room for one tile of queries.
     ("all", 128): (
-        Variant(64, 128, pins=(*_TOGETHER, ("store", "slot"))),
-        Variant(64, 128, pins=_TOGETHER),
+        Variant(64, 128, pins=(*_AHEAD, ("store", "slot"))),
+        Variant(64, 128, pins=_AHEAD),
         Variant(64, 64),
     ),
     ("queries", 256): (
@@ -407,6 +412,7 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
         "GROUP": problem.groups,
         "BLOCK_M": m,
         "BLOCK_N": n,
+        "AHEAD": False,
         **widths(problem),
         "LEFT": problem.options.left,
         "RIGHT": bounded,

@@ -188,6 +188,7 @@ def backward_queries(
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    AHEAD: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     LEFT: tl.constexpr,
@@ -208,8 +209,10 @@ def backward_queries(
     other, sequence s from starts_ptr[s] on, batch is 1; program t is block tiles_ptr[2 t + 1] of
     sequence tiles_ptr[2 t], none if that is negative, and dq goes to `dq_ptr` [heads, queries,
     dim], dense. Tiles of q, k and dq have `HEAD_DIM` columns, those of v and do `VALUE_DIM`.
-    `bias_ptr`: added to the scores, with strides and contiguous rows. `DROPOUT`, `rng_ptr`, `limit`
-    and `kept_scale`: as the forward kernel had them, `flash_options.attention_options`.
+    Products are started in the order of the text: with `AHEAD` that of the weights' gradients runs
+    while exponentials are taken. `bias_ptr`: added to the scores, with strides and contiguous rows.
+    `DROPOUT`, `rng_ptr`, `limit` and `kept_scale`: as the forward kernel had them,
+    `flash_options.attention_options`.
     """
     head = tl.program_id(1)
     batch = tl.program_id(2)
@@ -249,6 +252,8 @@ def backward_queries(
         k = k_desc.load([batch, head // GROUP, k_start + start, 0]).reshape(BLOCK_N, HEAD_DIM)
         v = v_desc.load([batch, head // GROUP, k_start + start, 0]).reshape(BLOCK_N, VALUE_DIM)
         scores = tl.dot(q, k.T)
+        if AHEAD:
+            dp = tl.dot(do, v.T)
         columns = (start + tl.arange(0, BLOCK_N))[None, :]
         bias = 0.0
         if BIAS:
@@ -262,7 +267,8 @@ def backward_queries(
             scores, rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
             LEFT, RIGHT, TAIL, False, CAP, SLOPES, BIAS,
         )  # fmt: skip
-        dp = tl.dot(do, v.T)
+        if not AHEAD:
+            dp = tl.dot(do, v.T)
         if DROPOUT:
             signed = drop(weights, rng, place, first, start, limit, BLOCK_M, BLOCK_N, False)
             dp = tl.where(signed < 0, 0.0, dp * kept_scale)
@@ -286,6 +292,7 @@ def backward_keys(
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    AHEAD: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     DK: tl.constexpr,
@@ -306,11 +313,9 @@ def backward_keys(
     `DV` say which of the two are computed: those of wide heads do not fit the registers together.
     Tiles are turned, keys by queries, so that the weights are the left operand of both sums. `DQ`:
     what the tile adds to dq, without the scale, is added to `dq_desc`, float32 (batch, heads,
-    queries, dim), in whatever order programs come. `of_line` and `of_delta`: see `of_rows`.
+    queries, dim), in whatever order programs come; each begins elsewhere, so that not all add to
+    the same rows. `of_line` and `of_delta`: see `of_rows`.
     `TAIL`: keys past the end are hidden from dq; dk and dv have no rows for them.
-
-    Products are started in the order of the text: with `DQ` that of the weights' gradients runs
-    while exponentials are taken, and dk's while what goes to dq is stored.
     """
     shared = tl.program_id(1)
     batch = tl.program_id(2)
@@ -340,13 +345,21 @@ def backward_keys(
         dk = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
     if DV:
         dv = tl.zeros((BLOCK_N, VALUE_DIM), tl.float32)
+    turn = 0
+    if DQ and not RIGHT:  # a mask on the right lets each program begin at queries of its own
+        turn = first // BLOCK_M % tl.maximum(tiles, 1)
     for trip in range(0, GROUP * tiles):
         if GROUP == 1:
             head = shared
-            start = low + trip * BLOCK_M
+            place = trip
         else:
             head = shared * GROUP + trip // tiles
-            start = low + trip % tiles * BLOCK_M
+            place = trip % tiles
+        if DQ and not RIGHT:
+            place += turn
+            if place >= tiles:
+                place -= tiles
+        start = low + place * BLOCK_M
         pair = (batch * heads + head).to(tl.int64)
         lines = start + tl.arange(0, BLOCK_M)
         q = q_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)
@@ -373,24 +386,24 @@ def backward_keys(
         if PACKED:
             edge = edge | (start + BLOCK_M > queries)
         scores = tl.dot(k, q.T)
-        if DQ:
+        if DK and AHEAD:
             dp = tl.dot(v, do.T)
         weights, bend = weights_of(
             scores, rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
             LEFT, RIGHT, TAIL, PACKED, CAP, SLOPES, BIAS,
         )  # fmt: skip
         if DROPOUT:
-            place = pair.to(tl.int32)
+            of_head = pair.to(tl.int32)
             if PACKED:
-                place = sequence * heads + head
-            weights = drop(weights, rng, place, first, start, limit, BLOCK_N, BLOCK_M, True)
+                of_head = sequence * heads + head
+            weights = drop(weights, rng, of_head, first, start, limit, BLOCK_N, BLOCK_M, True)
         if DV:
             dropped = weights
             if DROPOUT:
                 dropped = tl.maximum(weights, 0.0)
             dv = tl.dot(dropped.to(do.dtype), do, dv)
         if DK:
-            if not DQ:
+            if not AHEAD:
                 dp = tl.dot(v, do.T)
             if DROPOUT:
                 dp = tl.where(weights < 0, 0.0, dp * kept_scale)

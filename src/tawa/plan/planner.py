@@ -372,7 +372,9 @@ def _stores(
             found.append(StorePlan(name, "tma", 1, "first", staged[name]))
         elif by_tma:
             places = problem.pins.places or 1
-            found.append(StorePlan(name, "tma", parts, "first", places=places))
+            # What is added to, others add to.
+            kept = "" if isinstance(operation, tile.DescAtomic) else "first"
+            found.append(StorePlan(name, "tma", parts, kept, places=places))
         else:
             found.append(StorePlan(name, "registers"))
     return tuple(found)
