@@ -43,7 +43,8 @@ LONGER = (
     *("window, shared heads", "causal, more keys", "soft cap", "slopes, window"),
     *("wide", "wider values", "dropout, shared heads", "dropout, wide"),
 )
-SMALL = Variant(64, 64), Variant(64, 64), Variant(64, 64)
+# Queries by keys of dq, then of the sums over queries: no more than fits the registers.
+SMALL = Variant(64, 64), Variant(32, 64), Variant(32, 64)
 
 
 def gradients(name, deterministic, tiles, dtype=torch.bfloat16):
@@ -195,18 +196,19 @@ def test_the_same_is_dropped_whatever_the_tiles_and_a_gradient_is_the_same_again
     torch.manual_seed(4)
     q, k, v, grad = (torch.randn(1, 1, n, 64).half() for n in (40, 24, 24, 40))
     how = {"dropout": 0.5, "rng": torch.tensor([1, 2])}
-    out, lse = attention(q, k, v, return_lse=True, variant=Variant(64, 64), **how)
+    out, lse = attention(q, k, v, return_lse=True, variant=SMALL[0], **how)
     leaves = doubles(q, k, v)
     exact, _ = reference(*leaves, **how)
     assert worst([out], [exact.detach()]) < 1e-2
-    small = Variant(64, 64), Variant(64, 64)
+
     first, again = (
-        attention_backward(grad, q, k, v, out, lse, variants=small, **how) for _ in range(2)
+        attention_backward(grad, q, k, v, out, lse, variants=SMALL, **how) for _ in range(2)
     )
     assert all(torch.equal(x, y) for x, y in zip(first, again))
     expected = torch.autograd.grad((exact * grad.double()).sum(), leaves)
     assert worst(first, expected) < 1e-2
-    assert not attention(q, k, v, dropout=1.0, rng=torch.tensor([1, 2])).any()
+    none = attention(q, k, v, dropout=1.0, rng=torch.tensor([1, 2]), variant=SMALL[0])
+    assert not none.any()
     with pytest.raises(ArgumentError, match=r"dropout 0\.5 without rng"):
         attention(q, k, v, dropout=0.5)
     with pytest.raises(ArgumentError, match=r"dropout is 1\.5"):
