@@ -313,8 +313,7 @@ def backward_keys(
     `DV` say which of the two are computed: those of wide heads do not fit the registers together.
     Tiles are turned, keys by queries, so that the weights are the left operand of both sums. `DQ`:
     what the tile adds to dq, without the scale, is added to `dq_desc`, float32 (batch, heads,
-    queries, dim), in whatever order programs come; each begins elsewhere, so that not all add to
-    the same rows. `of_line` and `of_delta`: see `of_rows`.
+    queries, dim), in whatever order programs come. `of_line` and `of_delta`: see `of_rows`.
     `TAIL`: keys past the end are hidden from dq; dk and dv have no rows for them.
     """
     shared = tl.program_id(1)
@@ -345,21 +344,13 @@ def backward_keys(
         dk = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
     if DV:
         dv = tl.zeros((BLOCK_N, VALUE_DIM), tl.float32)
-    turn = 0
-    if DQ and not RIGHT:  # a mask on the right lets each program begin at queries of its own
-        turn = first // BLOCK_M % tl.maximum(tiles, 1)
     for trip in range(0, GROUP * tiles):
         if GROUP == 1:
             head = shared
-            place = trip
+            start = low + trip * BLOCK_M
         else:
             head = shared * GROUP + trip // tiles
-            place = trip % tiles
-        if DQ and not RIGHT:
-            place += turn
-            if place >= tiles:
-                place -= tiles
-        start = low + place * BLOCK_M
+            start = low + trip % tiles * BLOCK_M
         pair = (batch * heads + head).to(tl.int64)
         lines = start + tl.arange(0, BLOCK_M)
         q = q_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)
@@ -393,10 +384,10 @@ def backward_keys(
             LEFT, RIGHT, TAIL, PACKED, CAP, SLOPES, BIAS,
         )  # fmt: skip
         if DROPOUT:
-            of_head = pair.to(tl.int32)
+            place = pair.to(tl.int32)
             if PACKED:
-                of_head = sequence * heads + head
-            weights = drop(weights, rng, of_head, first, start, limit, BLOCK_N, BLOCK_M, True)
+                place = sequence * heads + head
+            weights = drop(weights, rng, place, first, start, limit, BLOCK_N, BLOCK_M, True)
         if DV:
             dropped = weights
             if DROPOUT:
