@@ -67,27 +67,24 @@ _TOGETHER_COLUMNS = 256
 _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
     ("queries", 64): (
         Variant(128, 128, pins=_TOGETHER),
-        Variant(128, 128, pins=_AHEAD),
         Variant(128, 128, pins=_TURNS),
         Variant(128, 64, pins=_TURNS),
         Variant(64, 128),
     ),
     ("queries", 128): (
+        Variant(128, 128, pins=_AHEAD),
         Variant(128, 64, pins=_TURNS),
         Variant(128, 64, pins=_TOGETHER),
-        Variant(128, 128, pins=_TOGETHER),
-        Variant(128, 128, pins=_AHEAD),
         Variant(64, 64),
     ),
     ("keys", 64): (
         Variant(64, 128, pins=_TURNS),
         Variant(64, 128, pins=_TOGETHER),
-        Variant(64, 128, pins=_AHEAD),
         Variant(64, 64),
     ),
     ("keys", 128): (
-        Variant(64, 128, pins=_TURNS),
         Variant(64, 128, pins=_AHEAD),
+        Variant(64, 128, pins=_TURNS),
         Variant(32, 128, pins=_TOGETHER),
         Variant(64, 64),
     ),
