@@ -82,10 +82,11 @@ _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
         Variant(64, 128, pins=_TOGETHER),
         Variant(64, 64),
     ),
+    # Packed sequences, which are not timed, take the first: the next spills with their masks.
     ("keys", 128): (
+        Variant(32, 128, pins=_TOGETHER),
         Variant(64, 128, pins=_AHEAD),
         Variant(64, 128, pins=_TURNS),
-        Variant(32, 128, pins=_TOGETHER),
         Variant(64, 64),
     ),
     ("all", 64): (
