@@ -191,6 +191,23 @@ def test_a_window_is_one_with_and_without_gradients(window):
     near(tt.attention(q.clone().requires_grad_(), q, q, window=window), expected)
 
 
+def test_gradients_in_no_order_are_asked_for():
+    q, k, v = (half(1, 1, 40, 64, grad=True) for _ in range(3))
+    weight = torch.randn(1, 1, 40, 64)
+
+    def gradients(**how):
+        return torch.autograd.grad((tt.attention(q, k, v, **how) * weight).sum(), (q, k, v))
+
+    found, same = gradients(deterministic=False), gradients()
+    assert worst(found, [each.double() for each in same]) < 5e-3
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(ArgumentError, match="deterministic=False under"):
+            gradients(deterministic=False)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_what_has_no_gradient_raises_by_name():
     q = half(1, 1, 8, 64, grad=True)
     lengths = torch.tensor([8], dtype=torch.int32)
