@@ -90,8 +90,8 @@ _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
         Variant(64, 64),
     ),
     ("all", 64): (
-        Variant(64, 128, pins=_AHEAD),
         Variant(64, 64, pins=(("blocks", 2), ("AHEAD", True))),
+        Variant(64, 128, pins=_AHEAD),
         Variant(64, 64),
     ),
     # dk and dv leave through the slots of k and v: stages would leave room for one tile of queries.
