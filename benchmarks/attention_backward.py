@@ -5,12 +5,12 @@
     python benchmarks/attention_backward.py --dims 64,256 --dropout 0.1
     python benchmarks/attention_backward.py --dry             (compiles everything, no GPU)
 
-"unordered" is `deterministic=False`. Hidden size 2048 and 16k tokens in all. Flops are those of five products, 10 * batch * heads *
-length^2 * head_dim, half of them under a causal mask, whatever a kernel computes. Peers take turns,
-round after round; a figure is the median of the rounds' means, each a few launches between two
-events, with the queue full. Peers are torch's SDPA by its cuDNN and FlashAttention backends, whose
-backward is called by autograd. Errors are the largest of dq, dk, dv over the largest value, of one
-head against float64.
+"unordered" is `deterministic=False`. Hidden size 2048 and 16k tokens in all. Flops are those of
+five products, 10 * batch * heads * length^2 * head_dim, half of them under a causal mask, whatever
+a kernel computes. Peers take turns, round after round; a figure is the median of the rounds' means,
+each a few launches between two events, with the queue full. Peers are torch's SDPA by its cuDNN and
+FlashAttention backends, whose backward is called by autograd. Errors are the largest of dq, dk, dv
+over the largest value, of one head against float64.
 """
 
 from __future__ import annotations
