@@ -39,3 +39,32 @@ def test_a_product_that_wgmma_does_not_take_has_no_choice():
     with pytest.raises(PlanError, match="operand c@18 a=shared") as error:
         compiled(16, 16, "shared")
     assert "M = 16 is not a multiple of 64" in str(error.value)
+
+
+@tawa.jit
+def turned(a_desc, b_desc, c_desc, K, B: tl.constexpr):
+    b = b_desc.load([0, 0])
+    acc = tl.zeros((B, B), tl.float32)
+    for k in range(0, K, B):
+        score = tl.dot(a_desc.load([k, 0]), b.T)
+        acc = tl.dot(score.to(tl.float16).T, b, acc)
+    c_desc.store([0, 0], acc.to(tl.float16))
+
+
+def test_what_a_product_gave_is_read_in_shared_memory_turned_round():
+    """Its rows are in other threads: fetched back from there it would hold registers."""
+    arrays = [np.zeros((rows, 64), np.float16) for rows in (256, 64, 64)]
+    descs = [tawa.TensorDescriptor.from_tensor(each, [64, 64]) for each in arrays]
+    kernel = turned.compile(*descs, 256, 64, grid=(1,))
+    (line,) = (line for line in str(kernel.plan).splitlines() if line.startswith("operand"))
+    assert line.startswith("operand acc@")
+    assert "_registers_" not in kernel.asm["cuda"]
+    without = str(kernel.plan).replace(f"{line}\n", "")
+    assert "_registers_" in turned.compile(*descs, 256, 64, grid=(1,), plan=without).asm["cuda"]
+    draw = np.random.default_rng(0).standard_normal
+    a, b = (draw(each.shape).astype(np.float16) for each in arrays[:2])
+    arrays[0][:], arrays[1][:] = a, b
+    turned[(1,)](*descs, 256, B=64)
+    scores = (a.astype(np.float32) @ b.T.astype(np.float32)).astype(np.float16)
+    expected = sum(scores[k : k + 64].T.astype(np.float64) @ b for k in range(0, 256, 64))
+    np.testing.assert_allclose(arrays[2], expected, rtol=2e-2, atol=2e-1)

@@ -8,6 +8,8 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.errors import ArgumentError
+from tawa.kernels import attention_backward
+from tawa.kernels.attention_launches import Variant as Tile
 from tawa.kernels.matmul import matmul
 from tawa.kernels.variants import Variant
 
@@ -36,6 +38,13 @@ def over(meta):
 
 def half(*shape, grad=False):
     return torch.randn(*shape).half().requires_grad_(grad)
+
+
+@pytest.fixture(autouse=True)
+def _small_tiles(monkeypatch):
+    """What is looked at here is not the tiles: small ones compile in a third of the time."""
+    small = {"queries": Tile(64, 64), "keys": Tile(32, 64), "all": Tile(64, 64)}
+    monkeypatch.setattr(attention_backward, "variants", lambda part, problem: [small[part]])
 
 
 @pytest.fixture(autouse=True)
@@ -180,6 +189,23 @@ def test_a_window_is_one_with_and_without_gradients(window):
     expected, _ = reference(*(each.detach() for each in doubles(q, q, q)), window=(4, 4))
     near(tt.attention(q, q, q, window=window), expected)
     near(tt.attention(q.clone().requires_grad_(), q, q, window=window), expected)
+
+
+def test_gradients_in_no_order_are_asked_for():
+    q, k, v = (half(1, 1, 40, 64, grad=True) for _ in range(3))
+    weight = torch.randn(1, 1, 40, 64)
+
+    def gradients(**how):
+        return torch.autograd.grad((tt.attention(q, k, v, **how) * weight).sum(), (q, k, v))
+
+    found, same = gradients(deterministic=False), gradients()
+    assert worst(found, [each.double() for each in same]) < 5e-3
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(ArgumentError, match="deterministic=False under"):
+            gradients(deterministic=False)
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_what_has_no_gradient_raises_by_name():

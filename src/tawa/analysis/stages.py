@@ -18,7 +18,7 @@ from tawa.analysis.effects import READS, VIEWS, has_effect, is_pure
 from tawa.analysis.naming import name_of
 from tawa.ir import aref, tile
 from tawa.ir.control import yielded
-from tawa.ir.types import shape_of
+from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import has, walk
 
 
@@ -139,6 +139,21 @@ def loop_without(value: SSAValue, statement: Operation) -> Operation | None:
             found = around
         around = around.parent_op()
     return found
+
+
+def takes_turned_product(dot: tile.Dot) -> bool:
+    """Tell whether operand A of a product that wgmma takes, of 16 bits, is what another product
+    gave, computed with or not, and then turned round.
+    """
+    rows, columns = shape_of(dot.result.type)[-2:]
+    if rows % 64 or columns % 8 or bit_width(element_type(dot.a.type)) != 16:
+        return False
+    source = dot.a.owner
+    while isinstance(source, tile.Cast | tile.Bitcast):
+        source = source.value.owner
+    if not isinstance(source, tile.Transpose) or (block := source.parent) is None:
+        return False
+    return comes_from_product(source, block, shape_of(source.value.type))
 
 
 def comes_from_product(operation: Operation, block: Block, shape: tuple[int, ...]) -> bool:

@@ -1,32 +1,47 @@
 # Kernels without annotations have parameters of unknown type.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-"""`attention_backward`: the gradients of `attention` by q, k and v, the same at every run.
+"""`attention_backward`: the gradients of `attention` by q, k and v, the same at every run or not.
 
-Three launches: what is needed of each row, dq (a sum over keys), dk and dv (sums over queries). The
-tiles of the last two are chosen as those of `attention` are.
+Three launches: what is needed of each row, dq (a sum over keys), dk and dv (sums over queries). Or,
+where the order of dq's sum may change, one for all three, which adds to dq in float32, and one that
+rounds it. Tiles are chosen as those of `attention` are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Literal, TypeAlias
 
+import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, look
-from tawa.kernels.attention_launches import LOG2_E, Variant, describe, padded, widest, widths
+from tawa.kernels.attention_launches import (
+    LOG2_E,
+    Variant,
+    describe,
+    list_packed,
+    widest,
+    widths,
+)
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
-from tawa.kernels.flash_backward import backward_keys, backward_queries, backward_rows
-from tawa.kernels.flash_options import list_tiles
+from tawa.kernels.flash_backward import (
+    backward_keys,
+    backward_queries,
+    backward_round,
+    backward_rows,
+)
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.arrays import row_major
 from tawa.runtime.store import DiskStore
 from tawa.runtime.tensors import opaque
 
-Part: TypeAlias = Literal["queries", "keys", "dk", "dv"]
-"""A sum: dq over keys ("queries"), over queries dk and dv ("keys"), or one of these alone."""
+Part: TypeAlias = Literal["queries", "keys", "dk", "dv", "all"]
+"""A sum: dq over keys ("queries"), over queries dk and dv ("keys"), one of these alone, or both
+and dq in no order ("all")."""
 Task: TypeAlias = tuple[Part, Problem]
 """What a choice depends on: which sum, and the problem of the forward pass."""
 
@@ -37,11 +52,13 @@ ARRAYS = (
 TYPES = ("f16", "bf16")
 # Rows of the first kernel; the rows that are kept are a multiple, and so of every tile.
 _ROWS = 128
-# Elements of the table of sequences that are looked at together: as in `attention_launches`.
+# Elements that a program of the last kernel rounds.
 _AT_ONCE = 8192
 
 _TOGETHER = (("arrangement", "cooperative"), ("blocks", 1))
 _TURNS = (("arrangement", "pingpong"), ("blocks", 1))
+# A constant of the kernels beside the pins: which product they start first.
+_AHEAD = (*_TOGETHER, ("AHEAD", True))
 # So many columns of dk and dv are summed by one program: 64 rows of them are all the registers of a
 # consumer that are left beside the scores.
 _TOGETHER_COLUMNS = 256
@@ -55,9 +72,9 @@ _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
         Variant(64, 128),
     ),
     ("queries", 128): (
+        Variant(128, 128, pins=_AHEAD),
         Variant(128, 64, pins=_TURNS),
         Variant(128, 64, pins=_TOGETHER),
-        Variant(128, 128, pins=_TOGETHER),
         Variant(64, 64),
     ),
     ("keys", 64): (
@@ -65,10 +82,22 @@ _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
         Variant(64, 128, pins=_TOGETHER),
         Variant(64, 64),
     ),
+    # Packed sequences, which are not timed, take the first: the next spills with their masks.
     ("keys", 128): (
-        Variant(64, 128, pins=_TURNS),
-        Variant(64, 128, pins=_TOGETHER),
         Variant(32, 128, pins=_TOGETHER),
+        Variant(64, 128, pins=_AHEAD),
+        Variant(64, 128, pins=_TURNS),
+        Variant(64, 64),
+    ),
+    ("all", 64): (
+        Variant(64, 64, pins=(("blocks", 2), ("AHEAD", True))),
+        Variant(64, 128, pins=_AHEAD),
+        Variant(64, 64),
+    ),
+    # dk and dv leave through the slots of k and v: stages would leave room for one tile of queries.
+    ("all", 128): (
+        Variant(64, 128, pins=(*_AHEAD, ("store", "slot"))),
+        Variant(64, 128, pins=_AHEAD),
         Variant(64, 64),
     ),
     ("queries", 256): (
@@ -93,7 +122,8 @@ _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
 class Gradients:
     """The arrays of one problem: those of the forward pass, and ours.
 
-    `line` and `delta` are the workspace, float32 [batch, heads, queries rounded up].
+    `line` and `delta` are the workspace, float32 [batch, heads, queries rounded up]; `dq_sum` is
+    float32 of q's shape where dq is summed in no order, else None.
     """
 
     forward: Operands
@@ -105,6 +135,7 @@ class Gradients:
     dv: Any
     line: Any
     delta: Any
+    dq_sum: Any
 
     @property
     def padded_queries(self) -> int:
@@ -148,17 +179,30 @@ def kind(part: Part, problem: Problem) -> Task:
     return part, problem
 
 
-def parts(problem: Problem) -> tuple[Part, ...]:
-    """Return the sums of a problem: those over queries together where both fit the registers."""
-    together = sum(widths(problem).values()) <= _TOGETHER_COLUMNS
-    return ("queries", "keys") if together else ("queries", "dk", "dv")
+def parts(problem: Problem, deterministic: bool = True) -> tuple[Part, ...]:
+    """Return the sums of a problem: those over queries together where both fit the registers.
+
+    Raises `ArgumentError` where dq cannot be summed beside them.
+    """
+    columns = sum(widths(problem).values())
+    together = columns <= _TOGETHER_COLUMNS
+    if deterministic:
+        return ("queries", "keys") if together else ("queries", "dk", "dv")
+    if not together:
+        raise ArgumentError(
+            f"deterministic=False with head dims {problem.head_dim} and {problem.value_dim}",
+            why=f"one program sums dk and dv of up to {_TOGETHER_COLUMNS} columns together, these"
+            f" tiles have {columns}",
+            remedy="leave deterministic out",
+        )
+    return ("all",)
 
 
 def variants(part: Part, problem: Problem) -> Iterator[Variant]:
     """Yield the tiles worth timing for a sum, the likely best first."""
     width = widest(problem)
     if width > 128:
-        width = 128 if part == "keys" else 256
+        width = 128 if part in ("keys", "all") else 256
     yield from _TILES[part, width]
 
 
@@ -181,6 +225,7 @@ def attention_backward(
     dropout: float = 0.0,
     rng: Any = None,
     grad_lse: Any = None,
+    deterministic: bool = True,
     variants: tuple[Variant, ...] | None = None,
     tuner: Tuner | None = None,
 ) -> tuple[Any, Any, Any]:
@@ -194,16 +239,19 @@ def attention_backward(
         causal, scale, window, softcap, alibi, bias, cu_seqlens, dropout, rng: as `attention` was
             given them.
         grad_lse: the gradient by `lse`, float32 of its shape, where the loss depends on it.
+        deterministic: the same result at every run. Otherwise dk and dv still are, but dq is added
+            up in the order in which programs come, by atomic operations in float32: scores are
+            computed once, not twice, for float32 [batch, heads, queries, head_dim] of workspace.
         variants: the tiles of each of `parts`, instead of tuning.
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
     Raises:
-        ArgumentError: shapes, types or strides do not fit together.
+        ArgumentError: shapes, types or strides do not fit together; without `deterministic`, head
+            dims of more than 256 columns of keys and values together.
         TuningError: no variant could be built; the message lists why.
 
     Sums are in float32, of products of weights and their gradients rounded to the operands' type.
-    Of heads that share keys the gradients are summed before they are rounded. The result is the
-    same at every run.
+    Of heads that share keys the gradients are summed before they are rounded.
     """
     best = _TUNER if tuner is None else tuner
     starts: Any
@@ -220,6 +268,7 @@ def attention_backward(
         "window": window,
         "softcap": softcap,
         "dropout": dropout,
+        "deterministic": deterministic,
     }
 
     def write() -> Recipe:
@@ -234,7 +283,7 @@ def attention_backward(
                 writer.work(_clear, each)
             return writer.finish(*results)
         writer.launch(prepare_rows(found))
-        for place, part in enumerate(parts(problem)):
+        for place, part in enumerate(parts(problem, deterministic)):
             chosen = variants[place] if variants else best.known(part, problem)
             if chosen is None:
                 chosen = best.choose(part, bind_gradients(arrays, options))
@@ -252,9 +301,11 @@ def _clear(array: Any) -> None:
 
 
 def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients:
-    """Check the arrays of a call against one another, make what is missing; raises
-    `ArgumentError`.
+    """Check the arrays of a call against one another, make what is missing; `options` are those of
+    `attention`, and `deterministic`. Raises `ArgumentError`.
     """
+    options = dict(options)
+    deterministic = options.pop("deterministic", True)
     q, k, v, out, lse = (arrays[name] for name in ("q", "k", "v", "out", "lse"))
     named = {name: arrays[name] for name in ARRAYS[7:]}
     forward = bind(q, k, v, out=out, **named, **options)
@@ -269,7 +320,9 @@ def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients
         if (array := arrays[name]) is not None:
             _check_rows(name, array, rows)
     dq, dk, dv = (empty_beside(q, tuple(look(each).shape), problem.dtype) for each in (q, k, v))
-    found = Gradients(forward, lse, arrays["grad"], arrays["grad_lse"], dq, dk, dv, None, None)
+    dq_sum = None if deterministic else empty_beside(q, tuple(look(q).shape), "f32")
+    given = lse, arrays["grad"], arrays["grad_lse"]
+    found = Gradients(forward, *given, dq, dk, dv, None, None, dq_sum)
     kept = (*rows[:2], found.padded_queries)
     line, delta = (empty_beside(q, kept, "f32") for _ in range(2))
     return replace(found, line=line, delta=delta)
@@ -294,12 +347,17 @@ def prepare_rows(arrays: Gradients) -> Launch:
         arrays.grad_lse,
         arrays.line,
         arrays.delta,
+        None if arrays.dq_sum is None else describe(arrays.dq_sum, _ROWS),
         problem.queries,
         problem.heads,
         arrays.padded_queries,
     )
-    width = padded(problem.value_dim)
-    options = {"BLOCK": _ROWS, "VALUE_DIM": width, "DLSE": arrays.grad_lse is not None}
+    options = {
+        "BLOCK": _ROWS,
+        **widths(problem),
+        "DLSE": arrays.grad_lse is not None,
+        "DQ": arrays.dq_sum is not None,
+    }
     grid = (arrays.padded_queries // _ROWS, problem.heads, problem.batch)
     return Launch(backward_rows, grid, arguments, options)
 
@@ -317,23 +375,20 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
         "keys": (arrays.dk, arrays.dv),
         "dk": (arrays.dk, None),
         "dv": (None, arrays.dv),
+        "all": (arrays.dk, arrays.dv),
     }[part]
     size, rows = (m, problem.queries) if part == "queries" else (n, problem.keys)
     tiles, table, before = -(-rows // size), None, list[Launch]()
     bounded = problem.options.right or problem.causal
     if packed:
         starts = extras.starts if part == "queries" else extras.starts[::-1]
-        count = look(extras.starts[0]).shape[0] - 1
-        tiles = rows // size + count
-        table = empty_beside(forward.q, (tiles, 2), "i32")
-        every = 1 << count.bit_length()
-        sizes = {
-            "BLOCK_M": size,
-            "RIGHT": bounded and part == "queries",
-            "ALL": every,
-            "CHUNK": max(1, min(128, _AT_ONCE // every)),
-        }
-        before.append(Launch(list_tiles, (count + 1,), (*starts, table, count, tiles), sizes))
+        listed = list_packed(forward.q, starts, rows, size, bounded and part == "queries")
+        before.append(listed)
+        _, _, table, _, tiles = listed.arguments
+    of_rows: tuple[Any, ...] = arrays.line, arrays.delta
+    if part != "queries":
+        dq_desc = describe(arrays.dq_sum, m) if part == "all" else None
+        of_rows = *(each if packed else _describe_rows(each, m) for each in of_rows), dq_desc
     # Under a causal mask the rows that exist see no key past the end.
     ragged = packed or problem.keys % n != 0
     arguments = (
@@ -343,7 +398,8 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
         describe(arrays.grad, m),
         *(None if packed or each is None else describe(each, size) for each in sums),
         *(each if packed else None for each in sums),
-        *(arrays.line, arrays.delta, extras.alibi, extras.bias),
+        *of_rows,
+        *(extras.alibi, extras.bias),
         *(table, *extras.starts, extras.rng),
         *(problem.queries, problem.keys, problem.heads, arrays.padded_queries),
         *((problem.head_dim,) if part == "queries" else (problem.head_dim, problem.value_dim)),
@@ -354,6 +410,7 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
         "GROUP": problem.groups,
         "BLOCK_M": m,
         "BLOCK_N": n,
+        "AHEAD": False,
         **widths(problem),
         "LEFT": problem.options.left,
         "RIGHT": bounded,
@@ -362,15 +419,27 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
         "BIAS": problem.options.bias,
         "DROPOUT": problem.options.dropout,
         "PACKED": packed,
+        "TAIL": ragged and not problem.causal and part in ("queries", "all"),
         **dict(variant.pins),
     }
     if part == "queries":
-        options["TAIL"] = ragged and not problem.causal
         grid = (tiles, problem.heads, problem.batch)
         return [*before, Launch(backward_queries, grid, arguments, options)]
-    options |= {"DK": part != "dv", "DV": part != "dk"}
+    options |= {"DK": part != "dv", "DV": part != "dk", "DQ": part == "all"}
     grid = (tiles, problem.heads // problem.groups, problem.batch)
-    return [*before, Launch(backward_keys, grid, arguments, options)]
+    sums_of_tiles = [*before, Launch(backward_keys, grid, arguments, options)]
+    if part != "all":
+        return sums_of_tiles
+    count = prod(look(arrays.dq).shape)
+    rounded = (arrays.dq_sum, arrays.dq, count, forward.scale)
+    grid = (-(-count // _AT_ONCE),)
+    return [*sums_of_tiles, Launch(backward_round, grid, rounded, {"BLOCK": _AT_ONCE})]
+
+
+def _describe_rows(array: Any, rows: int) -> tawa.TensorDescriptor:
+    """Return a descriptor of (batch, heads, padded) by tiles of `rows`."""
+    shape = look(array).shape
+    return tawa.TensorDescriptor(array, shape, row_major(shape), [1, 1, rows])
 
 
 _TUNER = Tuner()

@@ -118,7 +118,7 @@ def variants(problem: Problem) -> Iterator[Variant]:
     masked = problem.causal or options.left or options.right
     turns = (("arrangement", "pingpong"),)
     if options.packed:
-        if widest(problem) <= 64:
+        if widest(problem) <= 64 and not options.dropout:  # drawn for powers of two
             yield Variant(192, 128, pins=turns)
         most = 64 if wide else 128
         yield Variant(128, most, pins=turns)
@@ -146,6 +146,27 @@ def describe(array: Any, rows: int) -> Any:
     return tawa.TensorDescriptor(array, view.shape, settled(view), block)
 
 
+def list_packed(
+    beside: Any, starts: tuple[Any, Any], total: int, rows: int, bounded: bool
+) -> Launch:
+    """Return the launch that lists the tiles of `rows` of packed sequences, `total` rows in all.
+
+    Its last arguments are the table, int32 [tiles, 2], how many sequences there are, and the most
+    tiles. `bounded`: rows end at a mask on the right, and those that see the most come first.
+    """
+    count = look(starts[0]).shape[0] - 1
+    tiles = total // rows + count
+    table = empty_beside(beside, (tiles, 2), "i32")
+    every = 1 << count.bit_length()
+    sizes = {
+        "BLOCK_M": rows,
+        "RIGHT": bounded,
+        "ALL": every,
+        "CHUNK": max(1, min(128, _AT_ONCE // every)),
+    }
+    return Launch(list_tiles, (count + 1,), (*starts, table, count, tiles), sizes)
+
+
 def _factors(operands: Operands) -> tuple[float, float]:
     """Return `factor` and `cap` of the kernels: scores in base two, the exponent of tanh."""
     cap, scale = operands.extras.softcap, operands.scale
@@ -164,19 +185,11 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
     before: list[Launch] = []
     table = None
     if options.packed:
-        count = look(extras.starts[0]).shape[0] - 1
-        tiles = problem.queries // variant.rows + count
+        bounded = problem.causal or options.right
+        listed = list_packed(operands.q, extras.starts, problem.queries, variant.rows, bounded)
+        before.append(listed)
+        _, _, table, count, tiles = listed.arguments
         together = packed_side_by_side(problem, variant.rows, count)
-        table = empty_beside(operands.q, (tiles, 2), "i32")
-        every = 1 << count.bit_length()
-        sizes = {
-            "BLOCK_M": variant.rows,
-            "RIGHT": problem.causal or options.right,
-            "ALL": every,
-            "CHUNK": max(1, min(128, _AT_ONCE // every)),
-        }
-        listed = (*extras.starts, table, count, tiles)
-        before.append(Launch(list_tiles, (count + 1,), listed, sizes))
     _, o_head, o_step = settled(look(operands.out))[:3]
     arguments = (
         describe(operands.q, variant.rows),

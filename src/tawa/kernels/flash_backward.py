@@ -7,7 +7,8 @@
 
 Both compute the weights again from the logarithm of each row's sum (Dao, FlashAttention-2,
 arXiv:2307.08691, algorithm 2). No program adds to what another stores, so that a result is the same
-at every run; the price is two of seven products.
+at every run; the price is two of seven products. Without that promise the first kernel has dq too,
+added up in memory by atomic operations.
 
 With P = exp(S - lse), delta = rowsum(dO * O) and dS = P * (dO V^T - delta):
 dv = P^T dO, dk = scale * dS^T Q, dq = scale * dS K. Scores are in base two.
@@ -22,17 +23,19 @@ from tawa.kernels.flash_scores import drop, span
 
 @tawa.jit
 def backward_rows(
-    o_desc, do_desc, lse_ptr, dlse_ptr, line_ptr, delta_ptr, queries, heads, padded,
+    o_desc, do_desc, lse_ptr, dlse_ptr, line_ptr, delta_ptr, dq_desc, queries, heads, padded,
     BLOCK: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     DLSE: tl.constexpr,
+    DQ: tl.constexpr,
 ):  # fmt: skip
     """Write what both kernels need of each row: its logarithm in base two, and delta.
 
     `line_ptr` and `delta_ptr` are float32 [batch, heads, padded]; `padded` is a multiple of
     `BLOCK`. A row past the end, or one that sees no key (lse -inf), gets the line inf: its weights
-    are zero. `DLSE`: the loss depends on `lse` too, by `dlse_ptr`, laid out as lse. Grid
-    (padded // BLOCK, heads, batch).
+    are zero. `DLSE`: the loss depends on `lse` too, by `dlse_ptr`, laid out as lse. `DQ`: zeros go
+    to `dq_desc`, float32 (batch, heads, queries, dim). Grid (padded // BLOCK, heads, batch).
     """
     first = tl.program_id(0) * BLOCK
     head = tl.program_id(1)
@@ -49,6 +52,16 @@ def backward_rows(
     line = tl.where(line == float("-inf"), float("inf"), line * 1.4426950408889634)
     tl.store(line_ptr + pair * padded + rows, line)
     tl.store(delta_ptr + pair * padded + rows, delta)
+    if DQ:
+        dq_desc.store([batch, head, first, 0], tl.zeros((1, 1, BLOCK, HEAD_DIM), tl.float32))
+
+
+@tawa.jit
+def backward_round(sum_ptr, dq_ptr, count, scale, BLOCK: tl.constexpr):
+    """Store scale * sum in dq's type: `count` elements, both dense. Grid cdiv(count, BLOCK)."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.load(sum_ptr + at, mask=at < count, other=0.0)
+    tl.store(dq_ptr + at, (total * scale).to(dq_ptr.dtype.element_ty), mask=at < count)
 
 
 @tawa.jit
@@ -131,6 +144,42 @@ def store_rows(
 
 
 @tawa.jit
+def packed_tile(tiles_ptr, q_starts_ptr, k_starts_ptr):
+    """Return (sequence, block, q_start, k_start, queries, keys) of this program's entry of a list.
+
+    Both extents are 0 where it names no tile.
+    """
+    sequence = tl.load(tiles_ptr + 2 * tl.program_id(0))
+    block = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
+    q_start = tl.load(q_starts_ptr + sequence)
+    k_start = tl.load(k_starts_ptr + sequence)
+    queries = tl.load(q_starts_ptr + sequence + 1) - q_start
+    keys = tl.load(k_starts_ptr + sequence + 1) - k_start
+    if block < 0:
+        queries = 0
+        keys = 0
+        block = 0
+    return sequence, block, q_start, k_start, queries, keys
+
+
+@tawa.jit
+def of_rows(
+    values, batch, head, heads, first, padded,
+    BLOCK: tl.constexpr,
+    PACKED: tl.constexpr,
+):  # fmt: skip
+    """Load what is kept of the rows from `first` on, [1, BLOCK].
+
+    By a descriptor (batch, heads, padded), or of packed sequences by a pointer: TMA takes rows that
+    begin at multiples of 16 bytes.
+    """
+    if PACKED:
+        pair = (batch * heads + head).to(tl.int64)
+        return tl.load(values + pair * padded + first + tl.arange(0, BLOCK))[None, :]
+    return values.load([batch, head, first]).reshape(1, BLOCK)
+
+
+@tawa.jit
 def backward_queries(
     q_desc, k_desc, v_desc, do_desc, dq_desc, dq_ptr, line_ptr, delta_ptr, slopes_ptr, bias_ptr,
     tiles_ptr, q_starts_ptr, k_starts_ptr, rng_ptr,
@@ -139,6 +188,7 @@ def backward_queries(
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    AHEAD: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     LEFT: tl.constexpr,
@@ -159,8 +209,10 @@ def backward_queries(
     other, sequence s from starts_ptr[s] on, batch is 1; program t is block tiles_ptr[2 t + 1] of
     sequence tiles_ptr[2 t], none if that is negative, and dq goes to `dq_ptr` [heads, queries,
     dim], dense. Tiles of q, k and dq have `HEAD_DIM` columns, those of v and do `VALUE_DIM`.
-    `bias_ptr`: added to the scores, with strides and contiguous rows. `DROPOUT`, `rng_ptr`, `limit`
-    and `kept_scale`: as the forward kernel had them, `flash_options.attention_options`.
+    Products are started in the order of the text: with `AHEAD` that of the weights' gradients runs
+    while exponentials are taken. `bias_ptr`: added to the scores, with strides and contiguous rows.
+    `DROPOUT`, `rng_ptr`, `limit` and `kept_scale`: as the forward kernel had them,
+    `flash_options.attention_options`.
     """
     head = tl.program_id(1)
     batch = tl.program_id(2)
@@ -169,16 +221,9 @@ def backward_queries(
     k_start = 0
     total = queries
     if PACKED:
-        sequence = tl.load(tiles_ptr + 2 * tl.program_id(0))
-        block = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
-        q_start = tl.load(q_starts_ptr + sequence)
-        k_start = tl.load(k_starts_ptr + sequence)
-        queries = tl.load(q_starts_ptr + sequence + 1) - q_start
-        keys = tl.load(k_starts_ptr + sequence + 1) - k_start
-        if block < 0:
-            queries = 0
-            keys = 0
-            block = 0
+        sequence, block, q_start, k_start, queries, keys = packed_tile(
+            tiles_ptr, q_starts_ptr, k_starts_ptr
+        )
     else:
         block = tl.cdiv(queries, BLOCK_M) - 1 - tl.program_id(0)
     first = block * BLOCK_M
@@ -207,6 +252,8 @@ def backward_queries(
         k = k_desc.load([batch, head // GROUP, k_start + start, 0]).reshape(BLOCK_N, HEAD_DIM)
         v = v_desc.load([batch, head // GROUP, k_start + start, 0]).reshape(BLOCK_N, VALUE_DIM)
         scores = tl.dot(q, k.T)
+        if AHEAD:
+            dp = tl.dot(do, v.T)
         columns = (start + tl.arange(0, BLOCK_N))[None, :]
         bias = 0.0
         if BIAS:
@@ -220,7 +267,8 @@ def backward_queries(
             scores, rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
             LEFT, RIGHT, TAIL, False, CAP, SLOPES, BIAS,
         )  # fmt: skip
-        dp = tl.dot(do, v.T)
+        if not AHEAD:
+            dp = tl.dot(do, v.T)
         if DROPOUT:
             signed = drop(weights, rng, place, first, start, limit, BLOCK_M, BLOCK_N, False)
             dp = tl.where(signed < 0, 0.0, dp * kept_scale)
@@ -237,18 +285,22 @@ def backward_queries(
 @tawa.jit
 def backward_keys(
     q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, dk_ptr, dv_ptr,
-    line_ptr, delta_ptr, slopes_ptr, bias_ptr, tiles_ptr, q_starts_ptr, k_starts_ptr, rng_ptr,
+    of_line, of_delta, dq_desc, slopes_ptr, bias_ptr, tiles_ptr, q_starts_ptr, k_starts_ptr,
+    rng_ptr,
     queries, keys, heads, padded, dim, value_dim, scale, factor, cap, left, right,
     limit, kept_scale, bias_batch, bias_head, bias_line,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    AHEAD: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     DK: tl.constexpr,
     DV: tl.constexpr,
+    DQ: tl.constexpr,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
+    TAIL: tl.constexpr,
     CAP: tl.constexpr,
     SLOPES: tl.constexpr,
     BIAS: tl.constexpr,
@@ -259,7 +311,10 @@ def backward_keys(
 
     Grid (cdiv(keys, BLOCK_N), heads of keys, batch); constants as of `backward_queries`. `DK` and
     `DV` say which of the two are computed: those of wide heads do not fit the registers together.
-    Tiles are turned, keys by queries, so that the weights are the left operand of both sums.
+    Tiles are turned, keys by queries, so that the weights are the left operand of both sums. `DQ`:
+    what the tile adds to dq, without the scale, is added to `dq_desc`, float32 (batch, heads,
+    queries, dim), in whatever order programs come. `of_line` and `of_delta`: see `of_rows`.
+    `TAIL`: keys past the end are hidden from dq; dk and dv have no rows for them.
     """
     shared = tl.program_id(1)
     batch = tl.program_id(2)
@@ -268,16 +323,9 @@ def backward_keys(
     k_start = 0
     total = keys
     if PACKED:
-        sequence = tl.load(tiles_ptr + 2 * tl.program_id(0))
-        block = tl.load(tiles_ptr + 2 * tl.program_id(0) + 1)
-        q_start = tl.load(q_starts_ptr + sequence)
-        k_start = tl.load(k_starts_ptr + sequence)
-        queries = tl.load(q_starts_ptr + sequence + 1) - q_start
-        keys = tl.load(k_starts_ptr + sequence + 1) - k_start
-        if block < 0:
-            queries = 0
-            keys = 0
-            block = 0
+        sequence, block, q_start, k_start, queries, keys = packed_tile(
+            tiles_ptr, q_starts_ptr, k_starts_ptr
+        )
     first = block * BLOCK_N
     offset = keys - queries
     low = 0
@@ -307,9 +355,7 @@ def backward_keys(
         lines = start + tl.arange(0, BLOCK_M)
         q = q_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)
         do = do_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, VALUE_DIM)
-        line = tl.load(line_ptr + pair * padded + q_start + lines)[None, :]
-        if DK:
-            delta = tl.load(delta_ptr + pair * padded + q_start + lines)[None, :]
+        line = of_rows(of_line, batch, head, heads, q_start + start, padded, BLOCK_M, PACKED)
         slope = 0.0
         if SLOPES:
             slope = tl.load(slopes_ptr + head) * 1.4426950408889634
@@ -326,11 +372,16 @@ def backward_keys(
             edge = edge | (first + BLOCK_N - 1 > start + offset + right)
         if LEFT:
             edge = edge | (first < start + BLOCK_M - 1 + offset - left)
+        if TAIL:
+            edge = edge | (first + BLOCK_N > keys)
         if PACKED:
             edge = edge | (start + BLOCK_M > queries)
+        scores = tl.dot(k, q.T)
+        if DK and AHEAD:
+            dp = tl.dot(v, do.T)
         weights, bend = weights_of(
-            tl.dot(k, q.T), rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
-            LEFT, RIGHT, False, PACKED, CAP, SLOPES, BIAS,
+            scores, rows, columns, line, slope, bias, edge, keys, left, right, factor, cap,
+            LEFT, RIGHT, TAIL, PACKED, CAP, SLOPES, BIAS,
         )  # fmt: skip
         if DROPOUT:
             place = pair.to(tl.int32)
@@ -343,12 +394,18 @@ def backward_keys(
                 dropped = tl.maximum(weights, 0.0)
             dv = tl.dot(dropped.to(do.dtype), do, dv)
         if DK:
-            dp = tl.dot(v, do.T)
+            if not AHEAD:
+                dp = tl.dot(v, do.T)
             if DROPOUT:
                 dp = tl.where(weights < 0, 0.0, dp * kept_scale)
                 weights = tl.abs(weights)
-            ds = weights * (dp - delta) * bend
-            dk = tl.dot(ds.to(q.dtype), q, dk)
+            delta = of_rows(of_delta, batch, head, heads, q_start + start, padded, BLOCK_M, PACKED)
+            ds = (weights * (dp - delta) * bend).to(q.dtype)
+            if DQ:
+                part = tl.dot(ds.T, k).reshape(1, 1, BLOCK_M, HEAD_DIM)
+            dk = tl.dot(ds, q, dk)
+            if DQ:
+                dq_desc.atomic_add([batch, head, q_start + start, 0], part)
     at = shared.to(tl.int64) * total + k_start
     if DK:
         dk = (dk * scale).to(k.dtype)

@@ -64,6 +64,7 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
         more, room = _registers(problem, wider)
         if fitting := [(n, more[n]) for n in wider if more[n] <= room[n]]:
             return fitting
+        needs, budgets, choices = needs | more, budgets | room, [*choices, *wider]
     best = min(choices, key=lambda n: needs[n] / budgets[n])
     held, listed = carried_need(problem.kernel, 4 * best)
     if held + LEAST_SLACK > budgets[best]:

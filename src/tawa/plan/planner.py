@@ -17,6 +17,7 @@ from tawa.analysis.effects import enclosing_loops
 from tawa.analysis.memory import met_in_loops
 from tawa.analysis.naming import NEXT_PROGRAM, name_of, name_statements
 from tawa.analysis.roles import partition
+from tawa.analysis.stages import takes_turned_product
 from tawa.analysis.tma import is_host_made
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
@@ -43,7 +44,16 @@ from tawa.plan.order import (
 )
 from tawa.plan.own_rings import check_own_rings, copied_ahead, with_rings
 from tawa.plan.pins import Pins, check_keys
-from tawa.plan.plan import FULL_SPEED, ArefPlan, Declined, Plan, RolePlan, StorePlan, Walk
+from tawa.plan.plan import (
+    FULL_SPEED,
+    ArefPlan,
+    Declined,
+    OperandPlan,
+    Plan,
+    RolePlan,
+    StorePlan,
+    Walk,
+)
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.residency import (
     beside,
@@ -302,6 +312,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         arefs=rings.arefs,
         loops=plan_loops(problem, rings, (1 if apart else consumers) * problem.blocks),
         stores=_stores(problem, rings.parts, staged),
+        operands=_operands(problem),
         arrangement=problem.pins.arrangement or "cooperative",
         warps=sum(role.warps * role.instances for role in roles),
         persistent=persistent,
@@ -352,6 +363,17 @@ def _rings(problem: Problem, persistent: bool, instances: int, staged: Mapping[s
     )
 
 
+def _operands(problem: Problem) -> tuple[OperandPlan, ...]:
+    """Return the products whose first operand stays in shared memory.
+
+    What a product gave, turned round, must go there on its way to other threads. wgmma reads it
+    there; fetched back it would hold registers until the product is done.
+    """
+    return tuple(
+        OperandPlan(name_of(dot), "shared") for dot in problem.dots if takes_turned_product(dot)
+    )
+
+
 def _stores(
     problem: Problem, parts: int, staged: Mapping[str, str] | None = None
 ) -> tuple[StorePlan, ...]:
@@ -368,7 +390,9 @@ def _stores(
             found.append(StorePlan(name, "tma", 1, "first", staged[name]))
         elif by_tma:
             places = problem.pins.places or 1
-            found.append(StorePlan(name, "tma", parts, "first", places=places))
+            # What is added to, others add to.
+            kept = "" if isinstance(operation, tile.DescAtomic) else "first"
+            found.append(StorePlan(name, "tma", parts, kept, places=places))
         else:
             found.append(StorePlan(name, "registers"))
     return tuple(found)

@@ -17,7 +17,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from tawa.analysis.effects import CONTROL, VIEWS, has_effect
 from tawa.analysis.liveness import Liveness
 from tawa.analysis.naming import name_of
-from tawa.analysis.stages import loop_without
+from tawa.analysis.stages import loop_without, takes_turned_product
 from tawa.errors import OverBudget
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, bit_width, element_type, i32, shape_of
@@ -105,13 +105,14 @@ def _operands_in_shared(dot: tile.Dot) -> list[tuple[SSAValue, int]]:
     """Return the operands that must be in shared memory, each with its dimension K.
 
     A may come from registers, but not where 8-bit products are summed in runs of K: the runs are
-    parts of a tile in memory. Nor where it stays the same round a loop (`lower.operands` says why).
+    parts of a tile in memory. Nor where it stays the same round a loop (`lower.operands` says why),
+    or is the result of a product turned round (the planner says why).
     """
     in_runs = bit_width(element_type(dot.a.type)) == 8 and (
         0 <= dot.max_imprecise.data <= shape_of(dot.a.type)[-1]
     )
-    stays = loop_without(dot.a, dot) is not None
-    return [(dot.b, 0), (dot.a, 1)] if in_runs or stays else [(dot.b, 0)]
+    stored = in_runs or takes_turned_product(dot) or loop_without(dot.a, dot) is not None
+    return [(dot.b, 0), (dot.a, 1)] if stored else [(dot.b, 0)]
 
 
 def _in_place(value: SSAValue, k: int) -> bool:

@@ -65,14 +65,18 @@ def attention(
     lengths: Tensor | None = None,
     dropout: float = 0.0,
     rng: Tensor | None = None,
+    deterministic: bool = True,
     return_lse: bool = False,
 ) -> Any:
     """Return softmax(scale * q k^T) v, as `tawa.kernels.attention.attention` does, with gradients
-    by q, k, v and sink.
+    by q, k, v and sink, the same at every run; without `deterministic` that by q is added up in
+    whatever order programs come.
 
     `rng`, the seed and offset of `dropout`, int64 [2] on q's device, is drawn from torch's own
     generator where it is not given, so that `torch.manual_seed` decides what is dropped. Raises
-    `ArgumentError` for gradients with pages or lengths, by alibi or by bias.
+    `ArgumentError` for gradients with pages or lengths, by alibi or by bias, and without
+    `deterministic` for those of wide heads (`attention_backward`) and under
+    `torch.use_deterministic_algorithms`.
     """
     if dropout and rng is None:
         rng = torch.randint(-(2**63), 2**63 - 1, (2,), device=q.device)
@@ -86,7 +90,7 @@ def attention(
     if ops.is_direct(q, k, v, bias, alibi, sink, start, start_k, block_table, lengths):
         out = None if torch.is_autocast_enabled(q.device.type) else ops.result_of(q, v)
         return ops.compute_attention(*given, out=out, return_lse=return_lse)
-    out, lse = ops.attention(*given)
+    out, lse = ops.attention(*given, deterministic)
     return (out, lse) if return_lse else out
 
 

@@ -276,30 +276,10 @@ def _window(left: int | None, right: int | None) -> tuple[int | None, int | None
     return None if left is None and right is None else (left, right)
 
 
-def compute_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: bool = False,
-    scale: float | None = None,
-    left: int | None = None,
-    right: int | None = None,
-    softcap: float | None = None,
-    bias: Tensor | None = None,
-    alibi: Tensor | None = None,
-    sink: Tensor | None = None,
-    cu_seqlens: Tensor | None = None,
-    cu_seqlens_k: Tensor | None = None,
-    block_table: Tensor | None = None,
-    lengths: Tensor | None = None,
-    dropout: float = 0.0,
-    rng: Tensor | None = None,
-    *,
-    out: Tensor | None,
-    return_lse: bool,
-) -> Any:
-    """Return `tawa.kernels.attention.attention`; `left`, `right` are its window."""
-    starts = cu_seqlens if cu_seqlens_k is None else (cu_seqlens, cu_seqlens_k)
+def compute_attention(*given: Any, out: Tensor | None, return_lse: bool) -> Any:
+    """Return `tawa.kernels.attention.attention` of the arguments of `attention`, in its order."""
+    q, k, v, causal, scale, left, right, softcap, bias, alibi, sink, *rest = given
+    starts, starts_k, table, lengths, dropout, rng = rest
     return _attention.attention(
         rows_of(q),
         rows_of(k),
@@ -311,8 +291,8 @@ def compute_attention(
         bias=_lines(bias),
         alibi=dense(alibi),
         sink=dense(sink),
-        cu_seqlens=starts,
-        block_table=block_table,
+        cu_seqlens=starts if starts_k is None else (starts, starts_k),
+        block_table=table,
         lengths=dense(lengths),
         dropout=dropout,
         rng=dense(rng),
@@ -340,8 +320,9 @@ def attention(
     lengths: Tensor | None = None,
     dropout: float = 0.0,
     rng: Tensor | None = None,
+    deterministic: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Return (out, lse) of `compute_attention`."""
+    """Return (out, lse); `left`, `right` are a window, `deterministic` is for the gradients."""
     given = (
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
         *(cu_seqlens, cu_seqlens_k, block_table, lengths, dropout, rng),
@@ -372,7 +353,7 @@ def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tupl
 
 _FORWARD = (
     *("q", "k", "v", "causal", "scale", "left", "right", "softcap", "bias", "alibi", "sink"),
-    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths", "dropout", "rng"),
+    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths", "dropout", "rng", "deterministic"),
 )
 
 
@@ -400,7 +381,7 @@ def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
     out, lse = output
     extras = [given[n] for n in ("alibi", "bias", "cu_seqlens", "cu_seqlens_k", "rng", "sink")]
     ctx.save_for_backward(q, given["k"], given["v"], out, lse, *extras)
-    names = ("causal", "scale", "left", "right", "softcap", "dropout")
+    names = ("causal", "scale", "left", "right", "softcap", "dropout", "deterministic")
     ctx.options = {name: given[name] for name in names}
 
 
@@ -440,8 +421,15 @@ def attention_backward(
     right: int | None = None,
     softcap: float | None = None,
     dropout: float = 0.0,
+    deterministic: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return (dq, dk, dv): `tawa.kernels.attention_backward.attention_backward`."""
+    if not deterministic and torch.are_deterministic_algorithms_enabled():
+        raise ArgumentError(
+            "deterministic=False under torch.use_deterministic_algorithms",
+            why="dq would be added up in another order at each run",
+            remedy="leave deterministic out",
+        )
     return _backward.attention_backward(
         rows_of(grad.to(out.dtype), once=True),
         rows_of(q),
@@ -459,6 +447,7 @@ def attention_backward(
         dropout=dropout,
         rng=dense(rng),
         grad_lse=dense(grad_lse),
+        deterministic=deterministic,
     )
 
 
