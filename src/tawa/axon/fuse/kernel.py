@@ -21,7 +21,9 @@ from tawa.ir.build import KernelBuilder
 
 VECTOR, LANES = 16, 32  # bytes of an access, threads of a warp
 HELD = 32  # elements of a row that a thread keeps in registers
-FEW, MANY = 4, 8  # warps of a program of short rows, each of which has a row, and of a longer row
+ACCESSES = 16  # of those, how often a thread of a longer row reads an array before it computes
+FEW, LONG = 4, 16  # warps of a program of short rows, each of which has a row, and of a long one
+ROW = 8192  # columns that all warps of a program have, where a row is neither
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
           "int8": "i8", "bool": "i1", "uint8": "u8", "uint16": "u16", "uint32": "u32",
           "uint64": "u64"}  # fmt: skip
@@ -53,20 +55,36 @@ class Form:
     short: bool
     walks: bool
 
-    def tile(self, depth: int) -> tuple[int, int, int]:
-        """Return the extents [kept, rows, lanes] of a tile, for a graph of that depth.
+    @property
+    def narrowest(self) -> int:
+        """The bytes of the narrowest element that is read or written at each column."""
+        return min([a.bytes for a in (*self.arrays, *self.outputs) if a.columns], default=4)
 
-        Each lane reads VECTOR bytes of the narrowest array at once, where rows are aligned.
-        """
-        widths = [a.bytes for a in (*self.arrays, *self.outputs) if a.columns]
-        narrowest = min(widths, default=4)
-        vector = VECTOR // narrowest if self.aligned else 1
-        rows, warps = (FEW, 1) if self.short else (1, MANY)
-        held = min(HELD, 2 * HELD // narrowest) if self.walks else HELD  # sums need registers too
-        kept = max(1, held // vector)
+    @property
+    def vector(self) -> int:
+        """How many elements a lane reads at once: VECTOR bytes, where rows are aligned."""
+        return VECTOR // self.narrowest if self.aligned else 1
+
+    @property
+    def held(self) -> int:
+        """How many elements of a row a thread keeps."""
+        if self.short:
+            return HELD
+        most = min(HELD, ACCESSES * self.vector)
+        return min(most, 2 * HELD // self.narrowest) if self.walks else most  # sums need some too
+
+    @property
+    def warps(self) -> int:
+        """The warps of a program."""
+        return FEW if self.short else LONG if self.walks else ROW // (LANES * self.held)
+
+    def tile(self, depth: int) -> tuple[int, int, int]:
+        """Return the extents [kept, rows, lanes] of a tile, for a graph of that depth."""
+        rows, warps = (FEW, 1) if self.short else (1, self.warps)
+        kept = max(1, self.held // self.vector)
         if not depth:  # nothing is kept: more rows, or fewer columns at once
             rows, kept = (rows * kept, 1) if self.short else (1, max(1, kept // 4))
-        return kept, rows, LANES * warps * vector
+        return kept, rows, LANES * warps * self.vector
 
 
 def form_of(arrays: Sequence[Array], outputs: int, aligned: bool, width: int) -> Form:
@@ -74,8 +92,7 @@ def form_of(arrays: Sequence[Array], outputs: int, aligned: bool, width: int) ->
 
     `outputs` is how many of the arrays are results.
     """
-    held = HELD * LANES
-    short, walks = width <= held, width > held * MANY
+    short, walks = width <= HELD * LANES, width > ROW
     return Form(tuple(arrays[:-outputs]), tuple(arrays[-outputs:]), aligned, short, walks)
 
 
@@ -138,7 +155,7 @@ class _Emission:
         self.kept, self.count, self.lanes = form.tile(self.depth)
         self.block = self.kept * self.lanes
         self.walks = bool(self.depth) and form.walks
-        self.k = KernelBuilder("fused", {"num_warps": FEW if form.short else MANY})
+        self.k = KernelBuilder("fused", {"num_warps": form.warps})
         self.rows: dict[Node, Any] = {}  # what is one number for the row
         self.reductions = [node for node in graph.nodes if node.name in REDUCTIONS]
         self._depends: dict[Node, set[Node]] = {}
@@ -182,11 +199,12 @@ class _Emission:
     def _place(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> Any:
         """Add to each base where the rows of this program begin; return its first column."""
         k = self.k
-        left: Any = k.program_id(0).to("i64")
+        left: Any = k.program_id(0)
         start: Any = 0
-        if not self.depth:  # columns are programs of their own
-            chunks = k.cdiv(self.columns, self.block)
-            start, left = left % chunks * self.block, left // chunks
+        if not self.depth:  # columns are programs of their own, of which there are below 2^31
+            chunks = k.cdiv(self.columns, self.block).to("i32")
+            start, left = (left % chunks).to("i64") * self.block, left // chunks
+        left = left.to("i64")
         self.inside: Any = None
         if self.count > 1:
             total: Any = 1
@@ -223,7 +241,9 @@ class _Emission:
         k = self.k
         across = k.arange(0, self.lanes).expand_dims(0).expand_dims(0)
         where = k.arange(0, self.kept).expand_dims(1).expand_dims(2) * self.lanes + across
-        return start, where, where.to("i64") + start < self.columns
+        # Counted from the first column, so that comparisons are of 32 bits.
+        left = k.call("minimum", self.columns - start, self.block).to("i32")
+        return start, where, where < left
 
     def _store(self, start: Any, memo: Any) -> None:
         chunk = self._chunk(start)
