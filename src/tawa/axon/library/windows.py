@@ -131,13 +131,13 @@ def global_avg_pool(x: Array) -> Array:
     return np.sum(x, axis=tuple(range(2, x.ndim))) / count
 
 
-def instance_norm(x: Array) -> Array:
+def instance_norm(x: Array, eps: float) -> Array:
     """Return x normalized over all but the first two axes."""
     _need(x.ndim >= 2, "rank")
     axes = tuple(range(2, x.ndim))
     count = max(1, math.prod(x.shape[2:]))
     centred = x - np.sum(x, axis=axes, keepdims=True) / count
-    return centred / np.sqrt(np.sum(centred**2, axis=axes, keepdims=True) / count + 1e-5)
+    return centred / np.sqrt(np.sum(centred**2, axis=axes, keepdims=True) / count + eps)
 
 
 def upsample(x: Array, scale: Any) -> Array:
