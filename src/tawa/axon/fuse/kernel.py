@@ -1,6 +1,6 @@
 """The kernel of a traced program: each program of the grid has some rows, or one that is long.
 
-Values are tiles [kept, rows, lanes]: columns are the first axis and the last, and a row is in
+Values are tiles [kept, rows, lanes, vector]: columns are all axes but the second, and a row is in
 lanes of one warp where there are several. The first columns of a row stay in registers while its
 reductions become known, one depth after the other. What is beyond them is read in a loop, in which
 sums of higher depth follow those they depend on (`follow`); those that cannot have a loop of their
@@ -79,12 +79,12 @@ class Form:
         return FEW if self.short else LONG if self.walks else ROW // (LANES * self.held)
 
     def tile(self, depth: int) -> tuple[int, int, int]:
-        """Return the extents [kept, rows, lanes] of a tile, for a graph of that depth."""
+        """Return how often a lane reads, rows and lanes of a tile, for a graph of that depth."""
         rows, warps = (FEW, 1) if self.short else (1, self.warps)
         kept = max(1, self.held // self.vector)
         if not depth:  # nothing is kept: more rows, or fewer columns at once
             rows, kept = (rows * kept, 1) if self.short else (1, max(1, kept // 4))
-        return kept, rows, LANES * warps * self.vector
+        return kept, rows, LANES * warps
 
 
 def form_of(arrays: Sequence[Array], outputs: int, aligned: bool, width: int) -> Form:
@@ -153,7 +153,8 @@ class _Emission:
         self.graph, self.form = graph, form
         self.depth = max(graph.depth.values())
         self.kept, self.count, self.lanes = form.tile(self.depth)
-        self.block = self.kept * self.lanes
+        self.vector = form.vector
+        self.block = self.kept * self.lanes * self.vector
         self.walks = bool(self.depth) and form.walks
         self.k = KernelBuilder("fused", {"num_warps": form.warps})
         self.rows: dict[Node, Any] = {}  # what is one number for the row
@@ -187,7 +188,7 @@ class _Emission:
             self._reduce(level, head)
             self._known(level)
         for node, array, base in self._outputs(wide=False):
-            where = base + k.zeros((1, self.count, 1), "i32")
+            where = base + k.zeros((1, self.count, 1, 1), "i32")
             k.store(where, self._stored(self.rows[node], array), self.inside)
         if self._outputs(wide=True):
             self._store(start, head)
@@ -210,9 +211,7 @@ class _Emission:
             total: Any = 1
             for extent in extents:
                 total = total * extent
-            left = left * self.count + k.arange(0, self.count).expand_dims(0).expand_dims(2).to(
-                "i64"
-            )
+            left = left * self.count + self._axis(1, self.count).to("i64")
             self.inside = left < total
         for g in reversed(range(len(extents))):
             index = left % extents[g] if g else left
@@ -236,11 +235,18 @@ class _Emission:
             if not self.graph.wide[node] and self.graph.depth[node] == level:
                 self.value(node, self.rows, None)
 
+    def _axis(self, axis: int, extent: int) -> Any:
+        """Return the places along an axis of a tile."""
+        made = self.k.arange(0, extent)
+        for other in range(4):
+            made = made if other == axis else made.expand_dims(other)
+        return made
+
     def _chunk(self, start: Any) -> tuple[Any, Any, Any]:
         """Return the first column of a tile, columns counted from there, and which are inside."""
         k = self.k
-        across = k.arange(0, self.lanes).expand_dims(0).expand_dims(0)
-        where = k.arange(0, self.kept).expand_dims(1).expand_dims(2) * self.lanes + across
+        across = self._axis(2, self.lanes) * self.vector + self._axis(3, self.vector)
+        where = self._axis(0, self.kept) * (self.lanes * self.vector) + across
         # Counted from the first column, so that comparisons are of 32 bits.
         left = k.call("minimum", self.columns - start, self.block).to("i32")
         return start, where, where < left
@@ -275,7 +281,7 @@ class _Emission:
                 node: self._combine(node, old[node], part)
                 for node, part in zip(now, self._parts(now, memo, chunk))
             }
-            count = (loop.index // self.block * self.kept).to("f32")
+            count = (loop.index // self.block * self.kept * self.vector).to("f32")
             before = self._references(old, followers, count)
             after = self._references(new, followers, count + self._counted(chunk))
             for node, move in moves.items():
@@ -286,7 +292,9 @@ class _Emission:
             loop.yield_(*[new[node] for node in kept])
         last = dict(zip(kept, loop.results))
         end = self.columns // self.block
-        count = self._counted(self._chunk(end * self.block)) + (end * self.kept).to("f32")
+        count = self._counted(self._chunk(end * self.block)) + (end * self.kept * self.vector).to(
+            "f32"
+        )
         reference = self._references(last, followers, count)
         for node in followers:
             operand = _operand(node)
@@ -395,7 +403,7 @@ class _Emission:
 
         moved = times(sums[node], move.scale(old, new)) if move.scale else sums[node]
         for each, factor in move.terms.items():
-            beyond = self.k.call("maximum", count - self.kept, 0.0)
+            beyond = self.k.call("maximum", count - self.kept * self.vector, 0.0)
             total = beyond if each is ONE else sums[each]
             moved = moved + times(total, factor(old, new))
         return moved
@@ -405,14 +413,16 @@ class _Emission:
 
     def _along(self, node: Node, value: Any) -> Any:
         """Combine the columns that a lane has."""
-        return self.k.reduce(value, 0, partial(self._combine, node), keep_dims=True)
+        for axis in (3, 0):
+            value = self.k.reduce(value, axis, partial(self._combine, node), keep_dims=True)
+        return value
 
     def _across(self, node: Node, part: Any) -> Any:
         """Combine the lanes of each row."""
         return self.k.reduce(part, 2, partial(self._combine, node), keep_dims=True)
 
     def _full(self, node: Node, value: Any) -> Any:
-        return self.k.full((1, self.count, self.lanes), value, _SHORT[node.dtype])
+        return self.k.full((1, self.count, self.lanes, 1), value, _SHORT[node.dtype])
 
     def _combine(self, node: Node, a: Any, b: Any) -> Any:
         return self._extremum(f"{node.name}imum", a, b) if node.name in ("max", "min") else a + b
@@ -427,7 +437,7 @@ class _Emission:
     ) -> list[Any]:
         """Return what the lanes of a tile give to reductions."""
         found: list[Any] = []
-        blank = self.k.full((self.kept, self.count, self.lanes), 0, "i1")
+        blank = self.k.full((self.kept, self.count, self.lanes, self.vector), 0, "i1")
         for node in nodes:
             kind = _SHORT[node.dtype]
             value = self.value(node.inputs[0], memo, chunk)
