@@ -7,8 +7,11 @@ meaning is in `load/aten.py`, as that of an exported program.
 
 from __future__ import annotations
 
+import linecache
 import re
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tawa.axon.load.aten import Aten
@@ -112,8 +115,22 @@ def trace(module: Any) -> Any:
     class Tracer(torch.fx.Tracer):
         def __init__(self) -> None:
             super().__init__()
-            self.record_stack_traces = True
-            self.proxy_buffer_attributes = True
+            held = [*module.named_parameters(), *module.named_buffers()]
+            self.held = {id(tensor): name for name, tensor in held}
+
+        def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
+            name = self.held.get(id(attr_val))
+            if name is None:
+                return super().getattr(attr, attr_val, parameter_proxy_cache)
+            if name not in parameter_proxy_cache:
+                parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {})
+            return parameter_proxy_cache[name]
+
+        def create_node(self, kind: str, *rest: Any, **options: Any) -> Any:
+            node = super().create_node(kind, *rest, **options)
+            if kind.startswith("call"):
+                node.meta["stack_trace"] = _user(torch)
+            return node
 
         def is_leaf_module(self, m: Any, module_qualified_name: str) -> bool:
             return False
@@ -148,6 +165,21 @@ def trace(module: Any) -> Any:
             why=str(error),
             remedy="take the decision outside of the module, or load what `torch.export` makes",
         ) from error
+
+
+def _user(torch: Any) -> str:
+    """Return the innermost line that runs and is neither torch's nor ours, as a traceback has it.
+
+    Torch's own record of it takes milliseconds an operation.
+    """
+    frame, outside = sys._getframe(), (str(Path(torch.__file__).parent), __file__)
+    while frame is not None and frame.f_code.co_filename.startswith(outside):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    text = linecache.getline(file, line).strip()
+    return f'File "{file}", line {line}, in {frame.f_code.co_name}\n    {text}'
 
 
 def _array(tensor: Any) -> Any:
