@@ -138,8 +138,9 @@ class Pieces(torch.nn.Module):
         rolled = torch.roll(x, (1, -1), (1, 2)).masked_fill(x > 0.5, -1.0)
         u, v = y.unbind(2)[0], q.T.permute(2, 1, 0) if q.dim is None else q.flip(1)
         total = y[:, 1:] + z + first[:, None] + second - 2 * rolled.clamp(min=0.0)[:, -3:]
-        total = total + mixed.flatten(1).reshape(-1, 4, 6)[:, 1:] + u[:, 1:, None] 
-        return total, torch.logsumexp(v, 2), x.var(2, unbiased=False), x.expand(x.size(0), 4, -1), best
+        total = total + mixed.flatten(1).reshape(-1, 4, 6)[:, 1:] + u[:, 1:, None]
+        wide, sums = x.expand(x.size(0), 4, -1), torch.logsumexp(v, 2)
+        return total, sums, x.var(2, unbiased=False), wide, best
 
 
 def test_operators_one_by_one():

@@ -22,8 +22,8 @@ from tawa.ir.build import KernelBuilder
 VECTOR, LANES = 16, 32  # bytes of an access, threads of a warp
 HELD = 32  # elements of a row that a thread keeps in registers
 ACCESSES = 16  # of those, how often a thread of a longer row reads an array before it computes
-FEW, LONG = 4, 16  # warps of a program of short rows, each of which has a row, and of a long one
-ROW = 8192  # columns that all warps of a program have, where a row is neither
+FEW, MANY = 4, 16  # warps of a program of short rows, each of which has a row, and the most
+ROW = 8192  # columns that all warps of a program have, where a row is longer
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
           "int8": "i8", "bool": "i1", "uint8": "u8", "uint16": "u16", "uint32": "u32",
           "uint64": "u64"}  # fmt: skip
@@ -70,20 +70,25 @@ class Form:
         """How many elements of a row a thread keeps."""
         if self.short:
             return HELD
-        most = min(HELD, ACCESSES * self.vector)
-        return min(most, 2 * HELD // self.narrowest) if self.walks else most  # sums need some too
+        return min(HELD, ACCESSES * self.vector)
 
     @property
     def warps(self) -> int:
-        """The warps of a program."""
-        return FEW if self.short else LONG if self.walks else ROW // (LANES * self.held)
+        """The warps of a program.
+
+        Rows that are read again are fewer at once by more warps each: the cache has to hold them.
+        """
+        if self.short:
+            return FEW
+        again = self.walks and any(output.columns for output in self.outputs)
+        return MANY if again else ROW // (LANES * self.held)
 
     def tile(self, depth: int) -> tuple[int, int, int]:
         """Return how often a lane reads, rows and lanes of a tile, for a graph of that depth."""
         rows, warps = (FEW, 1) if self.short else (1, self.warps)
         kept = max(1, self.held // self.vector)
         if not depth:  # nothing is kept: more rows, or fewer columns at once
-            rows, kept = (rows * kept, 1) if self.short else (1, max(1, kept // 4))
+            rows, kept = (rows * 4 if self.short else 1), max(1, kept // 4)
         return kept, rows, LANES * warps
 
 
