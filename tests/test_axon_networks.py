@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import numpy as np
@@ -41,18 +42,21 @@ def test_shapes_and_numbers_are_those_of_torch(name):
     if guards is not None:
         assert [guard.text for guard in graph.guards] == guards
     traced, shapes = torch.fx.GraphModule(module, trace(module)), graph.shapes
+    sizes_only = copy.deepcopy(traced).to("meta")  # shapes cost nothing there
     for turn in range(8):
         x = draw(rng)
-        recorder = Recorder(traced)
+        recorder = Recorder(sizes_only)
         recorder.seen = []
         with torch.no_grad():
-            wanted = recorder.run(x).numpy()
+            recorder.run(x.to("meta"))
         named = dict(zip(next(iter(dims.values())).split(), x.shape))
         for (node, shape), (own, text) in zip(recorder.seen, shapes.items(), strict=True):
             known = {"min": min, "max": max, "broadcast": broadcast, **named}
             assert own.startswith(node)
             assert tuple(eval(text, known)) == shape, node
         if turn == 0:
+            with torch.no_grad():
+                wanted = traced(x).numpy()
             np.testing.assert_allclose(graph(x.numpy()), wanted, rtol=1e-3, atol=1e-5)
 
 
@@ -82,7 +86,7 @@ EXPORTED = {  # inputs that are no special case of `torch.export`
     "unet": (2, 3, 16, 24), "bert": (2, 5), "vit": (2, 3, 12, 16), "pointnet": (2, 3, 5),
     "whisper": (2, 5, 9), "resnet18": (2, 3, 33, 40), "convnext": (2, 3, 12, 16),
 }  # fmt: skip
-QUICK = ("unet", "bert", "pointnet")
+QUICK = ("unet", "pointnet")
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")

@@ -37,6 +37,7 @@ class Aten:
 
     def __init__(self, build: Builder) -> None:
         self._build = build
+        self._signatures: dict[str, inspect.Signature] = {}
 
     def apply(self, name: str, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
         """Return what an operator gives; refuses by name what is not supported."""
@@ -48,8 +49,10 @@ class Aten:
             if len(arguments) == arity(own) and not options:
                 return self._build.call(own, *arguments)
         elif method is not None:
+            if name not in self._signatures:
+                self._signatures[name] = inspect.signature(method)
             try:
-                inspect.signature(method).bind(*arguments, **options)
+                self._signatures[name].bind(*arguments, **options)
             except TypeError as error:
                 raise self._build.refuse(f"{name} is not supported: {error}") from error
             return method(*arguments, **options)

@@ -94,10 +94,11 @@ class Builder:
         if id(array) in self._known:
             return self._known[id(array)]
         name = self._free(f"weight{len(self.weights)}")
-        if str(array.dtype) not in NAMES:
+        element = NAMES.get(array.dtype.name)
+        if element is None:
             raise self.refuse(f"a weight of {array.dtype} is not supported")
         sizes: tuple[Size, ...] = tuple([Number(int(n), self.place) for n in array.shape])
-        kind = TypeNode("tensor", self.place, NAMES[str(array.dtype)], sizes=sizes)
+        kind = TypeNode("tensor", self.place, element, sizes=sizes)
         self.weights.append(Pattern(self.place, name, type=kind))
         self.arrays.append(array)  # kept, so that no other takes its identity
         return self._known.setdefault(id(array), Name(name, self.place))

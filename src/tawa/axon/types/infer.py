@@ -259,7 +259,8 @@ class Inference(Unifier):
         return Product(tuple(items))
 
     def _argument(self, wanted: Type, given: Type, tree: Tree, source: Source) -> None:
-        source = replace(source, at=tree.place, name=source.name or _label(tree))
+        if source.at is not tree.place:
+            source = replace(source, at=tree.place, name=source.name or _label(tree))
         self._unify_at(tree.place, wanted, given, source)
 
     def _unify_at(self, place: Span, wanted: Type, given: Type, source: Source) -> None:
