@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from tawa.axon.shapes.solver import Conflict, Solver, compatible, variables_of
 from tawa.axon.shapes.words import Row, Source, Word, dims_in, is_known, rows_in
 from tawa.integers import Condition, Expr, Symbol, at_least, broadcast, constant, equal
-from tawa.integers.conditions import substituted
-from tawa.integers.expressions import ONE
+from tawa.integers.conditions import substituted, symbols_of
+from tawa.integers.expressions import ONE, of_atom
 
 Ranks = Iterable[tuple[Word, Word]]
 C = TypeVar("C", bound="Base")
@@ -64,9 +64,6 @@ def _mapped(value: Any, row: Any, dim: Any) -> Any:
 
 
 def _symbols(condition: Condition) -> dict[Symbol, Expr]:
-    from tawa.integers.conditions import symbols_of
-    from tawa.integers.expressions import of_atom
-
     return {symbol: of_atom(symbol) for symbol in symbols_of(condition)}
 
 

@@ -20,13 +20,23 @@ from tawa.axon.shapes.words import (
     Source,
     Word,
     dims_in,
-    is_known,
     is_size,
     number_of,
     rows_in,
 )
-from tawa.integers import AtLeast, Condition, Equal, Expr, Range, Symbol, at_least, equal, range_of
-from tawa.integers.conditions import FALSE, TRUE, AnyOf, decide, substituted, symbols_of
+from tawa.integers import (
+    AtLeast,
+    Condition,
+    Equal,
+    Expr,
+    Range,
+    Symbol,
+    any_of,
+    at_least,
+    equal,
+    range_of,
+)
+from tawa.integers.conditions import FALSE, TRUE, decide, substituted, symbols_of
 from tawa.integers.expressions import of_atom
 from tawa.integers.facts import EVERYTHING, NATURAL
 
@@ -330,17 +340,12 @@ def _collect(value: Any, found: dict[Row | Symbol, None]) -> None:
 
 def compatible(sizes: Sequence[Expr]) -> list[Condition]:
     """Return the conditions under which sizes are broadcast to one."""
-    from tawa.integers import any_of
-
     kept = list(dict.fromkeys(size for size in sizes if size.value != 1))
     return [
         any_of([equal(a, b), equal(a, 1), equal(b, 1)])
         for index, a in enumerate(kept)
         for b in kept[index + 1 :]
     ]
-
-
-__all__ = ["AnyOf", "Conflict", "Constraint", "Fact", "Solver", "bounds", "is_known"]
 
 
 def solve_ranks(solver: Solver) -> bool:

@@ -54,7 +54,6 @@ from tawa.integers import (
     minimum,
 )
 from tawa.integers.conditions import symbols_of
-from tawa.integers.expressions import of_atom
 
 Wrong = Callable[[Span, str], Exception]
 
@@ -312,15 +311,3 @@ def _named(size: Size, rows: dict[str, Symbol]) -> Size:
             )
         case _:
             return size
-
-
-def atom_of(expr: Expr) -> Symbol | None:
-    """Return the symbol that an expression is, or None."""
-    if len(expr.terms) == 1:
-        ((monomial, coefficient),) = expr.terms.items()
-        if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
-            return monomial[0]
-    return None
-
-
-__all__ = ["Scope", "atom_of", "of_atom"]
