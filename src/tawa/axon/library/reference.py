@@ -16,14 +16,9 @@ from typing import Any
 import numpy as np
 
 from tawa.axon.library import windows
+from tawa.axon.library.windows import need
 
 Array = Any
-
-
-def need(condition: bool, what: str) -> None:
-    """Raise ValueError where a condition does not hold."""
-    if not condition:
-        raise ValueError(what)
 
 
 def _array(value: Any) -> Array:
