@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import numpy as np
@@ -11,16 +12,19 @@ torch = pytest.importorskip("torch")
 
 from axon_networks import MORE, NETWORKS, UNet  # noqa: E402
 from tawa import axon  # noqa: E402
+from tawa.axon.load.torch_graphs import trace  # noqa: E402
 from tawa.errors import AxonError, AxonGuard  # noqa: E402
 
 EVERY = [*NETWORKS, *[pytest.param(name, marks=pytest.mark.long) for name in MORE]]
 
 
 class Recorder(torch.fx.Interpreter):
+    """Notes the shape of each array that is computed, in order."""
+
     def run_node(self, n):
         found = super().run_node(n)
         if isinstance(found, torch.Tensor) and n.op not in ("placeholder", "output", "get_attr"):
-            self.seen[n.name] = tuple(found.shape)
+            self.seen.append((n.meta.get("path", n.name).replace(".", "_"), tuple(found.shape)))
         return found
 
 
@@ -37,20 +41,22 @@ def test_shapes_and_numbers_are_those_of_torch(name):
     graph = axon.load_fx(module, dims=dims)
     if guards is not None:
         assert [guard.text for guard in graph.guards] == guards
-    traced, shapes = torch.fx.symbolic_trace(module), graph.shapes
+    traced, shapes = torch.fx.GraphModule(module, trace(module)), graph.shapes
+    sizes_only = copy.deepcopy(traced).to("meta")  # shapes cost nothing there
     for turn in range(8):
         x = draw(rng)
-        recorder = Recorder(traced)
-        recorder.seen = {}
+        recorder = Recorder(sizes_only)
+        recorder.seen = []
         with torch.no_grad():
-            wanted = recorder.run(x).numpy()
+            recorder.run(x.to("meta"))
         named = dict(zip(next(iter(dims.values())).split(), x.shape))
-        for node, shape in recorder.seen.items():
-            text = shapes.get(node, shapes.get(f"{node}_"))
-            assert (
-                tuple(eval(text, {"min": min, "max": max, "broadcast": broadcast}, named)) == shape
-            ), node
+        for (node, shape), (own, text) in zip(recorder.seen, shapes.items(), strict=True):
+            known = {"min": min, "max": max, "broadcast": broadcast, **named}
+            assert own.startswith(node)
+            assert tuple(eval(text, known)) == shape, node
         if turn == 0:
+            with torch.no_grad():
+                wanted = traced(x).numpy()
             np.testing.assert_allclose(graph(x.numpy()), wanted, rtol=1e-3, atol=1e-5)
 
 
@@ -70,12 +76,101 @@ def test_a_fault_is_found_at_its_node():
         axon.load_fx(module, dims={"x": "n 3 h w"})
     text = str(caught.value)
     assert text.startswith("<UNet>:")
-    assert "up_1 = up.1(cat)" in text
+    assert "up_1 = conv_transpose2d(cat, " in text
+    assert "axon_networks.py:60: y = torch.cat([up(y), kept.pop()], 1)" in text
     assert "axis 1 is 16" in text
     assert "axis 0 is 15" in text or "15 is wanted" in text
+
+
+EXPORTED = {  # inputs that are no special case of `torch.export`
+    "unet": (2, 3, 16, 24), "bert": (2, 5), "vit": (2, 3, 12, 16), "pointnet": (2, 3, 5),
+    "whisper": (2, 5, 9), "resnet18": (2, 3, 33, 40), "convnext": (2, 3, 12, 16),
+}  # fmt: skip
+QUICK = ("unet", "pointnet")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.long) for n in EXPORTED]
+)
+def test_exported_programs_are_what_modules_are(name):
+    """With the guards of the module, not of the example; so is a program in core operators."""
+    torch.manual_seed(0)
+    make, dims, _, _ = (NETWORKS | MORE)[name]
+    module, shape, (sizes,) = make().eval(), EXPORTED[name], dims.values()
+    words = name in ("bert",)
+    x = torch.randint(0, 10, shape) if words else torch.rand(shape)
+    free = {i: torch.export.Dim.AUTO for i, n in enumerate(sizes.split()) if not n.isdigit()}
+    program = torch.export.export(module, (x,), dynamic_shapes=(free,))
+    traced = axon.load_fx(module, dims=dims)
+    other = [size + (size > 3) * 8 for size in shape]
+    y = torch.randint(0, 10, other) if words else torch.rand(other)
+    with torch.no_grad():
+        wanted = module(y).numpy()
+    for each in (program, program.run_decompositions()):
+        graph = axon.load_export(each, dims=dims)
+        assert {guard.text for guard in graph.guards} == {guard.text for guard in traced.guards}
+        np.testing.assert_allclose(graph(y.numpy()), wanted, rtol=1e-3, atol=1e-5)
+
+
+class Pieces(torch.nn.Module):
+    """Operators that take arrays apart, put them together and move them."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm((4, 6), eps=1e-3)
+        self.group = torch.nn.GroupNorm(2, 4, eps=1e-2)
+        self.one = torch.nn.InstanceNorm1d(4, affine=True)
+        self.rms = torch.nn.RMSNorm(6)
+        self.act = torch.nn.Sequential(
+            torch.nn.LeakyReLU(0.3), torch.nn.ELU(2.0), torch.nn.GELU("tanh")
+        )
+        self.same = torch.nn.Conv1d(4, 4, 4, padding="same")
+
+    def forward(self, x):
+        x = self.act(self.rms(self.one(self.group(self.norm(x)))))
+        a, b, c = x.split([1, 2, 1], dim=1)
+        p, q = x.chunk(2, dim=-1)
+        y = torch.cat([c, b, a], 1) + self.same(x)[:, :, -6:] * x[..., :1]
+        z = torch.nn.functional.pad(p, (1, 2))[:, None, 1:, :6].squeeze(1)
+        first, second = x.max(dim=1)[0], x.amax((1, 2), keepdim=True)
+        best = x.argmax(2).unsqueeze(-1)
+        heads = x.view(-1, 2, 2, 6)
+        mixed = torch.nn.functional.scaled_dot_product_attention(
+            heads, heads, heads, is_causal=True
+        )
+        rolled = torch.roll(x, (1, -1), (1, 2)).masked_fill(x > 0.5, -1.0)
+        u, v = y.unbind(2)[0], q.T.permute(2, 1, 0) if q.dim is None else q.flip(1)
+        total = y[:, 1:] + z + first[:, None] + second - 2 * rolled.clamp(min=0.0)[:, -3:]
+        total = total + mixed.flatten(1).reshape(-1, 4, 6)[:, 1:] + u[:, 1:, None]
+        wide, sums = x.expand(x.size(0), 4, -1), torch.logsumexp(v, 2)
+        return total, sums, x.var(2, unbiased=False), wide, best
+
+
+def test_operators_one_by_one():
+    torch.manual_seed(1)
+    module, x = Pieces().eval(), torch.rand(3, 4, 6)
+    with torch.no_grad():
+        wanted = module(x)
+    for found, each in zip(
+        axon.load_fx(module, dims={"x": "n 4 6"})(x.numpy()), wanted, strict=True
+    ):
+        np.testing.assert_allclose(found, each.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_not_supported_is_named():
     module = torch.nn.Sequential(torch.nn.LSTM(3, 4))
     with pytest.raises(AxonError, match="LSTM is not supported"):
         axon.load_fx(module)
+    module = torch.nn.Sequential(torch.nn.MaxPool2d(2, ceil_mode=True))
+    with pytest.raises(AxonError, match="a pool with ceil_mode or indices is not supported"):
+        axon.load_fx(module)
+
+    class Solves(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.inv(x)
+
+    with pytest.raises(AxonError, match=r"inv is not supported") as caught:
+        axon.load_fx(Solves())
+    assert "test_axon_networks.py" in str(caught.value)
+    assert "return torch.linalg.inv(x)" in str(caught.value)

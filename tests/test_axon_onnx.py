@@ -119,3 +119,52 @@ def test_what_is_not_supported_is_named():
     made = model([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n"]}, ["y"], {}, opset=12)
     with pytest.raises(AxonError, match="operator set 12"):
         axon.load_onnx(made)
+
+
+def test_the_same_network_from_torch_and_from_onnx():
+    """One table says what operators mean: guards, shapes and numbers are the same."""
+    torch = pytest.importorskip("torch")
+    made = step()
+    weights = {t.name: torch.tensor(numpy_helper.to_array(t)) for t in made.graph.initializer}
+
+    class Step(torch.nn.Module):
+        def forward(self, x):
+            c = torch.conv2d(x, weights["w"], weights["b"], 2, 1)
+            u = torch.conv_transpose2d(torch.relu(c), weights["v"], None, 2)
+            return torch.cat([x, u], 1)
+
+    traced = axon.load_fx(Step(), dims={"x": "n 3 h w"})
+    graph = axon.load_onnx(made)
+    assert [str(guard) for guard in traced.guards] == [str(guard) for guard in graph.guards]
+    assert [*traced.shapes.values()] == [*graph.shapes.values()]
+    x = normal(2, 3, 6, 4)
+    np.testing.assert_array_equal(traced(x), graph(x))
+
+
+def test_operators_that_take_arrays_apart():
+    node = helper.make_node
+    weights = {
+        "from": np.array([1, -3]), "to": np.array([2**40, 5]), "axes": np.array([1, 2]),
+        "parts": np.array([1, 2, 1]), "pads": np.array([0, 1, 0, 2]), "at": np.array([0, 2]),
+        "scale": normal(4, 6), "shift": normal(4, 6), "low": np.array(-0.5, np.float32),
+        "two": np.array([1, 2]),
+    }  # fmt: skip
+    nodes = [
+        node("LayerNormalization", ["x", "scale", "shift"], ["l"], axis=-2, epsilon=1e-3),
+        node("Slice", ["l", "from", "to", "axes"], ["s"]),
+        node("Split", ["l", "parts"], ["p", "q", "r"], axis=1),
+        node("Split", ["l"], ["e", "f"], axis=2, num_outputs=2),
+        node("Pad", ["q", "pads", "", "at"], ["d"]),
+        node("Gelu", ["d"], ["g"], approximate="tanh"),
+        node("LeakyRelu", ["e"], ["k"], alpha=0.3),
+        node("Concat", ["r", "p"], ["c"], axis=1),
+        node("ReduceMax", ["f", "two"], ["m"], keepdims=1),
+        node("ReduceMin", ["s", "two"], ["n"], keepdims=0),
+        node("Max", ["k", "low", "f"], ["t"]),
+    ]
+    outputs = ["s", "g", "t", "c", "m", "n"]
+    made = model(nodes, {"x": ["b", 4, 6]}, outputs, weights, opset=20)
+    x = normal(3, 4, 6)
+    wanted = ReferenceEvaluator(made).run(None, {"x": x})
+    for found, each in zip(axon.load_onnx(made)(x), wanted, strict=True):
+        np.testing.assert_allclose(found, each, rtol=1e-4, atol=1e-5)

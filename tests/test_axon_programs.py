@@ -176,7 +176,7 @@ def test_sizes_in_annotations_may_be_sums():
         ("fun f (x : f32[n]) (y : i64[n]) = x + y", "cast one of them"),
         ("fun f (x : f32[2, 3]) = reshape x [4, -1]", "no sizes satisfy it"),
         ("fun f (x : f32[2, 3]) = permute x [0, 0]", "name one axis twice"),
-        ("fun f (x : f32[2, 3]) = sum {axes = [2]} x", "at least 3 axes wanted, 2 axes given"),
+        ("fun f (x : f32[2, 3]) = sum {axes = [2]} x", "axes [2] of a shape with 2 axes"),
         ("fun f (x : f32[3]) = matmul x x", "at least 2 axes wanted, 1 axis given"),
         ("fun f x = (x", "net.axon:1:13: error: `,` or `)` is wanted here, not the end"),
         ("fun f x = x $ x", "'$' means nothing"),

@@ -115,7 +115,9 @@ class Variables:
             case ("same", a, b):
                 return c.SameWord(HERE, self.word(a), self.word(b))
             case ("broadcast", result, *inputs):
-                return c.Broadcast(HERE, self.word(result), tuple(map(self.word, inputs)))
+                return c.Computed(
+                    HERE, self.word(result), "broadcast", tuple(map(self.word, inputs))
+                )
             case ("product", size, a):
                 return c.Product(HERE, self.size(size), self.word(a))
             case ("same_product", a, b):
@@ -127,12 +129,19 @@ class Variables:
             case ("axis", index, before, after):
                 return c.Axis(HERE, constant(index), self.word(before), self.word(after))
             case ("permute", result, a, order):
-                return c.Permute(HERE, self.word(result), self.word(a), numbers(order))
+                return c.Computed(
+                    HERE, self.word(result), "permute", (self.word(a), numbers(order))
+                )
             case (("drop" | "ones") as kind, result, a, axes):
                 kept = kind == "ones"
-                return c.Drop(HERE, self.word(result), self.word(a), numbers(axes), kept)
+                return c.Computed(
+                    HERE,
+                    self.word(result),
+                    "ones" if kept else "drop",
+                    (self.word(a), numbers(axes)),
+                )
             case ("insert", result, a, axes):
-                return c.Insert(HERE, self.word(result), self.word(a), numbers(axes))
+                return c.Computed(HERE, self.word(result), "insert", (self.word(a), numbers(axes)))
             case ("uniform", a, size):
                 return c.Uniform(HERE, self.word(a), self.size(size))
             case ("twice", a, b):
@@ -141,7 +150,7 @@ class Variables:
 
                 condition = equal(of_atom(one), 2 * of_atom(other))
                 words = self.word(a), self.word(b)
-                return c.Pointwise(HERE, condition, (one, other), words)
+                return c.Pointwise(HERE, (condition,), (one, other), words)
 
 
 @settings(max_examples=80, deadline=None)

@@ -7,7 +7,18 @@ are ours. `docs/axon.md` is its manual.
 
 from tawa.axon.load.graph import Graph
 from tawa.axon.load.onnx import load_onnx
-from tawa.axon.load.torch_fx import load_fx
+from tawa.axon.load.torch_graphs import load_export, load_fx
 from tawa.axon.module import Function, Guard, Module, check, graph, load
 
-__all__ = ["Function", "Graph", "Guard", "Module", "check", "graph", "load", "load_fx", "load_onnx"]
+__all__ = [
+    "Function",
+    "Graph",
+    "Guard",
+    "Module",
+    "check",
+    "graph",
+    "load",
+    "load_export",
+    "load_fx",
+    "load_onnx",
+]

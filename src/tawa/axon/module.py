@@ -95,6 +95,7 @@ class Function:
                 given = type_of(argument, inference)
                 inference.unify(kind.argument, given, source)
                 kind = kind.result
+            inference.release()
             inference.settle(final=True)
         except Conflict as conflict:
             raise self._refused(conflict, inference, arguments) from conflict

@@ -232,6 +232,10 @@ class Expr:
         """Replace symbols, all at once, and return the normal form."""
         if not any(symbol in values for symbol in self.symbols):
             return self
+        if len(self.terms) == 1:
+            ((monomial, coefficient),) = self.terms.items()
+            if coefficient == 1 and len(monomial) == 1:  # most are one symbol
+                return _replaced(monomial[0], values)
         terms: Terms = {}
         for monomial, coefficient in self.terms.items():
             product: Terms = {(): coefficient}  # what is between is no expression

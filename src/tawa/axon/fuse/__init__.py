@@ -141,7 +141,7 @@ class Fused:
             self.kernels[key] = compile_ir(build(trace.graph, form))
         extents = [math.prod([axis.size for axis in group]) for group in groups]
         kept, together, lanes = form.tile(depth)
-        chunks = 1 if depth else -(-width // (kept * lanes))
+        chunks = 1 if depth else -(-width // (kept * lanes * form.vector))
         programs = -(-math.prod(extents) // together) * chunks
         sizes = [axis.size for axis in trace.graph.sizes if axis]
         strides = [number for step in numbers for number in step]

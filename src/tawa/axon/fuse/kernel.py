@@ -1,6 +1,6 @@
 """The kernel of a traced program: each program of the grid has some rows, or one that is long.
 
-Values are tiles [kept, rows, lanes]: columns are the first axis and the last, and a row is in
+Values are tiles [kept, rows, lanes, vector]: columns are all axes but the second, and a row is in
 lanes of one warp where there are several. The first columns of a row stay in registers while its
 reductions become known, one depth after the other. What is beyond them is read in a loop, in which
 sums of higher depth follow those they depend on (`follow`); those that cannot have a loop of their
@@ -21,7 +21,9 @@ from tawa.ir.build import KernelBuilder
 
 VECTOR, LANES = 16, 32  # bytes of an access, threads of a warp
 HELD = 32  # elements of a row that a thread keeps in registers
-FEW, MANY = 4, 8  # warps of a program of short rows, each of which has a row, and of a longer row
+ACCESSES = 16  # of those, how often a thread of a longer row reads an array before it computes
+FEW, MANY = 4, 16  # warps of a program of short rows, each of which has a row, and the most
+ROW = 8192  # columns that all warps of a program have, where a row is longer
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
           "int8": "i8", "bool": "i1", "uint8": "u8", "uint16": "u16", "uint32": "u32",
           "uint64": "u64"}  # fmt: skip
@@ -53,20 +55,41 @@ class Form:
     short: bool
     walks: bool
 
-    def tile(self, depth: int) -> tuple[int, int, int]:
-        """Return the extents [kept, rows, lanes] of a tile, for a graph of that depth.
+    @property
+    def narrowest(self) -> int:
+        """The bytes of the narrowest element that is read or written at each column."""
+        return min([a.bytes for a in (*self.arrays, *self.outputs) if a.columns], default=4)
 
-        Each lane reads VECTOR bytes of the narrowest array at once, where rows are aligned.
+    @property
+    def vector(self) -> int:
+        """How many elements a lane reads at once: VECTOR bytes, where rows are aligned."""
+        return VECTOR // self.narrowest if self.aligned else 1
+
+    @property
+    def held(self) -> int:
+        """How many elements of a row a thread keeps."""
+        if self.short:
+            return HELD
+        return min(HELD, ACCESSES * self.vector)
+
+    @property
+    def warps(self) -> int:
+        """The warps of a program.
+
+        Rows that are read again are fewer at once by more warps each: the cache has to hold them.
         """
-        widths = [a.bytes for a in (*self.arrays, *self.outputs) if a.columns]
-        narrowest = min(widths, default=4)
-        vector = VECTOR // narrowest if self.aligned else 1
-        rows, warps = (FEW, 1) if self.short else (1, MANY)
-        held = min(HELD, 2 * HELD // narrowest) if self.walks else HELD  # sums need registers too
-        kept = max(1, held // vector)
+        if self.short:
+            return FEW
+        again = self.walks and any(output.columns for output in self.outputs)
+        return MANY if again else ROW // (LANES * self.held)
+
+    def tile(self, depth: int) -> tuple[int, int, int]:
+        """Return how often a lane reads, rows and lanes of a tile, for a graph of that depth."""
+        rows, warps = (FEW, 1) if self.short else (1, self.warps)
+        kept = max(1, self.held // self.vector)
         if not depth:  # nothing is kept: more rows, or fewer columns at once
-            rows, kept = (rows * kept, 1) if self.short else (1, max(1, kept // 4))
-        return kept, rows, LANES * warps * vector
+            rows, kept = (rows * 4 if self.short else 1), max(1, kept // 4)
+        return kept, rows, LANES * warps
 
 
 def form_of(arrays: Sequence[Array], outputs: int, aligned: bool, width: int) -> Form:
@@ -74,8 +97,7 @@ def form_of(arrays: Sequence[Array], outputs: int, aligned: bool, width: int) ->
 
     `outputs` is how many of the arrays are results.
     """
-    held = HELD * LANES
-    short, walks = width <= held, width > held * MANY
+    short, walks = width <= HELD * LANES, width > ROW
     return Form(tuple(arrays[:-outputs]), tuple(arrays[-outputs:]), aligned, short, walks)
 
 
@@ -136,9 +158,10 @@ class _Emission:
         self.graph, self.form = graph, form
         self.depth = max(graph.depth.values())
         self.kept, self.count, self.lanes = form.tile(self.depth)
-        self.block = self.kept * self.lanes
+        self.vector = form.vector
+        self.block = self.kept * self.lanes * self.vector
         self.walks = bool(self.depth) and form.walks
-        self.k = KernelBuilder("fused", {"num_warps": FEW if form.short else MANY})
+        self.k = KernelBuilder("fused", {"num_warps": form.warps})
         self.rows: dict[Node, Any] = {}  # what is one number for the row
         self.reductions = [node for node in graph.nodes if node.name in REDUCTIONS]
         self._depends: dict[Node, set[Node]] = {}
@@ -170,7 +193,7 @@ class _Emission:
             self._reduce(level, head)
             self._known(level)
         for node, array, base in self._outputs(wide=False):
-            where = base + k.zeros((1, self.count, 1), "i32")
+            where = base + k.zeros((1, self.count, 1, 1), "i32")
             k.store(where, self._stored(self.rows[node], array), self.inside)
         if self._outputs(wide=True):
             self._store(start, head)
@@ -182,19 +205,18 @@ class _Emission:
     def _place(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> Any:
         """Add to each base where the rows of this program begin; return its first column."""
         k = self.k
-        left: Any = k.program_id(0).to("i64")
+        left: Any = k.program_id(0)
         start: Any = 0
-        if not self.depth:  # columns are programs of their own
-            chunks = k.cdiv(self.columns, self.block)
-            start, left = left % chunks * self.block, left // chunks
+        if not self.depth:  # columns are programs of their own, of which there are below 2^31
+            chunks = k.cdiv(self.columns, self.block).to("i32")
+            start, left = (left % chunks).to("i64") * self.block, left // chunks
+        left = left.to("i64")
         self.inside: Any = None
         if self.count > 1:
             total: Any = 1
             for extent in extents:
                 total = total * extent
-            left = left * self.count + k.arange(0, self.count).expand_dims(0).expand_dims(2).to(
-                "i64"
-            )
+            left = left * self.count + self._axis(1, self.count).to("i64")
             self.inside = left < total
         for g in reversed(range(len(extents))):
             index = left % extents[g] if g else left
@@ -218,12 +240,21 @@ class _Emission:
             if not self.graph.wide[node] and self.graph.depth[node] == level:
                 self.value(node, self.rows, None)
 
+    def _axis(self, axis: int, extent: int) -> Any:
+        """Return the places along an axis of a tile."""
+        made = self.k.arange(0, extent)
+        for other in range(4):
+            made = made if other == axis else made.expand_dims(other)
+        return made
+
     def _chunk(self, start: Any) -> tuple[Any, Any, Any]:
         """Return the first column of a tile, columns counted from there, and which are inside."""
         k = self.k
-        across = k.arange(0, self.lanes).expand_dims(0).expand_dims(0)
-        where = k.arange(0, self.kept).expand_dims(1).expand_dims(2) * self.lanes + across
-        return start, where, where.to("i64") + start < self.columns
+        across = self._axis(2, self.lanes) * self.vector + self._axis(3, self.vector)
+        where = self._axis(0, self.kept) * (self.lanes * self.vector) + across
+        # Counted from the first column, so that comparisons are of 32 bits.
+        left = k.call("minimum", self.columns - start, self.block).to("i32")
+        return start, where, where < left
 
     def _store(self, start: Any, memo: Any) -> None:
         chunk = self._chunk(start)
@@ -255,7 +286,7 @@ class _Emission:
                 node: self._combine(node, old[node], part)
                 for node, part in zip(now, self._parts(now, memo, chunk))
             }
-            count = (loop.index // self.block * self.kept).to("f32")
+            count = (loop.index // self.block * self.kept * self.vector).to("f32")
             before = self._references(old, followers, count)
             after = self._references(new, followers, count + self._counted(chunk))
             for node, move in moves.items():
@@ -266,7 +297,9 @@ class _Emission:
             loop.yield_(*[new[node] for node in kept])
         last = dict(zip(kept, loop.results))
         end = self.columns // self.block
-        count = self._counted(self._chunk(end * self.block)) + (end * self.kept).to("f32")
+        count = self._counted(self._chunk(end * self.block)) + (end * self.kept * self.vector).to(
+            "f32"
+        )
         reference = self._references(last, followers, count)
         for node in followers:
             operand = _operand(node)
@@ -375,7 +408,7 @@ class _Emission:
 
         moved = times(sums[node], move.scale(old, new)) if move.scale else sums[node]
         for each, factor in move.terms.items():
-            beyond = self.k.call("maximum", count - self.kept, 0.0)
+            beyond = self.k.call("maximum", count - self.kept * self.vector, 0.0)
             total = beyond if each is ONE else sums[each]
             moved = moved + times(total, factor(old, new))
         return moved
@@ -385,14 +418,16 @@ class _Emission:
 
     def _along(self, node: Node, value: Any) -> Any:
         """Combine the columns that a lane has."""
-        return self.k.reduce(value, 0, partial(self._combine, node), keep_dims=True)
+        for axis in (3, 0):
+            value = self.k.reduce(value, axis, partial(self._combine, node), keep_dims=True)
+        return value
 
     def _across(self, node: Node, part: Any) -> Any:
         """Combine the lanes of each row."""
         return self.k.reduce(part, 2, partial(self._combine, node), keep_dims=True)
 
     def _full(self, node: Node, value: Any) -> Any:
-        return self.k.full((1, self.count, self.lanes), value, _SHORT[node.dtype])
+        return self.k.full((1, self.count, self.lanes, 1), value, _SHORT[node.dtype])
 
     def _combine(self, node: Node, a: Any, b: Any) -> Any:
         return self._extremum(f"{node.name}imum", a, b) if node.name in ("max", "min") else a + b
@@ -407,7 +442,7 @@ class _Emission:
     ) -> list[Any]:
         """Return what the lanes of a tile give to reductions."""
         found: list[Any] = []
-        blank = self.k.full((self.kept, self.count, self.lanes), 0, "i1")
+        blank = self.k.full((self.kept, self.count, self.lanes, self.vector), 0, "i1")
         for node in nodes:
             kind = _SHORT[node.dtype]
             value = self.value(node.inputs[0], memo, chunk)

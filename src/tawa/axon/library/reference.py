@@ -16,14 +16,9 @@ from typing import Any
 import numpy as np
 
 from tawa.axon.library import windows
+from tawa.axon.library.windows import need
 
 Array = Any
-
-
-def need(condition: bool, what: str) -> None:
-    """Raise ValueError where a condition does not hold."""
-    if not condition:
-        raise ValueError(what)
 
 
 def _array(value: Any) -> Array:
@@ -87,8 +82,6 @@ UNARY: dict[str, Callable[..., Any]] = {
     "trunc": np.trunc,
     "relu": lambda x: np.maximum(x, 0),
     "relu6": lambda x: np.clip(x, 0, 6),
-    "leaky_relu": lambda x: np.where(x > 0, x, x * 0.01).astype(x.dtype),
-    "elu": lambda x: np.where(x > 0, x, np.expm1(x)).astype(x.dtype),
     "gelu": lambda x: (x * (1 + _erf(x / math.sqrt(2))) / 2).astype(x.dtype),
     "silu": lambda x: x * _sigmoid(x),
     "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
@@ -282,40 +275,50 @@ def topk(x: Array, count: int) -> Array:
     return -np.sort(-x, axis=-1)[..., :count]
 
 
-def normalize(x: Array, axes: tuple[int, ...]) -> Array:
+def leaky_relu(x: Array, slope: float) -> Array:
+    """Return x, times the slope where it is negative."""
+    return np.where(x > 0, x, x * slope).astype(x.dtype)
+
+
+def elu(x: Array, alpha: float) -> Array:
+    """Return x, or alpha (exp x - 1) where it is negative."""
+    return np.where(x > 0, x, np.expm1(x) * alpha).astype(x.dtype)
+
+
+def normalize(x: Array, axes: tuple[int, ...], eps: float) -> Array:
     """Return x less its mean, over its standard deviation."""
-    return (x - _mean(x, axes, True)) / np.sqrt(_var(x, axes, True) + 1e-5)
+    return (x - _mean(x, axes, True)) / np.sqrt(_var(x, axes, True) + eps)
 
 
-def layer_norm(scale: Array, shift: Array, x: Array) -> Array:
+def layer_norm(scale: Array, shift: Array, x: Array, eps: float) -> Array:
     """Return x normalized along its last axis."""
     need(x.ndim >= 1 and scale.shape == shift.shape == x.shape[-1:], "shapes")
-    return normalize(x, (x.ndim - 1,)) * scale + shift
+    return normalize(x, (x.ndim - 1,), eps) * scale + shift
 
 
-def rms_norm(scale: Array, x: Array) -> Array:
+def rms_norm(scale: Array, x: Array, eps: float) -> Array:
     """Return x over its root mean square along its last axis."""
     need(x.ndim >= 1 and scale.shape == x.shape[-1:], "shapes")
-    return x / np.sqrt(_mean(x * x, (x.ndim - 1,), True) + 1e-5) * scale
+    return x / np.sqrt(_mean(x * x, (x.ndim - 1,), True) + eps) * scale
 
 
-def batch_norm(mean: Array, var: Array, scale: Array, shift: Array, x: Array) -> Array:
+def batch_norm(mean: Array, var: Array, scale: Array, shift: Array, x: Array, eps: float) -> Array:
     """Return x normalized by statistics of its channels."""
     need(x.ndim >= 2, "rank")
     channels = x.shape[1:2]
     need(all(p.shape == channels for p in (mean, var, scale, shift)), "channels")
     spread = [p.reshape(-1, *[1] * (x.ndim - 2)) for p in (mean, var, scale, shift)]
-    return (x - spread[0]) / np.sqrt(np.abs(spread[1]) + 1e-5) * spread[2] + spread[3]
+    return (x - spread[0]) / np.sqrt(np.abs(spread[1]) + eps) * spread[2] + spread[3]
 
 
-def group_norm(scale: Array, shift: Array, x: Array, groups: int) -> Array:
+def group_norm(scale: Array, shift: Array, x: Array, groups: int, eps: float) -> Array:
     """Return x normalized over groups of its channels."""
     need(x.ndim >= 2 and scale.shape == shift.shape == x.shape[1:2], "channels")
     need(groups >= 1 and x.shape[1] % groups == 0, "groups")
     inner = x.shape[1] // groups * math.prod(x.shape[2:])
     parts = np.reshape(x, (x.shape[0], groups, inner))
     spread = [p.reshape(-1, *[1] * (x.ndim - 2)) for p in (scale, shift)]
-    return normalize(parts, (2,)).reshape(x.shape) * spread[0] + spread[1]
+    return normalize(parts, (2,), eps).reshape(x.shape) * spread[0] + spread[1]
 
 
 def embedding(table: Array, index: Array) -> Array:

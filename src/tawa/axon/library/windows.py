@@ -20,7 +20,8 @@ def _each(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
     return found
 
 
-def _need(condition: bool, what: str) -> None:
+def need(condition: bool, what: str) -> None:
+    """Raise ValueError where a condition does not hold."""
     if not condition:
         raise ValueError(what)
 
@@ -30,7 +31,7 @@ def _taps(
 ) -> tuple[tuple[int, ...], list[tuple[tuple[int, ...], Array]]]:
     """Return the shape of the output and, for each place in the window, what it sees of x."""
     room = [n - d * (k - 1) - 1 for n, k, d in zip(x.shape[2:], sizes, dilations)]
-    _need(min(room, default=0) >= 0, "the window is larger than the input")
+    need(min(room, default=0) >= 0, "the window is larger than the input")
     out = tuple([r // s + 1 for r, s in zip(room, strides)])
     found: list[tuple[tuple[int, ...], Array]] = []
     for place in product(*[range(k) for k in sizes]):
@@ -50,15 +51,15 @@ def conv(
     w: Array, x: Array, stride: Any, pad: Any, dilation: Any, groups: int, kernel: Any
 ) -> Array:
     """Return the correlation of x [n, g*c, ..] with w [k, c, ..]."""
-    _need(x.ndim >= 2 and w.ndim == x.ndim, "ranks")
+    need(x.ndim >= 2 and w.ndim == x.ndim, "ranks")
     rank = x.ndim - 2
     strides, pads, dilations = _each(stride, rank), _each(pad, rank), _each(dilation, rank)
     sizes = w.shape[2:]
-    _need(min((*strides, *dilations, *sizes), default=1) >= 1, "a number below 1")
-    _need(min(pads, default=0) >= 0, "a negative pad")
-    _need(all(a in (0, b) for a, b in zip(_each(kernel, rank), sizes)), "kernel")
-    _need(groups >= 1 and w.shape[0] % groups == 0, "groups")
-    _need(x.shape[1] == groups * w.shape[1], "channels")
+    need(min((*strides, *dilations, *sizes), default=1) >= 1, "a number below 1")
+    need(min(pads, default=0) >= 0, "a negative pad")
+    need(all(a in (0, b) for a, b in zip(_each(kernel, rank), sizes)), "kernel")
+    need(groups >= 1 and w.shape[0] % groups == 0, "groups")
+    need(x.shape[1] == groups * w.shape[1], "channels")
     out, taps = _taps(_padded(x, pads), sizes, strides, dilations)
     result = np.zeros((x.shape[0], w.shape[0], *out), x.dtype)
     inner, outer = w.shape[1], w.shape[0] // groups
@@ -76,19 +77,19 @@ def conv_transpose(
     w: Array, x: Array, stride: Any, pad: Any, extra: Any, dilation: Any, groups: int
 ) -> Array:
     """Return the transposed convolution of x [n, c, ..] with w [c, k, ..]."""
-    _need(x.ndim >= 2 and w.ndim == x.ndim, "ranks")
+    need(x.ndim >= 2 and w.ndim == x.ndim, "ranks")
     rank = x.ndim - 2
     strides, pads, extras = _each(stride, rank), _each(pad, rank), _each(extra, rank)
     dilations, sizes = _each(dilation, rank), w.shape[2:]
-    _need(min((*strides, *dilations, *sizes, *x.shape[2:]), default=1) >= 1, "a number below 1")
-    _need(min((*pads, *extras), default=0) >= 0, "a negative pad")
-    _need(all(e < max(s, d) for e, s, d in zip(extras, strides, dilations)), "extra")
-    _need(groups >= 1 and x.shape[1] % groups == 0 and x.shape[1] == w.shape[0], "channels")
+    need(min((*strides, *dilations, *sizes, *x.shape[2:]), default=1) >= 1, "a number below 1")
+    need(min((*pads, *extras), default=0) >= 0, "a negative pad")
+    need(all(e < max(s, d) for e, s, d in zip(extras, strides, dilations)), "extra")
+    need(groups >= 1 and x.shape[1] % groups == 0 and x.shape[1] == w.shape[0], "channels")
     full = [
         (n - 1) * s + d * (k - 1) + 1 + e
         for n, s, d, k, e in zip(x.shape[2:], strides, dilations, sizes, extras)
     ]
-    _need(all(f - 2 * p >= 1 for f, p in zip(full, pads)), "no output is left")
+    need(all(f - 2 * p >= 1 for f, p in zip(full, pads)), "no output is left")
     inner, outer = w.shape[0] // groups, w.shape[1]
     result = np.zeros((x.shape[0], groups * outer, *full), x.dtype)
     for place in product(*[range(k) for k in sizes]):
@@ -106,11 +107,11 @@ def conv_transpose(
 
 
 def _pool(x: Array, size: Any, stride: Any, pad: Any, value: float) -> list[Array]:
-    _need(x.ndim >= 2, "rank")
+    need(x.ndim >= 2, "rank")
     rank = x.ndim - 2
     sizes, strides, pads = _each(size, rank), _each(stride, rank), _each(pad, rank)
-    _need(min((*sizes, *strides), default=1) >= 1, "a number below 1")
-    _need(all(0 <= 2 * p <= k for p, k in zip(pads, sizes)), "pad")
+    need(min((*sizes, *strides), default=1) >= 1, "a number below 1")
+    need(all(0 <= 2 * p <= k for p, k in zip(pads, sizes)), "pad")
     return [seen for _, seen in _taps(_padded(x, pads, value), sizes, strides, (1,) * rank)[1]]
 
 
@@ -126,38 +127,38 @@ def avg_pool(x: Array, size: Any, stride: Any, pad: Any) -> Array:
 
 def global_avg_pool(x: Array) -> Array:
     """Return the mean over all but the first two axes."""
-    _need(x.ndim >= 2, "rank")
+    need(x.ndim >= 2, "rank")
     count = max(1, math.prod(x.shape[2:]))
     return np.sum(x, axis=tuple(range(2, x.ndim))) / count
 
 
-def instance_norm(x: Array) -> Array:
+def instance_norm(x: Array, eps: float) -> Array:
     """Return x normalized over all but the first two axes."""
-    _need(x.ndim >= 2, "rank")
+    need(x.ndim >= 2, "rank")
     axes = tuple(range(2, x.ndim))
     count = max(1, math.prod(x.shape[2:]))
     centred = x - np.sum(x, axis=axes, keepdims=True) / count
-    return centred / np.sqrt(np.sum(centred**2, axis=axes, keepdims=True) / count + 1e-5)
+    return centred / np.sqrt(np.sum(centred**2, axis=axes, keepdims=True) / count + eps)
 
 
 def upsample(x: Array, scale: Any) -> Array:
     """Return x with each item repeated along the axes from the third on."""
-    _need(x.ndim >= 2, "rank")
+    need(x.ndim >= 2, "rank")
     for axis, times in enumerate(_each(scale, x.ndim - 2), 2):
-        _need(times >= 1, "scale")
+        need(times >= 1, "scale")
         x = np.repeat(x, times, axis)
     return x
 
 
 def unfold(x: Array, size: int, stride: int) -> Array:
     """Return the windows of the last axis."""
-    _need(x.ndim >= 1 and size >= 1 and stride >= 1 and x.shape[-1] >= size, "sizes")
+    need(x.ndim >= 1 and size >= 1 and stride >= 1 and x.shape[-1] >= size, "sizes")
     return np.lib.stride_tricks.sliding_window_view(x, size, -1)[..., ::stride, :]
 
 
 def pixel_shuffle(x: Array, scale: int) -> Array:
     """Return [n, c*k*k, h, w] as [n, c, h*k, w*k]."""
-    _need(x.ndim == 4 and scale >= 1 and x.shape[1] % scale**2 == 0, "sizes")
+    need(x.ndim == 4 and scale >= 1 and x.shape[1] % scale**2 == 0, "sizes")
     n, c, h, w = x.shape
     c //= scale**2
     parts = x.reshape(n, c, scale, scale, h, w).transpose(0, 1, 4, 2, 5, 3)
@@ -166,8 +167,8 @@ def pixel_shuffle(x: Array, scale: int) -> Array:
 
 def pixel_unshuffle(x: Array, scale: int) -> Array:
     """Return [n, c, h*k, w*k] as [n, c*k*k, h, w]."""
-    _need(x.ndim == 4 and scale >= 1, "rank")
+    need(x.ndim == 4 and scale >= 1, "rank")
     n, c, h, w = x.shape
-    _need(h % scale == 0 and w % scale == 0, "sizes")
+    need(h % scale == 0 and w % scale == 0, "sizes")
     parts = x.reshape(n, c, h // scale, scale, w // scale, scale).transpose(0, 1, 3, 5, 2, 4)
     return parts.reshape(n, c * scale**2, h // scale, w // scale)

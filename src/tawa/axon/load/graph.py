@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from tawa.axon.library import signatures
 from tawa.axon.module import Function, Guard, of_declarations
 from tawa.axon.run.values import NAMES
 from tawa.axon.shapes.words import Span
 from tawa.axon.syntax.parser import parse_type
 from tawa.axon.syntax.tree import (
+    Annotated,
     Binary,
     Call,
     Fun,
@@ -31,12 +34,15 @@ from tawa.axon.types.kinds import Tensor
 from tawa.axon.types.show import Names
 from tawa.errors import AxonError
 
-Value: TypeAlias = "Tree | int | float | str | Sequence[Value]"
+Value: TypeAlias = "Tree | np.ndarray[Any, Any] | int | float | str | Sequence[Value]"
 
 
 @dataclass
 class Builder:
-    """Collects operations; a line of `lines` says where in the other system each comes from."""
+    """Collects operations; a line of `lines` says where in the other system each comes from.
+
+    Operands may be arrays of NumPy, which become weights.
+    """
 
     file: str
     lines: list[str] = field(default_factory=list[str])
@@ -44,15 +50,14 @@ class Builder:
     weights: list[Pattern] = field(default_factory=list[Pattern])
     arrays: list[Any] = field(default_factory=list[Any])
     values: list[Val] = field(default_factory=list[Val])
+    place: Span = field(default_factory=lambda: Span(1, 1, 2))
+    _taken: set[str] = field(default_factory=set[str])
+    _known: dict[int, Name] = field(default_factory=dict[int, Name])
 
-    def line(self, text: str) -> None:
-        """Begin an operation of the other system."""
-        self.lines.append(text)
-
-    @property
-    def place(self) -> Span:
-        """The place of the current operation."""
-        return Span(max(1, len(self.lines)), 1, len(self.lines[-1]) + 1 if self.lines else 2)
+    def line(self, text: str, note: str = "") -> None:
+        """Begin an operation of the other system; `note` says where its source has it."""
+        self.place = Span(len(self.lines) + 1, 1, len(text) + 1)
+        self.lines.append(f"{text}  # {note}" if note else text)
 
     def refuse(self, what: str, remedy: str = "") -> AxonError:
         """Return the error for what cannot be imported."""
@@ -63,26 +68,53 @@ class Builder:
     def input(self, name: str, dims: str | None, element: str) -> Name:
         """Add an input; `dims` names its sizes, as in `n 3 h w`."""
         self.line(f"{name} : {dims or '?'}")
-        name = f"{name}_" if name in signatures() else name
+        name = self._free(name)
         kind = None
         if dims is not None:
-            kind = parse_type(f"{element}[{', '.join(dims.split())}]", f"the dims of {name}")
-            kind = _moved(kind, self.place)
+            kind = self._type(f"{element}[{', '.join(dims.split())}]", f"the dims of {name}")
         self.inputs.append(Pattern(self.place, name, type=kind))
         return Name(name, self.place)
 
+    def _type(self, text: str, file: str = "type") -> TypeNode:
+        node = parse_type(text, file)
+        return TypeNode(node.kind, self.place, node.name, sizes=node.sizes)
+
+    def _free(self, wanted: str) -> str:
+        """Return a name that nothing has; one that an operator has gets `_` at its end."""
+        wanted = f"{wanted}_" if wanted in signatures() else wanted
+        name, number = wanted, 0
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name
+
     def weight(self, array: Any) -> Name:
         """Add an array that is part of the graph."""
-        name = f"weight{len(self.weights)}"
+        if id(array) in self._known:
+            return self._known[id(array)]
+        name = self._free(f"weight{len(self.weights)}")
+        element = NAMES.get(array.dtype.name)
+        if element is None:
+            raise self.refuse(f"a weight of {array.dtype} is not supported")
         sizes: tuple[Size, ...] = tuple([Number(int(n), self.place) for n in array.shape])
-        kind = TypeNode("tensor", self.place, NAMES[str(array.dtype)], sizes=sizes)
+        kind = TypeNode("tensor", self.place, element, sizes=sizes)
         self.weights.append(Pattern(self.place, name, type=kind))
-        self.arrays.append(array)
-        return Name(name, self.place)
+        self.arrays.append(array)  # kept, so that no other takes its identity
+        return self._known.setdefault(id(array), Name(name, self.place))
+
+    def sized(self, value: Value, sizes: Sequence[str]) -> Tree:
+        """Return a value that is said to have sizes: numbers, `_` for any, `..` for any more."""
+        kind = self._type(f"'e{len(self.values)}[{', '.join(sizes)}]")
+        return Annotated(self.tree(value), kind, self.place)
 
     def tree(self, value: Value) -> Tree:
         """Return a value as an expression."""
         match value:
+            case np.ndarray() if value.ndim == 0:
+                return self.tree(value.item())
+            case np.ndarray():
+                return self.weight(value)
             case bool():
                 return Literal(int(value), self.place)
             case int() | float() | str():
@@ -108,8 +140,8 @@ class Builder:
         return Binary(operator, self.tree(left), self.tree(right), self.place, self.place)
 
     def let(self, name: str, value: Tree) -> Name:
-        """Bind a value to a name; one that an operator has gets `_` at its end."""
-        name = f"{name}_" if name in signatures() else name
+        """Bind a value to a name, or one like it that is free."""
+        name = self._free(name)
         self.values.append(Val(Pattern(self.place, name), value, self.place))
         return Name(name, self.place)
 
@@ -126,10 +158,6 @@ class Builder:
         fun = Fun("graph", (*self.inputs, weights), body, Span(1, 1, 2))
         module = of_declarations([fun], self.lines, self.file)
         return Graph(module.graph, tuple(self.arrays), len(self.inputs))
-
-
-def _moved(node: TypeNode, place: Span) -> TypeNode:
-    return TypeNode(node.kind, place, node.name, sizes=node.sizes)
 
 
 @dataclass(frozen=True, slots=True)

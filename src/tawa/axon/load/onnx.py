@@ -16,20 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from tawa.axon.load import operators as shared
 from tawa.axon.load.graph import Builder, Graph
+from tawa.axon.run.evaluate import arity
 from tawa.axon.syntax.tree import Tree
 from tawa.errors import MissingPackage
 
-UNARY = {
-    "Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Exp": "exp", "Log": "log",
-    "Sqrt": "sqrt", "Neg": "neg", "Abs": "abs", "Erf": "erf", "Floor": "floor", "Ceil": "ceil",
-    "Identity": "identity", "Dropout": "identity", "Softplus": "softplus", "Mish": "mish",
-    "HardSwish": "hardswish", "Reciprocal": "reciprocal", "GlobalAveragePool": "",
-    "Sin": "sin", "Cos": "cos", "Not": "logical_not", "Sign": "sign", "Softsign": "softsign",
-}  # fmt: skip
-BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Pow": "pow", "Max": "maximum",
-    "Min": "minimum", "Equal": "equal", "Less": "less", "Greater": "greater", "And": "logical_and",
+_REDUCTIONS = {
+    "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min",
+    "ReduceLogSumExp": "logsumexp", "ReduceL2": "l2",
 }  # fmt: skip
 _SIZES = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "//"}
 
@@ -98,11 +93,11 @@ class _Import:
             inputs = ", ".join(node.input)
             self.build.line(f"{', '.join(node.output)} = {node.op_type}({inputs})")
             made = self._node(node)
-            name = "".join(c if c.isalnum() else "_" for c in node.output[0])
-            name = name if name[:1].isalpha() else f"v{name}"
-            self.values[node.output[0]] = (
-                self.build.let(name, made) if isinstance(made, Tree) else made
-            )
+            for output, value in zip(node.output, made if isinstance(made, list) else [made]):
+                name = "".join(c if c.isalnum() else "_" for c in output)
+                name = name if name[:1].isalpha() else f"v{name}"
+                named = isinstance(value, Tree)
+                self.values[output] = self.build.let(name, value) if named else value
         results = [self._tree(self.values[item.name]) for item in graph.output]
         return self.build.finish(results[0] if len(results) == 1 else results)
 
@@ -110,10 +105,6 @@ class _Import:
         """Return a value as an operand: arrays become weights, sizes numbers."""
         if isinstance(value, Sizes):
             return value.items[0] if value.scalar else list(value.items)
-        if isinstance(value, np.ndarray):
-            if value.ndim == 0:
-                return float(value) if value.dtype.kind == "f" else int(value)
-            return self.build.weight(value)
         return value
 
     def _sizes(self, value: Any) -> list[Any]:
@@ -140,11 +131,29 @@ class _Import:
             return self._of_sizes(node.op_type, given, options)
         kind = node.op_type
         x = self._tree(given[0]) if given else None
-        if kind in UNARY and kind != "GlobalAveragePool":
-            return build.call(UNARY[kind], x)
-        if kind in BINARY and len(given) == 2:
-            return build.call(BINARY[kind], x, self._tree(given[1]))
+        own = shared.ONNX.get(kind)
+        if own and len(given) == arity(own) and not options:
+            return build.call(own, *map(self._tree, given))
         match kind:
+            case "Dropout":
+                return build.call("identity", x)
+            case "Sum" | "Max" | "Min" if given:
+                sign = {"Sum": "add", "Max": "maximum", "Min": "minimum"}[kind]
+                for other in given[1:]:
+                    x = build.call(sign, x, self._tree(other))
+                return x
+            case "Softplus":
+                return build.call("softplus", x)
+            case "Gelu":
+                return shared.gelu(build, x, options.get("approximate", b"none").decode())
+            case "LeakyRelu":
+                return build.call("leaky_relu", x, slope=float(options.get("alpha", 0.01)))
+            case "Elu":
+                return build.call("elu", x, alpha=float(options.get("alpha", 1.0)))
+            case "Mod" if not options.get("fmod"):
+                return build.call("mod", x, self._tree(given[1]))
+            case "HardSigmoid" if abs(options.get("alpha", 0.2) - 1 / 6) < 1e-6:
+                return build.call("hardsigmoid", x)
             case "Constant":
                 value = options.get("value")
                 return (
@@ -164,20 +173,22 @@ class _Import:
             case "Gemm":
                 return self._gemm(given, options)
             case "MatMul":
-                return self._matmul(x, given[1])
+                return shared.product(build, x, given[1])
             case "BatchNormalization":
-                scale, shift, mean, var = given[1:]
-                var = (var + options.get("epsilon", 1e-5) - 1e-5).astype(var.dtype)
-                parts = [build.weight(part) for part in (mean, var, scale, shift)]
-                return build.call("batch_norm", *parts, x)
-            case "LayerNormalization" if options.get("axis", -1) == -1:
-                if abs(options.get("epsilon", 1e-5) - 1e-5) > 1e-9 or len(given) < 3:
-                    raise build.refuse("this layer norm is not supported")
-                return build.call("layer_norm", self._tree(given[1]), self._tree(given[2]), x)
+                weight, bias, mean, var = given[1:]
+                return shared.batch_norm(
+                    build, x, mean, var, weight, bias, options.get("epsilon", 1e-5)
+                )
+            case "LayerNormalization" if isinstance(given[1], np.ndarray):
+                weight, bias = given[1], given[2] if len(given) > 2 else None
+                if weight.ndim != -options.get("axis", -1):
+                    raise build.refuse("a layer norm from an axis that is counted from the front")
+                eps = options.get("epsilon", 1e-5)
+                return shared.layer_norm(build, x, weight.shape, weight, bias, eps)
             case "MaxPool" | "AveragePool":
                 return self._pool(kind, x, options)
             case "GlobalAveragePool":
-                return self._global(x, options)
+                return shared.reduction(build, "mean", x, [2, 3], keep=True)
             case "Flatten":
                 return self._flatten(x, options.get("axis", 1))
             case "Reshape" if not options.get("allowzero"):
@@ -194,10 +205,16 @@ class _Import:
                 return build.call("insert", x, axes=self._numbers(given[1]))
             case "Squeeze" if len(given) > 1 and len(self._numbers(given[1])) == 1:
                 return build.call("squeeze", x, axis=self._numbers(given[1])[0])
-            case "ReduceMean" | "ReduceSum":
+            case "Slice" if len(given) > 2:
+                return self._slice(x, given)
+            case "Split":
+                return self._split(x, given, options, len(node.output))
+            case "Pad" if options.get("mode", b"constant") == b"constant":
+                return self._pad(x, given)
+            case _ if kind in _REDUCTIONS:
                 return self._reduce(kind, x, given, options)
             case "Expand":
-                return build.call("expand", x, self._sizes(given[1]))
+                return shared.expanded(build, x, self._sizes(given[1]))
             case "Resize":
                 return self._resize(x, given, options)
             case "Clip":
@@ -233,56 +250,40 @@ class _Import:
                     return Sizes(tuple(made), scalar=scalar)
         raise self.build.refuse(f"the operator {kind} of sizes is not supported")
 
-    def _padded(self, x: Any, pads: list[int], options: dict[str, Any]) -> tuple[Any, list[int]]:
-        """Return x and equal pads; unequal ones are put on before."""
+    def _pads(self, rank: int, options: dict[str, Any]) -> list[tuple[int, int, int]]:
+        """Return what is put before and after each axis of a window."""
         if options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
             raise self.build.refuse("auto_pad is not supported", "export with numbers for pads")
-        rank = len(pads) // 2
-        if pads[:rank] == pads[rank:]:
-            return x, pads[:rank]
-        for axis in range(rank):
-            before, after = pads[axis], pads[rank + axis]
-            x = self.build.call("pad", x, axis=2 + axis, before=before, after=after)
-        return x, [0] * rank
+        pads = options.get("pads", [0] * 2 * rank)
+        return [(2 + axis, pads[axis], pads[rank + axis]) for axis in range(rank)]
 
     def _conv(self, kind: str, given: list[Any], options: dict[str, Any]) -> Tree:
-        build, weight = self.build, given[1]
+        weight, bias = given[1], given[2] if len(given) > 2 else None
         rank = weight.ndim - 2 if isinstance(weight, np.ndarray) else len(options["kernel_shape"])
-        pads = list(options.get("pads", [0] * 2 * rank))
-        x = self._tree(given[0])
-        chosen: dict[str, Any] = {
-            "stride": list(options.get("strides", [1] * rank)),
-            "dilation": list(options.get("dilations", [1] * rank)),
-            "groups": options.get("group", 1),
-        }
-        if kind == "Conv":
-            x, chosen["pad"] = self._padded(x, pads, options)
-            made = build.call("conv", self._tree(weight), x, **chosen)
-        else:
-            if pads[:rank] != pads[rank:] or "output_shape" in options:
-                raise build.refuse("unequal pads of a transposed convolution are not supported")
-            chosen |= {"pad": pads[:rank], "extra": list(options.get("output_padding", [0] * rank))}
-            made = build.call("conv_transpose", self._tree(weight), x, **chosen)
-        if len(given) < 3 or given[2] is None:
-            return made
-        bias = given[2].reshape(-1, *[1] * rank)
-        return build.binary("+", made, build.weight(bias))
+        x, pads, extra = self._tree(given[0]), self._pads(rank, options), None
+        equal = all(before == after for _, before, after in pads)
+        if kind == "ConvTranspose":
+            if not equal or "output_shape" in options:
+                raise self.build.refuse("unequal pads of a transposed convolution")
+            extra = list(options.get("output_padding", [0] * rank))
+        elif not equal:
+            x, pads = shared.padded(self.build, x, pads), [(0, 0, 0)] * rank
+        return shared.convolution(
+            self.build, x, self._tree(weight), bias, extra=extra,
+            stride=list(options.get("strides", [1] * rank)), pad=[before for _, before, _ in pads],
+            dilation=list(options.get("dilations", [1] * rank)), groups=options.get("group", 1),
+        )  # fmt: skip
 
     def _gemm(self, given: list[Any], options: dict[str, Any]) -> Tree:
         build = self.build
         if options.get("alpha", 1) != 1 or options.get("beta", 1) != 1 or options.get("transA"):
             raise build.refuse("this Gemm is not supported")
-        weight = given[1]
-        if not isinstance(weight, np.ndarray):
-            raise build.refuse("a Gemm of two inputs is not supported")
-        weight = weight.T if options.get("transB") else weight
-        made = build.call("linear", self._tree(given[0]), build.weight(weight))
-        return made if len(given) < 3 else build.binary("+", made, self._tree(given[2]))
+        weight = given[1] if options.get("transB") else self._turned(given[1])
+        return shared.linear(build, self._tree(given[0]), weight, *given[2:])
 
-    def _matmul(self, x: Any, weight: Any) -> Tree:
-        if isinstance(weight, np.ndarray) and weight.ndim == 2:
-            return self.build.call("linear", x, self.build.weight(weight))
-        return self.build.call("matmul", x, self._tree(weight))
+    def _turned(self, matrix: Any) -> Any:
+        turn = isinstance(matrix, np.ndarray)
+        return matrix.T if turn else self.build.call("transpose", self._tree(matrix))
 
     def _pool(self, kind: str, x: Any, options: dict[str, Any]) -> Tree:
         sizes = list(options["kernel_shape"])
@@ -296,10 +297,6 @@ class _Import:
         name = "max_pool" if kind == "MaxPool" else "avg_pool"
         return self.build.call(name, x, size=sizes, stride=stride, pad=pads[:rank])
 
-    def _global(self, x: Any, options: dict[str, Any]) -> Tree:
-        """Return the mean over images [n, c, h, w], which keeps its axes."""
-        return self.build.call("mean_keep", x, axes=[2, 3])
-
     def _flatten(self, x: Any, axis: int) -> Tree:
         if axis != 1:
             raise self.build.refuse(f"Flatten with axis {axis} is not supported")
@@ -307,19 +304,45 @@ class _Import:
 
     def _reduce(self, kind: str, x: Any, given: list[Any], options: dict[str, Any]) -> Tree:
         axes = list(options["axes"]) if "axes" in options else self._numbers(given[1])
-        name = "mean" if kind == "ReduceMean" else "sum"
-        kept = f"{name}_keep" if options.get("keepdims", 1) else name
-        return self.build.call(kept, x, axes=axes)
+        keep = bool(options.get("keepdims", 1))
+        return shared.reduction(self.build, _REDUCTIONS[kind], x, axes, keep)
+
+    def _slice(self, x: Any, given: list[Any]) -> Any:
+        starts, ends = self._sizes(given[1]), self._sizes(given[2])
+        named = len(given) > 3 and given[3] is not None
+        axes = self._numbers(given[3]) if named else list(range(len(starts)))
+        steps = self._numbers(given[4]) if len(given) > 4 else [1] * len(starts)
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+            if step < 1:
+                raise self.build.refuse("a slice with a negative step is not supported")
+            x = shared.sliced(self.build, x, axis, start, end, step)
+        return x
+
+    def _split(self, x: Any, given: list[Any], options: dict[str, Any], count: int) -> list[Any]:
+        axis = options.get("axis", 0)
+        if len(given) > 1 and given[1] is not None:
+            sizes = self._sizes(given[1])
+        else:
+            size = self.build.call("dim", axis, x)
+            each = self.build.binary("//", self.build.binary("+", size, count - 1), count)
+            sizes = [each] * count
+        return [shared.parted(self.build, x, axis, sizes, number) for number in range(count)]
+
+    def _pad(self, x: Any, given: list[Any]) -> Any:
+        pads, count = self._sizes(given[1]), len(self._sizes(given[1])) // 2
+        if len(given) > 2 and given[2] is not None and np.any(given[2]):
+            raise self.build.refuse("padding by other than zeros is not supported")
+        named = len(given) > 3 and given[3] is not None
+        axes = self._numbers(given[3]) if named else list(range(count))
+        return shared.padded(self.build, x, [*zip(axes, pads[:count], pads[count:])])
 
     def _resize(self, x: Any, given: list[Any], options: dict[str, Any]) -> Tree:
         scales = given[2] if len(given) > 2 else None
-        nearest = options.get("mode", b"nearest") == b"nearest"
-        if not nearest or not isinstance(scales, np.ndarray) or len(scales) < 3:
-            raise self.build.refuse("Resize is supported with mode nearest and scales")
-        numbers = [float(n) for n in scales]
-        if numbers[:2] != [1, 1] or any(n != int(n) for n in numbers):
-            raise self.build.refuse(f"Resize by {numbers} is not supported", "use whole numbers")
-        return self.build.call("upsample", x, scale=[int(n) for n in numbers[2:]])
+        if not isinstance(scales, np.ndarray) or len(scales) < 3 or any(scales[:2] != 1):
+            raise self.build.refuse("Resize is supported with scales of the axes after the second")
+        return shared.upsampled(
+            self.build, x, scales[2:].tolist(), options.get("mode", b"nearest").decode()
+        )
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ def _options_of(name: str) -> tuple[tuple[str, Tree | None], ...] | None:
 
 
 @cache
-def _arity(name: str) -> int:
+def arity(name: str) -> int:
     """Return how many arguments an operator takes, options apart."""
     node = parse_type(signatures()[name])
     node = node.parts[0] if node.kind == "where" else node
@@ -147,13 +147,13 @@ class Evaluation:
         function = meaning(name)
         options = _options_of(name)
         if options is None:
-            return curried(function, _arity(name))
+            return curried(function, arity(name))
         given = dict(fields)
         chosen = {
             option: self.evaluate(given.get(option, default), values)  # pyright: ignore
             for option, default in options
         }
-        return curried(lambda *arguments: function(*arguments, **chosen), _arity(name))
+        return curried(lambda *arguments: function(*arguments, **chosen), arity(name))
 
 
 def _bind(pattern: Pattern, value: Any, values: Values) -> None:

@@ -1,24 +1,22 @@
-"""The constraints of shapes. Each steps when its words are known enough, and waits otherwise.
-
-Length: one class a constraint, all of one form; they are read side by side.
-"""
+"""The constraints of shapes. Each steps when its words are known enough, and waits otherwise."""
+# ruff: noqa: D102 - `step` and `rank_equations` are what Base says
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import mul
 from typing import Any, TypeVar
 
 from tawa.axon.shapes.solver import Conflict, Solver, compatible, variables_of
 from tawa.axon.shapes.words import Row, Source, Word, dims_in, is_known, rows_in
 from tawa.integers import Condition, Expr, Symbol, at_least, broadcast, constant, equal
-from tawa.integers.conditions import substituted
-from tawa.integers.expressions import ONE
+from tawa.integers.conditions import substituted, symbols_of
+from tawa.integers.expressions import ONE, of_atom
 
-Ranks = Iterable[tuple[Word, Word, int]]
+Ranks = Iterable[tuple[Word, Word]]
 C = TypeVar("C", bound="Base")
 
 
@@ -28,18 +26,12 @@ class Base(ABC):
 
     source: Source
 
+    @abstractmethod
     def step(self, solver: Solver) -> bool:
         """Do what can be done; tell whether that was all."""
-        return self._step(solver)
 
-    @abstractmethod
-    def _step(self, solver: Solver) -> bool: ...
-
-    def rank_equations(self, solver: Solver) -> Ranks:
-        """Yield (a, b, n): the rank of word a is that of b plus n."""
-        return self._rank_equations(solver)
-
-    def _rank_equations(self, solver: Solver) -> Ranks:
+    def rank_equations(self) -> Ranks:
+        """Return pairs of words of one rank."""
         return ()
 
     def mapped(self: C, row: Any, dim: Any) -> C:
@@ -72,9 +64,6 @@ def _mapped(value: Any, row: Any, dim: Any) -> Any:
 
 
 def _symbols(condition: Condition) -> dict[Symbol, Expr]:
-    from tawa.integers.conditions import symbols_of
-    from tawa.integers.expressions import of_atom
-
     return {symbol: of_atom(symbol) for symbol in symbols_of(condition)}
 
 
@@ -85,7 +74,7 @@ class SameWord(Base):
     left: Word
     right: Word
 
-    def _step(self, solver: Solver) -> bool:
+    def step(self, solver: Solver) -> bool:
         left, right = list(solver.word(self.left)), list(solver.word(self.right))
         front = 0
         while left and right and self._peel(left[0], right[0], front, solver):
@@ -138,8 +127,8 @@ class SameWord(Base):
         wanted, given = solver.word(self.left), solver.word(self.right)
         return f"{_axes(wanted)} wanted, {_axes(given)} given"
 
-    def _rank_equations(self, solver: Solver) -> Ranks:
-        return [(self.left, self.right, 0)]
+    def rank_equations(self) -> Ranks:
+        return [(self.left, self.right)]
 
 
 def _axes(word: Word) -> str:
@@ -155,7 +144,7 @@ class SameDim(Base):
     left: Expr
     right: Expr
 
-    def _step(self, solver: Solver) -> bool:
+    def step(self, solver: Solver) -> bool:
         solver.equate(self.left, self.right, self)
         return True
 
@@ -166,87 +155,81 @@ class Holds(Base):
 
     condition: Condition
 
-    def _step(self, solver: Solver) -> bool:
+    def step(self, solver: Solver) -> bool:
         solver.require(self.condition, self)
         return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Broadcast(Base):
-    """`result` is what the words are broadcast to, as in NumPy."""
+class Computed(Base):
+    """`result` is what a function of FUNCTIONS makes of words, as far as they are known."""
 
     result: Word
+    function: str
     words: tuple[Word, ...]
 
-    def _step(self, solver: Solver) -> bool:
-        words = [word for word in map(solver.word, self.words) if word]
-        words = list(dict.fromkeys(words))
-        if len(words) <= 1:
-            solver.post(SameWord(self.source, self.result, words[0] if words else ()))
-            return True
-        sizes: list[tuple[Expr, ...]] = []
-        while len(words) > 1 and all(isinstance(word[-1], Expr) for word in words):
-            column = tuple([word[-1] for word in words if isinstance(word[-1], Expr)])
-            for condition in compatible([solver.expr(size) for size in column]):
-                solver.require(condition, self)
-            sizes.insert(0, column)
-            words = list(dict.fromkeys([word[:-1] for word in words if len(word) > 1]))
-        if not sizes:
+    def step(self, solver: Solver) -> bool:
+        found = FUNCTIONS[self.function](self, solver, *map(solver.word, self.words))
+        if found is None:
             return False
-        tail = tuple([broadcast(*map(solver.expr, column)) for column in sizes])
-        if len(words) <= 1:
-            head = words[0] if words else ()
-            solver.post(SameWord(self.source, self.result, (*head, *tail)))
-            return True
-        row = solver.fresh.row()
-        solver.post(SameWord(self.source, self.result, (row, *tail)))
-        solver.post(Broadcast(self.source, (row,), tuple(words)))
+        solver.post(SameWord(self.source, self.result, found))
         return True
+
+    def rank_equations(self) -> Ranks:
+        match self.function, self.words:
+            case (("ones" | "fill"), (word, _)):
+                return [(self.result, word)]
+            case "permute", (word, order):
+                return [(self.result, word), (order, word)]
+            case "drop", (word, axes):
+                return [((*self.result, *axes), word)]
+            case "insert", (word, axes):
+                return [(self.result, (*word, *axes))]
+            case _:
+                return ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pointwise(Base):
-    """On each axis `condition` holds of the sizes that `words` have there, named by `symbols`."""
+    """On each axis conditions hold of the sizes that `words` have there, named by `symbols`."""
 
-    condition: Condition
+    conditions: tuple[Condition, ...]
     symbols: tuple[Symbol, ...]
     words: tuple[Word, ...]
 
-    def _step(self, solver: Solver) -> bool:
+    def step(self, solver: Solver) -> bool:
         words = [solver.word(word) for word in self.words]
         known = next((word for word in words if is_known(word)), None)
         if known is None:
             return False
-        ready = True
-        for place, word in enumerate(words):
-            if not is_known(word):
-                sizes = tuple([solver.fresh.dim() for _ in known])
-                same = SameWord(self.source, word, sizes)
-                if same.step(solver):
-                    words[place] = solver.word(word)
-                else:
-                    ready = False
-                    solver.post(same)
-            elif len(word) != len(known):
-                raise Conflict(self, f"{_axes(word)} and {_axes(known)}")
-        if not ready:
-            return False
-        for axis in range(len(known)):
-            values = {s: word[axis] for s, word in zip(self.symbols, words)}
-            condition = substituted(self.condition, values)  # pyright: ignore[reportArgumentType]
-            solver.require(condition, self)
+        unknown = [word for word in words if not is_known(word)]
+        ready = all(len(rows_in(word)) == 1 for word in unknown)
+        if unknown and ready:
+            solver.post(self)  # after what waits for these ranks, which gives them numbers
+        for word in unknown:
+            solver.post(SameWord(self.source, word, solver.fresh.dims(len(known))))
+        if unknown:
+            return ready
+        if any(len(word) != len(known) for word in words):
+            raise Conflict(self, " and ".join(dict.fromkeys(map(_axes, words))))
+        for sizes in zip(*words):
+            values = dict(zip(self.symbols, sizes))
+            for condition in self.conditions:
+                solver.require(solver.instance(condition, values), self)
         return True
 
     def mapped(self, row: Any, dim: Any) -> Pointwise:
         """Return the constraint with its words replaced; `symbols` are names of its own."""
         own = set(self.symbols)
-        values = {s: dim(e) for s, e in _symbols(self.condition).items() if s not in own}
-        condition = substituted(self.condition, values)
-        words = _mapped(self.words, row, dim)
-        return Pointwise(self.source, condition, self.symbols, words)
+        conditions = tuple([
+            substituted(each, values) if (values := {s: dim(e) for s, e in _symbols(each).items()
+                                                     if s not in own}) else each
+            for each in self.conditions
+        ])  # fmt: skip
+        return Pointwise(self.source, conditions, self.symbols, _mapped(self.words, row, dim))
 
-    def _rank_equations(self, solver: Solver) -> Ranks:
-        return [(word, self.words[0], 0) for word in self.words[1:]]
+    def rank_equations(self) -> Ranks:
+        return [(word, self.words[0]) for word in self.words[1:]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -256,7 +239,7 @@ class Uniform(Base):
     word: Word
     size: Expr
 
-    def _step(self, solver: Solver) -> bool:
+    def step(self, solver: Solver) -> bool:
         word = solver.word(self.word)
         if not is_known(word):
             return False
@@ -272,7 +255,7 @@ class Product(Base):
     size: Expr
     word: Word
 
-    def _step(self, solver: Solver) -> bool:
+    def step(self, solver: Solver) -> bool:
         word = solver.word(self.word)
         if not is_known(word):
             return False
@@ -292,7 +275,7 @@ class SameProduct(Base):
     left: Word
     right: Word
 
-    def _step(self, solver: Solver) -> bool:
+    def step(self, solver: Solver) -> bool:
         left, right = list(solver.word(self.left)), list(solver.word(self.right))
         if is_known(tuple(left)) and is_known(tuple(right)):
             solver.equate(product_of(tuple(left)), product_of(tuple(right)), self)
@@ -307,7 +290,7 @@ class Rank(Base):
     size: Expr
     word: Word
 
-    def _step(self, solver: Solver) -> bool:
+    def step(self, solver: Solver) -> bool:
         word = solver.word(self.word)
         if is_known(word):
             solver.equate(self.size, constant(len(word)), self)
@@ -315,7 +298,7 @@ class Rank(Base):
         number = solver.expr(self.size).value
         if number is None:
             return False
-        sizes = tuple([solver.fresh.dim() for _ in range(max(0, number))])
+        sizes = solver.fresh.dims(max(0, number))
         solver.post(SameWord(self.source, sizes, word))
         return number >= 0
 
@@ -328,7 +311,7 @@ class At(Base):
     word: Word
     index: Expr
 
-    def _step(self, solver: Solver) -> bool:
+    def step(self, solver: Solver) -> bool:
         index = solver.expr(self.index).value
         if index is None:
             return False
@@ -343,7 +326,7 @@ class At(Base):
             solver.equate(self.size, item, self)
             return True
         if len(word) == 1 and isinstance(word[0], Row):
-            sizes = tuple([solver.fresh.dim() for _ in range(count)])
+            sizes = solver.fresh.dims(count)
             rest = solver.fresh.row()
             split = (*sizes, rest) if index >= 0 else (rest, *sizes)
             solver.bind(word[0], split, self)
@@ -360,14 +343,51 @@ class Axis(Base):
     before: Word
     after: Word
 
-    def _step(self, solver: Solver) -> bool:
+    def step(self, solver: Solver) -> bool:
         index = solver.expr(self.index).value
         if index is None:
             return False
         word, rank = (self.before, index) if index >= 0 else (self.after, -index - 1)
-        sizes = tuple([solver.fresh.dim() for _ in range(rank)])
+        sizes = solver.fresh.dims(rank)
         solver.post(SameWord(self.source, sizes, word))
         return True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Natural(Base):
+    """Every number of a word is a size: not negative."""
+
+    word: Word
+
+    def step(self, solver: Solver) -> bool:
+        word = solver.word(self.word)
+        for dim in dims_in(word):
+            solver.require(at_least(dim), self)
+        return is_known(word)
+
+
+# Functions of words, for the constraint that asks: they return a word, None where too little is
+# known.
+
+
+def _broadcast(asked: Base, solver: Solver, *given: Word) -> Word | None:
+    """As in NumPy, from the last axes on; what is before them is asked for again."""
+    words = list(dict.fromkeys(word for word in given if word))
+    sizes: list[tuple[Expr, ...]] = []
+    while len(words) > 1 and all(isinstance(word[-1], Expr) for word in words):
+        column = tuple([word[-1] for word in words if isinstance(word[-1], Expr)])
+        for condition in compatible([solver.expr(size) for size in column]):
+            solver.require(condition, asked)
+        sizes.insert(0, column)
+        words = list(dict.fromkeys([word[:-1] for word in words if len(word) > 1]))
+    tail = tuple([broadcast(*map(solver.expr, column)) for column in sizes])
+    if len(words) <= 1:
+        return (*(words[0] if words else ()), *tail)
+    if not sizes:
+        return None
+    row = solver.fresh.row()
+    solver.post(Computed(asked.source, (row,), "broadcast", tuple(words)))
+    return (row, *tail)
 
 
 def _numbers(word: Word) -> list[int] | None:
@@ -391,144 +411,78 @@ def _chosen(numbers: list[int], rank: int, asked: Base) -> list[int]:
     return axes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Permute(Base):
-    """`result` has the dimensions of `word` in the order of the numbers `order`."""
-
-    result: Word
-    word: Word
-    order: Word
-
-    def _step(self, solver: Solver) -> bool:
-        order = _numbers(solver.word(self.order))
-        if order is None:
-            return False
-        axes = _chosen(order, len(order), self)
-        sizes = tuple([solver.fresh.dim() for _ in axes])
-        solver.post(SameWord(self.source, sizes, self.word))
-        solver.post(SameWord(self.source, self.result, tuple([sizes[axis] for axis in axes])))
-        return True
-
-    def _rank_equations(self, solver: Solver) -> Ranks:
-        return [(self.result, self.word, 0), (self.order, self.word, 0)]
+def _permute(asked: Base, solver: Solver, word: Word, order: Word) -> Word | None:
+    """The dimensions of `word` in the order of the numbers `order`."""
+    numbers = _numbers(order)
+    if numbers is None:
+        return None
+    axes = _chosen(numbers, len(numbers), asked)
+    sizes = solver.fresh.dims(len(axes))
+    solver.post(SameWord(asked.source, sizes, word))
+    return tuple([sizes[axis] for axis in axes])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Drop(Base):
-    """`result` is `word` without `axes`; or, where `kept`, with the size 1 there."""
-
-    result: Word
-    word: Word
-    axes: Word
-    kept: bool
-
-    def _step(self, solver: Solver) -> bool:
-        axes, word = _numbers(solver.word(self.axes)), solver.word(self.word)
-        if axes is None:
-            return False
-        if not is_known(word):
-            return self._partial(axes, word, solver)
-        left = self._left(dims_in(word), _chosen(axes, len(word), self))
-        solver.post(SameWord(self.source, self.result, left))
-        return True
-
-    def _left(self, sizes: Sequence[Expr], gone: list[int]) -> tuple[Expr, ...]:
-        kept = (ONE,) if self.kept else ()
-        parts = [kept if axis in gone else (size,) for axis, size in enumerate(sizes)]
-        return tuple([size for part in parts for size in part])
-
-    def _partial(self, axes: list[int], word: Word, solver: Solver) -> bool:
-        """Make the axes that are counted from one end known."""
-        if len(word) != 1 or not axes or (min(axes) < 0 <= max(axes)):
-            return False
-        row, rest = word[0], solver.fresh.row()
-        assert isinstance(row, Row)
-        front = max(axes) >= 0
-        count = max(axes) + 1 if front else -min(axes)
-        gone = _chosen(axes, count, self)
-        sizes = tuple([solver.fresh.dim() for _ in range(count)])
-        solver.bind(row, (*sizes, rest) if front else (rest, *sizes), self)
-        left = self._left(sizes, gone)
-        out = (*left, rest) if front else (rest, *left)
-        solver.post(SameWord(self.source, self.result, out))
-        return True
-
-    def _rank_equations(self, solver: Solver) -> Ranks:
-        if self.kept:
-            return [(self.result, self.word, 0)]
-        return [((*self.result, *self.axes), self.word, 0)]
+def _drop(
+    put: tuple[Expr, ...], asked: Base, solver: Solver, word: Word, axes: Word
+) -> Word | None:
+    """`word` with each of its `axes` replaced by what is put there: nothing, or the size 1."""
+    numbers, before, after = _numbers(axes), (), ()
+    if numbers is None:
+        return None
+    rank = len(word)
+    if not is_known(word):  # axes that are counted from one end become known
+        if len(word) != 1 or not numbers or (min(numbers) < 0 <= max(numbers)):
+            return None
+        front, rest = max(numbers) >= 0, solver.fresh.row()
+        rank = max(numbers) + 1 if front else -min(numbers)
+        axes_gone = _chosen(numbers, rank, asked)
+        sizes = solver.fresh.dims(rank)
+        before, after = ((), (rest,)) if front else ((rest,), ())
+        assert isinstance(word[0], Row)
+        solver.bind(word[0], (*before, *sizes, *after), asked)
+    else:
+        axes_gone, sizes = _chosen(numbers, rank, asked), word
+    kept = [put if axis in axes_gone else (size,) for axis, size in enumerate(sizes)]
+    return (*before, *[size for part in kept for size in part], *after)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Insert(Base):
-    """`result` is `word` with dimensions of size 1 put in, so that they are its `axes`."""
-
-    result: Word
-    word: Word
-    axes: Word
-
-    def _step(self, solver: Solver) -> bool:
-        axes, word = _numbers(solver.word(self.axes)), solver.word(self.word)
-        if axes is None or not is_known(word):
-            return False
-        rank = len(word) + len(axes)
-        new = _chosen(axes, rank, self)
-        old = iter(word)
-        out = tuple([ONE if axis in new else next(old) for axis in range(rank)])
-        solver.post(SameWord(self.source, self.result, out))
-        return True
-
-    def _rank_equations(self, solver: Solver) -> Ranks:
-        return [(self.result, (*self.word, *self.axes), 0)]
+def _insert(asked: Base, solver: Solver, word: Word, axes: Word) -> Word | None:
+    """`word` with dimensions of size 1 put in, so that they are its `axes`."""
+    numbers = _numbers(axes)
+    if numbers is None or not is_known(word):
+        return None
+    rank = len(word) + len(numbers)
+    new, old = _chosen(numbers, rank, asked), iter(word)
+    return tuple([ONE if axis in new else next(old) for axis in range(rank)])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fill(Base):
-    """`result` is the shape `target` for the elements of `word`: one of its sizes may be -1."""
-
-    result: Word
-    target: Word
-    word: Word
-
-    def _step(self, solver: Solver) -> bool:
-        target, word = solver.word(self.target), solver.word(self.word)
-        if not is_known(target) or not is_known(word):
-            return False
-        sizes = dims_in(target)
-        unknown = [axis for axis, size in enumerate(sizes) if size.value == -1]
-        if len(unknown) > 1:
-            raise Conflict(self, "more than one size is -1")
-        total = product_of(word)
-        if unknown:
-            (axis,) = unknown
-            known = reduce(mul, [size for a, size in enumerate(sizes) if a != axis], ONE)
-            if known.value == 0:
-                raise Conflict(self, "a size is 0, so any number could stand for -1")
-            solver.require(at_least(known, 1), self)
-            sizes[axis] = total // known
-            solver.require(equal(sizes[axis] * known, total), self)
-        else:
-            solver.equate(reduce(mul, sizes, ONE), total, self)
-        for size in sizes:
-            solver.require(at_least(size), self)
-        solver.post(SameWord(self.source, self.result, tuple(sizes)))
-        return True
-
-    def _rank_equations(self, solver: Solver) -> Ranks:
-        return [(self.result, self.target, 0)]
+def _fill(asked: Base, solver: Solver, target: Word, word: Word) -> Word | None:
+    """The shape `target` for the elements of `word`: one of its sizes may be -1."""
+    if not is_known(target) or not is_known(word):
+        return None
+    sizes, total = dims_in(target), product_of(word)
+    unknown = [axis for axis, size in enumerate(sizes) if size.value == -1]
+    if len(unknown) > 1:
+        raise Conflict(asked, "more than one size is -1")
+    if unknown:
+        (axis,) = unknown
+        known = reduce(mul, [size for a, size in enumerate(sizes) if a != axis], ONE)
+        if known.value == 0:
+            raise Conflict(asked, "a size is 0, so any number could stand for -1")
+        solver.require(at_least(known, 1), asked)
+        sizes[axis] = total // known
+        solver.require(equal(sizes[axis] * known, total), asked)
+    else:
+        solver.equate(reduce(mul, sizes, ONE), total, asked)
+    for size in sizes:
+        solver.require(at_least(size), asked)
+    return tuple(sizes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Natural(Base):
-    """Every number of a word is a size: not negative."""
-
-    word: Word
-
-    def _step(self, solver: Solver) -> bool:
-        word = solver.word(self.word)
-        for dim in dims_in(word):
-            solver.require(at_least(dim), self)
-        return is_known(word)
+FUNCTIONS: Mapping[str, Callable[..., Word | None]] = {
+    "broadcast": _broadcast, "permute": _permute, "drop": partial(_drop, ()),
+    "ones": partial(_drop, (ONE,)), "insert": _insert, "fill": _fill,
+}  # fmt: skip
 
 
 def rows_of(constraint: Base) -> list[Row]:

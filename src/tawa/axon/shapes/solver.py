@@ -9,7 +9,7 @@ a condition.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, Protocol
@@ -20,13 +20,23 @@ from tawa.axon.shapes.words import (
     Source,
     Word,
     dims_in,
-    is_known,
     is_size,
     number_of,
     rows_in,
 )
-from tawa.integers import AtLeast, Condition, Equal, Expr, Range, Symbol, at_least, equal, range_of
-from tawa.integers.conditions import FALSE, TRUE, AnyOf, decide, substituted, symbols_of
+from tawa.integers import (
+    AtLeast,
+    Condition,
+    Equal,
+    Expr,
+    Range,
+    Symbol,
+    any_of,
+    at_least,
+    equal,
+    range_of,
+)
+from tawa.integers.conditions import FALSE, TRUE, decide, substituted, symbols_of
 from tawa.integers.expressions import of_atom
 from tawa.integers.facts import EVERYTHING, NATURAL
 
@@ -43,8 +53,8 @@ class Constraint(Protocol):
         """Do what can be done; tell whether that was all."""
         ...
 
-    def rank_equations(self, solver: Solver) -> Iterable[tuple[Word, Word, int]]:
-        """Yield (a, b, n): the rank of word a is that of b plus n."""
+    def rank_equations(self) -> Iterable[tuple[Word, Word]]:
+        """Return pairs of words of one rank."""
         ...
 
 
@@ -85,6 +95,8 @@ class Solver:
         self._watched: dict[Row | Symbol, list[Constraint]] = {}
         self._queue: deque[Constraint] = deque()
         self._running = False
+        self._instances: dict[tuple[Condition, tuple[Any, ...]], Condition] = {}
+        self._asked: set[Condition] = set()
 
     def post(self, constraint: Constraint) -> None:
         """Add a constraint. One that a step adds comes before what was added from outside."""
@@ -122,7 +134,7 @@ class Solver:
     def _again(self) -> bool:
         """Look at the conditions again, where more is known by now; tell whether one was used."""
         before = len(self.dims)
-        facts, self.facts = self.facts, []
+        facts, self.facts, self._asked = self.facts, [], set()
         for fact in facts:
             try:
                 values = self._values(symbols_of(fact.condition))
@@ -192,11 +204,11 @@ class Solver:
     def _wake(self, item: Row | Symbol) -> None:
         for constraint in self._watched.pop(item, ()):
             if self.waiting.pop(id(constraint), None) is not None:
-                self._queue.appendleft(constraint)
+                self.post(constraint)
 
     def dims_for(self, row: Row, rank: int, asked: Constraint) -> None:
         """Say that a row variable has a rank."""
-        self.bind(row, tuple([self.fresh.dim() for _ in range(rank)]), asked)
+        self.bind(row, self.fresh.dims(rank), asked)
 
     def equate(self, left: Expr, right: Expr, asked: Constraint, axis: int | None = None) -> None:
         """Say that two dimensions are equal."""
@@ -231,8 +243,21 @@ class Solver:
         self._wake(symbol)
         return True
 
+    def instance(self, condition: Condition, values: Mapping[Symbol, Any]) -> Condition:
+        """Return a condition with values put in, computed once for each of them.
+
+        Layers of a network ask the same of the same numbers again and again.
+        """
+        key = condition, tuple([values[each] for each in symbols_of(condition) if each in values])
+        found = self._instances.get(key)
+        if found is None:
+            found = self._instances[key] = substituted(condition, values)
+        return found
+
     def require(self, condition: Condition, asked: Constraint) -> None:
         """Say that a condition holds."""
+        if condition in self._asked:
+            return
         if values := self._values(symbols_of(condition)):
             condition = substituted(condition, values)
         self._keep(condition, Fact(condition, asked))
@@ -250,6 +275,7 @@ class Solver:
             raise Conflict(fact.asked, "no sizes satisfy it", fact)
         if verdict is None:
             self.facts.append(Fact(condition, fact.asked, fact.left, fact.right, fact.axis))
+            self._asked.add(condition)
 
     def _eliminate(self, expr: Expr, asked: Constraint) -> bool:
         """Solve `expr == 0` for a variable with coefficient 1 or -1.
@@ -314,17 +340,12 @@ def _collect(value: Any, found: dict[Row | Symbol, None]) -> None:
 
 def compatible(sizes: Sequence[Expr]) -> list[Condition]:
     """Return the conditions under which sizes are broadcast to one."""
-    from tawa.integers import any_of
-
     kept = list(dict.fromkeys(size for size in sizes if size.value != 1))
     return [
         any_of([equal(a, b), equal(a, 1), equal(b, 1)])
         for index, a in enumerate(kept)
         for b in kept[index + 1 :]
     ]
-
-
-__all__ = ["AnyOf", "Conflict", "Constraint", "Fact", "Solver", "bounds", "is_known"]
 
 
 def solve_ranks(solver: Solver) -> bool:
@@ -334,8 +355,8 @@ def solve_ranks(solver: Solver) -> bool:
     """
     pivots: list[tuple[Row, dict[Row, Fraction], Fraction, Constraint]] = []
     for constraint in list(solver.waiting.values()):
-        for left, right, more in constraint.rank_equations(solver):
-            terms, number = _equation(solver.word(left), solver.word(right), more)
+        for left, right in constraint.rank_equations():
+            terms, number = _equation(solver.word(left), solver.word(right))
             for row, other, offset, _ in pivots:
                 if factor := terms.get(row):
                     _subtract(terms, other, factor)
@@ -373,10 +394,10 @@ def solve_ranks(solver: Solver) -> bool:
     return bool(found)
 
 
-def _equation(left: Word, right: Word, more: int) -> tuple[dict[Row, Fraction], Fraction]:
-    """Return (terms, number) with sum(terms) == number for rank(left) == rank(right) + more."""
+def _equation(left: Word, right: Word) -> tuple[dict[Row, Fraction], Fraction]:
+    """Return (terms, number) with sum(terms) == number for rank(left) == rank(right)."""
     terms: dict[Row, Fraction] = {}
-    number = Fraction(more)
+    number = Fraction(0)
     for word, sign in ((left, 1), (right, -1)):
         for item in word:
             if isinstance(item, Row):

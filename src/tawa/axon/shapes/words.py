@@ -77,6 +77,10 @@ class Fresh:
         """Return a new unknown as an expression."""
         return of_atom(self.symbol(name, kind))
 
+    def dims(self, count: int) -> tuple[Expr, ...]:
+        """Return new unknown sizes."""
+        return tuple([self.dim() for _ in range(count)])
+
 
 def number_of(symbol: Symbol) -> int:
     """Return the number by which a symbol is told from others."""

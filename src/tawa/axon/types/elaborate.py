@@ -6,16 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tawa.axon.shapes.constraints import (
+    FUNCTIONS,
     At,
     Axis,
     Base,
-    Broadcast,
-    Drop,
-    Fill,
+    Computed,
     Holds,
-    Insert,
     Natural,
-    Permute,
     Pointwise,
     Rank,
     SameDim,
@@ -56,7 +53,7 @@ from tawa.integers import (
     maximum,
     minimum,
 )
-from tawa.integers.expressions import of_atom
+from tawa.integers.conditions import symbols_of
 
 Wrong = Callable[[Span, str], Exception]
 
@@ -224,7 +221,7 @@ class Scope:
             case Operation(name="prod"), Operation(name="prod"):
                 words = [self.word(_items(side.inputs[0])) for side in (left, right)]
                 self.constraints.append(SameProduct(self.source, *words))
-            case Variable(row=True) | Listed(), Operation() if right.name in _FUNCTIONS:
+            case Variable(row=True) | Listed(), Operation() if right.name in FUNCTIONS:
                 self.constraints.append(self._function(self.word(_items(left)), right))
             case (Variable(row=True) | Listed(), Variable(row=True) | Listed()) if (
                 relation.sign == "="
@@ -252,38 +249,28 @@ class Scope:
             self.constraints.append(made)
             return
         symbols = tuple([next(iter(self.dim(f"..{name}").symbols)) for name in rows])
-        # A divisor that is a row is at least 1 on each axis.
-        words = tuple([(self.row(name),) for name in rows])
-        fixed: list[Base] = []
-        for constraint in self.constraints:
-            if isinstance(constraint, Holds) and any(
-                symbol in expr.symbols
-                for symbol in symbols
-                for expr in _expressions(constraint.condition)
-            ):
-                fixed.append(Pointwise(self.source, constraint.condition, symbols, words))
-            else:
-                fixed.append(constraint)
-        self.constraints[:] = fixed
-        self.constraints.append(Pointwise(self.source, condition, symbols, words))
+        # Relations that share a row are one constraint, whose axes are looked at once; and that a
+        # divisor is at least 1 is part of it.
+        conditions = [condition]
+        words = {symbol: (self.row(name),) for symbol, name in zip(symbols, rows)}
+        apart: list[Base] = []
+        for other in reversed(self.constraints):
+            match other:
+                case Pointwise(_, held, own, theirs) if not words.keys().isdisjoint(own):
+                    conditions[:0] = held
+                    words = dict(zip(own, theirs)) | words
+                case Holds(_, held) if not words.keys().isdisjoint(symbols_of(held)):
+                    conditions.insert(0, held)
+                case _:
+                    apart.insert(0, other)
+        made = Pointwise(self.source, tuple(conditions), tuple(words), tuple(words.values()))
+        self.constraints[:] = [*apart, made]
 
     def _function(self, result: Word, call: Operation) -> Base:
-        words = [self.word(_items(item)) for item in call.inputs]
-        match call.name, words:
-            case "broadcast", [_, *_]:
-                return Broadcast(self.source, result, tuple(words))
-            case "permute", [word, order]:
-                return Permute(self.source, result, word, order)
-            case "drop", [word, axes]:
-                return Drop(self.source, result, word, axes, kept=False)
-            case "ones", [word, axes]:
-                return Drop(self.source, result, word, axes, kept=True)
-            case "insert", [word, axes]:
-                return Insert(self.source, result, word, axes)
-            case "fill", [target, word]:
-                return Fill(self.source, result, target, word)
-            case _:
-                raise self.wrong(call.place, f"`{call.name}` has another number of inputs")
+        words = tuple([self.word(_items(item)) for item in call.inputs])
+        if not words or (call.name != "broadcast" and len(words) != 2):
+            raise self.wrong(call.place, f"`{call.name}` has another number of inputs")
+        return Computed(self.source, result, call.name, words)
 
     def _predicate(self, call: Operation) -> Base:
         match call.name, call.inputs:
@@ -308,15 +295,6 @@ class Scope:
         return Scheme(kind, frozenset(found), tuple(self.constraints))
 
 
-_FUNCTIONS = ("broadcast", "permute", "drop", "ones", "insert", "fill")
-
-
-def _expressions(condition: Condition) -> list[Expr]:
-    from tawa.integers.conditions import expressions
-
-    return expressions(condition)
-
-
 def _items(size: Size) -> tuple[Size, ...]:
     return size.items if isinstance(size, Listed) else (size,)
 
@@ -333,15 +311,3 @@ def _named(size: Size, rows: dict[str, Symbol]) -> Size:
             )
         case _:
             return size
-
-
-def atom_of(expr: Expr) -> Symbol | None:
-    """Return the symbol that an expression is, or None."""
-    if len(expr.terms) == 1:
-        ((monomial, coefficient),) = expr.terms.items()
-        if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
-            return monomial[0]
-    return None
-
-
-__all__ = ["Scope", "atom_of", "of_atom"]

@@ -119,11 +119,12 @@ class Inference(Unifier):
             return False
         scheme = self.library(OPERATORS[tree.operator])
         assert scheme is not None
-        kind = self.instantiate(scheme, source)
+        mark, kind = len(self.held), self.instantiate(scheme, source)
         for argument, given in ((tree.left, left), (tree.right, right)):
             assert isinstance(kind, Arrow)
             self._argument(kind.argument, given, argument, source)
             kind = kind.result
+        self.release(mark)
         self._unify_at(tree.place, overload.result, kind, source)
         return True
 
@@ -178,10 +179,11 @@ class Inference(Unifier):
 
     def _name(self, tree: Name, env: Env) -> Type:
         source = Source(self.fresh.number(), tree.name, tree.place, tree.place)
-        kind = self._head(tree, source, env)
+        mark, kind = len(self.held), self._head(tree, source, env)
         if isinstance(kind, Arrow) and isinstance(kind.argument, Options):
             self._options(kind.argument, (), tree.place, source, env)
-            return kind.result
+            kind = kind.result
+        self.release(mark)
         return kind
 
     def _call(self, tree: Call, env: Env) -> Type:
@@ -193,6 +195,7 @@ class Inference(Unifier):
         arguments.reverse()
         label = head.name if isinstance(head, Name) else "the function"
         source = Source(self.fresh.number(), label, head.place, head.place)
+        mark = len(self.held)
         if isinstance(head, Name):
             kind = self._head(head, source, env)
             taken = self.resolve(kind)
@@ -207,6 +210,7 @@ class Inference(Unifier):
             kind = self.infer(head, env)
         for argument in arguments:
             kind = self._apply(kind, argument, source, env)
+        self.release(mark)
         return kind
 
     def _head(self, head: Name, source: Source, env: Env) -> Type:
@@ -255,7 +259,8 @@ class Inference(Unifier):
         return Product(tuple(items))
 
     def _argument(self, wanted: Type, given: Type, tree: Tree, source: Source) -> None:
-        source = replace(source, at=tree.place, name=source.name or _label(tree))
+        if source.at is not tree.place:
+            source = replace(source, at=tree.place, name=source.name or _label(tree))
         self._unify_at(tree.place, wanted, given, source)
 
     def _unify_at(self, place: Span, wanted: Type, given: Type, source: Source) -> None:

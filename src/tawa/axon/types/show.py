@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
 from tawa.axon.shapes import constraints as c
 from tawa.axon.shapes.words import Row, Word
@@ -114,17 +115,8 @@ class Names:
         match constraint:
             case c.SameWord(_, left, right):
                 return f"{word(left)} = {word(right)}"
-            case c.Broadcast(_, result, words):
-                return f"{word(result)} = broadcast({', '.join(map(word, words))})"
-            case c.Permute(_, result, inner, order):
-                return f"{word(result)} = permute({word(inner)}, {word(order)})"
-            case c.Drop(_, result, inner, axes, kept):
-                name = "ones" if kept else "drop"
-                return f"{word(result)} = {name}({word(inner)}, {word(axes)})"
-            case c.Insert(_, result, inner, axes):
-                return f"{word(result)} = insert({word(inner)}, {word(axes)})"
-            case c.Fill(_, result, target, inner):
-                return f"{word(result)} = fill({word(target)}, {word(inner)})"
+            case c.Computed(_, result, function, words):
+                return f"{word(result)} = {function}({', '.join(map(word, words))})"
             case c.Product(_, size, inner):
                 return f"{dim(size)} = prod {word(inner)}"
             case c.SameProduct(_, left, right):
@@ -139,11 +131,12 @@ class Names:
                 return f"uniform({word(inner)}, {dim(size)})"
             case c.Natural(_, inner):
                 return f"natural({word(inner)})"
-            case c.Pointwise(_, condition, symbols, words):
+            case c.Pointwise(_, conditions, symbols, words):
                 shown = {s: word(w) for s, w in zip(symbols, words)}
-                for symbol in symbols_of(condition) - set(symbols):
+                for symbol in {s for each in conditions for s in symbols_of(each)} - set(symbols):
                     shown[symbol] = self.name(symbol)
-                return render_condition(condition, shown).replace("==", "=")
+                texts = [render_condition(each, shown) for each in conditions]
+                return ", ".join(texts).replace("==", "=")
             case c.Holds(_, condition):
                 return self.condition(condition)
             case c.SameDim(_, left, right):
@@ -203,20 +196,24 @@ def show_scheme(scheme: Scheme, guards: Sequence[Condition], names: Names) -> st
     return text + (f"    requires {', '.join(requires)}" if requires else "")
 
 
+def _is_broadcast(constraint: c.Base) -> TypeGuard[c.Computed]:
+    return isinstance(constraint, c.Computed) and constraint.function == "broadcast"
+
+
 def _joined(waiting: list[c.Base], named: set[Row]) -> list[c.Base]:
     """Put a broadcast that is used in one other broadcast alone into that one."""
     out = list(waiting)
     for inner in waiting:
-        if not isinstance(inner, c.Broadcast) or len(inner.result) != 1:
+        if not _is_broadcast(inner) or len(inner.result) != 1:
             continue
         (row,) = inner.result
         if not isinstance(row, Row) or row in named:
             continue
         users = [o for o in out if o is not inner and row in c.rows_of(o)]
-        if len(users) == 1 and isinstance(user := users[0], c.Broadcast) and (row,) in user.words:
+        if len(users) == 1 and _is_broadcast(user := users[0]) and (row,) in user.words:
             words: list[Word] = []
             for word in user.words:
                 words.extend(inner.words if word == (row,) else [word])
-            out[out.index(user)] = c.Broadcast(user.source, user.result, tuple(words))
+            out[out.index(user)] = replace(user, words=tuple(words))
             out.remove(inner)
     return out

@@ -80,6 +80,7 @@ class Unifier:
     def begin(self) -> None:
         """Forget what belonged to one declaration."""
         self.posted: list[Base] = []
+        self.held: list[Base] = []
         self.hints: dict[Row | Symbol, str] = {}
         self.assumed: tuple[Base, ...] = ()
         self.promised: dict[str, Symbol] = {}
@@ -235,7 +236,7 @@ class Unifier:
     # Schemes.
 
     def instantiate(self, scheme: Scheme, source: Source, inside: bool = False) -> Type:
-        """Return the scheme's type with new variables, and post its constraints.
+        """Return the scheme's type with new variables, and hold its constraints for `release`.
 
         They are asked for by `source`; `inside`: by what asked for them in the function.
         """
@@ -282,8 +283,17 @@ class Unifier:
         kind = self._renamed(rename, scheme.type, made)
         for constraint in scheme.constraints:
             made_of = constraint.mapped(row, dim)
-            self.post(made_of if inside else made_of.at(source))
+            self.held.append(made_of if inside else made_of.at(source))
         return kind
+
+    def release(self, mark: int = 0) -> None:
+        """Post the constraints of schemes that were held since there were `mark` of them.
+
+        They come after those of the arguments, so that most are asked of numbers.
+        """
+        for constraint in self.held[mark:]:
+            self.post(constraint)
+        del self.held[mark:]
 
     def _renamed(self, rename: Rename, kind: Type, made: dict[Variables, object]) -> Type:
         """Return a renamed type; what differs in a list is bound there and keeps its name."""

@@ -1,0 +1,213 @@
+"""What the operators of other systems mean in the language, where several systems have them.
+
+Operands are trees, arrays of NumPy (weights) and numbers; sizes are trees and integers.
+"""
+# pyright: basic, reportArgumentType=false
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tawa.axon.load.graph import Builder
+from tawa.axon.syntax.tree import Tree
+
+# Name in the language, in ONNX, in ATen: operators of as many operands, and no more, everywhere.
+_SAME = """
+relu Relu relu; sigmoid Sigmoid sigmoid; tanh Tanh tanh; exp Exp exp; log Log log; sqrt Sqrt sqrt
+neg Neg neg; abs Abs abs; erf Erf erf; floor Floor floor; ceil Ceil ceil; round Round round
+identity Identity clone; mish Mish mish; hardswish HardSwish hardswish; sign Sign sign
+reciprocal Reciprocal reciprocal; sin Sin sin; cos Cos cos; tan Tan tan; sinh Sinh sinh
+cosh Cosh cosh; softsign Softsign softsign; logical_not Not logical_not; isnan IsNaN isnan
+silu - silu; exp2 - exp2; expm1 - expm1; log2 - log2; log1p - log1p; rsqrt - rsqrt
+square - square; cast - float; relu6 - relu6; hardsigmoid - hardsigmoid; trunc - trunc
+dot - dot; outer - outer; zeros_like - zeros_like; ones_like - ones_like; tril - tril
+triu - triu; ravel - ravel
+identity - contiguous; identity - detach; identity - alias; neg - negative; identity - positive
+pow Pow pow; maximum Max maximum; minimum Min minimum; equal Equal eq; less Less lt
+greater Greater gt; less_equal LessOrEqual le; greater_equal GreaterOrEqual ge; not_equal - ne
+logical_and And logical_and; logical_or Or logical_or; logical_xor Xor logical_xor
+atan2 - atan2; where Where where; matmul - matmul; matmul - mm; matmul - bmm; transpose - t
+add Add -; sub Sub -; mul Mul -; div Div -
+"""
+_ROWS = [row.split() for row in _SAME.replace("\n", ";").split(";") if row]
+ONNX = {onnx: name for name, onnx, _ in _ROWS if onnx != "-"}
+ATEN = {aten: name for name, _, aten in _ROWS if aten != "-"}
+
+
+def each(numbers: Any) -> Any:
+    """Return numbers for axes: one for all as it is, others as a list."""
+    if isinstance(numbers, Sequence):
+        return numbers[0] if len(numbers) == 1 else list(numbers)
+    return numbers
+
+
+def biased(build: Builder, made: Tree, bias: Any, axes: int) -> Tree:
+    """Return a value plus a vector along the axis before the last `axes`."""
+    if bias is None:
+        return made
+    if isinstance(bias, np.ndarray):
+        return build.binary("+", made, bias.reshape(-1, *[1] * axes))
+    return build.binary("+", made, build.call("insert", bias, axes=[*range(-axes, 0)]))
+
+
+def convolution(
+    build: Builder, x: Any, weight: Any, bias: Any, *, stride: Any, pad: Any, dilation: Any,
+    groups: int, extra: Any = None,
+) -> Tree:  # fmt: skip
+    """Return a convolution; a transposed one where `extra` (output padding) is given."""
+    lengths = [len(each(n)) for n in (stride, pad, dilation) if isinstance(each(n), list)]
+    axes = weight.ndim - 2 if isinstance(weight, np.ndarray) else max(lengths, default=1)
+    options = {"stride": each(stride), "pad": each(pad), "dilation": each(dilation)}
+    if extra is None:
+        made = build.call("conv", weight, x, **options, groups=groups)
+    else:
+        made = build.call("conv_transpose", weight, x, **options, extra=each(extra), groups=groups)
+    return biased(build, made, bias, axes)
+
+
+def pool(build: Builder, name: str, x: Any, size: Any, stride: Any, pad: Any) -> Tree:
+    """Return `max_pool` or `avg_pool`; the stride is the size where it is not given."""
+    stride = each(stride) or each(size)
+    return build.call(name, x, size=each(size), stride=stride, pad=each(pad))
+
+
+def linear(build: Builder, x: Any, weight: Any, bias: Any = None) -> Tree:
+    """Return x times the transpose of a matrix [outputs, inputs], plus a vector."""
+    turned = weight.T if isinstance(weight, np.ndarray) else build.call("transpose", weight)
+    made = build.call("linear", x, turned)
+    return made if bias is None else build.binary("+", made, bias)
+
+
+def product(build: Builder, x: Any, y: Any) -> Tree:
+    """Return a product of matrices; of a batch and one matrix without a batch."""
+    plain = isinstance(y, np.ndarray) and y.ndim == 2
+    return build.call("linear" if plain else "matmul", x, y)
+
+
+def batch_norm(
+    build: Builder, x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float
+) -> Tree:
+    """Return x normalized by statistics that are known."""
+    if mean is None or var is None:
+        raise build.refuse("batch norm without statistics", "track them, or leave it out")
+    weight = np.ones_like(var) if weight is None else weight
+    bias = np.zeros_like(var) if bias is None else bias
+    return build.call("batch_norm", mean, var, weight, bias, x, eps=float(eps))
+
+
+def layer_norm(
+    build: Builder, x: Any, sizes: Sequence[int], weight: Any, bias: Any, eps: float
+) -> Tree:
+    """Return x normalized over its last axes, of the sizes given, times weight, plus bias."""
+    weight = np.ones(tuple(sizes), np.float32) if weight is None else weight
+    bias = np.zeros(tuple(sizes), np.float32) if bias is None else bias
+    if len(sizes) == 1:
+        return build.call("layer_norm", weight, bias, x, eps=float(eps))
+    axes = [*range(-len(sizes), 0)]
+    x = build.sized(x, ["..", *map(str, sizes)])
+    centred = build.binary("-", x, build.call("mean_keep", x, axes=axes))
+    spread = build.binary("+", build.call("var_keep", x, axes=axes), float(eps))
+    made = build.binary("*", centred, build.call("rsqrt", spread))
+    return build.binary("+", build.binary("*", made, weight), bias)
+
+
+def gelu(build: Builder, x: Any, approximate: str) -> Tree:
+    """Return GELU, or what is near it by a hyperbolic tangent."""
+    if approximate != "tanh":
+        return build.call("gelu", x)
+    cube = build.binary("*", build.call("square", x), x)
+    inner = build.binary("+", x, build.binary("*", cube, 0.044715))
+    bent = build.call("tanh", build.binary("*", inner, math.sqrt(2 / math.pi)))
+    return build.binary("*", build.binary("*", x, 0.5), build.binary("+", bent, 1.0))
+
+
+def reduction(build: Builder, name: str, x: Any, axes: Any, keep: bool) -> Tree:
+    """Return sum, mean, max ...: of all where axes are None. Extrema take one axis at a time."""
+    if axes is None:
+        if name not in ("sum", "mean"):
+            raise build.refuse(f"{name} over all axes is not supported", "give axes")
+        return build.call(f"{name}_all", x)
+    axes = list(axes) if isinstance(axes, Sequence) else [axes]
+    if name in ("sum", "mean", "var"):
+        return build.call(f"{name}_keep" if keep else name, x, axes=axes)
+    if name not in ("max", "min"):
+        if keep:
+            raise build.refuse(f"{name} that keeps its axes is not supported")
+        return build.call(name, x, axes=axes)
+    if name == "min":
+        x = build.call("neg", x)
+    for axis in axes:
+        x = build.call("max_keep", x, axis=axis)
+    x = build.call("neg", x) if name == "min" else x
+    return x if keep else build.call("sum", x, axes=axes)
+
+
+def padded(build: Builder, x: Any, pads: Sequence[tuple[int, Any, Any]]) -> Any:
+    """Return x with zeros before and after along axes: (axis, before, after)."""
+    for axis, before, after in pads:
+        if before != 0 or after != 0:
+            x = build.call("pad", x, axis=axis, before=before, after=after)
+    return x
+
+
+def sliced(build: Builder, x: Any, axis: int, start: Any, end: Any, step: int) -> Any:
+    """Return x[start:end:step] along an axis; below 0 is from the end, as far as there are items.
+
+    An end of None, or beyond what an array has, is the end.
+    """
+    start = 0 if start is None else start
+    if isinstance(start, int) and start < 0:
+        size = build.call("dim", axis, x)
+        count = build.binary("-", size, -start)
+        x = build.call("drop_first", x, axis=axis, count=count)
+        if end is not None and not (isinstance(end, int) and (end < 0 or end >= 2**31)):
+            end = build.binary("-", end, count)
+        start = 0
+    if isinstance(end, int) and end < 0:
+        x, end = build.call("drop_last", x, axis=axis, count=-end), None
+    if end is None or (isinstance(end, int) and end >= 2**31):
+        if start == 0 and step == 1:
+            return x
+        end = build.call("dim", axis, x)
+    return build.call("slice", end, x, axis=axis, start=start, step=step)
+
+
+def parted(build: Builder, x: Any, axis: int, sizes: Sequence[Any], number: int) -> Tree:
+    """Return part `number` of x, whose parts along an axis have sizes that make up the whole."""
+    first = 0
+    for size in sizes[:number]:
+        first = size if first == 0 else build.binary("+", first, size)
+    if number < len(sizes) - 1:
+        return build.call("slice", build.binary("+", first, sizes[number]), x, axis=axis,
+                          start=first)  # fmt: skip
+    left = x if number == 0 else build.call("drop_first", x, axis=axis, count=first)
+    if not isinstance(sizes[number], int):
+        return left
+    return build.sized(left, place_of(axis, str(sizes[number])))
+
+
+def place_of(axis: int, size: str) -> list[str]:
+    """Return the sizes of a shape of which one axis alone is known."""
+    return [*["_"] * axis, size, ".."] if axis >= 0 else ["..", size, *["_"] * (-axis - 1)]
+
+
+def expanded(build: Builder, x: Any, sizes: Sequence[Any]) -> Tree:
+    """Return x broadcast to sizes, of which -1 is what x has, counted from the last axis."""
+    kept = [
+        build.call("dim", index - len(sizes), x) if isinstance(n, int) and n == -1 else n
+        for index, n in enumerate(sizes)
+    ]
+    return build.call("expand", x, kept)
+
+
+def upsampled(build: Builder, x: Any, scales: Any, mode: str) -> Tree:
+    """Return x with each item repeated along the axes from the third on."""
+    numbers = [float(n) for n in scales] if isinstance(scales, Sequence) else [float(scales)]
+    if mode != "nearest" or any(n != int(n) for n in numbers):
+        text = f"{mode} by {numbers}"
+        raise build.refuse(f"resizing {text} is not supported", "use nearest, by whole numbers")
+    return build.call("upsample", x, scale=each([int(n) for n in numbers]))
