@@ -39,7 +39,7 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
     ("float32", "float64"), `stack` (words a lane), `trace` (values a run; mh, tempered),
     `particles` (smc, tempered; of pmmh, each chain's), `parameters` (pmmh: names of sites),
     `steps` (hmc: leapfrogs a draw; tempered: proposals a temperature), `step_size` (hmc, nuts),
-    `depth` (nuts), `accept`, `threads`.
+    `depth` (nuts), `accept`, `metric` (hmc, nuts: "diagonal" or "dense" mass matrix), `threads`.
 
     Raises ModelError, GradientError, StackError, WeightError.
     """

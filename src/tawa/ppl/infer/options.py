@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tawa.ppl.infer.execute import Device
 from tawa.ppl.ir.core import Kind
@@ -29,3 +30,4 @@ class Options:
     steps: int = 16
     depth: int = 10
     accept: float = 0.8
+    metric: Literal["diagonal", "dense"] = "diagonal"
