@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tawa.ppl.ir.core import I32, Builder, Op, Program, Region, Type, Value, clone, walk
+from tawa.ppl.ir.core import I32, Builder, Kind, Op, Program, Region, Type, Value, clone, walk
 from tawa.ppl.ir.operations import ELEMENTARY, FUNCTIONS
 
 _COSTLY = {*FUNCTIONS, "div", "sqrt"}
@@ -40,7 +40,7 @@ def hoist(program: Program) -> tuple[Program, Program | None]:
     if not made.arrays:
         return program, None
     params = (*program.params, *made.arrays)
-    buffers = {array.name: array.type.kind for array in made.arrays}
+    buffers: dict[str, Kind] = {array.name: array.type.kind for array in made.arrays}
     before = Program(program.name, program.dtype, program.params, made.before, buffers=buffers)
     return replace(program, params=params, procedures=procedures), before
 
@@ -74,13 +74,14 @@ class _Hoist:
         self.constants: dict[Value, int] = {}
         self.loads: dict[Op, list[Op]] = {}
         self.known: dict[Value, Value] = {}
+        self.pure: set[Op] = set()
 
     def procedure(self, region: Region) -> Region:
         """Return a copy of a procedure that loads what `before` computes."""
         copy = clone(region, {})
         found = self.nest(copy, set(self.program.params), ())
         self.before.ops += clone(found, {}).ops
-        self.rewrite(copy)
+        self.rewrite(copy, set())
         return copy
 
     def nest(self, region: Region, known: set[Value], at: tuple[tuple[int, Value], ...]) -> Region:
@@ -96,6 +97,7 @@ class _Hoist:
                 self.constants[op.result] = int(op.attrs["value"])
             if _pure(op, known):
                 known.update(op.results)
+                self.pure.add(op)
                 found.ops.append(op)
                 codes = {inner.code for inner in _within(op)}
                 if codes & _COSTLY or costly.intersection(op.operands):
@@ -132,16 +134,23 @@ class _Hoist:
             self.known[value] = b.load(array, *(indices or (b.const(0, I32),)))
         self.loads.setdefault(op, []).extend(region.ops)
 
-    def rewrite(self, region: Region) -> None:
-        """Put the loads where they belong, and use them."""
-        ops: list[Op] = []
-        for op in region.ops:
-            op.operands = tuple(self.known.get(value, value) for value in op.operands)
-            for inner in op.regions:
-                self.rewrite(inner)
-            ops += [op, *self.loads.get(op, ())]
-        region.ops = ops
+    def rewrite(self, region: Region, used: set[Value]) -> None:
+        """Put the loads where they belong, and leave out what has no use any more."""
         region.yields = tuple(self.known.get(value, value) for value in region.yields)
+        used.update(region.yields)
+        kept: list[Op] = []
+        for op in reversed(region.ops):
+            for load in self.loads.get(op, ()):
+                used.update(load.operands)
+            kept += reversed(self.loads.get(op, ()))
+            if op in self.pure and used.isdisjoint(op.results):
+                continue
+            op.operands = tuple(self.known.get(value, value) for value in op.operands)
+            used.update(op.operands)
+            for inner in op.regions:
+                self.rewrite(inner, used)
+            kept.append(op)
+        region.ops = kept[::-1]
 
 
 def _yielded(region: Region) -> Iterator[Value]:
