@@ -129,21 +129,28 @@ def learn(lane: Any, dense: Any) -> None:
 
 
 def set_scale(lane: Any, dense: Any) -> None:
-    """Make the scale of the window's covariance, drawn a little to a small unit matrix."""
+    """Make the scale of the window's covariance, drawn a little to what it was before.
+
+    Not to a unit matrix: that is wide where a direction is narrow, as between the intercept and the
+    slope of a regression.
+    """
     n = float(lane.samples)
     share = n / (max(n - 1.0, 1.0) * (n + 5.0))
     least = 0.005 / (n + 5.0)
-    if dense:
-        for i in range(len(lane.mean)):
+    for i in range(len(lane.mean)):
+        if dense:
             for j in range(i + 1):
-                lane.square[i, j] = share * lane.square[i, j]
-            lane.square[i, i] = lane.square[i, i] + least
+                before = 0.0
+                for k in range(j + 1):
+                    before = before + lane.scale[i, k] * lane.scale[j, k]
+                lane.square[i, j] = share * lane.square[i, j] + least * before
+        else:
+            before = lane.scale[i] * lane.scale[i]
+            lane.scale[i] = sqrt(share * lane.square[i] + least * before)
+    if dense:
         lane.scale = cholesky(lane.square)
         for i in range(len(lane.mean)):
             lane.singular = lane.singular or not lane.scale[i, i] > 0.0
-    else:
-        for i in range(len(lane.mean)):
-            lane.scale[i] = sqrt(share * lane.square[i] + least)
 
 
 def following(lane: Any) -> Any:
