@@ -170,6 +170,19 @@ def test_a_run_has_the_same_bits_everywhere(model, given, method, dtype, request
     np.testing.assert_equal(defined.log_evidence, compiled.log_evidence)
 
 
+def test_a_dense_mass_matrix_has_the_same_bits(monkeypatch):
+    """With a window of the warm-up that ends: its Cholesky factor is in use."""
+    monkeypatch.setattr(execute, "machine", unoptimised)
+    options = {"metric": "dense", "chains": 2, "draws": 2, "warmup": 14, "depth": 2, "seed": 2}
+    runs = [
+        ppl.infer(models.line, models.SERIES[:3], models.SERIES[3:6], **options, **where)
+        for where in ({"device": "interpreter"}, {"threads": 2}, {"threads": 1, "cpu": "x86-64"})
+    ]
+    for other in runs[1:]:
+        for a, b in zip(arrays(runs[0]), arrays(other), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_philox_words_are_the_published_ones():
     """The known answers of Salmon et al. for philox4x32-10."""
     from tawa.ppl.ir.interpret import interpret

@@ -8,6 +8,8 @@ from typing import Literal
 from tawa.ppl.infer.execute import Device
 from tawa.ppl.ir.core import Kind
 
+Metric = Literal["diagonal", "dense"]
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -30,4 +32,4 @@ class Options:
     steps: int = 16
     depth: int = 10
     accept: float = 0.8
-    metric: Literal["diagonal", "dense"] = "diagonal"
+    metric: Metric = "diagonal"
