@@ -164,6 +164,9 @@ def table(lines: list[str]) -> str:
     keys = ("ess", "s", "ess_per_s", "compile_s")
     for name, row in rows.items():
         ours = row["tawa"]
+        if "failed" in ours:
+            lines.append(f"| {name} | {ours['failed']} |")
+            continue
         cells = [name, *(str(ours[key]) for key in keys)]
         for peer in peers:
             found = [facts for system, facts in row.items() if system.partition("-")[0] == peer]
