@@ -1,11 +1,16 @@
-"""tawa.ppl beside NumPyro on this CPU: effective draws a second of NUTS over twelve models.
+"""tawa.ppl beside NumPyro, BlackJAX and PyMC with nutpie on this CPU: NUTS over twelve models.
 
-    PYTHONPATH=src:tests python benchmarks/ppl.py [--chains 4] [--draws 1000] [NAME ...]
+    PYTHONPATH=src:tests python benchmarks/ppl.py [--systems tawa,numpyro,...] [NAME ...] >> LINES
+    PYTHONPATH=src:tests python benchmarks/ppl.py --table LINES
 
-Both run the same warm-up and draws on the same cores in float64; a row's time is that of the second
-call, warm-up counted, compiling not: the first call less the second is shown apart. The effective
-sample size is the smallest of all sites' elements, by `tawa.ppl.infer.diagnostics` for both.
-Without NumPyro its columns are left out.
+Each system and model runs in a process of its own, on one core: four chains of 1,000 draws after
+1,000 of warm-up (nutpie: its own 400), float64. A row's time is CPU seconds of the fastest of
+`--runs` calls after the first, warm-up counted, compiling not: the first call less that is shown
+apart. The effective sample size is ArviZ's bulk one, the smallest of all parameters' elements, on
+everyone's draws; of eight schools those of theta, not of its standard values. What is not
+installed, or takes longer than `--limit` seconds, is said so in its place. `--table` makes the
+table of such lines, the last of a system and model; of the two ways that NumPyro and BlackJAX run
+chains, one after the other and all at once, it shows the faster.
 """
 
 from __future__ import annotations
@@ -13,20 +18,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
 
 import numpy as np
 
 import posteriordb_models as db
 import ppl_models as models
 import test_ppl_closed_forms as closed
+from ppl_peers import CALLS, Call, Draws, Sizes
 from tawa import ppl
 from tawa.ppl.infer.chains import collect, program_of
-from tawa.ppl.infer.diagnostics import ess, over
 from tawa.ppl.infer.options import Options
 
 RNG = np.random.default_rng(1)
@@ -57,95 +62,6 @@ def pair(y):
     return low, high
 
 
-def peers() -> dict[str, Callable[..., None]]:
-    """The same models in NumPyro."""
-    import jax
-    import jax.numpy as jnp
-    import numpyro
-    import numpyro.distributions as d
-    from jax.scipy.special import logsumexp
-
-    numpyro.enable_x64()
-    s = numpyro.sample
-
-    def schools(y, sigma):
-        mu, tau = s("mu", d.Normal(0, 5)), s("tau", d.HalfCauchy(5))
-        eta = s("eta", d.Normal(0, 1).expand([8]))
-        s("o", d.Normal(mu + tau * eta, sigma), obs=y)
-
-    def regression(x, y):
-        beta = s("beta", d.ImproperUniform(d.constraints.real, (), (x.shape[1],)))
-        sigma = s("sigma", d.ImproperUniform(d.constraints.positive, (), ()))
-        s("o", d.Normal(x @ beta, sigma), obs=y)
-
-    def kilpisjarvi(x, y, a, b, c, e):
-        alpha, beta = s("alpha", d.Normal(a, b)), s("beta", d.Normal(c, e))
-        sigma = s("sigma", d.ImproperUniform(d.constraints.positive, (), ()))
-        s("o", d.Normal(alpha + beta * x, sigma), obs=y)
-
-    def arma(y):
-        mu, phi = s("mu", d.Normal(0, 10)), s("phi", d.Normal(0, 2))
-        theta, sigma = s("theta", d.Normal(0, 2)), s("sigma", d.HalfCauchy(2.5))
-
-        def step(carry, v):
-            error = v - (mu + phi * carry[0] + theta * carry[1])
-            return (v, error), error
-
-        _, errors = jax.lax.scan(step, (mu, 0.0 * mu), y)
-        s("o", d.Normal(0, sigma), obs=errors)
-
-    def garch(y, first):
-        mu = s("mu", d.ImproperUniform(d.constraints.real, (), ()))
-        alpha0 = s("alpha0", d.ImproperUniform(d.constraints.positive, (), ()))
-        alpha1 = s("alpha1", d.Uniform(0, 1))
-        beta1 = s("beta1", d.Uniform(0, 1 - alpha1))
-        numpyro.factor("f", jnp.log(1 - alpha1))
-
-        def step(variance, v):
-            return alpha0 + alpha1 * (v - mu) ** 2 + beta1 * variance, jnp.sqrt(variance)
-
-        _, scales = jax.lax.scan(step, first * first + 0 * mu, y)
-        s("o", d.Normal(mu, scales), obs=y)
-
-    def process(x, y):
-        rho, alpha = s("rho", d.Gamma(25, 4)), s("alpha", d.HalfNormal(2))
-        sigma = s("sigma", d.HalfNormal(1))
-        smooth = alpha**2 * jnp.exp(-0.5 * ((x[:, None] - x) / rho) ** 2)
-        s("o", d.MultivariateNormal(0.0, smooth + sigma * jnp.eye(len(x))), obs=y)
-
-    def labels(x, y):
-        beta = s("beta", d.Normal(0, 2).expand([x.shape[1]]))
-        s("o", d.Bernoulli(logits=x @ beta), obs=y.astype(float))
-
-    def mixture(y):
-        weight, low = s("weight", d.Beta(2, 2)), s("low", d.Normal(-1, 0.3))
-        high, scale = s("high", d.Normal(1.5, 0.3)), s("scale", d.HalfNormal(1))
-        terms = [
-            jnp.log(w / scale) - 0.5 * ((y - m) / scale) ** 2
-            for w, m in ((weight, low), (1 - weight, high))
-        ]
-        numpyro.factor("f", logsumexp(jnp.stack(terms), axis=0).sum())
-
-    def mean(y):
-        s("o", d.Normal(s("x", d.Normal(0.5, 2)), 1.5), obs=y)
-
-    def rate(y):
-        s("o", d.Poisson(s("x", d.Gamma(2, 0.5))), obs=y)
-
-    return {
-        "schools": schools,
-        **dict.fromkeys(("mesquite", "logmesquite", "logvolume"), regression),
-        "kilpisjarvi": kilpisjarvi,
-        "arma": arma,
-        "garch": garch,
-        "process": process,
-        "logistic": labels,
-        "pair": mixture,
-        "mean": mean,
-        "rate": rate,
-    }
-
-
 def stored(name: str) -> tuple[Any, tuple[Any, ...]]:
     case = db.POSTERIORS[name]
     return case.model, case.arguments(db.data_of(name))
@@ -167,85 +83,133 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-def least(draws: dict[str, np.ndarray]) -> float:
-    return min(float(np.min(over(ess, array))) for array in draws.values())
-
-
-def measured(call: Callable[[int], dict[str, np.ndarray]]) -> dict[str, Any]:
-    """Return effective draws, seconds, and effective draws a second of the second of two calls."""
-    times: list[float] = []
-    draws: dict[str, np.ndarray] = {}
-    for seed in (1, 2):
-        began = time.perf_counter()
-        draws = call(seed)
-        times.append(time.perf_counter() - began)
-    size = least(draws)
-    facts = {"ess": round(size), "s": round(times[1], 3), "ess_per_s": round(size / times[1])}
-    return {**facts, "compile_s": round(times[0] - times[1], 2)}
-
-
-def tawa_call(model: Any, given: tuple[Any, ...], chains: int, draws: int) -> Any:
+def tawa_call(name: str, given: tuple[Any, ...], sizes: Sizes) -> Call:
+    model = CASES[name][0]
+    options = Options(*sizes, dtype="f64", threads=1)
     built: list[Any] = []
 
-    def call(seed: int) -> dict[str, np.ndarray]:
-        options = Options(chains=chains, draws=draws, warmup=draws, dtype="f64", seed=seed)
+    def call(seed: int) -> Draws:
         if not built:
             composed = program_of(model, given, options, "nuts")
             built.extend((composed, composed.executable(options)))
         composed, executable = built
-        buffers = composed.buffers(chains)
-        executable.run(composed.arguments(seed), buffers, chains)
+        buffers = composed.buffers(sizes.chains)
+        executable.run(composed.arguments(seed), buffers, sizes.chains, 1)
         return dict(collect(model, given, composed, options, buffers).draws)
 
     return call
 
 
-def numpyro_call(model: Any, given: tuple[Any, ...], chains: int, draws: int) -> Any:
-    import jax
-    from numpyro.infer import MCMC, NUTS
+def least(name: str, draws: Draws) -> float:
+    """Return the smallest effective sample size."""
+    import arviz
 
-    sampler = MCMC(
-        NUTS(model),
-        num_warmup=draws,
-        num_samples=draws,
-        num_chains=chains,
-        chain_method="vectorized",
-        progress_bar=False,
-        jit_model_args=True,
-    )
+    if "eta" in draws:
+        draws["theta"] = draws["mu"][..., None] + draws["tau"][..., None] * draws.pop("eta")
+    sizes = arviz.ess(arviz.convert_to_dataset(draws))
+    return min(float(np.min(array.values)) for array in sizes.data_vars.values())
 
-    def call(seed: int) -> dict[str, np.ndarray]:
-        sampler.run(jax.random.PRNGKey(seed), *given)
-        return {k: np.asarray(v) for k, v in sampler.get_samples(group_by_chain=True).items()}
 
-    return call
+def measured(system: str, name: str, sizes: Sizes, runs: int) -> dict[str, Any]:
+    """Return effective draws, CPU seconds, and the one by the other."""
+    began = time.process_time()
+    call = {**CALLS, "tawa": tawa_call}[system](name, CASES[name][1], sizes)
+    call(1)
+    first = time.process_time() - began
+    times: list[float] = []
+    found: list[float] = []
+    draws: Draws = {}
+    for seed in range(2, 2 + runs):
+        began = time.process_time()
+        draws = call(seed)
+        times.append(time.process_time() - began)
+        found.append(least(name, draws))
+    size, seconds = float(np.mean(found)), min(times)
+    facts = {"ess": round(size), "s": round(seconds, 4), "ess_per_s": round(size / seconds)}
+    means = {k: [float(f"{m:.5g}") for m in v.mean((0, 1)).ravel()[:2]] for k, v in draws.items()}
+    return {**facts, "compile_s": round(first - seconds, 2), "means": means}
+
+
+def apart(system: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure in a process of its own."""
+    command = [sys.executable, __file__, "--one", system, "--runs", str(options.runs), name]
+    command += [f"--{key}={getattr(options, key)}" for key in Sizes._fields]
+    one_thread = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=options.limit,
+            env=os.environ | one_thread,
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"longer than {options.limit} s"}
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["?"])[-1]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def table(lines: list[str]) -> str:
+    """Return the rows in Markdown, and the geometric means of our rate over each peer's best."""
+    rows: dict[str, dict[str, dict[str, Any]]] = {}
+    for line in lines:
+        facts = json.loads(line)
+        rows.setdefault(facts["model"], {})[facts["system"]] = facts
+    peers = list(dict.fromkeys(system.partition("-")[0] for system in CALLS))
+    head = "| model | tawa: ESS | CPU s | ESS/s | compile s |"
+    head += "".join(f" {peer}: ESS | CPU s | ESS/s | compile s | ratio |" for peer in peers)
+    lines = [head, "|---" * head.count(" |") + "|"]
+    ratios: dict[str, list[float]] = {peer: [] for peer in peers}
+    keys = ("ess", "s", "ess_per_s", "compile_s")
+    for name, row in rows.items():
+        ours = row["tawa"]
+        if "failed" in ours:
+            lines.append(f"| {name} | {ours['failed']} |")
+            continue
+        cells = [name, *(str(ours[key]) for key in keys)]
+        for peer in peers:
+            found = [facts for system, facts in row.items() if system.partition("-")[0] == peer]
+            ran = [facts for facts in found if "failed" not in facts]
+            if not ran:
+                cells += ["-"] * 4 + [found[0]["failed"] if found else "not run"]
+                continue
+            best = max(ran, key=lambda facts: facts["ess_per_s"])
+            ratio = ours["ess"] / ours["s"] / (best["ess"] / best["s"])
+            ratios[peer].append(ratio)
+            cells += [*(str(best[key]) for key in keys), f"{ratio:.1f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    for peer, found in ratios.items():
+        mean = float(np.exp(np.mean(np.log(found)))) if found else float("nan")
+        losses = sum(ratio < 1 for ratio in found)
+        lines.append(f"\n{peer}: geometric mean {mean:.2f} of {len(found)}, {losses} losses")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=list(CASES))
+    parser.add_argument("--systems", default=",".join(["tawa", *CALLS]))
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--warmup", type=int, default=1000)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=300.0)
+    parser.add_argument("--one", default="")
+    parser.add_argument("--table", default="")
     options = parser.parse_args()
-    try:
-        others = peers()
-    except ImportError:
-        others = {}
-    ratios: list[float] = []
+    if options.one:
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        sizes = Sizes(options.chains, options.draws, options.warmup)
+        print(json.dumps(measured(options.one, options.names[0], sizes, options.runs)))
+        return
+    if options.table:
+        print(table(Path(options.table).read_text().splitlines()))
+        return
     for name in options.names:
-        model, given = CASES[name]
-        ours = measured(tawa_call(model, given, options.chains, options.draws))
-        row: dict[str, Any] = {"model": name, "tawa": ours}
-        if others:
-            row["numpyro"] = measured(
-                numpyro_call(others[name], given, options.chains, options.draws)
-            )
-            ratios.append(ours["ess_per_s"] / row["numpyro"]["ess_per_s"])
-            row["ratio"] = round(ratios[-1], 1)
-        print(json.dumps(row), flush=True)
-    if ratios:
-        mean = float(np.exp(np.mean(np.log(ratios))))
-        print(json.dumps({"geometric_mean": round(mean, 2), "models": len(ratios)}))
+        for system in options.systems.split(","):
+            facts = apart(system, name, options)
+            print(json.dumps({"model": name, "system": system, **facts}), flush=True)
 
 
 if __name__ == "__main__":

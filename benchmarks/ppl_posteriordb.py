@@ -19,11 +19,12 @@ from tawa.errors import TawaError
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=list(db.POSTERIORS))
-    parser.add_argument("--draws", type=int, default=3000)
+    parser.add_argument("--draws", type=int, default=1500)
     parser.add_argument("--warmup", type=int, default=1000)
     parser.add_argument("--chains", type=int, default=8)
+    parser.add_argument("--metric", choices=("diagonal", "dense"), default="dense")
     options = parser.parse_args()
-    sizes = {"draws": options.draws, "warmup": options.warmup, "chains": options.chains}
+    sizes = {name: getattr(options, name) for name in ("draws", "warmup", "chains", "metric")}
     print("| posterior | mean | deviation | ess | R-hat | divergent | s |")
     print("|---|---|---|---|---|---|---|")
     for name in options.names:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import pytest
 
 import ppl_models as models
 from tawa import ppl
-from tawa.ppl.infer.execute import Executable
-from tawa.ppl.ir.core import I32, Builder, Program, Region, Type
+from tawa.ppl.emit.machine import Machine
+from tawa.ppl.infer import execute
+from tawa.ppl.infer.chains import program_of
+from tawa.ppl.infer.execute import Executable, machine
+from tawa.ppl.infer.options import Options
+from tawa.ppl.ir.core import I32, Builder, Program, Region, Type, walk
 from tawa.ppl.ir.interpret import fma
 from tawa.ppl.ir.operations import FUNCTIONS
 
@@ -58,6 +63,32 @@ def test_functions_are_right_and_equal(name, kind):
         assert abs(float(y) - want) <= bound * max(1.0, abs(want)), (name, x)
 
 
+@ppl.model
+def counts(rows, widths):
+    rate = ppl.sample(ppl.Gamma(2.5, 0.5))
+    for i in range(len(rows)):
+        for k in rows[i]:
+            ppl.observe(ppl.Poisson(rate * widths[i]), k)
+        ppl.observe(ppl.Normal(rate, widths[i]), 1.0)
+    return rate
+
+
+COUNTED = (np.array([[0, 3], [2, 7]]), np.array([0.4, 2.0]))
+
+
+def test_what_depends_on_data_alone_is_computed_before_the_run():
+    """Of a Poisson rate's logarithms of gamma and those of widths and literals, none is left."""
+    options = Options(dtype="f64", chains=2, draws=2, warmup=2)
+    program = program_of(counts, COUNTED, options, "nuts").program
+    codes = [op.code for op in walk(program.procedures["gradient"])]
+    assert codes.count("lgamma") >= 2
+    executable = Executable(program, "cpu")
+    codes = [op.code for op in walk(executable.program.procedures["gradient"])]
+    assert codes.count("lgamma") == 0
+    made = executable.program.params[len(program.params) :]
+    assert {(2,), (2, 2), (1,)} == {value.type.shape for value in made}
+
+
 def test_fma_rounds_once():
     """A product that is a tie of two floats, and a little more or less: a double would lose it."""
     a, little = np.float32(1 + 2**-12), np.float32(2**-60)
@@ -85,6 +116,8 @@ CASES = [
     ("shares", models.shares, (np.array([0, 2, 2, 1]),), ("mh", "nuts")),
     ("branches", models.branches, (0.7,), ("hmc",)),
     ("garch", models.garch, (models.SERIES,), ("nuts",)),
+    # Functions of data, of literals, of a matrix's elements: all computed before the run.
+    ("counts", counts, COUNTED, ("hmc",)),
 ]
 SIZES = {
     "importance": {"draws": 12},
@@ -98,6 +131,12 @@ SIZES = {
 def arrays(post):
     values = post.value if isinstance(post.value, tuple) else (post.value,)
     return [*post.draws.values(), *values]
+
+
+@lru_cache
+def unoptimised(text, cpu=""):
+    """Machine code of LLVM's least level where a CPU is named: other code, sooner made."""
+    return Machine(text, cpu, 0) if cpu else machine(text)
 
 
 RUNS = [(n, m, g, k) for n, m, g, kinds in CASES for k in kinds]
@@ -118,7 +157,9 @@ RUNS = [(n, m, g, k) for n, m, g, kinds in CASES for k in kinds]
         for dtype in ("float32", "float64")
     ],
 )
-def test_a_run_has_the_same_bits_everywhere(model, given, method, dtype):
+def test_a_run_has_the_same_bits_everywhere(model, given, method, dtype, request, monkeypatch):
+    if not request.node.get_closest_marker("long"):
+        monkeypatch.setattr(execute, "machine", unoptimised)
     options = {"method": method, "seed": 3, "dtype": dtype, "stack": 400, **SIZES[method]}
     defined = ppl.infer(model, *given, device="interpreter", **options)
     compiled = ppl.infer(model, *given, threads=2, **options)
@@ -127,6 +168,19 @@ def test_a_run_has_the_same_bits_everywhere(model, given, method, dtype):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(a, c)
     np.testing.assert_equal(defined.log_evidence, compiled.log_evidence)
+
+
+def test_a_dense_mass_matrix_has_the_same_bits(monkeypatch):
+    """With a window of the warm-up that ends: its Cholesky factor is in use."""
+    monkeypatch.setattr(execute, "machine", unoptimised)
+    options = {"metric": "dense", "chains": 2, "draws": 2, "warmup": 14, "depth": 2, "seed": 2}
+    runs = [
+        ppl.infer(models.line, models.SERIES[:3], models.SERIES[3:6], **options, **where)
+        for where in ({"device": "interpreter"}, {"threads": 2}, {"threads": 1, "cpu": "x86-64"})
+    ]
+    for other in runs[1:]:
+        for a, b in zip(arrays(runs[0]), arrays(other), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def test_philox_words_are_the_published_ones():

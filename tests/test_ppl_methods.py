@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -96,6 +97,72 @@ def test_the_same_bits(method, model, given, options):
         for name in runs[0].draws:
             np.testing.assert_array_equal(runs[0][name], other[name])
         np.testing.assert_array_equal(runs[0].value, other.value)
+
+
+@ppl.model
+def slope(x, y):
+    """Intercept and slope at a place far from 0: all but a line in their plane is unlikely."""
+    alpha = ppl.sample(ppl.Normal(0.0, 30.0))
+    beta = ppl.sample(ppl.Normal(0.0, 3.0))
+    for a, v in zip(x, y):
+        ppl.observe(ppl.Normal(alpha + beta * a, 0.5), v)
+    return alpha + 20.0 * beta
+
+
+X = 20.0 + np.linspace(-1.0, 1.0, 12)
+
+
+@pytest.mark.parametrize("method", ["hmc", "nuts"])
+def test_a_dense_mass_matrix_follows_correlations(method):
+    """Means and deviations of the conjugate posterior, by steps ten times as long."""
+    y = 1.0 + 0.4 * X + 0.1 * np.cos(7.0 * X)
+    design = np.column_stack([np.ones_like(X), X])
+    precision = design.T @ design / 0.25 + np.diag([1 / 900, 1 / 9])
+    covariance = np.linalg.inv(precision)
+    mean = covariance @ design.T @ y / 0.25
+    options = {"method": method, "dtype": "float64", "chains": 8, "draws": 400, "warmup": 400}
+    post = ppl.infer(slope, X, y, metric="dense", seed=3, **options)
+    assert post.rhat() < 1.02
+    for name, want, variance in zip(("alpha", "beta"), mean, covariance.diagonal(), strict=True):
+        size = float(post.ess(name))
+        assert size > 1000
+        assert abs(post[name].mean() - want) < 4 * math.sqrt(variance / size)
+        assert abs(post[name].var() / variance - 1) < 4 * math.sqrt(8 / size)
+    plain = ppl.infer(slope, X, y, seed=3, **options).statistics["step_size"]
+    assert post.statistics["step_size"].min() > 10 * plain.max()
+
+
+@ppl.model
+def nearly_one(scale):
+    a = ppl.sample(ppl.Normal(0.0, 1.0))
+    b = ppl.sample(ppl.Normal(0.0, 1.0))
+    ppl.observe(ppl.Normal(a, scale), b)
+    return a
+
+
+def test_a_dense_mass_matrix_that_rounding_makes_singular_is_refused():
+    options = {"metric": "dense", "chains": 2, "draws": 10, "warmup": 600, "seed": 1}
+    with pytest.raises(GradientError, match="no Cholesky factor in") as caught:
+        ppl.infer(nearly_one, 1e-4, dtype="float32", **options)
+    assert 'dtype="float64"' in str(caught.value)
+    assert ppl.infer(nearly_one, 1e-4, dtype="float64", **options).divergences == 0
+    with pytest.raises(ModelError, match="metric='full' is not known"):
+        ppl.infer(nearly_one, 1.0, metric="full")
+
+
+def test_memory_of_smc_is_that_of_its_particles():
+    """As for blackjax#929 and #1026: 100,000 particles, whatever the number of observations."""
+    peaks: list[int] = []
+    for length in (4, 40):
+        ys = np.resize(models.SERIES, length)
+        ppl.infer(models.kalman, ys, method="smc", particles=10)
+        tracemalloc.start()
+        ppl.infer(models.kalman, ys, method="smc", particles=100_000)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    # The kept states are the result: 36 more of 4 bytes each, held twice at the end.
+    assert peaks[0] < 200 * 100_000
+    assert peaks[1] - peaks[0] < 3 * 36 * 4 * 100_000
 
 
 def test_tempered_moves_programs_of_random_structure():

@@ -41,7 +41,11 @@ def store(low: Context, target: Memory, value: Any) -> None:
     """Write a number, or copy an array, or put one number into all of an array."""
 
     def one(*at: Value) -> None:
-        given = element(low, value, at) if isinstance(value, Memory) else value
+        given = value
+        if isinstance(value, Memory):
+            given = element(low, value, at)
+        elif isinstance(value, Value) and value.type.shape:
+            given = low.b.load(value, *at)
         item = low.numbers.value(given, Type(target.type.kind))
         low.b.op("storevar", (*target.at, *at, item), name=target.name)
 

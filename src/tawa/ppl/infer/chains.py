@@ -86,6 +86,9 @@ def program_of(
         fixed=int(options.step_size is not None),
     )
     composed.keeping(options.draws)
+    dense = options.metric == "dense"
+    composed.declare((size,), "p", "mean", "apart")
+    composed.declare((size, size) if dense else (size,), "scale", "square")
     if method == "nuts":
         if not 1 <= options.depth <= 20:
             raise ModelError(f"depth={options.depth} is not between 1 and 20")
@@ -97,7 +100,8 @@ def program_of(
     composed.algorithm(
         nuts_chain if method == "nuts" else hmc_chain,
         composed.sizes,
-        results="found step accepted divergent leapfrogs",
+        dense,
+        results="found singular step accepted divergent leapfrogs",
     )
     return composed
 
@@ -134,6 +138,13 @@ def collect(
             f"{model.name}: no start of finite density in 100 tries",
             why="each free number is tried between -2 and 2",
             remedy="check the supports of what is observed, or give the sites narrower priors",
+        )
+    if np.any(buffers["singular"]):
+        raise GradientError(
+            f"{model.name}: the covariance of a window of the warm-up has no Cholesky factor in "
+            f"{np.count_nonzero(buffers['singular'])} of {options.chains} chains",
+            why=f"rounding in {options.dtype} is coarser than what a dense mass matrix has to hold",
+            remedy='pass dtype="float64", or metric="diagonal"',
         )
     named, value = composed.unpack(buffers, options.draws)
     statistics = {

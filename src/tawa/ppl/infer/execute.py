@@ -20,6 +20,7 @@ from tawa.ppl.ir.interpret import interpret
 from tawa.ppl.ir.operations import FAULTS
 from tawa.ppl.ir.verify import verify
 from tawa.ppl.math.library import library
+from tawa.ppl.passes.hoist import hoist
 
 Device = Literal["cpu", "cuda", "interpreter"]
 STORED: dict[str, Any] = {
@@ -52,6 +53,10 @@ class Executable:
     def __init__(self, program: Program, device: Device, cpu: str = "") -> None:
         program.buffers.setdefault("fault", "i32")
         verify(program, handled=True)
+        self.before: Executable | None = None
+        if device == "cpu":
+            program, before = hoist(program)
+            self.before = Executable(before, device, cpu) if before else None
         self.program = program
         self.device = device
         self.cpu = cpu
@@ -63,6 +68,11 @@ class Executable:
         self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None = None
     ) -> None:
         """Run all lanes. Raises StackError or ModelError where a lane could not go on."""
+        if self.before:
+            made = self.program.params[len(arguments) :]
+            arrays = {v.name: np.zeros((v.type.size, 1), STORED[v.type.kind]) for v in made}
+            self.before.run(arguments, arrays, 1)
+            arguments = (*arguments, *arrays.values())
         faults = np.zeros((2, lanes), np.int32)
         everything = {**buffers, "fault": faults}
         ordered = {name: everything[name] for name in self.program.buffers}

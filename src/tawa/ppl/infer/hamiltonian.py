@@ -3,8 +3,11 @@
 Every trip of a lane's one loop is one leapfrog of nuts, one trajectory of hmc: a lane that ends
 its draw begins the next at once, it waits for no other lane. The tree of nuts is built without
 recursion, from momenta kept at the leaves whose number is a power of two back (Phan, Pradhan,
-Jankowiak 2019). Step size by dual averaging and a diagonal mass matrix in widening windows
-(Hoffman and Gelman 2014; the Stan reference manual's schedule).
+Jankowiak 2019). Step size by dual averaging and a mass matrix in widening windows (Hoffman and
+Gelman 2014; the Stan reference manual's schedule). With the inverse mass matrix L L', a lane holds
+L' times its momenta: they are standard normal, and products of velocities and momenta are plain
+sums. `scale` is L, (n, n), of a dense mass matrix, and its diagonal, (n,), of a diagonal one;
+`dense`, known when a program is lowered, says which.
 """
 
 from __future__ import annotations
@@ -13,23 +16,26 @@ from typing import Any
 
 from tawa.ppl.frontend.surface import exp, log, log1p, run, select, sqrt, word
 from tawa.ppl.infer.compose import keep
-from tawa.ppl.math.distributions import standard_normal, uniform
+from tawa.ppl.math.distributions import cholesky, normal_pair, uniform
 
 INF = float("inf")
 TARGET_PULL, T0, KAPPA = 0.05, 10.0, 0.75
 
 
-def log_add(a: Any, b: Any) -> Any:
-    """log(exp(a) + exp(b))."""
-    high = max(a, b)
-    return select(high == -INF, high, high + log1p(exp(min(a, b) - high)))
+def mix(a: Any, b: Any) -> Any:
+    """Return log(exp(a) + exp(b)), and the share of exp(b) in the sum."""
+    rest = exp(min(a, b) - max(a, b))
+    total = max(a, b) + log1p(rest)
+    share = select(b < a, rest, 1.0) / (1.0 + rest)
+    # Where both are nothing the difference is no number.
+    return select(max(a, b) == -INF, -INF, total), share
 
 
 def kinetic(lane: Any) -> Any:
     """The kinetic energy of the momentum."""
     total = 0.0
     for i in range(len(lane.p)):
-        total = total + lane.mass[i] * lane.p[i] * lane.p[i]
+        total = total + lane.p[i] * lane.p[i]
     return 0.5 * total
 
 
@@ -37,20 +43,40 @@ def begin_trajectory(lane: Any) -> None:
     """Draw a momentum where the chain is."""
     lane.z = lane.best_z
     lane.g = lane.best_g
-    for i in range(len(lane.p)):
-        lane.p[i] = standard_normal() / sqrt(lane.mass[i])
+    for i in range((len(lane.p) + 1) // 2):
+        first, second = normal_pair()
+        lane.p[2 * i] = first
+        if 2 * i + 1 < len(lane.p):
+            lane.p[2 * i + 1] = second
     lane.logw = lane.best_logw
     lane.energy = kinetic(lane) - lane.logw
 
 
-def leapfrog(lane: Any, step: Any) -> Any:
-    """Half a kick, a drift, the gradient, half a kick; return the log of the acceptance ratio."""
+def kick(lane: Any, step: Any, dense: Any) -> None:
+    """Move the momentum by L' times the gradient."""
     for i in range(len(lane.p)):
-        lane.p[i] = lane.p[i] + 0.5 * step * lane.g[i]
-        lane.z[i] = lane.z[i] + step * lane.mass[i] * lane.p[i]
+        if dense:
+            force = 0.0
+            for j in range(i, len(lane.p)):
+                force = force + lane.scale[j, i] * lane.g[j]
+        else:
+            force = lane.scale[i] * lane.g[i]
+        lane.p[i] = lane.p[i] + step * force
+
+
+def leapfrog(lane: Any, step: Any, dense: Any) -> None:
+    """Half a kick, a drift by L times the momentum, the gradient, half a kick."""
+    kick(lane, 0.5 * step, dense)
+    for i in range(len(lane.p)):
+        if dense:
+            velocity = 0.0
+            for j in range(i + 1):
+                velocity = velocity + lane.scale[i, j] * lane.p[j]
+        else:
+            velocity = lane.scale[i] * lane.p[i]
+        lane.z[i] = lane.z[i] + step * velocity
     run("gradient")
-    for i in range(len(lane.p)):
-        lane.p[i] = lane.p[i] + 0.5 * step * lane.g[i]
+    kick(lane, 0.5 * step, dense)
 
 
 def energy_change(lane: Any) -> Any:
@@ -59,7 +85,7 @@ def energy_change(lane: Any) -> Any:
     return select(change == change, change, -INF)
 
 
-def adapt(lane: Any, rate: Any) -> None:
+def adapt(lane: Any, rate: Any, dense: Any) -> None:
     """Learn from a draw of the warm-up: the step size always, the mass within the windows."""
     lane.updates += 1
     count = float(lane.updates)
@@ -71,16 +97,9 @@ def adapt(lane: Any, rate: Any) -> None:
     lane.step = exp(log_step)
     last = lane.warmup - lane.first * 2 // 3
     if lane.t >= lane.first and lane.t < last:
-        lane.samples += 1
-        n = float(lane.samples)
-        for i in range(len(lane.best_z)):
-            delta = lane.best_z[i] - lane.mean[i]
-            lane.mean[i] = lane.mean[i] + delta / n
-            lane.square[i] = lane.square[i] + delta * (lane.best_z[i] - lane.mean[i])
+        learn(lane, dense)
         if lane.t + 1 == lane.window_end:
-            for i in range(len(lane.mass)):
-                variance = lane.square[i] / max(n - 1.0, 1.0)
-                lane.mass[i] = (n * variance + 0.005) / (n + 5.0)
+            set_scale(lane, dense)
             lane.mean = 0.0
             lane.square = 0.0
             lane.samples = 0
@@ -94,6 +113,46 @@ def adapt(lane: Any, rate: Any) -> None:
         lane.step = exp(lane.average)
 
 
+def learn(lane: Any, dense: Any) -> None:
+    """Add a draw to the sums of the window (Welford): of a matrix, on and below its diagonal."""
+    lane.samples += 1
+    for i in range(len(lane.mean)):
+        lane.apart[i] = lane.best_z[i] - lane.mean[i]
+        lane.mean[i] = lane.mean[i] + lane.apart[i] / float(lane.samples)
+    for i in range(len(lane.mean)):
+        if dense:
+            for j in range(i + 1):
+                rest = lane.best_z[j] - lane.mean[j]
+                lane.square[i, j] = lane.square[i, j] + lane.apart[i] * rest
+        else:
+            lane.square[i] = lane.square[i] + lane.apart[i] * (lane.best_z[i] - lane.mean[i])
+
+
+def set_scale(lane: Any, dense: Any) -> None:
+    """Make the scale of the window's covariance, drawn a little to what it was before.
+
+    Not to a unit matrix: that is wide where a direction is narrow, as between the intercept and the
+    slope of a regression.
+    """
+    n = float(lane.samples)
+    share = n / (max(n - 1.0, 1.0) * (n + 5.0))
+    least = 0.005 / (n + 5.0)
+    for i in range(len(lane.mean)):
+        if dense:
+            for j in range(i + 1):
+                before = 0.0
+                for k in range(j + 1):
+                    before = before + lane.scale[i, k] * lane.scale[j, k]
+                lane.square[i, j] = share * lane.square[i, j] + least * before
+        else:
+            before = lane.scale[i] * lane.scale[i]
+            lane.scale[i] = sqrt(share * lane.square[i] + least * before)
+    if dense:
+        lane.scale = cholesky(lane.square)
+        for i in range(len(lane.mean)):
+            lane.singular = lane.singular or not lane.scale[i, i] > 0.0
+
+
 def following(lane: Any) -> Any:
     """The end of the window that begins; the last one takes what would be left."""
     last = lane.warmup - lane.first * 2 // 3
@@ -101,7 +160,7 @@ def following(lane: Any) -> Any:
     return select(end + 2 * lane.window > last, last, end)
 
 
-def begin_chain(lane: Any) -> None:
+def begin_chain(lane: Any, dense: Any) -> None:
     """Find a start; the first window: 75 draws, windows from 25, 50 at the end; or shares."""
     lane.valued = True
     lane.step = lane.step_size
@@ -115,12 +174,12 @@ def begin_chain(lane: Any) -> None:
     lane.drift = 0.0
     lane.updates = 0
     lane.samples = 0
-    lane.mass = lane.z
-    lane.mass = 1.0
-    lane.mean = lane.z
-    lane.mean = 0.0
-    lane.square = lane.mean
-    lane.p = lane.z
+    for i in range(len(lane.z)):
+        if dense:
+            lane.scale[i, i] = 1.0
+        else:
+            lane.scale[i] = 1.0
+    lane.singular = False
     lane.accepted = 0.0
     lane.divergent = 0
     lane.leapfrogs = 0
@@ -148,11 +207,11 @@ def find_start(lane: Any) -> None:
     lane.best_logw = lane.logw
 
 
-def finish(lane: Any, sizes: Any, rate: Any, diverged: Any) -> None:
+def finish(lane: Any, sizes: Any, rate: Any, diverged: Any, dense: Any) -> None:
     """End a draw: adapt in the warm-up, keep it after."""
     if lane.t < lane.warmup:
         if lane.fixed == 0:
-            adapt(lane, rate)
+            adapt(lane, rate, dense)
     else:
         lane.accepted += rate
         lane.divergent += select(diverged, 1, 0)
@@ -164,9 +223,9 @@ def finish(lane: Any, sizes: Any, rate: Any, diverged: Any) -> None:
     lane.t += 1
 
 
-def hmc_chain(lane: Any, sizes: Any) -> None:
+def hmc_chain(lane: Any, sizes: Any, dense: Any) -> None:
     """Run a chain of trajectories of `steps` leapfrogs."""
-    begin_chain(lane)
+    begin_chain(lane, dense)
     while lane.t < lane.end:
         lane.draw = lane.t
         lane.count = 0
@@ -175,14 +234,14 @@ def hmc_chain(lane: Any, sizes: Any) -> None:
         step = lane.step * (0.5 + uniform())
         for k in range(lane.steps):
             lane.valued = k + 1 == lane.steps  # inside of a trajectory nothing asks for the energy
-            leapfrog(lane, step)
+            leapfrog(lane, step, dense)
         lane.leapfrogs += lane.steps
         change = energy_change(lane)
-        if log(uniform()) < change:
+        if uniform() < exp(change):
             lane.best_z = lane.z
             lane.best_g = lane.g
             lane.best_logw = lane.logw
-        finish(lane, sizes, select(change > 0.0, 1.0, exp(change)), change < -1000.0)
+        finish(lane, sizes, exp(min(change, 0.0)), change < -1000.0, dense)
 
 
 def begin_tree(lane: Any) -> None:
@@ -236,8 +295,8 @@ def turns(lane: Any) -> Any:
                 begun = lane.ladder_p[place, i]
                 rho = lane.sub_p[i] - lane.ladder_sum[place, i] + begun
                 rho = rho - 0.5 * (begun + lane.p[i])
-                first = first + lane.mass[i] * begun * rho
-                second = second + lane.mass[i] * lane.p[i] * rho
+                first = first + begun * rho
+                second = second + lane.p[i] * rho
             turned = first <= 0.0 or second <= 0.0
             place = place - 1
             ones = word("lshr", ones, 1)
@@ -246,11 +305,11 @@ def turns(lane: Any) -> Any:
 
 def join_subtree(lane: Any) -> Any:
     """Add a whole subtree to the tree; return whether the tree is done."""
-    if log(uniform()) < lane.sub_weight - lane.weight:
+    if uniform() < exp(lane.sub_weight - lane.weight):
         lane.best_z = lane.sub_z
         lane.best_g = lane.sub_g
         lane.best_logw = lane.sub_logw
-    lane.weight = log_add(lane.weight, lane.sub_weight)
+    lane.weight, _ = mix(lane.weight, lane.sub_weight)
     side = lane.side
     lane.end_z[side] = lane.z
     lane.end_g[side] = lane.g
@@ -260,16 +319,16 @@ def join_subtree(lane: Any) -> Any:
     for i in range(len(lane.p)):
         lane.sum_p[i] = lane.sum_p[i] + lane.sub_p[i]
         rho = lane.sum_p[i] - 0.5 * (lane.end_p[0, i] + lane.end_p[1, i])
-        first = first + lane.mass[i] * lane.end_p[0, i] * rho
-        second = second + lane.mass[i] * lane.end_p[1, i] * rho
+        first = first + lane.end_p[0, i] * rho
+        second = second + lane.end_p[1, i] * rho
     lane.height += 1
     lane.leaf = 0
     return first <= 0.0 or second <= 0.0 or lane.height == len(lane.ladder_p)
 
 
-def nuts_chain(lane: Any, sizes: Any) -> None:
+def nuts_chain(lane: Any, sizes: Any, dense: Any) -> None:
     """Run a chain of no-U-turn trajectories of at most 2 ** `depth` leapfrogs."""
-    begin_chain(lane)
+    begin_chain(lane, dense)
     lane.new = True
     while lane.t < lane.end:
         lane.draw = lane.t
@@ -278,17 +337,16 @@ def nuts_chain(lane: Any, sizes: Any) -> None:
             begin_tree(lane)
         if lane.leaf == 0:
             begin_subtree(lane)
-        leapfrog(lane, select(lane.side == 0, -lane.step, lane.step))
+        leapfrog(lane, select(lane.side == 0, -lane.step, lane.step), dense)
         lane.leaps += 1
         change = energy_change(lane)
         diverged = change < -1000.0
-        lane.accept += select(change > 0.0, 1.0, exp(change))
-        both = log_add(lane.sub_weight, change)
-        if log(uniform()) < change - both:
+        lane.accept += exp(min(change, 0.0))
+        lane.sub_weight, share = mix(lane.sub_weight, change)
+        if lane.leaf == 0 or uniform() < share:
             lane.sub_z = lane.z
             lane.sub_g = lane.g
             lane.sub_logw = lane.logw
-        lane.sub_weight = both
         for i in range(len(lane.p)):
             lane.sub_p[i] = lane.sub_p[i] + lane.p[i]
         done = turns(lane) or diverged
@@ -297,5 +355,5 @@ def nuts_chain(lane: Any, sizes: Any) -> None:
             done = join_subtree(lane)
         if done:
             lane.leapfrogs += lane.leaps
-            finish(lane, sizes, lane.accept / float(lane.leaps), diverged)
+            finish(lane, sizes, lane.accept / float(lane.leaps), diverged, dense)
             lane.new = True

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 from tawa.errors import ModelError
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.infer.chains import chains
+from tawa.ppl.infer.execute import Device
 from tawa.ppl.infer.importance import importance
 from tawa.ppl.infer.mh import mh
-from tawa.ppl.infer.options import Options
+from tawa.ppl.infer.options import Metric, Options
 from tawa.ppl.infer.pmmh import pmmh
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.smc import smc
@@ -39,7 +40,8 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
     ("float32", "float64"), `stack` (words a lane), `trace` (values a run; mh, tempered),
     `particles` (smc, tempered; of pmmh, each chain's), `parameters` (pmmh: names of sites),
     `steps` (hmc: leapfrogs a draw; tempered: proposals a temperature), `step_size` (hmc, nuts),
-    `depth` (nuts), `accept`, `threads`, `tiles` (hmc, nuts: tensor cores compute big plates).
+    `depth` (nuts), `accept`, `metric` (hmc, nuts: "diagonal" or "dense" mass matrix), `threads`,
+    `tiles` (hmc, nuts: tensor cores compute big plates).
 
     Raises ModelError, GradientError, StackError, WeightError.
     """
@@ -63,8 +65,7 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
     dtype = str(options.pop("dtype", "float32"))
     if dtype not in kinds:
         raise ModelError(f"dtype={dtype!r} is not known", why="float32 or float64")
-    if options.get("device", "cpu") not in ("cpu", "cuda", "interpreter"):
-        raise ModelError(
-            f"device={options['device']!r} is not known", why="cpu, cuda or interpreter"
-        )
+    for name, known in (("device", get_args(Device)), ("metric", get_args(Metric))):
+        if options.get(name, known[0]) not in known:
+            raise ModelError(f"{name}={options[name]!r} is not known", why=f"one of {known}")
     return METHODS[method](model, arguments, Options(dtype=kinds[dtype], **options))  # type: ignore[arg-type]

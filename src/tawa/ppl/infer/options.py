@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tawa.ppl.infer.execute import Device
 from tawa.ppl.ir.core import Kind
+
+Metric = Literal["diagonal", "dense"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +33,4 @@ class Options:
     steps: int = 16
     depth: int = 10
     accept: float = 0.8
+    metric: Metric = "diagonal"

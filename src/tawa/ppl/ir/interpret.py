@@ -11,14 +11,13 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from tawa.errors import InternalError
 from tawa.ppl.ir.core import Function, Kind, Op, Program, Region, Type, Value
-from tawa.ppl.ir.operations import FUNCTIONS
+from tawa.ppl.ir.operations import ELEMENTARY, FUNCTIONS
 
 _FLOAT: dict[str, Callable[[Any], Any]] = {"f32": np.float32, "f64": np.float64}
 _WIDTH = {"i32": 32, "i64": 64, "bool": 1}
@@ -72,26 +71,26 @@ def fma(kind: Kind, a: Any, b: Any, c: Any) -> Any:
     left, right, plus = float(a), float(b), float(c)
     if not (math.isfinite(left) and math.isfinite(right) and math.isfinite(plus)):
         return _FLOAT[kind](np.float64(left) * np.float64(right) + np.float64(plus))
-    exact = Fraction(left) * Fraction(right) + Fraction(plus)
-    if exact == 0:
-        return _FLOAT[kind](np.float64(left) * np.float64(right) + np.float64(plus))
     if kind == "f64":
-        return np.float64(_to_double(exact))
-    rough = _to_double(exact)
-    if math.isfinite(rough) and (error := exact - Fraction(rough)):
+        (a1, a2), (b1, b2), (c1, c2) = (x.as_integer_ratio() for x in (left, right, plus))
+        exact, unit = a1 * b1 * c2 + c1 * a2 * b2, a2 * b2 * c2
+        if exact == 0:  # its sign is that of a sum of zeros
+            return np.float64(left * right + plus)
+        try:
+            return np.float64(exact / unit)  # rounded once
+        except OverflowError:
+            return np.float64(math.inf if exact > 0 else -math.inf)
+    product = left * right  # exact: 48 bits
+    rough = product + plus
+    part = rough - product
+    error = (product - (rough - part)) + (plus - part)  # exact (Knuth)
+    if error:
         # Round to odd: a double that was rounded must not look like a tie between two floats.
         (bits,) = struct.unpack("<q", struct.pack("<d", rough))
         if not bits & 1:
             bits += 1 if (error > 0) == (rough > 0) else -1
             (rough,) = struct.unpack("<d", struct.pack("<q", bits))
     return np.float32(rough)
-
-
-def _to_double(exact: Fraction) -> float:
-    try:
-        return float(exact)
-    except OverflowError:
-        return math.inf if exact > 0 else -math.inf
 
 
 class _Lane:
@@ -121,6 +120,8 @@ class _Lane:
 
     def operation(self, op: Op, env: dict[Value, Any]) -> Sequence[Any]:
         given = [env[value] for value in op.operands]
+        if op.code in _ELEMENTARY:
+            return (_elementary(op, op.operands[0].type.kind, given),)
         match op.code:
             case "const":
                 return (number(op.result.type.kind, op.attrs["value"]),)
@@ -182,7 +183,7 @@ class _Lane:
             case code if code in FUNCTIONS or code == "philox":
                 return self.region(self.library(code, op.operands[0].type.kind).body, {}, given)
             case _:
-                return (_elementary(op, op.operands[0].type.kind, given),)
+                raise InternalError(f"the interpreter has no rule for {op.code}")
 
     def at(self, op: Op, given: Sequence[Any]) -> int:
         shape = self.program.variables[op.attrs["name"]].shape
@@ -235,7 +236,7 @@ def _elementary(op: Op, kind: Kind, given: Sequence[Any]) -> Any:
     else:
         raw = _special(op.code, kind, given)
     if floating:
-        return _FLOAT[kind](raw)
+        return raw if type(raw) is _FLOAT[kind] else _FLOAT[kind](raw)
     return bool(raw) if kind == "bool" else wrap(kind, int(raw))
 
 
@@ -252,11 +253,9 @@ def _special(code: str, kind: Kind, given: Sequence[Any]) -> Any:
         case "lshr":
             word = given[0] & ((1 << _WIDTH[kind]) - 1)
             return word >> given[1] if 0 <= given[1] < _WIDTH[kind] else 0
-        case "mulhi":
+        case _:  # mulhi
             mask = (1 << _WIDTH[kind]) - 1
             return ((given[0] & mask) * (given[1] & mask)) >> _WIDTH[kind]
-        case _:
-            raise InternalError(f"the interpreter has no rule for {code}")
 
 
 _PLAIN: dict[str, Callable[..., Any]] = {
@@ -264,4 +263,5 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     **{"neg": operator.neg, "abs": np.abs, "sqrt": np.sqrt, "floor": np.floor, "rint": np.rint},
     **{"and": operator.and_, "or": operator.or_, "xor": operator.xor},
 }
+_ELEMENTARY = ELEMENTARY.keys() - FUNCTIONS
 _RELATIONS = {"lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne}

@@ -40,19 +40,31 @@ LOG_PI = 1.1447298858494002
 LOG_TWO = 0.6931471805599453
 
 
-def uniform() -> Any:
-    """Return a number inside of (0, 1): 24 random bits and a half, or 53."""
-    words = random()
+def unit(high: Any, low: Any) -> Any:
+    """Return a number inside of (0, 1) of two random words: 23 bits and a half, or 53."""
     if is_double(1.0):
-        high = cast(word("lshr", words[0], 5), "f64")
-        low = cast(word("lshr", words[1], 6), "f64")
-        return (high * 67108864.0 + low + 0.5) * 1.1102230246251565e-16
-    return (cast(word("lshr", words[0], 9), "f32") + 0.5) * 1.1920928955078125e-07
+        top, rest = cast(word("lshr", high, 5), "f64"), cast(word("lshr", low, 6), "f64")
+        return (top * 67108864.0 + rest + 0.5) * 1.1102230246251565e-16
+    return (cast(word("lshr", high, 9), "f32") + 0.5) * 1.1920928955078125e-07
+
+
+def uniform() -> Any:
+    """Return a number inside of (0, 1)."""
+    words = random()
+    return unit(words[0], words[1])
+
+
+def normal_pair() -> Any:
+    """Return two independent standard normal numbers (Box and Muller)."""
+    words = random()
+    radius = sqrt(-2.0 * log(unit(words[0], words[1])))
+    turn = unit(words[2], words[3])
+    return radius * costurn(turn), radius * sinturn(turn)
 
 
 def standard_normal() -> Any:
-    """Return a standard normal number (Box and Muller)."""
-    return sqrt(-2.0 * log(uniform())) * costurn(uniform())
+    """Return a standard normal number."""
+    return normal_pair()[0]
 
 
 def standard_gamma(shape: Any) -> Any:
