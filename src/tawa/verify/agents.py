@@ -16,21 +16,18 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.control import passed_on, terminator
-from tawa.ir.types import BarriersType, ViewType
-from tawa.ir.walk import all_of, has, walk
+from tawa.ir.walk import all_of, walk
 from tawa.verify.counts import Count, Counts
 from tawa.verify.decisions import Decisions
-from tawa.verify.events import SYNCHRONIZES, arrivals_of, bytes_of
+from tawa.verify.events import SYNCHRONIZES, arrivals_of
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
 from tawa.verify.steps import (
-    Access,
     Agent,
     Arrive,
     Branch,
     Choose,
     Compute,
-    Copy,
     Done,
     End,
     Enter,
@@ -64,7 +61,6 @@ class Compiler:
     _role: hopper.Role | None = None
     _group: int = 0
     _groups: int = 1
-    _meets: bool = False
     _keeps: set[Operation] = field(default_factory=set[Operation])
     _share: int = 1
     _body: int = 0
@@ -105,7 +101,6 @@ class Compiler:
 
     def _enter(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
         self._role, self._group, self._groups = role, group, groups
-        self._meets = groups > 1 or has(role, hopper.Expect, hopper.CopyAsyncArrive)
         self._keeps = set()
         for operation in walk(role):
             if self._is_kept(operation):
@@ -118,7 +113,7 @@ class Compiler:
         match operation:
             case hopper.NamedBarrier():
                 scope = operation.scope.data
-                return scope == "roles" or (scope == "role" and self._meets)
+                return scope == "roles" or (scope == "role" and self._groups > 1)
             case tile.Elementwise():
                 return operation.result in self.relevant
             case scf.IfOp() | scf.ForOp() | scf.WhileOp():
@@ -208,7 +203,7 @@ class Compiler:
                 if self._group == 0:  # of all warpgroups the first one has it
                     self._block(operation.body.block, True)
             case scf.IfOp() | scf.ForOp() | scf.WhileOp() if operation not in self._keeps:
-                self._accesses(walk(operation)[1:])
+                return
             case scf.IfOp():
                 self._if(operation, alone)
             case scf.ForOp():
@@ -221,17 +216,11 @@ class Compiler:
                 code.append(Wait(operation, ring, alone, slot, phase))
             case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
                 units = self._units(operation, alone)
-                size = operation.bytes.data if isinstance(operation, hopper.Expect) else 0
                 if units:
                     slot = self._ref(operation.slot)
                     ring = self.rings[operation.barriers]
                     one = alone or isinstance(operation, hopper.Expect) or _by_one(operation)
-                    code.append(Arrive(operation, ring, units, slot, one, size))
-            case hopper.TmaLoad():
-                view, ring = self._root(operation.view), self.rings[operation.barriers]
-                slot, index = self._ref(operation.slot), self._ref(view.index)
-                size = bytes_of(operation.view)
-                code.append(Copy(operation, ring, slot, view.buffer, index, size))
+                    code.append(Arrive(operation, ring, units, slot, one))
             case hopper.Turn():
                 code.extend(self._turn(operation))
             case hopper.NamedBarrier() if self._is_kept(operation):
@@ -253,23 +242,7 @@ class Compiler:
                 skip = operation.inputs[1] if name == "add" and _steps_over(operation) else None
                 code.append(Compute(name, inputs, self._number(operation.result), skip))
             case _:
-                self._accesses([operation])
-
-    def _accesses(self, operations: Sequence[Operation]) -> None:
-        for operation in operations:
-            if isinstance(operation, _VIEWS):
-                continue
-            for value in operation.operands:
-                if isinstance(value.type, ViewType):
-                    slot = self._root(value)
-                    self._code.append(Access(operation, slot.buffer, self._ref(slot.index)))
-
-    def _root(self, view: SSAValue) -> hopper.Slot:
-        while not isinstance(view.owner, hopper.Slot):
-            if not isinstance(view.owner, _VIEWS):
-                raise Refused(rule("form"), "a view is no part of one slot of a buffer", None)
-            view = view.owner.operands[0]
-        return view.owner
+                return
 
     def _units(self, operation: Operation, alone: bool) -> int:
         """Return the arrivals that an operation makes for this agent."""
@@ -396,7 +369,6 @@ class Compiler:
         self._code.append(Leave())
 
 
-_VIEWS = (hopper.Slot, hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
 _FUNCTIONS = frozenset({"add", "eq", "select", "xor", "irem", "idiv", "and"})
 
 
@@ -408,10 +380,8 @@ def relevant_scalars(kernel: tile.Kernel) -> set[SSAValue]:
         match operation:
             case hopper.Wait():
                 work += [operation.slot, operation.phase]
-            case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive() | hopper.TmaLoad():
+            case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
                 work.append(operation.slot)
-            case hopper.Slot():
-                work.append(operation.index)
             case _:
                 continue
     while work:
@@ -433,8 +403,8 @@ def made_of(value: SSAValue) -> list[SSAValue]:
 
 
 def _by_one(arrive: hopper.Arrive | hopper.CopyAsyncArrive) -> bool:
-    """Tell whether one thread of a role arrives, which may be ahead of the others."""
-    return isinstance(arrive, hopper.Arrive) and arrive.by.data in ("thread", "role")
+    """Tell whether a thread arrives for warps that it may be ahead of."""
+    return isinstance(arrive, hopper.Arrive) and arrive.by.data not in ("warp", "all")
 
 
 def _steps_over(addition: tile.Elementwise) -> bool:
@@ -445,11 +415,4 @@ def _steps_over(addition: tile.Elementwise) -> bool:
     )
 
 
-def slots_of(barriers: SSAValue) -> int:
-    """Return how many barriers an array has."""
-    kind = barriers.type
-    assert isinstance(kind, BarriersType)
-    return kind.count.data
-
-
-__all__ = ["Compiler", "made_of", "relevant_scalars", "slots_of"]
+__all__ = ["Compiler", "made_of", "relevant_scalars"]

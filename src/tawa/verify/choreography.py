@@ -25,12 +25,10 @@ from tawa.verify.ring_steps import Rings
 from tawa.verify.rules import Refused, rule
 from tawa.verify.state import HANDED, HOLDS, Env, State
 from tawa.verify.steps import (
-    Access,
     Arrive,
     Branch,
     Choose,
     Compute,
-    Copy,
     Done,
     End,
     Enter,
@@ -83,10 +81,7 @@ class Choreography:
             waits=[0] * len(system.waiters),
             units=[0] * len(system.arrivers),
             early=[frozenset()] * len(system.arrivers),
-            last=[0] * len(system.arrivers),
             ahead=[0] * len(system.pairs),
-            safe=[0] * len(system.pairs),
-            owed=[0] * len(system.arrivers),
             exact=[True] * len(system.rings),
             turn=[-1 if a.groups > 1 and a.group == a.groups - 1 else 0 for a in agents],
             known={},
@@ -148,10 +143,6 @@ class Choreography:
                 self.rings.arrive(state, who, step)
                 state.at[who] += 1
                 return "told"
-            case Copy():
-                self.rings.copy(state, who, step)
-            case Access():
-                self.rings.access(state, who, step)
             case Move(moves):
                 self._move(state, who, moves)
             case Branch(condition, otherwise, _):
@@ -244,16 +235,13 @@ class Choreography:
     # --- meetings ---------------------------------------------------------------------------------
 
     def _meet(self, state: State, who: int, step: Meet) -> bool:
-        """Warpgroups of a role wait for one another; what its threads waited for is behind all."""
+        """Warpgroups of a role wait for one another."""
         agents = self.system.agents
         own = [n for n, each in enumerate(agents) if each.roles == agents[who].roles]
         at = [agents[n].code[state.at[n]] for n in own]
         if not all(isinstance(s, Meet) and s.operation is step.operation for s in at):
             return False
         for agent in own:
-            for pair in self.system.pairs_of_agent[agent]:
-                if pair in self.system.careful:
-                    state.safe[pair] = state.ahead[pair]
             state.at[agent] += 1
         return True
 
@@ -418,7 +406,6 @@ class Choreography:
             for place, (_, ring) in enumerate(system.arrivers):
                 origin = origins[ring]
                 state.units[place] -= origin * system.needs[place]
-                state.last[place] -= origin
                 state.early[place] = frozenset((n - origin, u) for n, u in state.early[place])
             for ring, origin in enumerate(origins):
                 state.exact[ring] = state.exact[ring] and not origin
@@ -475,12 +462,6 @@ class Choreography:
             number, rest = divmod(state.units[place], system.needs[place])
             if rest or state.early[place] or done.setdefault(ring, number) != number:
                 raise self._left(who, ring, "arrives at")
-            if state.owed[place]:
-                raise Refused(
-                    rule("bytes"),
-                    f"{system.label(ring)} expects {state.owed[place]} bytes too many in a phase",
-                    system.barriers(ring),
-                )
         for place, (who, ring) in enumerate(system.waiters):
             if state.waits[place] != done.get(ring, state.waits[place]):
                 raise self._left(who, ring, "waits for")

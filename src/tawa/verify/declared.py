@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from math import prod
 
 from xdsl.ir import Operation, SSAValue
 
-from tawa.ir import hopper, tile
+from tawa.ir import hopper
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType, bit_width
-from tawa.ir.walk import all_of
 from tawa.target import Target
 from tawa.verify.footprints import place_of
 from tawa.verify.rules import Refused, rule
@@ -19,11 +17,10 @@ COUNT_MOST = (1 << 20) - 1
 """Arrivals and bytes one phase of an mbarrier can count (PTX ISA, "mbarrier object")."""
 
 _PLAIN_ALIGNMENT = 16
-_BARRIER_BYTES = 8
 
 
-def check_buffer(operation: hopper.Shared, limit: int) -> None:
-    """A buffer and its slots start where its swizzle does, and end in the block's `limit` bytes."""
+def check_buffer(operation: hopper.Shared) -> None:
+    """A buffer and its slots start where its swizzle does."""
     kind = operation.result.type
     assert isinstance(kind, BufferType)
     layout, offset, label = kind.layout.data, operation.offset.data, operation.label.data
@@ -37,12 +34,6 @@ def check_buffer(operation: hopper.Shared, limit: int) -> None:
                 f"that read it need a multiple of {unit}",
                 operation,
             )
-    if offset + kind.bytes > limit:
-        raise Refused(
-            rule("buffers in place"),
-            f"buffer {label} ends at byte {offset + kind.bytes}, the block has {limit}",
-            operation,
-        )
 
 
 def _engines(value: SSAValue) -> Iterator[Operation]:
@@ -56,21 +47,14 @@ def _engines(value: SSAValue) -> Iterator[Operation]:
                 yield from _engines(result)
 
 
-def check_barriers(operation: hopper.Barriers, limit: int) -> None:
-    """An array of barriers lies in whole words of the block, and counts what an mbarrier can."""
+def check_barriers(operation: hopper.Barriers) -> None:
+    """An array of barriers counts what an mbarrier can."""
     kind = operation.result.type
     assert isinstance(kind, BarriersType)
-    label, offset = operation.label.data, operation.offset.data
+    label = operation.label.data
     if kind.count.data < 1:
         raise Refused(rule("form"), f"{label} has no barrier", operation)
     check_count("arrivals", f"arrivals at {label}", operation.arrivals.data, operation)
-    end = offset + _BARRIER_BYTES * kind.count.data
-    if offset % _BARRIER_BYTES or end > limit:
-        raise Refused(
-            rule("barriers in place"),
-            f"{label} lies in bytes {offset} to {end} of {limit}",
-            operation,
-        )
 
 
 def check_count(which: str, what: str, number: int, operation: Operation) -> None:
@@ -81,28 +65,6 @@ def check_count(which: str, what: str, number: int, operation: Operation) -> Non
             f"{number} {what} in a phase; an mbarrier counts 1 to {COUNT_MOST}",
             operation,
         )
-
-
-def check_apart(kernel: tile.Kernel) -> None:
-    """Barriers share bytes with nothing."""
-    spans: list[tuple[int, int, str, Operation]] = []
-    for operation in all_of(kernel, hopper.Shared, hopper.Barriers):
-        kind, low = operation.result.type, operation.offset.data
-        match kind:
-            case BufferType():
-                size = kind.bytes
-            case BarriersType():
-                size = _BARRIER_BYTES * kind.count.data
-            case _:
-                continue
-        spans.append((low, low + size, operation.label.data, operation))
-    spans.sort(key=lambda span: span[:2])
-    reach = 0
-    for first, second in pairwise(spans):
-        reach = max(reach, first[1])
-        barriers = isinstance(first[3], hopper.Barriers) or isinstance(second[3], hopper.Barriers)
-        if second[0] < (reach if isinstance(second[3], hopper.Barriers) else first[1]) and barriers:
-            raise Refused(rule("barriers in place"), f"{second[2]} overlaps {first[2]}", second[3])
 
 
 def check_map(operation: hopper.TensorMap, target: Target) -> None:
@@ -192,7 +154,6 @@ def check_start(operation: Operation, view: SSAValue) -> None:
 
 __all__ = [
     "COUNT_MOST",
-    "check_apart",
     "check_barriers",
     "check_buffer",
     "check_copy",

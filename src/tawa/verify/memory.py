@@ -10,20 +10,19 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from xdsl.dialects.builtin import DictionaryAttr, IntAttr
-from xdsl.ir import SSAValue
-
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, BufferType
 from tawa.ir.walk import all_of
-from tawa.verify.rings import Ring
+from tawa.verify.rings import Rings
 from tawa.verify.rules import Refused, rule
 
 _BARRIER_BYTES = 8
 
 
-def check_memory(kernel: tile.Kernel, rings: dict[SSAValue, Ring]) -> None:
-    """Raise Refused where something lies over something else, or beyond what the launch asks."""
+def check_memory(kernel: tile.Kernel, rings: Rings, most: int) -> None:
+    """Raise Refused where something lies over something else, or beyond the `most` bytes that the
+    launch asks for.
+    """
     spans: list[tuple[int, int, hopper.Shared | hopper.Barriers]] = []
     for operation in all_of(kernel, hopper.Shared, hopper.Barriers):
         kind, first = operation.result.type, operation.offset.data
@@ -40,9 +39,8 @@ def check_memory(kernel: tile.Kernel, rings: dict[SSAValue, Ring]) -> None:
             assert isinstance(kind, BufferType)
             size = kind.bytes
         spans.append((first, first + size, operation))
-    most = _launched(kernel)
     for first, end, operation in spans:
-        if first < 0 or (most is not None and end > most):
+        if first < 0 or end > most:
             raise Refused(
                 rule("in place"),
                 f"{operation.label.data} ends at byte {end}; the launch asks for {most}",
@@ -58,26 +56,14 @@ def check_memory(kernel: tile.Kernel, rings: dict[SSAValue, Ring]) -> None:
             )
 
 
-def _launched(kernel: tile.Kernel) -> int | None:
-    match kernel.launch:
-        case DictionaryAttr(data=launch):
-            match launch.get("shared"):
-                case IntAttr(data=size):
-                    return size
-                case _:
-                    return None
-        case _:
-            return None
-
-
-def _is_scratch(rings: dict[SSAValue, Ring], *both: hopper.Shared | hopper.Barriers) -> bool:
+def _is_scratch(rings: Rings, *both: hopper.Shared | hopper.Barriers) -> bool:
     """Tell whether one role alone uses two buffers, which nobody hands on."""
     roles: set[hopper.Role] = set()
     for each in both:
-        ring = rings.get(each.result)
+        ring = rings.buffers.get(each.result)
         if ring is None or ring.filled is not None:
             return False
-        roles |= {access.role for access in ring.accesses}
+        roles |= ring.roles
     return len(roles) <= 1
 
 

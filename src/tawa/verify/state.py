@@ -25,14 +25,8 @@ class State:
     units: list[int]
     early: list[frozenset[tuple[int, int]]]
     """By arriver: (number, arrivals) of numbers whose turn has not come."""
-    last: list[int]
-    """By arriver: the number at which bytes are expected."""
     ahead: list[int]
     """By pair of a wait and an arrival of one agent: waits done less numbers arrived."""
-    safe: list[int]
-    """The same, of waits that all threads of the agent have behind them."""
-    owed: list[int]
-    """By arriver: bytes that are expected and not yet copied."""
     exact: list[bool]
     """By ring: whether its origin is still the beginning."""
     turn: list[int]
@@ -54,10 +48,7 @@ class State:
             list(self.waits),
             list(self.units),
             list(self.early),
-            list(self.last),
             list(self.ahead),
-            list(self.safe),
-            list(self.owed),
             list(self.exact),
             list(self.turn),
             known,
@@ -75,10 +66,7 @@ class State:
             tuple(self.waits),
             tuple(self.units),
             tuple(self.early),
-            tuple(n for n, owed in zip(self.last, self.owed, strict=True) if owed),
             tuple(self.ahead),
-            tuple(self.safe),
-            tuple(self.owed),
             tuple(self.exact),
             tuple(self.turn),
             frozenset(self.known.items()),
