@@ -158,8 +158,7 @@ class Memory:
             )
         if not buffer.handed:
             return
-        fills = buffer.is_put(access)
-        if access.write and not fills and len(buffer.readers()) > 1:
+        if access.write and not buffer.is_put(access) and len(buffer.readers()) > 1:
             raise self._refused(
                 "slots",
                 f"writes into a slot of {label} by {operation.name}, which other roles read",
@@ -442,8 +441,8 @@ class Memory:
             if not self._has(state, "held", array, number, alone):
                 raise self._refused(
                     "slots",
-                    f"hands a slot on at {label_of(at)} that it does not hold on every path: it has "
-                    f"not waited for it at {label_of(array)}, or has handed it on already",
+                    f"hands a slot on at {label_of(at)} that it does not hold on every path: it "
+                    f"has not waited for it at {label_of(array)}, or has handed it on already",
                     operation,
                 )
         for key, status in list(state.may.items()):
@@ -501,9 +500,7 @@ class Memory:
         """A put begins: so many bytes are to come to a slot that is held."""
         at = expect.barriers
         if at in state.owed:
-            raise self._refused(
-                "one put", f"expects bytes at {label_of(at)} twice for one put", expect
-            )
+            raise self._refused("one put", f"expects bytes at {label_of(at)} twice", expect)
         self._hands(state, expect, range(1))
         state.owed[at] = state.values[expect.slot], expect.bytes.data
 
