@@ -23,9 +23,9 @@ from tawa.verify.control import check_control, cluster_of
 from tawa.verify.coordinates import Program, check_coordinates, program_of
 from tawa.verify.counts import Counts
 from tawa.verify.cursors import Cursors
+from tawa.verify.declared import check_memory
 from tawa.verify.events import Reader
 from tawa.verify.global_order import check_global_order
-from tawa.verify.memory import check_memory
 from tawa.verify.ring_steps import Rings
 from tawa.verify.rings import rings_of
 from tawa.verify.role_flow import check_roles

@@ -14,6 +14,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 
+import tawa.verify.steps as do
 from tawa.ir import hopper, tile
 from tawa.ir.control import passed_on, terminator
 from tawa.ir.walk import all_of, walk
@@ -22,27 +23,7 @@ from tawa.verify.decisions import Decisions
 from tawa.verify.events import SYNCHRONIZES, arrivals_of
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
-from tawa.verify.steps import (
-    Agent,
-    Arrive,
-    Branch,
-    Choose,
-    Compute,
-    Done,
-    End,
-    Enter,
-    Head,
-    Jump,
-    Leave,
-    Meet,
-    Move,
-    Next,
-    Ref,
-    Step,
-    Token,
-    Turn,
-    Wait,
-)
+from tawa.verify.steps import Agent, Ref, Step
 from tawa.verify.terms import Term
 from tawa.verify.values import Span, Values
 
@@ -88,7 +69,7 @@ class Compiler:
             for group in range(groups):
                 self._begin(role, group, groups)
                 self._block(role.body.block, False)
-                self._code.append(End())
+                self._code.append(do.End())
                 name = role.label.data + (f" warpgroup {group}" if groups > 1 else "")
                 made.append(Agent(name, (role,), tuple(self._code), group, groups))
         for (_, _, share), items in instances.items():
@@ -148,7 +129,7 @@ class Compiler:
             self._move(zip(loop.iter_args, loop.body.block.args[1:], strict=True))
         self._enters(self.decisions.loop(items[0][2], 0))
         head = len(self._code)
-        self._code.append(Head())
+        self._code.append(do.Head())
         branch = self._hole()
         choose = self._hole()
         targets: list[int] = []
@@ -160,10 +141,10 @@ class Compiler:
             self._move(
                 zip(terminator(loop.body.block).operands, loop.body.block.args[1:], strict=True)
             )
-            self._code += [Done(loop), Next(head)]
-        self._code[choose] = Choose(tuple(targets))
-        self._code[branch] = Branch(self._goes_on(first), len(self._code), first)
-        self._code.append(Leave())
+            self._code += [do.Done(loop), do.Next(head)]
+        self._code[choose] = do.Choose(tuple(targets))
+        self._code[branch] = do.Branch(self._goes_on(first), len(self._code), first)
+        self._code.append(do.Leave())
         for role, loop, _ in items:
             self._enter(role)
             self._move(zip(loop.body.block.args[1:], loop.results, strict=True))
@@ -173,7 +154,7 @@ class Compiler:
                 after.append(operation)
                 operation = operation.next_op
             self._operations(after, False)
-        self._code.append(End())
+        self._code.append(do.End())
         name = "+".join(role.label.data for role in roles)
         return Agent(name, roles, tuple(self._code), tiles=first)
 
@@ -213,20 +194,20 @@ class Compiler:
             case hopper.Wait():
                 ring = self.rings[operation.barriers]
                 slot, phase = self._ref(operation.slot), self._ref(operation.phase)
-                code.append(Wait(operation, ring, alone, slot, phase))
+                code.append(do.Wait(operation, ring, alone, slot, phase))
             case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
                 units = self._units(operation, alone)
                 if units:
                     slot = self._ref(operation.slot)
                     ring = self.rings[operation.barriers]
                     one = alone or isinstance(operation, hopper.Expect) or _by_one(operation)
-                    code.append(Arrive(operation, ring, units, slot, one))
+                    code.append(do.Arrive(operation, ring, units, slot, one))
             case hopper.Turn():
                 code.extend(self._turn(operation))
             case hopper.NamedBarrier() if self._is_kept(operation):
                 if operation.scope.data == "role":
                     if operation.kind.data == "sync":
-                        code.append(Meet(operation))
+                        code.append(do.Meet(operation))
                 elif self._share == 1:
                     raise Refused(
                         rule("form"),
@@ -234,13 +215,13 @@ class Compiler:
                         operation,
                     )
                 else:
-                    code.append(Token(operation))
+                    code.append(do.Token(operation))
             case hopper.ClusterSync():
                 raise Refused(rule("form"), "a role waits for the other blocks alone", operation)
             case tile.Elementwise() if operation.result in self.relevant:
                 name, inputs = operation.function.data, tuple(map(self._ref, operation.inputs))
                 skip = operation.inputs[1] if name == "add" and _steps_over(operation) else None
-                code.append(Compute(name, inputs, self._number(operation.result), skip))
+                code.append(do.Compute(name, inputs, self._number(operation.result), skip))
             case _:
                 return
 
@@ -260,26 +241,26 @@ class Compiler:
             number = arrivals_of(by, role, alone) // self._groups
         return number * (self.values.cluster if operation.cluster is not None else 1)
 
-    def _turn(self, turn: hopper.Turn) -> Iterator[Turn]:
+    def _turn(self, turn: hopper.Turn) -> Iterator[do.Turn]:
         first, groups, own = turn.id.data, turn.groups.data, self._group
         if groups != self._groups:
             raise Refused(rule("meetings"), "warpgroups take turns with unlike many", turn)
         match turn.kind.data:
             case "take":
-                yield Turn(turn, first + own, True)
+                yield do.Turn(turn, first + own, True)
             case "pass":
-                yield Turn(turn, first + (own + 1) % groups, False)
+                yield do.Turn(turn, first + (own + 1) % groups, False)
             case "open" if own == groups - 1:
-                yield Turn(turn, first, False)
+                yield do.Turn(turn, first, False)
             case "close" if own == 0:
-                yield Turn(turn, first, True)
+                yield do.Turn(turn, first, True)
             case _:
                 return
 
     # --- control ----------------------------------------------------------------------------------
 
     def _hole(self) -> int:
-        self._code.append(End())
+        self._code.append(do.End())
         return len(self._code) - 1
 
     def _move(self, pairs: Iterator[tuple[SSAValue, SSAValue]]) -> None:
@@ -289,7 +270,7 @@ class Compiler:
             if target in self.relevant
         )
         if moves:
-            self._code.append(Move(moves))
+            self._code.append(do.Move(moves))
 
     def _number(self, value: SSAValue) -> int:
         return self.scalars.setdefault(value, len(self.scalars))
@@ -310,8 +291,8 @@ class Compiler:
 
     def _enters(self, family: int) -> None:
         own = self._code[self._body :]
-        before = sum(isinstance(step, Enter) and step.loop[0] == family for step in own)
-        self._code.append(Enter((family, before)))
+        before = sum(isinstance(step, do.Enter) and step.loop[0] == family for step in own)
+        self._code.append(do.Enter((family, before)))
 
     def _if(self, branch: scf.IfOp, alone: bool) -> None:
         condition = self.counts.condition(self.values.of(branch.cond))
@@ -322,14 +303,14 @@ class Compiler:
                 zip(terminator(branch.true_region.block).operands, branch.results, strict=True)
             )
         end = self._hole()
-        self._code[hole] = Branch(condition, len(self._code), branch)
+        self._code[hole] = do.Branch(condition, len(self._code), branch)
         if branch.false_region.blocks:
             self._block(branch.false_region.block, alone)
             if branch.results:
                 self._move(
                     zip(terminator(branch.false_region.block).operands, branch.results, strict=True)
                 )
-        self._code[end] = Jump(len(self._code))
+        self._code[end] = do.Jump(len(self._code))
 
     def _for(self, loop: scf.ForOp, alone: bool) -> None:
         step = self.values.terms.number(self.values.span(loop).step)
@@ -341,21 +322,21 @@ class Compiler:
         depth = len(loops_around(loop))
         self._enters(self.decisions.loop(self.values.span(loop), depth))
         head = len(self._code)
-        self._code.append(Head())
+        self._code.append(do.Head())
         hole = self._hole()
         self._block(body, alone)
         self._move(zip(terminator(body).operands, carried, strict=True))
-        self._code.append(Next(head))
-        self._code[hole] = Branch(self._goes_on(loop), len(self._code), loop)
+        self._code.append(do.Next(head))
+        self._code[hole] = do.Branch(self._goes_on(loop), len(self._code), loop)
         self._move(zip(carried, loop.results, strict=True))
-        self._code.append(Leave())
+        self._code.append(do.Leave())
 
     def _while(self, loop: scf.WhileOp, alone: bool) -> None:
         before, after = loop.before_region.block, loop.after_region.block
         self._move(zip(loop.operands, before.args, strict=True))
         self._enters(-1 - len(loops_around(loop)))
         head = len(self._code)
-        self._code.append(Head())
+        self._code.append(do.Head())
         self._block(before, alone)
         last = terminator(before)
         condition = self.counts.condition(self.values.of(last.operands[0]))
@@ -363,10 +344,10 @@ class Compiler:
         self._move(zip(last.operands[1:], after.args, strict=True))
         self._block(after, alone)
         self._move(zip(terminator(after).operands, before.args, strict=True))
-        self._code.append(Next(head))
-        self._code[hole] = Branch(condition, len(self._code), loop)
+        self._code.append(do.Next(head))
+        self._code[hole] = do.Branch(condition, len(self._code), loop)
         self._move(zip(last.operands[1:], loop.results, strict=True))
-        self._code.append(Leave())
+        self._code.append(do.Leave())
 
 
 _FUNCTIONS = frozenset({"add", "eq", "select", "xor", "irem", "idiv", "and"})

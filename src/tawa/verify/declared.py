@@ -1,22 +1,32 @@
-"""Declarations of shared memory, barriers and tensor maps, against what the hardware takes."""
+"""Declarations of shared memory, barriers and tensor maps, against what the hardware takes, and
+what lies where in shared memory (H5).
+
+Buffers and barriers lie in bytes of their own, inside of what the launch asks for. Two buffers may
+share bytes where one role alone uses them, by threads and engines that its own order separates
+(`role_flow.py`): scratch memory that is used one after the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations
 from math import prod
 
 from xdsl.ir import Operation, SSAValue
 
-from tawa.ir import hopper
+from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType, bit_width
+from tawa.ir.walk import all_of
 from tawa.target import Target
 from tawa.verify.footprints import place_of
+from tawa.verify.rings import Rings
 from tawa.verify.rules import Refused, rule
 
 COUNT_MOST = (1 << 20) - 1
 """Arrivals and bytes one phase of an mbarrier can count (PTX ISA, "mbarrier object")."""
 
 _PLAIN_ALIGNMENT = 16
+_BARRIER_BYTES = 8
 
 
 def check_buffer(operation: hopper.Shared) -> None:
@@ -111,7 +121,7 @@ def check_copy(
         why = "rows that the view does not store one after the other"
     elif min(panel, width) % box[-1] or width % box[-1]:
         why = f"a box {box[-1]} wide, the view panels of {min(panel, width)}"
-    elif rows % (prod(box[:-1]) * shares):
+    elif rows != prod(box[:-1]) * shares:
         why = f"a box of {prod(box[:-1])} rows, the view {rows} in {shares} shares"
     elif not _lies_together(box, layout.shape, min(panel, width)):
         text = "x".join(map(str, box))
@@ -152,6 +162,54 @@ def check_start(operation: Operation, view: SSAValue) -> None:
         )
 
 
+def check_memory(kernel: tile.Kernel, rings: Rings, most: int) -> None:
+    """Raise Refused where something lies over something else, or beyond the `most` bytes that the
+    launch asks for.
+    """
+    spans: list[tuple[int, int, hopper.Shared | hopper.Barriers]] = []
+    for operation in all_of(kernel, hopper.Shared, hopper.Barriers):
+        kind, first = operation.result.type, operation.offset.data
+        if isinstance(operation, hopper.Barriers):
+            assert isinstance(kind, BarriersType)
+            size = _BARRIER_BYTES * kind.count.data
+            if first % _BARRIER_BYTES:
+                raise Refused(
+                    rule("in place"),
+                    f"barriers {operation.label.data} start at byte {first}, no multiple of 8",
+                    operation,
+                )
+        else:
+            assert isinstance(kind, BufferType)
+            size = kind.bytes
+        spans.append((first, first + size, operation))
+    for first, end, operation in spans:
+        if first < 0 or end > most:
+            raise Refused(
+                rule("in place"),
+                f"{operation.label.data} ends at byte {end}; the launch asks for {most}",
+                operation,
+            )
+    for (first, end, one), (start, stop, other) in combinations(spans, 2):
+        if first < stop and start < end and not _is_scratch(rings, one, other):
+            raise Refused(
+                rule("in place"),
+                f"{one.label.data} and {other.label.data} share the bytes from "
+                f"{max(first, start)} to {min(end, stop)}",
+                other,
+            )
+
+
+def _is_scratch(rings: Rings, *both: hopper.Shared | hopper.Barriers) -> bool:
+    """Tell whether one role alone uses two buffers, which nobody hands on."""
+    roles: set[hopper.Role] = set()
+    for each in both:
+        ring = rings.buffers.get(each.result)
+        if ring is None or ring.filled is not None:
+            return False
+        roles |= ring.roles
+    return len(roles) <= 1
+
+
 __all__ = [
     "COUNT_MOST",
     "check_barriers",
@@ -159,5 +217,6 @@ __all__ = [
     "check_copy",
     "check_count",
     "check_map",
+    "check_memory",
     "check_start",
 ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
 
+import tawa.verify.steps as do
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of
 from tawa.verify.agents import Compiler, made_of, relevant_scalars
@@ -18,20 +19,7 @@ from tawa.verify.forwarded import role_of
 from tawa.verify.parity import Parity
 from tawa.verify.rings import Rings, slots_of
 from tawa.verify.rules import Refused, rule
-from tawa.verify.steps import (
-    Agent,
-    Arrive,
-    Branch,
-    Compute,
-    Enter,
-    Jump,
-    Leave,
-    Move,
-    Next,
-    Ref,
-    Step,
-    Wait,
-)
+from tawa.verify.steps import Agent, Ref, Step
 from tawa.verify.sums import Ramp
 from tawa.verify.terms import Term, Terms
 from tawa.verify.values import Values
@@ -287,12 +275,12 @@ def read_system(
     relevant = relevant_scalars(kernel)
     depths = tuple(slots_of(barriers.result) for barriers in rings)
     # Nobody is further ahead of who gives.
-    decisions = Decisions(counts, patience=max(depths, default=0))
+    decisions = Decisions(counts, patience=max(depths, default=0), slots=sum(depths))
     compiler = Compiler(values, counts, decisions, numbers, relevant)
     agents = compiler.agents(kernel)
     system = System(values, counts, decisions, rings, agents)
     system.depths = depths
-    branches = [step for agent in agents for step in agent.code if isinstance(step, Branch)]
+    branches = [step for agent in agents for step in agent.code if isinstance(step, do.Branch)]
     for step in branches:
         decisions.open(step.condition)
     for step in branches:
@@ -325,17 +313,17 @@ def _count(system: System, roles: Events, handed: Rings) -> None:
         system.counters.append({})
         system.pairs_of_agent.append([])
         for step in agent.code:
-            if isinstance(step, Wait) and not step.alone:
+            if isinstance(step, do.Wait) and not step.alone:
                 by_all.add((who, step.ring))
-            if isinstance(step, Arrive):
+            if isinstance(step, do.Arrive):
                 (by_one if step.alone else by_many).add((who, step.ring))
             match step:
-                case Wait(_, ring) if (who, ring) not in system.waiter:
+                case do.Wait(_, ring) if (who, ring) not in system.waiter:
                     system.waiter[who, ring] = len(system.waiters)
                     system.waiters_of[ring].append(len(system.waiters))
                     system.counters[who].setdefault(ring, []).append(("wait", len(system.waiters)))
                     system.waiters.append((who, ring))
-                case Arrive(_, ring, number):
+                case do.Arrive(_, ring, number):
                     if (who, ring) not in system.arriver:
                         system.arriver[who, ring] = len(system.arrivers)
                         system.arrivers_of[ring].append(len(system.arrivers))
@@ -439,9 +427,9 @@ def _about(system: System, scalars: dict[SSAValue, int]) -> dict[int, set[int]]:
     for agent in system.agents:
         for step in agent.code:
             match step:
-                case Wait(_, ring, _, slot, phase):
+                case do.Wait(_, ring, _, slot, phase):
                     work += [(each, frozenset({ring})) for each in (slot, phase)]
-                case Arrive(_, ring, _, slot):
+                case do.Arrive(_, ring, _, slot):
                     work.append((slot, frozenset({ring})))
                 case _:
                     pass
@@ -463,11 +451,11 @@ def _repeated(code: tuple[Step, ...]) -> set[int]:
     depth = 0
     for step in code:
         match step:
-            case Enter():
+            case do.Enter():
                 depth += 1
-            case Leave():
+            case do.Leave():
                 depth -= 1
-            case Wait() | Arrive() if depth:
+            case do.Wait() | do.Arrive() if depth:
                 found.add(step.ring)
             case _:
                 continue
@@ -492,9 +480,9 @@ def _live(code: tuple[Step, ...]) -> list[frozenset[int]]:
 
 def _follows(step: Step, place: int) -> Iterable[int]:
     match step:
-        case Jump(target) | Next(target):
+        case do.Jump(target) | do.Next(target):
             return (target,)
-        case Branch(_, otherwise, _):
+        case do.Branch(_, otherwise, _):
             return place + 1, otherwise
         case _:
             targets = getattr(step, "targets", None)
@@ -503,13 +491,13 @@ def _follows(step: Step, place: int) -> Iterable[int]:
 
 def _uses(step: Step) -> tuple[Iterable[Ref], Iterable[int]]:
     match step:
-        case Wait(_, _, _, slot, phase):
+        case do.Wait(_, _, _, slot, phase):
             return (slot, phase), ()
-        case Arrive(_, _, _, slot):
+        case do.Arrive(_, _, _, slot):
             return (slot,), ()
-        case Compute(_, inputs, result):
+        case do.Compute(_, inputs, result):
             return inputs, (result,)
-        case Move(moves):
+        case do.Move(moves):
             return [source for source, _ in moves], [target for _, target in moves]
         case _:
             return (), ()
@@ -522,9 +510,9 @@ def _enters(code: tuple[Step, ...]) -> list[tuple[bool, ...]]:
     ahead: list[bool] = [False]
     for place in range(len(code) - 1, -1, -1):
         match code[place]:
-            case Next():
+            case do.Next():
                 ahead.append(False)
-            case Enter():
+            case do.Enter():
                 ahead.pop()
                 ahead[-1] = True
             case _:
