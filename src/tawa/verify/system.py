@@ -13,10 +13,10 @@ from tawa.ir.walk import all_of
 from tawa.verify.agents import Compiler, made_of, relevant_scalars
 from tawa.verify.control import Events
 from tawa.verify.counts import Count, Counts
+from tawa.verify.cursors import Parity
 from tawa.verify.decisions import Decisions, Known, Labels, Question
 from tawa.verify.events import Reader
 from tawa.verify.forwarded import role_of
-from tawa.verify.parity import Parity
 from tawa.verify.rings import Rings, slots_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.steps import Agent, Ref, Step
