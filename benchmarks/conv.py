@@ -8,9 +8,9 @@ layer the likeliest tiles are tried, and the fastest of all is `tawa`; `window` 
 and `other` (the best other view in place) stand beside it. Each layer runs in a process of its own,
 compiled before it gets the GPU; results are compared with float64 on the first, a middle and the
 last image, over NaN that stood there before. `--gradients` times those by input and filters
-instead, which have one tile each, beside cuDNN's; they are compared with float32 products of all
-images, since they are sums over them. All take turns, five rounds, medians; calls are
-replayed from CUDA graphs, so that launching is in no figure.
+instead, with the tile that the library settles on, beside cuDNN's; they are compared with float32
+products of all images, since they are sums over them. All take turns, five rounds, medians; calls
+are replayed from CUDA graphs, so that launching is in no figure.
 """
 
 from __future__ import annotations
@@ -155,15 +155,18 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, gradients: bool) -> None
             g = conv_volumes.flat_geometry(x.shape, w.shape, window, layer.groups)
             flat = tawa.array((g.n, g.ho, g.wo, g.co), dtype)
             groups = layer.groups
-            build(lambda: conv_gradients.input_products(window, x.shape, groups, dy, w, x))
             seen = conv_volumes.seen_in(g, look(x), window)
             for tile in conv_gradients.tiles_of(g, x, volume=seen):
                 build(lambda tile=tile: conv_volumes.weight_products(g, window, x, flat, w, tile))
         else:
             g = geometry_of(layer, batch)
-            build(lambda: conv_gradients.input_launches(g, dy, w, x))
+            window, groups = conv_gradients.window_of(g), g.groups
             for tile in conv_gradients.tiles_of(g, x):
                 build(lambda tile=tile: conv_gradients.weight_launches(g, x, dy, w, tile=tile))
+        given = window, x.shape, groups, dy, w
+        if layer.c * look(x).itemsize % 16 == 0:
+            for tile in conv_gradients.input_tiles(*given):
+                build(lambda tile=tile: conv_gradients.input_products(*given, x, tile))
 
 
 def shapes_of(layer: Layer, batch: int) -> tuple[tuple[int, ...], ...]:
@@ -223,7 +226,7 @@ def measure_calls(layer: Layer, dtype: str, batch: int, gradients: bool) -> list
             if not (error := float((ours().float() - want).norm() / want.norm())) < limit:
                 raise ArithmeticError(f"WRONG, error {error:.4f}")
             timers["tawa"] = time_calls(ours, 0.02)
-            found["tawa variant"] = "the model's tile"
+            found["tawa variant"] = "the library's tile"
         except Exception as error:
             found["tried"].append(f"{type(error).__name__} {str(error)[:300]}")
         del want

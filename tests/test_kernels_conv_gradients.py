@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from tawa.errors import ArgumentError
 from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.conv_gradients import (
-    WeightTile,
+    Tile,
     conv2d_input_gradient,
     conv2d_weight_gradient,
     conv_transpose2d,
     input_launches,
+    input_tiles,
     tiles_of,
     weight_launches,
 )
+from tawa.kernels.conv_views import window_of
 from tawa.runtime.arrays import array
 from test_kernels_conv import exact, integers
 
@@ -179,13 +181,13 @@ def test_products_are_specialized(g):
 
 @pytest.mark.parametrize(
     ("taps", "parts", "whole"),
-    [((1, 3), 1, True), ((3, 3), 2, False), ((4, 4), 4, False)],
+    [((1, 3), 1, True), ((3, 3), 1, True), ((3, 3), 2, False), ((4, 4), 4, False)],
 )
 def test_a_sum_that_few_tiles_have_is_dealt_out(taps, parts, whole):
     """And one of one part and one parity is stored by TMA."""
     g = Geometry(2, 7, 9, 16, 24, *taps, padding=(1, 1, 1, 1))
     x, w, dy = arrays(g)
-    launches = input_launches(g, dy, w, dx := np.full_like(x, np.nan))
+    launches = input_launches(g, dy, w, dx := np.full_like(x, np.nan), Tile(64, 32, parts))
     found = launches[0].options
     assert (found["VIEW"], found["PARTS"], found["WHOLE"]) == ("window", parts, whole)
     assert len(launches) == 1 + (parts > 1)
@@ -194,18 +196,41 @@ def test_a_sum_that_few_tiles_have_is_dealt_out(taps, parts, whole):
     assert np.array_equal(dx, input_gradient(w, dy, g).astype(np.float16))
 
 
+def test_more_tiles_than_one_are_tried():
+    """Where a sum's tiles do not fill a GPU, parts do; no tile is tried twice."""
+    g = Geometry(8, 14, 14, 256, 256, 3, 3, padding=(1, 1, 1, 1))
+    x, w, dy = arrays(g)
+    found = input_tiles(window_of(g), x.shape, 1, dy, w)
+    assert len(set(found)) == len(found) == 8
+    assert all(tile.parts > 1 and tile.columns <= 256 for tile in found)
+
+
 @pytest.mark.parametrize("size", [(64, 64), (128, 256), (256, 128)])
-def test_every_tile_computes_the_filters_gradient(size):
-    """Also where the parts, 3, are no multiple of those that are read at once."""
+@pytest.mark.parametrize("parts", [1, 3])
+def test_every_tile_computes_the_filters_gradient(size, parts):
+    """Also where parts are no multiple of those that are read at once; one part is dw itself."""
     g = Geometry(2, 9, 11, 256, 256, 1, 1)
     x, w, dy = arrays(g)
     launches = weight_launches(
-        g, x, dy, dw := np.full(w.shape, np.nan, np.float32), tile=WeightTile(*size, 3)
+        g, x, dy, dw := np.full(w.shape, np.nan, np.float32), tile=Tile(*size, parts)
     )
-    assert (launches[-1].options["PARTS"], launches[-1].options["ABREAST"]) == (3, 4)
+    assert len(launches) == min(parts, 2)
+    if parts == 3:
+        assert (launches[-1].options["PARTS"], launches[-1].options["ABREAST"]) == (3, 4)
     for launch in launches:
         launch()
     assert np.array_equal(dw, weight_gradient(x, dy, g))
+
+
+@pytest.mark.parametrize("size", [(128, 192), (256, 96), (64, 32)])
+def test_every_tile_can_be_built(size):
+    g = Geometry(8, 14, 14, 256, 256, 3, 3, padding=(1, 1, 1, 1))
+    x, w, dy = (
+        array(shape, "f16") for shape in ((8, 14, 14, 256), (256, 3, 3, 256), (8, 14, 14, 256))
+    )
+    tile = Tile(*size, 1)
+    for launch in (*input_launches(g, dy, w, x, tile), *weight_launches(g, x, dy, w, tile=tile)):
+        assert re.search("^ *load: ", str(launch.compile()), re.MULTILINE)
 
 
 def test_a_small_filter_of_many_pixels_fills_the_chip():

@@ -5,6 +5,10 @@ Needs torch with CUDA and a Hopper GPU; skipped elsewhere.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 import tawa
@@ -316,3 +320,11 @@ def test_do_bench():
     assert 1e-3 < median < 10
     low, high = tawa.testing.do_bench(lambda: x.add_(1), rep=20, quantiles=(0.2, 0.8))
     assert low <= high
+
+
+@pytest.mark.parametrize("context", ["its own", "no context"])
+def test_a_process_without_torch(context):
+    """The current device is asked by the function of CUDA 12, which takes no context."""
+    command = [sys.executable, Path(__file__).parent.parent / "without_torch.py", context]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

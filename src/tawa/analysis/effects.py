@@ -69,18 +69,34 @@ def is_pure(operation: Operation) -> bool:
 def orders_others(operation: Operation) -> bool:
     """Tell whether other programs may have written memory when this operation is done.
 
-    Atomics with acquire order and volatile loads: what stands after them must stay after them.
+    Atomics with acquire order, volatile loads and inline PTX that clobbers "memory": what stands
+    after them must stay after them.
     """
     match operation:
         case tile.Atomic() | tile.CompareExchange():
             return operation.order.data != "relaxed"
+        case tile.AsmEffect():
+            return clobbers(operation)
         case _:
             return is_volatile(operation)
 
 
 def releases(operation: Operation) -> bool:
-    """Tell whether an operation publishes what its program wrote before: an atomic's release."""
-    return isinstance(operation, ATOMICS) and operation.order.data in ("release", "acq_rel")
+    """Tell whether an operation publishes what its program wrote before, as an atomic's release
+    does, or inline PTX that clobbers "memory" may.
+    """
+    match operation:
+        case tile.Atomic() | tile.CompareExchange():
+            return operation.order.data in ("release", "acq_rel")
+        case tile.AsmEffect():
+            return clobbers(operation)
+        case _:
+            return False
+
+
+def clobbers(operation: tile.AsmEffect) -> bool:
+    """Tell whether inline PTX says that it has to do with memory that it is not given."""
+    return "memory" in operation.constraints.data
 
 
 def accessed(operation: Operation) -> SSAValue:

@@ -13,11 +13,11 @@ from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.affine import Box, affine_of, disjoint
-from tawa.analysis.effects import WRITES, accessed, enclosing_loops, orders_others
+from tawa.analysis.effects import WRITES, accessed, clobbers, enclosing_loops, orders_others
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import DescType, PtrType, element_type
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import Holder, all_of, walk
 
 
 def roots_of(value: SSAValue) -> frozenset[int] | None:
@@ -114,7 +114,7 @@ def reached(operation: Operation) -> frozenset[int] | None:
     if not isinstance(operation, tile.AsmEffect):
         return roots_of(accessed(operation))
     pointers = [v for v in operation.inputs if isinstance(element_type(v.type), PtrType)]
-    if not pointers and "memory" in operation.constraints.data:
+    if not pointers and clobbers(operation):
         return None
     found: frozenset[int] = frozenset()
     for pointer in pointers:
@@ -124,9 +124,9 @@ def reached(operation: Operation) -> frozenset[int] | None:
     return found
 
 
-def writers(kernel: tile.Kernel) -> list[Operation]:
+def writers(top: Holder) -> list[Operation]:
     """Return all statements that write memory, in program order, and inline PTX that may."""
-    found = all_of(kernel, *WRITES, tile.AsmEffect)
+    found = all_of(top, *WRITES, tile.AsmEffect)
     return [op for op in found if reached(op) != frozenset()]
 
 

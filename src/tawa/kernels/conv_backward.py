@@ -192,8 +192,8 @@ def conv_weight_gradient(
     x is in a view of `tawa.kernels.conv_views`, dy [N, Ho, Wo, GROUPS, Co/g], or [1, 1, pixels,
     GROUPS, Co/g] where TMA counts windows. Where dy's pixels end, x's must end too: 0 * Inf would
     be NaN. So they do in the views "rows", "window" and "volume"; in "groups" boxes fit dy's rows
-    and columns. `columns` are the tiles of k. Grid (cdiv(Co/g, BLOCK_M), taps * columns, parts *
-    GROUPS).
+    and columns. `columns` are the tiles of k; one part may be dw itself. Grid (cdiv(Co/g, BLOCK_M),
+    taps * columns, parts * GROUPS).
     """
     out = tl.program_id(0) * BLOCK_M
     tap = tl.program_id(1) // columns
@@ -227,7 +227,8 @@ def conv_weight_gradient(
         dy = dy_desc.load([image, row, column, group, out])
         dy = dy.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_M)
         acc = tl.dot(dy.T, x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), acc)
-    part_desc.store([part, group, out, tap, k], acc.reshape(1, 1, BLOCK_M, 1, BLOCK_N))
+    acc = acc.to(part_desc.dtype).reshape(1, 1, BLOCK_M, 1, BLOCK_N)
+    part_desc.store([part, group, out, tap, k], acc)
 
 
 @tawa.jit

@@ -2,10 +2,9 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 """Gradients of `conv2d`, and the transposed convolution, which is the input's gradient.
 
-Arrays are as those of `tawa.kernels.conv.conv2d`. The tile of the input's gradient comes from a
-model; the likeliest tiles of the filters' gradient are timed once for each kind of problem on a
-GPU, and the fastest is remembered. Sums are added in an order that the tile fixes: with the same
-tile the results of two calls are the same bits.
+Arrays are as those of `tawa.kernels.conv.conv2d`. The likeliest tiles of a gradient are timed once
+for each kind of problem on a GPU, and the fastest is remembered. Sums are added in an order that
+the tile fixes: with the same tile the results of two calls are the same bits.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from typing import Any
 import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import conv_backward, tuner
-from tawa.kernels.arrays import empty_beside, look
+from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv import as_given, geometry_of, keep_gradients, nhwc
 from tawa.kernels.conv_geometry import Geometry, Packing, ceil_to, packing, pair
 from tawa.kernels.conv_operands import dense, strides_of
 from tawa.kernels.conv_prepare import by_rows, finish, pack
-from tawa.kernels.conv_variants import Axes, Box, boxes, uneven
+from tawa.kernels.conv_variants import TILES, Axes, Box, boxes, product_seconds, uneven
 from tawa.kernels.conv_views import Windows, depth_of, packed_view, refusal, window_of, windows
 from tawa.kernels.prepare import FLOATS, Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
@@ -36,14 +35,51 @@ _INPUT = Recipes(("dy", "w"))
 _WEIGHT = Recipes(("x", "dy"))
 _ADDED = 1024  # elements of parts that a program adds at once
 _PIXELS = 64  # of a step of the filters' gradient
-# (filters, elements of x) of tiles of the filters' gradient.
-_WEIGHT_TILES = ((64, 64), (128, 64), (64, 128), (128, 128), (128, 256), (256, 128))
 _CACHED = 5.5e12  # bytes a second of the L2 cache, from which parts and operands mostly come
 _LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
-_FEWEST = 4  # steps of a part of a sum
-# Products a second of a multiprocessor for boxes, as in `tawa.kernels.conv_variants`; here it only
-# weighs overhang against bytes.
-_RATE = {2: 4.0e12, 4: 2.0e12}
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of a gradient, the sum of which is dealt out in `parts`.
+
+    Of dx it is `rows` pixels by `columns` channels, of dw filters by elements of x at a tap.
+    """
+
+    rows: int
+    columns: int
+    parts: int
+
+
+def _likely(
+    programs: dict[tuple[int, int], int],
+    steps: int,
+    depth: int,
+    size: int,
+    target: Target,
+    *,
+    added: bool,
+    most: int = 8,
+) -> list[Tile]:
+    """Return the tiles worth trying, the likely best first, at most `most`.
+
+    `programs` tells how many tiles of so many rows and columns a gradient has; a sum has `steps` of
+    `depth` elements of `size` bytes. More parts fill more multiprocessors, and have more to store
+    and to add; one part too is `added` to the result where no tile stores it.
+    """
+    found: dict[Tile, float] = {}
+    for (rows, columns), count in programs.items():
+        fetched = (rows + columns) * depth * size * target.multiprocessors / _CACHED
+        step = max(product_seconds(rows, columns, depth, size), fetched)
+        stored = count * rows * columns * 4
+        for waves in (0.5, 1, 2, 3):
+            share = ceil(steps / max(1, int(waves * target.multiprocessors / count)))
+            parts = ceil(steps / share)
+            seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
+            if added or parts > 1:
+                seconds += 2 * parts * stored / _CACHED + _LAUNCH
+            found[Tile(rows, columns, parts)] = seconds
+    return sorted(found, key=lambda tile: found[tile])[:most]
 
 
 def conv2d_input_gradient(
@@ -79,7 +115,10 @@ def conv2d_input_gradient(
         dx = empty_beside(names["dy"], shape, kind)
         writer = Writer(names, grown, launch_pdl)
         if 0 not in shape:
-            for launch in input_launches(g, names["dy"], names["w"], dx):
+            tile = settled_input(
+                window_of(g), shape, groups, grown, filters, empty_beside(grown, shape, kind)
+            )
+            for launch in input_launches(g, names["dy"], names["w"], dx, tile):
                 writer.launch(launch)
         return writer.finish(dx)
 
@@ -127,54 +166,112 @@ def _check_described(name: str, array: View, channels: int) -> None:
         )
 
 
-def input_launches(g: Geometry, dy: Any, w: Any, dx: Any) -> list[Launch]:
+def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = None) -> list[Launch]:
     """Return the launches that compute dx, as `input_products` of images."""
-    return input_products(window_of(g), (g.n, g.h, g.w, g.c), g.groups, dy, w, dx)
+    return input_products(window_of(g), (g.n, g.h, g.w, g.c), g.groups, dy, w, dx, tile)
 
 
-def input_products(
-    window: Window, shape: tuple[int, ...], groups: int, dy: Any, w: Any, dx: Any
-) -> list[Launch]:
-    """Return the launches that compute dx, of `shape` [n, *pixels, c], an image's or a volume's.
+@dataclass(frozen=True, slots=True)
+class _Back:
+    """How dy is read for dx: `met` are its windows where TMA counts them, else boxes are cut.
 
-    dy is [n, *counts, co], w [co, *taps, c / groups]; a sum that few tiles have is dealt out, and a
-    second launch adds its parts. Raises `ArgumentError`.
+    `axes` are those of a parity's pixels, of which there are `parities` in all groups; each is a
+    sum of `steps` of `depth` channels of dy.
     """
+
+    view: str
+    met: Window
+    axes: Axes
+    depth: int
+    channels: int
+    parities: int
+    steps: int
+    size: int  # bytes of an element
+
+    def box(self, rows: int, columns: int) -> Box:
+        """Return the box of a tile of so many pixels and channels."""
+        if self.view != "groups":
+            return (1, 1, rows)
+        seconds = self.steps * product_seconds(rows, columns, self.depth, self.size)
+        return boxes(rows, self.axes, seconds, H200)
+
+    def programs(self, rows: int, columns: int) -> int:
+        """Return how many tiles dx has."""
+        across = ceil(self.channels / columns)
+        return self.axes.tiles(self.box(rows, columns)) * across * self.parities
+
+
+def _reading_back(window: Window, shape: tuple[int, ...], groups: int, dy: View, w: View) -> _Back:
+    """Return how dy is read; raises `ArgumentError` where arrays do not fit, or TMA reads none."""
     n, *pixels, c = shape
-    given, filters = look(dy), look(w)
-    co, channels, size = filters.shape[0], c // groups, given.itemsize
-    _check(given, (n, *window.counts(pixels), co), groups, "w", filters)
-    _check_described("w", filters, channels)
+    channels, size = c // groups, dy.itemsize
+    _check(dy, (n, *window.counts(pixels), w.shape[0]), groups, "w", w)
+    _check_described("w", w, channels)
     met = _back(window, pixels)
     parity = tuple(ceil(extent / step) for extent, step in zip(pixels, window.stride))
-    high, wide = parity[-2:]
-    k, taps = co // groups, prod(window.size)
+    k, taps = w.shape[0] // groups, prod(window.size)
     why = met.objection
     if not why and groups > 1:
         why = uneven(k, size)
     if why and met.axes == 3:
         raise ArgumentError(f"the input's gradient over {window} of volumes of {pixels}", why=why)
     view = "groups" if why else "window" if met.axes == 2 else "volume"
-    reach = (met.size[-2], met.size[-1])
-    axes = Axes(n, high, wide, (1, 1), reach, k * size) if why else Axes(1, 1, n * prod(parity))
-    depth = depth_of(Windows(view, given.shape, (), taps, k, groups > 1 and not why), size)
-    columns = next(each for each in (32, 64, 128, 256) if each >= min(channels, 128))
-    rows = 256 if axes.tiles((1, 1, 256)) > 264 and columns < 128 else 128
-    box = (
-        boxes(rows, axes, 2 * rows * columns * k * taps / _RATE[size], H200)
-        if why
-        else (1, 1, rows)
+    (high, wide), reach = parity[-2:], (met.size[-2], met.size[-1])
+    cut = Axes(n, high, wide, (1, 1), reach, k * size)
+    depth = depth_of(Windows(view, dy.shape, (), taps, k, groups > 1 and not why), size)
+    return _Back(
+        view,
+        met,
+        cut if why else Axes(1, 1, n * prod(parity)),
+        depth,
+        channels,
+        prod(window.stride) * groups,
+        ceil(taps / prod(window.stride)) * ceil(k / depth),
+        size,
     )
-    if why:
+
+
+def input_tiles(
+    window: Window, shape: tuple[int, ...], groups: int, dy: Any, w: Any, target: Target = H200
+) -> list[Tile]:
+    """Return the tiles of dx that are worth trying, the likely best first."""
+    back = _reading_back(window, shape, groups, look(dy), look(w))
+    sizes = (each for each in TILES if each[1] == 32 or each[1] < 2 * back.channels)
+    programs = {each: back.programs(*each) for each in sizes}
+    return _likely(programs, back.steps, back.depth, look(dy).itemsize, target, added=False)
+
+
+def input_products(
+    window: Window,
+    shape: tuple[int, ...],
+    groups: int,
+    dy: Any,
+    w: Any,
+    dx: Any,
+    tile: Tile | None = None,
+) -> list[Launch]:
+    """Return the launches that compute dx, of `shape` [n, *pixels, c], an image's or a volume's.
+
+    dy is [n, *counts, co], w [co, *taps, c / groups]; a sum that few tiles have is dealt out, and a
+    second launch adds its parts. `tile` is by default the likeliest of `input_tiles`. Raises
+    `ArgumentError`.
+    """
+    n, *pixels, c = shape
+    given = look(dy)
+    back = _reading_back(window, shape, groups, given, look(w))
+    if tile is None:
+        tile = input_tiles(window, shape, groups, dy, w)[0]
+    view, axes, depth, channels = back.view, back.axes, back.depth, back.channels
+    parity = tuple(ceil(extent / step) for extent, step in zip(pixels, window.stride))
+    k, taps = look(w).shape[0] // groups, prod(window.size)
+    rows, columns, parts = tile.rows, tile.columns, tile.parts
+    box = back.box(rows, columns)
+    if view == "groups":
         lies = (n, *window.counts(pixels), groups, k)
         seen, least = by_rows(dy, lies, [*box, 1, depth]), (0, 0, 0)
     else:
-        seen, least = tawa.WindowDescriptor.over(dy, met, [rows, depth]), met.lower
-    across, parities = ceil(channels / columns), prod(window.stride) * groups
-    steps = ceil(taps / prod(window.stride)) * ceil(k / depth)
-    programs = axes.tiles(box) * across * parities
-    parts = max(1, min(H200.multiprocessors // programs, steps // _FEWEST))
-    whole, elements = parts * parities == groups, prod(shape)
+        seen, least = tawa.WindowDescriptor.over(dy, back.met, [rows, depth]), back.met.lower
+    whole, elements = parts * back.parities == groups, prod(shape)
     out = dx if parts == 1 else empty_beside(dx, (parts * elements,), "f32")
     if whole:
         full = (axes.images, axes.rows, axes.columns, groups, channels)
@@ -196,11 +293,36 @@ def input_products(
     filters = by_rows(w, (groups, k, taps, channels), [1, depth, 1, columns])
     deep, slices = _three(parity, 1)[0], _three(pixels, 1)[0]
     tiles = (ceil(axes.rows / box[1]), ceil(axes.columns / box[2]))
-    numbers = (*tiles, deep, high, wide, n, slices, *pixels[-2:], channels, k)
-    grid = (axes.tiles(box), across, parities * parts)
+    numbers = (*tiles, deep, *parity[-2:], n, slices, *pixels[-2:], channels, k)
+    grid = (axes.tiles(box), ceil(channels / columns), back.parities * parts)
     given = (seen, filters, out, *numbers)
     launches = [Launch(conv_backward.conv_input_gradient, grid, given, options)]
     return launches if parts == 1 else [*launches, finish(out, dx, parts, c, elements)]
+
+
+_INPUT_TUNER: tuner.Tuner[Any, Tile] = tuner.Tuner("conv_input_gradient", ("dy", "w"))
+
+
+def settled_input(
+    window: Window, shape: tuple[int, ...], groups: int, dy: Any, w: Any, dx: Any
+) -> Tile:
+    """Return the fastest tile of dx, timed on the GPU of the arrays if the problem is new.
+
+    Raises as `input_products`, and `TuningError`.
+    """
+    seen, filters = look(dy), look(w)
+    key = (window, shape, groups, seen.dtype, seen.shape, filters.shape, look(dx).dtype)
+
+    def candidates() -> list[tuner.Candidate[Tile]]:
+        def one(tile: Tile) -> tuner.Candidate[Tile]:
+            return tuner.Candidate(
+                tile,
+                lambda: tuner.ready(input_products(window, shape, groups, dy, w, dx, tile)),
+            )
+
+        return [one(tile) for tile in input_tiles(window, shape, groups, dy, w)]
+
+    return _INPUT_TUNER.settle(key, candidates, dy)
 
 
 def _three(values: Sequence[int], neutral: int) -> tuple[int, ...]:
@@ -227,50 +349,12 @@ def _back(window: Window, pixels: Sequence[int]) -> Window:
     return Window(tuple(sizes), once, tuple(sides), once)
 
 
-@dataclass(frozen=True, slots=True)
-class WeightTile:
-    """A tile of dw: `rows` filters by `columns` elements of x; its sum is dealt out in `parts`."""
-
-    rows: int
-    columns: int
-    parts: int
-
-
-def weight_tiles(
-    g: Geometry, k: int, taps: int, steps: int, size: int, target: Target = H200, most: int = 8
-) -> list[WeightTile]:
-    """Return the tiles worth trying, the likely best first, at most `most`.
-
-    x has `k` elements of `size` bytes at each of `taps`; a sum has `steps` boxes of pixels. More
-    parts fill more multiprocessors, and have more to store and to add.
-    """
-    found: list[tuple[float, int, WeightTile]] = []
-    for rows, columns in _WEIGHT_TILES:
-        if (rows > 64 and rows >= 2 * g.filters) or (columns > 64 and columns >= 2 * k):
-            continue
-        programs = ceil(g.filters / rows) * ceil(k / columns) * taps * g.groups
-        products = 2 * rows * columns * _PIXELS / _RATE[size]
-        fetched = (rows + columns) * _PIXELS * size * target.multiprocessors / _CACHED
-        stored = programs * rows * columns * 4
-        for waves in (0.5, 1, 2, 3):
-            wanted = max(1, int(waves * target.multiprocessors / programs))
-            share = ceil(steps / wanted)
-            parts = ceil(steps / share)
-            busy = ceil(programs * parts / target.multiprocessors)
-            seconds = busy * (share * max(products, fetched) + _LAUNCH)
-            seconds += 2 * parts * stored / _CACHED + _LAUNCH
-            tile = WeightTile(rows, columns, parts)
-            if all(tile != other for _, _, other in found):
-                found.append((seconds, len(found), tile))
-    return [tile for _, _, tile in sorted(found, key=lambda each: each[:2])[:most]]
-
-
-_TUNER: tuner.Tuner[Any, WeightTile] = tuner.Tuner("conv_weight_gradient", ("x", "dy"))
+_WEIGHT_TUNER: tuner.Tuner[Any, Tile] = tuner.Tuner("conv_weight_gradient", ("x", "dy"))
 
 
 def settled(
     g: Geometry, x: Any, dy: Any, dw: Any, volume: Windows | None = None, window: Any = None
-) -> WeightTile:
+) -> Tile:
     """Return the fastest tile of dw, timed on the GPU of the arrays if the problem is new.
 
     `window` tells volumes of one image `g` apart. Raises as `weight_launches`, and `TuningError`.
@@ -279,8 +363,8 @@ def settled(
     _check(look(dy), (g.n, g.ho, g.wo, g.co), g.groups, "x", seen)
     key = (g, window, seen.dtype, seen.strides, seen.address % 16, look(dw).dtype)
 
-    def candidates() -> list[tuner.Candidate[WeightTile]]:
-        def one(tile: WeightTile) -> tuner.Candidate[WeightTile]:
+    def candidates() -> list[tuner.Candidate[Tile]]:
+        def one(tile: Tile) -> tuner.Candidate[Tile]:
             return tuner.Candidate(
                 tile,
                 lambda: tuner.ready(weight_launches(g, x, dy, dw, volume=volume, tile=tile)),
@@ -288,7 +372,7 @@ def settled(
 
         return [one(tile) for tile in tiles_of(g, x, volume=volume)]
 
-    return _TUNER.settle(key, candidates, x)
+    return _WEIGHT_TUNER.settle(key, candidates, x)
 
 
 def conv2d_weight_gradient(
@@ -346,6 +430,11 @@ class _Reading:
     together: int = 1
     packed: Packing | None = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether a sum that is not dealt out is dw as it lies."""
+        return self.packed is None
+
 
 def _reading(g: Geometry, x: View, target: Target, volume: Windows | None) -> _Reading:
     """Return the first view of x that takes the geometry; raises `ArgumentError`."""
@@ -382,12 +471,17 @@ def _reading(g: Geometry, x: View, target: Target, volume: Windows | None) -> _R
 
 def tiles_of(
     g: Geometry, x: Any, target: Target = H200, *, volume: Windows | None = None
-) -> list[WeightTile]:
+) -> list[Tile]:
     """Return the tiles of dw that are worth trying, the likely best first."""
     view = look(x)
     read = _reading(g, view, target, volume)
+    k, programs = read.seen.k, dict[tuple[int, int], int]()
+    for rows, columns in TILES:
+        if (rows == 64 or rows < 2 * g.filters) and (columns == 32 or columns < 2 * k):
+            across = ceil(g.filters / rows) * ceil(k / columns)
+            programs[rows, columns] = across * read.seen.taps * g.groups
     steps = read.axes.tiles(read.box)
-    return weight_tiles(g, read.seen.k, read.seen.taps, steps, view.itemsize, target)
+    return _likely(programs, steps, _PIXELS, view.itemsize, target, added=not read.whole)
 
 
 def weight_launches(
@@ -398,7 +492,7 @@ def weight_launches(
     target: Target = H200,
     *,
     volume: Windows | None = None,
-    tile: WeightTile | None = None,
+    tile: Tile | None = None,
 ) -> list[Launch]:
     """Return the launches that compute dw: x's copy where it is padded first, parts, their sum.
 
@@ -423,10 +517,12 @@ def weight_launches(
     tiles, across = axes.tiles(box), ceil(seen.k / columns)
     share = ceil(tiles / tile.parts)
     parts = ceil(tiles / share)
-    pitch = ceil_to(seen.k, 4)
+    made = look(dw)
+    whole = read.whole and parts == 1 and fits_tma(made, (seen.k, 1))
+    pitch = seen.k if whole else ceil_to(seen.k, 4)
     shape = (parts, g.groups, g.filters, seen.taps, pitch)
     steps = row_major(shape)
-    part = empty_beside(dw, shape, "f32")
+    part = dw if whole else empty_beside(dw, shape, "f32")
     shape = (parts, g.groups, g.filters, seen.taps, seen.k)
     sums = tawa.TensorDescriptor(part, shape, steps, [1, 1, rows, 1, columns])
     full = (axes.images, axes.rows, axes.columns, g.groups, g.filters)
@@ -441,6 +537,8 @@ def weight_launches(
     described = seen.descriptor(base, box, columns)
     first = (described, grown, sums, *numbers)
     launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
+    if whole:
+        return launches
     return [*launches, _add(g, part, dw, parts, pitch, together, column)]
 
 

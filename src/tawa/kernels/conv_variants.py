@@ -25,24 +25,25 @@ FORMS = (*VIEWS, *PACKINGS, "pointers", "depthwise", "direct")
 Box = tuple[int, int, int]
 """Images, rows and columns of a tile of output pixels."""
 
-# (pixels, channels, share of the peak rate that a full multiprocessor reaches with this tile).
-_TILES = (
-    (128, 256, 1.00),
-    (256, 128, 0.98),
-    (128, 192, 0.97),
-    (192, 128, 0.94),
-    (256, 96, 0.88),
-    (128, 128, 0.87),
-    (256, 64, 0.80),
-    (192, 96, 0.80),
-    (64, 256, 0.80),
-    (128, 96, 0.74),
-    (192, 64, 0.70),
-    (64, 128, 0.62),
-    (128, 64, 0.62),
-    (64, 64, 0.40),
-    (64, 32, 0.22),
-)
+TILES = {
+    (128, 256): 1.00,
+    (256, 128): 0.98,
+    (128, 192): 0.97,
+    (192, 128): 0.94,
+    (256, 96): 0.88,
+    (128, 128): 0.87,
+    (256, 64): 0.80,
+    (192, 96): 0.80,
+    (64, 256): 0.80,
+    (128, 96): 0.74,
+    (192, 64): 0.70,
+    (64, 128): 0.62,
+    (128, 64): 0.62,
+    (64, 64): 0.40,
+    (64, 32): 0.22,
+}
+"""Tiles of pixels by channels, with the share of the peak rate that a multiprocessor reaches."""
+
 _POINTERS = ((128, 256, 0.62), (128, 128, 0.62), (128, 64, 0.50), (64, 64, 0.35), (64, 32, 0.2))
 # Products a second of one multiprocessor at full rate, by bytes of an element; bytes a second of
 # memory; what a launch costs more; the rate of a step without tensor cores. H200, rounded.
@@ -298,12 +299,12 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         taps, k, depth = seen.taps, seen.k, depth_of(seen, size)
     axes = axes_of(form, g, size)
     seen_once = size * min(g.window, g.n * g.h * g.w * g.channels / g.pixels)
-    for rows, columns, share in _TILES:
+    for rows, columns in TILES:
         if columns >= 2 * g.filters and columns > 32:
             continue
         steps = taps * ceil(k / depth)
-        whole = 2 * rows * columns * depth * steps / (_RATE[size] * share)
-        box = boxes(rows, axes, whole, target)
+        each = product_seconds(rows, columns, depth, size)
+        box = boxes(rows, axes, steps * each, target)
         # A tile's part of what memory moves, at a multiprocessor's part of the bandwidth: where
         # memory binds, a last wave of few tiles costs as much as where products do.
         across = ceil(g.filters / columns)
@@ -319,7 +320,7 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
                 or steps < 4 * splits
             ):
                 break
-            one = 2 * rows * columns * depth * ceil(steps / splits) / (_RATE[size] * share)
+            one = ceil(steps / splits) * each
             busy = min(1.0, 3 * count * splits / target.multiprocessors)
             parts = 8 * splits * g.pixels * g.co if splits > 1 else 0
             seconds = ceil(count * splits / target.multiprocessors) * max(one, part / splits)
@@ -328,6 +329,13 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
             yield seconds, Variant(form, tawa.Config(sizes), splits)
             if splits == 1 and count <= target.multiprocessors:
                 yield seconds - 0.4e-6, Variant(form, tawa.Config(sizes, persistent=False))
+
+
+def product_seconds(rows: int, columns: int, depth: int, size: int) -> float:
+    """Return what a multiprocessor takes for a product of a tile of `TILES`, elements of `size`
+    bytes.
+    """
+    return 2 * rows * columns * depth / (_RATE[size] * TILES[rows, columns])
 
 
 def _strips(g: Geometry, moved: int, target: Target) -> Iterator[tuple[float, Variant]]:

@@ -1,8 +1,8 @@
 """`conv3d` and its gradients: convolutions of volumes, over windows that TMA counts in place.
 
 To the planner, and to all that follows the sum, a volume is an image whose rows are those of all
-its slices: only the windows have three axes. Which tile is used comes from the model of
-`tawa.kernels.conv_variants`; nothing is timed.
+its slices: only the windows have three axes. The forward product's tile comes from the model of
+`tawa.kernels.conv_variants`; those of gradients are timed, as an image's.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.conv import ARRAYS, as_given, keep_gradients, nhwc
 from tawa.kernels.conv_geometry import Geometry, each_axis, paddings
 from tawa.kernels.conv_gradients import (
-    WeightTile,
+    Tile,
     channels_last,
     input_products,
     settled,
+    settled_input,
     weight_launches,
 )
 from tawa.kernels.conv_operands import bind, dense, strides_of
@@ -139,7 +140,11 @@ def conv3d_input_gradient(
         dx = empty_beside(names["dy"], shape, out_dtype or look(grown).dtype)
         writer = Writer(names, grown, launch_pdl)
         if 0 not in shape:
-            for launch in input_products(window, shape, groups, names["dy"], names["w"], dx):
+            kind = out_dtype or look(grown).dtype
+            made = empty_beside(grown, shape, kind)
+            tile = settled_input(window, shape, groups, grown, filters, made)
+            given = names["dy"], names["w"], dx, tile
+            for launch in input_products(window, shape, groups, *given):
                 writer.launch(launch)
         return writer.finish(dx)
 
@@ -190,7 +195,7 @@ def conv3d_weight_gradient(
 
 
 def weight_products(
-    g: Geometry, window: Window, x: Any, dy: Any, dw: Any, tile: WeightTile | None = None
+    g: Geometry, window: Window, x: Any, dy: Any, dw: Any, tile: Tile | None = None
 ) -> list[Launch]:
     """Return the launches that compute dw; `g` is the image that stands for volumes x, and the
     slices of dy lie in one axis. Raises `ArgumentError`.

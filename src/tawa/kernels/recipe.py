@@ -130,7 +130,8 @@ class Writer:
     """Writes a recipe from what is prepared for placeholders.
 
     `symbols` stand for the arrays that a call is given, of which `first` is the first; all others
-    are made at each call. With `launch_pdl` launches begin while the kernel before them ends.
+    are made at each call. Launches behind a call's first begin while the kernel before them ends;
+    with `launch_pdl` the first does too.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Writer:
         self._held = list(symbols.values())
         self._numbers = {id(each): number for number, each in enumerate(self._held)}
         self._first = first
-        self._options = {"launch_pdl": True} if launch_pdl else {}
+        self._early = launch_pdl
         self._makers: list[Callable[[Any], Any]] = []
         self._steps: list[Step | Work | Apart] = []
 
@@ -157,7 +158,8 @@ class Writer:
                 case _:
                     continue
             arguments[position] = None
-        options = {**launch.options, **self._options}
+        options = {**launch.options, "launch_pdl": True} if self._early else launch.options
+        self._early = True
         step = Step(launch.kernel, launch.grid, tuple(arguments), tuple(places), options)
         self._steps.append(step)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-import tawa
 from tawa.errors import TawaError, TuningError
 from tawa.kernels.arrays import look
 from tawa.kernels.prepare import Launch
@@ -23,6 +22,7 @@ from tawa.kernels.straight import Recipes
 from tawa.runtime.dispatch import gpu_target
 from tawa.runtime.fingerprint import compiler_digest
 from tawa.runtime.store import DiskStore, cache_folder, store_at
+from tawa.runtime.timing import captured, do_bench
 
 ProblemT = TypeVar("ProblemT", bound=Hashable)
 VariantT = TypeVar("VariantT")
@@ -80,8 +80,8 @@ class Tuner(Generic[ProblemT, VariantT]):
         """Return the variant to use: the fastest; on a CPU, or not `timed`, the first that builds.
 
         `array` tells the device; `time` gives a call's milliseconds (by default those of
-        `tawa.testing.do_bench`, after a longer warm-up for those that are close). Raises
-        `TuningError` with every reason when none can be built.
+        `tawa.testing.do_bench` of its CUDA graph, after a longer warm-up for those that are
+        close). Raises `TuningError` with every reason when none can be built.
         """
         if (known := self.best.get(problem)) is not None:
             return known
@@ -210,6 +210,6 @@ def time_under_load(call: Call) -> float:
 
 
 def _bench(call: Call, warmup: float, rep: float) -> float:
-    found = tawa.testing.do_bench(call, warmup=warmup, rep=rep)
+    found = do_bench(captured(call), warmup=warmup, rep=rep)
     assert isinstance(found, float), "no quantiles were asked for"
     return found

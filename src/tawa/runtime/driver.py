@@ -98,12 +98,15 @@ class Driver:
             ctypes.c_void_p,
             *[ctypes.c_uint] * 4,
         )
-        self._context_device = self._foreign("cuCtxGetDevice", ctypes.c_void_p)
+        # Of CUDA 12: what this name means since takes a context too.
+        self._context_device = self._foreign("cuCtxGetDevice", ctypes.c_void_p, version=12_000)
         self._capturing = self._foreign("cuStreamIsCapturing", *[ctypes.c_void_p] * 2)
 
-    def _foreign(self, name: str, *types: Any) -> Callable[..., int]:
-        """Return a driver function as a ctypes call that releases the interpreter lock."""
-        code, address, _ = self.cu.cuGetProcAddress(name.encode(), _OLDEST, 0)
+    def _foreign(self, name: str, *types: Any, version: int = _OLDEST) -> Callable[..., int]:
+        """Return a driver function, as CUDA `version` has it, as a ctypes call that releases the
+        interpreter lock.
+        """
+        code, address, _ = self.cu.cuGetProcAddress(name.encode(), version, 0)
         if int(code) != 0 or not address:
             raise NoDriver(f"the NVIDIA driver has no {name}", remedy="update the driver")
         return ctypes.CFUNCTYPE(ctypes.c_int, *types)(int(address))

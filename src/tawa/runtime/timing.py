@@ -58,6 +58,7 @@ def do_bench_cudagraph(
     The L2 cache stays warm, as between the layers of a model. Needs torch with CUDA.
     """
     torch = _torch()
+    torch.cuda.synchronize()  # what `run` writes, work before it may still read
     with torch.cuda.stream(torch.cuda.Stream()):
         run()
         torch.cuda.synchronize()
@@ -78,6 +79,23 @@ def do_bench_cudagraph(
             torch.cuda.synchronize()
             times.append(start.elapsed_time(end) / count)
     return summarize(times, quantiles, return_mode)
+
+
+def captured(run: Callable[[], Any]) -> Callable[[], Any]:
+    """Return the replay of a CUDA graph of `run`, which has run before.
+
+    What the host takes for a launch is not in its time, which several launches of microseconds each
+    do not hide. Needs torch with CUDA.
+    """
+    torch = _torch()
+    torch.cuda.synchronize()  # what `run` writes, work before it may still read
+    with torch.cuda.stream(torch.cuda.Stream()):
+        run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+    return graph.replay
 
 
 def _torch() -> Any:

@@ -14,6 +14,7 @@ Requires: descriptor accesses that are no TMA accesses are expanded. Ensures: th
 "all"; `stores` names the threads when it knows them.
 A release publishes bulk stores only once they are complete: it waits for all of them. What threads
 write and read themselves is ordered later (`separate`).
+Inline PTX that goes to memory counts as a store through the pointers that it is given.
 Declines when: `TMA for a@12`: a store through pointers, or another program before an acquire, may
 have written what it loads; a store through pointers may have written where it stores.
 """
@@ -26,8 +27,8 @@ from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.ir import Operation
 
 from tawa.analysis.affine import disjoint, disjoint_in_other_trips
-from tawa.analysis.effects import WRITES, accessed, enclosing_loops, orders_others, releases
-from tawa.analysis.memory import box_of, roots_of
+from tawa.analysis.effects import accessed, enclosing_loops, orders_others, releases
+from tawa.analysis.memory import box_of, reached, writers
 from tawa.analysis.naming import name_of
 from tawa.ir import hopper, tile
 from tawa.ir.walk import walk
@@ -42,9 +43,10 @@ _READS = (tile.Load, tile.DescLoad)
 def order_accesses(lowering: Lowering, role: hopper.Role) -> None:
     """Insert the waits that keep the program's order in `role`."""
     order = {operation: index for index, operation in enumerate(walk(role))}
-    accesses = [op for op in order if type(op) in (*WRITES, *_READS)]
+    written = set(writers(role))
+    accesses = [op for op in order if op in written or isinstance(op, _READS)]
     bulk = [op for op in accesses if isinstance(op, _BULK)]
-    plain = [op for op in accesses if isinstance(op, WRITES) and op not in bulk]
+    plain = [op for op in accesses if op in written and op not in bulk]
     settled: list[Operation] = []
     for access in accesses:
         before = _Before(lowering, role, order, access)
@@ -112,7 +114,7 @@ class _Before:
         return ""
 
     def _same_memory(self, store: Operation) -> bool:
-        mine, theirs = roots_of(accessed(self._access)), roots_of(accessed(store))
+        mine, theirs = reached(self._access), reached(store)
         return mine is None or theirs is None or bool(mine & theirs)
 
     def overwrites(self, store: Operation) -> bool:
@@ -154,7 +156,7 @@ class _Before:
 
         Different arguments are different memory only where the plan guards it.
         """
-        mine, theirs = roots_of(accessed(self._access)), roots_of(accessed(store))
+        mine, theirs = reached(self._access), reached(store)
         if mine is None or theirs is None:
             return True
         if mine & theirs:

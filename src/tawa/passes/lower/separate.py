@@ -22,8 +22,8 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.analysis.effects import ATOMICS, WRITES, accessed, releases
-from tawa.analysis.memory import roots_of
+from tawa.analysis.effects import ATOMICS, WRITES, accessed, clobbers, releases
+from tawa.analysis.memory import reached, roots_of
 from tawa.analysis.spread import is_spread
 from tawa.ir import hopper, tile
 from tawa.ir.types import layout_of
@@ -32,7 +32,7 @@ from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.relate import is_tensor
 
 _BULK = (tile.DescStore, tile.DescAtomic)
-_ACCESSES = (*WRITES, tile.Load, hopper.CopyAsync)
+_WRITES = (*WRITES, tile.AsmEffect)
 
 _Open = frozenset[tuple[Operation, bool]]
 """Accesses since the last barrier, and whether the same pointers still name the same elements."""
@@ -100,7 +100,7 @@ class _Walk:
         return self._lowering.plan.persistent and loop.parent_op() is self._role
 
     def _access(self, access: Operation, anchor: Operation, open_: _Open) -> _Open:
-        if type(access) not in _ACCESSES:
+        if not _goes_to_memory(access):
             return open_
         if (releases(access) and open_) or any(self._meet(access, *each) for each in open_):
             Emitter.before(anchor).put(self._lowering.role_barrier(self._role))
@@ -121,24 +121,27 @@ class _Walk:
 
     def _meet(self, access: Operation, earlier: Operation, same: bool) -> bool:
         """Tell whether `earlier` may touch in one thread what `access` touches in another."""
-        if not isinstance(access, WRITES) and not isinstance(earlier, WRITES):
+        if not isinstance(access, _WRITES) and not isinstance(earlier, _WRITES):
             return False
         if _commute(access, earlier) or not self._share(access, earlier):
             return False
-        return not (same and self._own_elements(_pointer(access), _pointer(earlier)))
+        return not (same and self._own_elements(access, earlier))
 
     def _share(self, access: Operation, earlier: Operation) -> bool:
         """Tell whether both may go to the same memory, as far as the plan's guards tell."""
-        mine, theirs = roots_of(_pointer(access)), roots_of(_pointer(earlier))
+        mine, theirs = _reached(access), _reached(earlier)
         if mine is None or theirs is None or mine & theirs:
             return True
         names, guards = self._lowering.kernel.argument_names, set(self._lowering.plan.guards)
         pairs = [(names[a], names[b]) for a in mine for b in theirs]
         return not all((a, b) in guards or (b, a) in guards for a, b in pairs)
 
-    def _own_elements(self, pointer: SSAValue, other: SSAValue) -> bool:
+    def _own_elements(self, access: Operation, earlier: Operation) -> bool:
         """Tell whether each thread goes through the same pointers, and no two to one element."""
-        if pointer is not other or not is_tensor(pointer):
+        if isinstance(access, tile.AsmEffect) or isinstance(earlier, tile.AsmEffect):
+            return False
+        pointer = _pointer(access)
+        if pointer is not _pointer(earlier) or not is_tensor(pointer):
             return False
         layout = layout_of(pointer.type)
         held = layout.register_count * 32 * self._role.warps.data
@@ -149,11 +152,25 @@ def _pointer(access: Operation) -> SSAValue:
     return access.pointer if isinstance(access, hopper.CopyAsync) else accessed(access)
 
 
+def _goes_to_memory(operation: Operation) -> bool:
+    """Tell whether threads access memory, as inline PTX may."""
+    if isinstance(operation, tile.AsmEffect):
+        return reached(operation) != frozenset()
+    return isinstance(operation, (*WRITES, tile.Load, hopper.CopyAsync))
+
+
+def _reached(access: Operation) -> frozenset[int] | None:
+    """Return the arguments through which an access goes; None where they are not known."""
+    return roots_of(access.pointer) if isinstance(access, hopper.CopyAsync) else reached(access)
+
+
 def _acquires(access: Operation) -> bool:
     """Tell whether what other programs published may be read after `access`.
 
     An atomic whose old value nobody looks at synchronizes with nobody.
     """
+    if isinstance(access, tile.AsmEffect):
+        return clobbers(access)
     if not isinstance(access, ATOMICS) or access.order.data not in ("acquire", "acq_rel"):
         return False
     return access.result.first_use is not None
@@ -174,5 +191,11 @@ def _commute(a: Operation, b: Operation) -> bool:
 def _next_trip(left: Iterable[tuple[Operation, bool]], loop: Operation) -> _Open:
     """Return what a trip left, as the next one sees it: pointers made in the loop are others."""
     return frozenset(
-        (access, same and not loop.is_ancestor(_pointer(access).owner)) for access, same in left
+        (
+            access,
+            same
+            and not isinstance(access, tile.AsmEffect)
+            and not loop.is_ancestor(_pointer(access).owner),
+        )
+        for access, same in left
     )

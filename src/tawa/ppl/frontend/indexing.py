@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tawa.ppl.frontend import memory
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array
+from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.values import Bounded, Columns, Memory, Sequence, View, is_record, rebuild
 from tawa.ppl.ir.core import BOOL, I32, Value
 from tawa.ppl.ir.operations import FAULTS
 
-if TYPE_CHECKING:
-    from tawa.ppl.frontend.lower import Lowering
 
-
-def subscript(low: Lowering, holder: Any, index: ast.expr, scope: dict[str, Any]) -> Any:
+def subscript(low: Context, holder: Any, index: ast.expr, scope: dict[str, Any]) -> Any:
     """Lower an expression in brackets."""
     if isinstance(holder, Memory):
         return memory.element(low, holder, low.indices(index, scope))
@@ -46,7 +44,7 @@ def subscript(low: Lowering, holder: Any, index: ast.expr, scope: dict[str, Any]
     return at(low, holder, tuple(low.expression(part, scope) for part in parts))
 
 
-def at(low: Lowering, holder: Any, index: tuple[Any, ...]) -> Any:
+def at(low: Context, holder: Any, index: tuple[Any, ...]) -> Any:
     """Return an item of a record or a vector, or a part of a matrix."""
     for given in index:
         if is_record(holder):
@@ -71,13 +69,13 @@ def at(low: Lowering, holder: Any, index: tuple[Any, ...]) -> Any:
     )
 
 
-def step(low: Lowering, holder: Any, at: Value) -> View | Value:
+def step(low: Context, holder: Any, at: Value) -> View | Value:
     """Return a row of an array, or an element."""
     view = View(holder.array, (*holder.at, at)) if isinstance(holder, View) else View(holder, (at,))
     return view if view.type.shape else low.numbers.whole(view)
 
 
-def inside(low: Lowering, given: Any, size: int) -> Value:
+def inside(low: Context, given: Any, size: int) -> Value:
     """Return an index as a value that is below a size; one that is not stops the lane."""
     if isinstance(given, int):
         if not -size <= given < size:
@@ -93,7 +91,7 @@ def inside(low: Lowering, given: Any, size: int) -> Value:
     return low.b.make("select", fits, index, zero, type=I32)
 
 
-def sequence(low: Lowering, over: Any) -> Sequence:
+def sequence(low: Context, over: Any) -> Sequence:
     """Return how to go through something. Raises Misfit where nothing can be gone through."""
     if isinstance(over, Sequence):
         return over
@@ -108,7 +106,7 @@ def sequence(low: Lowering, over: Any) -> Sequence:
     raise Misfit(f"{describe(over)} cannot be gone through")
 
 
-def fault(low: Lowering, condition: Any, kind: str) -> None:
+def fault(low: Context, condition: Any, kind: str) -> None:
     """Note that a lane cannot go on rightly; the run becomes an error when it has ended."""
     low.program.variables.setdefault("fault", I32)
     if not isinstance(condition, Value):

@@ -17,9 +17,10 @@ from typing import Any
 
 from tawa.errors import ModelError
 from tawa.ppl.frontend import indexing, memory, recursion, vectors, words
-from tawa.ppl.frontend.arithmetic import RANK, Arithmetic, Misfit, describe, is_array
+from tawa.ppl.frontend.arithmetic import RANK, Misfit, describe, is_array
+from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.family import Distribution
-from tawa.ppl.frontend.recursion import Recursive, Specialised, Unknown
+from tawa.ppl.frontend.recursion import Recursive, Unknown
 from tawa.ppl.frontend.source import Closure, Source, as_load, read, returns
 from tawa.ppl.frontend.values import (
     Hole,
@@ -35,22 +36,12 @@ from tawa.ppl.ir.core import BOOL, I32, Builder, Program, Region, Type, Value
 _SUBSET = "a model has assignments, if, for, while, return, def, lambda and expressions"
 
 
-class Lowering:
+class Lowering(Context):
     """Appends what functions of the subset mean to a program."""
 
     def __init__(self, program: Program, builder: Builder, recursive: frozenset[object]) -> None:
-        self.program = program
-        self.b = builder
-        self.numbers = Arithmetic(builder)
+        super().__init__(program, builder)
         self.recursive = recursive
-        self.active: list[object] = []
-        self.path: tuple[int, ...] = ()
-        self.naming = ""
-        self.site = 0
-        self.sites: dict[tuple[object, ...], int] = {}
-        self.titles: dict[tuple[object, ...], str] = {}
-        self.specialised: dict[tuple[Any, ...], Specialised] = {}
-        self.limits: dict[Value, int] = {}
         self.source: Source | None = None
 
     # -- functions

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tawa.ppl.frontend.arithmetic import Misfit
+from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.values import Lane, Memory
 from tawa.ppl.ir.core import Type, Value
 
-if TYPE_CHECKING:
-    from tawa.ppl.frontend.lower import Lowering
 
-
-def read(low: Lowering, lane: Lane, name: str) -> Value | Memory:
+def read(low: Context, lane: Lane, name: str) -> Value | Memory:
     """Return a shared number, the value of a scalar variable, or an array variable."""
     if name in lane.shared:
         return lane.shared[name]
@@ -27,19 +25,19 @@ def row(array: Memory, at: tuple[Value, ...]) -> Memory:
     return Memory(array.name, Type(array.type.kind, array.type.shape[len(at) :]), array.at + at)
 
 
-def element(low: Lowering, array: Memory, at: tuple[Value, ...]) -> Value | Memory:
+def element(low: Context, array: Memory, at: tuple[Value, ...]) -> Value | Memory:
     """Return an element, read, or a row."""
     chosen = row(array, at)
     return chosen if chosen.type.shape else low.b.loadvar(array.name, array.type.kind, *chosen.at)
 
 
-def assign(low: Lowering, name: str, value: Any) -> None:
+def assign(low: Context, name: str, value: Any) -> None:
     """Give a variable a value; a new one has the type of its first value."""
     natural = value.type if isinstance(value, Memory) else low.numbers.natural(value)
     store(low, Memory(name, low.program.variables.setdefault(name, natural)), value)
 
 
-def store(low: Lowering, target: Memory, value: Any) -> None:
+def store(low: Context, target: Memory, value: Any) -> None:
     """Write a number, or copy an array, or put one number into all of an array."""
 
     def one(*at: Value) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tawa.errors import ModelError
 from tawa.ppl.frontend.arithmetic import RANK, Misfit, describe
+from tawa.ppl.frontend.context import Context, Specialised
 from tawa.ppl.frontend.family import Drawn
 from tawa.ppl.frontend.source import Closure
 from tawa.ppl.frontend.values import flatten, rebuild
 from tawa.ppl.ir.core import Function, Region, Type, Value, free_values
-
-if TYPE_CHECKING:
-    from tawa.ppl.frontend.lower import Lowering
 
 
 class Unknown(Exception):  # noqa: N818
@@ -28,17 +25,7 @@ class Recursive(Exception):  # noqa: N818
         self.key = key
 
 
-@dataclass(eq=False, slots=True)
-class Specialised:
-    """A function for one form of its arguments; its result's types are found as it is lowered."""
-
-    name: str
-    template: Any = None
-    types: tuple[Type, ...] | None = None
-    incomplete: bool = False
-
-
-def call(low: Lowering, closure: Closure, key: object, args: tuple[Any, ...]) -> Any:
+def call(low: Context, closure: Closure, key: object, args: tuple[Any, ...]) -> Any:
     """Lower a call of a function that calls itself."""
     leaves: list[Any] = []
     template = flatten(args, leaves)
@@ -69,7 +56,7 @@ def call(low: Lowering, closure: Closure, key: object, args: tuple[Any, ...]) ->
 
 
 def _specialise(
-    low: Lowering, closure: Closure, entry: Specialised, template: Any, types: tuple[Type, ...]
+    low: Context, closure: Closure, entry: Specialised, template: Any, types: tuple[Type, ...]
 ) -> None:
     outer_path, low.path = low.path, (-1 - len(low.specialised),)
     try:

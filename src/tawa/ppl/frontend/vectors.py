@@ -5,18 +5,16 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tawa.ppl.frontend import indexing
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array
+from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.values import Bounded, Columns, Sequence, View, flatten, is_record
 from tawa.ppl.ir.core import BOOL, I32, Kind, Region, Type, Value
 
-if TYPE_CHECKING:
-    from tawa.ppl.frontend.lower import Lowering
 
-
-def pack(low: Lowering, parts: list[Any]) -> Any:
+def pack(low: Context, parts: list[Any]) -> Any:
     """Make a vector of numbers or of equal vectors; of records, a record of vectors."""
     if not parts:
         raise Misfit("an empty list has no type")
@@ -35,7 +33,7 @@ def pack(low: Lowering, parts: list[Any]) -> Any:
     return low.b.make("pack", *values, type=Type(row.kind, (len(parts), *row.shape)))
 
 
-def _each(low: Lowering, sequence: Sequence) -> Any:
+def _each(low: Context, sequence: Sequence) -> Any:
     index = Value(I32)
     if isinstance(sequence.count, int):
         low.limits[index] = sequence.count
@@ -64,7 +62,7 @@ def _each(low: Lowering, sequence: Sequence) -> Any:
     return arrays[0]
 
 
-def mapped(low: Lowering, function: Callable[..., Any], rows: tuple[Any, ...]) -> Any:
+def mapped(low: Context, function: Callable[..., Any], rows: tuple[Any, ...]) -> Any:
     """Apply a Python function of abstract values to the items of one or more sequences."""
     if not rows:
         raise Misfit("map needs a vector")
@@ -75,12 +73,12 @@ def mapped(low: Lowering, function: Callable[..., Any], rows: tuple[Any, ...]) -
     return _each(low, zipped(low, *rows, apply=function))
 
 
-def map_word(low: Lowering, function: Any, *rows: Any) -> Any:
+def map_word(low: Context, function: Any, *rows: Any) -> Any:
     """Lower map."""
     return mapped(low, lambda *items: low.call(function, items), rows)
 
 
-def zipped(low: Lowering, *rows: Any, apply: Callable[..., Any] | None = None) -> Sequence:
+def zipped(low: Context, *rows: Any, apply: Callable[..., Any] | None = None) -> Sequence:
     """Go through several sequences of one length at once."""
     parts = [indexing.sequence(low, pack(low, list(r)) if is_record(r) else r) for r in rows]
     counts = {part.count for part in parts}
@@ -97,18 +95,18 @@ def _record(*items: Any) -> Any:
     return items
 
 
-def repeat(low: Lowering, count: Any, function: Any) -> Any:
+def repeat(low: Context, count: Any, function: Any) -> Any:
     """Lower repeat."""
     return _each(low, Sequence(_count(low, count), lambda at: low.call(function, ())))
 
 
-def _count(low: Lowering, given: Any) -> Value | int:
+def _count(low: Context, given: Any) -> Value | int:
     if isinstance(given, int):
         return given
     return low.numbers.value(given, I32)
 
 
-def fold(low: Lowering, function: Callable[[Any, Any], Any], rows: Any, start: Any) -> Any:
+def fold(low: Context, function: Callable[[Any, Any], Any], rows: Any, start: Any) -> Any:
     """Fold a sequence from the left."""
     if isinstance(rows, tuple):
         for item in rows:  # type: ignore[reportUnknownVariableType]
@@ -138,12 +136,12 @@ def _nowhere() -> Any:
     return ast.Pass(lineno=1, col_offset=0)
 
 
-def reduce(low: Lowering, function: Any, rows: Any, start: Any) -> Any:
+def reduce(low: Context, function: Any, rows: Any, start: Any) -> Any:
     """Lower reduce."""
     return fold(low, lambda folded, item: low.call(function, (folded, item)), rows, start)
 
 
-def filter_word(low: Lowering, function: Any, rows: Any) -> Any:
+def filter_word(low: Context, function: Any, rows: Any) -> Any:
     """Lower filter: the items move to the front of vectors of the full length."""
     sequence = indexing.sequence(low, rows)
     if not isinstance(sequence.count, int):
@@ -151,7 +149,7 @@ def filter_word(low: Lowering, function: Any, rows: Any) -> Any:
     kept = _each(low, Sequence(sequence.count, lambda at: low.call(function, (sequence.item(at),))))
     one, zero = low.b.const(1, I32), low.b.const(0, I32)
 
-    def count(low_: Lowering, folded: Any, item: Any) -> Any:
+    def count(low_: Context, folded: Any, item: Any) -> Any:
         step = low_.b.make("select", low_.numbers.value(item, BOOL), one, zero, type=I32)
         return low_.numbers.binary("Add", folded, step)
 
@@ -180,7 +178,7 @@ def filter_word(low: Lowering, function: Any, rows: Any) -> Any:
     return Bounded(_each(low, Sequence(size, row)), low.numbers.value(total, I32))
 
 
-def put(low: Lowering, vector: Any, index: Any, item: Any) -> Any:
+def put(low: Context, vector: Any, index: Any, item: Any) -> Any:
     """Lower put."""
     if not is_array(vector):
         raise Misfit(f"a vector is needed here, not {describe(vector)}")
@@ -196,7 +194,7 @@ def put(low: Lowering, vector: Any, index: Any, item: Any) -> Any:
     return low.b.build(type_.shape, row)
 
 
-def dot(low: Lowering, left: Any, right: Any) -> Any:
+def dot(low: Context, left: Any, right: Any) -> Any:
     """Lower the product of two vectors: a sum in order, each step one fma."""
     size = left.type.shape[0]
     if right.type.shape[0] != size:
@@ -212,7 +210,7 @@ def dot(low: Lowering, left: Any, right: Any) -> Any:
     return fold(low, step, Sequence(size, lambda at: at), start)
 
 
-def matmul(low: Lowering, left: Any, right: Any) -> Any:
+def matmul(low: Context, left: Any, right: Any) -> Any:
     """Lower `@` between vectors and matrices."""
     if not is_array(left) or not is_array(right):
         raise Misfit(
@@ -239,7 +237,7 @@ def matmul(low: Lowering, left: Any, right: Any) -> Any:
 # -- Python's own words
 
 
-def range_word(low: Lowering, *given: Any) -> Any:
+def range_word(low: Context, *given: Any) -> Any:
     """Lower range."""
     if len(given) == 1:
         return Sequence(_count(low, given[0]), lambda at: at)
@@ -264,14 +262,14 @@ def range_word(low: Lowering, *given: Any) -> Any:
     return Sequence(count, item)
 
 
-def length(low: Lowering, given: Any) -> Any:
+def length(low: Context, given: Any) -> Any:
     """Lower len."""
     if isinstance(given, tuple):
         return len(given)  # type: ignore[reportUnknownArgumentType]
     return indexing.sequence(low, given).count
 
 
-def sum_word(low: Lowering, rows: Any) -> Any:
+def sum_word(low: Context, rows: Any) -> Any:
     """Lower sum: in order, from the left."""
     if isinstance(rows, tuple):
         return fold(low, lambda a, b: low.numbers.binary("Add", a, b), rows, 0)
@@ -283,7 +281,7 @@ def sum_word(low: Lowering, rows: Any) -> Any:
 def extreme(smaller: bool) -> Callable[..., Any]:
     """Return the word min or max."""
 
-    def word_(low: Lowering, *given: Any) -> Any:
+    def word_(low: Context, *given: Any) -> Any:
         def pick(a: Any, b: Any) -> Any:
             left, right = low.numbers.joined(a, b)
             test = low.b.compare("lt", *((left, right) if smaller else (right, left)))
@@ -302,7 +300,7 @@ def extreme(smaller: bool) -> Callable[..., Any]:
     return word_
 
 
-def abs_word(low: Lowering, given: Any) -> Any:
+def abs_word(low: Context, given: Any) -> Any:
     """Lower abs."""
     if isinstance(given, (bool, int, float)):
         return abs(given)
@@ -313,7 +311,7 @@ def abs_word(low: Lowering, given: Any) -> Any:
     return select(low, low.numbers.compare("Lt", value, 0), negative, value)
 
 
-def float_word(low: Lowering, given: Any) -> Any:
+def float_word(low: Context, given: Any) -> Any:
     """Lower float."""
     if isinstance(given, (bool, int, float)):
         return float(given)
@@ -324,14 +322,14 @@ def float_word(low: Lowering, given: Any) -> Any:
     return low.numbers.elementwise(one, given)
 
 
-def int_word(low: Lowering, given: Any) -> Any:
+def int_word(low: Context, given: Any) -> Any:
     """Lower int: toward zero."""
     if isinstance(given, (bool, int, float)):
         return int(given)
     return cast(low, given, "i32")
 
 
-def enumerate_word(low: Lowering, rows: Any) -> Any:
+def enumerate_word(low: Context, rows: Any) -> Any:
     """Lower enumerate."""
     if isinstance(rows, tuple):
         return tuple(builtins.enumerate(rows))  # type: ignore[reportUnknownArgumentType]
@@ -339,14 +337,14 @@ def enumerate_word(low: Lowering, rows: Any) -> Any:
     return Sequence(sequence.count, lambda at: (at, sequence.item(at)))
 
 
-def zip_word(low: Lowering, *rows: Any) -> Any:
+def zip_word(low: Context, *rows: Any) -> Any:
     """Lower zip."""
     if all(isinstance(row, tuple) for row in rows):
         return tuple(builtins.zip(*rows, strict=True))
     return zipped(low, *rows)
 
 
-def select(low: Lowering, condition: Any, yes: Any, no: Any) -> Any:
+def select(low: Context, condition: Any, yes: Any, no: Any) -> Any:
     """Lower select."""
     test = low.numbers.truth(condition)
     if isinstance(test, bool):
@@ -355,7 +353,7 @@ def select(low: Lowering, condition: Any, yes: Any, no: Any) -> Any:
     return low.b.make("select", test, left, right, type=left.type)
 
 
-def cast(low: Lowering, given: Any, kind: Kind | Literal["real"]) -> Any:
+def cast(low: Context, given: Any, kind: Kind | Literal["real"]) -> Any:
     """Lower cast."""
     want = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
     if not isinstance(given, (Value, View)):

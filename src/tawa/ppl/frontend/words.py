@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tawa.ppl.frontend import surface, vectors
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array, is_number
+from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.family import Distribution, Drawn, Parameter
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.source import Closure
 from tawa.ppl.frontend.values import View, is_record
 from tawa.ppl.ir.core import BOOL, I32, Type, Value
 from tawa.ppl.ir.operations import FUNCTIONS
-
-if TYPE_CHECKING:
-    from tawa.ppl.frontend.lower import Lowering
 
 PYTHON = ("range", "len", "sum", "min", "max", "abs", "float", "int", "enumerate", "zip")
 
@@ -46,7 +44,7 @@ def resolve(given: Any) -> Any:
 
 
 def distribution(
-    low: Lowering, family: Distribution, args: tuple[Any, ...], named: dict[str, Any]
+    low: Context, family: Distribution, args: tuple[Any, ...], named: dict[str, Any]
 ) -> Drawn:
     """Bind the parameters of a distribution."""
     names = [parameter.name for parameter in family.parameters]
@@ -62,7 +60,7 @@ def distribution(
     return Drawn(family, tuple(bound))
 
 
-def _parameter(low: Lowering, family: Distribution, parameter: Parameter, item: Any) -> Value:
+def _parameter(low: Context, family: Distribution, parameter: Parameter, item: Any) -> Value:
     given: Any = item
     rank = {"vector": 1, "matrix": 2}.get(parameter.takes, 0)
     if is_record(given) and rank == 1:
@@ -80,7 +78,7 @@ def _parameter(low: Lowering, family: Distribution, parameter: Parameter, item: 
     return low.numbers.value(value, Type(low.b.dtype, value.type.shape))
 
 
-def _result(low: Lowering, family: Distribution, parameters: tuple[Value, ...]) -> Type:
+def _result(low: Context, family: Distribution, parameters: tuple[Value, ...]) -> Type:
     match family.result:
         case "int":
             return I32
@@ -96,7 +94,7 @@ def _drawn(given: Any) -> Drawn:
     return given
 
 
-def _title(low: Lowering, name: str) -> str:
+def _title(low: Context, name: str) -> str:
     """Return the name of the site at hand, with a number where another one has it."""
     key = (low.path, *low.active)
     taken = {title for place, title in low.titles.items() if place != key}
@@ -107,7 +105,7 @@ def _title(low: Lowering, name: str) -> str:
     return name
 
 
-def sample(low: Lowering, given: Any, *, name: str = "", centered: bool = True) -> Any:
+def sample(low: Context, given: Any, *, name: str = "", centered: bool = True) -> Any:
     """Lower a sample site, and the record of its value."""
     drawn = _drawn(given)
     family, parameters = drawn.family, drawn.parameters
@@ -132,7 +130,7 @@ def sample(low: Lowering, given: Any, *, name: str = "", centered: bool = True) 
     return value
 
 
-def observe(low: Lowering, given: Any, value: Any, *, name: str = "observed") -> None:
+def observe(low: Context, given: Any, value: Any, *, name: str = "observed") -> None:
     """Lower an observation."""
     drawn = _drawn(given)
     want = _result(low, drawn.family, drawn.parameters)
@@ -151,7 +149,7 @@ def observe(low: Lowering, given: Any, value: Any, *, name: str = "observed") ->
     low.b.op("observe", operands, family=drawn.family, title=_title(low, name))
 
 
-def factor(low: Lowering, log_weight: Any) -> None:
+def factor(low: Context, log_weight: Any) -> None:
     """Lower a factor."""
     low.b.op("factor", (low.numbers.value(log_weight, low.b.real),))
 
@@ -160,7 +158,7 @@ def factor(low: Lowering, log_weight: Any) -> None:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    def word_(low: Lowering, given: Any) -> Any:
+    def word_(low: Context, given: Any) -> Any:
         def one(x: Any) -> Any:
             value = low.numbers.value(x)
             if not value.type.is_float:
@@ -172,28 +170,28 @@ def _function(name: str) -> Callable[..., Any]:
     return word_
 
 
-def fma_word(low: Lowering, a: Any, b: Any, c: Any) -> Any:
+def fma_word(low: Context, a: Any, b: Any, c: Any) -> Any:
     """Lower fma."""
     return low.b.make("fma", *low.numbers.joined(a, b, c, floating=True))
 
 
-def bits(low: Lowering, given: Any, kind: str) -> Any:
+def bits(low: Context, given: Any, kind: str) -> Any:
     """Lower bits."""
     return low.b.make("bits", low.numbers.value(given), type=Type(kind))  # type: ignore[arg-type]
 
 
-def word(low: Lowering, operation: str, *given: Any) -> Any:
+def word(low: Context, operation: str, *given: Any) -> Any:
     """Lower word."""
     return low.b.make(operation, *low.numbers.joined(*given))
 
 
-def read(low: Lowering, name: str, row: Any, kind: str) -> Any:
+def read(low: Context, name: str, row: Any, kind: str) -> Any:
     """Lower read."""
     type_ = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
     return low.b.op("read", (low.numbers.value(row, I32),), (type_,), name=name).result
 
 
-def write(low: Lowering, name: str, row: Any, value: Any) -> None:
+def write(low: Context, name: str, row: Any, value: Any) -> None:
     """Lower write."""
     kind = low.program.buffers[name]
     low.b.op(
@@ -201,19 +199,19 @@ def write(low: Lowering, name: str, row: Any, value: Any) -> None:
     )
 
 
-def is_double(low: Lowering, given: Any) -> bool:
+def is_double(low: Context, given: Any) -> bool:
     """Lower is_double."""
     if isinstance(given, (Value, View)):
         return given.type.kind == "f64"
     return low.b.dtype == "f64"
 
 
-def run(low: Lowering, name: str) -> None:
+def run(low: Context, name: str) -> None:
     """Lower run."""
     low.b.op("run", name=name)
 
 
-def random(low: Lowering) -> Any:
+def random(low: Context) -> Any:
     """Lower random: the counter is (lane, draw, site, count), the key is the seed."""
     for name in ("draw", "count"):
         low.program.variables.setdefault(name, I32)

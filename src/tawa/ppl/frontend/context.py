@@ -1,0 +1,74 @@
+"""What lowering a word of the language knows, and what of the lowering it may ask for."""
+
+from __future__ import annotations
+
+import ast
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tawa.ppl.frontend.arithmetic import Arithmetic
+from tawa.ppl.frontend.source import Closure
+from tawa.ppl.ir.core import Builder, Program, Type, Value
+
+
+@dataclass(eq=False, slots=True)
+class Specialised:
+    """A function for one form of its arguments; its result's types are found as it is lowered."""
+
+    name: str
+    template: Any = None
+    types: tuple[Type, ...] | None = None
+    incomplete: bool = False
+
+
+class Context(ABC):
+    """The program under construction, and the sites and functions that were met.
+
+    `limits` are what integers are known not to reach; a site is named by `path` and `active`, the
+    functions under way.
+    """
+
+    def __init__(self, program: Program, builder: Builder) -> None:
+        self.program = program
+        self.b = builder
+        self.numbers = Arithmetic(builder)
+        self.active: list[object] = []
+        self.path: tuple[int, ...] = ()
+        self.naming = ""
+        self.site = 0
+        self.sites: dict[tuple[object, ...], int] = {}
+        self.titles: dict[tuple[object, ...], str] = {}
+        self.specialised: dict[tuple[Any, ...], Specialised] = {}
+        self.limits: dict[Value, int] = {}
+
+    @abstractmethod
+    def call(self, function: Callable[..., Any] | Closure, args: tuple[Any, ...]) -> Any:
+        """Lower a call of a function of the subset; return what it returns."""
+
+    @abstractmethod
+    def body(self, closure: Closure, bound: dict[str, Any]) -> Any:
+        """Lower the body of a function whose parameters are bound."""
+
+    @abstractmethod
+    def expression(self, node: ast.expr, scope: dict[str, Any]) -> Any:
+        """Lower an expression; return what it is."""
+
+    @abstractmethod
+    def indices(self, node: ast.expr, scope: dict[str, Any]) -> tuple[Value, ...]:
+        """Lower the indices of a variable of the lane."""
+
+    @abstractmethod
+    def loop(
+        self,
+        names: list[str],
+        scope: dict[str, Any],
+        node: ast.AST,
+        make: Callable[[tuple[Value, ...], Callable[[dict[str, Any]], Any]], Any],
+    ) -> None:
+        """Lower a loop that carries variables, again until their types are those of its end.
+
+        `make(starts, body)` makes the operation: it calls `body` with a scope in a region whose
+        last arguments are the carried values, and returns the results and that region's end.
+        """
