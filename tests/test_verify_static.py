@@ -92,3 +92,13 @@ def test_mutants_of_the_text_are_refused(name: str) -> None:
         with pytest.raises(Refused) as found:
             check_static(mutant.make(), H200)
         assert found.value.rule.name in OWN, mutant.name
+
+
+def test_a_copy_for_one_block_alone_takes_boxes_of_a_whole_tile() -> None:
+    """Without its multicast it moves the tile by boxes of a block's part: two, one below another."""
+    source = sample("gemm_cluster")
+    (copy,) = (line for line in source.split("\n") if "hopper.tma_load %b_map" in line)
+    alone = copy.replace(" {multicast = #builtin.int<2>}", "")
+    assert alone != copy
+    with pytest.raises(Refused, match="maps fit their views"):
+        check_static(ir.parse(source.replace(copy, alone)), H200)
