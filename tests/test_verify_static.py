@@ -95,7 +95,7 @@ def test_mutants_of_the_text_are_refused(name: str) -> None:
 
 
 def test_a_copy_for_one_block_alone_takes_boxes_of_a_whole_tile() -> None:
-    """Without its multicast it moves the tile by boxes of a block's part: two, one below another."""
+    """Without its multicast it moves the tile by boxes of a part: two, one below another."""
     source = sample("gemm_cluster")
     (copy,) = (line for line in source.split("\n") if "hopper.tma_load %b_map" in line)
     alone = copy.replace(" {multicast = #builtin.int<2>}", "")
