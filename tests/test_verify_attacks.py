@@ -172,6 +172,7 @@ def test_warps_wait_and_arrive_each_for_itself() -> None:
     ("first", "second", "arrivals"),
     [
         (GETS, arrive("freed", 2, "%s", "role"), 1),
+        (GETS, arrive("freed", 2, "%s", "warpgroup"), 1),
         (alone(GETS), arrive("freed", 2, "%s", "warp"), 4),
         (GETS, alone(arrive("freed", 2, "%s", "thread")), 1),
     ],
@@ -381,8 +382,11 @@ def test_a_wait_covers_stores_that_were_committed() -> None:
     refuses(late, "global order")
 
 
-def test_a_store_waits_for_all_loads_of_its_box() -> None:
-    """Two puts a program, of which the second loads the tile that is stored after the first."""
+def two_puts(meet: str) -> tuple[str, str]:
+    """Return a product with two puts a program, of which the second loads the tile that is stored
+    after the first: the store comes before it is waited for, or after. Nobody reads what it loads:
+    the slot is given back after a meeting.
+    """
     lines = text("no loop").split("\n")
 
     def places(first: str, last: str) -> slice:
@@ -408,6 +412,8 @@ def test_a_store_waits_for_all_loads_of_its_box() -> None:
     second = again(
         [line for line in lines[take] if any(k in line for k in kept)], "slot_1", "phase_1"
     )
+    given = next(n for n, line in enumerate(second) if "hopper.arrive" in line)
+    second.insert(given, meet)
     stored = places("hopper.bulk_wait", "hopper.bulk_commit")
     made = "\n".join(lines)
     for name in ("next_slot", "next_phase", "next_slot_1", "next_phase_1"):
@@ -420,8 +426,22 @@ def test_a_store_waits_for_all_loads_of_its_box() -> None:
         "\n".join([*lines[: place.stop], *second, *lines[place.stop :]]) for place in (stored, take)
     )
     maps = next(line for line in lines if line.startswith("  %c_map ="))
-    check(parse(replaced(late, (maps, box))), H200)
-    refuses(replaced(early, (maps, box)), "global order")
+    return replaced(early, (maps, box)), replaced(late, (maps, box))
+
+
+MEET = next(line for line in GEMM.split("\n") if "hopper.named_barrier" in line)
+
+
+def test_a_store_waits_for_all_loads_of_its_box() -> None:
+    early, late = two_puts(MEET)
+    check(parse(late), H200)
+    refuses(early, "global order")
+
+
+def test_a_slot_that_no_product_reads_is_given_back_after_a_meeting() -> None:
+    """One thread arrives for its warpgroup, of which a warp may still wait for the slot: it meets
+    the parity of the next phase but one, and waits for ever."""
+    refuses(two_puts("")[1], "early release")
 
 
 def test_copies_of_one_put_fill_parts_of_their_own() -> None:

@@ -17,6 +17,7 @@ from tawa.verify.counts import Counts
 from tawa.verify.cursors import Cursors
 from tawa.verify.events import Reader
 from tawa.verify.ring_steps import Rings
+from tawa.verify.rings import rings_of
 from tawa.verify.system import read_system
 from tawa.verify.values import Values
 
@@ -27,7 +28,7 @@ def run(kernel: ir.tile.Kernel) -> int:
     counts = Counts(values.terms)
     reader = Reader(values, counts)
     roles = check_control(kernel, values, counts, reader)
-    system = read_system(kernel, values, counts, roles, reader)
+    system = read_system(kernel, values, counts, roles, reader, rings_of(kernel))
     together = Choreography(system, Rings(system, Cursors(system.depths, values.terms)))
     together.run()
     system.check_parity()

@@ -78,9 +78,9 @@ MEET = (
             "hopper.wait %filled[%slot_1], %phase_1",
             "hopper.wait %filled[%oldest], %phase_1",
             0,
-            "early release",
+            "slots",
         ),
-        ("hopper.wait %freed[%slot], %phase", "hopper.wait %freed[%zero], %phase", 0, "no race"),
+        ("hopper.wait %freed[%slot], %phase", "hopper.wait %freed[%zero], %phase", 0, "slots"),
     ],
 )
 def test_gemm_with_one_thing_broken(old: str, new: str, place: int, rule: str) -> None:

@@ -18,19 +18,19 @@ from tawa.errors import Place, UnprovedProtocol
 from tawa.ir import tile
 from tawa.target import H200, Target
 from tawa.verify.choreography import Choreography
+from tawa.verify.cluster import check_handing
 from tawa.verify.control import check_control, cluster_of
 from tawa.verify.coordinates import Program, check_coordinates, program_of
 from tawa.verify.counts import Counts
 from tawa.verify.cursors import Cursors
+from tawa.verify.declared import check_memory
 from tawa.verify.events import Reader
 from tawa.verify.global_order import check_global_order
-from tawa.verify.memory import check_memory
-from tawa.verify.refinement import check_refinement
 from tawa.verify.ring_steps import Rings
 from tawa.verify.rings import rings_of
 from tawa.verify.role_flow import check_roles
 from tawa.verify.rules import Refused, Rule
-from tawa.verify.static import check_known, check_static
+from tawa.verify.static import Launch, check_known, check_static
 from tawa.verify.system import read_system
 from tawa.verify.threads import check_threads
 from tawa.verify.values import Values
@@ -79,15 +79,15 @@ def check(kernel: tile.Kernel, target: Target = H200, program: Program | None = 
     reader = Reader(values, counts)
     roles = check_control(kernel, values, counts, reader)
     rings = rings_of(kernel)
-    check_memory(kernel, rings)
+    check_memory(kernel, rings, Launch.of(kernel, target).shared)
     check_threads(kernel)
     if program is not None:
         check_coordinates(kernel, values, program)
     check_global_order(kernel, values)
-    check_refinement(kernel, rings, values, counts, roles)
     check_static(kernel, target)
     check_roles(kernel, rings)
-    system = read_system(kernel, values, counts, roles, reader)
+    check_handing(kernel, rings, values, counts, roles)
+    system = read_system(kernel, values, counts, roles, reader, rings)
     together = Choreography(system, Rings(system, Cursors(system.depths, values.terms)))
     together.run()
     system.check_parity()

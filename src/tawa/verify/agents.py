@@ -14,38 +14,16 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 
+import tawa.verify.steps as do
 from tawa.ir import hopper, tile
 from tawa.ir.control import passed_on, terminator
-from tawa.ir.types import BarriersType, ViewType
-from tawa.ir.walk import all_of, has, walk
+from tawa.ir.walk import all_of, walk
 from tawa.verify.counts import Count, Counts
 from tawa.verify.decisions import Decisions
-from tawa.verify.events import SYNCHRONIZES, arrivals_of, bytes_of
+from tawa.verify.events import SYNCHRONIZES, arrivals_of
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
-from tawa.verify.steps import (
-    Access,
-    Agent,
-    Arrive,
-    Branch,
-    Choose,
-    Compute,
-    Copy,
-    Done,
-    End,
-    Enter,
-    Head,
-    Jump,
-    Leave,
-    Meet,
-    Move,
-    Next,
-    Ref,
-    Step,
-    Token,
-    Turn,
-    Wait,
-)
+from tawa.verify.steps import Agent, Ref, Step
 from tawa.verify.terms import Term
 from tawa.verify.values import Span, Values
 
@@ -64,7 +42,6 @@ class Compiler:
     _role: hopper.Role | None = None
     _group: int = 0
     _groups: int = 1
-    _meets: bool = False
     _keeps: set[Operation] = field(default_factory=set[Operation])
     _share: int = 1
     _body: int = 0
@@ -92,7 +69,7 @@ class Compiler:
             for group in range(groups):
                 self._begin(role, group, groups)
                 self._block(role.body.block, False)
-                self._code.append(End())
+                self._code.append(do.End())
                 name = role.label.data + (f" warpgroup {group}" if groups > 1 else "")
                 made.append(Agent(name, (role,), tuple(self._code), group, groups))
         for (_, _, share), items in instances.items():
@@ -105,7 +82,6 @@ class Compiler:
 
     def _enter(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
         self._role, self._group, self._groups = role, group, groups
-        self._meets = groups > 1 or has(role, hopper.Expect, hopper.CopyAsyncArrive)
         self._keeps = set()
         for operation in walk(role):
             if self._is_kept(operation):
@@ -118,7 +94,7 @@ class Compiler:
         match operation:
             case hopper.NamedBarrier():
                 scope = operation.scope.data
-                return scope == "roles" or (scope == "role" and self._meets)
+                return scope == "roles" or (scope == "role" and self._groups > 1)
             case tile.Elementwise():
                 return operation.result in self.relevant
             case scf.IfOp() | scf.ForOp() | scf.WhileOp():
@@ -153,7 +129,7 @@ class Compiler:
             self._move(zip(loop.iter_args, loop.body.block.args[1:], strict=True))
         self._enters(self.decisions.loop(items[0][2], 0))
         head = len(self._code)
-        self._code.append(Head())
+        self._code.append(do.Head())
         branch = self._hole()
         choose = self._hole()
         targets: list[int] = []
@@ -165,10 +141,10 @@ class Compiler:
             self._move(
                 zip(terminator(loop.body.block).operands, loop.body.block.args[1:], strict=True)
             )
-            self._code += [Done(loop), Next(head)]
-        self._code[choose] = Choose(tuple(targets))
-        self._code[branch] = Branch(self._goes_on(first), len(self._code), first)
-        self._code.append(Leave())
+            self._code += [do.Done(loop), do.Next(head)]
+        self._code[choose] = do.Choose(tuple(targets))
+        self._code[branch] = do.Branch(self._goes_on(first), len(self._code), first)
+        self._code.append(do.Leave())
         for role, loop, _ in items:
             self._enter(role)
             self._move(zip(loop.body.block.args[1:], loop.results, strict=True))
@@ -178,7 +154,7 @@ class Compiler:
                 after.append(operation)
                 operation = operation.next_op
             self._operations(after, False)
-        self._code.append(End())
+        self._code.append(do.End())
         name = "+".join(role.label.data for role in roles)
         return Agent(name, roles, tuple(self._code), tiles=first)
 
@@ -208,7 +184,7 @@ class Compiler:
                 if self._group == 0:  # of all warpgroups the first one has it
                     self._block(operation.body.block, True)
             case scf.IfOp() | scf.ForOp() | scf.WhileOp() if operation not in self._keeps:
-                self._accesses(walk(operation)[1:])
+                return
             case scf.IfOp():
                 self._if(operation, alone)
             case scf.ForOp():
@@ -218,26 +194,20 @@ class Compiler:
             case hopper.Wait():
                 ring = self.rings[operation.barriers]
                 slot, phase = self._ref(operation.slot), self._ref(operation.phase)
-                code.append(Wait(operation, ring, alone, slot, phase))
+                code.append(do.Wait(operation, ring, alone, slot, phase))
             case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
                 units = self._units(operation, alone)
-                size = operation.bytes.data if isinstance(operation, hopper.Expect) else 0
                 if units:
                     slot = self._ref(operation.slot)
                     ring = self.rings[operation.barriers]
                     one = alone or isinstance(operation, hopper.Expect) or _by_one(operation)
-                    code.append(Arrive(operation, ring, units, slot, one, size))
-            case hopper.TmaLoad():
-                view, ring = self._root(operation.view), self.rings[operation.barriers]
-                slot, index = self._ref(operation.slot), self._ref(view.index)
-                size = bytes_of(operation.view)
-                code.append(Copy(operation, ring, slot, view.buffer, index, size))
+                    code.append(do.Arrive(operation, ring, units, slot, one))
             case hopper.Turn():
                 code.extend(self._turn(operation))
             case hopper.NamedBarrier() if self._is_kept(operation):
                 if operation.scope.data == "role":
                     if operation.kind.data == "sync":
-                        code.append(Meet(operation))
+                        code.append(do.Meet(operation))
                 elif self._share == 1:
                     raise Refused(
                         rule("form"),
@@ -245,31 +215,15 @@ class Compiler:
                         operation,
                     )
                 else:
-                    code.append(Token(operation))
+                    code.append(do.Token(operation))
             case hopper.ClusterSync():
                 raise Refused(rule("form"), "a role waits for the other blocks alone", operation)
             case tile.Elementwise() if operation.result in self.relevant:
                 name, inputs = operation.function.data, tuple(map(self._ref, operation.inputs))
                 skip = operation.inputs[1] if name == "add" and _steps_over(operation) else None
-                code.append(Compute(name, inputs, self._number(operation.result), skip))
+                code.append(do.Compute(name, inputs, self._number(operation.result), skip))
             case _:
-                self._accesses([operation])
-
-    def _accesses(self, operations: Sequence[Operation]) -> None:
-        for operation in operations:
-            if isinstance(operation, _VIEWS):
-                continue
-            for value in operation.operands:
-                if isinstance(value.type, ViewType):
-                    slot = self._root(value)
-                    self._code.append(Access(operation, slot.buffer, self._ref(slot.index)))
-
-    def _root(self, view: SSAValue) -> hopper.Slot:
-        while not isinstance(view.owner, hopper.Slot):
-            if not isinstance(view.owner, _VIEWS):
-                raise Refused(rule("form"), "a view is no part of one slot of a buffer", None)
-            view = view.owner.operands[0]
-        return view.owner
+                return
 
     def _units(self, operation: Operation, alone: bool) -> int:
         """Return the arrivals that an operation makes for this agent."""
@@ -287,26 +241,26 @@ class Compiler:
             number = arrivals_of(by, role, alone) // self._groups
         return number * (self.values.cluster if operation.cluster is not None else 1)
 
-    def _turn(self, turn: hopper.Turn) -> Iterator[Turn]:
+    def _turn(self, turn: hopper.Turn) -> Iterator[do.Turn]:
         first, groups, own = turn.id.data, turn.groups.data, self._group
         if groups != self._groups:
             raise Refused(rule("meetings"), "warpgroups take turns with unlike many", turn)
         match turn.kind.data:
             case "take":
-                yield Turn(turn, first + own, True)
+                yield do.Turn(turn, first + own, True)
             case "pass":
-                yield Turn(turn, first + (own + 1) % groups, False)
+                yield do.Turn(turn, first + (own + 1) % groups, False)
             case "open" if own == groups - 1:
-                yield Turn(turn, first, False)
+                yield do.Turn(turn, first, False)
             case "close" if own == 0:
-                yield Turn(turn, first, True)
+                yield do.Turn(turn, first, True)
             case _:
                 return
 
     # --- control ----------------------------------------------------------------------------------
 
     def _hole(self) -> int:
-        self._code.append(End())
+        self._code.append(do.End())
         return len(self._code) - 1
 
     def _move(self, pairs: Iterator[tuple[SSAValue, SSAValue]]) -> None:
@@ -316,7 +270,7 @@ class Compiler:
             if target in self.relevant
         )
         if moves:
-            self._code.append(Move(moves))
+            self._code.append(do.Move(moves))
 
     def _number(self, value: SSAValue) -> int:
         return self.scalars.setdefault(value, len(self.scalars))
@@ -337,8 +291,8 @@ class Compiler:
 
     def _enters(self, family: int) -> None:
         own = self._code[self._body :]
-        before = sum(isinstance(step, Enter) and step.loop[0] == family for step in own)
-        self._code.append(Enter((family, before)))
+        before = sum(isinstance(step, do.Enter) and step.loop[0] == family for step in own)
+        self._code.append(do.Enter((family, before)))
 
     def _if(self, branch: scf.IfOp, alone: bool) -> None:
         condition = self.counts.condition(self.values.of(branch.cond))
@@ -349,14 +303,14 @@ class Compiler:
                 zip(terminator(branch.true_region.block).operands, branch.results, strict=True)
             )
         end = self._hole()
-        self._code[hole] = Branch(condition, len(self._code), branch)
+        self._code[hole] = do.Branch(condition, len(self._code), branch)
         if branch.false_region.blocks:
             self._block(branch.false_region.block, alone)
             if branch.results:
                 self._move(
                     zip(terminator(branch.false_region.block).operands, branch.results, strict=True)
                 )
-        self._code[end] = Jump(len(self._code))
+        self._code[end] = do.Jump(len(self._code))
 
     def _for(self, loop: scf.ForOp, alone: bool) -> None:
         step = self.values.terms.number(self.values.span(loop).step)
@@ -368,21 +322,21 @@ class Compiler:
         depth = len(loops_around(loop))
         self._enters(self.decisions.loop(self.values.span(loop), depth))
         head = len(self._code)
-        self._code.append(Head())
+        self._code.append(do.Head())
         hole = self._hole()
         self._block(body, alone)
         self._move(zip(terminator(body).operands, carried, strict=True))
-        self._code.append(Next(head))
-        self._code[hole] = Branch(self._goes_on(loop), len(self._code), loop)
+        self._code.append(do.Next(head))
+        self._code[hole] = do.Branch(self._goes_on(loop), len(self._code), loop)
         self._move(zip(carried, loop.results, strict=True))
-        self._code.append(Leave())
+        self._code.append(do.Leave())
 
     def _while(self, loop: scf.WhileOp, alone: bool) -> None:
         before, after = loop.before_region.block, loop.after_region.block
         self._move(zip(loop.operands, before.args, strict=True))
         self._enters(-1 - len(loops_around(loop)))
         head = len(self._code)
-        self._code.append(Head())
+        self._code.append(do.Head())
         self._block(before, alone)
         last = terminator(before)
         condition = self.counts.condition(self.values.of(last.operands[0]))
@@ -390,13 +344,12 @@ class Compiler:
         self._move(zip(last.operands[1:], after.args, strict=True))
         self._block(after, alone)
         self._move(zip(terminator(after).operands, before.args, strict=True))
-        self._code.append(Next(head))
-        self._code[hole] = Branch(condition, len(self._code), loop)
+        self._code.append(do.Next(head))
+        self._code[hole] = do.Branch(condition, len(self._code), loop)
         self._move(zip(last.operands[1:], loop.results, strict=True))
-        self._code.append(Leave())
+        self._code.append(do.Leave())
 
 
-_VIEWS = (hopper.Slot, hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
 _FUNCTIONS = frozenset({"add", "eq", "select", "xor", "irem", "idiv", "and"})
 
 
@@ -408,10 +361,8 @@ def relevant_scalars(kernel: tile.Kernel) -> set[SSAValue]:
         match operation:
             case hopper.Wait():
                 work += [operation.slot, operation.phase]
-            case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive() | hopper.TmaLoad():
+            case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
                 work.append(operation.slot)
-            case hopper.Slot():
-                work.append(operation.index)
             case _:
                 continue
     while work:
@@ -433,8 +384,8 @@ def made_of(value: SSAValue) -> list[SSAValue]:
 
 
 def _by_one(arrive: hopper.Arrive | hopper.CopyAsyncArrive) -> bool:
-    """Tell whether one thread of a role arrives, which may be ahead of the others."""
-    return isinstance(arrive, hopper.Arrive) and arrive.by.data in ("thread", "role")
+    """Tell whether a thread arrives for warps that it may be ahead of."""
+    return isinstance(arrive, hopper.Arrive) and arrive.by.data not in ("warp", "all")
 
 
 def _steps_over(addition: tile.Elementwise) -> bool:
@@ -445,11 +396,4 @@ def _steps_over(addition: tile.Elementwise) -> bool:
     )
 
 
-def slots_of(barriers: SSAValue) -> int:
-    """Return how many barriers an array has."""
-    kind = barriers.type
-    assert isinstance(kind, BarriersType)
-    return kind.count.data
-
-
-__all__ = ["Compiler", "made_of", "relevant_scalars", "slots_of"]
+__all__ = ["Compiler", "made_of", "relevant_scalars"]

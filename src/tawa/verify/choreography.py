@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import lcm
 
+import tawa.verify.steps as do
 from tawa.verify.cursors import NOTHING, Fact, Facts, Operand
 from tawa.verify.decisions import (
     EXACT,
@@ -21,30 +22,9 @@ from tawa.verify.decisions import (
     Question,
     answered,
 )
-from tawa.verify.ring_steps import Rings
+from tawa.verify.ring_steps import HANDED, HOLDS, Env, Rings, State
 from tawa.verify.rules import Refused, rule
-from tawa.verify.state import HANDED, HOLDS, Env, State
-from tawa.verify.steps import (
-    Access,
-    Arrive,
-    Branch,
-    Choose,
-    Compute,
-    Copy,
-    Done,
-    End,
-    Enter,
-    Head,
-    Jump,
-    Leave,
-    Meet,
-    Move,
-    Moves,
-    Next,
-    Token,
-    Turn,
-    Wait,
-)
+from tawa.verify.steps import Moves
 from tawa.verify.system import System
 from tawa.verify.terms import Term
 
@@ -85,10 +65,7 @@ class Choreography:
             waits=[0] * len(system.waiters),
             units=[0] * len(system.arrivers),
             early=[frozenset()] * len(system.arrivers),
-            last=[0] * len(system.arrivers),
             ahead=[0] * len(system.pairs),
-            safe=[0] * len(system.pairs),
-            owed=[0] * len(system.arrivers),
             exact=[True] * len(system.rings),
             turn=[-1 if a.groups > 1 and a.group == a.groups - 1 else 0 for a in agents],
             known={},
@@ -132,79 +109,75 @@ class Choreography:
         return [who for who in agents if who not in heads] + heads
 
     def _begins(self, state: State, who: int) -> bool:
-        return isinstance(self.system.agents[who].code[state.at[who]], Head)
+        return isinstance(self.system.agents[who].code[state.at[who]], do.Head)
 
     # --- steps ------------------------------------------------------------------------------------
 
     def _step(self, state: State, who: int) -> str | Fork:
         step = self.system.agents[who].code[state.at[who]]
         match step:
-            case Compute():
+            case do.Compute():
                 fork = self._compute(state, who, step)
                 if fork is not None:
                     return fork
-            case Wait():
+            case do.Wait():
                 if not self.rings.wait(state, who, step):
                     return "blocked"
-            case Arrive():
+            case do.Arrive():
                 self.rings.arrive(state, who, step)
                 state.at[who] += 1
                 return "told"
-            case Copy():
-                self.rings.copy(state, who, step)
-            case Access():
-                self.rings.access(state, who, step)
-            case Move(moves):
+            case do.Move(moves):
                 self._move(state, who, moves)
-            case Branch(condition, otherwise, _):
+            case do.Branch(condition, otherwise, _):
                 holds = self.system.decisions.ask(condition, state.known, state.labels[who])
                 if not isinstance(holds, bool):
                     return holds
                 if not holds:
                     state.at[who] = otherwise
                     return "on"
-            case Jump(target):
+            case do.Jump(target):
                 state.at[who] = target
                 return "on"
-            case Enter(loop):
+            case do.Enter(loop):
                 state.labels[who] += ((EXACT, 0),)
                 state.loops[who] += (loop,)
-            case Head():
+            case do.Head():
                 if self._is_known(state, who):
                     return "known"
-            case Next(target):
+            case do.Next(target):
                 *before, (tag, number) = state.labels[who]
                 state.labels[who] = (*before, (tag, number + 1))
                 state.at[who] = target
                 return "on"
-            case Leave():
+            case do.Leave():
                 state.labels[who] = state.labels[who][:-1]
                 state.loops[who] = state.loops[who][:-1]
-            case Choose(targets):
+            case do.Choose(targets):
                 state.at[who] = targets[self._choose(state, who, len(targets))]
                 return "on"
-            case Done():
+            case do.Done():
                 self._done(state, who, step)
-            case Meet():
+            case do.Meet():
                 if not self._meet(state, who, step):
                     return "blocked"
                 return "told"
-            case Turn():
+            case do.Turn():
                 if not self._turn(state, who, step):
                     return "blocked"
                 state.at[who] += 1
                 return "told"
-            case Token():
+            case do.Token():
                 if not self._token(state, who, step):
                     return "blocked"
                 state.at[who] += 1
                 return "told"
-            case End():
+            case do.End():
                 return "blocked"
         state.at[who] += 1
         return "on"
 
-    def _compute(self, state: State, who: int, step: Compute) -> Fork | None:
+    def _compute(self, state: State, who: int, step: do.Compute) -> Fork | None:
         env, name = state.env[who], step.name
         inputs = [self.rings.operand(state, who, ref) for ref in step.inputs]
         place = _TRACKED.get(name)
@@ -245,21 +218,18 @@ class Choreography:
 
     # --- meetings ---------------------------------------------------------------------------------
 
-    def _meet(self, state: State, who: int, step: Meet) -> bool:
-        """Warpgroups of a role wait for one another; what its threads waited for is behind all."""
+    def _meet(self, state: State, who: int, step: do.Meet) -> bool:
+        """Warpgroups of a role wait for one another."""
         agents = self.system.agents
         own = [n for n, each in enumerate(agents) if each.roles == agents[who].roles]
         at = [agents[n].code[state.at[n]] for n in own]
-        if not all(isinstance(s, Meet) and s.operation is step.operation for s in at):
+        if not all(isinstance(s, do.Meet) and s.operation is step.operation for s in at):
             return False
         for agent in own:
-            for pair in self.system.pairs_of_agent[agent]:
-                if pair in self.system.careful:
-                    state.safe[pair] = state.ahead[pair]
             state.at[agent] += 1
         return True
 
-    def _turn(self, state: State, who: int, step: Turn) -> bool:
+    def _turn(self, state: State, who: int, step: do.Turn) -> bool:
         kind, held = step.operation.kind.data, state.turn[who]
         wanted, after = {"open": (-1, 0), "take": (0, 1), "pass": (1, 0), "close": (0, -2)}[kind]
         if held != wanted:
@@ -281,7 +251,7 @@ class Choreography:
         state.turn[who] = after
         return True
 
-    def _token(self, state: State, who: int, step: Token) -> bool:
+    def _token(self, state: State, who: int, step: do.Token) -> bool:
         """Instances hand on from tile to tile the right to wait."""
         number, sync = step.operation.id.data, step.operation.kind.data == "sync"
         if sync and number not in state.announced:
@@ -332,7 +302,7 @@ class Choreography:
             if fact.over is None
         )
 
-    def _done(self, state: State, who: int, step: Done) -> None:
+    def _done(self, state: State, who: int, step: do.Done) -> None:
         """A tile is done: all is given back, and the others' numbers are a tile further behind."""
         system = self.system
         for pair in system.pairs_of_agent[who]:
@@ -420,7 +390,6 @@ class Choreography:
             for place, (_, ring) in enumerate(system.arrivers):
                 origin = origins[ring]
                 state.units[place] -= origin * system.needs[place]
-                state.last[place] -= origin
                 state.early[place] = frozenset((n - origin, u) for n, u in state.early[place])
             for ring, origin in enumerate(origins):
                 state.exact[ring] = state.exact[ring] and not origin
@@ -441,7 +410,7 @@ class Choreography:
                 state.labels[n],
                 state.loops[n],
                 system.enters[n][state.at[n]],
-                isinstance(agent.code[state.at[n]], End),
+                isinstance(agent.code[state.at[n]], do.End),
             )
             for n, agent in enumerate(system.agents)
         ]
@@ -462,14 +431,19 @@ class Choreography:
         stuck = [
             (agent, agent.code[state.at[n]])
             for n, agent in enumerate(system.agents)
-            if not isinstance(agent.code[state.at[n]], End)
+            if not isinstance(agent.code[state.at[n]], do.End)
         ]
         if stuck:
             told = "; ".join(
                 f"{agent.name} waits for {self._waited(step)}" for agent, step in stuck
             )
             place = next(
-                (s.operation for _, s in stuck if isinstance(s, Wait | Turn | Token | Meet)), None
+                (
+                    s.operation
+                    for _, s in stuck
+                    if isinstance(s, do.Wait | do.Turn | do.Token | do.Meet)
+                ),
+                None,
             )
             raise Refused(rule("order"), f"nobody goes on: {told}", place)
         done: dict[int, int] = {}
@@ -477,12 +451,6 @@ class Choreography:
             number, rest = divmod(state.units[place], system.needs[place])
             if rest or state.early[place] or done.setdefault(ring, number) != number:
                 raise self._left(who, ring, "arrives at")
-            if state.owed[place]:
-                raise Refused(
-                    rule("bytes"),
-                    f"{system.label(ring)} expects {state.owed[place]} bytes too many in a phase",
-                    system.barriers(ring),
-                )
         for place, (who, ring) in enumerate(system.waiters):
             if state.waits[place] != done.get(ring, state.waits[place]):
                 raise self._left(who, ring, "waits for")
@@ -502,11 +470,11 @@ class Choreography:
 
     def _waited(self, step: object) -> str:
         match step:
-            case Wait(_, ring):
+            case do.Wait(_, ring):
                 return self.system.label(ring)
-            case Turn():
+            case do.Turn():
                 return f"its turn at named barrier {step.barrier}"
-            case Token():
+            case do.Token():
                 return f"named barrier {step.operation.id.data}"
             case _:
                 return "the other warpgroups"

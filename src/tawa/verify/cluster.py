@@ -1,6 +1,7 @@
-"""What blocks of a cluster do for one another: parts of a box, slots given back in all blocks.
+"""Each reader of a ring gives back what it gets, in all blocks that share its loads.
 
-Barriers are published before other blocks use them, and the blocks meet after the last of it.
+What blocks of a cluster do for one another: the parts of all are the box once, from one place, and
+slots are given back in every block; when they meet is a rule of the text (`static.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +15,53 @@ from tawa.analysis.neighbours import Neighbours
 from tawa.ir import hopper, tile
 from tawa.ir.control import decisive
 from tawa.ir.walk import all_of
-from tawa.verify.rings import Ring
+from tawa.verify.control import Events
+from tawa.verify.counts import Counts
+from tawa.verify.events import arrivals_of
+from tawa.verify.rings import Buffer, Rings, is_alone, label_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import RANK
 from tawa.verify.values import Values
 
 
-def blocks_of(freed: SSAValue, role: hopper.Role) -> int:
+def check_handing(
+    kernel: tile.Kernel, rings: Rings, values: Values, counts: Counts, roles: Events
+) -> None:
+    """Raise Refused where a slot is not given back as often as it is got, or blocks of a cluster do
+    not do alike.
+    """
+    for buffer in rings.buffers.values():
+        if buffer.filled is not None:
+            _check_readers(buffer, counts, roles)
+            _check_multicast(buffer, rings.of_filled(buffer.filled), values)
+    _check_cluster(kernel, values)
+
+
+def _check_readers(ring: Buffer, counts: Counts, roles: Events) -> None:
+    """Each role that reads a ring gives back every slot that it gets, by as many each time."""
+    if ring.filled is None or ring.freed is None:
+        return
+    none = counts.constant(0)
+    for role in ring.readers():
+        arrivals = {
+            arrivals_of(each.by.data, role, alone=is_alone(each))
+            for each in all_of(role, hopper.Arrive)
+            if each.barriers is ring.freed
+        }
+        gets = roles[role].get(("wait", ring.filled), none)
+        given = roles[role].get(("arrive", ring.freed), none)
+        each = arrivals.pop() if len(arrivals) == 1 else 0
+        cluster = _blocks_of(ring.freed, role)
+        if not each or not counts.same(given, counts.sum([(gets, each * cluster)])):
+            raise Refused(
+                rule("given back"),
+                f"{role.label.data} gets {counts.text(gets)} slots of {ring.label} and arrives "
+                f"{counts.text(given)} times at {label_of(ring.freed)}",
+                ring.made,
+            )
+
+
+def _blocks_of(freed: SSAValue, role: hopper.Role) -> int:
     """Return to how many blocks a role's arrivals go; 0 where that differs."""
     found = {
         1 if each.cluster is None else each.cluster.data
@@ -30,7 +71,7 @@ def blocks_of(freed: SSAValue, role: hopper.Role) -> int:
     return found.pop() if len(found) == 1 else 0
 
 
-def check_multicast(ring: Ring, siblings: list[Ring], values: Values) -> None:
+def _check_multicast(ring: Buffer, siblings: list[Buffer], values: Values) -> None:
     """The parts of all blocks are the box once; each reader gives back in every block."""
     loads = [each.operation for each in ring.accesses if isinstance(each.operation, hopper.TmaLoad)]
     shared = [load for load in loads if load.multicast is not None]
@@ -43,7 +84,7 @@ def check_multicast(ring: Ring, siblings: list[Ring], values: Values) -> None:
             if offset in apart:
                 raise Refused(
                     rule("multicast"),
-                    f"blocks of a cluster send parts of different boxes to {ring.name}: an offset "
+                    f"blocks of a cluster send parts of different boxes to {ring.label}: an offset "
                     "depends on the block's rank",
                     load,
                 )
@@ -53,17 +94,17 @@ def check_multicast(ring: Ring, siblings: list[Ring], values: Values) -> None:
     if None in freed:
         raise Refused(
             rule("multicast"),
-            f"other blocks fill {ring.name} and nobody tells them that it is free",
-            ring.buffer,
+            f"other blocks fill {ring.label} and nobody tells them that it is free",
+            ring.made,
         )
     readers = dict.fromkeys(role for each in siblings for role in each.readers())
     for role in readers:
-        if any(at is not None and blocks_of(at, role) != values.cluster for at in freed):
+        if any(at is not None and _blocks_of(at, role) != values.cluster for at in freed):
             raise Refused(
                 rule("multicast"),
-                f"{role.label.data} reads {ring.name}, which other blocks fill, and does not give "
+                f"{role.label.data} reads {ring.label}, which other blocks fill, and does not give "
                 f"it back in all {values.cluster} blocks",
-                ring.buffer,
+                ring.made,
             )
 
 
@@ -79,43 +120,15 @@ def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
     return neighbours.differing
 
 
-def check_cluster(kernel: tile.Kernel, values: Values) -> None:
-    """Barriers are published to the cluster before other blocks use them, no block ends before all
-    others have sent what they send, and what blocks send they all send.
-    """
+def _check_cluster(kernel: tile.Kernel, values: Values) -> None:
+    """What blocks of a cluster send to one another they all send."""
     remote = [
         each
         for each in all_of(kernel, hopper.Arrive, hopper.TmaLoad)
         if (each.cluster if isinstance(each, hopper.Arrive) else each.multicast) is not None
     ]
-    if not remote:
-        return
     for each in remote:
         _check_alike(each, values)
-    top = list(kernel.body.block.ops)
-    places = {kind: _places(top, kind) for kind in _SET_UP}
-    first, last = places[hopper.Role][0], places[hopper.Role][-1]
-    made = places[hopper.InitBarriers][-1] if places[hopper.InitBarriers] else -1
-    fences = [place for place in places[hopper.FenceBarrierInit] if place > made]
-    before = any(fences and fences[0] < place < first for place in places[hopper.ClusterSync])
-    after = any(
-        place > last and isinstance(sync := top[place], hopper.ClusterSync) and not sync.relaxed
-        for place in places[hopper.ClusterSync]
-    )
-    if not before:
-        raise Refused(
-            rule("cluster"),
-            "other blocks of the cluster may use barriers before they are initialised: no meeting "
-            "of the cluster stands after the fence of the barriers",
-            remote[0],
-        )
-    if not after:
-        raise Refused(
-            rule("cluster"),
-            "a block may end before other blocks of its cluster have sent what they send to it: "
-            "no meeting of the cluster that publishes memory stands after the roles",
-            remote[0],
-        )
 
 
 def _check_alike(remote: Operation, values: Values) -> None:
@@ -134,11 +147,4 @@ def _check_alike(remote: Operation, values: Values) -> None:
         parent = parent.parent_op()
 
 
-_SET_UP = (hopper.Role, hopper.InitBarriers, hopper.FenceBarrierInit, hopper.ClusterSync)
-
-
-def _places(operations: list[Operation], kind: type[Operation]) -> list[int]:
-    return [place for place, each in enumerate(operations) if isinstance(each, kind)]
-
-
-__all__ = ["blocks_of", "check_cluster", "check_multicast"]
+__all__ = ["check_handing"]

@@ -63,14 +63,6 @@ def _check_barrier(barriers: hopper.Barriers, roles: Events, counts: Counts) -> 
             f"{by or 'nobody arrives'}; a phase takes {needed}",
             _first_use(at),
         )
-    expected, copied = all_in("expected"), all_in("copied")
-    if not counts.same(expected, copied):
-        raise Refused(
-            rule("bytes"),
-            f"{barriers.label.data} expects {counts.text(expected)} bytes and gets "
-            f"{counts.text(copied)}",
-            _first_use(at),
-        )
 
 
 def _check_blocks(barriers: hopper.Barriers, roles: Events, counts: Counts) -> None:

@@ -23,8 +23,9 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ViewType, shape_of
 from tawa.ir.walk import all_of, walk
+from tawa.verify.footprints import place_of
 from tawa.verify.forwarded import loops_around
-from tawa.verify.rings import VIEWS, slot_of
+from tawa.verify.rings import VIEWS
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term, Terms
 from tawa.verify.values import Values
@@ -182,7 +183,7 @@ def _check_tile(
     names: dict[SSAValue, tuple[int, int] | None],
     holders: dict[tuple[int, int], SSAValue],
 ) -> None:
-    buffer = slot_of(load.view).buffer
+    buffer = place_of(load.view, load).buffer
     shared = buffer.owner
     assert isinstance(shared, hopper.Shared)
     if names.setdefault(buffer, asked.tile) != asked.tile:
@@ -228,7 +229,7 @@ class _Checker:
                 found += self._parts(asked, offsets, shape)
         if isinstance(operation, hopper.TmaLoad):
             start = _start(operation.view)
-            shared = slot_of(operation.view).buffer
+            shared = place_of(operation.view, operation).buffer
             found = [
                 each
                 for each in found

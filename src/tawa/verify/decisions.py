@@ -49,11 +49,6 @@ class Place:
     ended: bool
 
 
-_COUNTED = 64
-"""Thresholds of iterations up to this one are met exactly, one by one; what lies beyond is taken to
-come at any time. So is the end of a loop, however many iterations it makes."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Fixed:
     """a * iteration + b, of the loop at `depth`."""
@@ -92,6 +87,10 @@ class Decisions:
     counts: Counts
     patience: int = 0
     """For how many iterations agents are counted exactly while others may yet join them."""
+    slots: int = 0
+    """How many slots all rings have. Nobody is later than that: thresholds of iterations up to this
+    one are met exactly, one by one, those beyond are taken to come at any time. So is the end of a
+    loop, however many iterations it makes."""
     behind: int = 0
     """How far conditions ask before the iteration that they stand in."""
     exact: dict[int, int] = field(default_factory=dict[int, int])
@@ -151,7 +150,7 @@ class Decisions:
                         depth = self.families[family][2]
                     case _:
                         continue
-                if edge <= _COUNTED:
+                if edge <= self.slots:
                     self.exact[depth] = max(self._exact(depth), edge)
 
     def _exact(self, depth: int) -> int:

@@ -1,9 +1,15 @@
-"""Declarations of shared memory, barriers and tensor maps, against what the hardware takes."""
+"""Declarations of shared memory, barriers and tensor maps, against what the hardware takes, and
+what lies where in shared memory (H5).
+
+Buffers and barriers lie in bytes of their own, inside of what the launch asks for. Two buffers may
+share bytes where one role alone uses them, by threads and engines that its own order separates
+(`role_flow.py`): scratch memory that is used one after the other.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations
 from math import prod
 
 from xdsl.ir import Operation, SSAValue
@@ -13,6 +19,7 @@ from tawa.ir.types import BarriersType, BufferType, TensorMapType, ViewType, bit
 from tawa.ir.walk import all_of
 from tawa.target import Target
 from tawa.verify.footprints import place_of
+from tawa.verify.rings import Rings
 from tawa.verify.rules import Refused, rule
 
 COUNT_MOST = (1 << 20) - 1
@@ -22,8 +29,8 @@ _PLAIN_ALIGNMENT = 16
 _BARRIER_BYTES = 8
 
 
-def check_buffer(operation: hopper.Shared, limit: int) -> None:
-    """A buffer and its slots start where its swizzle does, and end in the block's `limit` bytes."""
+def check_buffer(operation: hopper.Shared) -> None:
+    """A buffer and its slots start where its swizzle does."""
     kind = operation.result.type
     assert isinstance(kind, BufferType)
     layout, offset, label = kind.layout.data, operation.offset.data, operation.label.data
@@ -37,12 +44,6 @@ def check_buffer(operation: hopper.Shared, limit: int) -> None:
                 f"that read it need a multiple of {unit}",
                 operation,
             )
-    if offset + kind.bytes > limit:
-        raise Refused(
-            rule("buffers in place"),
-            f"buffer {label} ends at byte {offset + kind.bytes}, the block has {limit}",
-            operation,
-        )
 
 
 def _engines(value: SSAValue) -> Iterator[Operation]:
@@ -56,21 +57,14 @@ def _engines(value: SSAValue) -> Iterator[Operation]:
                 yield from _engines(result)
 
 
-def check_barriers(operation: hopper.Barriers, limit: int) -> None:
-    """An array of barriers lies in whole words of the block, and counts what an mbarrier can."""
+def check_barriers(operation: hopper.Barriers) -> None:
+    """An array of barriers counts what an mbarrier can."""
     kind = operation.result.type
     assert isinstance(kind, BarriersType)
-    label, offset = operation.label.data, operation.offset.data
+    label = operation.label.data
     if kind.count.data < 1:
         raise Refused(rule("form"), f"{label} has no barrier", operation)
     check_count("arrivals", f"arrivals at {label}", operation.arrivals.data, operation)
-    end = offset + _BARRIER_BYTES * kind.count.data
-    if offset % _BARRIER_BYTES or end > limit:
-        raise Refused(
-            rule("barriers in place"),
-            f"{label} lies in bytes {offset} to {end} of {limit}",
-            operation,
-        )
 
 
 def check_count(which: str, what: str, number: int, operation: Operation) -> None:
@@ -81,28 +75,6 @@ def check_count(which: str, what: str, number: int, operation: Operation) -> Non
             f"{number} {what} in a phase; an mbarrier counts 1 to {COUNT_MOST}",
             operation,
         )
-
-
-def check_apart(kernel: tile.Kernel) -> None:
-    """Barriers share bytes with nothing."""
-    spans: list[tuple[int, int, str, Operation]] = []
-    for operation in all_of(kernel, hopper.Shared, hopper.Barriers):
-        kind, low = operation.result.type, operation.offset.data
-        match kind:
-            case BufferType():
-                size = kind.bytes
-            case BarriersType():
-                size = _BARRIER_BYTES * kind.count.data
-            case _:
-                continue
-        spans.append((low, low + size, operation.label.data, operation))
-    spans.sort(key=lambda span: span[:2])
-    reach = 0
-    for first, second in pairwise(spans):
-        reach = max(reach, first[1])
-        barriers = isinstance(first[3], hopper.Barriers) or isinstance(second[3], hopper.Barriers)
-        if second[0] < (reach if isinstance(second[3], hopper.Barriers) else first[1]) and barriers:
-            raise Refused(rule("barriers in place"), f"{second[2]} overlaps {first[2]}", second[3])
 
 
 def check_map(operation: hopper.TensorMap, target: Target) -> None:
@@ -149,7 +121,7 @@ def check_copy(
         why = "rows that the view does not store one after the other"
     elif min(panel, width) % box[-1] or width % box[-1]:
         why = f"a box {box[-1]} wide, the view panels of {min(panel, width)}"
-    elif rows % (prod(box[:-1]) * shares):
+    elif rows != prod(box[:-1]) * shares:
         why = f"a box of {prod(box[:-1])} rows, the view {rows} in {shares} shares"
     elif not _lies_together(box, layout.shape, min(panel, width)):
         text = "x".join(map(str, box))
@@ -190,13 +162,61 @@ def check_start(operation: Operation, view: SSAValue) -> None:
         )
 
 
+def check_memory(kernel: tile.Kernel, rings: Rings, most: int) -> None:
+    """Raise Refused where something lies over something else, or beyond the `most` bytes that the
+    launch asks for.
+    """
+    spans: list[tuple[int, int, hopper.Shared | hopper.Barriers]] = []
+    for operation in all_of(kernel, hopper.Shared, hopper.Barriers):
+        kind, first = operation.result.type, operation.offset.data
+        if isinstance(operation, hopper.Barriers):
+            assert isinstance(kind, BarriersType)
+            size = _BARRIER_BYTES * kind.count.data
+            if first % _BARRIER_BYTES:
+                raise Refused(
+                    rule("in place"),
+                    f"barriers {operation.label.data} start at byte {first}, no multiple of 8",
+                    operation,
+                )
+        else:
+            assert isinstance(kind, BufferType)
+            size = kind.bytes
+        spans.append((first, first + size, operation))
+    for first, end, operation in spans:
+        if first < 0 or end > most:
+            raise Refused(
+                rule("in place"),
+                f"{operation.label.data} ends at byte {end}; the launch asks for {most}",
+                operation,
+            )
+    for (first, end, one), (start, stop, other) in combinations(spans, 2):
+        if first < stop and start < end and not _is_scratch(rings, one, other):
+            raise Refused(
+                rule("in place"),
+                f"{one.label.data} and {other.label.data} share the bytes from "
+                f"{max(first, start)} to {min(end, stop)}",
+                other,
+            )
+
+
+def _is_scratch(rings: Rings, *both: hopper.Shared | hopper.Barriers) -> bool:
+    """Tell whether one role alone uses two buffers, which nobody hands on."""
+    roles: set[hopper.Role] = set()
+    for each in both:
+        ring = rings.buffers.get(each.result)
+        if ring is None or ring.filled is not None:
+            return False
+        roles |= ring.roles
+    return len(roles) <= 1
+
+
 __all__ = [
     "COUNT_MOST",
-    "check_apart",
     "check_barriers",
     "check_buffer",
     "check_copy",
     "check_count",
     "check_map",
+    "check_memory",
     "check_start",
 ]

@@ -14,7 +14,6 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper
 from tawa.ir.control import yielded
-from tawa.ir.types import ViewType
 from tawa.ir.walk import walk
 from tawa.verify.counts import Count, Counts
 from tawa.verify.forwarded import loops_around
@@ -22,7 +21,7 @@ from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
 from tawa.verify.values import Span, Values
 
-Kind: TypeAlias = Literal["wait", "arrive", "expected", "copied", "meet"]
+Kind: TypeAlias = Literal["wait", "arrive", "meet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,9 @@ class Meeting:
 
 
 Event: TypeAlias = tuple[Kind, SSAValue | Meeting]
-"""What is counted: waits and arrivals at an array of mbarriers, the bytes that are expected there
-and those that copies bring, and meetings: turns and the barrier of the cluster. What instances
-tell one another at a named barrier goes over from tile to tile and is left to the older proof."""
+"""What is counted: waits and arrivals at an array of mbarriers, and meetings: turns and the barrier
+of the cluster. What instances tell one another at a named barrier goes over from tile to tile:
+`choreography.py` follows it."""
 
 SYNCHRONIZES = (
     hopper.Wait,
@@ -175,14 +174,7 @@ class Reader:
                     )  # each block of the cluster gets one of each block
                 return [(("arrive", operation.barriers), number)]
             case hopper.Expect():
-                if not alone:
-                    raise Refused(
-                        rule("arrivals"), "bytes are expected by more than one thread", operation
-                    )
-                return [
-                    (("arrive", operation.barriers), 1),
-                    (("expected", operation.barriers), operation.bytes.data),
-                ]
+                return [(("arrive", operation.barriers), 1)]
             case hopper.TmaLoad():
                 if (
                     operation.multicast is not None
@@ -196,8 +188,7 @@ class Reader:
                     )
                 if operation.multicast is not None:
                     self.shared.add(operation.barriers)
-                # Of a multicast copy each block sends a part to all: each gets the whole.
-                return [(("copied", operation.barriers), bytes_of(operation.view))]
+                return []
             case hopper.CopyAsyncArrive():
                 return [(("arrive", operation.barriers), 1 if alone else 32 * role.warps.data)]
             case hopper.Turn():
@@ -222,13 +213,6 @@ def arrivals_of(by: str, role: hopper.Role, alone: bool) -> int:
     return {"warp": warps, "warpgroup": -(-warps // 4), "all": 32 * warps}[by]
 
 
-def bytes_of(view: SSAValue) -> int:
-    """Return the bytes of a view."""
-    kind = view.type
-    assert isinstance(kind, ViewType)
-    return kind.layout.data.bytes
-
-
 __all__ = [
     "SYNCHRONIZES",
     "Event",
@@ -236,5 +220,4 @@ __all__ = [
     "Meeting",
     "Reader",
     "arrivals_of",
-    "bytes_of",
 ]

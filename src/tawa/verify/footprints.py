@@ -76,10 +76,11 @@ def place_of(view: SSAValue, user: Operation) -> Place:
     return Place(value.owner.buffer, value.owner.index, kind.within.data, tuple(reversed(changes)))
 
 
-def words_of(view: SSAValue, user: Operation) -> int:
-    """Return the mask of the words of a slot that a view has."""
-    place = place_of(view, user)
-    return _whole(place.layout, place.changes)
+def bytes_of(view: SSAValue) -> int:
+    """Return the bytes of a view."""
+    kind = view.type
+    assert isinstance(kind, ViewType)
+    return kind.layout.data.bytes
 
 
 Shares = tuple[int, ...]
@@ -153,6 +154,22 @@ def meeting_distance(one: Shares, other: Shares) -> int:
                 apart = 0 if a == b else 1 if a // WARPGROUP == b // WARPGROUP else 2
                 found = max(found, apart)
     return found
+
+
+def are_known(shares: Shares, arriving: set[int], level: int) -> bool:
+    """Tell whether for each warp that accesses something a thread arrives that knows of it."""
+    for warp, mask in enumerate(shares):
+        if not mask:
+            continue
+        if level == 2:
+            known = bool(arriving)
+        elif level == 1:
+            known = any(each // WARPGROUP == warp // WARPGROUP for each in arriving)
+        else:
+            known = level == 0 and warp in arriving
+        if not known:
+            return False
+    return True
 
 
 def view_shape(view: SSAValue) -> tuple[int, ...]:
@@ -245,6 +262,8 @@ __all__ = [
     "WARPGROUP",
     "Place",
     "Shares",
+    "are_known",
+    "bytes_of",
     "meeting_distance",
     "place_of",
     "register_layout",
@@ -254,5 +273,4 @@ __all__ = [
     "shares_of_rows",
     "transposing_layouts",
     "view_shape",
-    "words_of",
 ]

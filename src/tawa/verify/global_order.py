@@ -32,7 +32,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, ViewType
 from tawa.ir.walk import all_of, walk
 from tawa.verify.forwarded import loops_around, role_of
-from tawa.verify.role_rings import warps_of
+from tawa.verify.rings import warps_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.values import Values
 

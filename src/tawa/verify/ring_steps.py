@@ -1,17 +1,83 @@
-"""What agents do at rings: waits, arrivals and copies are those of their numbers, and a slot of a
-buffer is used by who holds it (Lemma 3a).
+"""Where all agents are, and what they do at rings: waits and arrivals are those of their numbers
+(Lemma 3a).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from tawa.ir import hopper
 from tawa.verify.cursors import NOTHING, Cursors, Fact, Facts, Operand
+from tawa.verify.decisions import Known, Labels, Loop
 from tawa.verify.rules import Refused, rule
-from tawa.verify.state import HOLDS, State
-from tawa.verify.steps import Access, Arrive, Copy, Ref, Wait
+from tawa.verify.steps import Arrive, Ref, Wait
 from tawa.verify.system import System
+
+Env: TypeAlias = dict[int, Facts]
+"""By scalar: what it is known to stand for."""
+HOLDS, HANDED = 1, 2
+"""Of a turn: an agent holds it, an instance has handed it on."""
+
+
+@dataclass(slots=True)
+class State:
+    """Where all agents are. Numbers of a ring are counted from where its origin was last set."""
+
+    at: list[int]
+    labels: list[Labels]
+    loops: list[tuple[Loop, ...]]
+    waits: list[int]
+    units: list[int]
+    early: list[frozenset[tuple[int, int]]]
+    """By arriver: (number, arrivals) of numbers whose turn has not come."""
+    ahead: list[int]
+    """By pair of a wait and an arrival of one agent: waits done less numbers arrived."""
+    exact: list[bool]
+    """By ring: whether its origin is still the beginning."""
+    turn: list[int]
+    """By agent: whether its warpgroup, or its instance, holds the turn."""
+    known: Known
+    env: list[Env]
+    parked: list[dict[int, Env]]
+    """What instances that are not at work know, counted from the beginning of the tile."""
+    active: list[int]
+    announced: frozenset[int] = frozenset()
+    """Named barriers that have been announced and not yet taken."""
+
+    def copy(self, known: Known) -> State:
+        """Return a state that goes its own way."""
+        return State(
+            list(self.at),
+            list(self.labels),
+            list(self.loops),
+            list(self.waits),
+            list(self.units),
+            list(self.early),
+            list(self.ahead),
+            list(self.exact),
+            list(self.turn),
+            known,
+            [dict(each) for each in self.env],
+            [dict(each) for each in self.parked],
+            list(self.active),
+            self.announced,
+        )
+
+    def key(self) -> tuple[object, ...]:
+        """Return all but what scalars stand for."""
+        return (
+            tuple(self.at),
+            tuple(self.labels),
+            tuple(self.waits),
+            tuple(self.units),
+            tuple(self.early),
+            tuple(self.ahead),
+            tuple(self.exact),
+            tuple(self.turn),
+            frozenset(self.known.items()),
+            tuple(self.active),
+            self.announced,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +171,6 @@ class Rings:
                 continue
             state.ahead[pair] += 1
             self._bound(state, pair, depth)
-            alone = step.alone and pair not in system.spoken
-            if pair in system.careful and (alone or system.is_one_warp(who)):
-                state.safe[pair] += 1
         return True
 
     def _bound(self, state: State, pair: int, depth: int) -> None:
@@ -115,7 +178,7 @@ class Rings:
         if abs(state.ahead[pair]) > depth:
             self.system.dead.add(pair)
         if pair in self.system.dead:
-            state.ahead[pair] = state.safe[pair] = 0
+            state.ahead[pair] = 0
 
     def _is_complete(self, state: State, ring: int, number: int) -> bool:
         needs = self.system.needs
@@ -137,12 +200,7 @@ class Rings:
         (slot,) = slots
         number = done + (slot - done) % depth
         for pair in system.pairs_of_arrival[place]:
-            ahead = state.safe[pair] if pair in system.careful else state.ahead[pair]
-            system.note(pair, ahead - (number - done))
-        if step.bytes:
-            if state.owed[place]:
-                raise self._bytes(ring, state.owed[place], step)
-            state.owed[place], state.last[place] = step.bytes, number
+            system.note(pair, state.ahead[pair] - (number - done))
         early = dict(state.early[place])
         units = step.units + (early.pop(number, 0) if number > done else state.units[place] % need)
         if units > need:
@@ -164,28 +222,7 @@ class Rings:
                 less = state.units[place] // need - done
                 state.ahead[pair] -= less
                 self._bound(state, pair, depth)
-                if pair in system.careful:  # a revolution behind is too late already
-                    state.safe[pair] = max(state.safe[pair] - less, -depth)
         state.early[place] = frozenset(early.items())
-
-    def copy(self, state: State, who: int, step: Copy) -> None:
-        """A copy completes on the barrier of the number at which its bytes are expected."""
-        system, ring = self.system, step.ring
-        place = system.arriver.get((who, ring))
-        owed = state.owed[place] if place is not None else 0
-        if place is None or owed < step.bytes:
-            raise self._bytes(ring, owed - step.bytes, step)
-        number = state.last[place]
-        if not self._is_slot(state, who, step.slot, ring, number):
-            raise self._misplaced(who, step.operation, ring, "copies")
-        state.owed[place] -= step.bytes
-        self.access(state, who, step, ring, number)
-
-    def _bytes(self, ring: int, left: int, step: Arrive | Copy) -> Refused:
-        what = f"{left} bytes too many" if left > 0 else f"{-left} bytes too few"
-        return Refused(
-            rule("bytes"), f"{self.system.label(ring)} expects {what} in a phase", step.operation
-        )
 
     def _misplaced(self, who: int, operation: Wait | object, ring: int, what: str) -> Refused:
         return Refused(
@@ -195,82 +232,5 @@ class Rings:
             operation,  # type: ignore[arg-type]
         )
 
-    # --- buffers ----------------------------------------------------------------------------------
 
-    def access(
-        self,
-        state: State,
-        who: int,
-        step: Access | Copy,
-        ring: int | None = None,
-        number: int = 0,
-    ) -> None:
-        """A slot of a buffer that agents share is used by who holds it: leave of the rings that may
-        keep them apart those of which this is so."""
-        possible = self.system.shared.get(step.buffer)
-        if possible is None:
-            return
-        kept = {
-            rings
-            for rings in possible
-            if (ring is None or rings[0] == ring)
-            and self._holds(state, who, step.index, rings, None if ring is None else number)
-        }
-        if not kept:
-            label = step.buffer.owner
-            name = label.label.data if isinstance(label, hopper.Shared) else "a buffer"
-            raise Refused(
-                rule("held"),
-                f"{self.system.agents[who].name} uses a slot of {name} and is not shown to hold it",
-                step.operation,
-            )
-        if len(kept) < len(possible):
-            self.system.shared[step.buffer] = kept
-
-    def _holds(
-        self, state: State, who: int, slot: Ref, rings: tuple[int, int], copied: int | None
-    ) -> bool:
-        """Tell whether an agent holds the slot: between its wait for one of two rings and its
-        arrival at the other. A copy has arrived already, and is `copied`, that number."""
-        filled, freed = rings
-        system = self.system
-        if freed < 0:
-            return self._holds_own(state, who, slot, filled, copied)
-        ways = ((freed, filled), (filled, freed))  # a producer's, a consumer's
-        for waited, arrived in ways if copied is None else ways[:1]:
-            waiter = system.waiter.get((who, waited))
-            arriver = system.arriver.get((who, arrived))
-            if waiter is None or arriver is None:
-                continue
-            pair = system.pair.get((waiter, arriver))
-            if pair is None or pair in system.dead:
-                continue
-            ahead = state.ahead[pair]
-            done = state.units[arriver] // system.needs[arriver]
-            early = {number for number, _ in state.early[arriver]}
-            held = set(range(done, done + ahead)) - early
-            if copied is not None:
-                held = set(range(copied, min(copied + 1, done + ahead)))
-            depth, more = system.depths[filled], state.waits[waiter] - ahead - done
-            at, other = (self.slots(state, who, slot, ring) for ring in (arrived, waited))
-            if any(n % depth in at and (n + more) % depth in other for n in held):
-                return True
-        return False
-
-    def _holds_own(self, state: State, who: int, slot: Ref, ring: int, copied: int | None) -> bool:
-        """The same of a ring that an agent fills and takes itself: what is copied has been used, a
-        revolution before; what is used has come, and is not yet copied anew."""
-        system = self.system
-        waiter, arriver = system.waiter.get((who, ring)), system.arriver.get((who, ring))
-        if waiter is None or arriver is None:
-            return False
-        waits, depth = state.waits[waiter], system.depths[ring]
-        begun = -(-state.units[arriver] // system.needs[arriver])
-        held = range(begun - depth, waits)
-        if copied is not None:
-            held = range(copied, copied + (copied - depth < waits))
-        slots = self.slots(state, who, slot, ring)
-        return any(number % depth in slots for number in held)
-
-
-__all__ = ["Rings"]
+__all__ = ["HANDED", "HOLDS", "Env", "Rings", "State"]

@@ -1,163 +1,372 @@
-"""Which barriers guard which shared memory: read from the operations, never from a name.
+"""Which shared memory an operation accesses, and which barriers guard it: read from the operations,
+never from a name.
 
 A buffer is *handed on* where a copy engine fills it, or where one role writes what another reads.
 Then it has an array of barriers that is completed when a slot is filled and, if it is filled again,
-one that is completed when a slot is free. What is claimed here is checked by `refinement.py`: a
-writer holds the slot it has waited for, a reader the one that it was told of.
+one that is completed when a slot is free. A wrong guess can only refuse: `role_memory.py` needs
+some pair for which a writer holds the slot it has waited for, a reader the one it was told of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import ViewType
+from tawa.ir.control import passed_on
+from tawa.ir.types import BarriersType, BufferType, ViewType
 from tawa.ir.walk import all_of, walk
-from tawa.verify.footprints import words_of
+from tawa.verify.footprints import (
+    WARPGROUP,
+    Place,
+    Shares,
+    place_of,
+    register_layout,
+    rows_of,
+    rows_of_product,
+    shares_of,
+    shares_of_rows,
+    transposing_layouts,
+    view_shape,
+)
 from tawa.verify.rules import Refused, rule
 
-_Arrives = TypeVar("_Arrives", hopper.Arrive, hopper.CopyAsyncArrive)
+By: TypeAlias = Literal["threads", "cp.async", "tma load", "tma store", "wgmma"]
+"""Who accesses: threads, or an engine on their behalf."""
 VIEWS = (hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
+_Arrives = TypeVar("_Arrives", hopper.Arrive, hopper.CopyAsyncArrive)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One access of a role to a buffer through a view."""
+    """What an operation does to a view: `shares` says which words for each warp of the role."""
 
     operation: Operation
-    role: hopper.Role
     view: SSAValue
-    writes: bool
-    engine: bool
-    """By the async proxy: TMA or wgmma."""
+    place: Place
+    by: By
+    write: bool
+    shares: Shares
+    role: hopper.Role
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the async proxy makes it."""
+        return self.by not in ("threads", "cp.async")
+
+    @property
+    def words(self) -> int:
+        """A mask of the words of the slot that it touches."""
+        found = 0
+        for mask in self.shares:
+            found |= mask
+        return found
 
 
 @dataclass(slots=True)
-class Ring:
-    """A buffer and what guards it. `producer` is the role that completes `filled`."""
+class Buffer:
+    """A buffer, who accesses it and what guards it. `producer` is the role that completes `filled`,
+    by cp.async where it is `copied`.
+    """
 
-    buffer: hopper.Shared
+    made: hopper.Shared
     accesses: list[Access] = field(default_factory=list[Access])
     filled: SSAValue | None = None
     freed: SSAValue | None = None
     producer: hopper.Role | None = None
     copied: bool = False
-    """By cp.async."""
 
     @property
-    def name(self) -> str:
-        """The buffer's label."""
-        return self.buffer.label.data
+    def label(self) -> str:
+        """The buffer's name."""
+        return self.made.label.data
+
+    @property
+    def roles(self) -> set[hopper.Role]:
+        """The roles that access it."""
+        return {access.role for access in self.accesses}
+
+    @property
+    def own(self) -> bool:
+        """Whether one role fills it and takes its slots, by barriers, from itself."""
+        guarded = self.filled is not None and (self.freed is not None or self.copied)
+        return guarded and len(self.roles) == 1
+
+    @property
+    def handed(self) -> bool:
+        """Whether its slots are handed over at barriers: between roles, or to who fills them."""
+        return self.own or len(self.roles) > 1
+
+    def has(self, *by: By, beside: hopper.Role | None = None) -> bool:
+        """Tell whether there are accesses by some engine, in another role than one."""
+        return any(access.by in by and access.role is not beside for access in self.accesses)
+
+    def is_put(self, access: Access) -> bool:
+        """Tell whether an access fills a slot: other writes are of who has the slot."""
+        if not access.write or access.role is not self.producer:
+            return False
+        return access.by in ("tma load", "cp.async") or not (self.copied or self.has("tma load"))
 
     def readers(self) -> list[hopper.Role]:
         """Return the roles that use what the producer puts in, each once."""
-        ours = (each.role for each in self.accesses if not self.is_put(each))
-        return list(dict.fromkeys(ours))
+        return list(dict.fromkeys(each.role for each in self.accesses if not self.is_put(each)))
 
     @property
     def words_read(self) -> int:
         """A mask of the words of a slot that are read by who did not put them there."""
         found = 0
         for access in self.accesses:
-            if not access.writes and not self.is_put(access):
-                found |= words_of(access.view, access.operation)
+            found |= 0 if access.write else access.words
         return found
 
-    def is_put(self, access: Access) -> bool:
-        """Tell whether an access fills a slot: other writes are of who has the slot."""
-        if not access.writes or access.role is not self.producer:
-            return False
-        by_copy = isinstance(access.operation, hopper.TmaLoad | hopper.CopyAsync)
-        return by_copy or not (self.copied or self.by_engine)
-
-    @property
-    def by_engine(self) -> bool:
-        """Tell whether TMA fills it."""
-        return any(isinstance(each.operation, hopper.TmaLoad) for each in self.accesses)
+    def overlaps(self, other: Buffer) -> bool:
+        """Tell whether it shares bytes with another."""
+        one, two = ((b.made.offset.data, b.made.result.type) for b in (self, other))
+        assert isinstance(one[1], BufferType)
+        assert isinstance(two[1], BufferType)
+        return one[0] < two[0] + two[1].bytes and two[0] < one[0] + one[1].bytes
 
 
-def slot_of(view: SSAValue) -> hopper.Slot:
-    """Return the slot that a view is of. Raises Refused where it is of none."""
-    owner = view.owner
-    while isinstance(owner, VIEWS):
-        owner = owner.view.owner
-    if not isinstance(owner, hopper.Slot):
-        raise Refused(rule("form"), "a view of shared memory is of no slot")
-    return owner
+@dataclass(slots=True)
+class Rings:
+    """The buffers of a kernel, and what each operation accesses."""
+
+    buffers: dict[SSAValue, Buffer]
+    of: dict[Operation, list[Access]] = field(default_factory=dict[Operation, list[Access]])
+    _beside: dict[SSAValue, list[SSAValue]] = field(default_factory=dict[SSAValue, list[SSAValue]])
+
+    def of_filled(self, array: SSAValue) -> list[Buffer]:
+        """Return the buffers whose slots are filled where an array of barriers completes."""
+        return [each for each in self.buffers.values() if each.filled is array]
+
+    def partners(self, array: SSAValue) -> list[SSAValue]:
+        """Return the arrays at which slots come back that are handed on at an array."""
+        pairs = [(each.filled, each.freed) for each in self.buffers.values()]
+        found = [
+            other
+            for pair in pairs
+            for one, other in (pair, pair[::-1])
+            if one is array and other is not None
+        ]
+        return list(dict.fromkeys(found))
+
+    def overlapping(self, buffer: SSAValue) -> list[SSAValue]:
+        """Return a buffer and those that share bytes with it."""
+        if buffer not in self._beside:
+            mine = self.buffers[buffer]
+            self._beside[buffer] = [
+                value for value, other in self.buffers.items() if mine.overlaps(other)
+            ]
+        return self._beside[buffer]
+
+    def handed_at(self, array: SSAValue) -> list[SSAValue]:
+        """Return the rings whose slots are handed over at an array, and what lies in them."""
+        rings = [v for v, each in self.buffers.items() if array in (each.filled, each.freed)]
+        return list(dict.fromkeys(each for ring in rings for each in self.overlapping(ring)))
 
 
-def views_of(operation: Operation) -> list[tuple[SSAValue, bool, bool]]:
-    """Return the views that an operation accesses, whether it writes, whether by an engine."""
+# --- accesses -------------------------------------------------------------------------------------
+
+
+def warps_of(by: str, role: hopper.Role) -> range:
+    """Return the warps of a role one of whose threads does what is done `by` some."""
+    warps = role.warps.data
+    if by in ("thread", "role"):
+        return range(1)
+    return range(0, warps, WARPGROUP if by == "warpgroup" else 1)
+
+
+def accesses_of(operation: Operation, role: hopper.Role) -> Iterator[Access]:
+    """Yield what an operation reads and writes in shared memory. Raises Refused where that is not
+    known.
+    """
+    warps = role.warps.data
+    groups = -(-warps // WARPGROUP)
+
+    def access(view: SSAValue, by: By, write: bool, shares: Shares | None, like: SSAValue | None):
+        place = place_of(view, operation)
+        if shares is None:
+            layout = register_layout(like) if like is not None else None
+            alone = is_alone(operation)
+            shares = shares_of(place, layout, 1 if alone else warps)
+        return Access(operation, view, place, by, write, shares, role)
+
     match operation:
-        case hopper.TmaLoad():
-            return [(operation.view, True, True)]
-        case hopper.TmaStore():
-            return [(operation.view, False, True)]
-        case hopper.Wgmma():
-            views = [each for each in (operation.a, operation.b) if is_view(each)]
-            return [(view, False, True) for view in views]
-        case hopper.CopyAsync() | hopper.SharedStore():
-            return [(operation.view, True, False)]
-        case hopper.SharedLoad() | hopper.SharedGather():
-            return [(operation.view, False, False)]
-        case hopper.SharedTranspose():
-            return [(operation.source, False, False), (operation.view, True, False)]
+        case hopper.SharedLoad():
+            yield access(operation.view, "threads", False, None, operation.result)
+        case hopper.SharedGather():
+            yield access(operation.view, "threads", False, None, None)
+        case hopper.SharedStore():
+            yield access(operation.view, "threads", True, None, operation.value)
         case hopper.FmaDot():
-            return [(operation.a, False, False), (operation.b, False, False)]
+            for view in (operation.a, operation.b):
+                yield access(view, "threads", False, None, None)
+        case hopper.SharedTranspose():
+            source = place_of(operation.source, operation)
+            target = place_of(operation.view, operation)
+            have, made = transposing_layouts(view_shape(operation.source), warps)
+            yield access(operation.source, "threads", False, shares_of(source, have, warps), None)
+            yield access(operation.view, "threads", True, shares_of(target, made, warps), None)
+        case hopper.CopyAsync():
+            yield access(operation.view, "cp.async", True, None, operation.pointer)
+        case hopper.TmaLoad():
+            place = place_of(operation.view, operation)
+            yield access(operation.view, "tma load", True, shares_of(place, None, 1), None)
+        case hopper.TmaStore():
+            place, rows = place_of(operation.view, operation), rows_of(operation.view)
+            leaders = warps_of(operation.by.data, role)
+            share = rows // len(leaders)
+            for number, leader in enumerate(leaders):
+                parts: list[list[tuple[int, int]]] = [[] for _ in range(groups)]
+                parts[leader // WARPGROUP] = [(number * share, number * share + share)]
+                masks = shares_of_rows(place, parts, warps)
+                own = tuple(mask if warp == leader else 0 for warp, mask in enumerate(masks))
+                yield access(operation.view, "tma store", False, own, None)
+        case hopper.Wgmma():
+            place = place_of(operation.b, operation)
+            yield access(operation.b, "wgmma", False, shares_of(place, None, warps), None)
+            if isinstance(operation.a.type, ViewType):
+                place = place_of(operation.a, operation)
+                parts = rows_of_product(operation, groups)
+                masks = shares_of_rows(place, parts, warps)
+                yield access(operation.a, "wgmma", False, masks, None)
         case _ if isinstance(operation, VIEWS):
-            return []
-        case _ if any(map(is_view, operation.operands)):
+            return
+        case _ if any(isinstance(each.type, ViewType) for each in operation.operands):
             raise Refused(
                 rule("form"), f"{operation.name} uses shared memory in an unknown way", operation
             )
         case _:
-            return []
+            return
 
 
-def is_view(value: SSAValue) -> bool:
-    """Tell whether a value is a view of shared memory."""
-    return isinstance(value.type, ViewType)
+def is_alone(operation: Operation) -> bool:
+    """Tell whether one thread of its role executes an operation."""
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, hopper.OneThread | hopper.Role):
+        parent = parent.parent_op()
+    return isinstance(parent, hopper.OneThread)
 
 
-def rings_of(kernel: tile.Kernel) -> dict[SSAValue, Ring]:
+def is_repeated(operation: Operation) -> bool:
+    """Tell whether an operation stands in a loop."""
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
+        parent = parent.parent_op()
+    return parent is not None
+
+
+def slots_of(barriers: SSAValue) -> int:
+    """Return how many barriers an array has."""
+    kind = barriers.type
+    assert isinstance(kind, BarriersType)
+    return kind.count.data
+
+
+def label_of(barriers: SSAValue) -> str:
+    """Return what an array of barriers is called."""
+    owner = barriers.owner
+    return owner.label.data if isinstance(owner, hopper.Barriers) else "a barrier"
+
+
+# --- slots ----------------------------------------------------------------------------------------
+
+
+def constant(value: SSAValue) -> int | None:
+    """Return the number that a scalar is in the text."""
+    match value.owner:
+        case tile.Constant(value=IntAttr(data=number)):
+            return number
+        case _:
+            return None
+
+
+def wraps_of(select: tile.Elementwise) -> int | None:
+    """Return after how many slots a select takes 0 in place of the next number, None for others."""
+    if select.function.data != "select":
+        return None
+    condition, start, following = select.inputs
+    match condition.owner:
+        case tile.Elementwise(function=StringAttr(data="eq"), inputs=[at, end]):
+            return constant(end) if at is following and constant(start) == 0 else None
+        case _:
+            return None
+
+
+def is_slot(value: SSAValue, slots: int, taken: set[SSAValue]) -> bool:
+    """Tell whether a scalar is one of 0 .. slots - 1 wherever those of `taken` are: what loops
+    carry is by induction, so a scalar that is asked is taken for one meanwhile.
+    """
+    number = constant(value)
+    if number is not None or value in taken:
+        return number is None or 0 <= number < slots
+    taken.add(value)
+    match value.owner:
+        case tile.Elementwise(function=StringAttr(data="select")) as made:
+            if wraps_of(made) == slots:
+                return _is_more(made.inputs[2], 1, slots, taken)
+            return all(is_slot(each, slots, taken) for each in made.inputs[1:])
+        case tile.Elementwise(function=StringAttr(data="irem"), inputs=[x, end]):
+            return constant(end) == slots and _is_more(x, None, slots, taken)
+        case _:
+            origins = passed_on(value)
+            return bool(origins) and all(is_slot(each, slots, taken) for each in origins)
+
+
+def _is_more(value: SSAValue, more: int | None, slots: int, taken: set[SSAValue]) -> bool:
+    """Tell whether a scalar is a slot and `more`, or (None) a number in the text that is not
+    negative."""
+    match value.owner:
+        case tile.Elementwise(function=StringAttr(data="add"), inputs=[slot, step]):
+            number = constant(step)
+            fits = number is not None and (number >= 0 if more is None else number == more)
+            return fits and is_slot(slot, slots, taken)
+        case _:
+            return False
+
+
+# --- rings ----------------------------------------------------------------------------------------
+
+
+def rings_of(kernel: tile.Kernel) -> Rings:
     """Return each buffer of a kernel with its accesses and what guards it.
 
     Raises Refused where two roles share a buffer that no barrier guards.
     """
-    rings: dict[SSAValue, Ring] = {
-        shared.result: Ring(shared) for shared in all_of(kernel, hopper.Shared)
-    }
+    rings = Rings({made.result: Buffer(made) for made in all_of(kernel, hopper.Shared)})
     waited: dict[SSAValue, set[hopper.Role]] = {}
     programs = {role: walk(role) for role in all_of(kernel, hopper.Role)}
     for role, operations in programs.items():
         for operation in operations:
             if isinstance(operation, hopper.Wait):
                 waited.setdefault(operation.barriers, set()).add(role)
-            for view, writes, engine in views_of(operation):
-                ring = rings[slot_of(view).buffer]
-                ring.accesses.append(Access(operation, role, view, writes, engine))
-    for ring in rings.values():
-        _find_filled(ring, programs, waited)
-    filled = {ring.filled for ring in rings.values()}
-    for ring in rings.values():
-        if ring.filled is not None:
-            _find_freed(ring, programs, filled)
+            if found := list(accesses_of(operation, role)):
+                rings.of[operation] = found
+            for access in found:
+                rings.buffers[access.place.buffer].accesses.append(access)
+    for buffer in rings.buffers.values():
+        _find_filled(buffer, programs, waited)
+    filled = {buffer.filled for buffer in rings.buffers.values()}
+    for buffer in rings.buffers.values():
+        if buffer.filled is not None:
+            _find_freed(buffer, programs, filled)
+            _check_depths(buffer)
     return rings
 
 
 def _find_filled(
-    ring: Ring,
+    buffer: Buffer,
     programs: dict[hopper.Role, list[Operation]],
     waited: dict[SSAValue, set[hopper.Role]],
 ) -> None:
-    roles = {each.role for each in ring.accesses}
     found: dict[tuple[hopper.Role, SSAValue], None] = {}
-    ring.copied = any(isinstance(each.operation, hopper.CopyAsync) for each in ring.accesses)
-    for access in ring.accesses:
+    buffer.copied = buffer.has("cp.async")
+    for access in buffer.accesses:
         match access.operation:
             case hopper.TmaLoad(barriers=barriers):
                 found[access.role, barriers] = None
@@ -166,9 +375,10 @@ def _find_filled(
                 found |= {(access.role, each.barriers): None for each in arrives[:1]}
             case _:
                 continue
+    roles = buffer.roles
     if not found and len(roles) > 1:
-        for access in ring.accesses:
-            if access.writes:
+        for access in buffer.accesses:
+            if access.write:
                 told = [
                     arrive.barriers
                     for arrive in _following(programs[access.role], access.operation, hopper.Arrive)
@@ -178,12 +388,26 @@ def _find_filled(
     if len(found) > 1 or (len(roles) > 1 and not found):
         raise Refused(
             rule("slots"),
-            f"{len(roles)} roles use {ring.name}, and {len(found) or 'no'} barriers say when it is "
-            "filled",
-            ring.buffer,
+            f"{len(roles)} roles use {buffer.label}, and {len(found) or 'no'} barriers say when it "
+            "is filled",
+            buffer.made,
         )
-    for ring.producer, ring.filled in found:
+    for buffer.producer, buffer.filled in found:
         pass
+
+
+def _check_depths(buffer: Buffer) -> None:
+    """A buffer has as many slots as the arrays that guard it have barriers."""
+    kind = buffer.made.result.type
+    assert isinstance(kind, BufferType)
+    for array in (buffer.filled, buffer.freed):
+        if array is not None and slots_of(array) != kind.slots.data:
+            raise Refused(
+                rule("slots"),
+                f"{buffer.label} has {kind.slots.data} slots, and {slots_of(array)} barriers "
+                "guard them",
+                buffer.made,
+            )
 
 
 def _following(
@@ -194,12 +418,12 @@ def _following(
 
 
 def _find_freed(
-    ring: Ring, programs: dict[hopper.Role, list[Operation]], filled: set[SSAValue | None]
+    buffer: Buffer, programs: dict[hopper.Role, list[Operation]], filled: set[SSAValue | None]
 ) -> None:
     """The producer waits for it before it fills a slot; readers arrive there."""
-    assert ring.producer is not None
-    program = programs[ring.producer]
-    readers = set(ring.readers())
+    assert buffer.producer is not None
+    program = programs[buffer.producer]
+    readers = set(buffer.readers())
     arrived = {
         each.barriers
         for role in readers
@@ -214,21 +438,36 @@ def _find_freed(
         and each.barriers in arrived
     ]
     found: dict[SSAValue, None] = {}
-    for access in ring.accesses:
-        if ring.is_put(access) and waits:
+    for access in buffer.accesses:
+        if buffer.is_put(access) and waits:
             before = set(program[: program.index(access.operation)])
-            index = slot_of(access.view).index
+            index = access.place.index
             # What a role puts and reads itself may need no barrier: another ring's is not its own.
-            able = waits if readers - {ring.producer} else [w for w in waits if w.slot == index]
+            able = waits if readers - {buffer.producer} else [w for w in waits if w.slot == index]
             nearest = [each for each in able if each in before]
             found |= dict.fromkeys(each.barriers for each in (nearest[-1:] or able[:1]))
-    if len(found) > 1 or (not found and readers - {ring.producer}):
+    if len(found) > 1 or (not found and readers - {buffer.producer}):
         raise Refused(
             rule("slots"),
-            f"{len(found) or 'no'} barriers say when {ring.name} is free to be filled again",
-            ring.buffer,
+            f"{len(found) or 'no'} barriers say when {buffer.label} is free to be filled again",
+            buffer.made,
         )
-    ring.freed = next(iter(found), None)
+    buffer.freed = next(iter(found), None)
 
 
-__all__ = ["Access", "Ring", "is_view", "rings_of", "slot_of", "views_of"]
+__all__ = [
+    "VIEWS",
+    "Access",
+    "Buffer",
+    "By",
+    "Rings",
+    "constant",
+    "is_alone",
+    "is_repeated",
+    "is_slot",
+    "label_of",
+    "rings_of",
+    "slots_of",
+    "warps_of",
+    "wraps_of",
+]

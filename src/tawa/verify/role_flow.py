@@ -22,10 +22,9 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.ir import hopper, tile
 from tawa.ir.control import decisive, passed_on, terminator
 from tawa.ir.walk import all_of, walk
-from tawa.verify.rings import Ring
-from tawa.verify.role_memory import Memory
+from tawa.verify.rings import Rings, wraps_of
+from tawa.verify.role_memory import AT_RINGS, Memory
 from tawa.verify.role_registers import FENCED, Products
-from tawa.verify.role_rings import Rings, wraps_of
 from tawa.verify.role_state import Lattice, State
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term, Terms
@@ -36,15 +35,14 @@ _COMPARED = {"gt": (0, 1, 0), "lt": (1, 0, 0), "ge": (0, 1, 1), "le": (1, 0, 1)}
 _EVENTS = (
     *(scf.IfOp, scf.ForOp, scf.WhileOp, hopper.OneThread),
     *(hopper.WgmmaFence, hopper.Wgmma, hopper.WgmmaCommit, hopper.WgmmaWait),
-    *(hopper.Wait, hopper.Arrive, hopper.CopyAsyncArrive, hopper.NamedBarrier),
+    *(*AT_RINGS, hopper.NamedBarrier),
     *(hopper.ProxyFence, hopper.BulkCommit, hopper.BulkWait),
 )
 
 
-def check_roles(kernel: tile.Kernel, found: dict[SSAValue, Ring]) -> None:
+def check_roles(kernel: tile.Kernel, rings: Rings) -> None:
     """Check each role of a kernel in hopper IR by itself. Raises `Refused`."""
     terms = Terms()
-    rings = Rings(kernel, found)
     depths = [array.result.type.count.data for array in all_of(kernel, hopper.Barriers)]
     before = [op for op in kernel.body.block.ops if not isinstance(op, hopper.Role)]
     for role in all_of(kernel, hopper.Role):
@@ -126,6 +124,8 @@ class _Flow:
                 memory.wait(state, operation)
             case hopper.Arrive() | hopper.CopyAsyncArrive():
                 memory.arrive(state, operation)
+            case hopper.Expect():
+                memory.expect(state, operation)
             case hopper.NamedBarrier():
                 memory.meet(state, operation)
             case hopper.ProxyFence():
@@ -138,6 +138,8 @@ class _Flow:
                 products.touch(state, operation)
                 if operation in memory.rings.of:
                     memory.access(state, operation)
+                if isinstance(operation, hopper.TmaLoad):
+                    memory.load(state, operation)
                 self.scalars(state, operation)
 
     # --- scalars ----------------------------------------------------------------------------------
@@ -210,6 +212,7 @@ class _Flow:
                 if (
                     state.must == other.must
                     and state.may == other.may
+                    and state.owed == other.owed
                     and all(state.values.get(r) == other.values.get(r) for r in results)
                 ):
                     kept[place] = self.lattice.join(other, state)
@@ -242,6 +245,7 @@ class _Flow:
         """Return the states after a loop. Raises Refused where its iterations do not repeat."""
         lattice = self.lattice
         self.products.fills(state, loop)
+        self.memory.paid(state, loop)
         exits, going = self._tested(loop, [self._entered(loop, state)])
         head = lattice.join_all(going)
         kept = set(head.values) if head is not None else set[SSAValue]()
@@ -293,6 +297,7 @@ class _Flow:
         body = loop.body.block if isinstance(loop, scf.ForOp) else loop.after_region.block
         ends = self.block(body, [head.copy()])
         for end in ends:
+            self.memory.paid(end, loop)
             if isinstance(loop, scf.ForOp):
                 index, *carried = body.args
                 self._pass_on(end, carried, terminator(body).operands)
@@ -340,7 +345,9 @@ def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue]]:
     asked: list[SSAValue] = []
     for operation in walk(role):
         match operation:
-            case hopper.Wait() | hopper.Arrive() | hopper.CopyAsyncArrive():
+            case hopper.TmaLoad():
+                slots.append(operation.slot)
+            case _ if isinstance(operation, AT_RINGS):
                 slots.append(operation.slot)
             case hopper.Slot():
                 slots.append(operation.index)

@@ -1,9 +1,12 @@
-"""Shared memory in a role: what is read, written, handed over and given back when (Lemma 5).
+"""Shared memory in a role: what is read, written, handed over and given back when (Lemmas 4, 5).
 
 Of a buffer that one role has alone, two accesses of which one writes are ordered by barriers of the
 threads that make them, and by fences of the proxy where an engine makes the second. A slot of a
 ring is accessed only while it is *held*: after a wait for it, and before the arrival that hands it
-on; and that arrival comes after all accesses to it are over, by threads whose warps know of them.
+on. That arrival hands on what is held, comes after all accesses to it are over, by threads whose
+warps know of the wait and of them, and where it says that a slot is filled, all that is read of the
+slot was put there. Of TMA the last copy hands it on: the copies of a put have the slot whose bytes
+are expected, and bring as many.
 """
 
 from __future__ import annotations
@@ -14,10 +17,19 @@ from dataclasses import dataclass, field
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper
-from tawa.ir.types import BarriersType
 from tawa.ir.walk import all_of
-from tawa.verify.footprints import WARPGROUP, Shares, meeting_distance
-from tawa.verify.role_rings import Access, Buffer, Rings, is_alone, is_repeated, is_slot, warps_of
+from tawa.verify.footprints import WARPGROUP, Place, are_known, bytes_of, meeting_distance
+from tawa.verify.rings import (
+    Access,
+    Buffer,
+    Rings,
+    is_alone,
+    is_repeated,
+    is_slot,
+    label_of,
+    slots_of,
+    warps_of,
+)
 from tawa.verify.role_state import OVER, Fact, Key, Lattice, State, Status
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
@@ -25,6 +37,8 @@ from tawa.verify.terms import Term
 _FLYING = Status(0, 0, 2)
 _BY_THREADS = Status(OVER, 0, -1)
 _BY_COPIES = Status(0, 0, -1)
+_WAITED = Status(OVER, 0, 2)
+AT_RINGS = (hopper.Wait, hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive)
 
 
 @dataclass(slots=True)
@@ -39,10 +53,21 @@ class Memory:
     found: dict[tuple[Operation, SSAValue, int], Access] = field(
         default_factory=dict[tuple[Operation, SSAValue, int], Access]
     )
+    puts: dict[SSAValue, Access] = field(default_factory=dict[SSAValue, Access])
+    """By view: what it puts into a slot."""
+    cursors: dict[int, set[SSAValue]] = field(default_factory=dict[int, set[SSAValue]])
+    """By depth: scalars that are slots of their rings, as `choreography.py` shows of waits and
+    arrivals."""
+    followed: set[SSAValue] = field(default_factory=set[SSAValue])
+    """Arrays of barriers at which who arrives has to know of the waits of others."""
 
     def __post_init__(self) -> None:
         waits = all_of(self.role, hopper.BulkWait)
         self.most = 1 + max((wait.pending.data for wait in waits), default=0)
+        for each in all_of(self.role, *AT_RINGS):
+            self.cursors.setdefault(slots_of(each.barriers), set()).add(each.slot)
+            if not isinstance(each, hopper.Wait):
+                self.followed |= self._waited(each.barriers)
 
     # --- accesses ---------------------------------------------------------------------------------
 
@@ -62,30 +87,45 @@ class Memory:
         """Scratch memory is read where this slot was written on every path; of a ring puts say so.
         That the buffers of other tiles lie in the same bytes does not make it written.
         """
-        buffer, place = self.rings.buffers[access.place.buffer], access.place
-        terms = self.lattice.terms
-
-        def same(fact: Fact) -> bool:
-            apart = terms.number(terms.sub(fact.number, number))
-            return apart is not None and apart % place.slots == 0
-
-        if buffer.shared:
+        buffer, operation = self.rings.buffers[access.place.buffer], access.operation
+        if buffer.filled is not None and buffer.is_put(access):
+            if access.by == "tma load" and access.words & self._put(state, access.place, number):
+                raise self._refused(
+                    "one put",
+                    f"copies two boxes of one put to the same bytes of {buffer.label}",
+                    operation,
+                )
+            self.puts[access.view] = access
+            state.must.add(Fact("put", access.view, False, number))
+        if buffer.handed:
             return
         if access.write:
-            state.must.add(Fact("written", place.buffer, False, number))
-            return
-        facts = (fact for fact in state.must if fact.kind == "written")
-        if not any(fact.thing is place.buffer and same(fact) for fact in facts):
+            state.must.add(Fact("written", access.place.buffer, False, number))
+        elif not any(
+            fact.kind == "written"
+            and fact.thing is access.place.buffer
+            and self._apart(fact.number, number, access.place.slots) is False
+            for fact in state.must
+        ):
             raise self._refused(
                 "memory written first",
-                f"reads {buffer.label} by {access.operation.name}: shared memory that not every "
-                "path has written",
-                access.operation,
+                f"reads {buffer.label} by {operation.name}: shared memory that not every path has "
+                "written",
+                operation,
             )
+
+    def _put(self, state: State, place: Place, number: Term) -> int:
+        """Return the words of a slot that were put there and are not yet published."""
+        found = 0
+        for fact in state.must:
+            if fact.kind == "put" and fact.thing is not None and fact.number == number:
+                access = self.puts[fact.thing]
+                found |= access.words if access.place.buffer is place.buffer else 0
+        return found
 
     def _note(self, state: State, access: Access, number: Term) -> None:
         buffer = self.rings.buffers[access.place.buffer]
-        if buffer.shared and access.by == "tma load":
+        if buffer.handed and access.by == "tma load":
             return  # it completes on the barrier of its slot, for whoever waits there
         who = -1
         match access.by:
@@ -107,33 +147,32 @@ class Memory:
 
     def _held(self, state: State, access: Access, number: Term) -> None:
         """A slot of a ring is accessed between the wait for it and the arrival after it."""
-        buffer = self.rings.buffers[access.place.buffer]
+        buffer, slots = self.rings.buffers[access.place.buffer], access.place.slots
         operation, label = access.operation, buffer.label
-        if not buffer.shared:
-            if not is_slot(access.place.index, access.place.slots, set()):
-                raise self._refused(
-                    "in place",
-                    f"uses a slot of {label} by {operation.name} that is not shown to be one of "
-                    f"its {access.place.slots}",
-                    operation,
-                )
+        if not self._is_slot(access.place.index, slots):
+            raise self._refused(
+                "slots" if buffer.handed else "in place",
+                f"uses a slot of {label} by {operation.name} that is not shown to be one of its "
+                f"{slots}",
+                operation,
+            )
+        if not buffer.handed:
             return
+        if access.write and not buffer.is_put(access) and len(buffer.readers()) > 1:
+            raise self._refused(
+                "slots",
+                f"writes into a slot of {label} by {operation.name}, which other roles read",
+                operation,
+            )
         writes = access.write if buffer.own else buffer.producer is self.role
-        array = buffer.filled
-        if writes and array is not None:
-            array = self.rings.partner.get(array)
+        array = buffer.freed if writes else buffer.filled
         if array is None and writes and not is_repeated(operation):
             return  # filled once, before anything is read
-        kinds = "fenced" if self._is_copied(access) else "held"
-        alone = is_alone(operation)
-        if array is not None:
-            held = {Fact(kinds, array, False, number)}
-            if alone and kinds == "held":
-                held.add(Fact(kinds, array, True, number))
-            if held & state.must:
-                return
-        what = "writes" if access.write else "reads"
-        if kinds == "fenced" and Fact("held", array, False, number) in state.must:
+        kind = "fenced" if self._is_copied(access) else "held"
+        alone = is_alone(operation) and kind == "held"
+        if array is not None and self._has(state, kind, array, number, alone):
+            return
+        if kind == "fenced" and array is not None and self._has(state, "held", array, number):
             raise self._refused(
                 "proxy fence",
                 f"reads {label} by {operation.name}, which cp.async of another role has written, "
@@ -141,11 +180,22 @@ class Memory:
                 operation,
             )
         raise self._refused(
-            "no race" if access.write or not access.asynchronous else "early release",
-            f"{what} a slot of {label} by {operation.name} that it does not hold on every path: "
-            "either no wait for this slot stands before it, or it has been handed on since",
+            "slots",
+            f"{'writes' if access.write else 'reads'} a slot of {label} by {operation.name} that "
+            "it does not hold on every path: either no wait for this slot stands before it, or it "
+            "has been handed on since",
             operation,
         )
+
+    def _is_slot(self, value: SSAValue, slots: int) -> bool:
+        return is_slot(value, slots, set(self.cursors.get(slots, ())))
+
+    def _has(
+        self, state: State, kind: str, array: SSAValue, number: Term, alone: bool = False
+    ) -> bool:
+        """Tell whether a slot is held, by all threads, or (`alone`) by one."""
+        facts = (Fact(kind, array, each, number) for each in (False, True)[: 1 + alone])
+        return any(fact in state.must for fact in facts)
 
     def _is_copied(self, access: Access) -> bool:
         """Tell whether an engine reads what cp.async of another role has written."""
@@ -160,7 +210,7 @@ class Memory:
             return
         same = before.place.buffer is after.place.buffer
         buffer = self.rings.buffers[after.place.buffer]
-        if same and self._is_handed(buffer) and before.write != after.write:
+        if same and self._is_lent(buffer) and before.write != after.write:
             return  # the slot of one is held, and so is that of the other: at unlike barriers
         distance = meeting_distance(before.shares, after.shares) if same else 2
         if distance < 0:
@@ -190,9 +240,9 @@ class Memory:
                 after.operation,
             )
 
-    def _is_handed(self, buffer: Buffer) -> bool:
+    def _is_lent(self, buffer: Buffer) -> bool:
         """Tell whether a role hands slots to itself, at barriers, and back at others."""
-        return buffer.own and buffer.filled in self.rings.partner
+        return buffer.own and buffer.freed is not None
 
     def _meet(self, before: Access, earlier: Term, after: Access, number: Term) -> bool:
         """Tell whether two accesses may be to the same bytes."""
@@ -201,10 +251,10 @@ class Memory:
             return second in self.rings.overlapping(first)
         return not self._apart(earlier, number, before.place.slots)
 
-    def _apart(self, one: Term, other: Term, slots: int) -> bool:
-        """Tell whether two numbers are surely of different slots."""
+    def _apart(self, one: Term, other: Term, slots: int) -> bool | None:
+        """Tell whether two numbers are of different slots, None where either may be."""
         apart = self.lattice.terms.number(self.lattice.terms.sub(one, other))
-        return apart is not None and apart % slots != 0
+        return None if apart is None else apart % slots != 0
 
     def _of(self, key: Key) -> Access:
         return self.found[key.operation, key.view, key.who]
@@ -215,6 +265,8 @@ class Memory:
         """A wait for a slot: it is held, and what this role has copied there has landed."""
         number, alone = state.values[wait.slot], is_alone(wait)
         state.must.add(Fact("held", wait.barriers, alone, number))
+        if wait.barriers in self.followed:
+            state.may[Key("wait", wait, wait.barriers, 0 if alone else -1, number)] = _WAITED
 
         def landed(access: Access) -> bool:
             operation = access.operation
@@ -255,7 +307,7 @@ class Memory:
 
         self._set(state, fenced, over=True)
         if not alone:
-            for fact in [fact for fact in state.must if fact.kind == "held" and not fact.alone]:
+            for fact in [each for each in state.must if each.kind == "held" and not each.alone]:
                 state.must.add(fact._replace(kind="fenced"))
 
     def _set(
@@ -263,7 +315,7 @@ class Memory:
     ) -> None:
         """Change how far accesses are, and leave out those that no other can meet any more."""
         for key, status in list(state.may.items()):
-            if key.kind != "access" or (over and status.age < OVER):
+            if key.kind == "written" or (over and status.age < OVER):
                 continue
             status = change(key, status)
             if (
@@ -277,6 +329,8 @@ class Memory:
 
     def _plain(self, key: Key) -> bool:
         """Tell whether threads alone access what an access touches."""
+        if key.kind == "wait":
+            return True
         own = self._of(key).place.buffer
         return not any(
             self.rings.buffers[each].has("tma load", "tma store", "wgmma")
@@ -289,21 +343,31 @@ class Memory:
         """Close the group of the products that were started."""
         self._set(
             state,
-            lambda key, s: s._replace(age=older(s.age)) if self._of(key).by == "wgmma" else s,
+            lambda key, s: s._replace(age=older(s.age)) if self._is_product(key) else s,
         )
 
     def wait_products(self, state: State, pending: int) -> None:
         """All but the newest groups of products have read what they read, in all warps of the
-        warpgroup.
+        warpgroup: these came to the products, and so from the waits for what they read.
         """
-        small = self.role.warps.data <= WARPGROUP
+        level = 2 if self.role.warps.data <= WARPGROUP else 1
+        read: set[tuple[SSAValue | None, Term]] = set()
+        for key, status in state.may.items():
+            if self._is_product(key) and pending < status.age < OVER:
+                buffer = self.rings.buffers[self._of(key).place.buffer]
+                read |= {(array, key.number) for array in (buffer.filled, buffer.freed)}
 
         def over(key: Key, status: Status) -> Status:
-            if self._of(key).by == "wgmma" and pending < status.age < OVER:
-                return Status(OVER, 2 if small else 1, 2)
+            if key.kind == "wait" and key.who < 0 and (key.view, key.number) in read:
+                return status._replace(level=max(level, status.level))
+            if self._is_product(key) and pending < status.age < OVER:
+                return Status(OVER, level, 2)
             return status
 
         self._set(state, over)
+
+    def _is_product(self, key: Key) -> bool:
+        return key.kind == "access" and self._of(key).by == "wgmma"
 
     def commit_stores(self, state: State, commit: hopper.BulkCommit) -> None:
         """Close the groups of TMA stores of some threads."""
@@ -327,7 +391,7 @@ class Memory:
         return [
             (key, status)
             for key, status in state.may.items()
-            if key.who in who and self._of(key).by == "tma store"
+            if key.kind != "wait" and key.who in who and self._of(key).by == "tma store"
         ]
 
     # --- handing over -----------------------------------------------------------------------------
@@ -342,37 +406,139 @@ class Memory:
         by = "all" if isinstance(arrive, hopper.CopyAsyncArrive) else arrive.by.data
         alone = is_alone(arrive)
         threads = range(1) if alone else warps_of(by, self.role)
-        handed = self.rings.released_at(array)
+        self._hands(state, arrive, threads)
+        handed = self.rings.handed_at(array)
         for key, status in list(state.may.items()):
             if key.kind != "access":
                 continue
             access = self._of(key)
             if copies and access.by == "cp.async" and status.age < OVER:
-                if not access.place.buffer or self.rings.buffers[access.place.buffer].shared:
+                if self.rings.buffers[access.place.buffer].handed:
                     del state.may[key]  # handed over, whoever waits for them
                 continue
             place = access.place
             if place.buffer not in handed:
                 continue
             buffer = self.rings.buffers[place.buffer]
-            if self._is_handed(buffer) and access.write != (array is buffer.filled):
+            if self._is_lent(buffer) and access.write != (array is buffer.filled):
                 continue  # what is written goes to who takes it, what is read to who fills it
-            ring = buffer.shared
-            if ring and self._apart(key.number, number, place.slots):
+            if buffer.handed and self._apart(key.number, number, place.slots):
                 continue
             self._given(arrive, access, status, threads, alone)
-            if ring and key.number == number:
+            if buffer.handed and key.number == number:
                 del state.may[key]
-        partner = self.rings.partner.get(array)
-        kind = array.type
-        assert isinstance(kind, BarriersType)
-        state.must = {
-            fact
-            for fact in state.must
-            if fact.thing is not partner
-            or partner is None
-            or self._apart(fact.number, number, kind.count.data)
-        }
+        self._publish(state, arrive, array, number, by_engine=False)
+
+    def _hands(
+        self,
+        state: State,
+        operation: hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive,
+        threads: Iterable[int],
+    ) -> None:
+        """Who hands a slot on holds it, and knows of each warp that it has waited for the slot."""
+        number, at, alone = state.values[operation.slot], operation.barriers, is_alone(operation)
+        for array in self.rings.partners(at):
+            if not self._has(state, "held", array, number, alone):
+                raise self._refused(
+                    "slots",
+                    f"hands a slot on at {label_of(at)} that it does not hold on every path: it "
+                    f"has not waited for it at {label_of(array)}, or has handed it on already",
+                    operation,
+                )
+        for key, status in list(state.may.items()):
+            if key.kind != "wait" or key.view not in self._waited(at):
+                continue
+            apart = self._apart(key.number, number, slots_of(at))
+            waited = (1,) * (self.role.warps.data if key.who < 0 else 1)
+            if not apart and not are_known(waited, set(threads), status.level):
+                raise self._refused(
+                    "early release",
+                    f"hands a slot on at {label_of(at)} by threads that do not know whether other "
+                    f"warps have waited for it at {label_of(key.view)}: no barrier and no wait for "
+                    "products that read the slot stands between",
+                    operation,
+                )
+            if apart is False:
+                del state.may[key]
+
+    def _waited(self, at: SSAValue) -> set[SSAValue]:
+        """Return the arrays at which slots come that are handed on at another: itself, where who
+        fills a ring takes from it and nobody says that a slot is free.
+        """
+        return set(self.rings.partners(at)) or {at}
+
+    def _publish(
+        self, state: State, operation: Operation, array: SSAValue, number: Term, by_engine: bool
+    ) -> None:
+        """A slot is handed on: all that others read of it was put there, and it is not held."""
+        filled = [e for e in self.rings.of_filled(array) if e.producer is self.role]
+        for buffer in [e for e in filled if e.has("tma load") == by_engine] or filled:
+            place = next(access.place for access in buffer.accesses)
+            if buffer.words_read & ~self._put(state, place, number):
+                raise self._refused(
+                    "one put",
+                    f"publishes a slot of {buffer.label} by {operation.name}, and what is read of "
+                    "it was not all put there on every path",
+                    operation,
+                )
+        depth, waited = slots_of(array), self._waited(array)
+        mine = [e.made.result for e in filled]
+
+        def is_given(fact: Fact) -> bool:
+            thing = fact.thing
+            if fact.kind == "put" and thing is not None:
+                thing = self.puts[thing].place.buffer
+                return thing in mine and not self._apart(fact.number, number, depth)
+            given = fact.kind in ("held", "fenced") and thing in waited
+            return given and not self._apart(fact.number, number, depth)
+
+        state.must = {fact for fact in state.must if not is_given(fact)}
+
+    # --- copies by TMA ----------------------------------------------------------------------------
+
+    def expect(self, state: State, expect: hopper.Expect) -> None:
+        """A put begins: so many bytes are to come to a slot that is held."""
+        at = expect.barriers
+        if at in state.owed:
+            raise self._refused("one put", f"expects bytes at {label_of(at)} twice", expect)
+        self._hands(state, expect, range(1))
+        state.owed[at] = state.values[expect.slot], expect.bytes.data
+
+    def load(self, state: State, load: hopper.TmaLoad) -> None:
+        """A copy is a part of the put whose bytes are expected; the last one hands the slot on."""
+        at = load.barriers
+        number, owed = state.owed.get(at, (None, 0))
+        if number is None:
+            raise self._refused(
+                "one put", f"copies to {label_of(at)}, which expects no bytes before it", load
+            )
+        (access,) = self.rings.of[load]
+        slots = {number, state.values[load.slot], state.values[access.place.index]}
+        if len(slots) > 1 or not self._is_slot(load.slot, slots_of(at)):
+            raise self._refused(
+                "slots",
+                f"copies to a slot of {self.rings.buffers[access.place.buffer].label} that is not "
+                f"shown to be the one for which {label_of(at)} expects bytes and completes",
+                load,
+            )
+        left = owed - bytes_of(load.view)
+        if left < 0:
+            raise self._refused("one put", f"copies more bytes than {label_of(at)} expects", load)
+        state.owed[at] = number, left
+        if not left:
+            del state.owed[at]
+            self._publish(state, load, at, number, by_engine=True)
+
+    def paid(self, state: State, where: Operation) -> None:
+        """Raise Refused where bytes are expected for which no copy stands beside it."""
+        for at, (_, left) in state.owed.items():
+            raise self._refused(
+                "one put",
+                f"expects {left} bytes at {label_of(at)} for which no copy stands beside it",
+                where,
+            )
+
+    # --- over -------------------------------------------------------------------------------------
 
     def _given(
         self,
@@ -392,7 +558,7 @@ class Memory:
         own = alone and not is_alone(access.operation)
 
         def known(level: int) -> bool:
-            return _known(access.shares, set(threads), -1 if own and level == 0 else level)
+            return are_known(access.shares, set(threads), -1 if own and level == 0 else level)
 
         if not known(status.level):
             raise self._refused(
@@ -414,7 +580,10 @@ class Memory:
 
     def end(self, state: State) -> None:
         """Raise Refused where copies are in flight when the role ends."""
+        self.paid(state, self.role)
         for key, status in state.may.items():
+            if key.kind == "wait":
+                continue
             access = self._of(key)
             if key.kind == "written" or (status.age < OVER and access.by != "wgmma"):
                 what = access.operation.name
@@ -426,22 +595,6 @@ class Memory:
 
     def _refused(self, name: str, what: str, operation: Operation) -> Refused:
         return Refused(rule(name), f"{self.role.label.data} {what}", operation)
-
-
-def _known(shares: Shares, arriving: set[int], level: int) -> bool:
-    """Tell whether for each warp that accesses something a thread arrives that knows of it."""
-    for warp, mask in enumerate(shares):
-        if not mask:
-            continue
-        if level == 2:
-            known = bool(arriving)
-        elif level == 1:
-            known = any(each // WARPGROUP == warp // WARPGROUP for each in arriving)
-        else:
-            known = level == 0 and warp in arriving
-        if not known:
-            return False
-    return True
 
 
 __all__ = ["Memory"]

@@ -9,6 +9,7 @@ A state holds for all threads of a role, which are convergent. Its parts:
 - `may`: what is not over on some path: accesses to shared memory, stores that are not written. A
   fact that is worse on one path is as bad after the join: its numbers are the least of both.
 - `names`, `sets`: which registers a tensor names, and what products do with them.
+- `owed`: puts by TMA that have begun; where states are joined there is none, or the same.
 
 Facts end in the number of a slot. Where two states are joined whose scalars differ, those that
 differ by the same amount stay together: `a` and `a + d` become `a + s` with one new symbol s for
@@ -33,8 +34,8 @@ FINISHED = OVER - 1
 
 
 class Fact(NamedTuple):
-    """What holds of a thing: "held", "fenced", "written" or "wgmma fence"; `alone` for one thread
-    only.
+    """What holds of a thing: a slot is "held" or "fenced", or was "written", a view was "put", or
+    there was a "wgmma fence"; `alone` for one thread only.
     """
 
     kind: str
@@ -44,8 +45,9 @@ class Fact(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What may not be over: an "access" by an operation to a view, or a store that is not yet
-    "written"; `who` is the first warp of the thread that does it, -1 for all threads.
+    """What may not be over: an "access" by an operation to a view, a store that is not yet
+    "written", or a "wait" at an array of barriers, which not all may know of; `who` is the first
+    warp of the thread that does it, -1 for all threads.
     """
 
     kind: str
@@ -90,6 +92,8 @@ class State:
     may: dict[Key, Status] = field(default_factory=dict[Key, Status])
     names: dict[SSAValue, Name] = field(default_factory=dict[SSAValue, Name])
     sets: dict[int, Registers] = field(default_factory=dict[int, Registers])
+    owed: dict[SSAValue, tuple[Term, int]] = field(default_factory=dict[SSAValue, tuple[Term, int]])
+    """By array of barriers: the slot of a put that has begun, and the bytes still to be copied."""
 
     def copy(self) -> State:
         """Return a state of its own that knows the same."""
@@ -100,6 +104,7 @@ class State:
             dict(self.may),
             dict(self.names),
             dict(self.sets),
+            dict(self.owed),
         )
 
 
@@ -258,7 +263,7 @@ class Lattice:
                     _worst(may, key, status)
         truths = {x: holds for x, holds in one.truths.items() if other.truths.get(x) == holds}
         names, sets = self._names(one, other)
-        return State(values, truths, must, may, names, sets)
+        return State(values, truths, must, may, names, sets, dict(one.owed))
 
     def _names(self, one: State, other: State) -> tuple[dict[SSAValue, Name], dict[int, Registers]]:
         """Join names: registers that are one in either state are one afterwards."""

@@ -125,7 +125,6 @@ _RULES = {
             "barrier fenced",
             "TMA and other blocks see an initialised barrier only after fence_barrier_init",
         ),
-        Rule("barriers in place", "barriers lie in bytes of their own, aligned to 8"),
         Rule(
             "buffers in place",
             "a buffer, its slots and the views that engines take start where their swizzle does",
@@ -161,11 +160,6 @@ _RULES = {
             "each time",
         ),
         Rule(
-            "proxy",
-            "between an access by threads and one by the async proxy (TMA, wgmma) to the same "
-            "buffer the threads fence the proxy",
-        ),
-        Rule(
             "in place",
             "buffers and barriers lie in bytes of their own; scratch memory of one role alone may "
             "share bytes",
@@ -193,11 +187,6 @@ _RULES = {
             "multicast",
             "blocks of a cluster that share a load send parts of one box, and every reader gives "
             "the slot back in every block",
-        ),
-        Rule(
-            "cluster",
-            "barriers are published to the cluster before other blocks use them, and its blocks "
-            "meet after the last of what they do for one another",
         ),
     )
 }

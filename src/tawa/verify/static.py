@@ -18,10 +18,8 @@ from xdsl.ir import Block, Operation
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, ViewType
 from tawa.ir.walk import all_of, has, is_terminator, marked_pure, walk
-from tawa.layouts.convert import is_replicated
 from tawa.target import Target
 from tawa.verify.declared import (
-    check_apart,
     check_barriers,
     check_buffer,
     check_copy,
@@ -29,8 +27,8 @@ from tawa.verify.declared import (
     check_map,
     check_start,
 )
-from tawa.verify.footprints import WARPGROUP, register_layout
-from tawa.verify.role_rings import is_alone, warps_of
+from tawa.verify.footprints import WARPGROUP
+from tawa.verify.rings import is_alone, warps_of
 from tawa.verify.rules import Refused, rule
 
 _THREADS_MOST = 1024
@@ -48,7 +46,6 @@ _BY_WARPS = (
     *(hopper.CopyAsyncArrive, hopper.SharedTranspose),
 )
 _ELECTED = (hopper.Arrive, hopper.TmaStore, hopper.BulkCommit, hopper.BulkWait)
-_ATOMICS = (tile.Atomic, tile.CompareExchange, hopper.NextProgram)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +109,15 @@ def check_static(kernel: tile.Kernel, target: Target) -> None:
     for operation in walk(kernel):
         match operation:
             case hopper.Shared():
-                check_buffer(operation, launch.shared)
+                check_buffer(operation)
             case hopper.Barriers():
-                check_barriers(operation, launch.shared)
+                check_barriers(operation)
             case hopper.TensorMap():
                 check_map(operation, target)
             case hopper.Expect():
                 check_count("bytes", "bytes", operation.bytes.data, operation)
             case _:
                 continue
-    check_apart(kernel)
     roles = all_of(kernel, hopper.Role)
     _check_warps(roles, launch)
     _check_registers(roles, launch, target)
@@ -399,29 +395,8 @@ def _check_threads(role: hopper.Role) -> None:
                 for view in (operation.a, operation.b):
                     if isinstance(view.type, ViewType):
                         check_start(operation, view)
-            case tile.Atomic() | tile.CompareExchange() | hopper.NextProgram() if not alone:
-                _check_owner(operation, role)
             case _:
                 continue
-
-
-def _check_owner(
-    operation: tile.Atomic | tile.CompareExchange | hopper.NextProgram, role: hopper.Role
-) -> None:
-    """What an atomic gave to one thread reaches others through shared memory alone."""
-    result = operation.result
-    layout = register_layout(result)
-    users = [use.operation for use in result.uses]
-    if not users or (layout is not None and not is_replicated(layout, role.warps.data)):
-        return
-    if layout is None or not all(
-        isinstance(user, hopper.SharedStore) and user.owners is not None for user in users
-    ):
-        raise Refused(
-            rule("one owner"),
-            f"all threads of {role.label.data} use what {operation.name} gave to one of them",
-            operation,
-        )
 
 
 def _check_early(role: hopper.Role) -> None:

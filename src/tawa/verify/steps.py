@@ -31,36 +31,13 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrive:
-    """So many arrivals, `alone` by one thread; an expect also says how many bytes copies are to
-    bring."""
+    """So many arrivals, `alone` by one thread."""
 
     operation: hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
     ring: int
     units: int
     slot: Ref
     alone: bool
-    bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Copy:
-    """A copy that completes on a barrier, of so many bytes."""
-
-    operation: hopper.TmaLoad
-    ring: int
-    slot: Ref
-    buffer: SSAValue
-    index: Ref
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Access:
-    """Threads, or the tensor cores, use a slot of a buffer."""
-
-    operation: Operation
-    buffer: SSAValue
-    index: Ref
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,8 +143,6 @@ class End:
 Step: TypeAlias = (
     Wait
     | Arrive
-    | Copy
-    | Access
     | Compute
     | Move
     | Jump
@@ -205,13 +180,11 @@ class Agent:
 
 
 __all__ = [
-    "Access",
     "Agent",
     "Arrive",
     "Branch",
     "Choose",
     "Compute",
-    "Copy",
     "Done",
     "End",
     "Enter",

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
 
+import tawa.verify.steps as do
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of
-from tawa.verify.agents import Compiler, made_of, relevant_scalars, slots_of
+from tawa.verify.agents import Compiler, made_of, relevant_scalars
 from tawa.verify.control import Events
 from tawa.verify.counts import Count, Counts
+from tawa.verify.cursors import Parity
 from tawa.verify.decisions import Decisions, Known, Labels, Question
 from tawa.verify.events import Reader
 from tawa.verify.forwarded import role_of
-from tawa.verify.parity import Parity
-from tawa.verify.rings import Ring
+from tawa.verify.rings import Rings, slots_of
 from tawa.verify.rules import Refused, rule
-from tawa.verify.steps import (
-    Access,
-    Agent,
-    Arrive,
-    Branch,
-    Compute,
-    Copy,
-    Enter,
-    Jump,
-    Leave,
-    Move,
-    Next,
-    Ref,
-    Step,
-    Wait,
-)
+from tawa.verify.steps import Agent, Ref, Step
 from tawa.verify.sums import Ramp
 from tawa.verify.terms import Term, Terms
 from tawa.verify.values import Values
@@ -64,11 +50,9 @@ class System:
     """Pairs of which the run has found that they part."""
     about: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """Of which rings a scalar may be a slot or a phase."""
-    careful: set[int] = field(default_factory=set[int])
-    """Pairs of waits of all threads and arrivals of one, which speaks for others only where all
-    have met; and those of one ring, which an agent fills and takes from itself."""
-    spoken: set[int] = field(default_factory=set[int])
-    """Pairs of waits of one thread and arrivals of several, which know of it where all have met."""
+    known: dict[int, int] = field(default_factory=dict[int, int])
+    """By pair whose waits and arrivals are not of the same threads: how many waits the arriving
+    ones know of at most (`role_memory.py`: of that for the slot which they hand on)."""
     pairs_of_wait: list[list[int]] = field(default_factory=list[list[int]])
     pairs_of_arrival: list[list[int]] = field(default_factory=list[list[int]])
     pairs_of_agent: list[list[int]] = field(default_factory=list[list[int]])
@@ -82,11 +66,6 @@ class System:
     """By ring: how many waits the phases before the first arrival answer."""
     least: dict[int, int] = field(default_factory=dict[int, int])
     """By pair: the least number of waits ahead of an arrival."""
-    shared: dict[SSAValue, set[tuple[int, int]]] = field(
-        default_factory=dict[SSAValue, set[tuple[int, int]]]
-    )
-    """By buffer that agents share: the rings (filled, freed) that may keep them apart; freed is -1
-    where who takes from a ring fills it itself."""
     live: list[list[frozenset[int]]] = field(default_factory=list[list[frozenset[int]]])
     enters: list[list[tuple[bool, ...]]] = field(default_factory=list[list[tuple[bool, ...]]])
     owners: list[int] = field(default_factory=list[int])
@@ -117,6 +96,7 @@ class System:
 
     def note(self, pair: int, ahead: int) -> None:
         """Note how many waits are behind an arrival."""
+        ahead = min(ahead, self.known.get(pair, ahead))
         self.least[pair] = min(ahead, self.least.get(pair, ahead))
 
     def check_parity(self) -> None:
@@ -151,11 +131,11 @@ class System:
                 self.rings[ring],
             )
 
-    def check_begins(self, handed: Mapping[SSAValue, Ring]) -> None:
+    def check_begins(self, handed: Rings) -> None:
         """Refuse waits that a phase answers before the first arrival where a slot is to be filled
         first, and those that none answers where all slots are free at the start."""
         numbers: dict[SSAValue, int] = {each.result: n for n, each in enumerate(self.rings)}
-        for ring in handed.values():
+        for ring in handed.buffers.values():
             for barriers, slots in ((ring.filled, 0), (ring.freed, 1)):
                 if barriers is None:
                     continue
@@ -165,7 +145,7 @@ class System:
                         rule("slots"),
                         f"the first waits for {self.label(number)} are answered "
                         + ("late" if slots else "at once")
-                        + f", and {ring.name} "
+                        + f", and {ring.label} "
                         + ("is free at the start" if slots else "is not filled yet"),
                         self.rings[number],
                     )
@@ -282,7 +262,12 @@ class System:
 
 
 def read_system(
-    kernel: tile.Kernel, values: Values, counts: Counts, roles: Events, reader: Reader
+    kernel: tile.Kernel,
+    values: Values,
+    counts: Counts,
+    roles: Events,
+    reader: Reader,
+    handed: Rings,
 ) -> System:
     """Make the system of a kernel of which `roles` counts the events."""
     rings = all_of(kernel, hopper.Barriers)
@@ -290,21 +275,20 @@ def read_system(
     relevant = relevant_scalars(kernel)
     depths = tuple(slots_of(barriers.result) for barriers in rings)
     # Nobody is further ahead of who gives.
-    decisions = Decisions(counts, patience=max(depths, default=0))
+    decisions = Decisions(counts, patience=max(depths, default=0), slots=sum(depths))
     compiler = Compiler(values, counts, decisions, numbers, relevant)
     agents = compiler.agents(kernel)
     system = System(values, counts, decisions, rings, agents)
     system.depths = depths
-    branches = [step for agent in agents for step in agent.code if isinstance(step, Branch)]
+    branches = [step for agent in agents for step in agent.code if isinstance(step, do.Branch)]
     for step in branches:
         decisions.open(step.condition)
     for step in branches:
         decisions.learn(step.condition)
         if step.operation.name == "scf.if":
             decisions.guard(step.condition)
-    _count(system, roles)
+    _count(system, roles, handed)
     system.read_tiles(reader)
-    _share(system, kernel)
     system.about = _about(system, compiler.scalars)
     instances: dict[Operation | None, int] = {
         role: n for agent in agents for n, role in enumerate(agent.roles)
@@ -318,7 +302,7 @@ def read_system(
     return system
 
 
-def _count(system: System, roles: Events) -> None:
+def _count(system: System, roles: Events, handed: Rings) -> None:
     """Find who waits and arrives where, and how often."""
     agents, counts = system.agents, system.counts
     system.waiters_of = [[] for _ in system.rings]
@@ -329,17 +313,17 @@ def _count(system: System, roles: Events) -> None:
         system.counters.append({})
         system.pairs_of_agent.append([])
         for step in agent.code:
-            if isinstance(step, Wait) and not step.alone:
+            if isinstance(step, do.Wait) and not step.alone:
                 by_all.add((who, step.ring))
-            if isinstance(step, Arrive):
+            if isinstance(step, do.Arrive):
                 (by_one if step.alone else by_many).add((who, step.ring))
             match step:
-                case Wait(_, ring) if (who, ring) not in system.waiter:
+                case do.Wait(_, ring) if (who, ring) not in system.waiter:
                     system.waiter[who, ring] = len(system.waiters)
                     system.waiters_of[ring].append(len(system.waiters))
                     system.counters[who].setdefault(ring, []).append(("wait", len(system.waiters)))
                     system.waiters.append((who, ring))
-                case Arrive(_, ring, number):
+                case do.Arrive(_, ring, number):
                     if (who, ring) not in system.arriver:
                         system.arriver[who, ring] = len(system.arrivers)
                         system.arrivers_of[ring].append(len(system.arrivers))
@@ -405,14 +389,16 @@ def _count(system: System, roles: Events) -> None:
                 number = len(system.pairs)
                 system.pair[waiter, arriver] = number
                 system.pairs.append((waiter, arriver))
-                if (who, waited) not in by_all and (who, arrived) in by_many:
-                    system.spoken.add(number)
-                if (
-                    waited == arrived
-                    or number in system.spoken
-                    or ((who, waited) in by_all and (who, arrived) in by_one)
-                ):
-                    system.careful.add(number)
+                alone = (who, waited) not in by_all, (who, arrived) not in by_many
+                unlike = alone[0] != alone[1] or (who, arrived) in by_one or waited == arrived
+                if unlike and not all(alone) and not system.is_one_warp(who):
+                    depth = system.depths[waited]
+                    partners = handed.partners(system.rings[arrived].result)
+                    if system.rings[waited].result in partners:
+                        system.known[number] = 1
+                    else:
+                        own = waited == arrived and not partners
+                        system.known[number] = 1 - depth if own else -depth
                 system.pairs_of_wait[waiter].append(number)
                 system.pairs_of_arrival[arriver].append(number)
                 system.pairs_of_agent[who].append(number)
@@ -428,43 +414,6 @@ def _where(system: System, ring: int) -> list[tuple[int, int]]:
     return [system.waiters[place] for place in system.waiters_of[ring]]
 
 
-def _share(system: System, kernel: tile.Kernel) -> None:
-    """Find the buffers that several agents use, or copies fill, and the rings of their depth."""
-    users: dict[SSAValue, set[object]] = {}
-    copies: dict[SSAValue, set[int]] = {}
-    for agent in system.agents:
-        for step in agent.code:
-            if isinstance(step, Access | Copy):
-                users.setdefault(step.buffer, set()).add(agent.roles)
-                if isinstance(step, Copy):
-                    copies.setdefault(step.buffer, set()).add(step.ring)
-    for buffer in all_of(kernel, hopper.Shared):
-        filling = copies.get(buffer.result)
-        if len(users.get(buffer.result, ())) < 2 and filling is None:
-            continue
-        fit = [
-            ring
-            for ring, depth in enumerate(system.depths)
-            if depth == buffer.result.type.slots.data  # type: ignore[attr-defined]
-        ]
-        system.shared[buffer.result] = {
-            (filled, freed)
-            for filled in (fit if filling is None else filling & set(fit))
-            for freed in (-1, *fit)
-            if filled != freed and _is_ring(system, filled, freed)
-        }
-
-
-def _is_ring(system: System, filled: int, freed: int) -> bool:
-    """Tell whether an agent fills what others free, or itself takes what it fills."""
-    if freed < 0:
-        return any((who, filled) in system.arriver for who, _ in _where(system, filled))
-    return any(
-        (who, filled) in system.arriver and _answer(system, who, freed, filled)
-        for who, _ in _where(system, freed)
-    )
-
-
 def _role(value: SSAValue) -> Operation | None:
     owner = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
     return role_of(owner) if owner is not None else None
@@ -478,16 +427,12 @@ def _about(system: System, scalars: dict[SSAValue, int]) -> dict[int, set[int]]:
     for agent in system.agents:
         for step in agent.code:
             match step:
-                case Wait(_, ring, _, slot, phase):
+                case do.Wait(_, ring, _, slot, phase):
                     work += [(each, frozenset({ring})) for each in (slot, phase)]
-                case Arrive(_, ring, _, slot) | Copy(_, ring, slot):
+                case do.Arrive(_, ring, _, slot):
                     work.append((slot, frozenset({ring})))
                 case _:
                     pass
-            if isinstance(step, Access | Copy) and step.buffer in system.shared:
-                pairs = system.shared[step.buffer]
-                rings = frozenset(ring for pair in pairs for ring in pair if ring >= 0)
-                work.append((step.index, rings))
     while work:
         value, rings = work.pop()
         if isinstance(value, tuple):
@@ -506,11 +451,11 @@ def _repeated(code: tuple[Step, ...]) -> set[int]:
     depth = 0
     for step in code:
         match step:
-            case Enter():
+            case do.Enter():
                 depth += 1
-            case Leave():
+            case do.Leave():
                 depth -= 1
-            case Wait() | Arrive() | Copy() if depth:
+            case do.Wait() | do.Arrive() if depth:
                 found.add(step.ring)
             case _:
                 continue
@@ -535,9 +480,9 @@ def _live(code: tuple[Step, ...]) -> list[frozenset[int]]:
 
 def _follows(step: Step, place: int) -> Iterable[int]:
     match step:
-        case Jump(target) | Next(target):
+        case do.Jump(target) | do.Next(target):
             return (target,)
-        case Branch(_, otherwise, _):
+        case do.Branch(_, otherwise, _):
             return place + 1, otherwise
         case _:
             targets = getattr(step, "targets", None)
@@ -546,17 +491,13 @@ def _follows(step: Step, place: int) -> Iterable[int]:
 
 def _uses(step: Step) -> tuple[Iterable[Ref], Iterable[int]]:
     match step:
-        case Wait(_, _, _, slot, phase):
+        case do.Wait(_, _, _, slot, phase):
             return (slot, phase), ()
-        case Arrive(_, _, _, slot):
+        case do.Arrive(_, _, _, slot):
             return (slot,), ()
-        case Copy(_, _, slot, _, index):
-            return (slot, index), ()
-        case Access(_, _, index):
-            return (index,), ()
-        case Compute(_, inputs, result):
+        case do.Compute(_, inputs, result):
             return inputs, (result,)
-        case Move(moves):
+        case do.Move(moves):
             return [source for source, _ in moves], [target for _, target in moves]
         case _:
             return (), ()
@@ -569,9 +510,9 @@ def _enters(code: tuple[Step, ...]) -> list[tuple[bool, ...]]:
     ahead: list[bool] = [False]
     for place in range(len(code) - 1, -1, -1):
         match code[place]:
-            case Next():
+            case do.Next():
                 ahead.append(False)
-            case Enter():
+            case do.Enter():
                 ahead.pop()
                 ahead[-1] = True
             case _:
