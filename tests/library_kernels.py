@@ -25,7 +25,6 @@ from tawa.kernels import (
 from tawa.kernels.attention import Variant
 from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.prepare import Launch
-from tawa.target import H200
 
 TURNS = (("arrangement", "pingpong"),)
 HEADS = 2
@@ -309,8 +308,9 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
         yield f"conv {form}", Library(make, 0, 32 if form == "pointers" else 1)
 
 
-def _gradient(extent: int | None, geometry: Geometry, of: str) -> list[Launch]:
+def _gradient(extent: int | None, geometry: Geometry, of: str, parts: int = 1) -> list[Launch]:
     """A gradient: of the input, summed over `extent` filters, or of the filters, over images."""
+    tile = conv_gradients.Tile(128, 64, parts)
     g = geometry
     if extent is not None:
         change = {"co": extent, "fh": 1, "fw": 1} if of == "input" else {"n": extent}
@@ -319,11 +319,10 @@ def _gradient(extent: int | None, geometry: Geometry, of: str) -> list[Launch]:
     if of == "input":
         dx = np.full((g.n, g.h, g.w, g.c), np.nan, np.float16)
         w = integers((g.co, g.fh, g.fw, g.channels), "f16")
-        return conv_gradients.input_launches(g, dy, w, dx)
+        return conv_gradients.input_launches(g, dy, w, dx, tile)
     dw = np.full((g.co, g.fh, g.fw, g.channels), np.nan, np.float16)
     x = integers((g.n, g.h, g.w, g.c), "f16")
-    # One multiprocessor, so that one program sums over all images.
-    return conv_gradients.weight_launches(g, x, dy, dw, replace(H200, multiprocessors=1))
+    return conv_gradients.weight_launches(g, x, dy, dw, tile=tile)
 
 
 def _gradients() -> Iterator[tuple[str, Library]]:
@@ -334,6 +333,7 @@ def _gradients() -> Iterator[tuple[str, Library]]:
     for name, g in (("rows", Geometry(5, 6, 10, 40, 72, 3, 3)), ("window", around)):
         make = partial(_gradient, geometry=g, of="filters")
         yield f"conv filters' gradient {name}", Library(make, 0, 2, least=1)
+    make = partial(_gradient, geometry=around, of="filters", parts=2)
     yield "conv filters' gradient added", Library(make, 1)
 
 

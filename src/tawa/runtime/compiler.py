@@ -191,32 +191,42 @@ def _compile(
     stages = stage_of("tile", kernel) | {BEFORE_PLAN: print_steps(passes, target)}
     with watch.phase("tile passes"):
         notes = pipeline.run(passes, kernel, Plan(), target, watch.steps.begin)
-    errors: list[TawaError] = []
-
-    def attempt(plan: Plan) -> CompiledKernel | None:
-        try:
-            return _carry_out(kernel, plan, target, watch, stages, signature, notes, errors, pins)
-        except REJECTIONS as error:
-            errors.append(error)
-            return None
-
     with watch.phase("plan", kernel):
-        plans = rank_plans(kernel, target, pins, notes)
-        if descriptors and any(note.feature == FULL_SPEED for note in plans[0].declined):
-            kernel, plans, halves = _in_halves(kernel, target, plans, notes)
-            notes += (halves,)
+        tries = [(kernel, rank_plans(kernel, target, pins, notes), notes)]
+        if descriptors and any(note.feature == FULL_SPEED for note in tries[0][1][0].declined):
+            tries = _in_halves(target, *tries[0])
+    errors: list[TawaError] = []
     slow: list[CompiledKernel] = []
-    for plan in _plans(kernel, plans, target, watch, notes, errors, pins):
-        if slow and plan.specialized != slow[0].plan.specialized:
-            continue
-        made = attempt(plan)
-        if made is None:
-            continue
-        made = less_local(made, target, pins, attempt)
-        if (made.resources.local_in_loops or 0) <= FEW:
-            return more_resident(made, kernel, target, pins, attempt)
-        slow.append(made)
-        errors.append(BuildError(_waits_for_memory(made.resources)))
+    for kernel, plans, notes in tries:
+        refused: list[TawaError] = []
+
+        def attempt(
+            plan: Plan,
+            kernel: tile.Kernel = kernel,
+            notes: tuple[Declined, ...] = notes,
+            refused: list[TawaError] = refused,
+        ) -> CompiledKernel | None:
+            given = target, watch, stages, signature, notes, refused, pins
+            try:
+                return _carry_out(kernel, plan, *given)
+            except REJECTIONS as error:
+                refused.append(error)
+                return None
+
+        kind: bool | None = None
+        for plan in _plans(kernel, plans, target, watch, notes, refused, pins):
+            if kind is not None and plan.specialized != kind:
+                continue
+            made = attempt(plan)
+            if made is None:
+                continue
+            made = less_local(made, target, pins, attempt)
+            if (made.resources.local_in_loops or 0) <= FEW:
+                return more_resident(made, kernel, target, pins, attempt)
+            kind = made.plan.specialized
+            slow.append(made)
+            refused.append(BuildError(_waits_for_memory(made.resources)))
+        errors += refused
     if slow:
         best = min(slow, key=lambda made: made.resources.local_in_loops or 0)
         if (
@@ -232,11 +242,15 @@ def _compile(
     raise errors[0]
 
 
+_Try = tuple[tile.Kernel, tuple[Plan, ...], tuple[Declined, ...]]
+"""A kernel, the plans to try, and what is known to be declined."""
+
+
 def _in_halves(
-    kernel: tile.Kernel, target: Target, plans: tuple[Plan, ...], notes: tuple[Declined, ...]
-) -> tuple[tile.Kernel, tuple[Plan, ...], Declined]:
-    """Return the faster kernel that computes its tiles in halves, of those that have a plan with
-    roles; else what was given.
+    target: Target, kernel: tile.Kernel, plans: tuple[Plan, ...], notes: tuple[Declined, ...]
+) -> list[_Try]:
+    """Return what to try: the faster kernel that computes its tiles in halves, of those that have a
+    plan with roles, then what was given, which is what is left where halves wait for memory too.
     """
     made, reasons = in_halves(kernel)
     tried = [
@@ -245,10 +259,12 @@ def _in_halves(
     found = [(estimate(each, plans[0], names).total, each, plans) for each, names, plans in tried]
     found = [each for each in found if each[2][0].specialized]
     if not found:
-        reasons = reasons or "they find no room either"
-        return kernel, plans, Declined("a tile in two halves", reasons)
-    _, kernel, plans = min(found, key=lambda each: each[0])
-    return kernel, plans, Declined("a tile at once", "its sums find no room, those of halves do")
+        why = Declined("a tile in two halves", reasons or "they find no room either")
+        return [(kernel, plans, (*notes, why))]
+    _, halved, ways = min(found, key=lambda each: each[0])
+    why = Declined("a tile at once", "its sums find no room, those of halves do")
+    slow = Declined("a tile in two halves", "its loops wait for local memory, or it is not built")
+    return [(halved, ways, (*notes, why)), (kernel, plans, (*notes, slow))]
 
 
 def _plans(
