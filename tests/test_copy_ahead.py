@@ -9,7 +9,7 @@ import tawa
 import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from mutants import drops
-from tawa.errors import PlanError, ProtocolError
+from tawa.errors import PlanError, ProtocolError, UnprovedProtocol
 from tawa.ir import hopper, parse
 from tawa.target import H200
 from tawa.verify import verify
@@ -106,7 +106,15 @@ def test_a_ring_of_too_few_slots_is_refused() -> None:
             powers.compile(*arguments(256), grid=(1,), plan=given, **SIZES)
 
 
-@pytest.mark.parametrize(("depth", "flying"), [(2, 1), (2, 2), (3, 1), (4, 3)])
+def test_three_products_in_flight_are_not_followed() -> None:
+    """A limit of the check: which slot the oldest one read is a term only from the third trip on."""
+    given = str(powers.compile(*arguments(256), grid=(1,), **SIZES).plan)
+    given = given.replace("mma_depth=2", "mma_depth=3")
+    with pytest.raises(UnprovedProtocol, match="does not hold on every path"):
+        powers.compile(*arguments(256), grid=(1,), plan=given, **SIZES)
+
+
+@pytest.mark.parametrize(("depth", "flying"), [(2, 1), (2, 2), (3, 1), (4, 2)])
 def test_rings_of_other_depths_are_honoured(depth: int, flying: int) -> None:
     plan = str(powers.compile(*arguments(256), grid=(1,), **SIZES).plan)
     given = plan.replace("depth=4", f"depth={depth}", 1)

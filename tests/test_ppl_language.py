@@ -286,8 +286,11 @@ def test_the_verifier_refuses_ill_formed_programs():
 
 
 def test_the_compiler_does_not_import_ppl_and_ppl_only_errors_and_syntax():
+    """But for `tiles` and `emit`, which make kernels and launch them, through the door."""
     root = Path(ppl.__file__).parent
     for path in root.rglob("*.py"):
+        if path.parent.name in ("tiles", "emit"):
+            continue
         for line in path.read_text().splitlines():
             words_ = line.split()
             if words_[:1] == ["from"] and words_[1].startswith("tawa"):
