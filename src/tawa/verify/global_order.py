@@ -14,18 +14,20 @@ that may still be under way on some path:
 A load of another role is under way from the start of each program; the wait for its number ends it,
 where the puts of its ring and the waits for them happen once a program each. Programs of a
 persistent kernel are independent: its loop over programs begins anew. Boxes of TMA are apart where
-their offsets differ by a number, in a dimension in which neither depends on an iteration.
+their offsets differ by a number, in a dimension in which neither depends on an iteration; those of
+unlike iterations of one store where each iteration moves the box by its width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr, DictionaryAttr
 from xdsl.ir import Block, Operation, SSAValue
 
+from tawa.analysis.affine import Box, affine_of, disjoint_in_other_trips
 from tawa.analysis.effects import WRITES
 from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, tile
@@ -68,10 +70,28 @@ def check_global_order(kernel: tile.Kernel, values: Values) -> None:
         and _meet(roots[one], roots[write])
         and not _in_order(one, write, values)
     ]
-    followed = {each for pair in pairs for each in pair}
+    persistent = _persists(kernel)
+    again = {
+        each
+        for each in writes
+        if isinstance(each, hopper.TmaStore) and _meets_itself(each, persistent)
+    }
+    followed = again.union(*pairs)
     if followed:
         for role in all_of(kernel, hopper.Role):
-            _Role(role, {each: roots[each] for each in followed}, values, _persists(kernel)).check()
+            those: dict[Operation, Roots] = {each: roots[each] for each in followed}
+            _Role(role, those, again, values, persistent).check()
+
+
+def _meets_itself(store: hopper.TmaStore, persistent: bool) -> bool:
+    """Tell whether iterations of a store, each under way while the next begins, may share memory;
+    those of a sum commute.
+    """
+    loops = loops_around(store)
+    loops = loops[: len(loops) - int(persistent)]
+    offsets, extents = zip(*_box(store), strict=True)
+    box = Box(tuple(map(affine_of, offsets)), extents)
+    return store.reduce is None and not disjoint_in_other_trips(box, box, loops)
 
 
 def _roots(operation: Operation) -> Roots:
@@ -137,6 +157,7 @@ def _persists(kernel: tile.Kernel) -> bool:
 class _Role:
     role: hopper.Role
     followed: dict[Operation, Roots]
+    again: Collection[Operation]
     values: Values
     persistent: bool
 
@@ -239,9 +260,9 @@ class _Role:
         return len(loops_around(operation)) == int(self.persistent) and _in_every(operation)
 
     def _conflict(self, before: Operation, after: Operation) -> None:
-        # Iterations of one access keep the order that the author gave them, as where there is no
-        # other to the same memory.
-        if before is after or not (_is_write(before) or _is_write(after)):
+        if not (_is_write(before) or _is_write(after)):
+            return
+        if before is after and before not in self.again:
             return
         if not _meet(self.followed[before], self.followed[after]):
             return
