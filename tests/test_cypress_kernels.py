@@ -322,3 +322,11 @@ def test_a_mapping_changes_no_result():
 def test_two_hundred_mappings_change_no_result():
     draws = check_draws(34, "long")
     assert not set(FREEDOMS) - set(draws.freedoms)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("D", [64, 128, 256])
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_published_mapping_of_attention_compiles(D, causal):
+    for mapping in attention.mappings(D, causal).values():
+        assert cy.program(mapping).compile().proof.ok
