@@ -107,7 +107,7 @@ def test_a_ring_of_too_few_slots_is_refused() -> None:
 
 
 def test_three_products_in_flight_are_not_followed() -> None:
-    """A limit of the check: which slot the oldest one read is a term only from the third trip on."""
+    """A limit of the check: which slot the oldest read is a term from the third iteration on."""
     given = str(powers.compile(*arguments(256), grid=(1,), **SIZES).plan)
     given = given.replace("mma_depth=2", "mma_depth=3")
     with pytest.raises(UnprovedProtocol, match="does not hold on every path"):
