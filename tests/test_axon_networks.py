@@ -174,3 +174,66 @@ def test_what_is_not_supported_is_named():
         axon.load_fx(Solves())
     assert "test_axon_networks.py" in str(caught.value)
     assert "return torch.linalg.inv(x)" in str(caught.value)
+
+
+class Given(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def dropped(x):
+    x = x * 1
+    torch.nn.functional.relu(x, inplace=True)
+    x.add_(1).mul_(2)
+    return x + 1
+
+
+def behind_a_view(x):
+    x = x * 1
+    x[:, 0].mul_(0.0)
+    return x
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        dropped,
+        lambda x: x[:1, :1].squeeze((-2, -1)),
+        lambda x: x.narrow(1, -2, 2),
+        lambda x: x.narrow(1, -3, 2),
+        lambda x: x.sum(dim=[]),
+    ],
+)
+def test_exported_functions_give_what_torch_gives(function):
+    x = torch.randn(4, 6)
+    module = Given(function)
+    graph = axon.load_export(torch.export.export(module, (x,)))
+    np.testing.assert_allclose(graph(x.numpy()), module(x).numpy(), rtol=1e-5)
+
+
+def test_writes_to_arrays_are_followed_in_traced_modules():
+    x = torch.randn(4, 6)
+    np.testing.assert_allclose(axon.load_fx(Given(dropped))(x.numpy()), dropped(x).numpy())
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (behind_a_view, "mul_ in place"),
+        (lambda x: x.to(torch.int64), r"a cast to \[torch.int64\]"),
+        (lambda x: x.to(torch.bfloat16).float(), r"a cast to \[torch.bfloat16\]"),
+        (lambda x: x + torch.arange(6, dtype=torch.float32), "a range of torch.float32"),
+        (lambda x: torch.zeros(3, dtype=torch.int32), "an array of torch.int32"),
+        (lambda x: torch.full((3,), 2, dtype=torch.int64), "an array of torch.int64"),
+        (torch.nn.functional.selu, "a scaled elu"),
+    ],
+)
+def test_what_torch_computes_otherwise_is_refused(function, what):
+    x = torch.randn(4, 6)
+    program = torch.export.export(Given(function), (x,))
+    with pytest.raises(AxonError, match=what):
+        axon.load_export(program.run_decompositions() if "elu" in what else program)

@@ -168,3 +168,45 @@ def test_operators_that_take_arrays_apart():
     wanted = ReferenceEvaluator(made).run(None, {"x": x})
     for found, each in zip(axon.load_onnx(made)(x), wanted, strict=True):
         np.testing.assert_allclose(found, each, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "options"),
+    [
+        ("Clip", {"low": np.float32(0)}, {}),
+        ("Clip", {"": None, "high": np.float32(0)}, {}),
+        ("Clip", {}, {}),
+        ("ReduceMean", {}, {"keepdims": 0}),
+        ("ReduceSum", {"axes": np.array([], np.int64)}, {"keepdims": 0}),
+        ("ReduceSum", {}, {"noop_with_empty_axes": 1}),
+        ("Resize", {"": None, "s": np.array([1, 1, 3, 3], np.float32)}, {"mode": "nearest"}),
+    ],
+)
+def test_operands_that_are_left_out(kind, more, options):
+    node = helper.make_node(kind, ["x", *more], ["y"], **options)
+    weights = {name: value for name, value in more.items() if name}
+    made, x = model([node], {"x": [None, 3, "h", 2]}, ["y"], weights), normal(2, 3, 4, 2)
+    wanted = ReferenceEvaluator(made).run(None, {"x": x})[0]
+    np.testing.assert_allclose(axon.load_onnx(made)(x), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "options", "results"),
+    [
+        ("GlobalAveragePool", {}, {}, 1),
+        ("ReduceMean", {}, {}, 1),
+        ("Dropout", {"r": np.float32(0.5), "t": np.bool_(True)}, {}, 1),
+        ("BatchNormalization", dict.fromkeys("abcd", np.ones(3, np.float32)),
+         {"training_mode": 1}, 3),
+        ("MaxPool", {}, {"kernel_shape": [2, 2, 1]}, 2),
+        ("Resize", {"": None, "s": np.array([1, 1, 3, 3, 3], np.float32)},
+         {"coordinate_transformation_mode": "asymmetric"}, 1),
+        ("Shape", {}, {}, 1),
+    ],
+)  # fmt: skip
+def test_what_onnx_computes_otherwise_is_refused(kind, more, options, results):
+    outputs = ["y", "z", "u"][:results]
+    node = helper.make_node(kind, ["x", *more], outputs, **options)
+    weights = {name: value for name, value in more.items() if name}
+    with pytest.raises(AxonError):
+        axon.load_onnx(model([node], {"x": [2, 3, 4, 2, 2]}, outputs, weights))

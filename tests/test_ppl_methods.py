@@ -269,3 +269,16 @@ def test_predict_refuses_by_name():
     )
     with pytest.raises(ModelError, match="wait has no kept draws"):
         _ = born.log_likelihood
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"draws": -1}, {"draws": 0}, {"chains": 1.5}, {"warmup": -1}, {"threads": 0},
+        {"steps": 0}, {"accept": 2.0}, {"step_size": -1.0}, {"step_size": "a"},
+    ],
+)  # fmt: skip
+def test_numbers_that_options_cannot_be_are_named(options):
+    (name,) = options
+    with pytest.raises(ModelError, match=f"{name}=.* is not"):
+        ppl.infer(states, SERIES, method="hmc", **options)

@@ -11,6 +11,7 @@ from tawa import ppl
 from tawa.errors import ModelError
 from tawa.ppl.infer.chains import program_of
 from tawa.ppl.infer.options import Options
+from tawa.ppl.ir.core import free_values
 from tawa.ppl.tiles import steps
 from tawa.ppl.tiles.kernel import Split
 
@@ -56,6 +57,14 @@ def two(x, y):
     return beta
 
 
+@ppl.model
+def item(x, y):
+    """One parameter of a vector, by its place, besides the product of all."""
+    beta = ppl.map(lambda k: ppl.sample(ppl.Normal(0.0, 1.0)), x[0])
+    ppl.map(lambda r, v: ppl.observe(ppl.Normal(r @ beta, ppl.exp(beta[1])), v), x, y)
+    return beta
+
+
 def regression(columns: int = COLUMNS):
     rng = np.random.default_rng(5)
     x = rng.standard_normal((ROWS, columns)) / math.sqrt(columns)
@@ -65,6 +74,7 @@ def regression(columns: int = COLUMNS):
         "normal": (normal, eta + 0.7 * rng.standard_normal(ROWS)),
         "poisson": (poisson, rng.poisson(np.exp(eta))),
         "two": (two, eta + rng.standard_normal(ROWS)),
+        "item": (item, eta + rng.standard_normal(ROWS)),
     }
 
 
@@ -83,6 +93,7 @@ def prepared(name: str, columns: int, **options):
         ("normal", [(3, 0, 0)]),
         ("poisson", [(3,)]),
         ("two", [(3, 3), (3,)]),
+        ("item", [(3, 0, 0)]),
     ],
 )
 def test_plates_are_found_in_every_form(name, inputs):
@@ -93,6 +104,8 @@ def test_plates_are_found_in_every_form(name, inputs):
     assert text.count("plate") == len(inputs)
     loops = [op for op in composed.program.operations() if op.attrs.get("count") == ROWS]
     assert not loops  # no lane goes through the data
+    for region in (composed.program.procedures["gradient"], *(p.data.body for p in plates)):
+        assert set(free_values(region)) <= set(composed.program.params)
 
 
 def exact(name, x, y, given):

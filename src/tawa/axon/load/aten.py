@@ -22,6 +22,7 @@ import numpy as np
 from tawa.axon.load import operators as shared
 from tawa.axon.load.graph import Builder
 from tawa.axon.run.evaluate import arity
+from tawa.axon.syntax.tree import Tree
 
 
 class Parts:
@@ -106,6 +107,10 @@ class Aten:
     def elu(self, x: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
         return self._build.call("elu", x, alpha=float(alpha))
 
+    def aten_elu(self, x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+        self._need(scale == input_scale == 1, "a scaled elu")
+        return self.elu(x, alpha)
+
     def glu(self, x: Any, dim: int = -1) -> Any:
         value, gate = map(self.chunk(x, 2, dim).item, range(2))
         return self._build.binary("*", value, self._build.call("sigmoid", gate))
@@ -127,11 +132,12 @@ class Aten:
         return self._build.call("where", mask, float(value) if isinstance(value, int) else value, x)
 
     def to(self, x: Any, *to: Any, **options: Any) -> Any:
-        wanted = [each for each in (*to, options.get("dtype")) if "torch.float" in str(each)]
+        wanted = [each for each in (*to, options.get("dtype")) if _is_dtype(each)]
         self._need([str(each) for each in wanted] in ([], ["torch.float32"]), f"a cast to {wanted}")
+        self._need(not any(isinstance(each, Tree) for each in to), "a cast to another's type")
         return self._build.call("cast" if wanted else "identity", x)
 
-    to_copy = type_as = to
+    to_copy = to
 
     # Products, convolutions, pools.
 
@@ -323,6 +329,8 @@ class Aten:
         self, name: str, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None
     ) -> Any:
         self._need(dtype is None, f"{name} in another type")
+        dim = None if dim in ([], ()) else dim  # no axes are all of them
+        self._need(dim is not None or not keepdim, f"{name} of all that keeps axes")
         return shared.reduction(self._build, name, x, dim, keepdim)
 
     sum = partialmethod(_reduce, "sum")
@@ -371,7 +379,9 @@ class Aten:
         match name:
             case "shape":
                 return self.size(x)
-            case "T" | "mT":
+            case "T":
+                return self._build.call("transpose", self._build.sized(x, ["_", "_"]))
+            case "mT":
                 return self._build.call("transpose", x)
             case "device" | "dtype":
                 return None
@@ -400,7 +410,8 @@ class Aten:
         return self._build.call("unsqueeze", x, axis=dim)
 
     def squeeze(self, x: Any, dim: Any) -> Any:
-        for axis in sorted(_list([dim]), reverse=True):
+        # Each is taken out where it moves none that is left: from the last, below 0 from the first.
+        for axis in sorted(_list([dim]), key=lambda axis: (axis < 0, axis if axis < 0 else -axis)):
             x = self._build.call("squeeze", x, axis=axis)
         return x
 
@@ -428,7 +439,8 @@ class Aten:
         return Parts(lambda i: self.select(x, dim, i))
 
     def narrow(self, x: Any, dim: int, start: Any, length: Any) -> Any:
-        return self.slice(x, dim, start, self._binary("+", start, length))
+        end = self._binary("+", start, length)
+        return self.slice(x, dim, start, None if isinstance(end, int) and end == 0 > start else end)
 
     def slice(self, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
         return shared.sliced(self._build, x, dim, start, end, 1 if step is None else step)
@@ -460,7 +472,7 @@ class Aten:
                     x, axis = self.unsqueeze(x, axis), axis + 1
                 case slice(start=start, stop=stop, step=step):
                     x, axis = self.slice(x, axis, start, stop, step), axis + 1
-                case int():
+                case int() if not isinstance(item, bool):
                     x = self.select(x, axis, item)
                     axis = axis + 1 if axis < 0 else axis
                 case _ if item is Ellipsis:
@@ -499,19 +511,23 @@ class Aten:
     def constant_pad_nd(self, x: Any, pad: Any, value: Any = 0) -> Any:
         return self.pad(x, pad, value=value)
 
-    def arange(self, *ends: Any, **options: Any) -> Any:
+    def arange(self, *ends: Any, dtype: Any = None, **options: Any) -> Any:
+        self._need(str(dtype) in ("None", "torch.int64"), f"a range of {dtype}")
         self._need(
             len(ends) == 1 or (ends[0] == 0 and len(ends) == 2), "a range from another start"
         )
         return self._build.call("iota", ends[-1])
 
-    def _made(self, name: str, *sizes: Any, **options: Any) -> Any:
+    def _made(self, name: str, *sizes: Any, dtype: Any = None, **options: Any) -> Any:
+        self._need(str(dtype) in ("None", "torch.float32"), f"an array of {dtype}")
         return self._build.call(name, _list(sizes))
 
     zeros = partialmethod(_made, "zeros")
     ones = partialmethod(_made, "ones")
 
-    def full(self, sizes: Any, value: Any, **options: Any) -> Any:
+    def full(self, sizes: Any, value: Any, dtype: Any = None, **options: Any) -> Any:
+        self._need(str(dtype) in ("None", "torch.float32"), f"an array of {dtype}")
+        self._need(isinstance(value, float) or dtype is not None, "an array of whole numbers")
         return self._build.call("full", float(value), list(sizes))
 
 
@@ -519,6 +535,10 @@ _PYTHON: dict[str, Callable[..., Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
     "//": operator.floordiv, "%": operator.mod,
 }  # fmt: skip
+
+
+def _is_dtype(given: Any) -> bool:
+    return type(given).__name__ == "dtype"
 
 
 def _list(given: Sequence[Any]) -> list[Any]:

@@ -84,7 +84,10 @@ class _Import:
             kind = item.type.tensor_type
             text = dims.get(item.name)
             if text is None and kind.HasField("shape"):
-                sizes = [d.dim_param or str(d.dim_value) for d in kind.shape.dim]
+                sizes = [
+                    str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "_"
+                    for d in kind.shape.dim
+                ]
                 text = " ".join(s if s.isalnum() else "_" for s in sizes)
             name = "".join(c if c.isalnum() else "_" for c in item.name)
             element = NAMES[self.type_name(kind.elem_type)]
@@ -98,11 +101,19 @@ class _Import:
                 name = name if name[:1].isalpha() else f"v{name}"
                 named = isinstance(value, Tree)
                 self.values[output] = self.build.let(name, value) if named else value
-        results = [self._tree(self.values[item.name]) for item in graph.output]
+        results = [self._tree(self._named(item.name)) for item in graph.output]
         return self.build.finish(results[0] if len(results) == 1 else results)
+
+    def _named(self, name: str) -> Any:
+        """Return a value by its name; None where an optional input is left out."""
+        if name and name not in self.values:
+            raise self.build.refuse(f"the further result {name!r} of an operator is not supported")
+        return self.values[name] if name else None
 
     def _tree(self, value: Any) -> Any:
         """Return a value as an operand: arrays become weights, sizes numbers."""
+        if isinstance(value, _ShapeOf):
+            raise self.build.refuse("a shape is supported where its sizes are taken by Gather")
         if isinstance(value, Sizes):
             return value.items[0] if value.scalar else list(value.items)
         return value
@@ -124,18 +135,18 @@ class _Import:
     def _node(self, node: Any) -> Any:
         build = self.build
         options = {item.name: self.attribute(item) for item in node.attribute}
-        given: list[Any] = [self.values[name] if name else None for name in node.input]
+        given: list[Any] = [self._named(name) for name in node.input]
         symbolic = any(isinstance(item, Sizes) for item in given)
         constant = given and all(isinstance(item, Sizes | np.ndarray) for item in given)
         if symbolic and constant:
             return self._of_sizes(node.op_type, given, options)
         kind = node.op_type
-        x = self._tree(given[0]) if given else None
+        x = self._tree(given[0]) if given and not isinstance(given[0], _ShapeOf) else None
         own = shared.ONNX.get(kind)
         if own and len(given) == arity(own) and not options:
             return build.call(own, *map(self._tree, given))
         match kind:
-            case "Dropout":
+            case "Dropout" if len(given) < 3 or given[2] is None or not np.any(given[2]):
                 return build.call("identity", x)
             case "Sum" | "Max" | "Min" if given:
                 sign = {"Sum": "add", "Max": "maximum", "Min": "minimum"}[kind]
@@ -174,7 +185,7 @@ class _Import:
                 return self._gemm(given, options)
             case "MatMul":
                 return shared.product(build, x, given[1])
-            case "BatchNormalization":
+            case "BatchNormalization" if not options.get("training_mode"):
                 weight, bias, mean, var = given[1:]
                 return shared.batch_norm(
                     build, x, mean, var, weight, bias, options.get("epsilon", 1e-5)
@@ -188,6 +199,7 @@ class _Import:
             case "MaxPool" | "AveragePool":
                 return self._pool(kind, x, options)
             case "GlobalAveragePool":
+                x = build.sized(x, ["_"] * 4)  # the axes of other ranks are not these
                 return shared.reduction(build, "mean", x, [2, 3], keep=True)
             case "Flatten":
                 return self._flatten(x, options.get("axis", 1))
@@ -218,8 +230,10 @@ class _Import:
             case "Resize":
                 return self._resize(x, given, options)
             case "Clip":
-                low, high = (float(np.asarray(item)) for item in given[1:3])
-                return build.call("clip", low, high, x)
+                for name, bound in zip(("maximum", "minimum"), given[1:]):
+                    if bound is not None:
+                        x = build.call(name, x, self._tree(bound))
+                return build.call("identity", x) if x is given[0] else x
             case "Where":
                 return build.call("where", x, self._tree(given[1]), self._tree(given[2]))
             case _:
@@ -303,8 +317,16 @@ class _Import:
         return self.build.call("flatten", x, axis=1)
 
     def _reduce(self, kind: str, x: Any, given: list[Any], options: dict[str, Any]) -> Tree:
-        axes = list(options["axes"]) if "axes" in options else self._numbers(given[1])
+        axes: Any = options.get("axes")
+        if len(given) > 1 and given[1] is not None:
+            axes = self._numbers(given[1])
         keep = bool(options.get("keepdims", 1))
+        if not axes:
+            if options.get("noop_with_empty_axes"):
+                return self.build.call("identity", x)
+            if keep:
+                raise self.build.refuse(f"{kind} of all axes that keeps them is not supported")
+            axes = None
         return shared.reduction(self.build, _REDUCTIONS[kind], x, axes, keep)
 
     def _slice(self, x: Any, given: list[Any]) -> Any:
@@ -340,6 +362,12 @@ class _Import:
         scales = given[2] if len(given) > 2 else None
         if not isinstance(scales, np.ndarray) or len(scales) < 3 or any(scales[:2] != 1):
             raise self.build.refuse("Resize is supported with scales of the axes after the second")
+        how = options.get("coordinate_transformation_mode", b"half_pixel").decode()
+        rounded = options.get("nearest_mode", b"round_prefer_floor").decode()
+        halves = ("half_pixel", "pytorch_half_pixel")
+        repeats = rounded.startswith("round") if how in halves else rounded == "floor"
+        if how not in (*halves, "asymmetric") or not repeats:
+            raise self.build.refuse(f"Resize by {how} and {rounded} is not supported")
         return shared.upsampled(
             self.build, x, scales[2:].tolist(), options.get("mode", b"nearest").decode()
         )

@@ -82,7 +82,7 @@ def load_export(program: Any, dims: Mapping[str, str] | None = None) -> Graph:
     }
     (output,) = [node for node in program.graph.nodes if node.op == "output"]
     results = [node for node in output.args[0] if node.name in signature.user_outputs]
-    needed = _needed(results)  # others assert what the example was
+    needed = _needed(results, program.graph.nodes)  # others assert what the example was
     for node in program.graph.nodes:
         if node.op == "placeholder" and node.name in held:
             name = held[node.name]
@@ -97,14 +97,60 @@ def load_export(program: Any, dims: Mapping[str, str] | None = None) -> Graph:
     return loader.finish(results[0] if len(results) == 1 else results)
 
 
-def _needed(results: Iterable[Any]) -> set[Any]:
+def _needed(results: Iterable[Any], nodes: Iterable[Any]) -> set[Any]:
+    writes = [node for node in nodes if _in_place(node)]
     found, left = set[Any](), list(results)
     while left:
         node = left.pop()
         if node not in found:
             found.add(node)
             left.extend(node.all_input_nodes)
+        left = left or [each for each in writes if each not in found and found & _aliases(each)]
     return found
+
+
+def _in_place(node: Any) -> bool:
+    """Whether an operation writes its result to its first operand as well."""
+    if not node.op.startswith("call") or not node.args or not hasattr(node.args[0], "users"):
+        return False
+    name = _name(node)
+    own = name.endswith("_") and not name.endswith("__")
+    return own or name in _IN_PLACE or bool(node.kwargs.get("inplace"))
+
+
+def _aliases(node: Any) -> set[Any]:
+    """Return the nodes that may be in the memory to which a node writes."""
+    root = node.args[0]
+    while root.op.startswith("call") and root.args and (_view(root) or _in_place(root)):
+        root = root.args[0]
+    found, left = set[Any](), [root]
+    while left:
+        each = left.pop()
+        found.add(each)
+        left += [u for u in each.users if u.args[:1] == (each,) and (_view(u) or _in_place(u))]
+    return found
+
+
+def _same(node: Any) -> list[Any]:
+    """Return the nodes that are all of the array to which a node writes."""
+    found = [node.args[0]]
+    while _in_place(found[-1]):
+        found.append(found[-1].args[0])
+    return found
+
+
+def _view(node: Any) -> bool:
+    name = _name(node) if node.op.startswith("call") else ""
+    return name in _VIEWS or (name == "getattr" and node.args[1] != "shape")
+
+
+_IN_PLACE = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "setitem"}
+_VIEWS = {
+    *("getitem", "select", "slice", "narrow", "chunk", "split", "split_with_sizes", "unbind"),
+    *("view", "reshape", "flatten", "permute", "transpose", "swapaxes", "swapdims", "t", "squeeze"),
+    *("unsqueeze", "expand", "expand_as", "detach", "alias", "contiguous", "to", "float"),
+    "dropout",
+}
 
 
 def trace(module: Any) -> Any:
@@ -215,8 +261,20 @@ class _Import:
         if hasattr(node.target, "overloadpacket") and hasattr(Aten, f"aten_{function}"):
             function = f"aten_{function}"
         options = {each: self._value(item) for each, item in node.kwargs.items()}
+        if _in_place(node):
+            order = {each: place for place, each in enumerate(node.graph.nodes)}
+            before = [each for each in _aliases(node) if order[each] < order[node]]
+            stale = [user for each in before if each not in _same(node) for user in each.users]
+            if any(order[user] > order[node] for user in stale):
+                raise self.build.refuse(
+                    f"{function} in place, of an array that is read by another name afterwards, "
+                    "is not supported",
+                    "leave the array as it is: x = x + 1 in place of x += 1",
+                )
         made = self.aten.apply(function, [self._value(item) for item in node.args], options)
         self.values[node] = self.build.let(name, made) if isinstance(made, Tree) else made
+        if _in_place(node):
+            self.values.update(dict.fromkeys(_same(node), self.values[node]))
 
     def _value(self, given: Any) -> Any:
         match given:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, get_args
 
+import numpy as np
+
 from tawa.errors import ModelError
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.infer.chains import chains
@@ -28,6 +30,14 @@ METHODS: dict[str, Method] = {
     "pmmh": pmmh,
     "tempered": tempered,
 }
+
+
+LEAST = {
+    **dict.fromkeys(("chains", "draws", "thin", "threads", "particles", "steps"), 1),
+    **dict.fromkeys(("stack", "trace"), 1),
+    "warmup": 0,
+}
+"""The least that options of whole numbers may be."""
 
 
 def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> Posterior:
@@ -68,4 +78,14 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
     for name, known in (("device", get_args(Device)), ("metric", get_args(Metric))):
         if options.get(name, known[0]) not in known:
             raise ModelError(f"{name}={options[name]!r} is not known", why=f"one of {known}")
+    for name, least in LEAST.items():
+        number = options.get(name)
+        whole = isinstance(number, int | np.integer) and number >= least
+        if number is not None and not whole:  # None is what an option is without being given
+            raise ModelError(f"{name}={number!r} is not a whole number of {least} or more")
+    if not 0.0 < options.get("accept", 0.5) < 1.0:
+        raise ModelError(f"accept={options['accept']} is not between 0 and 1")
+    step = options.get("step_size")
+    if step is not None and not (isinstance(step, int | float | np.floating) and step > 0):
+        raise ModelError(f"step_size={step!r} is not a number above 0")
     return METHODS[method](model, arguments, Options(dtype=kinds[dtype], **options))  # type: ignore[arg-type]

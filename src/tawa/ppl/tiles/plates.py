@@ -290,10 +290,11 @@ class _Taker:
         if any(one.code in _EFFECTS for one in (op, *_inside(op))):
             raise self.decline("it does more than to add terms", op)
         depends = self.of(op)
-        if depends == _LANE:
-            self.lane.ops.append(op)
-        elif depends != _BOTH:
-            self.data.ops.append(op)
+        if depends != _BOTH:  # what depends on neither, as a place in a vector, both may need
+            if not depends & _ROW:
+                self.lane.ops.append(op)
+            if not depends & _LANE:
+                self.data.ops.append(op)
         elif op.code == "for":
             self.product(op)
         elif op.code in ("load", "loadvar"):
