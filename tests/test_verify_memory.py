@@ -6,14 +6,17 @@ from collections.abc import Callable
 
 import pytest
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from proof_kernels import text
 from tawa import ir
 from tawa.ir import hopper, tile
+from tawa.ir.types import i32
 from tawa.ir.walk import all_of
+from tawa.passes.fold import constant, elementwise
 from tawa.verify import Refused, check
+from tawa.verify.rings import is_slot
 from told_kernels import untold
 
 Change = Callable[[tile.Kernel], None]
@@ -157,3 +160,14 @@ def test_a_load_of_another_role_that_is_not_waited_for() -> None:
         Rewriter.insert_op(again, InsertPoint.before(wait))
 
     refused("shape updates in place", change, "global order")
+
+
+@pytest.mark.parametrize(("step", "fits"), [(1, True), (2**31 - 3, True), (2**31 - 2, False)])
+def test_a_slot_further_on_is_one_unless_the_sum_may_wrap(step, fits):
+    slots, more = constant(3, i32), constant(step, i32)
+    block = Block(arg_types=[i32])
+    (slot,) = block.args
+    following = elementwise("add", slot, more.result)
+    rest = elementwise("irem", following.result, slots.result)
+    block.add_ops([slots, more, following, rest])
+    assert is_slot(rest.result, 3, {slot}) == fits

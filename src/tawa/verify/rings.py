@@ -39,6 +39,8 @@ from tawa.verify.rules import Refused, rule
 By: TypeAlias = Literal["threads", "cp.async", "tma load", "tma store", "wgmma"]
 """Who accesses: threads, or an engine on their behalf."""
 VIEWS = (hopper.TransposeView, hopper.SliceView, hopper.ReshapeView)
+_NUMBERS = 1 << 31
+"""How many numbers of an i32 scalar, as slots are, are not negative."""
 _Arrives = TypeVar("_Arrives", hopper.Arrive, hopper.CopyAsyncArrive)
 
 
@@ -324,7 +326,8 @@ def _is_more(value: SSAValue, more: int | None, slots: int, taken: set[SSAValue]
     match value.owner:
         case tile.Elementwise(function=StringAttr(data="add"), inputs=[slot, step]):
             number = constant(step)
-            fits = number is not None and (number >= 0 if more is None else number == more)
+            whole = range(_NUMBERS - slots + 1)  # more would wrap to a negative sum
+            fits = number is not None and (number in whole if more is None else number == more)
             return fits and is_slot(slot, slots, taken)
         case _:
             return False
