@@ -281,9 +281,19 @@ def counts(x, y):
     return beta
 
 
+@ppl.model
+def seen(x, y):
+    beta = ppl.map(lambda k: ppl.sample(ppl.Normal(0.0, 1.0)), x[0])
+    for row, v in zip(x, y):
+        if v > 0.0:
+            ppl.observe(ppl.Normal(row @ beta, 1.0), v)
+    return beta
+
+
 @pytest.mark.parametrize(
     ("model", "why"),
     [
+        (seen, "leaves rows out"),
         (small, "small has no big plate"),
         (own, "reads a parameter of each row's own"),
         (curve, "no product of a matrix of data and a vector of parameters"),

@@ -111,7 +111,9 @@ class Fused:
         for word, step in zip(words, steps):
             place = [rows.index(axis) for axis in step if axis in rows]
             if width > 1 and step.get(columns, 1) != 1:
-                raise refused(self.function.name, f"the last axis of {_spelled(word)} has gaps")
+                why = f"items of the last axis of {_spelled(word)} do not lie side by side"
+                remedy = "pass a copy: np.ascontiguousarray(x), or x.contiguous()"
+                raise refused(self.function.name, why, remedy)
             lost = [a for a in step if a not in rows and a is not columns and a.size != 1]
             if lost or place != sorted(place):
                 raise refused(self.function.name, f"rows of {_spelled(word)} lie otherwise")

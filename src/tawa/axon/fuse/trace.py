@@ -91,12 +91,12 @@ Operand: TypeAlias = Node | bool | int | float
 REDUCTIONS = ("sum", "max", "min")
 
 
-def refused(what: str, why: str = "") -> AxonError:
+def refused(what: str, why: str = "", remedy: str = "") -> AxonError:
     """Return the error for what no kernel is made of."""
     return AxonError(
         f"`{what}` cannot be part of a fused kernel",
         why=why or "a fused kernel computes element by element and reduces along the last axis",
-        remedy="leave it outside of the function that is fused",
+        remedy=remedy or "leave it outside of the function that is fused",
     )
 
 

@@ -288,7 +288,8 @@ class _Taker:
                 self.b.op("factor", (self.termed(op.operands[0]),))
             return
         if any(one.code in _EFFECTS for one in (op, *_inside(op))):
-            raise self.decline("it does more than to add terms", op)
+            what = "it observes in a branch or an inner loop, or draws, or writes"
+            raise self.decline(f"{what}; `factor(select(seen, term, 0.0))` leaves rows out", op)
         depends = self.of(op)
         if depends != _BOTH:  # what depends on neither, as a place in a vector, both may need
             if not depends & _ROW:
