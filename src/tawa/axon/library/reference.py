@@ -595,7 +595,6 @@ def _others() -> dict[str, Callable[..., Any]]:
 
 def meaning(name: str) -> Callable[..., Any]:
     """Return what an operator of the library computes; options are keywords."""
-    found = _others().get(name) or getattr(windows, name, None) or globals().get(name)
-    if found is None:
-        raise KeyError(name)
-    return found
+    if found := _others().get(name) or getattr(windows, name, None) or globals().get(name):
+        return found
+    raise KeyError(name)

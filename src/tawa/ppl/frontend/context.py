@@ -67,8 +67,4 @@ class Context(ABC):
         node: ast.AST,
         make: Callable[[tuple[Value, ...], Callable[[dict[str, Any]], Any]], Any],
     ) -> None:
-        """Lower a loop that carries variables, again until their types are those of its end.
-
-        `make(starts, body)` makes the operation: it calls `body` with a scope in a region whose
-        last arguments are the carried values, and returns the results and that region's end.
-        """
+        """Lower a loop that carries variables; `make` makes the operation."""
