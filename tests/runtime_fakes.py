@@ -186,7 +186,16 @@ class FakeCompiler:
         self.make = make
 
     def __call__(
-        self, function, signature, options, pins, target, *, descriptors=True, strict=False
+        self,
+        function,
+        signature,
+        options,
+        pins,
+        target,
+        *,
+        descriptors=True,
+        strict=False,
+        cubin=True,
     ):
         request = SimpleNamespace(
             signature=dict(signature),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any, Literal, TypeAlias
 
@@ -158,8 +159,11 @@ class Tuner(tuning.Tuner[Task, Variant]):
         """
 
         def candidates() -> list[tuning.Candidate[Variant]]:
+            def ready(tile: Variant) -> tuning.Call:
+                return tuning.ready(prepare(part, arrays, tile), early=True)  # behind `rows`
+
             return [
-                tuning.Candidate(each, lambda each=each: tuning.ready(prepare(part, arrays, each)))
+                tuning.Candidate(each, partial(ready, each))
                 for each in variants(part, arrays.forward.problem)
             ]
 

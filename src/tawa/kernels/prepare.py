@@ -54,6 +54,14 @@ class Launch:
         """Return the `CompiledKernel`, without a launch and without a GPU."""
         return self.kernel.compile(*self.arguments, grid=self.grid, **self.options)
 
+    def ready(self) -> None:
+        """Compile what the launch runs."""
+        self.kernel.compile_to_run(*self.arguments, grid=self.grid, **self.options)
+
+    def early(self) -> Launch:
+        """Return the launch that begins while the kernel before it in the stream ends."""
+        return replace(self, options={**self.options, "launch_pdl": True})
+
 
 @dataclass(frozen=True, slots=True)
 class Operands:

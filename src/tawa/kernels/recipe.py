@@ -158,7 +158,7 @@ class Writer:
                 case _:
                     continue
             arguments[position] = None
-        options = {**launch.options, "launch_pdl": True} if self._early else launch.options
+        options = (launch.early() if self._early else launch).options
         self._early = True
         step = Step(launch.kernel, launch.grid, tuple(arguments), tuple(places), options)
         self._steps.append(step)

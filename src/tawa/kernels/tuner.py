@@ -186,11 +186,14 @@ def _read(data: bytes | None, labels: Sequence[str]) -> int | None:
         return None
 
 
-def ready(launches: Sequence[Launch]) -> Call:
-    """Compile launches; return the call that runs them one after the other."""
-    for launch in launches:
-        launch.compile()
-    return partial(run, launches)
+def ready(launches: Sequence[Launch], *, early: bool = False) -> Call:
+    """Compile launches; return the call that runs them one after the other, as a recipe does: those
+    behind the first, with `early` it too, begin while the kernel before them ends.
+    """
+    taken = [each.early() if early or place else each for place, each in enumerate(launches)]
+    for launch in taken:
+        launch.ready()
+    return partial(run, taken)
 
 
 def run(launches: Sequence[Launch]) -> None:

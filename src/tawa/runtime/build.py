@@ -42,6 +42,7 @@ class Compiler(Protocol):
         *,
         descriptors: bool = True,
         strict: bool = False,
+        cubin: bool = True,
     ) -> CompiledKernel:
         """Compile one kernel for one signature."""
         ...
@@ -56,7 +57,10 @@ def default_compiler(*args: Any, **options: Any) -> CompiledKernel:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Everything one compilation depends on; `text` is that of `function`, a Python one or IR."""
+    """Everything one compilation depends on; `text` is that of `function`, a Python one or IR.
+
+    Without `cubin` NVRTC is not run: the simulator takes IR.
+    """
 
     function: Callable[..., Any] | tile.Kernel
     text: str
@@ -66,6 +70,7 @@ class Request:
     target: Target
     strict: bool = False
     descriptors: bool = True
+    cubin: bool = True
 
     @property
     def memory_key(self) -> object:
@@ -79,6 +84,7 @@ class Request:
             self.target,
             self.strict,
             self.descriptors,
+            self.cubin,
         )
 
     @property
@@ -100,6 +106,7 @@ class Request:
             self.target,
             self.strict,
             self.descriptors,
+            self.cubin,
         )
         text = repr(parts)
         return "" if NAMELESS in text else text
@@ -121,6 +128,7 @@ def build(request: Request, compiler: Compiler, store: DiskStore) -> CompiledKer
         request.target,
         descriptors=request.descriptors,
         strict=request.strict,
+        cubin=request.cubin,
     )
     if key:
         store.put(key, encode(kernel))

@@ -105,12 +105,13 @@ def compile_kernel(
     *,
     descriptors: bool = True,
     strict: bool = False,
+    cubin: bool = True,
 ) -> CompiledKernel:
     """Compile `function` for `signature`; tile IR has its signature and options already.
 
     `descriptors` False keeps pointer accesses as they are (the launcher's way out when a guard does
-    not hold); `strict` forbids re-association. Raises the errors of `tawa.errors`, all before
-    anything runs.
+    not hold); `strict` forbids re-association; without `cubin` NVRTC is not asked, whose word on
+    registers may refuse a plan. Raises the errors of `tawa.errors`, all before anything runs.
     """
 
     settings = {
@@ -119,12 +120,14 @@ def compile_kernel(
         "target": target,
         "descriptors": descriptors,
         "strict": strict,
+        "cubin": cubin,
     }
     request = crash.Request(function, signature, settings)
 
     def attempt(steps: Steps) -> CompiledKernel:
         watch = Stopwatch(steps, request.name)
-        made = _compile(function, signature, options, pins, target, descriptors, strict, watch)
+        how = descriptors, strict, cubin, watch
+        made = _compile(function, signature, options, pins, target, *how)
         tell(f"compiled {made.name} in {sum(made.timings.values()):.2f} s")
         return made
 
@@ -173,6 +176,7 @@ def _compile(
     target: Target,
     descriptors: bool,
     strict: bool,
+    cubin: bool,
     watch: Stopwatch,
 ) -> CompiledKernel:
     """Compile by the first plan that can be carried out.
@@ -208,7 +212,7 @@ def _compile(
         ) -> CompiledKernel | None:
             given = target, watch, stages, signature, notes, refused, pins
             try:
-                return _carry_out(kernel, plan, *given)
+                return _carry_out(kernel, plan, *given, cubin)
             except REJECTIONS as error:
                 refused.append(error)
                 return None
@@ -318,8 +322,11 @@ def _carry_out(
     notes: tuple[Declined, ...],
     errors: list[TawaError],
     pins: Pins,
+    built: bool,
 ) -> CompiledKernel:
-    """Carry out one plan on a copy of the kernel: lower, generate, prove, and build meanwhile."""
+    """Carry out one plan on a copy of the kernel: lower, generate, prove, and build meanwhile where
+    it is to be `built`.
+    """
     work = kernel.clone()
     made = dict(stages)
     begin = watch.steps.begin
@@ -341,7 +348,8 @@ def _carry_out(
             raise
         made["cuda"] = source.text
     # The plan that takes the least is the last: a slow kernel rather than none.
-    building = cubins.start(source, arch=target.arch, strict=not plan.sharing)
+    strict = not plan.sharing
+    building = cubins.start(source, arch=target.arch, strict=strict) if built else None
     with watch.phase("proof", work, plan):
         proof = verify(work, target, program)
     cubin: nvrtc.Cubin | None = None

@@ -23,7 +23,7 @@ from tawa.constants import freeze, is_exact
 from tawa.errors import ArgumentError, InternalError
 from tawa.frontend.source import lines_of, unwrapped
 from tawa.plan.pins import Pins
-from tawa.runtime.arrays import Device
+from tawa.runtime.arrays import CPU, Device
 from tawa.runtime.build import Compiler, Request, build, default_compiler
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor, like
@@ -33,6 +33,7 @@ from tawa.runtime.dispatch import (
     Stream,
     common_device,
     current_stream,
+    devices_of,
     simulated_launcher,
     target_for,
     warn_of,
@@ -59,6 +60,10 @@ class Launchable:
     def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile without launching; needs no GPU, and arguments may be placeholders."""
         raise NotImplementedError
+
+    def compile_to_run(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
+        """Compile what a launch with these arguments runs."""
+        return self.compile(*args, grid=grid, **meta)
 
     def compile_plain(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile the ordinary kernel: what a launch runs where a guard of `compile`'s fails."""
@@ -342,6 +347,8 @@ class JitFunction(Launchable, Generic[P, R]):
         self, request: Request, values: Mapping[str, Any], device: Device, stream: Stream
     ) -> Launcher:
         """Return the launcher of a request for a device; it keeps `values`, so none has data."""
+        if device.kind == "cpu":
+            request = replace(request, cubin=False)
         compiled = self._build(request)
         warn_of(compiled.kernel)
         otherwise = partial(self._plain_launcher, request, values, device, stream)
@@ -392,6 +399,12 @@ class JitFunction(Launchable, Generic[P, R]):
         inner, call = self._call(args, meta)
         return inner._build(inner._request(call)).kernel
 
+    def compile_to_run(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
+        """Compile what a launch with these arguments runs: arrays of the CPU need no cubin."""
+        inner, call = self._call(args, meta)
+        on_cpu = all(device == CPU for device in devices_of(call.values).values())
+        return inner._build(replace(inner._request(call), cubin=not on_cpu)).kernel
+
     def compile_plain(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile the ordinary kernel: what a launch runs where a guard of `compile`'s fails."""
         inner, call = self._call(args, meta)
@@ -417,11 +430,14 @@ class JitFunction(Launchable, Generic[P, R]):
         )
 
     def _build(self, request: Request) -> GpuKernel:
-        """Return the kernel of a request; threads that want the same one wait for the first."""
+        """Return the kernel of a request, one with a cubin where there is one already; threads that
+        want the same one wait for the first.
+        """
         key = request.memory_key
+        built = replace(request, cubin=True).memory_key
         at_work = (os.getpid(), key)  # a process forked off has not the thread it would wait for
         with self._lock:
-            if (known := self._kernels.get(key)) is not None:
+            if (known := self._kernels.get(built) or self._kernels.get(key)) is not None:
                 return known
             future = self._under_way.get(at_work)
             mine = future is None
