@@ -140,32 +140,48 @@ def test_packed_sequences_have_the_gradients_of_each(causal, deterministic):
     assert worst(found, torch.autograd.grad(loss, leaves)) < 1e-2
 
 
-@pytest.mark.long
-def test_a_bias_hides_and_shifts():
+@pytest.mark.parametrize(
+    ("shape", "queries", "how"),
+    [
+        ((1, 1, 1, 60), 80, {}),
+        pytest.param((2, 1, 40, 60), 40, {"dropout": 0.3}, marks=pytest.mark.long),
+        pytest.param((1, 4, 40, 60), 40, {"softcap": 9.0}, marks=pytest.mark.long),
+        pytest.param(
+            (2, 4, 70, 60), 70, {"causal": True, "window": (20, 0)}, marks=pytest.mark.long
+        ),
+    ],
+    ids=str,
+)
+def test_a_bias_hides_and_shifts_and_has_a_gradient(shape, queries, how):
     torch.manual_seed(3)
-    q, k, v, grad = (torch.randn(2, 2, n, 64).half() for n in (40, 52, 52, 40))
-    bias = torch.randn(2, 1, 40, 52).half().masked_fill(torch.rand(2, 1, 40, 52) > 0.7, -torch.inf)
-    bias[0, 0, 3] = -torch.inf
-    out, lse = attention(q, k, v, bias=bias, return_lse=True)
-    found = attention_backward(grad, q, k, v, out, lse, bias=bias)
-    leaves = doubles(q, k, v)
-    exact, _ = reference(*leaves, bias=bias.double())
+    how = how | ({"rng": torch.tensor([5, 6])} if "dropout" in how else {})
+    q, grad = (torch.randn(2, 4, queries, 64).half() for _ in range(2))
+    k, v = (torch.randn(2, 2, 60, 64).half() for _ in range(2))
+    bias = torch.randn(shape).masked_fill(torch.rand(shape) > 0.7, -torch.inf)
+    out, lse = attention(q, k, v, bias=bias, return_lse=True, variant=SMALL[0], **how)
+    tiles = {"bias_gradient": True, "variants": (*SMALL[:2], SMALL[0])}
+    found = attention_backward(grad, q, k, v, out, lse, bias=bias, **tiles, **how)
+    leaves = doubles(q, k, v, bias)
+    exact, _ = reference(*leaves[:3], bias=leaves[3], **how)
     expected = torch.autograd.grad((exact * grad.double()).sum(), leaves)
+    assert found[3].dtype == torch.float32
     assert worst(found, expected) < 1e-2
 
 
-def bound(dim, width, causal):
+def bound(dim, width, causal, bias=False):
     arrays = dict.fromkeys(ARRAYS)
     arrays |= {n: tawa.array((1, 4, 512, dim), "bf16") for n in ("q", "k")}
     arrays |= {n: tawa.array((1, 4, 512, width), "bf16") for n in ("grad", "v", "out")}
     arrays |= {"lse": tawa.array((1, 4, 512), "f32")}
-    return bind_gradients(arrays, {"causal": causal, "deterministic": dim + width > 256})
+    arrays["bias"] = tawa.array((1, 1, 512, 512), "bf16") if bias else None
+    how = {"causal": causal, "deterministic": dim + width > 256, "bias_gradient": bias}
+    return bind_gradients(arrays, how)
 
 
-@pytest.mark.parametrize("part", ["queries", "keys", "all"])
+@pytest.mark.parametrize("part", ["queries", "keys", "all", "bias"])
 @pytest.mark.parametrize("dim", [64, pytest.param(128, marks=pytest.mark.long)])
 def test_the_first_tiles_are_specialized_and_proved(part, dim):
-    found = bound(dim, dim, causal=True)
+    found = bound(dim, dim, causal=True, bias=part == "bias")
     first = next(variants(part, found.forward.problem))
     kernel = prepare(part, found, first)[0].compile()
     assert len(kernel.plan.roles) > 1
@@ -229,5 +245,7 @@ def test_what_has_no_gradient_is_refused_by_name():
     o = torch.zeros(1, 1, 8, 64).bfloat16()
     with pytest.raises(ArgumentError, match="for f8e4m3"):
         attention_backward(o, q, q, q, o, torch.zeros(1, 1, 8))
+    with pytest.raises(ArgumentError, match="gradient of a bias, and no bias"):
+        call(torch.zeros(1, 1, 8, 64).half(), bias_gradient=True)
     with pytest.raises(ArgumentError, match="lse is f32"):
         call(torch.zeros(1, 1, 8, 64).half(), lse=torch.zeros(1, 1, 9))

@@ -36,7 +36,8 @@ DOUBLE = """
         pass
     x = np.arange(64, dtype=np.float32)
     out = np.empty_like(x)
-    kernel = double[(1,)](x, out, COUNT=64)
+    kernel = double.compile(x, out, COUNT=64)
+    double[(1,)](x, out, COUNT=64)
     assert (out == 2 * x).all()
     import hashlib
     stage = "cubin" if "cubin" in kernel.asm else "cuda"

@@ -44,7 +44,7 @@ def half(*shape, grad=False):
 @pytest.fixture(autouse=True, scope="module")
 def _small_tiles():
     """What is looked at here is not the tiles: small ones compile in a third of the time."""
-    small = {"queries": Tile(64, 64), "keys": Tile(32, 64), "all": Tile(64, 64)}
+    small = dict.fromkeys(("queries", "all", "bias"), Tile(64, 64)) | {"keys": Tile(32, 64)}
     own = attention.variants
 
     def forward(problem):
@@ -85,6 +85,10 @@ def test_opcheck_is_green():
         out, lse = OPS.attention(q, k, v, causal=True, **dropped)
         given = (each.detach() for each in (out, q, k, v, out, lse))
         opcheck(OPS.attention_backward, tuple(given), {"causal": True, **dropped})
+        bias = half(1, 1, 40, 40)
+        how = {"bias": bias, "bias_gradient": True}
+        given = (*(each[:, :1, :, :64] for each in (q, q, q, q, q)), lse[:, :1].contiguous())
+        torch.library.opcheck(OPS.attention_backward, given, how, test_utils="test_faketensor")
 
 
 ACTIVATIONS = {
@@ -180,7 +184,7 @@ def test_second_gradients_of_products(activation):
 
 def test_gradients_of_attention():
     q, k, v = half(1, 2, 40, 64, grad=True), *(half(1, 1, 56, 64, grad=True) for _ in range(2))
-    sink = torch.randn(2, requires_grad=True)
+    sink, bias = torch.randn(2, requires_grad=True), half(40, 56, grad=True)
     weight = torch.randn(1, 2, 40, 64)
     out, lse = tt.attention(q, k, v, causal=True, sink=sink, return_lse=True)
     found = torch.autograd.grad((out * weight).sum() + lse.sum(), (q, k, v, sink))
@@ -188,10 +192,13 @@ def test_gradients_of_attention():
     exact, exact_lse = reference(*others, causal=True, sink=of_sink)
     loss = (exact * weight).sum() + exact_lse.sum()
     assert worst(found, torch.autograd.grad(loss, (*others, of_sink))) < 1e-2
-    # An expanded gradient has rows that share their memory.
-    found = torch.autograd.grad(tt.attention(q, k, v, causal=True).mean(1).sum(), (q, k, v))
-    exact, _ = reference(*others, causal=True)
-    assert worst(found, torch.autograd.grad(exact.mean(1).sum(), others)) < 1e-2
+    # An expanded gradient has rows that share their memory. All heads of both sequences add to one
+    # element of a mask.
+    made = tt.scaled_dot_product_attention(q, k, v, bias, enable_gqa=True)
+    found = torch.autograd.grad(made.mean(1).sum(), (q, k, v, bias))
+    *others, of_bias = doubles(q, k, v, bias)
+    exact, _ = reference(*others, bias=of_bias)
+    assert worst(found, torch.autograd.grad(exact.mean(1).sum(), (*others, of_bias))) < 1e-2
 
 
 def test_a_window_is_one_with_and_without_gradients():
@@ -222,6 +229,8 @@ def test_gradients_in_no_order_are_asked_for():
 def test_what_has_no_gradient_raises_by_name():
     q = half(1, 1, 8, 64, grad=True)
     lengths = torch.tensor([8], dtype=torch.int32)
+    with pytest.raises(ArgumentError, match="no gradient of attention by alibi"):
+        tt.attention(q, q, q, alibi=torch.ones(1, requires_grad=True))
     with pytest.raises(ArgumentError, match="no gradient of attention with lengths"):
         tt.attention(q, q, q, lengths=lengths)
     (first,) = torch.autograd.grad(tt.attention(q, q, q).sum(), q, create_graph=True)
@@ -343,8 +352,6 @@ def test_scaled_dot_product_attention_of_other_forms():
     (found,) = torch.autograd.grad(made.sum(), leaf)
     exact = F.scaled_dot_product_attention(other, other, other, mask)
     assert worst([found], torch.autograd.grad(exact.sum(), other)) < 1e-2
-    with pytest.raises(ArgumentError, match="no gradient of attention by bias"):
-        tt.scaled_dot_product_attention(leaf, leaf, leaf, half(12, 12, grad=True))
     for how, message in (
         ({"is_causal": True, "attn_mask": torch.ones(30, 30).bool()}, "=True and an attn_mask"),
         ({}, "query has 4 heads, key 2"),

@@ -79,6 +79,20 @@ def test_dropout_is_the_function_of_seed_and_offset_that_it_says(dims):
     assert worst(*pairs) < 8e-3
 
 
+@pytest.mark.parametrize("shape", [(1, 1, 1, 520), (2, 1, 300, 520), (1, 4, 300, 520)])
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_a_bias_has_a_gradient(shape, dim):
+    torch.manual_seed(0)
+    q, grad = drawn(2, 4, 300, dim, grad=True), drawn(2, 4, 300, dim)
+    k, v = (drawn(2, 2, 520, dim, grad=True) for _ in range(2))
+    bias = drawn(*shape, grad=True)
+    made = tt.scaled_dot_product_attention(q, k, v, bias, enable_gqa=True)
+    found = torch.autograd.grad(made, (q, k, v, bias), grad)
+    leaves = doubles(q, k, v, bias)
+    exact = F.scaled_dot_product_attention(*leaves, enable_gqa=True)
+    assert worst(found, torch.autograd.grad(exact, leaves, grad.double())) < 1e-2
+
+
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu", "silu", "gelu"])
 @pytest.mark.parametrize(("rows", "columns"), [(4096, 4096), (200, 1000), (8, 4096), (77, 33)])
 def test_the_gradient_of_an_activation_within_the_product(activation, rows, columns):

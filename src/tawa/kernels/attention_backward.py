@@ -1,10 +1,12 @@
 # Kernels without annotations have parameters of unknown type.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-"""`attention_backward`: the gradients of `attention` by q, k and v, the same at every run or not.
+"""`attention_backward`: the gradients of `attention` by q, k, v and bias, the same at every run or
+not.
 
 Three launches: what is needed of each row, dq (a sum over keys), dk and dv (sums over queries). Or,
 where the order of dq's sum may change, one for all three, which adds to dq in float32, and one that
-rounds it. Tiles are chosen as those of `attention` are.
+rounds it. Where that of the bias is asked for, one more. Tiles are chosen as those of `attention`
+are.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from tawa.kernels.attention_launches import (
 )
 from tawa.kernels.attention_operands import Operands, Problem, Window, bind
 from tawa.kernels.flash_backward import (
+    backward_bias,
     backward_keys,
     backward_queries,
     backward_round,
@@ -40,9 +43,9 @@ from tawa.runtime.arrays import row_major
 from tawa.runtime.store import DiskStore
 from tawa.runtime.tensors import opaque
 
-Part: TypeAlias = Literal["queries", "keys", "dk", "dv", "all"]
+Part: TypeAlias = Literal["queries", "keys", "dk", "dv", "all", "bias"]
 """A sum: dq over keys ("queries"), over queries dk and dv ("keys"), one of these alone, or both
-and dq in no order ("all")."""
+and dq in no order ("all"); the gradient of the bias over the scores that share an element."""
 Task: TypeAlias = tuple[Part, Problem]
 """What a choice depends on: which sum, and the problem of the forward pass."""
 
@@ -116,6 +119,10 @@ _TILES: dict[tuple[Part, int], tuple[Variant, ...]] = {
         Variant(64, 128, pins=_TURNS),
         Variant(64, 64),
     ),
+    # Sums, scores and the weights' gradients are all as large as the tile.
+    ("bias", 64): (Variant(128, 64, pins=_TOGETHER), Variant(64, 64)),
+    ("bias", 128): (Variant(128, 64, pins=_TOGETHER), Variant(64, 64)),
+    ("bias", 256): (Variant(64, 64),),
 }
 
 
@@ -124,7 +131,8 @@ class Gradients:
     """The arrays of one problem: those of the forward pass, and ours.
 
     `line` and `delta` are the workspace, float32 [batch, heads, queries rounded up]; `dq_sum` is
-    float32 of q's shape where dq is summed in no order, else None.
+    float32 of q's shape where dq is summed in no order, else None; `dbias` is None where nobody
+    asks for it.
     """
 
     forward: Operands
@@ -137,6 +145,7 @@ class Gradients:
     line: Any
     delta: Any
     dq_sum: Any
+    dbias: Any = None
 
     @property
     def padded_queries(self) -> int:
@@ -230,10 +239,12 @@ def attention_backward(
     rng: Any = None,
     grad_lse: Any = None,
     deterministic: bool = True,
+    bias_gradient: bool = False,
     variants: tuple[Variant, ...] | None = None,
     tuner: Tuner | None = None,
-) -> tuple[Any, Any, Any]:
-    """Return (dq, dk, dv), the gradients of a loss by the arguments of `attention`.
+) -> tuple[Any, ...]:
+    """Return (dq, dk, dv), the gradients of a loss by the arguments of `attention`, and with
+    `bias_gradient` dbias behind them.
 
     Args:
         grad: the gradient by `out`, of its shape and type.
@@ -246,12 +257,14 @@ def attention_backward(
         deterministic: the same result at every run. Otherwise dk and dv still are, but dq is added
             up in the order in which programs come, by atomic operations in float32: scores are
             computed once, not twice, for float32 [batch, heads, queries, head_dim] of workspace.
-        variants: the tiles of each of `parts`, instead of tuning.
+        bias_gradient: of the bias's shape and type, summed over what shares an element of it in
+            float32, the same at every run; scores are computed once more for it.
+        variants: the tiles of each of `parts`, then those of the bias, instead of tuning.
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
     Raises:
         ArgumentError: shapes, types or strides do not fit together; without `deterministic`, head
-            dims of more than 256 columns of keys and values together.
+            dims of more than 256 columns of keys and values together; the gradient of no bias.
         TuningError: no variant could be built; the message lists why.
 
     Sums are in float32, of products of weights and their gradients rounded to the operands' type.
@@ -273,6 +286,7 @@ def attention_backward(
         "softcap": softcap,
         "dropout": dropout,
         "deterministic": deterministic,
+        "bias_gradient": bias_gradient,
     }
 
     def write() -> Recipe:
@@ -280,14 +294,15 @@ def attention_backward(
         held = symbols(arrays)
         found = bind_gradients(held, options)
         writer = Writer(held, grad)
-        results = found.dq, found.dk, found.dv
+        results = [found.dq, found.dk, found.dv, *([found.dbias] if bias_gradient else [])]
+        sums = (*parts(found.forward.problem, deterministic), *(("bias",) if bias_gradient else ()))
         problem = found.forward.problem
         if 0 in (*found.forward.shape, problem.keys, problem.head_dim):
             for each in results:
                 writer.work(_clear, each)
             return writer.finish(*results)
         writer.launch(prepare_rows(found))
-        for place, part in enumerate(parts(problem, deterministic)):
+        for place, part in enumerate(sums):
             chosen = variants[place] if variants else best.known(part, problem)
             if chosen is None:
                 chosen = best.choose(part, bind_gradients(arrays, options))
@@ -295,9 +310,7 @@ def attention_backward(
                 writer.launch(launch)
         return writer.finish(*results)
 
-    asked = (*options.values(), variants)
-    dq, dk, dv = best.recipes.run(given, asked, write)
-    return dq, dk, dv
+    return tuple(best.recipes.run(given, (*options.values(), variants), write))
 
 
 def _clear(array: Any) -> None:
@@ -306,10 +319,11 @@ def _clear(array: Any) -> None:
 
 def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients:
     """Check the arrays of a call against one another, make what is missing; `options` are those of
-    `attention`, and `deterministic`. Raises `ArgumentError`.
+    `attention`, `deterministic` and `bias_gradient`. Raises `ArgumentError`.
     """
     options = dict(options)
     deterministic = options.pop("deterministic", True)
+    bias, bias_gradient = arrays["bias"], options.pop("bias_gradient", False)
     q, k, v, out, lse = (arrays[name] for name in ("q", "k", "v", "out", "lse"))
     named = {name: arrays[name] for name in ARRAYS[7:]}
     forward = bind(q, k, v, out=out, **named, **options)
@@ -318,6 +332,8 @@ def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients
         raise ArgumentError(
             f"no gradient of attention for {problem.dtype}", why=f"one of {', '.join(TYPES)}"
         )
+    if bias_gradient and bias is None:
+        raise ArgumentError("the gradient of a bias, and no bias", remedy="pass bias=")
     bind(q, k, v, out=arrays["grad"])  # `grad` lies as an output does
     rows = (problem.batch, problem.heads, problem.queries)
     for name in ("lse", "grad_lse"):
@@ -327,6 +343,9 @@ def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients
     dq_sum = None if deterministic else empty_beside(q, tuple(look(q).shape), "f32")
     given = lse, arrays["grad"], arrays["grad_lse"]
     found = Gradients(forward, *given, dq, dk, dv, None, None, dq_sum)
+    if bias_gradient:
+        view = look(bias)
+        found = replace(found, dbias=empty_beside(q, tuple(view.shape), view.dtype))
     kept = (*rows[:2], found.padded_queries)
     line, delta = (empty_beside(q, kept, "f32") for _ in range(2))
     return replace(found, line=line, delta=delta)
@@ -334,7 +353,9 @@ def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients
 
 def _check_rows(name: str, array: Any, shape: Sequence[int]) -> None:
     view = look(array)
-    if view.dtype != "f32" or view.shape != tuple(shape) or view.strides != row_major(shape):
+    steps = zip(view.shape, view.strides, row_major(view.shape))
+    dense = all(extent == 1 or step == wanted for extent, step, wanted in steps)
+    if view.dtype != "f32" or view.shape != tuple(shape) or not dense:
         raise ArgumentError(
             f"{name} is {view.dtype} {view.shape} with strides {view.strides}",
             why=f"it must be dense f32 {tuple(shape)}",
@@ -371,9 +392,42 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
     forward = arrays.forward
     problem, extras, packed = forward.problem, forward.extras, forward.problem.options.packed
     m, n = variant.rows, variant.columns
+    bounded = problem.options.right or problem.causal
+    # Under a causal mask the rows that exist see no key past the end.
+    ragged = (packed or problem.keys % n != 0) and not problem.causal
+    options: dict[str, Any] = {
+        "GROUP": problem.groups,
+        "BLOCK_M": m,
+        "BLOCK_N": n,
+        **widths(problem),
+        "LEFT": problem.options.left,
+        "RIGHT": bounded,
+        "CAP": problem.options.softcap,
+        "SLOPES": problem.options.alibi,
+        "DROPOUT": problem.options.dropout,
+        "TAIL": ragged and part in ("queries", "all", "bias"),
+    }
+    operands = (
+        describe(forward.q, m),
+        describe(forward.k, n),
+        describe(forward.v, n),
+        describe(arrays.grad, m),
+    )
     cap, factor = extras.softcap, forward.scale * LOG2_E
     if cap:  # the exponent of tanh, and its result in base two
         cap, factor = cap * LOG2_E, 2 * forward.scale / extras.softcap * LOG2_E
+    scores = factor, cap, extras.left, extras.right, extras.limit, extras.kept_scale
+    extents = problem.queries, problem.keys, problem.heads, arrays.padded_queries
+    if part == "bias":
+        given = extras.alibi, extras.bias, arrays.dbias, extras.rng
+        batches, heads, lines, _ = look(arrays.dbias).shape
+        tiles = -(-problem.queries // m)
+        whole = (problem.batch // batches, problem.heads // heads, m if lines > 1 else tiles * m)
+        arguments = (*operands, arrays.line, arrays.delta, *given, *extents, *scores)
+        arguments = (*arguments, *extras.bias_strides, heads, *whole)
+        grid = (-(-problem.keys // n), tiles if lines > 1 else 1, batches * heads)
+        constants = options | {"LINES": lines > 1} | dict(variant.pins)
+        return [Launch(backward_bias, grid, arguments, constants)]
     sums = {
         "queries": (arrays.dq,),
         "keys": (arrays.dk, arrays.dv),
@@ -383,7 +437,6 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
     }[part]
     size, rows = (m, problem.queries) if part == "queries" else (n, problem.keys)
     tiles, table, before = -(-rows // size), None, list[Launch]()
-    bounded = problem.options.right or problem.causal
     if packed:
         starts = extras.starts if part == "queries" else extras.starts[::-1]
         listed = list_packed(forward.q, starts, rows, size, bounded and part == "queries")
@@ -393,39 +446,19 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
     if part != "queries":
         dq_desc = describe(arrays.dq_sum, m) if part == "all" else None
         of_rows = *(each if packed else _describe_rows(each, m) for each in of_rows), dq_desc
-    # Under a causal mask the rows that exist see no key past the end.
-    ragged = packed or problem.keys % n != 0
     arguments = (
-        describe(forward.q, m),
-        describe(forward.k, n),
-        describe(forward.v, n),
-        describe(arrays.grad, m),
+        *operands,
         *(None if packed or each is None else describe(each, size) for each in sums),
         *(each if packed else None for each in sums),
         *of_rows,
         *(extras.alibi, extras.bias),
         *(table, *extras.starts, extras.rng),
-        *(problem.queries, problem.keys, problem.heads, arrays.padded_queries),
+        *extents,
         *((problem.head_dim,) if part == "queries" else (problem.head_dim, problem.value_dim)),
-        *(forward.scale, factor, cap, extras.left, extras.right, extras.limit, extras.kept_scale),
-        *extras.bias_strides,
+        *(forward.scale, *scores, *extras.bias_strides),
     )
-    options: dict[str, Any] = {
-        "GROUP": problem.groups,
-        "BLOCK_M": m,
-        "BLOCK_N": n,
-        "AHEAD": False,
-        **widths(problem),
-        "LEFT": problem.options.left,
-        "RIGHT": bounded,
-        "CAP": problem.options.softcap,
-        "SLOPES": problem.options.alibi,
-        "BIAS": problem.options.bias,
-        "DROPOUT": problem.options.dropout,
-        "PACKED": packed,
-        "TAIL": ragged and not problem.causal and part in ("queries", "all"),
-        **dict(variant.pins),
-    }
+    options |= {"AHEAD": False, "BIAS": problem.options.bias, "PACKED": packed}
+    options |= dict(variant.pins)
     if part == "queries":
         grid = (tiles, problem.heads, problem.batch)
         return [*before, Launch(backward_queries, grid, arguments, options)]

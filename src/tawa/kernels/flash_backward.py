@@ -3,7 +3,8 @@
 # pyright: basic, reportArgumentType=false, reportOperatorIssue=false
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportUnboundVariable=false
-"""The gradients of attention: one kernel sums over queries (dk, dv), one over keys (dq).
+"""The gradients of attention: one kernel sums over queries (dk, dv), one over keys (dq), one over
+whatever shares an element of a bias.
 
 Both compute the weights again from the logarithm of each row's sum (Dao, FlashAttention-2,
 arXiv:2307.08691, algorithm 2). No program adds to what another stores, so that a result is the same
@@ -11,7 +12,8 @@ at every run; the price is two of seven products. Without that promise the first
 added up in memory by atomic operations.
 
 With P = exp(S - lse), delta = rowsum(dO * O) and dS = P * (dO V^T - delta):
-dv = P^T dO, dk = scale * dS^T Q, dq = scale * dS K. Scores are in base two.
+dv = P^T dO, dk = scale * dS^T Q, dq = scale * dS K; a bias has dS without what a soft cap makes of
+it. Scores are in base two.
 """
 
 from __future__ import annotations
@@ -421,3 +423,79 @@ def backward_keys(
             store_rows(dv_ptr, dv, at, first, keys, value_dim, BLOCK_N, VALUE_DIM)
         else:
             dv_desc.store([batch, shared, first, 0], dv.reshape(1, 1, BLOCK_N, VALUE_DIM))
+
+
+@tawa.jit
+def backward_bias(
+    q_desc, k_desc, v_desc, do_desc, line_ptr, delta_ptr, slopes_ptr, bias_ptr, dbias_ptr, rng_ptr,
+    queries, keys, heads, padded, factor, cap, left, right, limit, kept_scale,
+    bias_batch, bias_head, bias_line, own_heads, batches, sharing, rows,
+    GROUP: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    LEFT: tl.constexpr,
+    RIGHT: tl.constexpr,
+    TAIL: tl.constexpr,
+    CAP: tl.constexpr,
+    SLOPES: tl.constexpr,
+    LINES: tl.constexpr,
+    DROPOUT: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a tile of the bias: the sum over all scores that it is added to.
+
+    Grid (cdiv(keys, BLOCK_N), blocks of its rows, batches * heads of it); names as of
+    `backward_queries`. `dbias_ptr` is dense, `own_heads` are its heads; so many `batches`,
+    `sharing` heads and `rows` of queries add to a tile of it. `LINES`: it has a row for each query.
+    """
+    first = tl.program_id(0) * BLOCK_N
+    top = tl.program_id(1) * BLOCK_M
+    entry = tl.program_id(2)
+    own_batch = entry // own_heads
+    own_head = entry - own_batch * own_heads
+    columns = (first + tl.arange(0, BLOCK_N))[None, :]
+    offset = keys - queries
+    rng = None
+    if DROPOUT:
+        rng = (tl.load(rng_ptr), tl.load(rng_ptr + 1))
+    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    for batch in range(own_batch, own_batch + batches):
+        for head in range(own_head, own_head + sharing):
+            for start in range(top, top + rows, BLOCK_M):
+                lines = start + tl.arange(0, BLOCK_M)
+                pair = (batch * heads + head).to(tl.int64)
+                q = q_desc.load([batch, head, start, 0]).reshape(BLOCK_M, HEAD_DIM)
+                k = k_desc.load([batch, head // GROUP, first, 0]).reshape(BLOCK_N, HEAD_DIM)
+                do = do_desc.load([batch, head, start, 0]).reshape(BLOCK_M, VALUE_DIM)
+                v = v_desc.load([batch, head // GROUP, first, 0]).reshape(BLOCK_N, VALUE_DIM)
+                line = tl.load(line_ptr + pair * padded + lines)[:, None]
+                delta = tl.load(delta_ptr + pair * padded + lines)[:, None]
+                slope = 0.0
+                if SLOPES:
+                    slope = tl.load(slopes_ptr + head) * 1.4426950408889634
+                there = (lines[:, None] < queries) & (columns < keys)
+                bias = bias_of(
+                    bias_ptr, batch, head, lines[:, None], columns, there,
+                    bias_batch, bias_head, bias_line,
+                )  # fmt: skip
+                scores = tl.dot(q, k.T)
+                dp = tl.dot(do, v.T)
+                weights, _bend = weights_of(
+                    scores, (lines + offset)[:, None], columns, line, slope, bias, True, keys, left,
+                    right, factor, cap, LEFT, RIGHT, TAIL, False, CAP, SLOPES, True,
+                )  # fmt: skip
+                if DROPOUT:
+                    place = pair.to(tl.int32)
+                    signed = drop(weights, rng, place, start, first, limit, BLOCK_M, BLOCK_N, False)
+                    dp = tl.where(signed < 0, 0.0, dp * kept_scale)
+                total = total + weights * (dp - delta)
+    kind = dbias_ptr.dtype.element_ty
+    if LINES:
+        own = (top + tl.arange(0, BLOCK_M))[:, None]
+        at = dbias_ptr + (entry.to(tl.int64) * queries + own) * keys + columns
+        tl.store(at, total.to(kind), mask=(own < queries) & (columns < keys))
+    else:
+        ends = first + tl.arange(0, BLOCK_N)
+        at = dbias_ptr + entry.to(tl.int64) * keys + ends
+        tl.store(at, tl.sum(total, 0).to(kind), mask=ends < keys)

@@ -69,12 +69,12 @@ def attention(
     return_lse: bool = False,
 ) -> Any:
     """Return softmax(scale * q k^T) v, as `tawa.kernels.attention.attention` does, with gradients
-    by q, k, v and sink, the same at every run; without `deterministic` that by q is added up in
-    whatever order programs come.
+    by q, k, v, bias and sink, the same at every run; without `deterministic` that by q is added up
+    in whatever order programs come.
 
     `rng`, the seed and offset of `dropout`, int64 [2] on q's device, is drawn from torch's own
     generator where it is not given, so that `torch.manual_seed` decides what is dropped. Raises
-    `ArgumentError` for gradients with pages or lengths, by alibi or by bias, and without
+    `ArgumentError` for gradients with pages or lengths or by alibi, and without
     `deterministic` for those of wide heads (`attention_backward`) and under
     `torch.use_deterministic_algorithms`.
     """
@@ -120,9 +120,9 @@ def scaled_dot_product_attention(
 
     Query, key and value are [..., heads, length, dim], with one or two leading axes; `is_causal`
     aligns the mask to the first query and key, as torch has it. A mask of bools (True: take part)
-    or numbers has 2 to 4 dimensions, and no gradient. float16 and bfloat16; dims up to 256, that of
-    values may differ. Dropout is from torch's generator, by other numbers than torch's own. Rows
-    that see no key are zero. Raises `ArgumentError` for what it does not compute.
+    or numbers has 2 to 4 dimensions, the latter a gradient. float16 and bfloat16; dims up to 256,
+    that of values may differ. Dropout is from torch's generator, by other numbers than torch's own.
+    Rows that see no key are zero. Raises `ArgumentError` for what it does not compute.
     """
     if is_causal and attn_mask is not None:
         raise ArgumentError(

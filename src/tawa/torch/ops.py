@@ -12,6 +12,7 @@ Length: each operator beside what torch must know of it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -351,10 +352,7 @@ def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tupl
     return result_of(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-_FORWARD = (
-    *("q", "k", "v", "causal", "scale", "left", "right", "softcap", "bias", "alibi", "sink"),
-    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths", "dropout", "rng", "deterministic"),
-)
+_FORWARD = tuple(inspect.signature(attention._init_fn).parameters)
 
 
 def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -362,19 +360,13 @@ def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
     q = given["q"]
     without = [n for n in ("block_table", "lengths") if given[n] is not None]
     ctx.needed = _needed(ctx, len(inputs))
-    asked = [n for n, needs in zip(_FORWARD, ctx.needed) if needs and n in ("alibi", "bias")]
-    if without or asked or q.dtype in _NARROW:
-        reason = (
-            f"with {', '.join(without)}"
-            if without
-            else f"by {', '.join(asked)}"
-            if asked
-            else f"of {q.dtype}"
-        )
+    by_slopes = ctx.needed[_FORWARD.index("alibi")]
+    if without or by_slopes or q.dtype in _NARROW:
+        reason = f"with {', '.join(without)}" if without else f"of {q.dtype}"
         raise ArgumentError(
-            f"no gradient of attention {reason}",
-            why="backward kernels take f16 and bf16; pages and lengths are for inference; alibi and"
-            " bias are taken as constants",
+            f"no gradient of attention {'by alibi' if by_slopes else reason}",
+            why="backward kernels take f16 and bf16; pages and lengths are for inference; alibi is"
+            " taken as a constant",
             remedy="call it under torch.no_grad(), or use torch's attention there",
         )
     ctx.set_materialize_grads(False)
@@ -391,9 +383,11 @@ def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) 
         return (None,) * len(_FORWARD)
     if grad is None:
         grad = torch.zeros_like(out)
-    made = attention_backward(grad, q, k, v, out, lse, grad_lse, *extras, **ctx.options)
-    found: dict[str, Tensor] = dict(zip("qkv", made))
-    if sink is not None and ctx.needed[10]:
+    needed = dict(zip(_FORWARD, ctx.needed))
+    how = {**ctx.options, "bias_gradient": needed["bias"]}
+    made = attention_backward(grad, q, k, v, out, lse, grad_lse, *extras, **how)
+    found: dict[str, Tensor] = dict(zip(("q", "k", "v", "bias"), made))
+    if sink is not None and needed["sink"]:
         delta = (grad.float() * out.float()).sum(-1)
         if grad_lse is not None:
             delta = delta - grad_lse
@@ -422,15 +416,18 @@ def attention_backward(
     softcap: float | None = None,
     dropout: float = 0.0,
     deterministic: bool = True,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (dq, dk, dv): `tawa.kernels.attention_backward.attention_backward`."""
+    bias_gradient: bool = False,
+) -> list[Tensor]:
+    """Return dq, dk, dv and with `bias_gradient` that of the bias, as
+    `tawa.kernels.attention_backward.attention_backward`.
+    """
     if not deterministic and torch.are_deterministic_algorithms_enabled():
         raise ArgumentError(
             "deterministic=False under torch.use_deterministic_algorithms",
             why="dq would be added up in another order at each run",
             remedy="leave deterministic out",
         )
-    return _backward.attention_backward(
+    found = _backward.attention_backward(
         rows_of(grad.to(out.dtype), once=True),
         rows_of(q),
         rows_of(k),
@@ -448,15 +445,19 @@ def attention_backward(
         rng=dense(rng),
         grad_lse=dense(grad_lse),
         deterministic=deterministic,
+        bias_gradient=bias_gradient,
     )
+    return list(found)
 
 
 @attention_backward.register_fake
-def _attention_backward_fake(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    dq, dk, dv = (each.new_empty(each.shape) for each in (q, k, v))
-    return dq, dk, dv
+def _attention_backward_fake(*given: Any, **named: Any) -> list[Tensor]:
+    held = dict(zip(_BACKWARD, given)) | named
+    made = ("q", "k", "v", *(("bias",) if held.get("bias_gradient") else ()))
+    return [held[name].new_empty(held[name].shape) for name in made]
+
+
+_BACKWARD = tuple(inspect.signature(attention_backward._init_fn).parameters)
 
 
 def _refuse_second(ctx: Any, *_: Any) -> Any:
