@@ -19,6 +19,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 import tawa.jax as tj  # noqa: E402
+from attention_tiles import small_tiles  # noqa: E402
 from tawa.jax import launches  # noqa: E402
 from tawa.jax.handler import Addresses, Handler, version_of, words  # noqa: E402
 from tawa.runtime import dispatch  # noqa: E402
@@ -93,6 +94,8 @@ def test_what_it_does_not_do_is_refused_by_name():
         jax.grad(lambda x: plus(x, x, 64).sum())(x)
     with pytest.raises(ArgumentError, match=r"no jax\.vmap of add"):
         jax.vmap(lambda x: plus(x, x, 64))(x[None])
+    with pytest.raises(ArgumentError, match=r"jax\.export of a call of add"):
+        jax.export.export(jax.jit(lambda x: plus(x, x, 64)))(x)
     with pytest.raises(ArgumentError, match="out names sum"):
         tj.call(add, grid=over, out={"sum": x})
     with pytest.raises(ArgumentError, match="add does not store to y"):
@@ -393,6 +396,8 @@ def test_products_have_gradients():
     theirs = lambda a, b, bias: jax.nn.gelu(a @ b + bias)  # noqa: E731
     near(jax.jit(ours)(a, b, bias), theirs(a, b, bias))
     near(*(jax.jit(jax.grad(loss(each), (0, 1, 2)))(a, b, bias) for each in (ours, theirs)))
+    gradients = (jax.vmap(jax.grad(loss(each)), (0, None, None)) for each in (ours, theirs))
+    near(*(jax.jit(each)(a, b, bias) for each in gradients))
 
 
 def test_products_are_mapped():
@@ -403,6 +408,12 @@ def test_products_are_mapped():
     near(one, jax.vmap(jax.grad(lambda a, b: (a @ b).astype(jnp.float32).sum(), 1))(a, b))
 
 
+@pytest.fixture
+def small():
+    with small_tiles():
+        yield
+
+
 def plain_attention(q, k, v):
     q, k, v = (each.astype(jnp.float32) for each in (q, k, v))
     scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * q.shape[-1] ** -0.5
@@ -411,7 +422,7 @@ def plain_attention(q, k, v):
     return jnp.einsum("bhqk,bhkd->bhqd", weights, v)
 
 
-def test_attention_has_gradients_and_is_mapped():
+def test_attention_has_gradients_and_is_mapped(small):
     q, k, v = (numbers(2, 1, 2, 48, 64, dtype=np.float16, seed=seed) for seed in range(3))
 
     def loss(attend):
@@ -421,3 +432,35 @@ def test_attention_has_gradients_and_is_mapped():
     near(jax.jit(ours)(q[0], k[0], v[0]), plain_attention(q[0], k[0], v[0]))
     gradients = (jax.vmap(jax.grad(loss(each), (0, 1, 2))) for each in (ours, plain_attention))
     near(*(jax.jit(each)(q, k, v) for each in gradients))
+
+
+def dropped_attention(q, k, v, bias, sink, weights):
+    """Scores with a bias and a sink; what is left of the weights is given."""
+    q, k, v = (each.astype(jnp.float32) for each in (q, k, v))
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * q.shape[-1] ** -0.5 + bias
+    ends = jnp.broadcast_to(sink[None, :, None, None], (*scores.shape[:3], 1))
+    found = jax.nn.softmax(jnp.concatenate([scores, ends], -1), axis=-1)[..., :-1]
+    return jnp.einsum("bhqk,bhkd->bhqd", found * weights, v)
+
+
+def test_attention_with_bias_sink_and_dropout(small):
+    q, k, v = (numbers(2, 2, 1, 32, 64, dtype=np.float16, seed=seed) for seed in range(3))
+    bias, sink = numbers(2, 1, 1, 32, 32, seed=4), numbers(1, seed=5)
+    key = jax.random.key(7)
+    # By values that are columns of the identity, the weights themselves.
+    eye = jnp.broadcast_to(jnp.eye(32, dtype=jnp.float16), (4, 1, 32, 32))
+    seen = tj.attention(q.reshape(4, 1, 32, 64), k.reshape(4, 1, 32, 64), eye, dropout=0.4, key=key)
+    weights = jnp.where(seen.reshape(2, 2, 1, 32, 32) > 0, 1 / 0.6, 0.0)
+    assert 0.5 < float((weights > 0).mean()) < 0.7
+
+    def ours(q, k, v, bias, sink):
+        return tj.attention(q, k, v, bias=bias, sink=sink, dropout=0.4, key=key)
+
+    out, back = jax.vjp(jax.vmap(ours, (0, 0, 0, 0, None)), q, k, v, bias, sink)
+    exact = jax.vmap(dropped_attention, (0, 0, 0, 0, None, 0))
+    wide, exact_back = jax.vjp(lambda *given: exact(*given, weights), q, k, v, bias, sink)
+    near((out, back(v)), (wide, exact_back(v.astype(jnp.float32))))
+    with pytest.raises(ArgumentError, match=r"dropout 0\.4 without a key"):
+        tj.attention(q[0], k[0], v[0], dropout=0.4)
+    with pytest.raises(ArgumentError, match=r"jax\.vmap of attention over sink or key"):
+        jax.vmap(lambda sink: tj.attention(q[0], k[0], v[0], sink=sink))(sink[None])

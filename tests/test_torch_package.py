@@ -8,9 +8,6 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.errors import ArgumentError
-from tawa.kernels import attention, attention_backward
-from tawa.kernels.attention_launches import Variant as Tile
-from tawa.kernels.attention_launches import form
 from tawa.kernels.matmul import matmul
 from tawa.kernels.variants import Variant
 
@@ -20,6 +17,7 @@ from torch.library import opcheck  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 import tawa.torch as tt  # noqa: E402
+from attention_tiles import small_tiles  # noqa: E402
 from torch_reference import attention as reference  # noqa: E402
 from torch_reference import doubles, worst  # noqa: E402
 
@@ -43,18 +41,7 @@ def half(*shape, grad=False):
 
 @pytest.fixture(autouse=True, scope="module")
 def _small_tiles():
-    """What is looked at here is not the tiles: small ones compile in a third of the time."""
-    small = dict.fromkeys(("queries", "all", "bias"), Tile(64, 64)) | {"keys": Tile(32, 64)}
-    own = attention.variants
-
-    def forward(problem):
-        return own(problem) if form(problem) == "decode" else [Tile(64, 64)]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attention_backward, "variants", lambda part, problem: [small[part]])
-        patch.setattr(attention, "variants", forward)
-        for module in (attention, attention_backward):  # what is chosen here stays here
-            patch.setattr(module, "_TUNER", module.Tuner(keep=False))
+    with small_tiles():
         yield
 
 

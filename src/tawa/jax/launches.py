@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -142,6 +142,8 @@ def simulate(*given: Any, invocation: Invocation) -> Sequence[Any]:
 
 def _as(value: Any, form: Placeholder) -> Any:
     """Return dense memory as the array that a launch sees in it."""
+    if value.dtype != (kind := numpy_dtype(form.dtype)):
+        value = value.view(kind)
     steps = tuple(step * value.itemsize for step in form.strides)
     return np.lib.stride_tricks.as_strided(value, form.shape, steps)
 
@@ -271,8 +273,24 @@ def _shapes(*_: Any, invocation: Invocation) -> list[Any]:
     return [ShapedArray(each.shape, each.dtype) for each in avals(invocation.results)]
 
 
-mlir.register_lowering(launch_p, mlir.lower_fun(simulate, multiple_results=True), platform="cpu")
-mlir.register_lowering(launch_p, mlir.lower_fun(launch, multiple_results=True), platform="cuda")
+def _lowered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the rule that lowers a launch to what `function` does."""
+    lower = mlir.lower_fun(function, multiple_results=True)
+
+    def rule(context: Any, *given: Any, invocation: Invocation) -> Any:
+        if context.module_context.lowering_parameters.for_export:
+            raise ArgumentError(
+                f"jax.export of a call of {invocation.name}",
+                why="it holds addresses of this process, and no other has them",
+                remedy="jax.jit it in each process; `tawa build` makes launchers without Python",
+            )
+        return lower(context, *given, invocation=invocation)
+
+    return rule
+
+
+mlir.register_lowering(launch_p, _lowered(simulate), platform="cpu")
+mlir.register_lowering(launch_p, _lowered(launch), platform="cuda")
 
 
 def _no_gradient(*_: Any, invocation: Invocation, **__: Any) -> Any:

@@ -11,7 +11,7 @@ one that the caller names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import prod
 from typing import Any
@@ -33,8 +33,6 @@ from tawa.runtime.arrays import Placeholder, array
 from tawa.runtime.decorators import wrap
 from tawa.runtime.descriptors import TensorDescriptor
 
-LEAK = 0.01
-
 
 class _Reader(Recipes):
     """Keeps the recipe of a call instead of running it."""
@@ -55,12 +53,19 @@ def _read(call: Callable[..., Any], tuner: Any, *given: Any, **options: Any) -> 
     return reader.recipe
 
 
-def run(
-    name: str, recipe: Recipe, arrays: Sequence[Any], forms: Sequence[Placeholder | None]
+def _run(
+    name: str,
+    recipe: Recipe,
+    names: Sequence[str],
+    arrays: Mapping[str, Any],
+    forms: Mapping[str, Placeholder | None],
 ) -> list[Any]:
-    """Take the steps of a recipe on JAX arrays; `forms` say how each lies, None for None."""
-    held: list[Any] = recipe.hold(forms)
-    values: list[Any] = [*arrays, *[None] * (len(held) - len(arrays))]
+    """Take the steps of a recipe on JAX arrays, which a call calls `names`, in that order; `forms`
+    say how each lies. Those that are left out are None.
+    """
+    held: list[Any] = recipe.hold([forms.get(each) for each in names])
+    values: list[Any] = [arrays.get(each) for each in names]
+    values += [None] * (len(held) - len(values))
     for number, form in enumerate(held):
         if isinstance(form, Zeros):
             values[number] = jnp.zeros(form.shape, jnp.int32)
@@ -115,20 +120,6 @@ def _take(step: Step, held: Sequence[Any], numbers: dict[int, int], values: list
 # --- products -----------------------------------------------------------------------------------
 
 
-def _activated(activation: str, x: Any) -> Any:
-    match activation:
-        case "relu":
-            return jax.nn.relu(x)
-        case "leaky_relu":
-            return jax.nn.leaky_relu(x, LEAK)
-        case "silu":
-            return jax.nn.silu(x)
-        case "gelu":
-            return jax.nn.gelu(x, approximate=True)
-        case _:
-            return x
-
-
 @cache
 def _launched(turned: tuple[bool, bool], options: tuple[tuple[str, Any], ...]) -> Any:
     """Return the product of matrices or batches of them, as they lie in memory, with its rule for
@@ -136,17 +127,15 @@ def _launched(turned: tuple[bool, bool], options: tuple[tuple[str, Any], ...]) -
     """
 
     @jax.custom_batching.custom_vmap
-    def product(a: Any, b: Any, bias: Any) -> Any:
-        forms = [_lying(each, other) for each, other in zip((a, b), turned)]
-        named = dict(options)
-        held = None if bias is None else form_of(bias)
-        recipe = _read(products.matmul, products.Tuner(keep=False), *forms, bias=held, **named)
-        rest = [None] * (len(products.ARRAYS) - 4)
-        given = [a, b, None, bias, *rest]
-        return run("matmul", recipe, given, [*forms, None, held, *rest])[0]
+    def product(a: Any, b: Any, bias: Any, gradient: Any) -> Any:
+        given = {"a": a, "b": b, "bias": bias, "gradient": gradient}
+        forms = {name: None if each is None else form_of(each) for name, each in given.items()}
+        forms |= {name: _lying(given[name], other) for name, other in zip("ab", turned)}
+        recipe = _read(products.matmul, products.Tuner(keep=False), **forms, **dict(options))
+        return _run("matmul", recipe, products.ARRAYS, given, forms)[0]
 
     @product.def_vmap
-    def batched(size: int, mapped: Sequence[bool], a: Any, b: Any, bias: Any) -> Any:
+    def batched(size: int, mapped: Sequence[bool], a: Any, b: Any, bias: Any, gradient: Any) -> Any:
         if bias is not None and mapped[2]:
             raise ArgumentError(
                 "jax.vmap of matmul over the bias",
@@ -154,14 +143,19 @@ def _launched(turned: tuple[bool, bool], options: tuple[tuple[str, Any], ...]) -
                 remedy="add it after the product",
             )
         if mapped[0] and not mapped[1] and a.ndim == 3 and b.ndim == 2 and not turned[0]:
-            found = product(a.reshape(-1, a.shape[-1]), b, bias)
+            rows = None if gradient is None else gradient.reshape(-1, gradient.shape[-1])
+            found = product(a.reshape(-1, a.shape[-1]), b, bias, rows)
             return found.reshape(size, -1, found.shape[-1]), True
+        if gradient is not None:
+            gradient = jnp.broadcast_to(gradient, (size, *gradient.shape[mapped[3] :]))
+            gradient = gradient.reshape(-1, *gradient.shape[-2:])
         both = [
             each if flag else jnp.broadcast_to(each, (size, *each.shape))
             for each, flag in zip((a, b), mapped)
         ]
         lead = both[0].shape[:-2]
-        found = product(*(each.reshape(-1, *each.shape[-2:]) for each in both), bias)
+        flat = (each.reshape(-1, *each.shape[-2:]) for each in both)
+        found = product(*flat, bias, gradient)
         return found.reshape(*lead, *found.shape[-2:]), True
 
     return product
@@ -179,14 +173,11 @@ def _lying(value: Any, turned: bool) -> Placeholder:
 @cache
 def _product(options: tuple[tuple[str, Any], ...]) -> Any:
     named = dict(options)
-    activation = named["activation"]
     plain = tuple({**named, "activation": "", "out_dtype": ""}.items())
-    inner = {name: named[name] for name in ("input_precision",)}
-    gradient = tuple({"activation": "", "out_dtype": "", **inner}.items())
 
     @jax.custom_vjp
     def product(a: Any, b: Any, bias: Any) -> Any:
-        return _launched((False, False), options)(a, b, bias)
+        return _launched((False, False), options)(a, b, bias, None)
 
     def save(a: Any, b: Any, bias: Any) -> Any:
         return product(a, b, bias), (a, b, bias)
@@ -195,16 +186,12 @@ def _product(options: tuple[tuple[str, Any], ...]) -> Any:
         a, b, bias = kept
         if a.dtype not in (jnp.float16, jnp.bfloat16, jnp.float32):
             raise ArgumentError(f"no gradient of matmul for {a.dtype}", why="floats of 16 bits on")
-        if activation:
-            before = _launched((False, False), plain)(a, b, bias)
-            wide = before.astype(jnp.float32)
-            (slope,) = jax.vjp(lambda x: _activated(activation, x), wide)[1](
-                grad.astype(jnp.float32)
-            )
-            grad = slope
         grad = grad.astype(a.dtype)
-        by_a = _launched((False, True), gradient)(grad, b, None)
-        by_b = _launched((True, False), gradient)(a, grad, None)
+        if named["activation"]:  # times its derivative, within the product that it is taken of
+            inner = tuple({**named, "out_dtype": ""}.items())
+            grad = _launched((False, False), inner)(a, b, bias, grad)
+        by_a = _launched((False, True), plain)(grad, b, None, None)
+        by_b = _launched((True, False), plain)(a, grad, None, None)
         axes = tuple(range(grad.ndim - 1))
         by_bias = None
         if bias is not None:
@@ -254,19 +241,45 @@ def matmul(
 # --- attention ----------------------------------------------------------------------------------
 
 
-def _by_batch(function: Callable[..., Any]) -> Any:
-    """Let a function of arrays whose first axis is a batch be mapped: one batch of all."""
+def _by_batch(function: Callable[..., Any], batched: int) -> Any:
+    """Let a function be mapped whose first `batched` arrays have a batch first, of 1 or all: it
+    becomes one batch of all. A result whose batch was 1 is the sum of what becomes of it.
+    """
     mapped = jax.custom_batching.custom_vmap(function)
 
     @mapped.def_vmap
-    def batched(size: int, flags: Sequence[bool], *given: Any) -> Any:
-        whole = [
-            each if flag else jnp.broadcast_to(each, (size, *each.shape))
+    def rule(size: int, flags: Sequence[bool], *given: Any) -> Any:
+        if any(flags[batched:]):
+            raise ArgumentError(
+                "jax.vmap of attention over sink or key",
+                why="a launch has one of each",
+                remedy="map by jax.lax.map, or put the axis into the batch of q, k and v",
+            )
+        first = given[0].shape[bool(flags[0])]
+
+        def line_up(each: Any, flag: bool) -> Any:
+            every = each if flag else each[None]
+            every = jnp.broadcast_to(every, (size, first, *every.shape[2:]))
+            return every.reshape(-1, *every.shape[2:])
+
+        lined = [
+            None if each is None else line_up(each, flag)
+            for each, flag in zip(given[:batched], flags)
+        ]
+        one = [
+            None if each is None else jax.ShapeDtypeStruct(each.shape[bool(flag) :], each.dtype)
             for each, flag in zip(given, flags)
         ]
-        found = mapped(*(each.reshape(-1, *each.shape[2:]) for each in whole))
-        restored = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), found)
-        return restored, jax.tree.map(lambda _: True, found)
+        results = jax.tree.map(
+            lambda found, alone: (
+                found.reshape(size, first, *found.shape[1:])
+                if alone.shape[0] == first
+                else found.reshape(size, first, *found.shape[1:]).sum(1, keepdims=True)
+            ),
+            mapped(*lined, *given[batched:]),
+            jax.eval_shape(function, *one),
+        )
+        return results, jax.tree.map(lambda _: True, results)
 
     return mapped
 
@@ -275,45 +288,53 @@ def _by_batch(function: Callable[..., Any]) -> Any:
 def _attention(options: tuple[tuple[str, Any], ...]) -> Any:
     named = dict(options)
 
-    def launched(q: Any, k: Any, v: Any) -> Any:
-        forms = [form_of(each) for each in (q, k, v)]
-        recipe = _read(
-            forward.attention, forward.Tuner(keep=False), *forms, **named, return_lse=True
-        )
-        rest = [None] * (len(forward.ARRAYS) - 3)
-        return tuple(run("attention", recipe, [q, k, v, *rest], [*forms, *rest]))
+    def forms_of(given: Mapping[str, Any]) -> dict[str, Placeholder | None]:
+        forms = {name: None if each is None else form_of(each) for name, each in given.items()}
+        if given["rng"] is not None:  # the seed and offset are what lies in four words of JAX
+            forms["rng"] = array((2,), "i64")
+        return forms
 
-    def sums(grad: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, grad_lse: Any) -> Any:
-        given = [grad, q, k, v, out, lse]
-        forms = [form_of(each) for each in given]
-        more = form_of(grad_lse)
-        recipe = _read(
-            backward.attention_backward,
-            backward.Tuner(keep=False),
-            *forms,
-            **named,
-            grad_lse=more,
-        )
-        rest = [None] * (len(backward.ARRAYS) - 7)
-        arrays = [*given, grad_lse, *rest]
-        return tuple(run("attention_backward", recipe, arrays, [*forms, more, *rest]))
+    def launched(q: Any, k: Any, v: Any, bias: Any, sink: Any, rng: Any) -> Any:
+        given = {"q": q, "k": k, "v": v, "bias": bias, "sink": sink, "rng": rng}
+        forms = forms_of(given)
+        tuner = forward.Tuner(keep=False)
+        recipe = _read(forward.attention, tuner, **forms, **named, return_lse=True)
+        return tuple(_run("attention", recipe, forward.ARRAYS, given, forms))
 
-    inner, gradients_of = _by_batch(launched), _by_batch(sums)
+    def sums(*arrays: Any) -> Any:
+        given = dict(zip(_GRADIENTS, arrays))
+        forms = forms_of(given)
+        tuner, bias_gradient = backward.Tuner(keep=False), given["bias"] is not None
+        call = backward.attention_backward
+        recipe = _read(call, tuner, **forms, **named, bias_gradient=bias_gradient)
+        return tuple(_run("attention_backward", recipe, backward.ARRAYS, given, forms))
+
+    inner, gradients_of = _by_batch(launched, 4), _by_batch(sums, len(_GRADIENTS) - 1)
 
     @jax.custom_vjp
-    def attend(q: Any, k: Any, v: Any) -> Any:
-        return inner(q, k, v)
+    def attend(q: Any, k: Any, v: Any, bias: Any, sink: Any, rng: Any) -> Any:
+        return inner(q, k, v, bias, sink, rng)
 
-    def save(q: Any, k: Any, v: Any) -> Any:
-        out, lse = inner(q, k, v)
-        return (out, lse), (q, k, v, out, lse)
+    def save(*given: Any) -> Any:
+        out, lse = inner(*given)
+        return (out, lse), (*given, out, lse)
 
     def gradients(kept: Any, grads: Any) -> Any:
+        q, k, v, bias, sink, rng, out, lse = kept
         grad, grad_lse = grads
-        return gradients_of(grad, *kept, grad_lse)
+        found = gradients_of(q, k, v, grad, out, lse, grad_lse, bias, rng)
+        of_sink = None
+        if sink is not None:
+            delta = (grad.astype(jnp.float32) * out).sum(-1) - grad_lse
+            of_sink = -(jnp.exp(sink[:, None] - lse) * delta).sum((0, 2))
+        return *found[:3], None if bias is None else found[3], of_sink, None
 
     attend.defvjp(save, gradients)
     return attend
+
+
+_GRADIENTS = ("q", "k", "v", "grad", "out", "lse", "grad_lse", "bias", "rng")
+"""The arrays of the gradients of attention; all but the last have a batch."""
 
 
 def attention(
@@ -325,18 +346,31 @@ def attention(
     scale: float | None = None,
     window: int | tuple[int | None, int | None] | None = None,
     softcap: float | None = None,
+    bias: Any = None,
+    sink: Any = None,
+    dropout: float = 0.0,
+    key: Any = None,
     return_lse: bool = False,
 ) -> Any:
     """Return softmax(scale * q k^T) v of JAX arrays [batch, heads, length, head_dim], as
     `tawa.kernels.attention.attention` does, and with `return_lse` (out, lse).
 
-    Has gradients by q, k and v (f16 and bf16), the same at every run, and `jax.vmap`, which makes
-    one batch of all. Raises `ArgumentError` for what does not fit together; gradients of gradients
-    are refused.
+    `key`, of `jax.random`, decides what `dropout` drops: the same in the gradients, and wherever it
+    is the same. Has gradients by q, k, v (f16 and bf16), bias and sink, the same at every run, and
+    `jax.vmap` over q, k, v and bias, which makes one batch of all. Raises `ArgumentError` for what
+    does not fit together; gradients of gradients are refused.
     """
-    arrays = [jnp.asarray(each) for each in (q, k, v)]
+    arrays = [None if each is None else jnp.asarray(each) for each in (q, k, v, bias, sink)]
+    if dropout and key is None:
+        raise ArgumentError(
+            f"dropout {dropout} without a key",
+            why="what is dropped depends on it alone",
+            remedy="pass key=jax.random.key(seed), another at each call",
+        )
+    rng = jax.random.bits(key, (4,), jnp.uint32) if dropout else None
     options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
-    out, lse = _attention(tuple(options.items()))(*arrays)
+    options |= {"dropout": dropout}
+    out, lse = _attention(tuple(options.items()))(*arrays, rng)
     return (out, lse) if return_lse else out
 
 

@@ -295,7 +295,8 @@ def attention_backward(
         found = bind_gradients(held, options)
         writer = Writer(held, grad)
         results = [found.dq, found.dk, found.dv, *([found.dbias] if bias_gradient else [])]
-        sums = (*parts(found.forward.problem, deterministic), *(("bias",) if bias_gradient else ()))
+        more: tuple[Part, ...] = ("bias",) if bias_gradient else ()
+        sums = (*parts(found.forward.problem, deterministic), *more)
         problem = found.forward.problem
         if 0 in (*found.forward.shape, problem.keys, problem.head_dim):
             for each in results:
