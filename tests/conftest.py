@@ -5,7 +5,7 @@ from hypothesis import settings
 
 from launch_schedules import Schedules
 from runtime_fakes import FakeDriver, install
-from tawa.runtime import dispatch, simulation
+from tawa.runtime import dispatch, jit, simulation
 
 # Every example may compile and simulate a kernel, so none has a deadline of its own. The short run
 # repeats the same examples, that a failure is of the change at hand; the long one looks further.
@@ -25,6 +25,15 @@ def schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     for module in (dispatch, simulation):
         monkeypatch.setattr(module, "simulate_stage", found)
     return found
+
+
+@pytest.fixture(autouse=True)
+def cubins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches in the simulator build cubins too, so that NVRTC takes all that tests compile: but
+    for modules with `CUBINS = False`, of what stands around kernels that other tests build.
+    """
+    if getattr(request.module, "CUBINS", True):
+        monkeypatch.setattr(jit, "runs_cubin", lambda device: True)
 
 
 @pytest.fixture

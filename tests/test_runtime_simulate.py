@@ -9,6 +9,7 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.errors import ArgumentError, DescriptorError, PlanError
+from tawa.runtime import dispatch, jit, nvrtc
 
 
 @pytest.fixture(autouse=True)
@@ -213,3 +214,20 @@ def test_a_grid_that_is_no_whole_number_of_clusters_is_refused():
     with pytest.raises(PlanError, match="must be a multiple of the cluster"):
         tawa.simulate(product, *arguments, 64, grid=(3, 1), **pins)
     assert not c.any()
+
+
+def test_a_launch_builds_no_cubin_and_takes_one_that_is_there(monkeypatch):
+    monkeypatch.setattr(jit, "runs_cubin", dispatch.runs_cubin)
+
+    @tawa.jit
+    def double(x, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+    x = np.ones(64, np.float32)
+    assert "cubin" not in double[(1,)](x, 64, BLOCK=64).asm
+    asked = double.compile(x, 64, BLOCK=64)
+    assert ("cubin" in asked.asm) == nvrtc.is_available()
+    built = double.compile(x, 64, BLOCK=32)
+    assert double[(2,)](x, 64, BLOCK=32) is built
+    assert (x == 4).all()

@@ -302,7 +302,7 @@ def _attention(options: tuple[tuple[str, Any], ...]) -> Any:
         return tuple(_run("attention", recipe, forward.ARRAYS, given, forms))
 
     def sums(*arrays: Any) -> Any:
-        given = dict(zip(_GRADIENTS, arrays))
+        given: dict[str, Any] = dict(zip(_GRADIENTS, arrays))
         forms = forms_of(given)
         tuner, bias_gradient = backward.Tuner(keep=False), given["bias"] is not None
         call = backward.attention_backward

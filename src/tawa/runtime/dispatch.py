@@ -72,6 +72,11 @@ def common_device(kernel: str, values: Mapping[str, Any]) -> Device:
     return next(iter(distinct), CPU)
 
 
+def runs_cubin(device: Device) -> bool:
+    """Tell whether launches on a device run a cubin; on the CPU the simulator runs IR."""
+    return device != CPU
+
+
 def target_for(values: Mapping[str, Any]) -> Target:
     """Return what to compile for: the GPU that holds the arrays, an H200 where none does."""
     gpus = [device for device in devices_of(values).values() if device.kind == "cuda"]

@@ -23,7 +23,7 @@ from tawa.constants import freeze, is_exact
 from tawa.errors import ArgumentError, InternalError
 from tawa.frontend.source import lines_of, unwrapped
 from tawa.plan.pins import Pins
-from tawa.runtime.arrays import CPU, Device
+from tawa.runtime.arrays import Device
 from tawa.runtime.build import Compiler, Request, build, default_compiler
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor, like
@@ -34,6 +34,7 @@ from tawa.runtime.dispatch import (
     common_device,
     current_stream,
     devices_of,
+    runs_cubin,
     simulated_launcher,
     target_for,
     warn_of,
@@ -347,9 +348,7 @@ class JitFunction(Launchable, Generic[P, R]):
         self, request: Request, values: Mapping[str, Any], device: Device, stream: Stream
     ) -> Launcher:
         """Return the launcher of a request for a device; it keeps `values`, so none has data."""
-        if device.kind == "cpu":
-            request = replace(request, cubin=False)
-        compiled = self._build(request)
+        compiled = self._build(replace(request, cubin=runs_cubin(device)))
         warn_of(compiled.kernel)
         otherwise = partial(self._plain_launcher, request, values, device, stream)
         if device.kind == "cpu":
@@ -402,8 +401,8 @@ class JitFunction(Launchable, Generic[P, R]):
     def compile_to_run(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile what a launch with these arguments runs: arrays of the CPU need no cubin."""
         inner, call = self._call(args, meta)
-        on_cpu = all(device == CPU for device in devices_of(call.values).values())
-        return inner._build(replace(inner._request(call), cubin=not on_cpu)).kernel
+        cubin = any(map(runs_cubin, devices_of(call.values).values()))
+        return inner._build(replace(inner._request(call), cubin=cubin)).kernel
 
     def compile_plain(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile the ordinary kernel: what a launch runs where a guard of `compile`'s fails."""
