@@ -27,14 +27,11 @@ from tawa.torch.conv_arrays import (
     check_gradients,
     check_precision,
     for_each,
-    input_gradient,
     options,
     paddings,
     pixels_last,
-    register_seconds,
-    result_of,
+    register,
     rim,
-    weight_gradient,
 )
 from tawa.torch.layers import KINDS, Replaced
 from tawa.torch.volumes import Conv3d, conv3d
@@ -68,49 +65,9 @@ def conv2d_op(
     return _conv.conv2d(x, w, bias, activation=activation, layout="copy", **how)
 
 
-@torch.library.custom_op("tawa::conv2d_backward_input", mutates_args=())
-def conv2d_backward_input(
-    grad: Tensor,
-    w: Tensor,
-    size: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of `conv2d` by its images, of `size` pixels."""
-    how = options(stride, padding, dilation, groups)
-    return input_gradient(_gradients.conv2d_input_gradient, grad, w, size, how)
-
-
-@torch.library.custom_op("tawa::conv2d_backward_weight", mutates_args=())
-def conv2d_backward_weight(
-    grad: Tensor,
-    x: Tensor,
-    size: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of `conv2d` by its filters, of `size` pixels."""
-    how = options(stride, padding, dilation, groups)
-    return weight_gradient(_gradients.conv2d_weight_gradient, grad, x, size, how)
-
-
-@conv2d_op.register_fake
-def _conv2d_fake(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int = 1,
-    activation: str = "",
-) -> Tensor:
-    torch._check(x.dim() == 4 and w.dim() == 4, lambda: "images and filters have four axes")
-    return result_of(x, w, stride, padding, dilation, groups)
+conv2d_backward_input, conv2d_backward_weight = register(
+    conv2d_op, _gradients.conv2d_input_gradient, _gradients.conv2d_weight_gradient
+)
 
 
 # --- gradients ----------------------------------------------------------------------------------
@@ -179,7 +136,6 @@ def _vmap(info: Any, dims: Sequence[int | None], x: Tensor, *rest: Any) -> tuple
 
 conv2d_op.register_autograd(_gradient, setup_context=_keep)
 conv2d_op.register_vmap(_vmap)
-register_seconds(conv2d_op, conv2d_backward_input, conv2d_backward_weight)
 
 
 # --- functions ----------------------------------------------------------------------------------

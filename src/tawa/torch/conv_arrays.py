@@ -116,33 +116,6 @@ def options(
 # --- operators ------------------------------------------------------------------------------------
 
 
-def input_gradient(
-    kernel: Callable[..., Tensor], grad: Tensor, w: Tensor, size: Sequence[int], how: dict[str, Any]
-) -> Tensor:
-    """Return what `kernel` gives for images of `size` pixels, channels filled up for it."""
-    check_precision(w)
-    groups = how["groups"]
-    channels = w.shape[1] * groups
-    if groups == 1:
-        grad, w = filled(grad, 1), filled(filled(w, 0), 1)
-    shape = (grad.shape[0], w.shape[1] * groups, *size)
-    return cut(kernel(shape, pixels_last(w), pixels_last(grad), **how), channels, 1)
-
-
-def weight_gradient(
-    kernel: Callable[..., Tensor], grad: Tensor, x: Tensor, size: Sequence[int], how: dict[str, Any]
-) -> Tensor:
-    """Return what `kernel` gives for filters of `size` pixels, channels filled up for it."""
-    check_precision(x)
-    groups = how["groups"]
-    filters, channels = grad.shape[1], x.shape[1] // groups
-    if groups == 1:
-        grad, x = filled(grad, 1), filled(x, 1)
-    shape = (grad.shape[1], x.shape[1] // groups, *size)
-    found = kernel(pixels_last(x), shape, pixels_last(grad), **how)
-    return cut(cut(found, filters, 0), channels, 1)
-
-
 def blank(like: Tensor, n: Any, channels: Any, size: Sequence[Any]) -> Tensor:
     """Return images without values, channels last in memory."""
     return like.new_empty((n, *size, channels)).movedim(-1, 1)
@@ -154,9 +127,13 @@ def result_of(
     stride: Sequence[int],
     padding: Sequence[int],
     dilation: Sequence[int],
-    groups: int,
+    groups: int = 1,
 ) -> Tensor:
     """Return the result of a convolution without values."""
+    axes = len(stride) + 2
+    torch._check(
+        x.dim() == axes and w.dim() == axes, lambda: f"images and filters have {axes} axes"
+    )
     torch._check(
         x.shape[1] == w.shape[1] * groups,
         lambda: f"images of {x.shape[1]} channels, filters of {w.shape[1]} in {groups} groups",
@@ -189,30 +166,74 @@ def check_gradients(
     check(*shapes, kind, (bool(needed[0]), bool(needed[1])), tuple(options(*how).values()))
 
 
-def register_seconds(forward: Any, by_input: Any, by_weight: Any) -> None:
-    """Register what three operators, each the gradient of the others, have in common.
+def register(
+    forward: Any, by_input: Callable[..., Tensor], by_weight: Callable[..., Tensor]
+) -> tuple[Any, Any]:
+    """Make the operators of the gradients of `forward`, which kernels `by_input` and `by_weight`
+    compute; register what these three, each the gradient of the others, have in common, and return
+    the two.
 
     `forward` takes (x, w, bias, *how), the others (grad, w or x, size, *how); how is (stride,
-    padding, dilation, groups).
+    padding, dilation, groups). Channels are filled up for the kernels where there are no groups.
     """
+    name = forward._qualname
+
+    def backward_input(
+        grad: Tensor,
+        w: Tensor,
+        size: list[int],
+        stride: list[int],
+        padding: list[int],
+        dilation: list[int],
+        groups: int = 1,
+    ) -> Tensor:
+        check_precision(w)
+        channels = w.shape[1] * groups
+        if groups == 1:
+            grad, w = filled(grad, 1), filled(filled(w, 0), 1)
+        shape = (grad.shape[0], w.shape[1] * groups, *size)
+        how = options(stride, padding, dilation, groups)
+        return cut(by_input(shape, pixels_last(w), pixels_last(grad), **how), channels, 1)
+
+    def backward_weight(
+        grad: Tensor,
+        x: Tensor,
+        size: list[int],
+        stride: list[int],
+        padding: list[int],
+        dilation: list[int],
+        groups: int = 1,
+    ) -> Tensor:
+        check_precision(x)
+        filters, channels = grad.shape[1], x.shape[1] // groups
+        if groups == 1:
+            grad, x = filled(grad, 1), filled(x, 1)
+        shape = (grad.shape[1], x.shape[1] // groups, *size)
+        how = options(stride, padding, dilation, groups)
+        found = by_weight(pixels_last(x), shape, pixels_last(grad), **how)
+        return cut(cut(found, filters, 0), channels, 1)
+
+    make: Any = torch.library.custom_op
+    of_input = make(f"{name}_backward_input", backward_input, mutates_args=())
+    of_weight = make(f"{name}_backward_weight", backward_weight, mutates_args=())
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         grad, other, _, *how = inputs
         ctx.save_for_backward(grad, other)
         ctx.how = how
 
-    def of_input(ctx: Any, second: Tensor) -> tuple[Any, ...]:
+    def second_of_input(ctx: Any, second: Tensor) -> tuple[Any, ...]:
         grad, w = ctx.saved_tensors
         needed, size = ctx.needs_input_grad, list(w.shape[2:])
         by_grad = forward(second, w, None, *ctx.how) if needed[0] else None
-        by_w = by_weight(grad, second, size, *ctx.how) if needed[1] else None
+        by_w = of_weight(grad, second, size, *ctx.how) if needed[1] else None
         return by_grad, by_w, *(None,) * 5
 
-    def of_weight(ctx: Any, second: Tensor) -> tuple[Any, ...]:
+    def second_of_weight(ctx: Any, second: Tensor) -> tuple[Any, ...]:
         grad, x = ctx.saved_tensors
         needed, size = ctx.needs_input_grad, list(x.shape[2:])
         by_grad = forward(x, second, None, *ctx.how) if needed[0] else None
-        by_x = by_input(grad, second, size, *ctx.how) if needed[1] else None
+        by_x = of_input(grad, second, size, *ctx.how) if needed[1] else None
         return by_grad, by_x, *(None,) * 5
 
     def input_fake(grad: Tensor, w: Tensor, size: Sequence[int], *rest: Any, **_: Any) -> Tensor:
@@ -221,11 +242,18 @@ def register_seconds(forward: Any, by_input: Any, by_weight: Any) -> None:
     def weight_fake(grad: Tensor, x: Tensor, size: Sequence[int], *rest: Any, **_: Any) -> Tensor:
         return blank(x, grad.shape[1], x.shape[1] // (rest[3] if len(rest) > 3 else 1), size)
 
-    by_input.register_autograd(of_input, setup_context=keep)
-    by_weight.register_autograd(of_weight, setup_context=keep)
-    by_input.register_fake(input_fake)
-    by_weight.register_fake(weight_fake)
-    for operator in (by_input, by_weight):
+    def fake(x: Tensor, w: Tensor, bias: Tensor | None, *how: Any, **named: Any) -> Tensor:
+        given = dict(zip(("stride", "padding", "dilation", "groups"), how)) | named
+        given.pop("activation", None)
+        return result_of(x, w, **given)
+
+    forward.register_fake(fake)
+    of_input.register_autograd(second_of_input, setup_context=keep)
+    of_weight.register_autograd(second_of_weight, setup_context=keep)
+    of_input.register_fake(input_fake)
+    of_weight.register_fake(weight_fake)
+    for operator in (of_input, of_weight):
         operator.register_vmap(ops.refuse_vmap(operator._qualname.partition("::")[2]))
     for key in ("AutocastCUDA", "AutocastCPU"):
         ops.under_autocast(forward, key, (0, 1, 2))
+    return of_input, of_weight

@@ -98,16 +98,8 @@ matmul = torch.library.custom_op("tawa::matmul", compute_matmul, mutates_args=()
 
 
 @matmul.register_fake
-def _matmul_fake(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None = None,
-    activation: str = "",
-    scale_a: Tensor | None = None,
-    scale_b: Tensor | None = None,
-    out_dtype: str = "",
-    input_precision: str = "",
-) -> Tensor:
+def _matmul_fake(a: Tensor, b: Tensor, *given: Any, **named: Any) -> Tensor:
+    out_dtype = given[4] if len(given) > 4 else named.get("out_dtype", "")
     rows = () if a.dim() == 1 else (a.shape[-2],)
     columns = () if b.dim() == 1 else (b.shape[-1],)
     depth = b.shape[-1] if b.dim() == 1 else b.shape[-2]
@@ -148,17 +140,11 @@ def matmul_activation_backward(
     input_precision: str = "",
 ) -> Tensor:
     """Return grad * activation'(scale_a * scale_b * (a @ b) + bias), in one kernel."""
-    return _matmul.matmul(
-        readable(a),
-        readable(b),
-        bias=dense(bias),
-        activation=activation,
-        scale_a=dense(scale_a),
-        scale_b=dense(scale_b),
-        gradient=grad.contiguous(),
-        out_dtype=next(name for name, kind in _TYPES.items() if kind is grad.dtype),
-        input_precision=input_precision,
-    )
+    kind = next(name for name, kind in _TYPES.items() if kind is grad.dtype)
+    how: dict[str, Any] = {"out_dtype": kind, "input_precision": input_precision}
+    how |= {"bias": dense(bias), "activation": activation, "gradient": grad.contiguous()}
+    how |= {"scale_a": dense(scale_a), "scale_b": dense(scale_b)}
+    return _matmul.matmul(readable(a), readable(b), **how)
 
 
 @matmul_activation_backward.register_fake

@@ -30,14 +30,11 @@ from tawa.torch.conv_arrays import (
     cut,
     filled,
     for_each,
-    input_gradient,
     options,
     paddings,
     pixels_last,
-    register_seconds,
-    result_of,
+    register,
     rim,
-    weight_gradient,
 )
 
 
@@ -63,48 +60,9 @@ def conv3d_op(
     return cut(found, count, 1)
 
 
-@torch.library.custom_op("tawa::conv3d_backward_input", mutates_args=())
-def conv3d_backward_input(
-    grad: Tensor,
-    w: Tensor,
-    size: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of `conv3d` by its volumes, of `size` pixels."""
-    how = options(stride, padding, dilation, groups)
-    return input_gradient(conv_volumes.conv3d_input_gradient, grad, w, size, how)
-
-
-@torch.library.custom_op("tawa::conv3d_backward_weight", mutates_args=())
-def conv3d_backward_weight(
-    grad: Tensor,
-    x: Tensor,
-    size: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int = 1,
-) -> Tensor:
-    """Return the gradient of `conv3d` by its filters, of `size` pixels."""
-    how = options(stride, padding, dilation, groups)
-    return weight_gradient(conv_volumes.conv3d_weight_gradient, grad, x, size, how)
-
-
-@conv3d_op.register_fake
-def _fake(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int = 1,
-) -> Tensor:
-    torch._check(x.dim() == 5 and w.dim() == 5, lambda: "volumes and filters have five axes")
-    return result_of(x, w, stride, padding, dilation, groups)
+conv3d_backward_input, conv3d_backward_weight = register(
+    conv3d_op, conv_volumes.conv3d_input_gradient, conv_volumes.conv3d_weight_gradient
+)
 
 
 # --- gradients ----------------------------------------------------------------------------------
@@ -148,7 +106,6 @@ def _gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 conv3d_op.register_autograd(_gradient, setup_context=_keep)
 conv3d_op.register_vmap(ops.refuse_vmap("conv3d"))
-register_seconds(conv3d_op, conv3d_backward_input, conv3d_backward_weight)
 
 
 # --- the function and the layer -----------------------------------------------------------------
