@@ -3,8 +3,7 @@
 # pyright: basic, reportArgumentType=false, reportOperatorIssue=false
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false, reportUnboundVariable=false
-"""The gradients of attention: one kernel sums over queries (dk, dv), one over keys (dq), one over
-whatever shares an element of a bias.
+"""The gradients of attention: one kernel sums over queries (dk, dv), one over keys (dq).
 
 Both compute the weights again from the logarithm of each row's sum (Dao, FlashAttention-2,
 arXiv:2307.08691, algorithm 2). No program adds to what another stores, so that a result is the same
@@ -12,8 +11,7 @@ at every run; the price is two of seven products. Without that promise the first
 added up in memory by atomic operations.
 
 With P = exp(S - lse), delta = rowsum(dO * O) and dS = P * (dO V^T - delta):
-dv = P^T dO, dk = scale * dS^T Q, dq = scale * dS K; a bias has dS without what a soft cap makes of
-it. Scores are in base two.
+dv = P^T dO, dk = scale * dS^T Q, dq = scale * dS K. Scores are in base two.
 """
 
 from __future__ import annotations
@@ -443,7 +441,8 @@ def backward_bias(
     LINES: tl.constexpr,
     DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a tile of the bias: the sum over all scores that it is added to.
+    """The gradient of a tile of the bias: the sum of dS, without the derivative of a soft cap, over
+    all scores that it is added to.
 
     Grid (cdiv(keys, BLOCK_N), blocks of its rows, batches * heads of it); names as of
     `backward_queries`. `dbias_ptr` is dense, `own_heads` are its heads; so many `batches`,
