@@ -178,6 +178,16 @@ def bound(dim, width, causal, bias=False):
     return bind_gradients(arrays, how)
 
 
+def test_lse_of_one_head_is_dense_whatever_it_is_a_part_of():
+    arrays = dict.fromkeys(ARRAYS)
+    arrays |= {n: tawa.array((1, 1, 64, 64), "f16") for n in ("grad", "q", "k", "v", "out")}
+    arrays["lse"] = tawa.array((1, 1, 64), "f32", strides=(128, 64, 1))
+    bind_gradients(arrays, {})
+    arrays["lse"] = tawa.array((1, 1, 64), "f32", strides=(128, 64, 2))
+    with pytest.raises(ArgumentError, match="lse is f32"):
+        bind_gradients(arrays, {})
+
+
 @pytest.mark.parametrize("part", ["queries", "keys", "all", "bias"])
 @pytest.mark.parametrize("dim", [64, pytest.param(128, marks=pytest.mark.long)])
 def test_the_first_tiles_are_specialized_and_proved(part, dim):
