@@ -178,6 +178,18 @@ def bound(dim, width, causal, bias=False):
     return bind_gradients(arrays, how)
 
 
+def test_gradients_of_the_reference_are_its_differences():
+    torch.manual_seed(6)
+    q, k, v = doubles(*(torch.randn(1, 2, n, 4) for n in (3, 5, 5)))
+    bias, sink = doubles(torch.randn(1, 1, 3, 5), torch.randn(2))
+
+    def both(q, k, v, bias, sink):
+        how = {"window": (2, 1), "softcap": 3.0, "alibi": torch.tensor([0.1, 0.3])}
+        return reference(q, k, v, bias=bias, sink=sink, **how)
+
+    assert torch.autograd.gradcheck(both, (q, k, v, bias, sink))
+
+
 def test_lse_of_one_head_is_dense_whatever_it_is_a_part_of():
     arrays = dict.fromkeys(ARRAYS)
     arrays |= {n: tawa.array((1, 1, 64, 64), "f16") for n in ("grad", "q", "k", "v", "out")}

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -386,6 +387,28 @@ def test_data_on_a_device_that_is_not_current():
         tt.attention(q, q, q).float().sum().backward()
     assert found.device == q.grad.device == a.device
     assert worst([found], [a.double() @ a.double()]) < 1e-2
+
+
+@two
+def test_two_gpus_in_threads_of_one_process():
+    """Each thread works on its own GPU; neither makes it the current one."""
+
+    def work(index):
+        torch.manual_seed(index)
+        a = torch.randn(256, 256, device=f"cuda:{index}").half()
+        q = torch.randn(1, 2, 200, 64, device=a.device).half().requires_grad_()
+        out = tt.attention(q, q, q, causal=True)
+        (grad,) = torch.autograd.grad(out.float().sum(), q)
+        products = [tt.matmul(a, a) for _ in range(50)]
+        assert all(torch.equal(products[0], each) for each in products)
+        (leaf,) = doubles(q)
+        exact = F.scaled_dot_product_attention(leaf, leaf, leaf, is_causal=True)
+        (expected,) = torch.autograd.grad(exact.sum(), leaf)
+        pairs = (products[0], a.double() @ a.double()), (out, exact), (grad, expected)
+        return max(worst([found], [wide]) for found, wide in pairs)
+
+    with ThreadPoolExecutor(2) as threads:
+        assert max(threads.map(work, range(2))) < 1e-2
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float32])
