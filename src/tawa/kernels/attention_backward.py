@@ -216,7 +216,10 @@ def variants(part: Part, problem: Problem) -> Iterator[Variant]:
     width = widest(problem)
     if width > 128:
         width = 128 if part in ("keys", "all") else 256
-    yield from _TILES[part, width]
+    tiles = _TILES[part, width]
+    # A tile of a bias takes registers as scores do: by the largest, loops may wait for memory.
+    large = [each for each in tiles if problem.options.bias and each.rows * each.columns > 128 * 64]
+    yield from (*(each for each in tiles if each not in large), *large)
 
 
 @opaque
