@@ -39,6 +39,7 @@ from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.anchors import Assignment, count_layout, operand_layouts
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, retype
+from tawa.passes.lower.layouts import assign_layouts
 from tawa.passes.lower.placement import scratch_layout
 from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, joined, propose, reshaped, split_of
 from tawa.passes.lower.views import whole_buffer
@@ -79,8 +80,13 @@ def within_warps(source: RegisterLayout, wanted: RegisterLayout) -> bool:
     return all(held(wanted, warp) <= held(source, warp) for warp in range(source.warp_count))
 
 
+def convert_layouts(lowering: Lowering, role: hopper.Role) -> None:
+    """Give every tensor of the role its layout, and operands the layouts they are wanted in."""
+    _Converter(lowering, role, assign_layouts(lowering, role)).run()
+
+
 @dataclass(slots=True)
-class Converter:
+class _Converter:
     """Sets types and inserts conversions in one role."""
 
     lowering: Lowering
@@ -388,9 +394,9 @@ def as_bits(emitter: Emitter, value: SSAValue) -> SSAValue:
 
 
 __all__ = [
-    "Converter",
     "as_bits",
     "as_bytes",
+    "convert_layouts",
     "exchange",
     "moved",
     "same_layout",
