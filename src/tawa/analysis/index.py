@@ -225,7 +225,7 @@ def _divided(op: tile.Elementwise, form: IndexForm, count: int | None) -> IndexF
     dim = form.single_dim
     if dim is None or count is None or count < 2 or not range_of(op.inputs[0]).is_natural:
         return None
-    terms = dict(form.offset.terms)
+    terms = form.offset.terms
     if shape_of(op.result.type)[dim] % count or any(c % count for c in terms.values()):
         return None
     start = Polynomial.make({m: c // count for m, c in terms.items()})

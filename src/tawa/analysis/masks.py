@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from xdsl.dialects.builtin import IntAttr, IntegerType
-from xdsl.ir import SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 
-from tawa.analysis.affine import Affine, affine_of
-from tawa.analysis.polynomial import keeps_number, keeps_sum
+from tawa.analysis.polynomial import Leaf, Polynomial, keeps_number, keeps_sum, polynomial
 from tawa.analysis.remember import remembered
 from tawa.ir import tile
 from tawa.ir.functions import OPPOSITE
@@ -24,9 +23,9 @@ from tawa.ir.types import element_type, is_signed, shape_of
 
 @dataclass(frozen=True, slots=True)
 class NotNegative:
-    """An affine form of scalars is at least 0."""
+    """A polynomial of scalars that stand in the kernel is at least 0."""
 
-    form: Affine
+    form: Polynomial
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,8 @@ Condition: TypeAlias = NotNegative | Holds | Every | Either
 class Extremes:
     """The least and the greatest element of an integer tensor."""
 
-    least: Affine
-    greatest: Affine
+    least: Polynomial
+    greatest: Polynomial
 
     def plus(self, other: Extremes) -> Extremes:
         """Return the extremes of a sum; of one index counted twice they are further out."""
@@ -67,7 +66,7 @@ class Extremes:
 
     def times(self, factor: int) -> Extremes:
         """Return the extremes of a multiple."""
-        ends = (self.least * factor, self.greatest * factor)
+        ends = self.least.scaled(factor), self.greatest.scaled(factor)
         return Extremes(*(ends if factor >= 0 else ends[::-1]))
 
 
@@ -86,14 +85,14 @@ def _extremes(value: SSAValue, known: _Known) -> Extremes | None:
     if not isinstance(element_type(value.type), IntegerType):
         return None
     if not shape_of(value.type):
-        form = affine_of(value)
+        form = _of_values(value)
         return Extremes(form, form)
     match value.owner:
         case tile.Constant(value=IntAttr() as number):
-            return Extremes(Affine(number.data), Affine(number.data))
+            return Extremes(*(Polynomial.constant(number.data),) * 2)
         case tile.Arange(start=IntAttr() as start) as op:
             last = start.data + shape_of(op.result.type)[0] - 1
-            return Extremes(Affine(start.data), Affine(last))
+            return Extremes(Polynomial.constant(start.data), Polynomial.constant(last))
         case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
             return _extremes(op.value, known)
         case tile.Transpose() as op:
@@ -117,11 +116,21 @@ def _combined(op: tile.Elementwise, known: _Known) -> Extremes | None:
             return a.times(-1)
         case "mul", [Extremes() as a, Extremes() as b]:
             for one, other in ((a, b), (b, a)):
-                if one == Extremes(one.least, one.least) and one.least.known is not None:
-                    return other.times(one.least.known)
+                if one.least == one.greatest and (factor := one.least.as_constant) is not None:
+                    return other.times(factor)
             return None
         case _:
             return None
+
+
+def _of_values(value: SSAValue) -> Polynomial:
+    """Return a scalar as a polynomial in which what loops count and carry are values, not trips."""
+    known: dict[SSAValue, Polynomial] = {}
+    block = value.owner if isinstance(value, BlockArgument) else value.owner.parent_block()
+    while block is not None:
+        known |= {argument: Polynomial.atom(Leaf(argument)) for argument in block.args}
+        block = block.parent_block()
+    return polynomial(value, known)
 
 
 def uniform_when(mask: SSAValue, truth: bool) -> Condition | None:
@@ -182,4 +191,4 @@ def _compared(op: tile.Elementwise, truth: bool) -> Condition | None:
     large, small = extremes(op.inputs[place]), extremes(op.inputs[1 - place])
     if large is None or small is None:
         return None
-    return NotNegative(large.least - small.greatest + Affine(-more))
+    return NotNegative(large.least - small.greatest - Polynomial.constant(more))

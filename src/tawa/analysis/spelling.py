@@ -36,7 +36,7 @@ def render(poly: Polynomial, name_leaf: Callable[[Leaf | Trip], str]) -> str:
         return name_leaf(atom)
 
     texts: list[str] = []
-    for monomial, coefficient in poly.terms:
+    for monomial, coefficient in poly.terms.items():
         factors = sorted(spell_atom(atom) for atom in monomial)
         if coefficient != 1 or not factors:
             factors.insert(0, str(coefficient))

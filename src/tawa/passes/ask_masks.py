@@ -27,8 +27,8 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 
-from tawa.analysis.affine import Affine
 from tawa.analysis.masks import Condition, Either, Every, Holds, NotNegative, uniform_when
+from tawa.analysis.polynomial import Polynomial, Trip
 from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
 from tawa.ir.types import element_type, i1, i64, is_float, shape_of
@@ -167,14 +167,23 @@ def _one(point: Point) -> SSAValue:
     return point.put(tile.Constant.build(attributes={"value": IntAttr(1)}, result_types=[i1]))
 
 
-def _sum(point: Point, form: Affine) -> SSAValue:
-    """Compute an affine form in 64 bits, where nothing overflows."""
-    total = point.put(constant(form.constant, i64))
-    for symbol, factor in form.terms:
-        wide = symbol
-        if symbol.type != i64:
-            wide = point.put(tile.Cast.build(operands=[symbol], result_types=[i64]))
-        if factor != 1:
-            wide = point.put(elementwise("mul", wide, point.put(constant(factor, i64))))
-        total = point.put(elementwise("add", total, wide))
+def _sum(point: Point, form: Polynomial) -> SSAValue:
+    """Compute a polynomial of values in 64 bits, where nothing overflows."""
+    total = point.put(constant(form.terms.get((), 0), i64))
+    for monomial, number in form.terms.items():
+        product: SSAValue | None = None
+        for atom in monomial:
+            assert not isinstance(atom, Trip), "what loops count is a value here"
+            factor = atom.value
+            if factor.type != i64:
+                factor = point.put(tile.Cast.build(operands=[factor], result_types=[i64]))
+            product = factor if product is None else _times(point, product, factor)
+        if product is not None:
+            if number != 1:
+                product = _times(point, product, point.put(constant(number, i64)))
+            total = point.put(elementwise("add", total, product))
     return total
+
+
+def _times(point: Point, one: SSAValue, other: SSAValue) -> SSAValue:
+    return point.put(elementwise("mul", one, other))

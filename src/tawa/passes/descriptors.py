@@ -319,7 +319,7 @@ def _emit_at(poly: Polynomial, builder: Builder, kind: Attribute) -> SSAValue:
 
     total: SSAValue | None = None
     for coefficient, monomial in sorted(
-        ((c, sorted(m, key=place_of)) for m, c in poly.terms),
+        ((c, sorted(m, key=place_of)) for m, c in poly.terms.items()),
         key=lambda term: (str(term[0]), [place_of(item) for item in term[1]]),
     ):
         factors = [atom(item) for item in monomial]
