@@ -58,7 +58,7 @@ class Block:
 def describe(pointer: SSAValue, mask: SSAValue | None) -> Block | Refusal:
     """Return the block that a masked tensor of pointers addresses, or the reason it is none."""
     form = pointer_form(pointer)
-    if form is None:
+    if form is None or not is_argument(form.base):
         return Refusal("the addresses are not affine in the tile's coordinates")
     shape = shape_of(pointer.type)
     if sum(extent > 1 for extent in shape) < 2:
