@@ -24,7 +24,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 
 from tawa.analysis.masks import Condition, Either, Every, Holds, NotNegative, uniform_when
@@ -32,8 +31,7 @@ from tawa.analysis.polynomial import Polynomial, Trip
 from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
 from tawa.ir.types import element_type, i1, i64, is_float, shape_of
-from tawa.passes.fold import constant, elementwise
-from tawa.passes.point import Point
+from tawa.passes.lower.emit import Emitter
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -108,8 +106,8 @@ def _is_computed(value: SSAValue) -> bool:
 
 
 def _ask(found: _Hiding) -> None:
-    point = Point(found.last)
-    whole = _emit(point, found.whole)
+    emitter = Emitter.before(found.last)
+    whole = _emit(emitter, found.whole)
     hidden = Block()
     branch = scf.IfOp(
         whole,
@@ -119,7 +117,7 @@ def _ask(found: _Hiding) -> None:
     )
     branch.location = found.last.location
     branch.results[0].name_hint = found.last.result.name_hint
-    point.put(branch)
+    emitter.put(branch)
     found.last.result.replace_all_uses_with(branch.results[0])
     end = scf.YieldOp(found.last.result)
     hidden.add_op(end)
@@ -147,43 +145,33 @@ _PURE = (
 )
 
 
-def _emit(point: Point, condition: Condition) -> SSAValue:
+def _emit(emitter: Emitter, condition: Condition) -> SSAValue:
     """Compute a condition before an operation."""
     match condition:
         case Holds(value, truth):
-            return value if truth else point.put(elementwise("xor", value, _one(point)))
+            return value if truth else emitter.apply("xor", value, emitter.constant(1, i1))
         case NotNegative(form):
-            zero = point.put(constant(0, i64))
-            return point.put(elementwise("ge", _sum(point, form), zero))
+            zero = emitter.constant(0, i64)
+            return emitter.apply("ge", _sum(emitter, form), zero)
         case Every(parts) | Either(parts):
             function = "and" if isinstance(condition, Every) else "or"
-            total, *rest = (_emit(point, part) for part in parts)
+            total, *rest = (_emit(emitter, part) for part in parts)
             for value in rest:
-                total = point.put(elementwise(function, total, value))
+                total = emitter.apply(function, total, value)
             return total
 
 
-def _one(point: Point) -> SSAValue:
-    return point.put(tile.Constant.build(attributes={"value": IntAttr(1)}, result_types=[i1]))
-
-
-def _sum(point: Point, form: Polynomial) -> SSAValue:
+def _sum(emitter: Emitter, form: Polynomial) -> SSAValue:
     """Compute a polynomial of values in 64 bits, where nothing overflows."""
-    total = point.put(constant(form.terms.get((), 0), i64))
+    total = emitter.constant(form.terms.get((), 0), i64)
     for monomial, number in form.terms.items():
         product: SSAValue | None = None
         for atom in monomial:
             assert not isinstance(atom, Trip), "what loops count is a value here"
-            factor = atom.value
-            if factor.type != i64:
-                factor = point.put(tile.Cast.build(operands=[factor], result_types=[i64]))
-            product = factor if product is None else _times(point, product, factor)
+            factor = emitter.cast(atom.value, i64)
+            product = factor if product is None else emitter.apply("mul", product, factor)
         if product is not None:
             if number != 1:
-                product = _times(point, product, point.put(constant(number, i64)))
-            total = point.put(elementwise("add", total, product))
+                product = emitter.apply("mul", product, emitter.constant(number, i64))
+            total = emitter.apply("add", total, product)
     return total
-
-
-def _times(point: Point, one: SSAValue, other: SSAValue) -> SSAValue:
-    return point.put(elementwise("mul", one, other))

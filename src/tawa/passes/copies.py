@@ -14,13 +14,14 @@ Declines: never; a load that cannot be copied is a `PlanError`.
 from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Operation
 
 from tawa.analysis.copies import copy_run
 from tawa.analysis.naming import name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.types import element_type, int_array, shape_of, with_shape
+from tawa.ir.types import element_type, shape_of, with_shape
+from tawa.passes.lower.emit import Emitter, replace
 
 
 def prepare_copy(load: Operation) -> Operation:
@@ -38,39 +39,17 @@ def prepare_copy(load: Operation) -> Operation:
 
 def _turn(load: tile.Load) -> tile.Load:
     """Load a matrix transposed, and transpose the tile: in shared memory that costs nothing."""
-    pointer = _transposed(load.pointer, load)
-    mask = [_transposed(load.mask, load)] if load.mask is not None else []
-    other = [_transposed(load.other, load)] if load.other is not None else []
-    turned = tile.Load(
-        operands=[pointer, mask, other],
+    emitter = Emitter.before(load)
+    operands = [
+        [] if value is None else [emitter.transpose(value, (1, 0))]
+        for value in (load.pointer, load.mask, load.other)
+    ]
+    shape = shape_of(load.result.type)[::-1]
+    turned = tile.Load.build(
+        operands=operands,
         attributes=dict(load.attributes),
-        result_types=[_flipped(load.result)],
+        result_types=[with_shape(shape, element_type(load.result.type))],
     )
-    _insert(turned, load)
-    value = _transposed(turned.result, load)
-    turned.result.name_hint = value.name_hint = load.result.name_hint
-    load.result.replace_all_uses_with(value)
-    load.detach()
-    load.erase()
+    emitter.put(turned, load.result.name_hint)
+    replace(load, [emitter.transpose(turned.result, (1, 0))])
     return turned
-
-
-def _transposed(value: SSAValue, before: Operation) -> SSAValue:
-    turn = tile.Transpose(
-        operands=[value],
-        attributes={"permutation": int_array([1, 0])},
-        result_types=[_flipped(value)],
-    )
-    _insert(turn, before)
-    return turn.result
-
-
-def _flipped(value: SSAValue) -> Attribute:
-    return with_shape(shape_of(value.type)[::-1], element_type(value.type))
-
-
-def _insert(operation: Operation, before: Operation) -> None:
-    block = before.parent
-    assert block is not None, "a load stands in a block"
-    operation.location = before.location
-    block.insert_op_before(operation, before)

@@ -35,8 +35,7 @@ from tawa.ir.control import terminator, yielded
 from tawa.ir.types import element_type, shape_of
 from tawa.ir.walk import all_of
 from tawa.passes.degrees import Degrees, find_degrees
-from tawa.passes.fold import constant, elementwise
-from tawa.passes.point import Point
+from tawa.passes.lower.emit import Emitter, append_operands, widen_for
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -94,68 +93,57 @@ def _is_wide(value: SSAValue) -> bool:
 
 def _rewrite(loop: scf.ForOp, index: int, above: tile.Elementwise, degrees: Degrees) -> None:
     block = loop.body.block
-    top = block.args[index + 1]
-    kept = block.insert_arg(top.type, len(block.args))
+    wide = widen_for(loop, [loop.iter_args[index]])
+    top, kept = block.args[index + 1], block.args[-1]
     kept.name_hint = "kept"
     after = above.next_op
     assert after is not None, "a body ends with what it yields"
-    point = Point(after)
+    emitter = Emitter.before(after)
     unit = 1.0 if degrees.function == "exp2" else math.log(2)
-    limit = point.put(elementwise("add", kept, point.put(constant(LAG * unit, top.type))))
-    rises = point.put(elementwise("gt", above.result, limit))
-    base = point.put(elementwise("select", rises, above.result, kept))
+    limit = emitter.apply("add", kept, emitter.constant(LAG * unit, top.type))
+    rises = emitter.apply("gt", above.result, limit)
+    base = emitter.apply("select", rises, above.result, kept)
     base.name_hint = "base"
-    new = {rises.owner, base.owner}
+    choice = (rises.owner, base.owner)
     end = terminator(block)
     above.result.replace_uses_with_if(
-        base, lambda use: use.operation is not end and use.operation not in new
+        base, lambda use: use.operation is not end and use.operation not in choice
     )
     top.replace_uses_with_if(kept, lambda use: use.operation is not above)
-    end.operands = [*end.operands, base]
-    anchor = Point(loop)
-    made = scf.ForOp(
-        loop.lb,
-        loop.ub,
-        loop.step,
-        [*loop.iter_args, loop.iter_args[index]],
-        loop.detach_region(loop.body),
-    )
-    made.attributes.update(loop.attributes)
-    made.location = loop.location
-    anchor.put(made)
-    last = Point(loop)
-    results = _settled(last, made, index, degrees)
-    for number, old in enumerate(loop.results):
-        results[number].name_hint = old.name_hint
-        old.replace_all_uses_with(results[number])
-    loop.detach()
-    loop.erase()
+    append_operands(end, [base])
+    uses = [list(result.uses) for result in wide.results]
+    results = _settled(Emitter.after(wide), wide, index, degrees)
+    for old, new, users in zip(wide.results, results, uses, strict=True):
+        if new is not old:
+            new.name_hint, old.name_hint = old.name_hint, None
+        for use in users:
+            use.operation.operands[use.index] = new
 
 
-def _settled(point: Point, loop: scf.ForOp, index: int, degrees: Degrees) -> list[SSAValue]:
+def _settled(emitter: Emitter, loop: scf.ForOp, index: int, degrees: Degrees) -> list[SSAValue]:
     """Return the results of the loop as they were: sums under the maximum itself."""
     top, base = loop.results[index], loop.results[-1]
-    same = point.put(elementwise("eq", base, top))  # both may be infinite
-    lower = point.put(elementwise("sub", base, top))
-    scale = point.put(elementwise(degrees.function, lower))
-    one = point.put(constant(1.0, top.type))
-    factor = point.put(elementwise("select", same, one, scale))
+    same = emitter.apply("eq", base, top)  # both may be infinite
+    lower = emitter.apply("sub", base, top)
+    scale = emitter.apply(degrees.function, lower)
+    one = emitter.constant(1.0, top.type)
+    factor = emitter.apply("select", same, one, scale)
     results: list[SSAValue] = list(loop.results)
     assert degrees.ratio is not None, "a sum is multiplied by it"
     for argument, multiplier in degrees.sums.items():
         number = argument.index - 1
-        spread = _like(point, multiplier, degrees.ratio, factor)
-        results[number] = point.put(elementwise("mul", loop.results[number], spread))
+        spread = _like(emitter, multiplier, degrees.ratio, factor)
+        results[number] = emitter.apply("mul", loop.results[number], spread)
     return results
 
 
-def _like(point: Point, value: SSAValue, ratio: SSAValue, factor: SSAValue) -> SSAValue:
+def _like(emitter: Emitter, value: SSAValue, ratio: SSAValue, factor: SSAValue) -> SSAValue:
     """Return `factor` spread as `value` is spread from `ratio`."""
     if value is ratio:
         return factor
     view = value.owner
     assert isinstance(view, (tile.Broadcast, *VIEWS)), "a factor is a view of the ratio"
-    inner = _like(point, view.operands[0], ratio, factor)
+    inner = _like(emitter, view.operands[0], ratio, factor)
     again = view.clone()
     again.operands[0] = inner
-    return point.put(again)
+    return emitter.put(again).results[0]

@@ -18,7 +18,7 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator
-from tawa.ir.types import PtrType, element_type, i64, shape_of, with_shape
+from tawa.ir.types import PtrType, element_type, i64, shape_of
 from tawa.ir.walk import all_of
 from tawa.passes.lower.emit import Emitter, append_operands, widen_for
 from tawa.passes.lower.layouts import cheap_values
@@ -90,9 +90,7 @@ def _split(loop: scf.ForOp, index: int, step: SSAValue) -> scf.ForOp:
     offset.name_hint = f"{argument.name_hint or 'tensor'}_moved"
     end = terminator(block)
     emitter = Emitter.before(end)
-    if step.type != kind:
-        step = emitter.put(tile.Cast(operands=[step], result_types=[kind])).result
-    append_operands(end, [emitter.apply("add", offset, step)])
+    append_operands(end, [emitter.apply("add", offset, emitter.cast(step, kind))])
     inside = _moved(Emitter.at_start(block), start, offset, pointers)
     outside = _moved(Emitter.after(wide), start, wide.results[-1], pointers)
     # Dead now: it goes round unchanged until it is dropped. What else is carried may become it.
@@ -103,8 +101,7 @@ def _split(loop: scf.ForOp, index: int, step: SSAValue) -> scf.ForOp:
 
 
 def _moved(emitter: Emitter, start: SSAValue, offset: SSAValue, pointers: bool) -> SSAValue:
-    kind = with_shape(shape_of(start.type), offset.type)
-    spread = emitter.put(tile.Splat(operands=[offset], result_types=[kind])).result
+    spread = emitter.splat(offset, shape_of(start.type))
     if pointers:
-        return emitter.put(tile.PtrAdd(operands=[start, spread], result_types=[start.type])).result
+        return emitter.made(tile.PtrAdd, [start, spread], start.type)
     return emitter.apply("add", start, spread)

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from math import gcd
 
-from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import element_type, i32, shape_of, with_shape
+from tawa.ir.types import i32, shape_of, with_shape
 from tawa.ir.walk import all_of
-from tawa.passes.fold import elementwise
-from tawa.passes.lower.emit import Emitter, replace
+from tawa.passes.lower.emit import Emitter, combining, replace
 
 _LANES = 32
 
@@ -38,20 +36,9 @@ def _spread(histogram: tile.Histogram, parts: int) -> None:
     (count,), bins = shape_of(histogram.value.type), shape_of(histogram.result.type)
 
     def cut(value: SSAValue) -> SSAValue:
-        kind = with_shape((parts, count // parts), element_type(value.type))
-        return emitter.put(tile.Reshape(operands=[value], result_types=[kind])).result
+        return emitter.reshape(value, (parts, count // parts))
 
     mask = [] if histogram.mask is None else [cut(histogram.mask)]
-    counted = tile.Histogram(
-        operands=[cut(histogram.value), mask], result_types=[with_shape((parts, *bins), i32)]
-    )
-    body = Region(Block(arg_types=[i32, i32]))
-    both = elementwise("add", *body.block.args)
-    body.block.add_ops([both, tile.Yield(operands=[[both.result]])])
-    total = tile.Reduce(
-        operands=[[emitter.put(counted).result]],
-        attributes={"axis": IntAttr(0)},
-        result_types=[[histogram.result.type]],
-        regions=[body],
-    )
-    replace(histogram, list(emitter.put(total).res))
+    kind = with_shape((parts, *bins), i32)
+    counted = emitter.made(tile.Histogram, [cut(histogram.value), mask], kind)
+    replace(histogram, emitter.reduce([counted], 0, combining("add", i32)))
