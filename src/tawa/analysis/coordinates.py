@@ -28,7 +28,7 @@ from tawa.analysis.polynomial import (
     place_of,
 )
 from tawa.analysis.ranges import range_of
-from tawa.analysis.walked import is_listed
+from tawa.analysis.spelling import is_listed
 from tawa.ir import tile
 
 # The extent of a dimension the kernel does not bound: within what a tensor map and i32 hold.

@@ -38,8 +38,7 @@ from tawa.analysis.polynomial import (
 )
 from tawa.analysis.ranges import Range, compare, may_wrap, range_of, range_of_type
 from tawa.analysis.regularity import Regularity
-from tawa.analysis.spelling import asked
-from tawa.analysis.walked import is_listed, leaves_of
+from tawa.analysis.spelling import asked, is_listed, leaves_of
 from tawa.ir import tile
 from tawa.ir.control import yielded
 from tawa.ir.functions import ORDERS, TURNED

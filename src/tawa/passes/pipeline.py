@@ -29,14 +29,18 @@ from tawa.passes.distribute import distribute
 from tawa.passes.early import free_early
 from tawa.passes.instances import split_instances
 from tawa.passes.lag import lag_maxima
+from tawa.passes.lower.accumulators import (
+    drop_zero_fills,
+    keep_accumulators,
+    leave_untouched,
+    pin_computed,
+)
 from tawa.passes.lower.agree import agree_on_control
-from tawa.passes.lower.atomics import broadcast_atomics, share_atomics
-from tawa.passes.lower.borrowed import carry_slots
-from tawa.passes.lower.carried import split_carried
+from tawa.passes.lower.carried import carry_slots, split_carried
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import convert_layouts
 from tawa.passes.lower.dots import lower_dots, narrow_panels
-from tawa.passes.lower.early import wait_for_kernels
+from tawa.passes.lower.exchange import broadcast_atomics, expand_gathers, share_atomics
 from tawa.passes.lower.finish import (
     count_arrivals,
     drop_unneeded,
@@ -45,10 +49,8 @@ from tawa.passes.lower.finish import (
     set_launch,
     settle_moves,
     tidy,
+    wait_for_kernels,
 )
-from tawa.passes.lower.gathers import expand_gathers
-from tawa.passes.lower.histograms import spread_histograms
-from tawa.passes.lower.kept import keep_accumulators, pin_computed
 from tawa.passes.lower.loads import lower_loads
 from tawa.passes.lower.multicast import share_loads
 from tawa.passes.lower.order import order_accesses
@@ -58,16 +60,14 @@ from tawa.passes.lower.reduces import expand_reductions
 from tawa.passes.lower.rings import lower_rings
 from tawa.passes.lower.roles import erase_setup, form_roles
 from tawa.passes.lower.rotate import rotate_waits
-from tawa.passes.lower.scans import spread_scans
+from tawa.passes.lower.scans import spread_histograms, spread_scans
 from tawa.passes.lower.separate import separate_accesses
 from tawa.passes.lower.settle import settle_addresses
 from tawa.passes.lower.sink import sink_into_branches, sink_scalars
 from tawa.passes.lower.spare import drop_spare_barriers
 from tawa.passes.lower.stores import lower_stores
 from tawa.passes.lower.swap import swap_operands
-from tawa.passes.lower.untouched import leave_untouched
 from tawa.passes.lower.waits import place_waits
-from tawa.passes.lower.zeros import drop_zero_fills
 from tawa.passes.open_descriptors import open_descriptors
 from tawa.passes.persist import persist
 from tawa.passes.prefetch import prefetch

@@ -1,4 +1,4 @@
-"""Multiplications that a warp leaves out where all its factors are one (`lower.untouched`)."""
+"""Multiplications that a warp leaves out where all its factors are one (`lower.accumulators`)."""
 
 from __future__ import annotations
 

@@ -7,6 +7,15 @@ Before -> after (W warps have no other line):
                                       %s = %e of the part before, combined with %p; N again
 Requires: tile operations that have no layouts yet. Ensures: the same combination, associated
 otherwise. Declines when: there are lines enough for the warps, or fewer than 32 elements a warp.
+
+Histograms over warps: each warp counts a part of the vector, then the counts are added.
+
+Purpose: let all warps of a role work on a histogram that one warp would count.
+Before -> after (W warps):
+    %h = tile.histogram %x            %p = tile.histogram of %x as [W, N / W]    (within a warp)
+    (x of N elements)          ->     %h = tile.reduce %p axis 0, by "add"
+Requires: tile operations that have no layouts yet. Ensures: the same counts.
+Declines when: there are fewer than 32 elements for each of two warps.
 """
 
 from __future__ import annotations
@@ -18,7 +27,7 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import bit_width, element_type, is_float, scalar, shape_of, with_shape
+from tawa.ir.types import bit_width, element_type, i32, is_float, scalar, shape_of, with_shape
 from tawa.ir.walk import all_of
 from tawa.passes.lower.emit import Emitter, combining, replace
 
@@ -117,3 +126,28 @@ def _bits(emitter: Emitter, value: SSAValue, kind: Attribute) -> SSAValue:
 def _index(emitter: Emitter, dim: int, shape: tuple[int, ...]) -> SSAValue:
     """Return 0, 1, 2 .. along `dim` of a tensor of that shape."""
     return emitter.spread(emitter.line(shape[dim]), dim, shape)
+
+
+# --- histograms -----------------------------------------------------------------------------------
+
+
+def spread_histograms(role: hopper.Role) -> None:
+    """Give every warp of `role` a part of each histogram."""
+    for histogram in all_of(role.body, tile.Histogram):
+        (count,) = shape_of(histogram.value.type)
+        parts = gcd(role.warps.data, count // _LANES)
+        if parts > 1:
+            _count_in_parts(histogram, parts)
+
+
+def _count_in_parts(histogram: tile.Histogram, parts: int) -> None:
+    emitter = Emitter.before(histogram)
+    (count,), bins = shape_of(histogram.value.type), shape_of(histogram.result.type)
+
+    def cut(value: SSAValue) -> SSAValue:
+        return emitter.reshape(value, (parts, count // parts))
+
+    mask = [] if histogram.mask is None else [cut(histogram.mask)]
+    kind = with_shape((parts, *bins), i32)
+    counted = emitter.made(tile.Histogram, [cut(histogram.value), mask], kind)
+    replace(histogram, emitter.reduce([counted], 0, combining("add", i32)))
