@@ -35,7 +35,15 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
-from tawa.analysis.polynomial import Leaf, Polynomial, Trip, keeps_number, keeps_sum, polynomial
+from tawa.analysis.polynomial import (
+    Leaf,
+    Polynomial,
+    Trip,
+    keeps_number,
+    keeps_sum,
+    place_of,
+    polynomial,
+)
 from tawa.analysis.remember import remembered
 from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
@@ -176,7 +184,7 @@ def _sum(emitter: Emitter, form: Polynomial) -> SSAValue:
     total = emitter.constant(form.terms.get((), 0), i64)
     for monomial, number in form.terms.items():
         product: SSAValue | None = None
-        for atom in monomial:
+        for atom in sorted(monomial, key=place_of):
             assert not isinstance(atom, Trip), "what loops count is a value here"
             factor = emitter.cast(atom.value, i64)
             product = factor if product is None else emitter.apply("mul", product, factor)
