@@ -1,12 +1,13 @@
-"""Affine forms, and when two blocks are proved apart."""
+"""Polynomials of scalars, and when two blocks are proved apart."""
 
 from __future__ import annotations
 
 import pytest
 from xdsl.dialects import scf
 
-from tawa.analysis.affine import affine_of, difference, trip_count
+from tawa.analysis.boxes import difference
 from tawa.analysis.memory import box_of, may_meet, meetings, roots_of, writers
+from tawa.analysis.polynomial import Leaf, polynomial, trip_count
 from tawa.analysis.roles import partition
 from tawa.ir import parse, tile
 from tile_shapes import F, T, load, loop, number, op, shape, store
@@ -30,13 +31,13 @@ def test_forms() -> None:
         op("product", "mul", "m", "K"),
     )
     values = results(kernel)
-    pid = values["pid"]
-    assert affine_of(values["less"]).terms == ((pid, 32),)
-    assert affine_of(values["less"]).constant == -16
-    assert affine_of(values["four"]).constant == -16 << 16
-    assert affine_of(values["minus"]).terms == ((pid, -32),)
-    assert affine_of(values["product"]).terms == ((values["product"], 1),)
-    assert (affine_of(values["less"]) - affine_of(values["twice"])).known == -16
+    pid, k = Leaf(values["pid"]), Leaf(kernel.body.block.args[-1])
+    assert polynomial(values["less"]).terms == {(pid,): 32, (): -16}
+    assert polynomial(values["four"]).terms == {(pid,): 32 << 16, (): -16 << 16}
+    assert polynomial(values["minus"]).terms == {(pid,): -32, (): 16}
+    assert list(polynomial(values["product"]).terms.values()) == [16]
+    assert polynomial(values["product"]).leaves == {pid, k}
+    assert (polynomial(values["less"]) - polynomial(values["twice"])).as_constant == -16
 
 
 def test_trip_counts() -> None:

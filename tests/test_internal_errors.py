@@ -95,16 +95,18 @@ def test_the_same_failure_has_one_folder(monkeypatch, cache):
 
 
 def test_deep_in_the_lowering(monkeypatch):
-    """The module that failed is named, and the IR before the whole pass is kept."""
+    """The step and the module that failed are named, and the IR before the step is kept."""
 
     def order(*arguments):
         raise IndexError("list index out of range")
 
     monkeypatch.setattr(waits, "_take_off", order)
-    with pytest.raises(InternalError, match=r"in lower \(passes\.lower\.waits\): ") as caught:
+    with pytest.raises(InternalError, match=r"in place_waits \(passes\.lower\.waits\): ") as caught:
         compile_product()
     folder = folder_of(caught.value)
-    assert "aref.create" in (folder / "before.mlir").read_text()
+    before = (folder / "before.mlir").read_text()
+    assert "hopper.wgmma" in before
+    assert "hopper.wgmma_wait" not in before
     assert "load" in (folder / "plan.txt").read_text()
 
 

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import TensorType
 
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import hopper, parse, tile, verify
-from tawa.passes.lower import lower
+from tawa.passes.pipeline import lower
 from tawa.plan.plan import ArefPlan, LoopPlan, Plan, RolePlan, StorePlan
 from tawa.target import H200
 

@@ -26,6 +26,7 @@ ASKED = {
     "window": 1,
     "tail and causal": 1,
     "or": 1,
+    "area": 1,
     "switched": 1,
     "loaded": 0,
     "constant shown": 0,
@@ -55,6 +56,8 @@ def masked(x_desc, y_desc, o_desc, flags, n, first, width, switch, FORM: tl.cons
             s = tl.where(rows - columns >= 0, s, -9.0)
         elif FORM == "or":
             s = tl.where((rows >= columns) | (columns < width), s, -7.0)
+        elif FORM == "area":
+            s = tl.where(columns < 3 * width * (first - 1), s, -7.0)
         elif FORM == "switched":
             s = tl.where((switch > 0) & (rows >= columns), s, -7.0)
         elif FORM == "loaded":

@@ -11,7 +11,8 @@ from xdsl.dialects import scf
 
 import tawa
 import tawa.language as tl
-from tawa.analysis.affine import Affine, Box, disjoint_in_other_trips
+from tawa.analysis.boxes import Box, disjoint_in_other_trips
+from tawa.analysis.polynomial import Polynomial, polynomial
 from tawa.ir import hopper, parse, tile
 from tawa.runtime.dispatch import guards_hold
 from test_analysis_affine import kernel_of, results
@@ -110,7 +111,12 @@ def boxes(*starts: tuple[dict[str, int], int], width: int, kernel: tile.Kernel) 
     symbols = {**values, **counters}
     return [
         Box(
-            (Affine(first, tuple((symbols[name], by) for name, by in terms.items() if by)),),
+            (
+                sum(
+                    (polynomial(symbols[name]).scaled(by) for name, by in terms.items()),
+                    start=Polynomial.constant(first),
+                ),
+            ),
             (width,),
         )
         for terms, first in starts

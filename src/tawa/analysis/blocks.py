@@ -58,7 +58,7 @@ class Block:
 def describe(pointer: SSAValue, mask: SSAValue | None) -> Block | Refusal:
     """Return the block that a masked tensor of pointers addresses, or the reason it is none."""
     form = pointer_form(pointer)
-    if form is None:
+    if form is None or not is_argument(form.base):
         return Refusal("the addresses are not affine in the tile's coordinates")
     shape = shape_of(pointer.type)
     if sum(extent > 1 for extent in shape) < 2:
@@ -98,7 +98,7 @@ def _single_term(stride: Polynomial) -> tuple[Monomial, int] | None:
     """Return the atoms of a product of arguments, and its number; None where it is none."""
     if len(stride.terms) != 1:
         return None
-    (monomial, number) = next(iter(stride.terms))
+    (monomial, number) = next(iter(stride.terms.items()))
     return (monomial, number) if all(isinstance(atom, Leaf) for atom in monomial) else None
 
 
@@ -145,14 +145,14 @@ def _begin(bound: Bounds | None) -> Polynomial:
         return ZERO
     if bound.first is not None:
         return -bound.first
-    terms = bound.end.terms if bound.end is not None else ()
-    return -Polynomial.make({m: c for m, c in terms if not is_host_value(Polynomial.make({m: c}))})
+    end = ZERO if bound.end is None else bound.end
+    return -end.parted(lambda term, _: is_host_value(Polynomial({term: 1})))[1]
 
 
 def _stride_like(poly: Polynomial) -> set[Leaf]:
     """Return the arguments known to be multiples of 8 that multiply something in `poly`."""
     found: set[Leaf] = set()
-    for monomial, _ in poly.terms:
+    for monomial in poly.terms:
         for atom in monomial:
             if isinstance(atom, Leaf) and is_argument(atom.value) and divisor(atom.value) >= 8:
                 found.add(atom)
@@ -209,7 +209,7 @@ def _bounded(item: Dim, bound: Bounds, wrapped: Wrapped | None) -> Dim | Refusal
     elif bound.first is not None:
         # Where this is never negative the bound hides nothing; where it falls it may well be.
         natural = -bound.first
-        if any(number < 0 for _, number in natural.terms):
+        if any(number < 0 for number in natural.terms.values()):
             return Refusal(f"the mask bounds dimension {item.dim} from another index than 0 on")
     return replace(item, extent=extent, wrap=wrap, least=least, natural=natural)
 
@@ -229,7 +229,7 @@ def _uncounted(offset: Polynomial, bound: Bounds) -> _Part | None:
     side = bound.end if bound.end is not None else bound.first
     if side is None:
         return None
-    open_terms = (offset + side).terms & offset.terms
+    open_terms = (offset + side).terms.items() & offset.terms.items()
     excess = {m: c for m, c in open_terms if not is_host_value(Polynomial.make({m: c}))}
     if not excess:
         return None

@@ -28,7 +28,7 @@ from tawa.analysis.polynomial import (
     place_of,
 )
 from tawa.analysis.ranges import range_of
-from tawa.analysis.walked import is_listed
+from tawa.analysis.spelling import is_listed
 from tawa.ir import tile
 
 # The extent of a dimension the kernel does not bound: within what a tensor map and i32 hold.
@@ -103,9 +103,7 @@ def starts_of(offset: Polynomial, unit: int) -> tuple[tuple[Polynomial, int], ..
     if not is_multiple(offset - unsettled, unit):
         return None
     for part in _without_trips(unsettled) or (unsettled,):
-        open_terms = Polynomial(
-            frozenset(term for term in part.terms if not _is_term_multiple(term, unit))
-        )
+        _, open_terms = part.parted(lambda term, by: _is_term_multiple(term, by, unit))
         if (number := open_terms.as_constant) is not None and number % unit:
             return None
         if not open_terms.is_zero:
@@ -115,11 +113,10 @@ def starts_of(offset: Polynomial, unit: int) -> tuple[tuple[Polynomial, int], ..
 
 def is_multiple(stride: Polynomial, unit: int) -> bool:
     """Tell whether a polynomial is known to be a multiple of a number."""
-    return all(_is_term_multiple(term, unit) for term in stride.terms)
+    return all(_is_term_multiple(*term, unit) for term in stride.terms.items())
 
 
-def _is_term_multiple(term: tuple[Monomial, int], unit: int) -> bool:
-    monomial, coefficient = term
+def _is_term_multiple(monomial: Monomial, coefficient: int, unit: int) -> bool:
     known = (
         divisor(atom.value)
         for atom in monomial
@@ -131,7 +128,7 @@ def _is_term_multiple(term: tuple[Monomial, int], unit: int) -> bool:
 def _without_trips(poly: Polynomial) -> list[Polynomial] | None:
     """Return polynomials without loops that are all >= 0 only if `poly` is in every iteration."""
     trips = sorted(
-        {atom for monomial, _ in poly.terms for atom in monomial if isinstance(atom, Trip)},
+        {atom for monomial in poly.terms for atom in monomial if isinstance(atom, Trip)},
         key=place_of,
     )
     if not trips:
@@ -145,13 +142,9 @@ def _unsettled(poly: Polynomial) -> Polynomial:
     """Return an index without the terms that hide a trip number (in a quotient, say) and are surely
     not negative: of these there is nothing that a launch could check.
     """
-    return Polynomial(
-        frozenset(
-            term
-            for term in poly.terms
-            if not _hides_trip(term[0]) or not surely_nonnegative(Polynomial(frozenset({term})))
-        )
-    )
+    return poly.parted(
+        lambda term, by: _hides_trip(term) and surely_nonnegative(Polynomial({term: by}))
+    )[1]
 
 
 def _hides_trip(monomial: Monomial) -> bool:
@@ -169,13 +162,12 @@ def _moves(atom: Atom) -> bool:
 
 def _grows_unboundedly(poly: Polynomial) -> bool:
     """Tell whether a loop moves an index by more than a constant, so that 32 bits may not do."""
-    return any(any(map(_moves, monomial)) and len(monomial) > 1 for monomial, _ in poly.terms)
+    return any(any(map(_moves, monomial)) and len(monomial) > 1 for monomial in poly.terms)
 
 
 def _before_loops(poly: Polynomial) -> Polynomial:
     """Return the part of an index that no loop moves; what loops add is a 32-bit number."""
-    rest = {m: c for m, c in poly.terms if not any(map(_moves, m))}
-    return Polynomial.make(rest)
+    return poly.parted(lambda term, _: any(map(_moves, term)))[1]
 
 
 def poly_has_trip(poly: Polynomial) -> bool:
@@ -185,9 +177,7 @@ def poly_has_trip(poly: Polynomial) -> bool:
 
 def surely_nonnegative(poly: Polynomial) -> bool:
     """Tell whether a polynomial is a sum of products of what is never negative."""
-    return all(
-        coefficient > 0 and all(map(_is_natural, monomial)) for monomial, coefficient in poly.terms
-    )
+    return all(number > 0 and all(map(_is_natural, term)) for term, number in poly.terms.items())
 
 
 def _surely_negative(poly: Polynomial) -> bool:

@@ -22,14 +22,13 @@ from tawa.analysis.polynomial import (
     ZERO,
     Polynomial,
     Trip,
-    is_argument,
     keeps_number,
     keeps_sum,
     polynomial,
 )
 from tawa.analysis.ranges import range_of
 from tawa.analysis.remember import remembered
-from tawa.ir import tile
+from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import PtrType, element_type, shape_of
 
@@ -106,7 +105,9 @@ _LINEAR = _SUMS | {"irem", "idiv", "min"}
 
 @dataclass(frozen=True, slots=True)
 class PointerForm:
-    """The addresses of a tensor of pointers: an argument and an element index into it."""
+    """The addresses of a tensor of pointers: a scalar pointer, an argument mostly, and an element
+    index into it.
+    """
 
     base: SSAValue
     index: IndexForm
@@ -134,6 +135,8 @@ def _form(value: SSAValue, known: _Known) -> IndexForm | None:
         case tile.ExpandDims() | tile.Broadcast() | tile.Transpose() as op:
             return moved(op, _form(op.value, known))
         case tile.Cast() as op if keeps_number(op):
+            return _form(op.value, known)
+        case hopper.ConvertLayout() as op:
             return _form(op.value, known)
         case tile.Elementwise() as op if op.function.data == "select":
             return _kept_below(op, known)
@@ -225,7 +228,7 @@ def _divided(op: tile.Elementwise, form: IndexForm, count: int | None) -> IndexF
     dim = form.single_dim
     if dim is None or count is None or count < 2 or not range_of(op.inputs[0]).is_natural:
         return None
-    terms = dict(form.offset.terms)
+    terms = form.offset.terms
     if shape_of(op.result.type)[dim] % count or any(c % count for c in terms.values()):
         return None
     start = Polynomial.make({m: c // count for m, c in terms.items()})
@@ -234,15 +237,16 @@ def _divided(op: tile.Elementwise, form: IndexForm, count: int | None) -> IndexF
 
 
 def pointer_form(value: SSAValue) -> PointerForm | None:
-    """Return base argument and index of a pointer or tensor of pointers, or None."""
+    """Return base and index of a pointer or tensor of pointers, or None."""
     if not isinstance(element_type(value.type), PtrType):
         return None
     rank = len(shape_of(value.type))
-    if is_argument(value):
-        return PointerForm(value, IndexForm(ZERO))
+    itself = None if rank else PointerForm(value, IndexForm(ZERO))
     if isinstance(value, BlockArgument):
-        return _carried(value)
+        return _carried(value) or itself
     match value.owner:
+        case hopper.ConvertLayout() as op:
+            return pointer_form(op.value)
         case tile.Splat() as op:
             inner = pointer_form(op.value)
             if inner is None:
@@ -258,7 +262,29 @@ def pointer_form(value: SSAValue) -> PointerForm | None:
                 return None
             return PointerForm(inner.base, inner.index.plus(step))
         case _:
-            return None
+            return itself
+
+
+def is_spread(pointer: SSAValue) -> bool:
+    """Tell whether all pointers of a tile are provably different.
+
+    Addresses must be linear in the indices. Strides known at launch only are taken to be those of
+    a tensor whose elements do not overlap; known ones must leave room for the smaller ones.
+    """
+    form = pointer_form(pointer)
+    if form is None or form.index.wrapped or form.index.repeated:
+        return False
+    shape = shape_of(pointer.type)
+    moving = [(step, extent) for step, extent in zip(form.index.steps, shape) if extent > 1]
+    known = [(abs(by), extent) for step, extent in moving if (by := step.as_constant) is not None]
+    if any(len(step.terms) != 1 for step, _ in moving):
+        return False
+    reach = 0
+    for step, extent in sorted(known):
+        if step <= reach:
+            return False
+        reach += step * (extent - 1)
+    return True
 
 
 def _carried(value: BlockArgument) -> PointerForm | None:

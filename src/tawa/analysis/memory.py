@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from tawa.analysis.affine import Box, affine_of, disjoint
+from tawa.analysis.boxes import Box, disjoint
 from tawa.analysis.effects import WRITES, accessed, clobbers, enclosing_loops, orders_others
+from tawa.analysis.polynomial import polynomial
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import DescType, PtrType, element_type
@@ -138,7 +139,7 @@ def box_of(operation: Operation) -> Box | None:
             assert isinstance(kind, DescType), "a descriptor access goes through a descriptor"
             if kind.window is not None:  # whose pixels lie anywhere in the images
                 return None
-            offsets = tuple(affine_of(offset) for offset in operation.offsets)
+            offsets = tuple(polynomial(offset) for offset in operation.offsets)
             return Box(offsets, kind.block_shape)
         case _:
             return None

@@ -17,7 +17,6 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.cluster import influenced
 from tawa.analysis.polynomial import (
-    ZERO,
     Atom,
     Call,
     Leaf,
@@ -89,7 +88,7 @@ class Neighbours:
         return _factor(base) % self._blocks == 0
 
     def _is_same(self, poly: Polynomial) -> bool:
-        return all(self._is_same_atom(atom) for monomial, _ in poly.terms for atom in monomial)
+        return all(self._is_same_atom(atom) for monomial in poly.terms for atom in monomial)
 
     def _is_same_atom(self, atom: Atom) -> bool:
         match atom:
@@ -115,13 +114,7 @@ class Neighbours:
                 return all(map(self._is_even, inputs))
             case _:
                 pass
-        host, rest = ZERO, ZERO
-        for monomial, coefficient in poly.terms:
-            term = Polynomial.make({monomial: coefficient})
-            if is_host_value(term):
-                host += term
-            else:
-                rest += term
+        host, rest = poly.parted(lambda term, _: is_host_value(Polynomial({term: 1})))
         if host.is_zero or _factor(rest) % self._blocks:
             return False
         self.assumed[host] = None
@@ -145,7 +138,7 @@ def _alone(poly: Polynomial) -> Atom | None:
     """Return the atom that a polynomial is, if it is no more."""
     if len(poly.terms) != 1:
         return None
-    ((monomial, coefficient),) = poly.terms
+    ((monomial, coefficient),) = poly.terms.items()
     return monomial[0] if len(monomial) == 1 and coefficient == 1 else None
 
 
@@ -171,7 +164,7 @@ def _never_negative(poly: Polynomial) -> bool:
     """
     return all(
         coefficient > 0 and all(map(_never_negative_atom, monomial))
-        for monomial, coefficient in poly.terms
+        for monomial, coefficient in poly.terms.items()
     )
 
 
@@ -193,7 +186,7 @@ def _factor(poly: Polynomial) -> int:
     """Return a number that divides a polynomial, 0 for zero."""
     factors = (
         reduce(lambda product, atom: product * _atom_factor(atom), monomial, coefficient)
-        for monomial, coefficient in poly.terms
+        for monomial, coefficient in poly.terms.items()
     )
     return reduce(gcd, factors, 0)
 

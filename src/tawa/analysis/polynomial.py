@@ -10,7 +10,7 @@ indices wrap addresses memory it does not mean. That is not taken of unsigned an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -65,14 +65,24 @@ def _order(atoms: Iterable[Atom]) -> Monomial:
 
 @dataclass(frozen=True)
 class Polynomial:
-    """A sum of terms (monomial -> integer coefficient); zero coefficients are absent."""
+    """A sum of terms (monomial -> integer coefficient); zero coefficients are absent.
 
-    terms: frozenset[tuple[Monomial, int]]
+    Terms stand in the order in which they were added up; polynomials are equal in any order.
+    """
+
+    terms: Mapping[Monomial, int]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(frozenset(self.terms.items()))
 
     @staticmethod
     def make(terms: Mapping[Monomial, int]) -> Polynomial:
         """Return the polynomial with these terms."""
-        return Polynomial(frozenset([term for term in terms.items() if term[1]]))
+        return Polynomial({monomial: number for monomial, number in terms.items() if number})
 
     @staticmethod
     def constant(number: int) -> Polynomial:
@@ -86,26 +96,33 @@ class Polynomial:
 
     def __add__(self, other: Polynomial) -> Polynomial:
         terms = dict(self.terms)
-        for monomial, coefficient in other.terms:
+        for monomial, coefficient in other.terms.items():
             terms[monomial] = terms.get(monomial, 0) + coefficient
         return Polynomial.make(terms)
 
     def __neg__(self) -> Polynomial:
-        return Polynomial(frozenset((m, -c) for m, c in self.terms))
+        return self.scaled(-1)
 
     def __sub__(self, other: Polynomial) -> Polynomial:
-        terms = dict(self.terms)
-        for monomial, coefficient in other.terms:
-            terms[monomial] = terms.get(monomial, 0) - coefficient
-        return Polynomial.make(terms)
+        return self + -other
 
     def __mul__(self, other: Polynomial) -> Polynomial:
         terms: dict[Monomial, int] = {}
-        for left, a in self.terms:
-            for right, b in other.terms:
+        for left, a in self.terms.items():
+            for right, b in other.terms.items():
                 monomial = _order(left + right)
                 terms[monomial] = terms.get(monomial, 0) + a * b
         return Polynomial.make(terms)
+
+    def scaled(self, number: int) -> Polynomial:
+        """Return this times a number."""
+        return Polynomial.make({m: c * number for m, c in self.terms.items()})
+
+    def parted(self, which: Callable[[Monomial, int], bool]) -> tuple[Polynomial, Polynomial]:
+        """Return (the terms of which `which` is true, the others)."""
+        chosen = {m: c for m, c in self.terms.items() if which(m, c)}
+        rest = {m: c for m, c in self.terms.items() if m not in chosen}
+        return Polynomial(chosen), Polynomial(rest)
 
     @property
     def is_zero(self) -> bool:
@@ -115,17 +132,13 @@ class Polynomial:
     @property
     def as_constant(self) -> int | None:
         """The number this is, or None."""
-        if self.is_zero:
-            return 0
-        if len(self.terms) == 1 and next(iter(self.terms))[0] == ():
-            return next(iter(self.terms))[1]
-        return None
+        return self.terms.get((), 0) if self.terms.keys() <= {()} else None
 
     @cached_property
     def leaves(self) -> frozenset[Leaf | Trip]:
         """Every leaf and trip number the value depends on, also inside calls."""
         found: set[Leaf | Trip] = set()
-        for monomial, _ in self.terms:
+        for monomial in self.terms:
             for atom in monomial:
                 if isinstance(atom, Call):
                     found.update(*(item.leaves for item in atom.inputs))
@@ -136,9 +149,9 @@ class Polynomial:
     @cached_property
     def size(self) -> int:
         """How many atoms stand in it, those inside calls as often as they are written."""
-        calls = [atom for monomial, _ in self.terms for atom in monomial if isinstance(atom, Call)]
+        calls = [atom for monomial in self.terms for atom in monomial if isinstance(atom, Call)]
         inside = sum(item.size for call in calls for item in call.inputs)
-        return inside + sum(max(1, len(monomial)) for monomial, _ in self.terms)
+        return inside + sum(max(1, len(monomial)) for monomial in self.terms)
 
     def divide(self, by: Monomial, number: int = 1) -> tuple[Polynomial, Polynomial]:
         """Return (quotient, rest): the terms that `number` times the atoms of `by` divide, less
@@ -146,7 +159,7 @@ class Polynomial:
         """
         quotient: dict[Monomial, int] = {}
         rest: dict[Monomial, int] = {}
-        for monomial, coefficient in self.terms:
+        for monomial, coefficient in self.terms.items():
             left = _without(monomial, by) if coefficient % number == 0 else None
             if left is None:
                 rest[monomial] = coefficient
@@ -298,10 +311,21 @@ def _elementwise(op: tile.Elementwise, known: Known) -> Polynomial:
             return a * b
         case "neg", (a,):
             return -a
+        case "shl", (a, b) if (bits := b.as_constant) is not None and 0 <= bits < _INDEX_BITS:
+            return a.scaled(1 << bits)
         case _ if name in _CALLS:
             return Polynomial.atom(Call(name, inputs, op.result))
         case _:
             return Polynomial.atom(Leaf(op.result))
+
+
+def trip_count(loop: scf.ForOp) -> int | None:
+    """Return how often a loop runs, when its bounds differ by a known number."""
+    span = (polynomial(loop.ub) - polynomial(loop.lb)).as_constant
+    step = polynomial(loop.step).as_constant
+    if span is None or step is None or step <= 0:
+        return None
+    return max(0, -(-span // step))
 
 
 def is_host_value(poly: Polynomial) -> bool:
@@ -318,7 +342,8 @@ def place_of(atom: Atom) -> tuple[Any, ...]:
         case Trip(loop=loop):
             return (2, *_position(loop))
         case Call(function=function, inputs=inputs):
-            return (3, function, *(tuple(sorted(map(_term_place, item.terms))) for item in inputs))
+            parts = (sorted(map(_term_place, item.terms.items())) for item in inputs)
+            return (3, function, *map(tuple, parts))
         case Leaf(value=BlockArgument() as value):
             around = value.block.parent_op()
             return (0, *(() if around is None else _position(around)), value.index)

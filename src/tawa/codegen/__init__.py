@@ -6,6 +6,6 @@ not bound here: the submodule of the same name would take its place for whoever 
 
 from __future__ import annotations
 
-from tawa.codegen.source import CudaSource
+from tawa.codegen.parameters import CudaSource
 
 __all__ = ["CudaSource"]

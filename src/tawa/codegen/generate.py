@@ -20,7 +20,7 @@ from tawa.codegen.emit.module import Module, RoleShape
 from tawa.codegen.emit.values import BarrierArray, Buffer, Map, Scalar, Value
 from tawa.codegen.inputs import collect
 from tawa.codegen.names import PREDECLARED, RESERVED, Names, identifier
-from tawa.codegen.source import CudaSource
+from tawa.codegen.parameters import CudaSource
 from tawa.codegen.storage import Storage, allocate
 from tawa.codegen.wrappers import NAMES
 from tawa.codegen.wrappers import barriers as w

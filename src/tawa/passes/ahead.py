@@ -34,9 +34,9 @@ from tawa.analysis.memory import meetings
 from tawa.analysis.stages import defined_in
 from tawa.ir import aref, hopper, tile
 from tawa.ir.control import decisive, terminator
-from tawa.ir.types import bit_width, element_type, i1, shape_of, with_shape
+from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import all_of, walk
-from tawa.passes.fold import elementwise
+from tawa.passes.lower.emit import Emitter, append_operands, erase, widen_for
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -143,54 +143,28 @@ def _slice(loop: scf.ForOp, load: tile.Load) -> list[Operation] | None:
 def _move(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> scf.ForOp:
     """Read what `load` reads a trip ahead; return the loop that has taken the place of `loop`."""
     block = loop.body.block
-    first = _first(loop, load, slice_)
-    carried = block.insert_arg(load.result.type, len(block.args))
+    wide = widen_for(loop, [_first(loop, load, slice_)])
+    carried = block.args[-1]
     carried.name_hint = load.result.name_hint
     load.result.replace_all_uses_with(carried)
-    following = _following(loop, load, slice_, _place(carried, load))
-    end = terminator(block)
-    end.operands = [*end.operands, following]
-    _drop(load)
-    wide = scf.ForOp(
-        loop.lb, loop.ub, loop.step, [*loop.iter_args, first], loop.detach_region(loop.body)
-    )
-    wide.attributes.update(loop.attributes)
-    wide.location = loop.location
-    around = loop.parent
-    assert around is not None, "a loop stands in a block"
-    around.insert_op_before(wide, loop)
-    for old, new in zip(loop.results, wide.results):
-        new.name_hint = old.name_hint
-        old.replace_all_uses_with(new)
-    _drop(loop)
+    following = _following(wide, load, slice_, _place(carried, load))
+    append_operands(terminator(block), [following])
+    erase(load)
     return wide
-
-
-def _drop(operation: Operation) -> None:
-    operation.detach()
-    operation.erase()
 
 
 def _first(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> SSAValue:
     """Read before the loop what its first trip uses; nothing where it makes none."""
-    block, around = loop.body.block, loop.parent
-    assert around is not None, "a loop stands in a block"
-    starts = (loop.lb, *loop.iter_args)
-    values: dict[SSAValue, SSAValue] = dict(zip(block.args, starts))
-
-    def put(operation: Operation) -> SSAValue:
-        around.insert_op_before(operation, loop)
-        return operation.results[0]
-
+    before = Emitter.before(loop)
+    values: dict[SSAValue, SSAValue] = dict(zip(loop.body.block.args, (loop.lb, *loop.iter_args)))
     for operation in slice_:
-        put(_copy(operation, values))
-    mask = put(elementwise("lt", loop.lb, loop.ub))
-    mask = put(_spread(mask, load)) if shape_of(load.result.type) else mask
+        before.put(_copy(operation, values))
+    mask = before.apply("lt", loop.lb, loop.ub)
+    if shape := shape_of(load.result.type):
+        mask = before.splat(mask, shape)
     if load.mask is not None:
-        mask = put(elementwise("and", mask, values.get(load.mask, load.mask)))
-    pointer = values.get(load.pointer, load.pointer)
-    other = [] if load.other is None else [values.get(load.other, load.other)]
-    return put(_load(load, pointer, [mask], other))
+        mask = before.apply("and", mask, values.get(load.mask, load.mask))
+    return before.put(_load(load, values, mask), load.result.name_hint).result
 
 
 def _following(
@@ -199,32 +173,23 @@ def _following(
     """Read after `after` what the next trip uses; in the last trip, what it used itself."""
     block = loop.body.block
     end = terminator(block)
-    anchor = after.next_op
-    assert anchor is not None, "a block ends with a terminator"
-
-    def put(operation: Operation) -> SSAValue:
-        block.insert_op_before(operation, anchor)
-        return operation.results[0]
-
+    emitter = Emitter.after(after)
     here: dict[SSAValue, SSAValue] = {}
     for operation in slice_:
-        put(_copy(operation, here))
+        emitter.put(_copy(operation, here))
     trip = block.args[0]
-    beyond = put(elementwise("add", trip, loop.step))
-    more = put(elementwise("lt", beyond, loop.ub))
-    values: dict[SSAValue, SSAValue] = {trip: put(elementwise("select", more, beyond, trip))}
+    beyond = emitter.apply("add", trip, loop.step)
+    more = emitter.apply("lt", beyond, loop.ub)
+    values: dict[SSAValue, SSAValue] = {trip: emitter.apply("select", more, beyond, trip)}
     used = {value for operation in (*slice_, load) for value in operation.operands}
     for argument in block.args[1:-1]:
         if argument in used:
             value = end.operands[argument.index - 1]
             value = here.get(value, value)
-            values[argument] = put(elementwise("select", more, value, argument))
+            values[argument] = emitter.apply("select", more, value, argument)
     for operation in slice_:
-        put(_copy(operation, values))
-    named = [values.get(value, value) for value in load.operands]
-    mask = [] if load.mask is None else [values.get(load.mask, load.mask)]
-    other = [] if load.other is None else [values.get(load.other, load.other)]
-    return put(_load(load, named[0], mask, other))
+        emitter.put(_copy(operation, values))
+    return emitter.put(_load(load, values, load.mask), load.result.name_hint).result
 
 
 def _copy(operation: Operation, values: dict[SSAValue, SSAValue]) -> Operation:
@@ -236,21 +201,18 @@ def _copy(operation: Operation, values: dict[SSAValue, SSAValue]) -> Operation:
     return again
 
 
-def _spread(condition: SSAValue, load: tile.Load) -> Operation:
-    kind = with_shape(shape_of(load.result.type), i1)
-    return tile.Splat.build(operands=[condition], result_types=[kind])
-
-
-def _load(
-    like: tile.Load, pointer: SSAValue, mask: list[SSAValue], other: list[SSAValue]
-) -> tile.Load:
+def _load(like: tile.Load, values: dict[SSAValue, SSAValue], mask: SSAValue | None) -> tile.Load:
+    """Return a load that reads `values`, where `mask` lets it."""
+    other = [] if like.other is None else [values.get(like.other, like.other)]
     again = tile.Load.build(
-        operands=[pointer, mask, other],
+        operands=[
+            values.get(like.pointer, like.pointer),
+            [] if mask is None else [values.get(mask, mask)],
+            other,
+        ],
         attributes=dict(like.attributes),
         result_types=[like.result.type],
     )
-    again.location = like.location
-    again.result.name_hint = like.result.name_hint
     return again
 
 

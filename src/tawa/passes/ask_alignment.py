@@ -29,8 +29,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tawa.analysis.contiguity import Contiguity, promised_numbers
 from tawa.ir import tile
 from tawa.ir.types import PtrType, bit_width, element_type, i64, shape_of
-from tawa.passes.fold import constant, elementwise
-from tawa.passes.point import Point
+from tawa.passes.lower.emit import Emitter
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -125,7 +124,7 @@ def _ask(found: _Gain) -> None:
     block = store.parent
     assert block is not None, "an operation of a kernel stands in a block"
     branch = scf.IfOp(
-        _fits(Point(store), found),
+        _fits(Emitter.before(store), found),
         [],
         Region(Block(_again(store, found.dim, found.run))),
         Region(Block(_again(store, found.dim, 1))),
@@ -166,7 +165,7 @@ def _promised(value: SSAValue, dim: int, hint: str, number: int) -> Operation:
     return again
 
 
-def _fits(point: Point, found: _Gain) -> SSAValue:
+def _fits(emitter: Emitter, found: _Gain) -> SSAValue:
     """Compute whether all scalars are the multiples they shall be."""
     total: SSAValue | None = None
     for scalar in found.scalars:
@@ -174,9 +173,9 @@ def _fits(point: Point, found: _Gain) -> SSAValue:
         number = scalar
         if isinstance(scalar.type, PtrType):
             unit *= _size(scalar)
-            number = point.put(tile.Bitcast.build(operands=[scalar], result_types=[i64]))
-        rest = point.put(elementwise("and", number, point.put(constant(unit - 1, number.type))))
-        fits = point.put(elementwise("eq", rest, point.put(constant(0, number.type))))
-        total = fits if total is None else point.put(elementwise("and", total, fits))
+            number = emitter.made(tile.Bitcast, [scalar], i64)
+        rest = emitter.apply("and", number, emitter.constant(unit - 1, number.type))
+        fits = emitter.apply("eq", rest, emitter.constant(0, number.type))
+        total = fits if total is None else emitter.apply("and", total, fits)
     assert total is not None, "a vector is wider for some scalars"
     return total

@@ -38,8 +38,7 @@ from tawa.analysis.polynomial import (
 )
 from tawa.analysis.ranges import Range, compare, may_wrap, range_of, range_of_type
 from tawa.analysis.regularity import Regularity
-from tawa.analysis.spelling import asked
-from tawa.analysis.walked import is_listed, leaves_of
+from tawa.analysis.spelling import asked, is_listed, leaves_of
 from tawa.ir import tile
 from tawa.ir.control import yielded
 from tawa.ir.functions import ORDERS, TURNED
@@ -117,7 +116,7 @@ def _ask_trip(kernel: tile.Kernel, loop: scf.ForOp) -> list[str]:
     first, end, op = constant_of(loop.lb), polynomial(loop.ub), loop.ub.owner
     if not isinstance(first, int) or not isinstance(op, tile.Elementwise) or loop.ub.type != i32:
         return []
-    least = dict(end.terms).get((), 0)
+    least = end.terms.get((), 0)
     if least <= first or range_of(loop.ub).low > first or not _grows_from_zero(end):
         return []
     if (conditions := _conditions(kernel, op)) is None:
@@ -130,7 +129,7 @@ def _grows_from_zero(poly: Polynomial) -> bool:
     """Tell whether a number is negative only where it has wrapped: a sum of numbers of programs."""
     return all(
         factor >= 0 and all(isinstance(atom, Leaf) and _counts_programs(atom) for atom in monomial)
-        for monomial, factor in poly.terms
+        for monomial, factor in poly.terms.items()
     )
 
 
@@ -274,14 +273,14 @@ def _is_of_32_bits(leaf: Leaf | Trip) -> bool:
 
 def _largest(poly: Polynomial) -> int:
     """Return how far from 0 a sum of products of 32-bit numbers can be."""
-    return sum(abs(number) << _bits(monomial) for monomial, number in poly.terms)
+    return sum(abs(number) << _bits(monomial) for monomial, number in poly.terms.items())
 
 
 def _bits(monomial: Monomial) -> int:
     """Return the bits of a product; trips times their loop's step are no further than its end."""
     left = list(monomial)
     for trip in (atom for atom in monomial if isinstance(atom, Trip)):
-        (step, _), *others = polynomial(trip.loop.step).terms
+        step, *others = polynomial(trip.loop.step).terms
         left.remove(trip)
         if not others:
             left = [atom for atom in left if atom not in step]
@@ -291,7 +290,7 @@ def _bits(monomial: Monomial) -> int:
 def _over_grid(poly: Polynomial, inside: Range) -> str | None:
     """Return the condition where numbers grow with those of programs alone: it is on the last."""
     first, factors = 0, dict[int, int]()
-    for monomial, number in poly.terms:
+    for monomial, number in poly.terms.items():
         match monomial:
             case ():
                 first = number

@@ -22,12 +22,11 @@ from __future__ import annotations
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute
 
 from tawa.analysis.polynomial import polynomial
 from tawa.analysis.ranges import range_of, range_of_type
-from tawa.analysis.spelling import asked, asked_not_zero, asked_to_end
-from tawa.analysis.walked import bounds_of, is_listed
+from tawa.analysis.spelling import asked, asked_not_zero, asked_to_end, bounds_of, is_listed
 from tawa.ir import line_of, tile
 from tawa.ir.types import bit_width, i64, scalar
 from tawa.ir.walk import all_of
@@ -87,7 +86,7 @@ def _count(loop: scf.ForOp, *, known: bool) -> None:
     """
     emitter, kind = Emitter.before(loop), loop.lb.type
     apply, number = emitter.apply, emitter.constant
-    start, end, step = (_cast(emitter, value, i64) for value in (loop.lb, loop.ub, loop.step))
+    start, end, step = (emitter.cast(value, i64) for value in (loop.lb, loop.ub, loop.step))
     zero, one = number(0, i64), number(1, i64)
     if not known:
         message = StringAttr(f"the step of the loop at line {line_of(loop)} is 0")
@@ -98,25 +97,19 @@ def _count(loop: scf.ForOp, *, known: bool) -> None:
     high = apply("select", upwards, end, start)
     # Two int64 are up to 2^64 apart, and the size of the least one is 2^63: without a sign.
     size = apply("select", upwards, step, apply("sub", zero, step))
-    size = apply("max", _cast(emitter, size, _U64), number(1, _U64))
-    before_last = _cast(emitter, apply("sub", apply("sub", high, low), one), _U64)
+    size = apply("max", emitter.cast(size, _U64), number(1, _U64))
+    before_last = emitter.cast(apply("sub", apply("sub", high, low), one), _U64)
     trips = apply("add", apply("idiv", before_last, size), number(1, _U64))
-    trips = _cast(emitter, apply("min", trips, number(range_of_type(i64).high, _U64)), i64)
+    trips = emitter.cast(apply("min", trips, number(range_of_type(i64).high, _U64)), i64)
     trips = apply("select", apply("gt", high, low), trips, zero)
     first, by = loop.lb, loop.step
     block = loop.body.block
     counter = block.args[0]
     trip = block.insert_arg(i64, 0)
     inside = Emitter.at_start(block)
-    index = inside.apply("add", first, inside.apply("mul", _cast(inside, trip, kind), by))
+    index = inside.apply("add", first, inside.apply("mul", inside.cast(trip, kind), by))
     index.name_hint = counter.name_hint
     counter.replace_all_uses_with(index)
     block.erase_arg(counter)
     for place, bound in enumerate((zero, trips, one)):
         loop.operands[place] = bound
-
-
-def _cast(emitter: Emitter, value: SSAValue, kind: Attribute) -> SSAValue:
-    if value.type == kind:
-        return value
-    return emitter.put(tile.Cast(operands=[value], result_types=[kind])).result

@@ -28,16 +28,15 @@ from dataclasses import dataclass
 from math import gcd, prod
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import Float32Type, IntAttr
-from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
+from xdsl.dialects.builtin import Float32Type
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tawa.analysis.stages import comes_from_product, defined_in
 from tawa.ir import tile
 from tawa.ir.control import terminator, yielded
-from tawa.ir.types import element_type, i1, i32, shape_of, with_shape
+from tawa.ir.types import element_type, shape_of, with_shape
 from tawa.ir.walk import all_of
-from tawa.passes.fold import constant, elementwise
-from tawa.passes.point import Point
+from tawa.passes.lower.emit import Emitter, append_operands, erase, widen_for
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -176,95 +175,44 @@ def _defer(loop: scf.ForOp, found: _Sum) -> scf.ForOp:
     spread = _spread_of(found.reduce, block)
     assert spread is not None, "the sum was found to be one that can be deferred"
     kind = with_shape((rows, spread.lanes), element_type(found.reduce.inputs[0].type))
-    before = Point(loop)
+    before = Emitter.before(loop)
     start = _beside_zeros(before, loop.iter_args[found.index], kind)
-    inside = Point(found.total)
-    added = _reshaped(inside, found.reduce.inputs[0], (rows, *spread.extents))
+    inside = Emitter.before(found.total)
+    added = inside.reshape(found.reduce.inputs[0], (rows, *spread.extents))
     for axis in reversed(range(len(spread.extents))):
         if not spread.threads[axis]:
-            added = _reduced(inside, added, axis + 1, found.reduce)
-    if shape_of(added.type) != shape_of(kind):
-        added = _reshaped(inside, added, shape_of(kind))
+            (added,) = inside.reduce([added], axis + 1, found.reduce.body)
+    added = inside.reshape(added, shape_of(kind))
     # The carried value changes its type: a new argument beside the old one, which then is dead.
-    kept: SSAValue = block.insert_arg(kind, len(block.args))
-    kept.name_hint = block.args[found.index + 1].name_hint
-    wide = kept
+    new = widen_for(loop, [start])
+    argument, kept = block.args[found.index + 1], block.args[-1]
+    kept.name_hint = argument.name_hint
+    wide: SSAValue = kept
     if found.scaled is not None:
-        factor = next(v for v in found.scaled.inputs if v is not block.args[found.index + 1])
-        wide = inside.put(elementwise("mul", kept, _repeated(inside, factor, kind)))
-    result = inside.put(elementwise("add", wide, added))
+        factor = next(v for v in found.scaled.inputs if v is not argument)
+        wide = inside.apply("mul", kept, _repeated(inside, factor, kind))
     end = terminator(block)
-    argument = block.args[found.index + 1]
-    end.operands = [*end.operands, result]
+    append_operands(end, [inside.apply("add", wide, added)])
     end.operands[found.index] = argument
-    new = scf.ForOp(
-        loop.lb, loop.ub, loop.step, [*loop.iter_args, start], loop.detach_region(loop.body)
-    )
-    new.attributes.update(loop.attributes)
-    new.location = loop.location
-    before.put(new)
-    after = Point(loop)
-    total = _reduced(after, new.results[-1], 1, found.reduce)
-    for number, old in enumerate(loop.results):
-        value = total if number == found.index else new.results[number]
-        value.name_hint = old.name_hint
-        old.replace_all_uses_with(value)
-    loop.detach()
-    loop.erase()
+    (total,) = Emitter.after(new).reduce([new.results[-1]], 1, found.reduce.body)
+    old = new.results[found.index]
+    total.name_hint, old.name_hint = old.name_hint, None
+    old.replace_all_uses_with(total)
     for dead in (found.total, found.scaled, found.reduce):
         if dead is not None:
-            dead.detach()
-            dead.erase()
+            erase(dead)
     return new
 
 
-def _repeated(point: Point, row: SSAValue, kind: Attribute) -> SSAValue:
+def _repeated(emitter: Emitter, row: SSAValue, kind: Attribute) -> SSAValue:
     """Return a row repeated in every column of a tensor of type `kind`."""
-    rows = shape_of(row.type)[0]
-    column = with_shape((rows, 1), element_type(row.type))
-    tall = point.put(
-        tile.ExpandDims.build(
-            operands=[row], attributes={"axis": IntAttr(1)}, result_types=[column]
-        )
-    )
-    return point.put(tile.Broadcast.build(operands=[tall], result_types=[kind]))
+    return emitter.along(row, 1, shape_of(kind))
 
 
-def _beside_zeros(point: Point, row: SSAValue, kind: Attribute) -> SSAValue:
+def _beside_zeros(emitter: Emitter, row: SSAValue, kind: Attribute) -> SSAValue:
     """Return the row as the first of a tile's columns, the others zero."""
-    count_of = shape_of(kind)[1]
-    lanes = with_shape((count_of,), i32)
-    count = point.put(tile.Arange.build(attributes={"start": IntAttr(0)}, result_types=[lanes]))
-    first = point.put(elementwise("eq", count, point.put(constant(0, lanes))))
-    flat = point.put(
-        tile.ExpandDims.build(
-            operands=[first],
-            attributes={"axis": IntAttr(0)},
-            result_types=[with_shape((1, count_of), i1)],
-        )
-    )
-    mask = point.put(
-        tile.Broadcast.build(operands=[flat], result_types=[with_shape(shape_of(kind), i1)])
-    )
-    zero = point.put(constant(0.0, kind))
-    return point.put(elementwise("select", mask, _repeated(point, row, kind), zero))
-
-
-def _reshaped(point: Point, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-    kind = with_shape(shape, element_type(value.type))
-    return point.put(tile.Reshape.build(operands=[value], result_types=[kind]))
-
-
-def _reduced(point: Point, value: SSAValue, axis: int, like: tile.Reduce) -> SSAValue:
-    shape = shape_of(value.type)
-    kind = with_shape((*shape[:axis], *shape[axis + 1 :]), element_type(value.type))
-    body = Region()
-    like.body.clone_into(body)
-    return point.put(
-        tile.Reduce.build(
-            operands=[[value]],
-            attributes={"axis": IntAttr(axis)},
-            result_types=[[kind]],
-            regions=[body],
-        )
-    )
+    count = emitter.line(shape_of(kind)[1])
+    first = emitter.apply("eq", count, emitter.constant(0, count.type))
+    mask = emitter.spread(first, 1, shape_of(kind))
+    zero = emitter.constant(0.0, kind)
+    return emitter.apply("select", mask, _repeated(emitter, row, kind), zero)

@@ -25,10 +25,8 @@ volatile, or of what other programs write; a box surely begins at an address tha
 
 from __future__ import annotations
 
-from xdsl.builder import Builder
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.rewriter import InsertPoint
 
 from tawa.analysis.blocks import Block, describe, ends_whole
 from tawa.analysis.bounds import Refusal
@@ -50,8 +48,9 @@ from tawa.analysis.polynomial import (
 from tawa.analysis.rows import reaches_only_masked_stores
 from tawa.analysis.spelling import asked
 from tawa.ir import tile
-from tawa.ir.types import DescType, PtrType, element_type, i32, i64, int_array, shape_of
+from tawa.ir.types import DescType, PtrType, element_type, i32, i64, shape_of
 from tawa.ir.walk import walk
+from tawa.passes.lower.emit import Emitter, erase, replace
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -118,7 +117,7 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str])
     if isinstance(op, tile.Store) and any(dim.repeat > 1 for dim in block.dims):
         return "several of its elements go to one place"
     desc = _make_descriptor(kernel, op, block)
-    offsets = [_emit(dim.offset, op, i32) for dim in block.dims]
+    offsets = [_emit_at(dim.offset, Emitter.before(op), i32) for dim in block.dims]
     if isinstance(op, tile.Load):
         _replace_load(op, desc, offsets, block)
     else:
@@ -168,18 +167,19 @@ def _make_descriptor(kernel: tile.Kernel, op: Operation, block: Block) -> SSAVal
     shape = [dim.block for dim in block.dims]
     first = kernel.body.block.first_op
     assert first is not None, "a kernel that loads has statements"
-    builder = Builder(InsertPoint.before(first))
-    extents = [_emit_at(dim.extent, builder, i64) for dim in block.dims]
-    strides = [_emit_at(dim.stride, builder, i64) for dim in block.dims]
-    desc = tile.MakeDesc(
-        operands=[block.base, extents, strides],
-        attributes={"padding": StringAttr("zero")},
-        result_types=[DescType(TensorType(element, shape))],
+    emitter = Emitter.before(first)
+    extents = [_emit_at(dim.extent, emitter, i64) for dim in block.dims]
+    strides = [_emit_at(dim.stride, emitter, i64) for dim in block.dims]
+    desc = emitter.made(
+        tile.MakeDesc,
+        [block.base, extents, strides],
+        DescType(TensorType(element, shape)),
+        padding=StringAttr("zero"),
     )
-    desc.location = op.location
-    builder.insert(desc)
-    desc.result.name_hint = f"{block.base.name_hint or 'x'}_desc"
-    return desc.result
+    assert isinstance(desc.owner, tile.MakeDesc)
+    desc.owner.location = op.location
+    desc.name_hint = f"{block.base.name_hint or 'x'}_desc"
+    return desc
 
 
 def _memory_order(block: Block) -> list[int]:
@@ -189,125 +189,71 @@ def _memory_order(block: Block) -> list[int]:
 
 def _replace_load(op: tile.Load, desc: SSAValue, offsets: list[SSAValue], block: Block) -> None:
     element = element_type(op.result.type)
-    stored = [dim.block for dim in block.dims]
-    builder = Builder(InsertPoint.before(op))
+    emitter = Emitter.before(op)
     load = tile.DescLoad(
         operands=[desc, offsets],
         attributes={} if op.eviction is None else {"eviction": op.eviction},
-        result_types=[TensorType(element, stored)],
+        result_types=[TensorType(element, [dim.block for dim in block.dims])],
     )
-    load.location = op.location
     inherit_name(load, op)
-    builder.insert(load)
-    value: SSAValue = load.result
+    value: SSAValue = emitter.put(load).result
     order = _memory_order(block)
-    value = _reshaped(builder, value, [dim.block for dim in block.dims if dim.dim is not None])
-    ranked = sorted(order)
-    if order != ranked:
-        permutation = [order.index(dim) for dim in ranked]
-        shape = [shape_of(value.type)[place] for place in permutation]
-        turn = tile.Transpose(
-            operands=[value],
-            attributes={"permutation": int_array(permutation)},
-            result_types=[TensorType(element, shape)],
-        )
-        value = builder.insert(turn).result
-    value = _repeated(builder, value, {d.dim: d.repeat for d in block.dims if d.dim is not None})
-    value = _reshaped(builder, value, list(shape_of(op.result.type)))
-    load.result.name_hint = op.result.name_hint
-    value.name_hint = op.result.name_hint
-    op.result.replace_all_uses_with(value)
-    op.detach()
-    op.erase()
+    value = emitter.reshape(value, [dim.block for dim in block.dims if dim.dim is not None])
+    value = emitter.transpose(value, [order.index(dim) for dim in sorted(order)])
+    value = _repeated(emitter, value, {d.dim: d.repeat for d in block.dims if d.dim is not None})
+    value = emitter.reshape(value, shape_of(op.result.type))
+    load.result.name_hint = value.name_hint = op.result.name_hint
+    replace(op, [value])
 
 
-def _repeated(builder: Builder, value: SSAValue, counts: dict[int, int]) -> SSAValue:
+def _repeated(emitter: Emitter, value: SSAValue, counts: dict[int, int]) -> SSAValue:
     """Return a tile of which each index along dimension d, in order, stands `counts[d]` times."""
     for place, dim in enumerate(sorted(counts)):
         if (count := counts[dim]) == 1:
             continue
-        shape, element = list(shape_of(value.type)), element_type(value.type)
-        for kind, extent in ((tile.ExpandDims, 1), (tile.Broadcast, count)):
-            longer = TensorType(element, [*shape[: place + 1], extent, *shape[place + 1 :]])
-            axis = {"axis": IntAttr(place + 1)} if kind is tile.ExpandDims else {}
-            made = kind(operands=[value], attributes=axis, result_types=[longer])
-            value = builder.insert(made).result
-        shape[place] *= count
-        value = _reshaped(builder, value, shape)
+        shape = shape_of(value.type)
+        before, after = shape[: place + 1], shape[place + 1 :]
+        value = emitter.along(value, place + 1, (*before, count, *after))
+        value = emitter.reshape(value, (*shape[:place], shape[place] * count, *after))
     return value
 
 
 def _replace_store(op: tile.Store, desc: SSAValue, offsets: list[SSAValue], block: Block) -> None:
-    builder = Builder(InsertPoint.before(op))
+    emitter = Emitter.before(op)
     order = _memory_order(block)
     ranked = sorted(order)
     shape = shape_of(op.value.type)
-    value = _reshaped(builder, op.value, [shape[dim] for dim in ranked])
-    if order != ranked:
-        permutation = [ranked.index(dim) for dim in order]
-        turn = tile.Transpose(
-            operands=[value],
-            attributes={"permutation": int_array(permutation)},
-            result_types=[TensorType(element_type(value.type), [shape[dim] for dim in order])],
-        )
-        value = builder.insert(turn).result
-    value = _reshaped(builder, value, [dim.block for dim in block.dims])
+    value = emitter.reshape(op.value, [shape[dim] for dim in ranked])
+    value = emitter.transpose(value, [ranked.index(dim) for dim in order])
+    value = emitter.reshape(value, [dim.block for dim in block.dims])
     store = tile.DescStore(operands=[desc, offsets, value])
-    store.location = op.location
     inherit_name(store, op)
-    builder.insert(store)
-    op.detach()
-    op.erase()
+    emitter.put(store)
+    erase(op)
 
 
-def _reshaped(builder: Builder, value: SSAValue, shape: list[int]) -> SSAValue:
-    if list(shape_of(value.type)) == shape:
-        return value
-    kind = TensorType(element_type(value.type), shape)
-    return builder.insert(tile.Reshape(operands=[value], result_types=[kind])).result
-
-
-def _emit(poly: Polynomial, before: Operation, kind: Attribute) -> SSAValue:
-    return _emit_at(poly, Builder(InsertPoint.before(before)), kind)
-
-
-def _emit_at(poly: Polynomial, builder: Builder, kind: Attribute) -> SSAValue:
+def _emit_at(poly: Polynomial, emitter: Emitter, kind: Attribute) -> SSAValue:
     """Insert the arithmetic that computes `poly` as an integer of type `kind`."""
-
-    def constant(number: int) -> SSAValue:
-        op = tile.Constant(attributes={"value": IntAttr(number)}, result_types=[kind])
-        return builder.insert(op).result
-
-    def apply(name: str, *inputs: SSAValue) -> SSAValue:
-        op = tile.Elementwise(
-            operands=[list(inputs)],
-            attributes={"function": StringAttr(name)},
-            result_types=[kind],
-        )
-        return builder.insert(op).result
-
-    def leaf(value: SSAValue) -> SSAValue:
-        if value.type == kind:
-            return value
-        return builder.insert(tile.Cast(operands=[value], result_types=[kind])).result
 
     def atom(item: Leaf | Trip | Call) -> SSAValue:
         match item:
             case Leaf():
-                return leaf(item.value)
+                return emitter.cast(item.value, kind)
             case Call():
-                return leaf(item.value) if not is_constant_call(item) else call(item)
+                return call(item) if is_constant_call(item) else emitter.cast(item.value, kind)
             case Trip():
                 loop = item.loop
-                iv = leaf(loop.body.block.args[0])
+                iv = emitter.cast(loop.body.block.args[0], kind)
                 start, step = polynomial(loop.lb), polynomial(loop.step)
                 if not start.is_zero:
-                    iv = apply("sub", iv, _emit_at(start, builder, kind))
-                return iv if step == ONE else apply("idiv", iv, _emit_at(step, builder, kind))
+                    iv = emitter.apply("sub", iv, _emit_at(start, emitter, kind))
+                if step != ONE:
+                    iv = emitter.apply("idiv", iv, _emit_at(step, emitter, kind))
+                return iv
 
     def call(item: Call) -> SSAValue:
-        inputs = [_emit_at(part, builder, kind) for part in item.inputs]
-        return apply(item.function, *inputs)
+        inputs = [_emit_at(part, emitter, kind) for part in item.inputs]
+        return emitter.apply(item.function, *inputs)
 
     def is_constant_call(item: Call) -> bool:
         # Only arguments below: computed again, since the original may stand further down.
@@ -319,14 +265,14 @@ def _emit_at(poly: Polynomial, builder: Builder, kind: Attribute) -> SSAValue:
 
     total: SSAValue | None = None
     for coefficient, monomial in sorted(
-        ((c, sorted(m, key=place_of)) for m, c in poly.terms),
+        ((c, sorted(m, key=place_of)) for m, c in poly.terms.items()),
         key=lambda term: (str(term[0]), [place_of(item) for item in term[1]]),
     ):
         factors = [atom(item) for item in monomial]
         if coefficient != 1 or not factors:
-            factors.append(constant(coefficient))
+            factors.append(emitter.constant(coefficient, kind))
         term = factors[0]
         for factor in factors[1:]:
-            term = apply("mul", term, factor)
-        total = term if total is None else apply("add", total, term)
-    return total if total is not None else constant(0)
+            term = emitter.apply("mul", term, factor)
+        total = term if total is None else emitter.apply("add", total, term)
+    return total if total is not None else emitter.constant(0, kind)

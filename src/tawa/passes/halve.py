@@ -36,9 +36,8 @@ from tawa.ir import tile
 from tawa.ir.types import DescType, element_type, i32, shape_of, with_shape
 from tawa.ir.walk import all_of, marked_pure, walk
 from tawa.passes.fold import constant, elementwise
-from tawa.passes.lower.emit import retype
+from tawa.passes.lower.emit import Emitter, retype
 from tawa.passes.lower.relate import ties
-from tawa.passes.point import Point
 
 _STORES = (tile.Store, tile.DescStore)
 _BY_ELEMENT = (
@@ -84,7 +83,7 @@ def _part_sources(kernel: tile.Kernel) -> None:
         if not shape_of(source.result.type):
             continue
         for use in list(source.result.uses)[1:]:
-            use.operation.operands[use.index] = Point(source).put(source.clone())
+            use.operation.operands[use.index] = Emitter.before(source).put(source.clone()).result
 
 
 def _followed(start: SSAValue, dim: int) -> dict[SSAValue, int]:
@@ -231,17 +230,17 @@ def _loop(kernel: tile.Kernel, extent: int) -> SSAValue:
 
 def _move(access: tile.DescLoad | tile.DescStore, dim: int, half: SSAValue) -> None:
     place = 1 + dim  # the descriptor is the first operand
-    access.operands[place] = Point(access).put(elementwise("add", access.operands[place], half))
+    access.operands[place] = Emitter.before(access).apply("add", access.operands[place], half)
 
 
 def _count_on(indices: tile.Arange, half: SSAValue) -> None:
     """Let a range begin where its half does."""
     following = indices.next_op
     assert following is not None, "a range is used after it"
-    point = Point(following)
-    start = point.put(tile.Splat.build(operands=[half], result_types=[indices.result.type]))
+    emitter = Emitter.before(following)
+    start = emitter.splat(half, shape_of(indices.result.type))
     moved = elementwise("add", indices.result, start)
-    point.put(moved)
+    emitter.put(moved)
     indices.result.replace_uses_with_if(moved.result, lambda use: use.operation is not moved)
 
 

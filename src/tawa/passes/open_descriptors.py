@@ -233,7 +233,4 @@ def _answer(asked: tile.DescExtent) -> None:
             found = made.extents[asked.axis.data]
         case _:
             found = made.strides[asked.axis.data]
-    if found.type != asked.result.type:
-        cast = tile.Cast(operands=[found], result_types=[asked.result.type])
-        found = Emitter.before(asked).put(cast).result
-    replace(asked, [found])
+    replace(asked, [Emitter.before(asked).cast(found, asked.result.type)])

@@ -1,16 +1,18 @@
 """The pipeline, in one place: which pass follows which, and why where the order matters.
 
 tile IR -> (plan) -> aref IR -> hopper IR. Each pass has the signature
-``pass(kernel, plan, target) -> tuple[Declined, ...]`` and changes the kernel in place.
+``pass(kernel, plan, target) -> tuple[Declined, ...]`` and changes the kernel in place. The last,
+`lower`, is a list of steps that share a `Lowering`: rings, buffers, numbers of barriers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial, wraps
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tawa.ir import tile
+from tawa.ir import hopper, tile
 from tawa.passes.accumulate import accumulate
 from tawa.passes.ahead import load_ahead
 from tawa.passes.arefs import insert_arefs
@@ -27,7 +29,45 @@ from tawa.passes.distribute import distribute
 from tawa.passes.early import free_early
 from tawa.passes.instances import split_instances
 from tawa.passes.lag import lag_maxima
-from tawa.passes.lower import lower
+from tawa.passes.lower.accumulators import (
+    drop_zero_fills,
+    keep_accumulators,
+    leave_untouched,
+    pin_computed,
+)
+from tawa.passes.lower.agree import agree_on_control
+from tawa.passes.lower.carried import carry_slots, split_carried
+from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.convert import convert_layouts
+from tawa.passes.lower.dots import lower_dots, narrow_panels
+from tawa.passes.lower.exchange import broadcast_atomics, expand_gathers, share_atomics
+from tawa.passes.lower.finish import (
+    count_arrivals,
+    drop_unneeded,
+    elect_threads,
+    initialise_barriers,
+    set_launch,
+    settle_moves,
+    tidy,
+    wait_for_kernels,
+)
+from tawa.passes.lower.loads import lower_loads
+from tawa.passes.lower.multicast import share_loads
+from tawa.passes.lower.order import order_accesses
+from tawa.passes.lower.pingpong import take_turns
+from tawa.passes.lower.pointers import expand_accesses
+from tawa.passes.lower.reduces import expand_reductions
+from tawa.passes.lower.rings import lower_rings
+from tawa.passes.lower.roles import erase_setup, form_roles
+from tawa.passes.lower.rotate import rotate_waits
+from tawa.passes.lower.scans import spread_histograms, spread_scans
+from tawa.passes.lower.separate import separate_accesses
+from tawa.passes.lower.settle import settle_addresses
+from tawa.passes.lower.sink import sink_into_branches, sink_scalars
+from tawa.passes.lower.spare import drop_spare_barriers
+from tawa.passes.lower.stores import lower_stores
+from tawa.passes.lower.swap import swap_operands
+from tawa.passes.lower.waits import place_waits
 from tawa.passes.open_descriptors import open_descriptors
 from tawa.passes.persist import persist
 from tawa.passes.prefetch import prefetch
@@ -38,6 +78,30 @@ from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
 Pass: TypeAlias = Callable[[tile.Kernel, Plan, Target], tuple[Declined, ...]]
+Step: TypeAlias = Callable[[Lowering], None]
+
+
+def _each(step: Callable[[Lowering, hopper.Role], None]) -> Step:
+    """Return the step that takes one role after the other."""
+
+    @wraps(step)
+    def steps(lowering: Lowering) -> None:
+        for role in lowering.roles:
+            step(lowering, role)
+
+    return steps
+
+
+def _alone(step: Callable[[hopper.Role], None]) -> Step:
+    """Return the step that changes each role by itself, by its text alone."""
+
+    @wraps(step)
+    def steps(lowering: Lowering) -> None:
+        for role in lowering.roles:
+            step(role)
+
+    return steps
+
 
 # What does not depend on a plan; the planner reads the result.
 TILE: tuple[Pass, ...] = (
@@ -99,7 +163,58 @@ ROLES: tuple[Pass, ...] = (
 
 AREF: tuple[Pass, ...] = (*SEQUENCE, *ROLES)
 
-# The last word on concurrency.
+# From arefs to rings and barriers, from tensors to registers. The last word on concurrency.
+LOWER: tuple[Step, ...] = (
+    narrow_panels,
+    form_roles,
+    _alone(split_carried),
+    _alone(settle_addresses),
+    _each(expand_accesses),  # before rings: such a load is a computed tensor
+    lower_rings,
+    _alone(carry_slots),
+    _each(rotate_waits),
+    _each(order_accesses),
+    _each(lower_loads),
+    _each(broadcast_atomics),
+    _each(swap_operands),
+    lower_dots,  # after loads: operands are views by now
+    _alone(spread_scans),
+    _alone(spread_histograms),
+    _alone(drop_unneeded),  # loads that became views must not ask for layouts
+    _each(convert_layouts),
+    _alone(sink_into_branches),
+    _each(expand_reductions),
+    _each(expand_gathers),
+    _each(share_atomics),
+    _each(drop_spare_barriers),  # before those of global memory count on them
+    _each(separate_accesses),  # with layouts: a thread's own elements need no barrier
+    _each(agree_on_control),  # when it is known where threads meet
+    _each(lower_stores),
+    _alone(tidy),
+    _alone(keep_accumulators),
+    _alone(pin_computed),
+    _each(place_waits),  # after all else that reads, writes or moves accumulators
+    _each(drop_zero_fills),
+    _alone(sink_scalars),  # after waits: to between a loop and the wait for its last products
+    count_arrivals,
+    share_loads,  # after counting: only slots that wgmma alone reads are shared
+    _alone(settle_moves),
+    _alone(tidy),
+    _alone(leave_untouched),
+    take_turns,  # late: in the order in which products are issued
+    elect_threads,
+    wait_for_kernels,  # when it is known what a role does first, and who does it
+    erase_setup,
+    initialise_barriers,
+    set_launch,
+)
+
+
+def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Purpose: lower aref IR (or the tile IR of an ordinary kernel) to hopper IR."""
+    return run((lower,), kernel, plan, target)
+
+
 HOPPER: tuple[Pass, ...] = (lower,)
 
 PASSES: Mapping[str, Pass] = MappingProxyType(
@@ -130,8 +245,27 @@ def run(
 ) -> tuple[Declined, ...]:
     """Run `passes` in order; return what they declined. `begin` is told of each before it runs."""
     notes: list[Declined] = []
-    for one in passes:
+    for name, one in bound(passes, kernel, plan, target):
         if begin is not None:
-            begin(one.__name__, kernel, plan)
-        notes += one(kernel, plan, target)
+            begin(name, kernel, plan)
+        notes += one()
     return tuple(notes)
+
+
+def bound(
+    passes: tuple[Pass, ...], kernel: tile.Kernel, plan: Plan, target: Target
+) -> Iterator[tuple[str, Callable[[], tuple[Declined, ...]]]]:
+    """Yield the name of each pass, in order, and what runs it; in place of `lower` its steps."""
+    for one in passes:
+        if one is not lower:
+            yield one.__name__, partial(one, kernel, plan, target)
+            continue
+        lowering = Lowering(kernel, plan, target.shared_by(plan.blocks))
+        for step in LOWER:
+            yield step.__name__, partial(_declined, step, lowering)
+
+
+def _declined(step: Step, lowering: Lowering) -> tuple[Declined, ...]:
+    known = len(lowering.notes)
+    step(lowering)
+    return tuple(lowering.notes[known:])

@@ -30,14 +30,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.analysis.effects import VIEWS
 from tawa.analysis.naming import name_of
 from tawa.analysis.turned import Turned, plane, turned
 from tawa.errors import PlanError
-from tawa.ir import aref, tile
-from tawa.ir.types import ArefType, SlotType, element_type, int_array, shape_of, with_shape
+from tawa.ir import aref
+from tawa.ir.types import ArefType, SlotType, element_type, shape_of, with_shape
+from tawa.passes.lower.emit import Emitter
 
 
 def ring_of_turned(label: str, depth: int, loads: Sequence[Operation]) -> aref.Create:
@@ -63,11 +64,7 @@ def hand_on(
 
     Returns the statement that publishes them.
     """
-    block = put_exit.parent
-    following = put_exit.next_op
-    assert block is not None, "a put stands in a block"
-    assert following is not None, "a load is followed by a use"
-    emit = _Emitter(block, following, put_exit)
+    emit = Emitter.after(put_exit)
     payload = [load.results[0].type for load in loads]
     get = emit.put(aref.GetEnter.build(operands=[source.result], result_types=[payload]))
     kinds = ArrayAttr([_turned_type(load) for load in loads])
@@ -78,7 +75,7 @@ def hand_on(
         value.name_hint = load.results[0].name_hint
         flat = emit.reshape(value, plane(shape_of(value.type)))
         made = emit.transpose(flat, (1, 0))
-        tiles.append(emit.interleave(made, 1) if interleaved else made)
+        tiles.append(_interleaved(emit, made, 1) if interleaved else made)
     exit_ = emit.put(aref.PutExit.build(operands=[enter.results[0], tiles]))
     emit.put(aref.GetExit.build(operands=[source.result]))
     return exit_
@@ -95,11 +92,8 @@ def way_of(load: Operation) -> Turned:
 def use_turned(how: Turned, tile_: SSAValue, get: Operation, *, interleaved: bool) -> None:
     """Let the products that used a load use `tile_`, its transposed copy, borrowed at `get`."""
     load = how.load
-    block, following = get.parent, get.next_op
-    assert block is not None, "a get stands in a block"
-    assert following is not None, "a borrowed slot is given back"
     if not interleaved:
-        emit = _Emitter(block, following, get)
+        emit = Emitter.after(get)
         value = emit.transpose(tile_, (1, 0))
         shape = shape_of(load.results[0].type)
         tile_ = emit.reshape(value, shape)
@@ -108,11 +102,9 @@ def use_turned(how: Turned, tile_: SSAValue, get: Operation, *, interleaved: boo
         load.results[0].replace_uses_with_if(tile_, lambda use: use.operation in users)
         return
     for use in how.uses:
-        place = use.dot.parent
-        assert place is not None
-        emit = _Emitter(place, use.dot, use.dot)
+        emit = Emitter.before(use.dot)
         use.dot.operands[1] = emit.transpose(tile_, (1, 0))
-        use.dot.operands[0] = emit.interleave(use.dot.a, 1)
+        use.dot.operands[0] = _interleaved(emit, use.dot.a, 1)
     _drop_views(load)
 
 
@@ -145,46 +137,14 @@ def _turned_type(load: Operation) -> Attribute:
     return with_shape((columns, rows), element_type(kind))
 
 
-class _Emitter:
-    """Inserts statements of one place before an operation."""
+def _interleaved(emit: Emitter, value: SSAValue, dim: int) -> SSAValue:
+    """Return a matrix with each 16 elements along `dim` in the order of fragments.
 
-    def __init__(self, block: Block, before: Operation, like: Operation) -> None:
-        self._block = block
-        self._before = before
-        self._like = like
-
-    def put(self, operation: Operation) -> Operation:
-        """Insert an operation."""
-        operation.location = self._like.location
-        self._block.insert_op_before(operation, self._before)
-        return operation
-
-    def transpose(self, value: SSAValue, permutation: Sequence[int]) -> SSAValue:
-        """Return a value with its dimensions permuted."""
-        shape = shape_of(value.type)
-        kind = with_shape([shape[dim] for dim in permutation], element_type(value.type))
-        made = tile.Transpose(
-            operands=[value],
-            attributes={"permutation": int_array(permutation)},
-            result_types=[kind],
-        )
-        return self.put(made).results[0]
-
-    def reshape(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
-        """Return a value under another shape."""
-        if tuple(shape) == shape_of(value.type):
-            return value
-        kind = with_shape(shape, element_type(value.type))
-        return self.put(tile.Reshape(operands=[value], result_types=[kind])).results[0]
-
-    def interleave(self, value: SSAValue, dim: int) -> SSAValue:
-        """Return a matrix with each 16 elements along `dim` in the order of fragments.
-
-        Element 8 j + 2 q + b comes to stand at 4 q + 2 j + b.
-        """
-        shape = shape_of(value.type)
-        runs = (shape[dim] // 16, 2, 4, 2)
-        parts = self.reshape(value, (*shape[:dim], *runs, *shape[dim + 1 :]))
-        order = list(range(len(shape) + 3))
-        order[dim + 1], order[dim + 2] = dim + 2, dim + 1
-        return self.reshape(self.transpose(parts, order), shape)
+    Element 8 j + 2 q + b comes to stand at 4 q + 2 j + b.
+    """
+    shape = shape_of(value.type)
+    runs = (shape[dim] // 16, 2, 4, 2)
+    parts = emit.reshape(value, (*shape[:dim], *runs, *shape[dim + 1 :]))
+    order = list(range(len(shape) + 3))
+    order[dim + 1], order[dim + 2] = dim + 2, dim + 1
+    return emit.reshape(emit.transpose(parts, order), shape)

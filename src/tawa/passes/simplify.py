@@ -26,9 +26,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.affine import trip_count
 from tawa.analysis.effects import CONTROL, VIEWS, WRITES, has_effect, orders_others
 from tawa.analysis.naming import name_statements
+from tawa.analysis.polynomial import trip_count
 from tawa.analysis.ranges import range_of
 from tawa.ir import tile
 from tawa.ir.control import terminator

@@ -23,8 +23,7 @@ from tawa.ir import tile
 from tawa.ir.precision import SPLITS, TF32_MASK, Split
 from tawa.ir.types import element_type, i32, shape_of, with_shape
 from tawa.ir.walk import all_of
-from tawa.passes.fold import constant, elementwise
-from tawa.passes.point import Point
+from tawa.passes.lower.emit import Emitter
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -52,24 +51,19 @@ def _objection(dot: tile.Dot, split: Split) -> str:
 
 
 def _expand(dot: tile.Dot, split: Split) -> None:
-    point = Point(dot)
-    left, right = (_parts(point, value, split) for value in (dot.a, dot.b))
+    emitter = Emitter.before(dot)
+    left, right = (_parts(emitter, value, split) for value in (dot.a, dot.b))
     acc = dot.acc
     for i, j in split.terms:
-        acc = point.put(
-            tile.Dot.build(
-                operands=[left[i], right[j], acc],
-                attributes={"precision": StringAttr("tf32"), "max_imprecise": IntAttr(0)},
-                result_types=[dot.result.type],
-            )
-        )
+        how = {"precision": StringAttr("tf32"), "max_imprecise": IntAttr(0)}
+        acc = emitter.made(tile.Dot, [left[i], right[j], acc], dot.result.type, **how)
     acc.name_hint = dot.result.name_hint
     dot.result.replace_all_uses_with(acc)
     dot.detach()
     dot.erase()
 
 
-def _parts(point: Point, value: SSAValue, split: Split) -> list[SSAValue]:
+def _parts(emitter: Emitter, value: SSAValue, split: Split) -> list[SSAValue]:
     """Return the parts of a tile, the largest first; of tf32 they stay fp32, the tensor cores
     leave the lower bits out by themselves.
     """
@@ -78,19 +72,18 @@ def _parts(point: Point, value: SSAValue, split: Split) -> list[SSAValue]:
     for last in (*[False] * (split.parts - 1), True):
         if split.narrow == "tf32":
             parts.append(rest)
-            wide = rest if last else _in_tf32(point, rest)
+            wide = rest if last else _in_tf32(emitter, rest)
         else:
-            kind = with_shape(shape_of(value.type), BFloat16Type())
-            narrow = point.put(tile.Cast.build(operands=[rest], result_types=[kind]))
+            narrow = emitter.cast(rest, BFloat16Type())
             parts.append(narrow)
-            wide = point.put(tile.Cast.build(operands=[narrow], result_types=[value.type]))
+            wide = emitter.cast(narrow, element_type(value.type))
         if not last:
-            rest = point.put(elementwise("sub", rest, wide))
+            rest = emitter.apply("sub", rest, wide)
     return parts
 
 
-def _in_tf32(point: Point, value: SSAValue) -> SSAValue:
+def _in_tf32(emitter: Emitter, value: SSAValue) -> SSAValue:
     kind = with_shape(shape_of(value.type), i32)
-    bits = point.put(tile.Bitcast.build(operands=[value], result_types=[kind]))
-    kept = point.put(elementwise("and", bits, point.put(constant(TF32_MASK - (1 << 32), kind))))
-    return point.put(tile.Bitcast.build(operands=[kept], result_types=[value.type]))
+    bits = emitter.made(tile.Bitcast, [value], kind)
+    kept = emitter.apply("and", bits, emitter.constant(TF32_MASK - (1 << 32), kind))
+    return emitter.made(tile.Bitcast, [kept], value.type)

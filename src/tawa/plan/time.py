@@ -14,9 +14,9 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation
 
-from tawa.analysis.affine import trip_count
 from tawa.analysis.effects import children
 from tawa.analysis.naming import name_of, name_statements
+from tawa.analysis.polynomial import trip_count
 from tawa.ir import tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.plan.plan import Plan

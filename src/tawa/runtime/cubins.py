@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
-from tawa.codegen.source import CudaSource
+from tawa.codegen.parameters import CudaSource
 from tawa.runtime import nvrtc
 from tawa.runtime.store import DiskStore, cache_folder, store_at
 

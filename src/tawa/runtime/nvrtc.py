@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tawa.codegen.source import CudaSource
+from tawa.codegen.parameters import CudaSource
 from tawa.errors import BuildError
 
 if TYPE_CHECKING:

@@ -74,16 +74,15 @@ def replay(kernel: CompiledKernel) -> Iterator[Step]:
     before = steady.of(work)
     ran: dict[str, int] = {}
     parts = (
-        ("", [pipeline.PASSES[name] for name in kept["passes"]], Plan()),
+        ("", tuple(pipeline.PASSES[name] for name in kept["passes"]), Plan()),
         ("aref", pipeline.AREF, kernel.plan),
         ("hopper", pipeline.HOPPER, kernel.plan),
     )
     for level, passes, plan in parts:
-        for one in passes:
-            name = one.__name__
+        for name, one in pipeline.bound(passes, work, plan, target):
             ran[name] = ran.get(name, 0) + 1
             start = time.perf_counter()
-            declined = one(work, plan, target)
+            declined = one()
             seconds = time.perf_counter() - start
             after = steady.of(work)
             label = name if ran[name] == 1 else f"{name}#{ran[name]}"

@@ -27,9 +27,10 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr, DictionaryAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.affine import Box, affine_of, disjoint_in_other_trips
+from tawa.analysis.boxes import Box, disjoint_in_other_trips
 from tawa.analysis.effects import WRITES
 from tawa.analysis.memory import roots_of
+from tawa.analysis.polynomial import polynomial
 from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, ViewType
 from tawa.ir.walk import all_of, walk
@@ -90,7 +91,7 @@ def _meets_itself(store: hopper.TmaStore, persistent: bool) -> bool:
     loops = loops_around(store)
     loops = loops[: len(loops) - int(persistent)]
     offsets, extents = zip(*_box(store), strict=True)
-    box = Box(tuple(map(affine_of, offsets)), extents)
+    box = Box(tuple(map(polynomial, offsets)), extents)
     return store.reduce is None and not disjoint_in_other_trips(box, box, loops)
 
 

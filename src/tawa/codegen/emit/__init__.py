@@ -21,7 +21,6 @@ from tawa.codegen.emit import (
     shared,
     tensor_cores,
     tensors,
-    transpose,
 )
 from tawa.codegen.emit.emitter import Handler
 from tawa.codegen.emit.tensors import looks_at
@@ -43,7 +42,6 @@ _TOPICS = (
     shared,
     tensor_cores,
     tensors,
-    transpose,
 )
 RULES: dict[type[Operation], Handler] = {
     kind: handler for topic in _TOPICS for kind, handler in topic.RULES.items()

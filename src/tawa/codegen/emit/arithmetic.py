@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Iterable, Iterator
 
 from xdsl.ir import Operation, SSAValue
 
+from tawa.analysis.effects import VIEWS
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.emitter import Emitter
-from tawa.codegen.emit.literals import literal
-from tawa.codegen.emit.ones import ask_early, multiply_unless_ones
 from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom, bare
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
+from tawa.codegen.wrappers.arithmetic import ANY_LANE
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.functions import FUNCTIONS
-from tawa.ir.types import element_type, layout_of
+from tawa.ir.types import IntAttr, Real, element_type, layout_of
 
 _CALLED = re.compile(r"\b([a-z_]\w*)\(")
 # Signed arithmetic that may overflow: written in the unsigned type, where C++ wraps.
@@ -359,3 +361,126 @@ RULES = {
     hopper.Uninitialized: uninitialized,
     hopper.Pin: pin,
 }
+
+
+# --- constants ------------------------------------------------------------------------------------
+
+
+def integer_literal(value: int, element: Element) -> str:
+    """Return an integer constant of an element type."""
+    if element.bits == 1:
+        return "true" if value else "false"
+    if element.name in ("u32", "u64", "ptr"):
+        return f"{value % (1 << element.bits)}{'u' if element.bits == 32 else 'ull'}"
+    limit = 1 << (element.bits - 1)
+    if element.is_signed:
+        value = (value + limit) % (2 * limit) - limit
+    if element.bits == 64:
+        return f"{value}ll" if value > -(2**63) else "(-9223372036854775807ll - 1)"
+    return str(value) if value > -(2**31) else "(-2147483647 - 1)"
+
+
+def float_literal(value: float, element: Element) -> str:
+    """Return a floating constant, rounded to the element type."""
+    if math.isnan(value):
+        return "__int_as_float(0x7fc00000)"
+    if math.isinf(value):
+        return "__int_as_float(0x7f800000)" if value > 0 else "__int_as_float(0xff800000)"
+    if element.bits == 64:
+        return repr(float(value))
+    rounded = round_float(value, element)
+    if math.isinf(rounded):
+        return float_literal(rounded, element)
+    return f"{rounded!r}f"
+
+
+_MANTISSA = {"f16": (10, -14), "bf16": (7, -126), "f8e4m3": (3, -6), "f8e5m2": (2, -14)}
+_LARGEST = {"f16": 65504.0, "f8e4m3": 448.0, "f8e5m2": 57344.0}
+
+
+def round_float(value: float, element: Element) -> float:
+    """Return `value` rounded to nearest even in an element type; fp8 saturates."""
+    single = _to_single(value)
+    if element.name not in _MANTISSA or value == 0 or math.isinf(single):
+        return single
+    bits, least = _MANTISSA[element.name]
+    exponent = max(math.frexp(value)[1] - 1, least)
+    unit = math.ldexp(1.0, exponent - bits)
+    rounded = round(value / unit) * unit
+    largest = _LARGEST.get(element.name, 3.3895313892515355e38)
+    if abs(rounded) <= largest:
+        return rounded
+    return math.copysign(largest if element.bits == 8 else math.inf, value)
+
+
+def _to_single(value: float) -> float:
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def literal(op: tile.Constant, element: Element) -> str:
+    """Return a constant operation's value in the compute type of its element."""
+    match op.value:
+        case IntAttr():
+            number: float = op.value.data
+        case Real():
+            number = op.value.data
+        case other:
+            raise InternalError(f"a constant {other}")
+    if element.is_float:
+        return float_literal(float(number), element)
+    return integer_literal(int(number), element)
+
+
+# --- multiplications by ones ----------------------------------------------------------------------
+
+
+def multiply_unless_ones(
+    e: Emitter, op: tile.Elementwise, target: Array, scaled: Tensor, factor: Tensor, rows: SSAValue
+) -> None:
+    """Multiply registers in place by factors, unless all factors of the warp are one."""
+    factors = _rows_of(rows)
+    answer = e.answers.get(factors)
+    if answer is None or factors.owner.parent is not op.parent:
+        layout = layout_of(op.result.type)
+        first = {row[:-1]: r for r, row in reversed([*enumerate(layout.register_table)])}
+        answer = _any_but_ones(e, [factor.at(str(r)) for r in sorted(first.values())])
+    with e.block(f"if ({answer})"):
+        e.fill(target, lambda r: f"{scaled.at(r)} * {factor.at(r)}")
+
+
+def ask_early(e: Emitter, op: tile.Elementwise, target: Array) -> None:
+    """Where factors are made that may all be one, ask at once: the answer is there when needed."""
+    if any(use.skip_ones is not None and use.parent is op.parent for use in _products(op.result)):
+        name = e.names.fresh("rises")
+        registers = layout_of(op.result.type).register_count
+        answer = _any_but_ones(e, [target.at(str(r)) for r in range(registers)])
+        e.line(f"const bool {name} = {answer};")
+        e.answers[op.result] = name
+
+
+def _any_but_ones(e: Emitter, factors: Iterable[str]) -> str:
+    return e.call(ANY_LANE, " | ".join(f"{text} != 1.0f" for text in factors))
+
+
+def _rows_of(value: SSAValue) -> SSAValue:
+    """Return what a tensor repeats, below broadcasts and views."""
+    while isinstance(value.owner, (tile.Broadcast, *VIEWS)):
+        value = value.owner.operands[0]
+    return value
+
+
+def _products(value: SSAValue) -> Iterator[tile.Elementwise]:
+    """Yield the multiplications by a value or what repeats it."""
+    for use in value.uses:
+        match use.operation:
+            case tile.Elementwise(function=function) as user if function.data == "mul":
+                yield user
+            case tile.Broadcast() as view:
+                yield from _products(view.result)
+            case view if isinstance(view, VIEWS):
+                yield from _products(view.results[0])
+            case _:
+                pass

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
-from tawa.codegen.emit.module import Module, RoleShape
+from tawa.codegen.emit.module import Module, RoleShape, Writer
 from tawa.codegen.emit.values import (
     Affine,
     Array,
@@ -26,7 +26,6 @@ from tawa.codegen.emit.values import (
     bare,
     mapped,
 )
-from tawa.codegen.emit.writer import Writer
 from tawa.codegen.names import Names
 from tawa.codegen.storage import Storage
 from tawa.codegen.wrappers import arithmetic

@@ -35,8 +35,8 @@ from tawa.ir.types import layout_of
 from tawa.ir.walk import is_terminator, marked_pure, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, new_region
+from tawa.passes.lower.exchange import load_scalar, store_scalar, stored_as, word_layout
 from tawa.passes.lower.relate import is_tensor
-from tawa.passes.lower.scalars import load_scalar, store_scalar, stored_as, word_layout
 from tawa.passes.lower.views import whole_buffer
 
 _APART = frozenset(

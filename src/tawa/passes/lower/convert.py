@@ -17,70 +17,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import StringAttr, TensorType
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import (
-    IntAttr,
     LayoutAttr,
-    PtrType,
-    element_type,
-    i1,
     layout_of,
-    scalar,
     shape_of,
-    with_shape,
 )
-from tawa.layouts.convert import by_memory, register_map
-from tawa.layouts.fragments import runs_first, without_dimension
-from tawa.layouts.register import Coordinate, RegisterLayout
-from tawa.layouts.shared import SharedLayout
+from tawa.layouts.convert import register_map
+from tawa.layouts.fragments import without_dimension
+from tawa.layouts.register import RegisterLayout
 from tawa.passes.lower.anchors import Assignment, count_layout, operand_layouts
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, retype
-from tawa.passes.lower.placement import scratch_layout
+from tawa.passes.lower.exchange import moved, same_layout, with_layout
+from tawa.passes.lower.layouts import assign_layouts
 from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, joined, propose, reshaped, split_of
-from tawa.passes.lower.views import whole_buffer
 
 
-def with_layout(kind: Attribute, layout: RegisterLayout) -> TensorType[Attribute]:
-    """Return a tensor type with `layout` as its encoding."""
-    return TensorType(element_type(kind), list(shape_of(kind)), LayoutAttr(layout))
-
-
-def same_layout(a: RegisterLayout, b: RegisterLayout) -> bool:
-    """Tell whether two layouts are the same map, however written."""
-    return a == b or (
-        a.shape == b.shape
-        and a.register_table == b.register_table
-        and a.lane_table == b.lane_table
-        and a.warp_table == b.warp_table
-    )
-
-
-def within_warps(source: RegisterLayout, wanted: RegisterLayout) -> bool:
-    """Tell whether each warp already holds all that it shall hold."""
-    if source.warp_count != wanted.warp_count:
-        return False
-
-    def held(layout: RegisterLayout, warp: int) -> set[Coordinate]:
-        base = layout.warp_table[warp]
-        lines = {tuple(map(sum, zip(base, lane))) for lane in layout.lane_table}
-        return {
-            tuple(x + y for x, y in zip(line, register))
-            for line in lines
-            for register in layout.register_table
-        }
-
-    # Layouts are sums, so what warp w lacks is what warp 0 lacks, moved by the warps' steps.
-    if source.warp_table == wanted.warp_table:
-        return held(wanted, 0) <= held(source, 0)
-    return all(held(wanted, warp) <= held(source, warp) for warp in range(source.warp_count))
+def convert_layouts(lowering: Lowering, role: hopper.Role) -> None:
+    """Give every tensor of the role its layout, and operands the layouts they are wanted in."""
+    _Converter(lowering, role, assign_layouts(lowering, role)).run()
 
 
 @dataclass(slots=True)
-class Converter:
+class _Converter:
     """Sets types and inserts conversions in one role."""
 
     lowering: Lowering
@@ -294,107 +256,3 @@ class Converter:
     def _read_again(self, load: hopper.SharedLoad, layout: RegisterLayout) -> SSAValue:
         key = (load.result, LayoutAttr(layout))
         return self.versions.get(key) or self._keep(key, load, load.clone())
-
-
-def moved(
-    lowering: Lowering,
-    role: hopper.Role,
-    emitter: Emitter,
-    value: SSAValue,
-    wanted: RegisterLayout,
-) -> SSAValue:
-    """Move a tensor to the threads that hold it in `wanted`: by shuffles, or through memory."""
-    source, movable = layout_of(value.type), not isinstance(element_type(value.type), PtrType)
-    if not within_warps(source, wanted) or (movable and by_memory(source, wanted)):
-        return exchange(lowering, role, emitter, [value], wanted)[0]
-    kind = with_layout(value.type, wanted)
-    convert = hopper.ConvertLayout(operands=[value], result_types=[kind])
-    return emitter.put(convert, value.name_hint).result
-
-
-def exchange(
-    lowering: Lowering,
-    role: hopper.Role,
-    emitter: Emitter,
-    values: list[SSAValue],
-    wanted: RegisterLayout,
-) -> list[SSAValue]:
-    """Move tensors between the warps of a role through scratch memory, under one pair of barriers.
-
-    The first barrier keeps the role's previous use of the scratch apart, the second orders the
-    stores before the loads.
-    """
-    carried = [as_bytes(emitter, value) for value in values]
-    kinds = [element_type(value.type) for value in carried]
-    layouts = [
-        scratch_layout(kind, layout_of(value.type), wanted) for value, kind in zip(carried, kinds)
-    ]
-    carried = [_in_runs(emitter, *each) for each in zip(carried, layouts)]
-    buffers = scratch(lowering, role, list(zip(layouts, kinds)))
-    emitter.put(lowering.role_barrier(role))
-    views = [whole_buffer(emitter, buffer) for buffer in buffers]
-    via = {"via": StringAttr("plain")}
-    for value, view in zip(carried, views):
-        emitter.put(hopper.SharedStore(operands=[value, view], attributes=dict(via)))
-    emitter.put(lowering.role_barrier(role))
-    loaded: list[SSAValue] = []
-    for value, view, carrier in zip(values, views, carried):
-        kind = with_layout(carrier.type, wanted)
-        load = hopper.SharedLoad(operands=[view], attributes=dict(via), result_types=[kind])
-        result = emitter.put(load, value.name_hint).result
-        loaded.append(as_bits(emitter, result) if element_type(value.type) == i1 else result)
-    return loaded
-
-
-def _in_runs(emitter: Emitter, value: SSAValue, within: SharedLayout) -> SSAValue:
-    """Name a tensor's registers so that those come first that are neighbours in memory."""
-    kind = with_layout(value.type, runs_first(layout_of(value.type), within.order[-1]))
-    if kind == value.type:
-        return value
-    return emitter.put(hopper.ConvertLayout(operands=[value], result_types=[kind])).result
-
-
-def scratch(
-    lowering: Lowering, role: hopper.Role, tiles: list[tuple[SharedLayout, Attribute]]
-) -> list[hopper.Shared]:
-    """Declare buffers in the role's scratch memory that are in use together."""
-    label = f"scratch of {role.label.data}"
-    buffers = [lowering.new_buffer(label, layout, element) for layout, element in tiles]
-    lowering.scratch.setdefault(role, []).append(buffers)
-    return buffers
-
-
-def as_bytes(emitter: Emitter, value: SSAValue) -> SSAValue:
-    """Return truth values as bytes, which is what memory holds; anything else as it is."""
-    if element_type(value.type) != i1:
-        return value
-    wide = with_layout(with_shape(shape_of(value.type), scalar("i8")), layout_of(value.type))
-    return emitter.put(tile.Cast(operands=[value], result_types=[wide])).result
-
-
-def as_bits(emitter: Emitter, value: SSAValue) -> SSAValue:
-    """Return bytes as the truth values that they stand for."""
-    zero = emitter.put(
-        tile.Constant(attributes={"value": IntAttr(0)}, result_types=[value.type])
-    ).result
-    bits = with_layout(with_shape(shape_of(value.type), i1), layout_of(value.type))
-    return emitter.put(
-        tile.Elementwise(
-            operands=[[value, zero]],
-            attributes={"function": StringAttr("ne")},
-            result_types=[bits],
-        )
-    ).result
-
-
-__all__ = [
-    "Converter",
-    "as_bits",
-    "as_bytes",
-    "exchange",
-    "moved",
-    "same_layout",
-    "scratch",
-    "with_layout",
-    "without_dimension",
-]

@@ -308,12 +308,12 @@ def _emit_fma(lowering: Lowering, dot: tile.Dot) -> None:
     replace(dot, [fma.result])
 
 
-def widest_run(kernel: tile.Kernel) -> int:
-    """Return the bytes of K that a panel of 8-bit tiles may hold: 128, or what runs divide into."""
+def narrow_panels(lowering: Lowering) -> None:
+    """Settle the bytes of K that a panel of 8-bit tiles may hold: 128, or what runs divide into."""
     runs = [
         promotion_run(shape_of(op.a.type)[-1], op.max_imprecise.data)
-        for op in walk(kernel)
+        for op in walk(lowering.kernel)
         if isinstance(op, tile.Dot) and bit_width(element_type(op.a.type)) == 8
         if op.max_imprecise.data <= shape_of(op.a.type)[-1]
     ]
-    return min((gcd(128, run) for run in runs), default=128)
+    lowering.widest_run = min((gcd(128, run) for run in runs), default=128)

@@ -13,19 +13,22 @@ from typing import TypeAlias, TypeVar
 
 from xdsl.builder import Builder
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.irdl import IRDLOperation
 from xdsl.rewriter import InsertPoint
 
 from tawa.ir import tile
 from tawa.ir.control import terminator
-from tawa.ir.functions import FUNCTIONS
-from tawa.ir.types import i1, i32, shape_of, with_shape
+from tawa.ir.types import element_type, i32, int_array, shape_of, with_shape
 from tawa.ir.walk import walk
+from tawa.passes.fold import constant, elementwise
 
 AnyOperation = TypeVar("AnyOperation", bound=Operation)
 Key: TypeAlias = Hashable
 State: TypeAlias = dict[Key, SSAValue]
+Shape: TypeAlias = Sequence[int]
+Operands: TypeAlias = SSAValue | Sequence[SSAValue]
 
 
 class Emitter:
@@ -74,29 +77,97 @@ class Emitter:
             operation.results[0].name_hint = name if not name[0].isdigit() else f"_{name}"
         return operation
 
-    def constant(self, value: int, kind: Attribute = i32, hint: str | None = None) -> SSAValue:
-        """Insert an integer constant of scalar or tensor type `kind`."""
-        return self.put(
-            tile.Constant(attributes={"value": IntAttr(value)}, result_types=[kind]), hint
-        ).result
+    def made(
+        self,
+        op: type[IRDLOperation],
+        operands: Sequence[Operands],
+        kind: Attribute,
+        **told: Attribute,
+    ) -> SSAValue:
+        """Insert an operation of one result, of type `kind`, and attributes; return the result."""
+        made = op.build(operands=operands, attributes=told, result_types=[kind])
+        return self.put(made).results[0]
+
+    def constant(
+        self, value: int | float, kind: Attribute = i32, hint: str | None = None
+    ) -> SSAValue:
+        """Insert a constant of scalar or tensor type `kind`."""
+        return self.put(constant(value, kind), hint).result
 
     def apply(self, function: str, *inputs: SSAValue, hint: str | None = None) -> SSAValue:
         """Insert an element function; the result type follows from its table row."""
-        match FUNCTIONS[function].result:
-            case "bool":
-                kind = with_shape(shape_of(inputs[0].type), i1)
-            case "select":
-                kind = inputs[1].type
-            case _:
-                kind = inputs[0].type
-        return self.put(
-            tile.Elementwise(
-                operands=[list(inputs)],
-                attributes={"function": StringAttr(function)},
-                result_types=[kind],
-            ),
-            hint,
-        ).result
+        return self.put(elementwise(function, *inputs), hint).result
+
+    # Tensors that have no layouts yet.
+
+    def cast(self, value: SSAValue, kind: Attribute) -> SSAValue:
+        """Return a value converted to elements of type `kind`; as it is where it has these."""
+        if element_type(value.type) == kind:
+            return value
+        return self.made(tile.Cast, [value], with_shape(shape_of(value.type), kind))
+
+    def splat(self, value: SSAValue, shape: Shape) -> SSAValue:
+        """Return a scalar in every element of a tensor."""
+        return self.made(tile.Splat, [value], with_shape(shape, value.type))
+
+    def reshape(self, value: SSAValue, shape: Shape) -> SSAValue:
+        """Return a tensor's elements under another shape; the tensor where it has that."""
+        if shape_of(value.type) == tuple(shape):
+            return value
+        return self.made(tile.Reshape, [value], with_shape(shape, element_type(value.type)))
+
+    def transpose(self, value: SSAValue, order: Shape) -> SSAValue:
+        """Return a tensor with its dimensions permuted; as it is where they have that order."""
+        if list(order) == sorted(order):
+            return value
+        shape = [shape_of(value.type)[dim] for dim in order]
+        kind = with_shape(shape, element_type(value.type))
+        return self.made(tile.Transpose, [value], kind, permutation=int_array(order))
+
+    def expand(self, value: SSAValue, axis: int) -> SSAValue:
+        """Return a tensor with a new dimension of extent 1."""
+        shape = shape_of(value.type)
+        kind = with_shape((*shape[:axis], 1, *shape[axis:]), element_type(value.type))
+        return self.made(tile.ExpandDims, [value], kind, axis=IntAttr(axis))
+
+    def broadcast(self, value: SSAValue, shape: Shape) -> SSAValue:
+        """Return a tensor repeated along its dimensions of extent 1."""
+        return self.made(tile.Broadcast, [value], with_shape(shape, element_type(value.type)))
+
+    def along(self, value: SSAValue, axis: int, shape: Shape) -> SSAValue:
+        """Return a tensor repeated along a new `axis` of `shape`."""
+        return self.broadcast(self.expand(value, axis), shape)
+
+    def line(self, extent: int) -> SSAValue:
+        """Return 0, 1, 2 .."""
+        return self.made(tile.Arange, [], with_shape((extent,), i32), start=IntAttr(0))
+
+    def spread(self, line: SSAValue, dim: int, shape: Shape) -> SSAValue:
+        """Return a vector along `dim` of a tensor of that shape, repeated along all others."""
+        for axis in [axis for axis in range(len(shape)) if axis != dim]:
+            line = self.expand(line, axis)
+        return self.broadcast(line, shape)
+
+    def reduce(self, values: Sequence[SSAValue], axis: int, body: Region) -> list[SSAValue]:
+        """Return tensors reduced along `axis` by a copy of `body`."""
+        shape = shape_of(values[0].type)
+        left = (*shape[:axis], *shape[axis + 1 :])
+        kinds = [with_shape(left, element_type(value.type)) for value in values]
+        made = tile.Reduce(
+            operands=[values],
+            attributes={"axis": IntAttr(axis)},
+            result_types=[kinds],
+            regions=[body.clone()],
+        )
+        return list(self.put(made).res)
+
+
+def combining(function: str, kind: Attribute) -> Region:
+    """Return the body of a reduction by an element function."""
+    body = Block(arg_types=[kind, kind])
+    both = elementwise(function, *body.args)
+    body.add_ops([both, tile.Yield(operands=[[both.result]])])
+    return Region(body)
 
 
 def replace(operation: Operation, values: Sequence[SSAValue]) -> None:

@@ -5,14 +5,35 @@ Before -> after: ``arrivals = 1`` -> counts from the roles that fill and free; a
 copies becomes one `hopper.one_thread`; scalar code shared and dead code dropped; ``launch`` set.
 Requires: all else lowered. Ensures: the kernel is complete hopper IR.
 Declines when: never. Too few registers or too much shared memory raises.
+
+Whether the warps of a warpgroup meet between the wait for a slot and its release.
+
+The threads of a role pass a wait one by one. One of them may free the slot for its warpgroup only
+when none can still be before the wait, two phases behind: a wgmma or a barrier in between, on every
+path, sees to that.
+
+Kernels that begin while the one before them in the stream ends: where each role waits for it.
+
+Purpose: what touches no global memory is done meanwhile.
+Before -> after, in a kernel with Triton's option `launch_pdl`:
+    hopper.one_thread {                 hopper.one_thread {
+      %m = ...                            %m = ...
+                                ->        hopper.grid_wait
+                                          hopper.launch_dependents
+      scf.for %k { .. tma_load .. }       scf.for %k { .. tma_load .. }
+Requires: roles complete, threads elected. Ensures: in every role a wait stands above all that reads
+or writes global memory; the first role lets the next kernel begin.
+Declines when: never.
 """
 
 from __future__ import annotations
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import (
     BoolAttr,
     DictionaryAttr,
     IntAttr,
+    IntegerAttr,
     StringAttr,
     UnitAttr,
 )
@@ -22,12 +43,10 @@ from tawa.analysis.effects import has_effect
 from tawa.errors import OverBudget
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, layout_of
-from tawa.ir.walk import all_of, marked_pure, walk
+from tawa.ir.walk import all_of, is_terminator, marked_pure, walk
 from tawa.passes.dead import sweep
 from tawa.passes.lower.context import Lowering, Ring
-from tawa.passes.lower.early import starts_early
 from tawa.passes.lower.emit import Emitter, erase, new_region
-from tawa.passes.lower.meeting import is_together
 from tawa.passes.lower.puts import arrivals_of_put
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.shared import place_buffers
@@ -292,3 +311,87 @@ def set_launch(lowering: Lowering) -> None:
     if starts_early(lowering.kernel):
         facts["early"] = IntAttr(1)
     lowering.kernel.attributes["launch"] = DictionaryAttr(facts)
+
+
+# --- whether the warps of a warpgroup meet --------------------------------------------------------
+
+
+def is_together(role: hopper.Role, ring: Ring) -> bool:
+    """Tell whether warpgroups meet between each wait for a slot of `ring` and its release."""
+    waits = [op for op in all_of(role, hopper.Wait) if op.barriers is ring.filled.result]
+    return all(_meets_from(wait.next_op, wait, ring, set()) for wait in waits)
+
+
+def _meets_from(
+    operation: Operation | None, last: Operation, ring: Ring, seen: set[Operation]
+) -> bool:
+    """Tell whether all paths from `operation` meet before they release; `last` stood before it."""
+    while operation is not None and operation not in seen:
+        seen.add(operation)
+        last = operation
+        match operation:
+            case hopper.Wgmma() | hopper.NamedBarrier():
+                return True
+            case hopper.Arrive() if operation.barriers is ring.freed.result:
+                return False
+            case scf.ForOp() | scf.IfOp() | scf.WhileOp() if _releases(operation, ring):
+                firsts = [r.block.first_op for r in operation.regions if r.blocks]
+                if not all(_meets_from(first, operation, ring, seen) for first in firsts if first):
+                    return False
+                if isinstance(operation, scf.IfOp) and len(firsts) == len(operation.regions):
+                    return True  # both paths go on to what follows and were judged by then
+            case _:
+                pass
+        operation = operation.next_op
+    if operation is not None:
+        return True  # a path walked before
+    match last.parent_op():
+        case scf.IfOp() as branch:
+            return _meets_from(branch.next_op, branch, ring, seen)
+        case scf.ForOp() as loop:
+            again = _meets_from(loop.body.block.first_op, loop, ring, seen)
+            return again and _meets_from(loop.next_op, loop, ring, seen)
+        case hopper.Role() | None:
+            return True
+        case _:
+            return False
+
+
+def _releases(operation: Operation, ring: Ring) -> bool:
+    return any(inner.barriers is ring.freed.result for inner in all_of(operation, hopper.Arrive))
+
+
+# --- kernels that begin early ---------------------------------------------------------------------
+
+
+def starts_early(kernel: tile.Kernel) -> bool:
+    """Tell whether a kernel begins while those before it in the stream end: Triton's option."""
+    wish = kernel.options.data.get("launch_pdl")
+    return isinstance(wish, IntegerAttr) and bool(wish.value.data)
+
+
+def wait_for_kernels(lowering: Lowering) -> None:
+    """Let each role of an early kernel wait before its first effect."""
+    if not starts_early(lowering.kernel):
+        return
+    for index, role in enumerate(lowering.roles):
+        emitter = _above_effects(role.body.block)
+        emitter.put(hopper.GridWait())
+        if index == 0:
+            emitter.put(hopper.LaunchDependents())
+
+
+def _above_effects(block: Block) -> Emitter:
+    """Return a place above all that is not pure in a role, or in the program of its one thread."""
+    found = [
+        op
+        for op in block.ops
+        if not (marked_pure(op) or is_terminator(op) or isinstance(op, hopper.SetRegisters))
+    ]
+    match found:
+        case [hopper.OneThread() as one]:
+            return _above_effects(one.body.block)
+        case [first, *_]:
+            return Emitter.before(first)
+        case _:
+            return Emitter.at_end(block)

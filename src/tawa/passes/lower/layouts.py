@@ -13,6 +13,8 @@ From each anchor its layout floods through element functions, reshapes and loop-
 all that have none yet. *Cheap* values (constants, ranges, splats and functions of them) get none:
 they are recomputed in whatever layout a user wants.
 Requires: dots lowered. Declines when: never.
+
+Rows that are read from memory and repeated along a tile: which loads, and what they cost.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.contiguity import Contiguity
-from tawa.analysis.effects import enclosing_loops
+from tawa.analysis.effects import enclosing_loops, is_volatile
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import walk
@@ -43,8 +45,7 @@ from tawa.passes.lower.anchors import (
     store_seeds,
 )
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.relate import is_tensor, propose, ties
-from tawa.passes.lower.spread_rows import accesses, spread_loads
+from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, propose, ties
 from tawa.passes.lower.turns import turn_seeds
 
 _CHEAP = (
@@ -216,3 +217,48 @@ def _fills_sectors(layout: RegisterLayout, value: SSAValue, pointer: SSAValue) -
             if each.step[axis] == run and sum(map(bool, each.step)) == 1:
                 run *= each.extent
     return run * bits >= min(_SECTOR * 8, layout.shape[axis] * bits)
+
+
+# --- rows that are read from memory and repeated --------------------------------------------------
+
+
+def spread_loads(operations: list[Operation]) -> list[tile.Load]:
+    """Return the loads of rows that, as they are or after functions of them, are broadcast."""
+    return [
+        operation
+        for operation in operations
+        if isinstance(operation, tile.Load)
+        and is_tensor(operation.result)
+        and not is_volatile(operation)
+        and sum(extent > 1 for extent in shape_of(operation.result.type)) < 2
+        and _is_broadcast(operation.result)
+    ]
+
+
+def _is_broadcast(row: SSAValue) -> bool:
+    seen: set[SSAValue] = set()
+    pending = [row]
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        pending.extend(ties(value))
+        for use in value.uses:
+            match use.operation:
+                case tile.Broadcast():
+                    return True
+                case tile.ExpandDims() as view:
+                    pending.append(view.result)
+                case user if isinstance(user, ELEMENTWISE) and not isinstance(user, tile.Load):
+                    pending.extend(user.results)
+                case _:
+                    pass
+    return False
+
+
+def accesses(load: tile.Load, layout: RegisterLayout) -> int:
+    """Return by how many instructions a thread reads its part of a row held in `layout`."""
+    each = max(8, bit_width(element_type(load.result.type))) // 8
+    width = Contiguity().width(load.pointer, load.mask, layout, each)
+    return layout.register_count // width

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.ir import Operation
 
-from tawa.analysis.affine import disjoint, disjoint_in_other_trips
+from tawa.analysis.boxes import disjoint, disjoint_in_other_trips
 from tawa.analysis.effects import accessed, enclosing_loops, orders_others, releases
 from tawa.analysis.memory import box_of, reached, writers
 from tawa.analysis.naming import name_of

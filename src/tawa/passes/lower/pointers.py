@@ -25,10 +25,8 @@ from tawa.ir.types import (
     PtrType,
     Real,
     element_type,
-    i32,
     i64,
     is_float,
-    shape_of,
     spell,
     with_shape,
 )
@@ -163,19 +161,19 @@ def _addresses(
     assert isinstance(kind, DescType)
     shape = kind.block_shape
     extents, strides = _geometry(emitter, desc, len(shape))
-    base = _splat(emitter, _base(emitter, desc), shape)
+    base = emitter.splat(_base(emitter, desc), shape)
     mask: SSAValue | None = None
     moved = base
     for dim, offset in enumerate(offsets):
         index = _index(emitter, offset, dim, shape)
-        step = _splat(emitter, strides[dim], shape)
+        step = emitter.splat(strides[dim], shape)
         term = emitter.apply("mul", index, step)
         moved = emitter.put(tile.PtrAdd(operands=[moved, term], result_types=[base.type])).result
         zero = emitter.constant(0, with_shape(shape, i64))
         inside = emitter.apply(
             "and",
             emitter.apply("ge", index, zero),
-            emitter.apply("lt", index, _splat(emitter, extents[dim], shape)),
+            emitter.apply("lt", index, emitter.splat(extents[dim], shape)),
         )
         mask = inside if mask is None else emitter.apply("and", mask, inside)
     assert mask is not None, "a descriptor has at least one dimension"
@@ -184,40 +182,9 @@ def _addresses(
 
 def _index(emitter: Emitter, offset: SSAValue, dim: int, shape: tuple[int, ...]) -> SSAValue:
     """Return offset + 0, 1, 2 ... along `dim`, as a tensor of i64 of the whole block."""
-    line = emitter.put(
-        tile.Arange(attributes={"start": IntAttr(0)}, result_types=[with_shape((shape[dim],), i32)])
-    ).result
-    wide = _cast(emitter, line)
-    start = _splat(emitter, _cast(emitter, offset), (shape[dim],))
-    value = emitter.apply("add", start, wide)
-    here: tuple[int, ...] = (shape[dim],)
-    for axis in range(len(shape)):
-        if axis == dim:
-            continue
-        here = (*here[:axis], 1, *here[axis:])
-        value = emitter.put(
-            tile.ExpandDims(
-                operands=[value],
-                attributes={"axis": IntAttr(axis)},
-                result_types=[with_shape(here, i64)],
-            )
-        ).result
-    return emitter.put(
-        tile.Broadcast(operands=[value], result_types=[with_shape(shape, i64)])
-    ).result
-
-
-def _cast(emitter: Emitter, value: SSAValue) -> SSAValue:
-    if element_type(value.type) == i64:
-        return value
-    kind = with_shape(shape_of(value.type), i64)
-    return emitter.put(tile.Cast(operands=[value], result_types=[kind])).result
-
-
-def _splat(emitter: Emitter, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-    return emitter.put(
-        tile.Splat(operands=[value], result_types=[with_shape(shape, value.type)])
-    ).result
+    line = emitter.cast(emitter.line(shape[dim]), i64)
+    start = emitter.splat(emitter.cast(offset, i64), (shape[dim],))
+    return emitter.spread(emitter.apply("add", start, line), dim, shape)
 
 
 def _geometry(
@@ -227,8 +194,8 @@ def _geometry(
     if isinstance(desc.owner, tile.MakeDesc):
         made = desc.owner
         return (
-            [_cast(emitter, value) for value in made.extents],
-            [_cast(emitter, value) for value in made.strides],
+            [emitter.cast(value, i64) for value in made.extents],
+            [emitter.cast(value, i64) for value in made.strides],
         )
     extents, strides = (
         [emitter.put(tile.DescExtent.of(desc, what, dim, i64)).result for dim in range(rank)]

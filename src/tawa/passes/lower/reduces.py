@@ -24,8 +24,8 @@ from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
 from tawa.passes.lower.anchors import scan_layout
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.convert import exchange, moved, same_layout, with_layout
 from tawa.passes.lower.emit import Emitter, replace, retype
+from tawa.passes.lower.exchange import exchange, moved, same_layout, with_layout
 from tawa.passes.lower.relate import is_tensor, reshaped
 
 

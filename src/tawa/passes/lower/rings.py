@@ -31,9 +31,9 @@ from tawa.ir.types import (
 from tawa.ir.walk import all_of, walk
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Carrier, Emitter, State, erase, new_region, replace
+from tawa.passes.lower.exchange import load_scalar, stored_as, word_layout
 from tawa.passes.lower.puts import by_one_thread, publish
 from tawa.passes.lower.relate import is_tensor
-from tawa.passes.lower.scalars import load_scalar, stored_as, word_layout
 from tawa.passes.lower.views import load_view, slot_view
 
 _TURNING = (aref.PutEnter, aref.GetEnter, aref.GetExit, aref.GetSkip)

@@ -7,6 +7,15 @@ Before -> after (W warps have no other line):
                                       %s = %e of the part before, combined with %p; N again
 Requires: tile operations that have no layouts yet. Ensures: the same combination, associated
 otherwise. Declines when: there are lines enough for the warps, or fewer than 32 elements a warp.
+
+Histograms over warps: each warp counts a part of the vector, then the counts are added.
+
+Purpose: let all warps of a role work on a histogram that one warp would count.
+Before -> after (W warps):
+    %h = tile.histogram %x            %p = tile.histogram of %x as [W, N / W]    (within a warp)
+    (x of N elements)          ->     %h = tile.reduce %p axis 0, by "add"
+Requires: tile operations that have no layouts yet. Ensures: the same counts.
+Declines when: there are fewer than 32 elements for each of two warps.
 """
 
 from __future__ import annotations
@@ -15,13 +24,12 @@ from collections.abc import Sequence
 from math import gcd
 
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import Attribute, Block, Region, SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, i32, is_float, scalar, shape_of, with_shape
 from tawa.ir.walk import all_of
-from tawa.passes.fold import elementwise
-from tawa.passes.lower.emit import Emitter, replace
+from tawa.passes.lower.emit import Emitter, combining, replace
 
 _LANES = 32
 
@@ -43,19 +51,19 @@ def _spread(scan: tile.Scan, parts: int) -> None:
     backwards = scan.reverse is not None and bool(scan.reverse.value.data)
     length = shape[axis] // parts
     cut = (*shape[:axis], parts, length, *shape[axis + 1 :])
-    inside = _scan(emitter, scan, [_shaped(emitter, v, cut) for v in scan.inputs], axis + 1)
+    inside = _scan(emitter, scan, [emitter.reshape(v, cut) for v in scan.inputs], axis + 1)
     last = 0 if backwards else length - 1
     totals = [_element(emitter, value, axis + 1, last) for value in inside]
     ends = _scan(emitter, scan, totals, axis)
     before = [_neighbour(emitter, value, axis, 1 if backwards else -1) for value in ends]
-    wide = [_along(emitter, value, axis + 1, cut) for value in before]
+    wide = [emitter.along(value, axis + 1, cut) for value in before]
     whole = _combined(emitter, scan, wide, inside)
     first = _index(emitter, axis, cut)
     is_first = emitter.apply(
         "eq", first, emitter.constant(parts - 1 if backwards else 0, first.type)
     )
     chosen = [emitter.apply("select", is_first, a, b) for a, b in zip(inside, whole)]
-    replace(scan, [_shaped(emitter, value, shape) for value in chosen])
+    replace(scan, [emitter.reshape(value, shape) for value in chosen])
 
 
 def _scan(
@@ -77,14 +85,8 @@ def _combined(
     pairs: list[SSAValue] = []
     for one, other in zip(left, right):
         kind = with_shape((*shape_of(one.type), 2), element_type(one.type))
-        pairs.append(emitter.put(tile.Join(operands=[one, other], result_types=[kind])).result)
-    made = tile.Reduce(
-        operands=[pairs],
-        attributes={"axis": IntAttr(len(shape_of(left[0].type)))},
-        result_types=[[value.type for value in left]],
-        regions=[like.body.clone()],
-    )
-    return list(emitter.put(made).res)
+        pairs.append(emitter.made(tile.Join, [one, other], kind))
+    return emitter.reduce(pairs, len(shape_of(left[0].type)), like.body)
 
 
 def _element(emitter: Emitter, value: SSAValue, axis: int, at: int) -> SSAValue:
@@ -99,7 +101,7 @@ def _neighbour(emitter: Emitter, value: SSAValue, axis: int, step: int) -> SSAVa
     """Return each element's neighbour `step` places on along an axis; bits of zero at its end."""
     shape = shape_of(value.type)
     square = (*shape[:axis], shape[axis], *shape[axis:])
-    rows = _along(emitter, value, axis, square)
+    rows = emitter.along(value, axis, square)
     here, there = _index(emitter, axis, square), _index(emitter, axis + 1, square)
     wanted = emitter.apply("add", here, emitter.constant(step, here.type))
     return _picked(emitter, rows, axis + 1, emitter.apply("eq", there, wanted))
@@ -107,57 +109,45 @@ def _neighbour(emitter: Emitter, value: SSAValue, axis: int, step: int) -> SSAVa
 
 def _picked(emitter: Emitter, value: SSAValue, axis: int, mask: SSAValue) -> SSAValue:
     """Return along an axis the one element that `mask` shows, bit for bit."""
-    kind, shape = element_type(value.type), shape_of(value.type)
+    kind = element_type(value.type)
     whole = scalar(f"i{bit_width(kind)}") if is_float(kind) else kind
     bits = _bits(emitter, value, whole)
     shown = emitter.apply("select", mask, bits, emitter.constant(0, bits.type))
-    left = with_shape((*shape[:axis], *shape[axis + 1 :]), whole)
-    body = Region(Block(arg_types=[whole, whole]))
-    either = elementwise("or", *body.block.args)
-    body.block.add_ops([either, tile.Yield(operands=[[either.result]])])
-    reduce = tile.Reduce(
-        operands=[[shown]],
-        attributes={"axis": IntAttr(axis)},
-        result_types=[[left]],
-        regions=[body],
-    )
-    return _bits(emitter, emitter.put(reduce).res[0], kind)
+    (found,) = emitter.reduce([shown], axis, combining("or", whole))
+    return _bits(emitter, found, kind)
 
 
 def _bits(emitter: Emitter, value: SSAValue, kind: Attribute) -> SSAValue:
     if element_type(value.type) == kind:
         return value
-    wanted = with_shape(shape_of(value.type), kind)
-    return emitter.put(tile.Bitcast(operands=[value], result_types=[wanted])).result
+    return emitter.made(tile.Bitcast, [value], with_shape(shape_of(value.type), kind))
 
 
 def _index(emitter: Emitter, dim: int, shape: tuple[int, ...]) -> SSAValue:
     """Return 0, 1, 2 .. along `dim` of a tensor of that shape."""
-    kind = with_shape((shape[dim],), i32)
-    line = emitter.put(tile.Arange(attributes={"start": IntAttr(0)}, result_types=[kind])).result
-    for axis in [axis for axis in range(len(shape)) if axis != dim]:
-        line = _expanded(emitter, line, axis)
-    return _broadcast(emitter, line, shape)
+    return emitter.spread(emitter.line(shape[dim]), dim, shape)
 
 
-def _along(emitter: Emitter, value: SSAValue, axis: int, shape: tuple[int, ...]) -> SSAValue:
-    """Return a value repeated along a new `axis` of `shape`."""
-    return _broadcast(emitter, _expanded(emitter, value, axis), shape)
+# --- histograms -----------------------------------------------------------------------------------
 
 
-def _expanded(emitter: Emitter, value: SSAValue, axis: int) -> SSAValue:
-    shape = shape_of(value.type)
-    kind = with_shape((*shape[:axis], 1, *shape[axis:]), element_type(value.type))
-    return emitter.put(
-        tile.ExpandDims(operands=[value], attributes={"axis": IntAttr(axis)}, result_types=[kind])
-    ).result
+def spread_histograms(role: hopper.Role) -> None:
+    """Give every warp of `role` a part of each histogram."""
+    for histogram in all_of(role.body, tile.Histogram):
+        (count,) = shape_of(histogram.value.type)
+        parts = gcd(role.warps.data, count // _LANES)
+        if parts > 1:
+            _count_in_parts(histogram, parts)
 
 
-def _broadcast(emitter: Emitter, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-    kind = with_shape(shape, element_type(value.type))
-    return emitter.put(tile.Broadcast(operands=[value], result_types=[kind])).result
+def _count_in_parts(histogram: tile.Histogram, parts: int) -> None:
+    emitter = Emitter.before(histogram)
+    (count,), bins = shape_of(histogram.value.type), shape_of(histogram.result.type)
 
+    def cut(value: SSAValue) -> SSAValue:
+        return emitter.reshape(value, (parts, count // parts))
 
-def _shaped(emitter: Emitter, value: SSAValue, shape: tuple[int, ...]) -> SSAValue:
-    kind = with_shape(shape, element_type(value.type))
-    return emitter.put(tile.Reshape(operands=[value], result_types=[kind])).result
+    mask = [] if histogram.mask is None else [cut(histogram.mask)]
+    kind = with_shape((parts, *bins), i32)
+    counted = emitter.made(tile.Histogram, [cut(histogram.value), mask], kind)
+    replace(histogram, emitter.reduce([counted], 0, combining("add", i32)))

@@ -26,7 +26,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.polynomial import keeps_number
 from tawa.ir import hopper, tile
-from tawa.ir.types import PtrType, bit_width, element_type, i64, shape_of, with_shape
+from tawa.ir.types import PtrType, bit_width, element_type, i64, shape_of
 from tawa.ir.walk import all_of, marked_pure
 from tawa.passes.lower.emit import Emitter
 
@@ -81,9 +81,8 @@ class _Settler:
     def joined(self, here: Emitter, still: SSAValue, moved: SSAValue | None) -> SSAValue:
         if moved is None:
             return still
-        kind = with_shape(shape_of(still.type), moved.type)
-        spread = here.put(tile.Splat(operands=[moved], result_types=[kind])).result
-        return here.put(tile.PtrAdd(operands=[still, spread], result_types=[still.type])).result
+        spread = here.splat(moved, shape_of(still.type))
+        return here.made(tile.PtrAdd, [still, spread], still.type)
 
     # --- masks --------------------------------------------------------------------------------
 
@@ -119,9 +118,8 @@ class _Settler:
                 continue
             total = _sum(here, [number, parts.moved], kind)
             if other.moved is not None:
-                total = here.apply("sub", total, _cast(here, other.moved, kind))
-            spread = with_shape(shape, kind)
-            sides.append(here.put(tile.Splat(operands=[total], result_types=[spread])).result)
+                total = here.apply("sub", total, here.cast(other.moved, kind))
+            sides.append(here.splat(total, shape))
         if all(parts.still is None or n is not None for parts, n in zip((left, right), numbers)):
             return None  # two scalars: nothing is gained
         if numbers[0] is None and numbers[1] is None and left.still and right.still:
@@ -208,7 +206,7 @@ class _Settler:
             return _Parts(still, self._total([a.moved, b.moved], kind))
         here = self._after([a.moved, b.moved])
         first = a.moved if a.moved is not None else here.constant(0, kind)
-        sides = (_cast(here, side, kind) for side in (first, b.moved))
+        sides = (here.cast(side, kind) for side in (first, b.moved))
         return _Parts(still, here.apply("sub", *sides))
 
     def _product(
@@ -222,7 +220,7 @@ class _Settler:
             return None
         still = None if a.still is None else self._kept(op, [a.still, b.still]).still
         here = self._after([a.moved])
-        return _Parts(still, here.apply("mul", _cast(here, a.moved, kind), factor))
+        return _Parts(still, here.apply("mul", here.cast(a.moved, kind), factor))
 
     def _total(self, moved: Sequence[SSAValue | None], kind: Attribute) -> SSAValue | None:
         present = [value for value in moved if value is not None]
@@ -273,14 +271,8 @@ def _filling(value: SSAValue | None, before: Emitter) -> SSAValue | None:
             return None
 
 
-def _cast(here: Emitter, value: SSAValue, kind: Attribute) -> SSAValue:
-    if value.type == kind:
-        return value
-    return here.put(tile.Cast(operands=[value], result_types=[kind])).result
-
-
 def _sum(here: Emitter, values: Sequence[SSAValue | None], kind: Attribute) -> SSAValue:
-    present = [_cast(here, value, kind) for value in values if value is not None]
+    present = [here.cast(value, kind) for value in values if value is not None]
     if not present:
         return here.constant(0, kind)
     total = present[0]

@@ -14,14 +14,13 @@ the last product of a turn and its end.
 
 from __future__ import annotations
 
-from collections.abc import Set
-
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation
 
 from tawa.ir import aref, hopper
 from tawa.ir.walk import has, is_terminator, marked_pure, walk
+from tawa.passes.lower.layouts import cheap_values
 
 
 def sink_scalars(role: hopper.Role) -> None:
@@ -52,10 +51,11 @@ def _sink(block: Block) -> None:
         order[operation] = order[passed[-1]] + 0.5
 
 
-def sink_into_branches(role: hopper.Role, cheap: Set[SSAValue]) -> None:
-    """Move `cheap` tensors that one of two sides alone uses to that side: addresses of the rarer
+def sink_into_branches(role: hopper.Role) -> None:
+    """Move cheap tensors that one of two sides alone uses to that side: addresses of the rarer
     would be computed for both.
     """
+    cheap = set(cheap_values(role))
     for branch in [op for op in walk(role) if isinstance(op, scf.IfOp) and _acts(op)]:
         block = branch.parent_block()
         assert block is not None, "a branch stands in a block"

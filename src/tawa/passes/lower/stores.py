@@ -34,8 +34,8 @@ from tawa.layouts.fragments import narrowed
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import split_columns
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.convert import with_layout
 from tawa.passes.lower.emit import Emitter, erase
+from tawa.passes.lower.exchange import with_layout
 from tawa.passes.lower.maps import load_boxes, tensor_map
 from tawa.passes.lower.order import bulk_wait
 from tawa.passes.lower.placement import choose_layout
