@@ -33,7 +33,7 @@ from tawa.errors import (
 from tawa.frontend import build as build_tile
 from tawa.frontend.signature import Signature
 from tawa.ir import hopper, tile
-from tawa.ir.walk import has
+from tawa.ir.walk import all_of, has
 from tawa.passes import pipeline
 from tawa.passes.halve import in_halves
 from tawa.plan.pins import Pins
@@ -182,19 +182,30 @@ def _compile(
     """
     with watch.phase("frontend"):
         if isinstance(function, tile.Kernel):
-            kernel = function.clone()
+            written = function.clone()
         else:
-            kernel = build_tile(function, signature, options)
-        name_statements(kernel)
-    by_tma = pins.store == "tma"
-    passes = pipeline.before_plan(descriptors=descriptors, by_tma=by_tma, strict=strict)
-    stages = stage_of("tile", kernel) | {BEFORE_PLAN: print_steps(passes, target)}
-    with watch.phase("tile passes"):
-        notes = pipeline.run(passes, kernel, Plan(), target, watch.steps.begin)
-    with watch.phase("plan", kernel):
-        tries = [(kernel, rank_plans(kernel, target, pins, notes), notes)]
-        if descriptors and any(note.feature == FULL_SPEED for note in tries[0][1][0].declined):
-            tries = _in_halves(target, *tries[0])
+            written = build_tile(function, signature, options)
+        name_statements(written)
+
+    def planned(*, roles: bool) -> tuple[tuple[pipeline.Pass, ...], _Try]:
+        kernel = written.clone()
+        by_tma = pins.store == "tma"
+        passes = pipeline.before_plan(
+            descriptors=descriptors, by_tma=by_tma, strict=strict, roles=roles
+        )
+        with watch.phase("tile passes"):
+            notes = pipeline.run(passes, kernel, Plan(), target, watch.steps.begin)
+        with watch.phase("plan", kernel):
+            return passes, (kernel, rank_plans(kernel, target, pins, notes), notes)
+
+    passes, first = planned(roles=True)
+    if _waits_for_tiles(written, *first[:2]):
+        passes, first = planned(roles=False)
+    stages = stage_of("tile", written) | {BEFORE_PLAN: print_steps(passes, target)}
+    tries = [first]
+    with watch.phase("plan"):
+        if descriptors and any(note.feature == FULL_SPEED for note in first[1][0].declined):
+            tries = _in_halves(target, *first)
     errors: list[TawaError] = []
     slow: list[CompiledKernel] = []
     for kernel, plans, notes in tries:
@@ -244,6 +255,16 @@ def _compile(
 
 _Try = tuple[tile.Kernel, tuple[Plan, ...], tuple[Declined, ...]]
 """A kernel, the plans to try, and what is known to be declined."""
+
+
+def _waits_for_tiles(written: tile.Kernel, kernel: tile.Kernel, plans: tuple[Plan, ...]) -> bool:
+    """Tell whether a kernel without roles and products loads by TMA what it was `written` to load
+    through pointers: into one slot, for which all its threads wait. They load as fast for
+    themselves, and ahead.
+    """
+    if plans[0].specialized or has(kernel, tile.Dot):
+        return False
+    return len(all_of(kernel, tile.DescLoad)) > len(all_of(written, tile.DescLoad))
 
 
 def _in_halves(
