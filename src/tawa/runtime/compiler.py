@@ -208,6 +208,7 @@ def _compile(
             tries = _in_halves(target, *first)
     errors: list[TawaError] = []
     slow: list[CompiledKernel] = []
+    kernel = first[0]
     for kernel, plans, notes in tries:
         refused: list[TawaError] = []
 

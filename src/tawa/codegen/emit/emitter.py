@@ -360,8 +360,9 @@ def variable_type(element: Element) -> str:
 
 def _chosen_by(user: Operation | None, value: SSAValue) -> bool:
     """Tell whether `user` selects `value` or another by a condition."""
-    selects = isinstance(user, tile.Elementwise) and user.function.data == "select"
-    return selects and value in user.operands[1:]
+    if not isinstance(user, tile.Elementwise) or user.function.data != "select":
+        return False
+    return value in user.operands[1:]
 
 
 def _block_of(value: SSAValue) -> Block | None:
