@@ -96,3 +96,30 @@ def test_two_bytes_are_stored_at_once():
     assert (out == (x > 0.5)).all()
     assert "global_store_b16(" in kernel.asm["cuda"]
     assert "global_store_b8(" not in kernel.asm["cuda"]
+
+
+@tawa.jit
+def rows_in_steps(
+    x, out, N: tl.constexpr, STEP: tl.constexpr, PITCH: tl.constexpr, BLOCK: tl.constexpr
+):
+    r, i = tl.arange(0, 2)[:, None], tl.arange(0, BLOCK)[None, :]
+    for at in range(0, N, STEP):
+        place = r * PITCH + at + i
+        tl.store(out + place, tl.load(x + place, mask=place != 5, other=1.0))  # not by TMA
+
+
+@pytest.mark.parametrize(
+    ("step", "pitch", "n", "meets"),
+    [
+        (256, 1024, 1024, False),
+        (256, 1024, 2048, True),  # the first row's last trips go where the second row's first went
+        (128, 1024, 1024, True),  # a trip goes where half of the last one went
+        (4096, 256, 8192, False),
+    ],
+)
+def test_trips_that_store_elsewhere_do_not_meet(step: int, pitch: int, n: int, meets: bool):
+    x, out = np.zeros(1 << 14, np.float32), np.zeros(1 << 14, np.float32)
+    values = {"N": n, "STEP": step, "PITCH": pitch, "BLOCK": 256}
+    text = rows_in_steps.compile(x, out, **values, grid=(1,)).asm["hopper"]
+    assert "tma" not in text  # which would wait in each trip for the store of the last one
+    assert ("named_barrier" in text[text.index("scf.for") : text.index("} {label")]) == meets

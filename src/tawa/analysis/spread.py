@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from math import inf
+
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
 
+from tawa.analysis.affine import affine_of, trip_count
 from tawa.analysis.polynomial import keeps_number, keeps_sum
 from tawa.analysis.remember import remembered
 from tawa.ir import hopper, tile
@@ -14,8 +18,9 @@ _ANY = 0
 """The step of a dimension along a stride known only at launch."""
 
 
-def is_spread(pointer: SSAValue) -> bool:
-    """Tell whether all pointers of a tile are provably different.
+def is_spread(pointer: SSAValue, loop: scf.ForOp | None = None) -> bool:
+    """Tell whether all pointers of a tile are provably different; with a `loop` those of different
+    trips too, but for the same element's.
 
     Addresses must be linear in the indices. Strides known at launch only are taken to be those of
     a tensor whose elements do not overlap; known ones must leave room for the smaller ones.
@@ -23,10 +28,14 @@ def is_spread(pointer: SSAValue) -> bool:
     steps = _steps(pointer, {})
     if steps is None:
         return False
-    moving = [(step, extent) for step, extent in zip(steps, shape_of(pointer.type)) if extent > 1]
+    moving: list[tuple[int | None, float]] = [
+        (step, extent) for step, extent in zip(steps, shape_of(pointer.type)) if extent > 1
+    ]
+    if loop is not None and (moved := _moved(pointer, loop)) != 0:
+        moving.append((moved, trip_count(loop) or inf))
     if any(step is None for step, _ in moving):
         return False
-    reach = 0
+    reach = 0.0
     for step, extent in sorted((abs(step or _ANY), extent) for step, extent in moving):
         if step == _ANY:
             continue
@@ -34,6 +43,53 @@ def is_spread(pointer: SSAValue) -> bool:
             return False
         reach += step * (extent - 1)
     return True
+
+
+def _moved(value: SSAValue, loop: scf.ForOp) -> int | None:
+    """Return by how much every element grows from one trip of a loop to the next; None: unknown."""
+    if not loop.is_ancestor(value.owner):
+        return 0
+    match value.owner:
+        case tile.PtrAdd(pointer=first, offset=second):
+            return _summed(_moved(first, loop), _moved(second, loop), 1)
+        case _ if not shape_of(value.type):
+            return _number_moved(value, loop)
+        case tile.Constant() | tile.Arange():
+            return 0
+        case tile.Cast() as cast if not keeps_number(cast):
+            return None
+        case tile.Splat() | tile.Broadcast() | tile.ExpandDims() | tile.Cast() as same:
+            return _moved(same.operands[0], loop)
+        case hopper.ConvertLayout(value=inner):
+            return _moved(inner, loop)
+        case tile.Elementwise(inputs=[first, second]) as element if keeps_sum(element):
+            moved = _moved(first, loop), _moved(second, loop)
+            match element.function.data:
+                case "add" | "sub":
+                    return _summed(*moved, 1 if element.function.data == "add" else -1)
+                case "mul" if moved[1] == 0:
+                    return _times(moved[0], _uniform(second))
+                case "mul" if moved[0] == 0:
+                    return _times(moved[1], _uniform(first))
+                case _:
+                    return None
+        case _:
+            return None
+
+
+def _number_moved(number: SSAValue, loop: scf.ForOp) -> int | None:
+    form, step = affine_of(number), affine_of(loop.step).known
+    terms = dict(form.terms)
+    factor = terms.pop(loop.body.block.args[0], 0)
+    return None if any(loop.is_ancestor(each.owner) for each in terms) else _times(step, factor)
+
+
+def _summed(first: int | None, second: int | None, sign: int) -> int | None:
+    return None if first is None or second is None else first + sign * second
+
+
+def _times(moved: int | None, factor: int | None) -> int | None:
+    return moved if moved == 0 else None if moved is None or factor is None else moved * factor
 
 
 _Steps = tuple[int | None, ...]

@@ -199,7 +199,8 @@ def _compile(
             return passes, (kernel, rank_plans(kernel, target, pins, notes), notes)
 
     passes, first = planned(roles=True)
-    if _waits_for_tiles(written, *first[:2]):
+    told = pins.store == "tma" or pins.plan is not None
+    if not told and _moves_needlessly(written, *first[:2]):
         passes, first = planned(roles=False)
     stages = stage_of("tile", written) | {BEFORE_PLAN: print_steps(passes, target)}
     tries = [first]
@@ -258,14 +259,15 @@ _Try = tuple[tile.Kernel, tuple[Plan, ...], tuple[Declined, ...]]
 """A kernel, the plans to try, and what is known to be declined."""
 
 
-def _waits_for_tiles(written: tile.Kernel, kernel: tile.Kernel, plans: tuple[Plan, ...]) -> bool:
-    """Tell whether a kernel without roles and products loads by TMA what it was `written` to load
-    through pointers: into one slot, for which all its threads wait. They load as fast for
-    themselves, and ahead.
+def _moves_needlessly(written: tile.Kernel, kernel: tile.Kernel, plans: tuple[Plan, ...]) -> bool:
+    """Tell whether a kernel without roles and products moves tiles by TMA that it was `written` to
+    load or store through pointers: by way of one slot, for which all its threads wait in each trip.
+    They reach memory as fast for themselves, and load ahead.
     """
     if plans[0].specialized or has(kernel, tile.Dot):
         return False
-    return len(all_of(kernel, tile.DescLoad)) > len(all_of(written, tile.DescLoad))
+    kinds = (tile.DescLoad, tile.DescStore)
+    return len(all_of(kernel, *kinds)) > len(all_of(written, *kinds))
 
 
 def _in_halves(
