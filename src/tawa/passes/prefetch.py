@@ -74,6 +74,8 @@ def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined,
             case _:
                 chosen[loop] = loads
     for loop in reversed(chosen):  # what is inside a loop is copied where that one is split
+        if not plan.specialized:
+            _part_indices(loop.body.block, chosen[loop])
         match _parted(loop, chosen[loop]):
             case str() as reason:
                 reasons[loop] = reason
@@ -177,7 +179,6 @@ def _words(kind: Attribute) -> int:
 def _parted(loop: scf.ForOp, loads: list[tile.Load]) -> Schedule | str:
     """Return the two stages of a loop, the reason where they cannot overlap."""
     settle_carried(loop)
-    _part_indices(loop.body.block, loads)
     block = loop.body.block
     roots: dict[SSAValue, Root] = {}
     for argument in block.args[1:]:
