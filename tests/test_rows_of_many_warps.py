@@ -99,13 +99,18 @@ def test_two_bytes_are_stored_at_once():
 
 
 @tawa.jit
-def rows_in_steps(
-    x, out, N: tl.constexpr, STEP: tl.constexpr, PITCH: tl.constexpr, BLOCK: tl.constexpr
-):
+def rows_in_steps(x, out, pitch, N: tl.constexpr, STEP: tl.constexpr, BLOCK: tl.constexpr):
     r, i = tl.arange(0, 2)[:, None], tl.arange(0, BLOCK)[None, :]
     for at in range(0, N, STEP):
-        place = r * PITCH + at + i
+        place = r * pitch + at + i
         tl.store(out + place, tl.load(x + place, mask=place != 5, other=1.0))  # not by TMA
+
+
+@tawa.jit
+def rows_of_a_pitch(
+    x, out, N: tl.constexpr, STEP: tl.constexpr, PITCH: tl.constexpr, BLOCK: tl.constexpr
+):
+    rows_in_steps(x, out, PITCH, N, STEP, BLOCK)
 
 
 @pytest.mark.parametrize(
@@ -115,11 +120,18 @@ def rows_in_steps(
         (256, 1024, 2048, True),  # the first row's last trips go where the second row's first went
         (128, 1024, 1024, True),  # a trip goes where half of the last one went
         (4096, 256, 8192, False),
+        (256, None, 1024, True),  # a pitch of the run may be less
     ],
 )
-def test_trips_that_store_elsewhere_do_not_meet(step: int, pitch: int, n: int, meets: bool):
+def test_trips_that_store_elsewhere_do_not_meet(
+    step: int, pitch: int | None, n: int, meets: bool
+) -> None:
     x, out = np.zeros(1 << 14, np.float32), np.zeros(1 << 14, np.float32)
-    values = {"N": n, "STEP": step, "PITCH": pitch, "BLOCK": 256}
-    text = rows_in_steps.compile(x, out, **values, grid=(1,)).asm["hopper"]
+    values = {"N": n, "STEP": step, "BLOCK": 256}
+    if pitch is None:
+        made = rows_in_steps.compile(x, out, 1024, **values, grid=(1,))
+    else:
+        made = rows_of_a_pitch.compile(x, out, PITCH=pitch, **values, grid=(1,))
+    text = made.asm["hopper"]
     assert "tma" not in text  # which would wait in each trip for the store of the last one
     assert ("named_barrier" in text[text.index("scf.for") : text.index("} {label")]) == meets

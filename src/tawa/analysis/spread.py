@@ -32,6 +32,8 @@ def is_spread(pointer: SSAValue, loop: scf.ForOp | None = None) -> bool:
         (step, extent) for step, extent in zip(steps, shape_of(pointer.type)) if extent > 1
     ]
     if loop is not None and (moved := _moved(pointer, loop)) != 0:
+        if any(step == _ANY for step, _ in moving):  # trips may walk from row to row
+            return False
         moving.append((moved, trip_count(loop) or inf))
     if any(step is None for step, _ in moving):
         return False
