@@ -67,6 +67,9 @@ _FRAMES = 12_000
 FEW = 16
 """Accesses to local memory in loops of roles that cost less than the plan that is second."""
 _SMALLER = "use smaller block sizes"
+_BY_THREADS = Declined(
+    "TMA", "nothing has roles or products: threads reach memory as fast, and load ahead"
+)
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
 """What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
@@ -201,7 +204,10 @@ def _compile(
     passes, first = planned(roles=True)
     told = pins.store == "tma" or pins.plan is not None
     if not told and _moves_needlessly(written, *first[:2]):
-        passes, first = planned(roles=False)
+        _, (best, *_), notes = first
+        passes, (kernel, plans, _) = planned(roles=False)
+        plans = tuple(replace(plan, declined=best.declined) for plan in plans)
+        first = kernel, plans, (*notes, _BY_THREADS)
     stages = stage_of("tile", written) | {BEFORE_PLAN: print_steps(passes, target)}
     tries = [first]
     with watch.phase("plan"):
@@ -209,7 +215,7 @@ def _compile(
             tries = _in_halves(target, *first)
     errors: list[TawaError] = []
     slow: list[CompiledKernel] = []
-    kernel = first[0]
+    kernel = written
     for kernel, plans, notes in tries:
         refused: list[TawaError] = []
 
