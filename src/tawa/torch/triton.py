@@ -46,32 +46,30 @@ def replace_triton(*, verbose: bool = True) -> Generator[TritonReport]:
     report = TritonReport()
     ours: dict[int, tuple[Any, Any]] = {}  # the kernel is kept, so that its id stays its own
 
-    def take(kernel: Any, *args: Any, **keywords: Any) -> Any:
-        """Return the kernel as ours, None where it does not compile."""
+    def taken(kernel: Any, grid: Any, *args: Any, **keywords: Any) -> Any:
+        """Launch a kernel by tawa and return ours; None where it is refused, before it runs."""
         try:
             if id(kernel) not in ours:
                 ours[id(kernel)] = kernel, tawa.jit(kernel)
-            taken = ours[id(kernel)][1]
-            taken.compile(*args, **keywords)
+            ran = ours[id(kernel)][1][grid](*args, **keywords)
         except TawaError as error:
             report.left[_name(kernel)] = error.brief
             return None
         report.taken.add(_name(kernel))
-        return taken
+        return ran
 
     def on_grid(kernel: Any, grid: Any) -> Callable[..., Any]:
         def launch(*args: Any, **keywords: Any) -> Any:
-            taken = take(kernel, *args, **keywords)
-            chosen = before(kernel, grid) if taken is None else taken[grid]
-            return chosen(*args, **keywords)
+            ran = taken(kernel, grid, *args, **keywords)
+            return before(kernel, grid)(*args, **keywords) if ran is None else ran
 
         return launch
 
     def run(kernel: Any, *args: Any, stream: Any, **keywords: Any) -> Any:
         if not keywords:  # else torch times it
             fn, values, grid, options = launch_of(kernel, args, _configuration(kernel, args))
-            if (taken := take(fn, **values, **options)) is not None:
-                return taken[grid](**values, **options)
+            if (ran := taken(fn, grid, **values, **options)) is not None:
+                return ran
         return before_written(kernel, *args, stream=stream, **keywords)
 
     interface.__getitem__, written.run = on_grid, run
