@@ -23,6 +23,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from tawa.torch.triton import launch_of
+
 COMPILE = torch.compile  # the real one: the context of captures puts another in its place
 BF16, F32, F64, I64 = torch.bfloat16, torch.float32, torch.float64, torch.int64
 PLAIN = {name: getattr(torch.Tensor, name) for name in ("device", "is_cuda", "get_device")}
@@ -58,7 +60,7 @@ def launches(
                 kernel.autotune_to_one_config(*args)
         if not keywords.get("benchmark_run", False):
             chosen = kernel.configs[0] if pretend else kernel.launchers[0].config
-            found(*taken_apart(kernel, args, chosen))  # before it runs: it may count in its memory
+            found(*launch_of(kernel, args, chosen))  # before it runs: it may count in its memory
         return None if pretend else plain(kernel, *args, stream=stream, **keywords)
 
     with contextlib.ExitStack() as stack:
@@ -75,18 +77,6 @@ def launches(
             yield
         finally:
             select_algorithm.clear_preprocessing_fns()
-
-
-def taken_apart(
-    kernel: Any, args: tuple[Any, ...], chosen: Any
-) -> tuple[Any, dict[str, Any], tuple[int, ...], dict[str, Any]]:
-    """Return the function, values by name, grid and options of a launch with a configuration."""
-    given, grid = kernel._interpret_args_grid(args, chosen)
-    constants = {**kernel.triton_meta.get("constants", {}), **chosen.kwargs}
-    rest = iter(given)
-    values = {p.name: constants[p.name] if p.is_constexpr else next(rest) for p in kernel.fn.params}
-    options = {"num_warps": chosen.num_warps, "num_stages": chosen.num_stages}
-    return kernel.fn, values, grid, options
 
 
 @contextlib.contextmanager

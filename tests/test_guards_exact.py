@@ -128,3 +128,39 @@ def test_c_division_is_exact_or_raises(a: int, b: int):
         assert quotient * b + rest == a
         assert abs(rest) < abs(b)
         assert rest * a >= 0
+
+
+LINEAR = [
+    "x - 3*program(0)",
+    "x*program(0) - y*program(1) + 7",
+    "x*program(0)*program(1) + y*program(2)",
+    "maximum(x, 1)*program(2) - (y - program(0))*3",
+    "program(0)*program(0) - x",
+    "divide(program(0), 3)*x + y",
+]
+"""The last two are looked at in every program."""
+
+
+@given(
+    st.sampled_from(LINEAR),
+    st.integers(-9, 9),
+    st.integers(-9, 9),
+    st.tuples(*[st.integers(1, 4)] * 3),
+    st.integers(2, 4),
+)
+def test_few_programs_tell_of_all(text: str, x: int, y: int, grid: tuple[int, ...], unit: int):
+    names = {"x": x, "y": y, "maximum": max, "divide": lambda a, b: int(a / b)}
+    found = [eval(text, {**names, "program": each.__getitem__}) for each in np.ndindex(*grid)]
+    assert decide(f"never_negative({text})", x, y, grid) == (min(found) >= 0)
+    assert decide(f"always_within({text}, -20, 20)", x, y, grid) == (max(map(abs, found)) <= 20)
+    assert decide(f"always_multiple({text}, {unit})", x, y, grid) == all(
+        number % unit == 0 for number in found
+    )
+
+
+def test_a_grid_is_not_listed_for_a_linear_number(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(np, "arange")
+    assert decide("never_negative(x*program(0) + y*program(1))", 2, 3, (1 << 30, 1 << 15))
+    assert not decide("always_multiple(x*program(0)*program(1), 64)", 96, 0, (1 << 30, 2))
+    assert not decide("always_multiple(x*program(0), 4)", 1 << 40, 0, (1 << 30,))  # 70 bits
+    assert not decide("never_negative(1 - program(0))", 0, 0, (1 << 31,))

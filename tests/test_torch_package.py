@@ -1,5 +1,6 @@
 """`tawa.torch`: operators, gradients, what takes the place of torch's, in the simulator."""
 
+import inspect
 import sys
 import types
 
@@ -530,14 +531,47 @@ def test_tritons_kernels_are_taken_and_told(monkeypatch, capsys):
     for name in ("triton", "triton.runtime"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
     monkeypatch.setitem(sys.modules, "triton.runtime.jit", module)
+
+    class CachingAutotuner:
+        """As torch.compile has kernels: this one was compiled in another process, and tuned."""
+
+        def __init__(self, fn):
+            self._fn = fn
+            self.fn = types.SimpleNamespace(fn=None)
+            config = types.SimpleNamespace(kwargs={"BLOCK": 256}, num_warps=4, num_stages=1)
+            self.launchers, self.triton_meta = [types.SimpleNamespace(config=config)], {}
+
+        def _reload_kernel(self):
+            kernel = Kernel(self._fn)
+            constant = [each == "BLOCK" for each in inspect.signature(self._fn).parameters]
+            names = zip(inspect.signature(self._fn).parameters, constant)
+            kernel.params = [types.SimpleNamespace(name=n, is_constexpr=c) for n, c in names]
+            return types.SimpleNamespace(fn=kernel)
+
+        def _interpret_args_grid(self, args, config):
+            return args, (-(-args[-1] // config.kwargs["BLOCK"]), 1, 1)
+
+        def run(self, *args, stream, **keywords):
+            self.ran = args, stream, keywords
+
+    heuristics = types.ModuleType("torch._inductor.runtime.triton_heuristics")
+    heuristics.CachingAutotuner = CachingAutotuner
+    monkeypatch.setitem(sys.modules, heuristics.__name__, heuristics)
     good, bad = Kernel(add.fn), Kernel(unreadable)
+    written, plain = CachingAutotuner(add.fn), CachingAutotuner.run
     x, out = torch.randn(1000), torch.empty(1000)
     before = KernelInterface.__getitem__
     with tt.replace_triton() as report:
         good[(4,)](x, x, out, 1000, BLOCK=256)
         bad[(1,)](x.to(torch.complex64), BLOCK=1)
+        assert torch.equal(out, x + x)
+        written.run(x, out, out, 1000, stream=7)
+        assert not hasattr(written, "ran")
+        written.run(x, out, out, 1000, stream=7, benchmark_run=True)
+    assert written.ran[1:] == (7, {"benchmark_run": True})
+    assert CachingAutotuner.run is plain
+    assert torch.equal(out, x + x + x)
     assert KernelInterface.__getitem__ is before
-    assert torch.equal(out, x + x)
     assert good.ran == []
     assert bad.ran == ["unreadable"]
     assert report.taken == {"add"}

@@ -153,6 +153,8 @@ class Contiguity:
                 return of_any_function(self.of(op.value))
             case tile.Cast() | hopper.ConvertLayout() as op:
                 return self.of(op.value)
+            case tile.Bitcast() as op if _strides(op.value) == _strides(value) > 0:
+                return self.of(op.value)
             case hopper.SharedLoad() as op if (stored := _exchanged(op)) is not None:
                 return self.of(stored)
             case tile.PtrAdd() as op:
@@ -231,6 +233,12 @@ def _exchanged(load: hopper.SharedLoad) -> SSAValue | None:
     if not isinstance(store, hopper.SharedStore):
         return None
     return store.value if shape_of(store.value.type) == shape_of(load.result.type) else None
+
+
+def _strides(value: SSAValue) -> int:
+    """Return the bytes from a pointer to the next element; 0 of what is no pointer."""
+    kind = element_type(value.type)
+    return max(8, bit_width(kind.element)) // 8 if isinstance(kind, PtrType) else 0
 
 
 def _within(axes: tuple[Axis, ...], dim: int, block: int) -> bool:

@@ -11,6 +11,7 @@ several numbers in a word.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TypeAlias
 
 from xdsl.dialects import scf
@@ -25,6 +26,7 @@ from tawa.analysis.polynomial import (
     keeps_number,
     keeps_sum,
     polynomial,
+    trip_count,
 )
 from tawa.analysis.ranges import range_of
 from tawa.analysis.remember import remembered
@@ -265,8 +267,9 @@ def pointer_form(value: SSAValue) -> PointerForm | None:
             return itself
 
 
-def is_spread(pointer: SSAValue) -> bool:
-    """Tell whether all pointers of a tile are provably different.
+def is_spread(pointer: SSAValue, loop: scf.ForOp | None = None) -> bool:
+    """Tell whether all pointers of a tile are provably different; with a `loop` those of different
+    iterations too, but for the same element's.
 
     Addresses must be linear in the indices. Strides known at launch only are taken to be those of
     a tensor whose elements do not overlap; known ones must leave room for the smaller ones.
@@ -275,16 +278,33 @@ def is_spread(pointer: SSAValue) -> bool:
     if form is None or form.index.wrapped or form.index.repeated:
         return False
     shape = shape_of(pointer.type)
-    moving = [(step, extent) for step, extent in zip(form.index.steps, shape) if extent > 1]
-    known = [(abs(by), extent) for step, extent in moving if (by := step.as_constant) is not None]
+    moving: list[tuple[Polynomial, float]] = [
+        (step, extent) for step, extent in zip(form.index.steps, shape) if extent > 1
+    ]
     if any(len(step.terms) != 1 for step, _ in moving):
         return False
-    reach = 0
+    if loop is not None:
+        by = _moved_in(form, loop)
+        if by is None or (by and any(step.as_constant is None for step, _ in moving)):
+            return False  # iterations may go from row to row
+        if by:
+            moving.append((Polynomial.constant(by), trip_count(loop) or inf))
+    known = [(abs(by), extent) for step, extent in moving if (by := step.as_constant) is not None]
+    reach = 0.0
     for step, extent in sorted(known):
         if step <= reach:
             return False
         reach += step * (extent - 1)
     return True
+
+
+def _moved_in(form: PointerForm, loop: scf.ForOp) -> int | None:
+    """Return by how much every address grows from one iteration to the next; None: unknown."""
+    moved, still = form.index.offset.parted(lambda monomial, _: monomial == (Trip(loop),))
+    parts = (still, *form.index.steps)
+    if _inside(form.base, loop) or not all(is_invariant(part, loop) for part in parts):
+        return None
+    return sum(moved.terms.values())
 
 
 def _carried(value: BlockArgument) -> PointerForm | None:

@@ -56,6 +56,10 @@ def _sources(value: SSAValue) -> list[SSAValue] | int | None:
             return value.index if isinstance(value.owner.parent_op(), tile.Kernel) else None
         case OpResult(owner=tile.PtrAdd() | tile.MakeDesc() | tile.DescExtent()):
             return [value.owner.operands[0]]
+        case OpResult(owner=tile.Bitcast(value=inner)) if isinstance(
+            element_type(inner.type), PtrType
+        ):
+            return [inner]
         case OpResult(owner=tile.Elementwise() as operation):
             return list(operation.inputs)[1:] if operation.function.data == "select" else None
         case OpResult(owner=hopper.ConvertLayout()):

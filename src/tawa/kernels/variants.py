@@ -22,8 +22,9 @@ from tawa.target import H200, Target
 # What a tile may be: rows, and the columns that split the output evenly, up to a width.
 _ROWS = (64, 128, 192, 256)
 _NARROWEST, _WIDEST = 32, 256
-# Elements: sums of more find no room in registers; beside parts of float32, of half of it.
-_LARGEST = 192 * 256
+# Elements: sums of more find no room in registers. Products of float32 have parts of operands and
+# a sum of each step beside them.
+_LARGEST, _LARGEST_OF_PARTS = 192 * 256, 128 * 160
 # Those that one consumer computes alone while another stores: the epilogue is hidden.
 _OWN_ROWS, _OWN_WIDEST = 128, 192
 # Tiles of a multiprocessor from which on epilogues are hidden, all but the last; through pointers,
@@ -186,7 +187,7 @@ def _ranked(problem: Problem, target: Target) -> list[tuple[float, Variant]]:
 
 def _shapes(problem: Problem) -> Iterator[Shape]:
     """Yield the tiles that split the output's columns evenly, alone and in clusters."""
-    largest = _LARGEST // 2 if problem.precision == "ieee" else _LARGEST
+    largest = _LARGEST_OF_PARTS if problem.precision == "ieee" else _LARGEST
     for rows in _ROWS:
         for columns in _widths(problem):
             if rows * columns > largest or not _fits(problem, rows, columns):

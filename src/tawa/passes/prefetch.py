@@ -25,12 +25,12 @@ from __future__ import annotations
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.analysis.effects import has_effect, is_volatile
 from tawa.analysis.memory import meetings
 from tawa.analysis.naming import name_of
-from tawa.analysis.stages import Root, Stages, root_of, statements, used_by
+from tawa.analysis.stages import Root, Stages, defined_in, root_of, statements, used_by
 from tawa.ir import aref, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import all_of, walk
@@ -52,6 +52,7 @@ FEW = 8
 PIECES = 8
 """Row numbers a copying thread may hold for the next trip without registers for them."""
 
+_LONG = ("idiv", "irem")
 _QUIET = (tile.Load, tile.DescLoad, aref.PutEnter, aref.PutExit)
 
 
@@ -73,6 +74,8 @@ def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined,
             case _:
                 chosen[loop] = loads
     for loop in reversed(chosen):  # what is inside a loop is copied where that one is split
+        if not plan.specialized:
+            _part_indices(loop.body.block, chosen[loop])
         match _parted(loop, chosen[loop]):
             case str() as reason:
                 reasons[loop] = reason
@@ -192,6 +195,45 @@ def _parted(loop: scf.ForOp, loads: list[tile.Load]) -> Schedule | str:
     if stages.count < 2 or stages.broken(order) is not None:
         return "an address depends on what the trip before computes"
     return Schedule(tuple(order), of)
+
+
+def _part_indices(block: Block, loads: list[tile.Load]) -> None:
+    """Let what uses loaded tiles compute indices and masks from the trip's number for itself:
+    carried from the trip before they would take registers, and hide where a store goes.
+    """
+    early = _needed_by(loads, {})
+    again: dict[SSAValue, SSAValue] = {}
+    for operation in statements(block):
+        known = (
+            v is block.args[0] or v in again or _is_outside(v, block) for v in used_by(operation)
+        )
+        if operation in early and _is_index(operation) and all(known):
+            copy = operation.clone(dict(again))
+            block.insert_op_after(copy, operation)
+            again[operation.results[0]] = copy.results[0]
+            copy.results[0].name_hint = operation.results[0].name_hint
+    copies = {copy.owner for copy in again.values()}
+    for value, copy in again.items():
+        for use in list(value.uses):
+            user = block.find_ancestor_op_in_block(use.operation)
+            if user is not block.last_op and user not in early and user not in copies:
+                use.operation.operands[use.index] = copy
+    for copy in reversed(again.values()):
+        if copy.first_use is None and isinstance(copy.owner, Operation):
+            copy.owner.detach()
+            copy.owner.erase()
+
+
+def _is_index(operation: Operation) -> bool:
+    """Tell whether an operation is computed anew in a few instructions. Quotients are not."""
+    if isinstance(operation, tile.Elementwise) and operation.function.data in _LONG:
+        return False
+    kinds = (tile.Elementwise, tile.Cast, tile.Constant, tile.Splat, tile.Arange, tile.ExpandDims)
+    return isinstance(operation, (*kinds, tile.Broadcast, tile.PtrAdd))
+
+
+def _is_outside(value: SSAValue, block: Block) -> bool:
+    return value.owner is not block and not defined_in(value, block)
 
 
 def _fed_by(

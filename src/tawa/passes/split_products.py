@@ -3,12 +3,15 @@
 Before -> after (``input_precision="tf32x3"``)::
 
     %c = tile.dot %a, %b, %acc {tf32x3}   ->   %la = %a - (%a in tf32);  %lb = %b - (%b in tf32)
-                                               %c1 = tile.dot %la, %b, %acc {tf32}
+                                               %c1 = tile.dot %la, %b, 0 {tf32}
                                                %c2 = tile.dot %a, %lb, %c1 {tf32}
-                                               %c  = tile.dot %a, %b, %c2 {tf32}
+                                               %c3 = tile.dot %a, %b, %c2 {tf32}
+                                               %c  = %c3 + %acc
 
 A number is the sum of *parts*, each the next in the narrow type; products of parts too small to
 count are left out, the others are added from the smallest to the largest (`tawa.ir.precision`).
+The tensor cores cut off what a sum cannot hold, always towards zero: over many steps of K the error
+would grow with their number. So each product begins at zero, and threads add it, which round.
 Requires: tile IR, after `accumulate`. Ensures: what the oracle does for that precision. Declines
 when: no instruction takes the shape; fused multiply-add makes one exact product of it then.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import BFloat16Type, Float32Type, IntAttr, StringAttr
 from xdsl.ir import SSAValue
 
+from tawa.analysis.copies import is_zero
 from tawa.analysis.naming import name_of
 from tawa.ir import tile
 from tawa.ir.precision import SPLITS, TF32_MASK, Split
@@ -53,12 +57,14 @@ def _objection(dot: tile.Dot, split: Split) -> str:
 def _expand(dot: tile.Dot, split: Split) -> None:
     emitter = Emitter.before(dot)
     left, right = (_parts(emitter, value, split) for value in (dot.a, dot.b))
-    acc = dot.acc
+    total = emitter.constant(0, dot.result.type)
     for i, j in split.terms:
         how = {"precision": StringAttr("tf32"), "max_imprecise": IntAttr(0)}
-        acc = emitter.made(tile.Dot, [left[i], right[j], acc], dot.result.type, **how)
-    acc.name_hint = dot.result.name_hint
-    dot.result.replace_all_uses_with(acc)
+        total = emitter.made(tile.Dot, [left[i], right[j], total], dot.result.type, **how)
+    if not is_zero(dot.acc):
+        total = emitter.apply("add", total, dot.acc)
+    total.name_hint = dot.result.name_hint
+    dot.result.replace_all_uses_with(total)
     dot.detach()
     dot.erase()
 

@@ -22,6 +22,7 @@ from tawa.analysis.tma import is_host_made
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.types import i32
+from tawa.ir.walk import all_of
 from tawa.plan.budgets import check_register_sum, producer_need, split_registers
 from tawa.plan.consumers import (
     check_apart,
@@ -208,9 +209,14 @@ def _why_ordinary(problem: Problem) -> str:
     if not payloads:
         reasons = [reason for _, reason in problem.partition.declined]
         return ": ".join(["no asynchronous load", *reasons[:1]])
-    in_loop = any(enclosing_loops(payload.loads[0]) for payload in payloads)
-    if not in_loop and not problem.dots:
+    if problem.dots:
+        return ""
+    if not any(enclosing_loops(payload.loads[0]) for payload in payloads):
         return "nothing to overlap: no product, and no loop around a load"
+    sent = {load for payload in payloads for load in payload.loads}
+    for load in all_of(problem.kernel, tile.DescLoad):
+        if load not in sent and enclosing_loops(load):
+            return f"no product, and each trip would wait for {name_of(load)}"
     return ""
 
 

@@ -33,7 +33,7 @@ from tawa.errors import (
 from tawa.frontend import build as build_tile
 from tawa.frontend.signature import Signature
 from tawa.ir import hopper, tile
-from tawa.ir.walk import has
+from tawa.ir.walk import all_of, has
 from tawa.passes import pipeline
 from tawa.passes.halve import in_halves
 from tawa.plan.pins import Pins
@@ -67,6 +67,9 @@ _FRAMES = 12_000
 FEW = 16
 """Accesses to local memory in loops of roles that cost less than the plan that is second."""
 _SMALLER = "use smaller block sizes"
+_BY_THREADS = Declined(
+    "TMA", "nothing has roles or products: threads reach memory as fast, and load ahead"
+)
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
 """What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
@@ -186,21 +189,37 @@ def _compile(
     """
     with watch.phase("frontend"):
         if isinstance(function, tile.Kernel):
-            kernel = function.clone()
+            written = function.clone()
         else:
-            kernel = build_tile(function, signature, options)
-        name_statements(kernel)
-    by_tma = pins.store == "tma"
-    passes = pipeline.before_plan(descriptors=descriptors, by_tma=by_tma, strict=strict)
-    stages = stage_of("tile", kernel) | {BEFORE_PLAN: print_steps(passes, target)}
-    with watch.phase("tile passes"):
-        notes = pipeline.run(passes, kernel, Plan(), target, watch.steps.begin)
-    with watch.phase("plan", kernel):
-        tries = [(kernel, rank_plans(kernel, target, pins, notes), notes)]
-        if descriptors and any(note.feature == FULL_SPEED for note in tries[0][1][0].declined):
-            tries = _in_halves(target, *tries[0])
+            written = build_tile(function, signature, options)
+        name_statements(written)
+
+    def planned(*, roles: bool) -> tuple[tuple[pipeline.Pass, ...], _Try]:
+        kernel = written.clone()
+        by_tma = pins.store == "tma"
+        passes = pipeline.before_plan(
+            descriptors=descriptors, by_tma=by_tma, strict=strict, roles=roles
+        )
+        with watch.phase("tile passes"):
+            notes = pipeline.run(passes, kernel, Plan(), target, watch.steps.begin)
+        with watch.phase("plan", kernel):
+            return passes, (kernel, rank_plans(kernel, target, pins, notes), notes)
+
+    passes, first = planned(roles=True)
+    told = pins.store == "tma" or pins.plan is not None
+    if not told and _moves_needlessly(written, *first[:2]):
+        _, (best, *_), notes = first
+        passes, (kernel, plans, _) = planned(roles=False)
+        plans = tuple(replace(plan, declined=best.declined) for plan in plans)
+        first = kernel, plans, (*notes, _BY_THREADS)
+    stages = stage_of("tile", written) | {BEFORE_PLAN: print_steps(passes, target)}
+    tries = [first]
+    with watch.phase("plan"):
+        if descriptors and any(note.feature == FULL_SPEED for note in first[1][0].declined):
+            tries = _in_halves(target, *first)
     errors: list[TawaError] = []
     slow: list[CompiledKernel] = []
+    kernel = written
     for kernel, plans, notes in tries:
         refused: list[TawaError] = []
 
@@ -248,6 +267,17 @@ def _compile(
 
 _Try = tuple[tile.Kernel, tuple[Plan, ...], tuple[Declined, ...]]
 """A kernel, the plans to try, and what is known to be declined."""
+
+
+def _moves_needlessly(written: tile.Kernel, kernel: tile.Kernel, plans: tuple[Plan, ...]) -> bool:
+    """Tell whether a kernel without roles and products moves tiles by TMA that it was `written` to
+    load or store through pointers: by way of one slot, for which all its threads wait in each trip.
+    They reach memory as fast for themselves, and load ahead.
+    """
+    if plans[0].specialized or has(kernel, tile.Dot):
+        return False
+    kinds = (tile.DescLoad, tile.DescStore)
+    return len(all_of(kernel, *kinds)) > len(all_of(written, *kinds))
 
 
 def _in_halves(

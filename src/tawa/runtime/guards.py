@@ -142,7 +142,12 @@ class Guards:
         names: Names,
         holds: Callable[[Any], Any],
     ) -> _Check:
-        """Return the check that a number holds in every program and in every trip of some loops."""
+        """Return the check that a number holds in every program and in every trip of some loops.
+
+        One that is linear in each program number is looked at where these are 0, 1 and the last:
+        it is least and greatest at ends, as is all that it is made from, and what divides it at 0
+        and 1 divides its coefficients.
+        """
         numbered = replace(names, own=(*names.own, *map(_trip, range(len(walks)))))
         code = self._code(expression, numbered)
         loops: list[tuple[CodeType, CodeType, CodeType]] = []
@@ -150,9 +155,10 @@ class Guards:
             assert isinstance(walk, ast.Tuple), "a loop is start, end and step"
             start, end, step = (self._code(bound, numbered) for bound in walk.elts)
             loops.append((start, end, step))
+        few = not loops and _linear_in(expression) is not None
 
         def check(scope: dict[str, Any]) -> bool | None:
-            found = _listed(code, loops, scope)
+            found = _listed(code, loops, scope, few)
             return None if found is None else bool(holds(found).all())
 
         return check
@@ -231,8 +237,10 @@ def _listed(
     code: CodeType,
     loops: Sequence[tuple[CodeType, CodeType, CodeType]],
     scope: Mapping[str, Any],
+    few: bool,
 ) -> Any:
-    """Evaluate an expression for all programs and all trips of some loops at once.
+    """Evaluate an expression for all programs, or the `few` that tell of the others, and all trips
+    of some loops at once.
 
     None where a loop does not count upwards, or there are more trips than are worth a list.
     """
@@ -255,7 +263,7 @@ def _listed(
     rank, size = len(_PROGRAMS) + len(loops), 1
     for axis, name in enumerate(_PROGRAMS):
         if name in used:
-            full[name] = _along(axis, rank, scope[_GRID[axis]])
+            full[name] = _along(axis, rank, scope[_GRID[axis]], few=few)
             size *= scope[_GRID[axis]]
     made: Any = np.True_
     for place, loop in enumerate(loops):
@@ -276,15 +284,38 @@ def _listed(
     return found[made]
 
 
-def _along(axis: int, rank: int, extent: int) -> Any:
-    """Return 0, 1 .. along one of `rank` axes."""
+def _linear_in(expression: ast.expr) -> frozenset[int] | None:
+    """Return the axes of the program numbers in which a number, and all that it is made from, is
+    linear, in each while the others stay; None where it is not.
+    """
+    match expression:
+        case ast.Call(func=ast.Name("program"), args=[ast.Constant(int(axis))]):
+            return frozenset({axis})
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            return _linear_in(inner)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() as op, right=right):
+            first, second = _linear_in(left), _linear_in(right)
+            if first is None or second is None or (isinstance(op, ast.Mult) and first & second):
+                return None
+            return first | second
+        case _:
+            names = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+            return None if "program" in names else frozenset()
+
+
+def _along(axis: int, rank: int, extent: int, *, few: bool = False) -> Any:
+    """Return 0, 1 .. along one of `rank` axes; of a `few` the first two and the last."""
     import numpy as np
 
     from tawa.runtime.exact import whole
 
     shape = [1] * rank
     shape[axis] = -1
-    return whole(np.arange(extent, dtype=np.int64).reshape(shape))
+    if few:
+        numbers = np.array(sorted({0, min(1, extent - 1), extent - 1}), np.int64)
+    else:
+        numbers = np.arange(extent, dtype=np.int64)
+    return whole(numbers.reshape(shape))
 
 
 def _trip(place: int) -> str:

@@ -30,6 +30,7 @@ from tawa.codegen.names import Names
 from tawa.codegen.storage import Storage
 from tawa.codegen.wrappers import arithmetic
 from tawa.errors import InternalError
+from tawa.ir import tile
 from tawa.ir.types import element_type, layout_of
 from tawa.layouts.indexing import fit
 
@@ -185,11 +186,13 @@ class Emitter(Writer):
         """Bind a scalar to an expression, under a name unless it is short and used once, nearby.
 
         `name` forces the name: for expressions whose place in the order matters. `nested` is the
-        expression with the conversion that a variable's type would make.
+        expression with the conversion that a variable's type would make. What a selection may
+        leave out has a name too: a call within it would become a branch.
         """
         element = element_of(value.type)
         use = value.get_user_of_unique_use()
         near = use is not None and use.parent is not None and use.parent is _block_of(value)
+        name = name or ("(" in text and _chosen_by(use, value))
         if near and not name and value.name_hint is None and len(text) <= _INLINE:
             self.bind(value, Scalar(nested or text, element, reads))
             return
@@ -352,6 +355,13 @@ def _factor(text: str) -> str:
 def variable_type(element: Element) -> str:
     """Return the C type of a variable holding a scalar: narrow floats are held as float."""
     return "float" if element.is_small_float else element.storage
+
+
+def _chosen_by(user: Operation | None, value: SSAValue) -> bool:
+    """Tell whether `user` selects `value` or another by a condition."""
+    if not isinstance(user, tile.Elementwise) or user.function.data != "select":
+        return False
+    return value in user.operands[1:]
 
 
 def _block_of(value: SSAValue) -> Block | None:

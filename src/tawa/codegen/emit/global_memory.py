@@ -75,15 +75,18 @@ def _width(
     element: Element,
     count: int,
 ) -> int:
-    """Return how many elements one access moves: whole words, at most 16 bytes."""
+    """Return how many elements one access moves: whole words, at most 16 bytes; a store also two
+    bytes.
+    """
     if element.bits == 1:
         return 1
     run = run_length(e, op, op.pointer, op.mask)
+    least = 16 if isinstance(op, tile.Store) else 32
     return next(
         (
             width
             for width in (16, 8, 4, 2)
-            if run % width == 0 and count % width == 0 and 32 <= width * element.bits <= 128
+            if run % width == 0 and count % width == 0 and least <= width * element.bits <= 128
         ),
         1,
     )
@@ -291,8 +294,12 @@ def store(e: Emitter, op: Operation) -> None:
 def _store_words(
     e: Emitter, array: Array, modes: Modes, address: str, part: str, width: int
 ) -> None:
-    """Write the store of one vector of words."""
+    """Write the store of one vector of words, or of half a word."""
     words = width // array.element.packed
+    if not words:
+        e.module.call(arithmetic.HALF)
+        e.do(w.global_store_narrow(16), address, f"half_at({array.name}, {part})")
+        return
     start = f"{array.name} + {scaled(part, words)}" if part != "0" else array.name
     wrapper = w.global_store(array.element.word, words, cache=modes.cache, eviction=modes.eviction)
     e.do(wrapper, address, start)

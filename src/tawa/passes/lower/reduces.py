@@ -5,7 +5,9 @@ Before -> after:
     %s = tile.reduce %x axis 1            %p = tile.reshape %x            (N -> warps x rest)
     (layout: warps along axis 1)    ->    %q = tile.reduce %p over rest   (within a warp)
                                           scratch store, role barrier, scratch load
-                                          %s = tile.reduce %r over warps  (within a thread)
+                                          %s = tile.reduce %r over parts  (within a warp)
+Every thread reads all parts and folds them by itself; where exchanges between lanes take less time,
+lanes that would hold copies read one part each.
 Requires: layouts converted. Ensures: every `tile.reduce` left stays within a warp.
 Declines when: never.
 """
@@ -13,9 +15,10 @@ Declines when: never.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd, prod
 
 from xdsl.dialects.builtin import IntAttr
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import element_type, layout_of, shape_of, with_shape
@@ -27,6 +30,11 @@ from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, replace, retype
 from tawa.passes.lower.exchange import exchange, moved, same_layout, with_layout
 from tawa.passes.lower.relate import is_tensor, reshaped
+
+LATENCY, EXCHANGE = 4, 23
+"""Cycles until the result of an operation, and of an exchange between lanes, may be used."""
+SCHEDULERS = 4
+"""Of a multiprocessor; each issues one operation a cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,10 @@ def _expand(
         values = _reduce(emitter, reduce, values, axis + left.index(index))
         left.remove(index)
     parts = tuple(run.extent for run in runs if run.across)
-    values = exchange(lowering, role, emitter, values, _gathered(layout, axis, parts))
+    gathered = _gathered(layout, axis, parts)
+    if _folds_slowly(reduce, gathered, len(parts)):
+        gathered = _by_lanes(gathered, axis, len(parts)) or gathered
+    values = exchange(lowering, role, emitter, values, gathered)
     for index in reversed(range(len(left))):
         values = _reduce(emitter, reduce, values, axis + index)
     replace(reduce, _as_before(lowering, role, emitter, reduce, values))
@@ -144,6 +155,57 @@ def _gathered(layout: RegisterLayout, axis: int, parts: Coordinate) -> RegisterL
         tuple(Axis(a.extent, grow(a.step)) for a in target.lanes),
         tuple(Axis(a.extent, grow(a.step)) for a in target.warps),
     )
+
+
+def _folds_slowly(reduce: tile.Reduce, gathered: RegisterLayout, count: int) -> bool:
+    """Tell whether a thread folds the parts, which `gathered` has in its first `count` registers'
+    digits, one after the other in more time than lanes take that exchange them: by the longest
+    chain and by what a scheduler issues for its warps. One operation is folded in fours, side by
+    side.
+    """
+    longest, operations = _chain(reduce), len(reduce.body.block.ops) - 1
+    if longest == 1:
+        return False
+    parts = prod(axis.extent for axis in gathered.registers[:count])
+    lines = gathered.register_count // parts * gathered.warp_count // SCHEDULERS
+    rounds = (parts - 1).bit_length()
+    alone = (parts - 1) * (longest * LATENCY + operations * lines)
+    exchanged = operations + len(reduce.inputs)
+    return alone > rounds * (longest * LATENCY + EXCHANGE + exchanged * lines)
+
+
+def _chain(reduce: tile.Reduce) -> int:
+    """Return how many operations of a reduction's body wait for one another."""
+    behind: dict[Operation, int] = {}
+    for operation in list(reduce.body.block.ops)[:-1]:
+        owners = (value.owner for value in operation.operands)
+        above = (behind.get(each, 0) for each in owners if isinstance(each, Operation))
+        behind[operation] = max(above, default=0) + 1
+    return max(behind.values(), default=0)
+
+
+def _by_lanes(gathered: RegisterLayout, axis: int, count: int) -> RegisterLayout | None:
+    """Return a layout in which lanes that hold copies hold a part each of the `count` dimensions
+    from `axis` on; None where these lanes are too few.
+    """
+    left = list(gathered.shape[axis : axis + count])
+    lanes: list[Axis] = []
+    for item in gathered.lanes:
+        copies = 1 if any(item.step) else item.extent
+        lanes += [item] if copies == 1 else []
+        for index in reversed(range(count)):
+            if (share := gcd(copies, left[index])) > 1:
+                step = gathered.shape[axis + index] // left[index]
+                place = (step if dim == axis + index else 0 for dim in range(len(gathered.shape)))
+                lanes.append(Axis(share, tuple(place)))
+                left[index] //= share
+                copies //= share
+        if copies > 1:
+            lanes.append(Axis(copies, item.step))
+    if prod(left) > 1:
+        return None
+    held = gathered.registers[count:]
+    return RegisterLayout(gathered.shape, held, tuple(lanes), gathered.warps)
 
 
 def _reshape(emitter: Emitter, value: SSAValue, layout: RegisterLayout) -> SSAValue:

@@ -189,13 +189,16 @@ def _commute(a: Operation, b: Operation) -> bool:
 
 
 def _next_trip(left: Iterable[tuple[Operation, bool]], loop: Operation) -> _Open:
-    """Return what a trip left, as the next one sees it: pointers made in the loop are others."""
-    return frozenset(
-        (
-            access,
-            same
-            and not isinstance(access, tile.AsmEffect)
-            and not loop.is_ancestor(_pointer(access).owner),
-        )
-        for access, same in left
-    )
+    """Return what a trip left, as the next one sees it: pointers made in the loop are others,
+    unless each place in memory is that of one element of the tile in all trips.
+    """
+
+    def is_apart(access: Operation) -> bool:
+        if isinstance(access, tile.AsmEffect):
+            return False
+        pointer = _pointer(access)
+        if not loop.is_ancestor(pointer.owner):
+            return True
+        return is_tensor(pointer) and isinstance(loop, scf.ForOp) and is_spread(pointer, loop)
+
+    return frozenset((access, same and is_apart(access)) for access, same in left)

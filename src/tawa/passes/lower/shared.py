@@ -74,10 +74,14 @@ def lies_apart(lowering: Lowering, buffer: hopper.Shared) -> bool:
     if lowering.plan.specialized:
         return False
     groups = [group for groups in lowering.scratch.values() for group in groups]
-    sizes = [sum(_kind(each).bytes for each in group) for group in groups]
-    small = [size for size in sizes if size <= _SMALL]
-    mine = next((size for size, group in zip(sizes, groups) if buffer in group), None)
-    return mine is not None and mine <= _SMALL and sum(small) <= _SMALL_IN_ALL
+    small = [group for group in groups if sum(_held(each) for each in group) <= _SMALL]
+    taken = sum(_kind(each).bytes for group in small for each in group)
+    return any(buffer in group for group in small) and taken <= _SMALL_IN_ALL
+
+
+def _held(buffer: hopper.Shared) -> int:
+    """Return the bytes of a buffer's elements: it may take more, up to a span of its swizzle."""
+    return _kind(buffer).layout.data.bytes
 
 
 def _place(buffer: hopper.Shared, offset: int) -> int:
