@@ -409,7 +409,7 @@ class Choreography:
             Place(
                 state.labels[n],
                 state.loops[n],
-                system.enters[n][state.at[n]],
+                system.ahead[n][state.at[n]],
                 isinstance(agent.code[state.at[n]], do.End),
             )
             for n, agent in enumerate(system.agents)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.ir import Operation, SSAValue
 
@@ -14,13 +14,13 @@ from tawa.verify.agents import Compiler, made_of, relevant_scalars
 from tawa.verify.control import Events
 from tawa.verify.counts import Count, Counts
 from tawa.verify.cursors import Parity
-from tawa.verify.decisions import Decisions, Known, Labels, Question
+from tawa.verify.decisions import Ahead, Decisions, Known, Labels, Question
 from tawa.verify.events import Reader
 from tawa.verify.forwarded import role_of
 from tawa.verify.rings import Rings, slots_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.steps import Agent, Ref, Step
-from tawa.verify.sums import Ramp
+from tawa.verify.sums import Factor, Ramp
 from tawa.verify.terms import Term, Terms
 from tawa.verify.values import Values
 
@@ -67,7 +67,8 @@ class System:
     least: dict[int, int] = field(default_factory=dict[int, int])
     """By pair: the least number of waits ahead of an arrival."""
     live: list[list[frozenset[int]]] = field(default_factory=list[list[frozenset[int]]])
-    enters: list[list[tuple[bool, ...]]] = field(default_factory=list[list[tuple[bool, ...]]])
+    ahead: list[list[tuple[Ahead, ...]]] = field(default_factory=list[list[tuple[Ahead, ...]]])
+    """By agent and step, for each depth up to its own: what is ahead."""
     owners: list[int] = field(default_factory=list[int])
     """By scalar: of which instance it is."""
     _tiles: dict[tuple[int, int], Term] = field(default_factory=dict[tuple[int, int], Term])
@@ -298,7 +299,8 @@ def read_system(
         *(_repeated(agent.code) for agent in agents),
     )
     system.live = [_live(agent.code) for agent in agents]
-    system.enters = [_enters(agent.code) for agent in agents]
+    every = frozenset[int | Factor]().union(*(decisions.asked(s.condition) for s in branches))
+    system.ahead = [_ahead(agent.code, decisions, every) for agent in agents]
     return system
 
 
@@ -503,20 +505,39 @@ def _uses(step: Step) -> tuple[Iterable[Ref], Iterable[int]]:
             return (), ()
 
 
-def _enters(code: tuple[Step, ...]) -> list[tuple[bool, ...]]:
+def _ahead(
+    code: tuple[Step, ...], decisions: Decisions, every: frozenset[int | Factor]
+) -> list[tuple[Ahead, ...]]:
     """Tell of each step, for each depth up to its own, whether a loop may still begin there in the
-    iteration that it is in."""
-    found: list[tuple[bool, ...]] = [()] * len(code)
-    ahead: list[bool] = [False]
+    iteration that it is in, and what may be asked meanwhile. A step over the numbers of other
+    instances may ask anything.
+    """
+    none = frozenset[int | Factor]()
+    asked = [none] * len(code)
+    for place, step in enumerate(code):
+        match step:
+            case do.Branch(condition):
+                asked[place] = decisions.asked(condition)
+            case do.Compute(skip=skip) if skip is not None:
+                asked[place] = every
+            case _:
+                continue
+    found: list[tuple[Ahead, ...]] = [()] * len(code)
+    heads: list[int] = []
+    """Where the loops around a step begin."""
+    ahead = [Ahead(False, none, none)]
     for place in range(len(code) - 1, -1, -1):
         match code[place]:
-            case do.Next():
-                ahead.append(False)
+            case do.Next(head) if not heads or heads[-1] != head:  # each instance has one
+                heads.append(head)
+                ahead[-1] = replace(ahead[-1], again=none.union(*asked[head:place]))
+                ahead.append(Ahead(False, none, none))
             case do.Enter():
+                heads.pop()
                 ahead.pop()
-                ahead[-1] = True
+                ahead[-1] = Ahead(True, ahead[-1].asks | ahead[-1].again, none)
             case _:
-                pass
+                ahead[-1] = replace(ahead[-1], asks=ahead[-1].asks | asked[place])
         found[place] = tuple(ahead)
     return found
 
