@@ -289,7 +289,7 @@ def test_a_loop_of_a_number_of_iterations_is_met_exactly(bound: str) -> None:
     """Of three iterations one is peeled off in the other role; of two, or four, they hang."""
     writer = Writer("0", [Event("put", 0)], [1])
     roles = [writer.text().replace("to %n step", "to %c3 step"), PEELED.replace("BOUND", bound)]
-    kernel = of_texts(roles, [1])
+    kernel = of_texts(roles, [1, 1])  # of four slots in all
     if bound == "c3":
         run(kernel)
     else:
