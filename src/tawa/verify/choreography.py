@@ -290,10 +290,7 @@ class Choreography:
 
     def _relative(self, state: State, who: int, facts: Facts, sign: int) -> Facts:
         """Count numbers from the beginning of the tile, or (1) from the origin again."""
-        counts = {
-            ring: self.rings.count(state, each[0])
-            for ring, each in self.system.counters[who].items()
-        }
+        counts = self.rings.counts(state, who)
         return frozenset(
             fact._replace(at=fact.at + sign * counts[fact.ring])
             for fact in facts
@@ -395,10 +392,7 @@ class Choreography:
                 asked = any(-1 - ring in system.live[agent][at] for agent, at in places)
                 state.exact[ring] = asked and not origin
         for agent, env in enumerate(state.env):
-            counts = {
-                ring: self.rings.count(state, each[0])
-                for ring, each in system.counters[agent].items()
-            }
+            counts = self.rings.counts(state, agent)
             moves = self.moves.setdefault((*origins, *counts.items()), {})
             for value, facts in env.items():
                 moved = moves.get(facts)

@@ -180,7 +180,7 @@ class Decisions:
         depths = [depth for kind, depth in terms.support(factor.x) if kind == "iteration"]
         if depths:
             depth = max(depths)
-            parts = terms.linear(factor.x, self._at(depth))
+            parts = terms.linear(factor.x, terms.iteration(depth))
             if parts is not None:
                 b, a = terms.number(parts[0]), terms.number(parts[1])
                 if a and b is not None:
@@ -194,7 +194,7 @@ class Decisions:
         for x, falls in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
             for number, (length, step, depth) in enumerate(self.families):
                 left = terms.sub(length, x)
-                inside = terms.sub(left, terms.mul(step, self._at(depth)))
+                inside = terms.sub(left, terms.mul(step, terms.iteration(depth)))
                 for rest, own in ((inside, depth), (left, None)):
                     more = terms.ratio(rest, step)
                     if more is not None:
@@ -215,7 +215,7 @@ class Decisions:
         """Tell whether a term is a number, or one beside numbers of iterations."""
         terms = self.counts.terms
         for _, depth in terms.support(x):
-            parts = terms.linear(x, self._at(depth))
+            parts = terms.linear(x, terms.iteration(depth))
             if parts is None or terms.number(parts[1]) is None:
                 return False
             x = parts[0]
@@ -232,7 +232,7 @@ class Decisions:
                     self.open(part)
                 continue
             depths = [d for kind, d in terms.support(factor.x) if kind == "iteration"]
-            parts = terms.linear(factor.x, self._at(max(depths))) if depths else None
+            parts = terms.linear(factor.x, terms.iteration(max(depths))) if depths else None
             if parts is None or terms.number(parts[0]) is not None:
                 continue
             step = terms.number(parts[1])
@@ -253,9 +253,6 @@ class Decisions:
         # base + n > 0, or -base + n > 0, which is that base + 1 - n > 0 does not hold
         offset = terms.offset(x)
         return _Member(number, None, -offset if falls else offset - 1, falls)
-
-    def _at(self, depth: int) -> Term:
-        return self.counts.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
 
     def _depends(self, what: int | Factor) -> tuple[int, ...]:
         """Return how deep the loops are that a family, or a factor, depends on."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
 
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
 
@@ -35,6 +34,7 @@ from tawa.verify.footprints import (
     transposing_layouts,
     view_shape,
 )
+from tawa.verify.forwarded import overlap
 from tawa.verify.rules import Refused, rule
 
 By: TypeAlias = Literal["threads", "cp.async", "tma load", "tma store", "wgmma"]
@@ -124,13 +124,6 @@ class Buffer:
         """A mask of the words of a slot that are read by who did not put them there."""
         return _union(each.words for each in self.accesses if not each.write)
 
-    def overlaps(self, other: Buffer) -> bool:
-        """Tell whether it shares bytes with another."""
-        one, two = ((b.made.offset.data, b.made.result.type) for b in (self, other))
-        assert isinstance(one[1], BufferType)
-        assert isinstance(two[1], BufferType)
-        return one[0] < two[0] + two[1].bytes and two[0] < one[0] + one[1].bytes
-
 
 @dataclass(slots=True)
 class Rings:
@@ -166,7 +159,7 @@ class Rings:
         if buffer not in self._beside:
             mine = self.buffers[buffer]
             self._beside[buffer] = [
-                value for value, other in self.buffers.items() if mine.overlaps(other)
+                value for value, other in self.buffers.items() if overlap(mine.made, other.made)
             ]
         return self._beside[buffer]
 
@@ -273,14 +266,6 @@ def is_alone(operation: Operation) -> bool:
     while parent is not None and not isinstance(parent, hopper.OneThread | hopper.Role):
         parent = parent.parent_op()
     return isinstance(parent, hopper.OneThread)
-
-
-def is_repeated(operation: Operation) -> bool:
-    """Tell whether an operation stands in a loop."""
-    parent = operation.parent_op()
-    while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
-        parent = parent.parent_op()
-    return parent is not None
 
 
 def slots_of(barriers: SSAValue) -> int:
@@ -486,7 +471,6 @@ __all__ = [
     "Rings",
     "constant",
     "is_alone",
-    "is_repeated",
     "is_slot",
     "label_of",
     "rings_of",

@@ -19,11 +19,11 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import hopper
 from tawa.ir.walk import all_of, walk
 from tawa.verify.footprints import WARPGROUP, Place, are_known, bytes_of, meeting_distance
+from tawa.verify.forwarded import loops_around
 from tawa.verify.rings import (
     Access,
     Buffer,
     Rings,
-    is_repeated,
     is_slot,
     label_of,
     slots_of,
@@ -155,7 +155,7 @@ class Memory:
             )
         writes = access.write if buffer.own else buffer.producer is self.role
         array = buffer.freed if writes else buffer.filled
-        if array is None and writes and not is_repeated(operation):
+        if array is None and writes and not loops_around(operation):
             return  # filled once, before anything is read
         kind = "fenced" if self._is_copied(access) else "held"
         alone = access.alone and kind == "held"

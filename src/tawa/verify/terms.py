@@ -63,6 +63,10 @@ class Terms:
             self._leaves.append(leaves)
         return self._take({(number,): 1})
 
+    def iteration(self, depth: int) -> Term:
+        """Return the number of the iteration of the loop at a depth: 0 is the outermost."""
+        return self.atom(("iteration", depth), frozenset({("iteration", depth)}))
+
     def function(self, name: str, kind: str, inputs: list[Term]) -> Term:
         """Return the term of a function; a quotient, or a rest, of signed integers that is whole in
         every product of the dividend is no atom. `kind` is a type's short name: i32, u32, f32.
