@@ -86,8 +86,11 @@ def test_the_text_is_right(trips: int) -> None:
     np.testing.assert_array_equal(given[0], expected)
 
 
-def test_each_missing_synchronization_is_refused() -> None:
-    compiled = powers.compile(*arguments(256), grid=(1,), **SIZES)
+@pytest.mark.parametrize("flying", [2, 3])
+def test_each_missing_synchronization_is_refused(flying: int) -> None:
+    plan = str(powers.compile(*arguments(256), grid=(1,), **SIZES).plan)
+    plan = plan.replace("mma_depth=2", f"mma_depth={flying}")
+    compiled = powers.compile(*arguments(256), grid=(1,), plan=plan, **SIZES)
     kernel = parse(compiled.asm["hopper"])
     kinds = (hopper.Wait, hopper.Arrive, hopper.CopyAsyncArrive, hopper.ProxyFence)
     found = [m for m in drops(kernel) if isinstance(m.operation, kinds) and not m.harmless]
@@ -106,15 +109,18 @@ def test_a_ring_of_too_few_slots_is_refused() -> None:
             powers.compile(*arguments(256), grid=(1,), plan=given, **SIZES)
 
 
-def test_three_products_in_flight_are_not_followed() -> None:
-    """A limit of the check: which slot the oldest read is a term from the third iteration on."""
-    given = str(powers.compile(*arguments(256), grid=(1,), **SIZES).plan)
-    given = given.replace("mma_depth=2", "mma_depth=3")
-    with pytest.raises(UnprovedProtocol, match="does not hold on every path"):
-        powers.compile(*arguments(256), grid=(1,), plan=given, **SIZES)
+def test_the_slot_of_a_running_product_is_not_given_back() -> None:
+    """Of three products in flight the oldest one's slot is free, not the next one's."""
+    plan = str(powers.compile(*arguments(256), grid=(1,), **SIZES).plan)
+    plan = plan.replace("mma_depth=2", "mma_depth=3")
+    text = powers.compile(*arguments(256), grid=(1,), plan=plan, **SIZES).asm["hopper"]
+    assert text.count("hopper.arrive %freed[%oldest]") == 1
+    wrong = text.replace("hopper.arrive %freed[%oldest]", "hopper.arrive %freed[%older1]")
+    with pytest.raises(UnprovedProtocol, match="early release"):
+        verify(parse(wrong), H200)
 
 
-@pytest.mark.parametrize(("depth", "flying"), [(2, 1), (2, 2), (3, 1), (4, 2)])
+@pytest.mark.parametrize(("depth", "flying"), [(2, 1), (2, 2), (3, 1), (4, 2), (4, 3)])
 def test_rings_of_other_depths_are_honoured(depth: int, flying: int) -> None:
     plan = str(powers.compile(*arguments(256), grid=(1,), **SIZES).plan)
     given = plan.replace("depth=4", f"depth={depth}", 1)

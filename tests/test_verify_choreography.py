@@ -111,7 +111,7 @@ def is_wrong(roles: list[Body], depths: list[int], trips: int) -> bool:
 class Writer:
     """Writes a role: each kind of event of a ring has a slot and a phase of its own."""
 
-    def __init__(self, role: int, body: Body, depths: list[int]) -> None:
+    def __init__(self, role: str, body: Body, depths: list[int]) -> None:
         self.role, self.body, self.depths = role, body, depths
         self.lines: list[str] = []
         self.number = 0
@@ -186,7 +186,13 @@ class Writer:
 
 
 def kernel_of(roles: list[Body], depths: list[int]) -> ir.tile.Kernel:
-    lines = ['"tile.kernel"() ({', "^bb0(%n: i32):"]
+    return of_texts([Writer(str(n), body, depths).text() for n, body in enumerate(roles)], depths)
+
+
+def of_texts(
+    roles: list[str], depths: list[int], arguments: str = "%n: i32", before: str = ""
+) -> ir.tile.Kernel:
+    lines = ['"tile.kernel"() ({', f"^bb0({arguments}):"]
     lines += [f"%c{n} = tile.constant {{value = #builtin.int<{n}>}} : i32" for n in range(6)]
     for name, n in (("zero", 0), ("one", 1)):
         lines.append(f"%{name} = tile.constant {{value = #builtin.int<{n}>}} : i32")
@@ -198,14 +204,16 @@ def kernel_of(roles: list[Body], depths: list[int]) -> ir.tile.Kernel:
                 f"{{offset = #builtin.int<{offset}>, arrivals = #builtin.int<128>}} "
                 f": !hopper.barriers<#builtin.int<{depth}>>"
             )
-    for number, body in enumerate(roles):
+    lines.append(before)
+    for number, text in enumerate(roles):
         lines.append('"hopper.role"() ({')
-        lines.append(Writer(number, body, depths).text())
+        lines.append(text)
         lines.append(
             f'}}) {{label = "r{number}", first_warp = #builtin.int<{4 * number}>, '
             "warps = #builtin.int<4>, registers = #builtin.int<64>} : () -> ()"
         )
-    lines.append('}) {sym_name = "drawn", arguments = [{name = "n"}], options = {}} : () -> ()')
+    named = ", ".join(f'{{name = "{part[1:-5]}"}}' for part in arguments.split(", "))
+    lines.append(f'}}) {{sym_name = "drawn", arguments = [{named}], options = {{}}}} : () -> ()')
     return ir.parse("\n".join(lines))
 
 
@@ -237,3 +245,53 @@ def test_exactly_the_systems_that_end_are_accepted_of_many() -> None:
     accepted, wrong, missed = compared(2, 3000)
     assert accepted > 500
     assert (wrong, missed) == (0, 0)
+
+
+# --- what is forgotten, and what is met exactly ---------------------------------------------------
+
+
+def in_sequence(loops: int) -> ir.tile.Kernel:
+    """Two roles with as many loops, one after the other, of min(n, 5) iterations each."""
+    depths = [2] * loops
+    roles = ["", ""]
+    for ring in range(loops):
+        bodies = [Event("put", ring)], [Event("get", ring), Event("free", ring)]
+        for role, body in enumerate(bodies):
+            text = Writer(f"{role}_{ring}", body, depths).text()
+            roles[role] += text.replace("to %n step", f"to %m{ring} step") + "\n"
+    capped = [
+        f'%m{n} = tile.elementwise "min"(%n{n}, %c5) : (i32, i32) -> i32' for n in range(loops)
+    ]
+    arguments = ", ".join(f"%n{n}: i32" for n in range(loops))
+    return of_texts(roles, depths, arguments, "\n".join(capped))
+
+
+def test_states_of_loops_that_follow_one_another_do_not_multiply() -> None:
+    """How a loop ended, and whether it began, is forgotten when nobody asks again: of twice the
+    loops there are pairs of neighbours, four times as many, and not the square."""
+    assert run(in_sequence(4)) <= 4 * run(in_sequence(2))
+
+
+PEELED = """
+hopper.wait %filled0[%zero], %zero : !hopper.barriers<#builtin.int<1>>, i32, i32
+hopper.arrive %freed0[%zero] {by = "all"} : !hopper.barriers<#builtin.int<1>>, i32
+%last = scf.for %j = %one to %BOUND step %one iter_args(%p = %one) -> (i32) : i32 {
+  hopper.wait %filled0[%zero], %p : !hopper.barriers<#builtin.int<1>>, i32, i32
+  hopper.arrive %freed0[%zero] {by = "all"} : !hopper.barriers<#builtin.int<1>>, i32
+  %q = tile.elementwise "xor"(%p, %one) : (i32, i32) -> i32
+  scf.yield %q : i32
+}
+"""
+
+
+@pytest.mark.parametrize("bound", ["c3", "c2", "c4"])
+def test_a_loop_of_a_number_of_iterations_is_met_exactly(bound: str) -> None:
+    """Of three iterations one is peeled off in the other role; of two, or four, they hang."""
+    writer = Writer("0", [Event("put", 0)], [1])
+    roles = [writer.text().replace("to %n step", "to %c3 step"), PEELED.replace("BOUND", bound)]
+    kernel = of_texts(roles, [1, 1])  # of four slots in all
+    if bound == "c3":
+        run(kernel)
+    else:
+        with pytest.raises(Refused):
+            run(kernel)

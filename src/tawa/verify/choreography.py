@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import lcm
 
 import tawa.verify.steps as do
-from tawa.verify.cursors import NOTHING, Fact, Facts, Operand
+from tawa.verify.cursors import NOTHING, TRACKED, Fact, Facts, Operand
 from tawa.verify.decisions import (
     EXACT,
     Label,
@@ -31,8 +31,6 @@ from tawa.verify.terms import Term
 Fork = tuple[Question, int]
 _MOST = 20_000
 """Ways in which the roles may stand to one another; a kernel with more is refused as such."""
-_TRACKED = {"add": 0, "xor": 0, "select": 2}
-"""By function: the operand that is a slot or a phase, also where it is a number in the text."""
 
 
 @dataclass(slots=True)
@@ -180,7 +178,7 @@ class Choreography:
     def _compute(self, state: State, who: int, step: do.Compute) -> Fork | None:
         env, name = state.env[who], step.name
         inputs = [self.rings.operand(state, who, ref) for ref in step.inputs]
-        place = _TRACKED.get(name)
+        place = TRACKED.get(name)
         number = inputs[place] if place is not None else None
         other = NOTHING if name == "select" else inputs[-1]
         if place is not None and isinstance(number, int) and not _is_cursor(other):
@@ -292,10 +290,7 @@ class Choreography:
 
     def _relative(self, state: State, who: int, facts: Facts, sign: int) -> Facts:
         """Count numbers from the beginning of the tile, or (1) from the origin again."""
-        counts = {
-            ring: self.rings.count(state, each[0])
-            for ring, each in self.system.counters[who].items()
-        }
+        counts = self.rings.counts(state, who)
         return frozenset(
             fact._replace(at=fact.at + sign * counts[fact.ring])
             for fact in facts
@@ -391,13 +386,13 @@ class Choreography:
                 origin = origins[ring]
                 state.units[place] -= origin * system.needs[place]
                 state.early[place] = frozenset((n - origin, u) for n, u in state.early[place])
-            for ring, origin in enumerate(origins):
-                state.exact[ring] = state.exact[ring] and not origin
+        for ring, origin in enumerate(origins):
+            if state.exact[ring] and ring not in system.once:
+                places = enumerate(state.at)
+                asked = any(-1 - ring in system.live[agent][at] for agent, at in places)
+                state.exact[ring] = asked and not origin
         for agent, env in enumerate(state.env):
-            counts = {
-                ring: self.rings.count(state, each[0])
-                for ring, each in system.counters[agent].items()
-            }
+            counts = self.rings.counts(state, agent)
             moves = self.moves.setdefault((*origins, *counts.items()), {})
             for value, facts in env.items():
                 moved = moves.get(facts)
@@ -409,7 +404,7 @@ class Choreography:
             Place(
                 state.labels[n],
                 state.loops[n],
-                system.enters[n][state.at[n]],
+                system.ahead[n][state.at[n]],
                 isinstance(agent.code[state.at[n]], do.End),
             )
             for n, agent in enumerate(system.agents)

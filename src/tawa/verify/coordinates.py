@@ -24,7 +24,7 @@ from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ViewType, shape_of
 from tawa.ir.walk import all_of, walk
 from tawa.verify.footprints import place_of
-from tawa.verify.forwarded import loops_around
+from tawa.verify.forwarded import loops_around, role_of
 from tawa.verify.rings import VIEWS
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term, Terms
@@ -162,19 +162,12 @@ def check_coordinates(kernel: tile.Kernel, values: Values, program: Program) -> 
         if not isinstance(operation, hopper.TmaLoad | hopper.TmaStore):
             continue
         found = checker.match(operation)
-        role = _role(operation)
+        role = role_of(operation)
         matches.setdefault((found.asked.number, role), []).append((found, operation))
         if isinstance(operation, hopper.TmaLoad):
             _check_tile(operation, found.asked, names, holders)
     for parts in matches.values():
         checker.check_parts(parts)
-
-
-def _role(operation: Operation) -> Operation | None:
-    parent = operation.parent_op()
-    while parent is not None and not isinstance(parent, hopper.Role):
-        parent = parent.parent_op()
-    return parent
 
 
 def _check_tile(
@@ -209,7 +202,7 @@ class _Checker:
         self.copies = len(copies)
         self.users: dict[SSAValue, set[Operation | None]] = {}
         for slot in all_of(values.kernel, hopper.Slot):
-            self.users.setdefault(slot.buffer, set()).add(_role(slot))
+            self.users.setdefault(slot.buffer, set()).add(role_of(slot))
         self.labels = {shared.label.data for shared in all_of(values.kernel, hopper.Shared)}
 
     def match(self, operation: hopper.TmaLoad | hopper.TmaStore) -> _Match:
@@ -277,7 +270,7 @@ class _Checker:
         depth = len(asked.loops) - 1
         if depth < 0:
             return
-        at = self.values.at(depth)
+        at = self.terms.iteration(depth)
         solved = False
         for got, want in zip(offsets, asked.offsets, strict=True):
             parts = self.terms.linear(want, at)
@@ -348,7 +341,7 @@ class _Checker:
                     f"the copies of {asked.name or 'a box'} are not its parts, each once",
                     operation,
                 )
-        at = self.values.at(len(asked.loops) - 1)
+        at = self.terms.iteration(len(asked.loops) - 1)
         last = self._last(asked) if asked.loops and set(by) != {(None, 0)} else None
         early, ahead = 0, -1
         out = sum(

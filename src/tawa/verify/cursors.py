@@ -43,6 +43,8 @@ Facts: TypeAlias = frozenset[Fact]
 NOTHING: Facts = frozenset()
 Operand: TypeAlias = "int | Facts"
 """A scalar: a number in the text, or what is known of it."""
+TRACKED = {"add": 0, "xor": 0, "select": 2}
+"""By function: the operand that is a slot or a phase, also where it is a number in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,4 +234,4 @@ class Parity:
         return any(behind.get((agent, ring), needed - 1) >= needed for agent in waiting)
 
 
-__all__ = ["NOTHING", "Cursors", "Fact", "Facts", "Operand", "Pair", "Parity"]
+__all__ = ["NOTHING", "TRACKED", "Cursors", "Fact", "Facts", "Operand", "Pair", "Parity"]

@@ -15,7 +15,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -39,13 +39,23 @@ Loop: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Ahead:
+    """Whether another loop may begin, and what may be asked (families and free choices): after the
+    loop that an agent is in, and in all of that loop, if it goes on."""
+
+    enters: bool
+    asks: frozenset[int | Factor]
+    again: frozenset[int | Factor]
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
-    """Where an agent is: its labels, what loops these are, for each depth up to here whether
-    another loop may begin there in this iteration, and whether all is done."""
+    """Where an agent is: its labels, what loops these are, what is ahead at each depth up to here
+    while the labels above it stay, and whether all is done."""
 
     labels: Labels
     loops: tuple[Loop, ...]
-    enters: tuple[bool, ...]
+    ahead: tuple[Ahead, ...]
     ended: bool
 
 
@@ -78,6 +88,7 @@ class _Capped:
 
 
 _Class: TypeAlias = "_Fixed | _Member | _Capped | None"
+Ordered: TypeAlias = tuple[tuple[tuple[Factor, ...], int], ...]
 
 
 @dataclass(slots=True)
@@ -99,6 +110,7 @@ class Decisions:
     """Length, step, and the depth of the loop; -1 where it is none."""
     ends: list[int | None] = field(default_factory=list[int | None])
     """How many iterations a family makes, where that is a number."""
+    _ordered: dict[Count, Ordered] = field(default_factory=dict[Count, "Ordered"])
     _sure: dict[tuple[int, int], Count] = field(default_factory=dict[tuple[int, int], Count])
     _classes: dict[Factor, _Class] = field(default_factory=dict[Factor, _Class])
     _support: dict[int | Factor, tuple[int, ...]] = field(
@@ -108,50 +120,48 @@ class Decisions:
     def loop(self, span: Span, depth: int) -> int:
         """Return the family of a loop."""
         terms = self.counts.terms
-        for number, (length, step, own) in enumerate(self.families):
-            later = terms.ratio(terms.sub(length, span.length), step)
-            if step == span.step and own == depth and later is not None:
-                return number
-        self.families.append((span.length, span.step, depth))
         length, step = terms.number(span.length), terms.number(span.step)
         end = None if length is None or not step else max(0, -(-length // step))
-        self.ends.append(end)
-        if end is not None and end <= self.patience:  # all of it, before anybody has to wait
+        if end is not None and end <= self.slots:  # all of it is met exactly
             self.exact[depth] = max(self._exact(depth), end)
+        for number, (first, each, own) in enumerate(self.families):
+            later = terms.ratio(terms.sub(first, span.length), each)
+            if each == span.step and own == depth and later is not None:
+                return number
+        self.families.append((span.length, span.step, depth))
+        self.ends.append(end)
         return len(self.families) - 1
 
     def learn(self, condition: Count) -> None:
         """Learn how far a condition asks back."""
-        for product, _ in condition:
-            for factor in product:
-                match self._class(factor):
-                    case _Member(_, int(), more, _):
-                        self.behind = max(self.behind, -more)
-                    case _Capped(_, parts):  # of a loop, too: its cap is met exactly
-                        for part in parts:
-                            self.learn(part)
-                            self.guard(part)
-                    case _:
-                        continue
+        for factor in self._factors(condition):
+            match self._class(factor):
+                case _Member(_, int(), more, _):
+                    self.behind = max(self.behind, -more)
+                case _Capped(_, parts):  # of a loop, too: its cap is met exactly
+                    for part in parts:
+                        self.learn(part)
+                        self.guard(part)
+                case _:
+                    continue
 
     def guard(self, condition: Count) -> None:
         """Let the iterations that a condition tells apart be counted exactly."""
-        for product, _ in condition:
-            for factor in product:
-                match self._class(factor):
-                    case _Fixed(depth, a, b):
-                        edge = -(b // a) if (b > 0) == (a < 0) else 0
-                        edge += int(a > 0 >= b) or int(factor.what == "zero")  # type: ignore[union-attr]
-                    case _Capped(_, parts):
-                        for part in parts:
-                            self.guard(part)
-                        continue
-                    case _Member(family, None, edge, _) if self.families[family][2] >= 0:
-                        depth = self.families[family][2]
-                    case _:
-                        continue
-                if edge <= self.slots:
-                    self.exact[depth] = max(self._exact(depth), edge)
+        for factor in self._factors(condition):
+            match self._class(factor):
+                case _Fixed(depth, a, b):
+                    edge = -(b // a) if (b > 0) == (a < 0) else 0
+                    edge += int(a > 0 >= b) or int(factor.what == "zero")  # type: ignore[union-attr]
+                case _Capped(_, parts):
+                    for part in parts:
+                        self.guard(part)
+                    continue
+                case _Member(family, None, edge, _) if self.families[family][2] >= 0:
+                    depth = self.families[family][2]
+                case _:
+                    continue
+            if edge <= self.slots:
+                self.exact[depth] = max(self._exact(depth), edge)
 
     def _exact(self, depth: int) -> int:
         return self.exact.get(depth, 0)
@@ -170,7 +180,7 @@ class Decisions:
         depths = [depth for kind, depth in terms.support(factor.x) if kind == "iteration"]
         if depths:
             depth = max(depths)
-            parts = terms.linear(factor.x, self._at(depth))
+            parts = terms.linear(factor.x, terms.iteration(depth))
             if parts is not None:
                 b, a = terms.number(parts[0]), terms.number(parts[1])
                 if a and b is not None:
@@ -184,7 +194,7 @@ class Decisions:
         for x, falls in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
             for number, (length, step, depth) in enumerate(self.families):
                 left = terms.sub(length, x)
-                inside = terms.sub(left, terms.mul(step, self._at(depth)))
+                inside = terms.sub(left, terms.mul(step, terms.iteration(depth)))
                 for rest, own in ((inside, depth), (left, None)):
                     more = terms.ratio(rest, step)
                     if more is not None:
@@ -205,7 +215,7 @@ class Decisions:
         """Tell whether a term is a number, or one beside numbers of iterations."""
         terms = self.counts.terms
         for _, depth in terms.support(x):
-            parts = terms.linear(x, self._at(depth))
+            parts = terms.linear(x, terms.iteration(depth))
             if parts is None or terms.number(parts[1]) is None:
                 return False
             x = parts[0]
@@ -214,21 +224,20 @@ class Decisions:
     def open(self, condition: Count) -> None:
         """Make the families of what falls by a number from iteration to iteration."""
         terms = self.counts.terms
-        for product, _ in condition:
-            for factor in product:
-                if not isinstance(factor, Holds) or factor.what != "positive":
-                    continue
-                if (capped := self._capped(factor.x)) is not None:
-                    for part in capped.parts:
-                        self.open(part)
-                    continue
-                depths = [d for kind, d in terms.support(factor.x) if kind == "iteration"]
-                parts = terms.linear(factor.x, self._at(max(depths))) if depths else None
-                if parts is None or terms.number(parts[0]) is not None:
-                    continue
-                step = terms.number(parts[1])
-                if step is not None and step < 0:
-                    self.loop(Span(parts[0], terms.constant(-step)), max(depths))
+        for factor in self._factors(condition):
+            if not isinstance(factor, Holds) or factor.what != "positive":
+                continue
+            if (capped := self._capped(factor.x)) is not None:
+                for part in capped.parts:
+                    self.open(part)
+                continue
+            depths = [d for kind, d in terms.support(factor.x) if kind == "iteration"]
+            parts = terms.linear(factor.x, terms.iteration(max(depths))) if depths else None
+            if parts is None or terms.number(parts[0]) is not None:
+                continue
+            step = terms.number(parts[1])
+            if step is not None and step < 0:
+                self.loop(Span(parts[0], terms.constant(-step)), max(depths))
 
     def _threshold(self, x: Term) -> _Class:
         """Of all x + number > 0 only from which number on they hold is open."""
@@ -245,9 +254,6 @@ class Decisions:
         offset = terms.offset(x)
         return _Member(number, None, -offset if falls else offset - 1, falls)
 
-    def _at(self, depth: int) -> Term:
-        return self.counts.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
-
     def _depends(self, what: int | Factor) -> tuple[int, ...]:
         """Return how deep the loops are that a family, or a factor, depends on."""
         found = self._support.get(what)
@@ -262,21 +268,49 @@ class Decisions:
             found = self._support[what] = tuple(sorted(depths))
         return found
 
+    def _factors(self, condition: Count) -> Iterator[Factor]:
+        return (factor for factors, _ in self._in_order(condition) for factor in factors)
+
     # --- asking -----------------------------------------------------------------------------------
 
+    def asked(self, condition: Count) -> frozenset[int | Factor]:
+        """Return the families and the free choices that a condition may be decided by."""
+        found: set[int | Factor] = set()
+        for factor in self._factors(condition):
+            match self._class(factor):
+                case _Member(family):
+                    found.add(family)
+                case _Capped(_, parts):
+                    found.update(*map(self.asked, parts))
+                case _:
+                    found.add(factor)
+        return frozenset(found)
+
     def ask(self, condition: Count, known: Known, labels: Labels) -> bool | tuple[Question, int]:
-        """Tell whether a condition holds, or the first question that is open and its number."""
-        total = 0
-        for product, times in condition:
-            for factor in product:
+        """Tell whether a condition holds, or the first question that is open and its number: none
+        of a product of which something is known not to hold."""
+        total, question = 0, None
+        for factors, times in self._in_order(condition):
+            open_, holds = None, True
+            for factor in factors:
                 answer = self._ask(factor, known, labels)
-                if not isinstance(answer, bool):
-                    return answer
-                if not answer:
-                    break
-            else:
+                if isinstance(answer, bool):
+                    holds = holds and answer
+                else:
+                    open_ = open_ or answer
+            if holds and open_ is not None:
+                question = question or open_
+            elif holds:
                 total += times
-        return total != 0
+        return total != 0 if question is None else question
+
+    def _in_order(self, condition: Count) -> Ordered:
+        """Return the products of a condition, and their factors, in one order in every process."""
+        found = self._ordered.get(condition)
+        if found is None:
+            products = [(tuple(sorted(product, key=str)), times) for product, times in condition]
+            found = self._ordered[condition] = tuple(sorted(products, key=str))
+        return found
 
     def _ask(self, factor: Factor, known: Known, labels: Labels) -> bool | tuple[Question, int]:
         match self._class(factor):
@@ -445,8 +479,9 @@ class Decisions:
         kept: Known = {}
         for (what, key, tag), (low, high) in known.items():
             depends = self._depends(what)
-            if depends and not any(
-                self._comes(labels[who], place, depends, key) for who, place in enumerate(places)
+            if not any(
+                what in self._asks(labels[who], place, known, depends, key)
+                for who, place in enumerate(places)
             ):
                 continue
             if isinstance(what, int):
@@ -473,21 +508,31 @@ class Decisions:
             kept[what, key, tag] = low, high
         return kept
 
-    def _comes(self, labels: Labels, place: Place, depends: tuple[int, ...], key: Labels) -> bool:
-        """Tell whether an agent may still come to iterations of these labels: of the loops that it
-        is in, or of one that is yet to begin, whose first iterations are exact."""
+    def _asks(
+        self, labels: Labels, place: Place, known: Known, depends: tuple[int, ...], key: Labels
+    ) -> frozenset[int | Factor]:
+        """Return what an agent may still ask in iterations of these labels: of the loops that it is
+        in, or of one that is yet to begin, whose first iterations are exact."""
+        none = frozenset[int | Factor]()
         if place.ended:
-            return False
+            return none
+        level = depends[-1] + 1 if depends else 0
         for depth, (tag, number) in zip(depends, key, strict=True):
-            if depth >= len(labels):
-                return place.enters[len(labels)]
-            own, at = labels[depth]
+            own, at = labels[depth] if depth < len(labels) else (tag, -1)
             if own != tag or at > number:
                 soon = tag == EXACT and number <= self._exact(depth) + self.patience
-                return soon and place.enters[depth]
+                return place.ahead[depth].asks if soon and place.ahead[depth].enters else none
             if at < number:
-                return True
-        return True
+                level = min(depth, len(labels))
+                break
+        found = place.ahead[level].asks
+        for depth in range(level, len(labels)):
+            family = place.loops[depth][0]
+            following = _Member(family, depth, 1, True)
+            if family < 0 or self._inside(following, known, labels) is not False:
+                return found | place.ahead[depth].again
+            found |= place.ahead[depth + 1].asks
+        return found
 
 
 def answered(known: Known, question: Question, number: int, *, holds: bool) -> Known:
@@ -506,7 +551,17 @@ def _joins(labels: Labels, place: Place, prefix: Labels) -> bool:
     for own, other in zip(labels, prefix, strict=False):
         if own != other:
             return own[0] != other[0] or own[1] < other[1]
-    return place.enters[min(len(labels), len(prefix))]
+    return place.ahead[min(len(labels), len(prefix))].enters
 
 
-__all__ = ["EXACT", "Decisions", "Known", "Labels", "Loop", "Place", "Question", "answered"]
+__all__ = [
+    "EXACT",
+    "Ahead",
+    "Decisions",
+    "Known",
+    "Labels",
+    "Loop",
+    "Place",
+    "Question",
+    "answered",
+]

@@ -14,7 +14,6 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.effects import WRITES
 from tawa.analysis.memory import reached, roots_of
 from tawa.ir import hopper, tile
-from tawa.ir.types import BufferType
 from tawa.ir.walk import all_of, walk
 
 
@@ -72,7 +71,7 @@ def only_stores(kernel: tile.Kernel) -> dict[SSAValue, list[hopper.SharedStore]]
     found: dict[SSAValue, list[hopper.SharedStore]] = {}
     buffers = all_of(kernel, hopper.Shared)
     for buffer in buffers:
-        if any(_overlap(buffer, other) for other in buffers if other is not buffer):
+        if any(overlap(buffer, other) for other in buffers if other is not buffer):
             continue
         stores: list[hopper.SharedStore] = []
         for use in buffer.result.uses:
@@ -88,15 +87,11 @@ def only_stores(kernel: tile.Kernel) -> dict[SSAValue, list[hopper.SharedStore]]
     return found
 
 
-def _overlap(one: hopper.Shared, other: hopper.Shared) -> bool:
+def overlap(one: hopper.Shared, other: hopper.Shared) -> bool:
+    """Tell whether two buffers share bytes."""
     first, second = one.offset.data, other.offset.data
-    return first < second + _size(other) and second < first + _size(one)
-
-
-def _size(buffer: hopper.Shared) -> int:
-    kind = buffer.result.type
-    assert isinstance(kind, BufferType)
-    return kind.bytes
+    size, its = one.result.type.bytes, other.result.type.bytes
+    return first < second + its and second < first + size
 
 
 def told_before(store: hopper.SharedStore, load: hopper.SharedLoad) -> bool:
@@ -118,7 +113,7 @@ def paired(store: hopper.SharedStore, load: hopper.SharedLoad) -> Received | Non
     stands before an arrival at slot r of `filled` in its block, and fills slot r. Neither stands
     under a condition.
     """
-    if role_of(store) is role_of(load) or not (_always(store) and _always(load)):
+    if role_of(store) is role_of(load) or not (is_unconditional(store) and is_unconditional(load)):
         return None
     put, got = store.view.owner, load.view.owner
     if not isinstance(put, hopper.Slot) or not isinstance(got, hopper.Slot):
@@ -138,7 +133,7 @@ def paired(store: hopper.SharedStore, load: hopper.SharedLoad) -> Received | Non
     return Received(store, load, wait.barriers)
 
 
-def _always(operation: Operation) -> bool:
+def is_unconditional(operation: Operation) -> bool:
     """Tell whether an operation runs once in each iteration of the loops around it."""
     parent = operation.parent_op()
     while parent is not None and not isinstance(parent, hopper.Role):
@@ -161,8 +156,10 @@ def _is_inside(block: Block, operation: Operation) -> bool:
 
 __all__ = [
     "Received",
+    "is_unconditional",
     "loops_around",
     "only_stores",
+    "overlap",
     "paired",
     "role_of",
     "told_before",

@@ -34,7 +34,7 @@ from tawa.analysis.polynomial import polynomial
 from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, ViewType
 from tawa.ir.walk import all_of, walk
-from tawa.verify.forwarded import loops_around, role_of
+from tawa.verify.forwarded import is_unconditional, loops_around, role_of
 from tawa.verify.rings import warps_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.values import Values
@@ -258,7 +258,7 @@ class _Role:
         return waits.index(wait) == began.index(load) - 1
 
     def _is_once(self, operation: Operation) -> bool:
-        return len(loops_around(operation)) == int(self.persistent) and _in_every(operation)
+        return len(loops_around(operation)) == int(self.persistent) and is_unconditional(operation)
 
     def _conflict(self, before: Operation, after: Operation) -> None:
         if not (_is_write(before) or _is_write(after)):
@@ -323,16 +323,6 @@ def _has_windows(desc: SSAValue) -> bool:
     kind = desc.type
     assert isinstance(kind, DescType)
     return kind.window is not None
-
-
-def _in_every(operation: Operation) -> bool:
-    """Tell whether an operation stands under no condition."""
-    parent = operation.parent_op()
-    while parent is not None and not isinstance(parent, hopper.Role):
-        if isinstance(parent, scf.IfOp):
-            return False
-        parent = parent.parent_op()
-    return True
 
 
 __all__ = ["check_global_order"]

@@ -9,11 +9,11 @@ some pair for which a writer holds the slot it has waited for, a reader the one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
 
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
 
@@ -34,6 +34,7 @@ from tawa.verify.footprints import (
     transposing_layouts,
     view_shape,
 )
+from tawa.verify.forwarded import overlap
 from tawa.verify.rules import Refused, rule
 
 By: TypeAlias = Literal["threads", "cp.async", "tma load", "tma store", "wgmma"]
@@ -44,9 +45,10 @@ _NUMBERS = 1 << 31
 _Arrives = TypeVar("_Arrives", hopper.Arrive, hopper.CopyAsyncArrive)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Access:
-    """What an operation does to a view: `shares` says which words for each warp of the role."""
+    """What an operation does to a view: `shares` says which words for each warp of the role.
+    `alone`: one thread does it, of warp `leader`, which is 0 where all threads do."""
 
     operation: Operation
     view: SSAValue
@@ -55,22 +57,21 @@ class Access:
     write: bool
     shares: Shares
     role: hopper.Role
+    alone: bool
+    leader: int = 0
 
-    @property
+    @cached_property
     def asynchronous(self) -> bool:
         """Whether the async proxy makes it."""
         return self.by not in ("threads", "cp.async")
 
-    @property
+    @cached_property
     def words(self) -> int:
         """A mask of the words of the slot that it touches."""
-        found = 0
-        for mask in self.shares:
-            found |= mask
-        return found
+        return _union(self.shares)
 
 
-@dataclass(slots=True)
+@dataclass
 class Buffer:
     """A buffer, who accesses it and what guards it. `producer` is the role that completes `filled`,
     by cp.async where it is `copied`.
@@ -88,18 +89,18 @@ class Buffer:
         """The buffer's name."""
         return self.made.label.data
 
-    @property
+    @cached_property
     def roles(self) -> set[hopper.Role]:
         """The roles that access it."""
         return {access.role for access in self.accesses}
 
-    @property
+    @cached_property
     def own(self) -> bool:
         """Whether one role fills it and takes its slots, by barriers, from itself."""
         guarded = self.filled is not None and (self.freed is not None or self.copied)
         return guarded and len(self.roles) == 1
 
-    @property
+    @cached_property
     def handed(self) -> bool:
         """Whether its slots are handed over at barriers: between roles, or to who fills them."""
         return self.own or len(self.roles) > 1
@@ -118,20 +119,10 @@ class Buffer:
         """Return the roles that use what the producer puts in, each once."""
         return list(dict.fromkeys(each.role for each in self.accesses if not self.is_put(each)))
 
-    @property
+    @cached_property
     def words_read(self) -> int:
         """A mask of the words of a slot that are read by who did not put them there."""
-        found = 0
-        for access in self.accesses:
-            found |= 0 if access.write else access.words
-        return found
-
-    def overlaps(self, other: Buffer) -> bool:
-        """Tell whether it shares bytes with another."""
-        one, two = ((b.made.offset.data, b.made.result.type) for b in (self, other))
-        assert isinstance(one[1], BufferType)
-        assert isinstance(two[1], BufferType)
-        return one[0] < two[0] + two[1].bytes and two[0] < one[0] + one[1].bytes
+        return _union(each.words for each in self.accesses if not each.write)
 
 
 @dataclass(slots=True)
@@ -141,6 +132,10 @@ class Rings:
     buffers: dict[SSAValue, Buffer]
     of: dict[Operation, list[Access]] = field(default_factory=dict[Operation, list[Access]])
     _beside: dict[SSAValue, list[SSAValue]] = field(default_factory=dict[SSAValue, list[SSAValue]])
+    _partners: dict[SSAValue, list[SSAValue]] = field(
+        default_factory=dict[SSAValue, list[SSAValue]]
+    )
+    _handed: dict[SSAValue, list[SSAValue]] = field(default_factory=dict[SSAValue, list[SSAValue]])
 
     def of_filled(self, array: SSAValue) -> list[Buffer]:
         """Return the buffers whose slots are filled where an array of barriers completes."""
@@ -148,28 +143,40 @@ class Rings:
 
     def partners(self, array: SSAValue) -> list[SSAValue]:
         """Return the arrays at which slots come back that are handed on at an array."""
-        pairs = [(each.filled, each.freed) for each in self.buffers.values()]
-        found = [
-            other
-            for pair in pairs
-            for one, other in (pair, pair[::-1])
-            if one is array and other is not None
-        ]
-        return list(dict.fromkeys(found))
+        if array not in self._partners:
+            pairs = [(each.filled, each.freed) for each in self.buffers.values()]
+            found = [
+                other
+                for pair in pairs
+                for one, other in (pair, pair[::-1])
+                if one is array and other is not None
+            ]
+            self._partners[array] = list(dict.fromkeys(found))
+        return self._partners[array]
 
     def overlapping(self, buffer: SSAValue) -> list[SSAValue]:
         """Return a buffer and those that share bytes with it."""
         if buffer not in self._beside:
             mine = self.buffers[buffer]
             self._beside[buffer] = [
-                value for value, other in self.buffers.items() if mine.overlaps(other)
+                value for value, other in self.buffers.items() if overlap(mine.made, other.made)
             ]
         return self._beside[buffer]
 
     def handed_at(self, array: SSAValue) -> list[SSAValue]:
         """Return the rings whose slots are handed over at an array, and what lies in them."""
-        rings = [v for v, each in self.buffers.items() if array in (each.filled, each.freed)]
-        return list(dict.fromkeys(each for ring in rings for each in self.overlapping(ring)))
+        if array not in self._handed:
+            rings = [v for v, each in self.buffers.items() if array in (each.filled, each.freed)]
+            found = [each for ring in rings for each in self.overlapping(ring)]
+            self._handed[array] = list(dict.fromkeys(found))
+        return self._handed[array]
+
+
+def _union(masks: Iterable[int]) -> int:
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
 
 
 # --- accesses -------------------------------------------------------------------------------------
@@ -190,13 +197,19 @@ def accesses_of(operation: Operation, role: hopper.Role) -> Iterator[Access]:
     warps = role.warps.data
     groups = -(-warps // WARPGROUP)
 
-    def access(view: SSAValue, by: By, write: bool, shares: Shares | None, like: SSAValue | None):
-        place = place_of(view, operation)
+    def access(
+        view: SSAValue,
+        by: By,
+        write: bool,
+        shares: Shares | None,
+        like: SSAValue | None,
+        who: int = 0,
+    ):
+        place, alone = place_of(view, operation), is_alone(operation)
         if shares is None:
             layout = register_layout(like) if like is not None else None
-            alone = is_alone(operation)
             shares = shares_of(place, layout, 1 if alone else warps)
-        return Access(operation, view, place, by, write, shares, role)
+        return Access(operation, view, place, by, write, shares, role, alone, who)
 
     match operation:
         case hopper.SharedLoad():
@@ -228,7 +241,7 @@ def accesses_of(operation: Operation, role: hopper.Role) -> Iterator[Access]:
                 parts[leader // WARPGROUP] = [(number * share, number * share + share)]
                 masks = shares_of_rows(place, parts, warps)
                 own = tuple(mask if warp == leader else 0 for warp, mask in enumerate(masks))
-                yield access(operation.view, "tma store", False, own, None)
+                yield access(operation.view, "tma store", False, own, None, leader)
         case hopper.Wgmma():
             place = place_of(operation.b, operation)
             yield access(operation.b, "wgmma", False, shares_of(place, None, warps), None)
@@ -253,14 +266,6 @@ def is_alone(operation: Operation) -> bool:
     while parent is not None and not isinstance(parent, hopper.OneThread | hopper.Role):
         parent = parent.parent_op()
     return isinstance(parent, hopper.OneThread)
-
-
-def is_repeated(operation: Operation) -> bool:
-    """Tell whether an operation stands in a loop."""
-    parent = operation.parent_op()
-    while parent is not None and not isinstance(parent, scf.ForOp | scf.WhileOp):
-        parent = parent.parent_op()
-    return parent is not None
 
 
 def slots_of(barriers: SSAValue) -> int:
@@ -466,7 +471,6 @@ __all__ = [
     "Rings",
     "constant",
     "is_alone",
-    "is_repeated",
     "is_slot",
     "label_of",
     "rings_of",

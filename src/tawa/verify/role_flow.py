@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType, TensorType
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.control import decisive, passed_on, terminator
@@ -77,6 +77,9 @@ class _Flow:
     positions: set[SSAValue]
     """Scalars that are slots and nothing else."""
     _steps: dict[Block, list[Operation]] = field(default_factory=dict[Block, list[Operation]])
+    _scalars: dict[Operation, list[SSAValue]] = field(
+        default_factory=dict[Operation, list[SSAValue]]
+    )
 
     # --- blocks -----------------------------------------------------------------------------------
 
@@ -89,9 +92,11 @@ class _Flow:
                 case hopper.OneThread():
                     states = self.block(operation.body.block, states)
                 case scf.IfOp():
-                    states = [end for state in states for end in self._branch(operation, state)]
+                    ends = [end for each in states for end in self._branch(operation, each)]
+                    states = self._left(ends, operation)
                 case scf.ForOp() | scf.WhileOp():
-                    states = [end for state in states for end in self._loop(operation, state)]
+                    ends = [end for each in states for end in self._loop(operation, each)]
+                    states = self._left(ends, operation)
                 case _:
                     for state in states:
                         self._operation(state, operation)
@@ -202,24 +207,42 @@ class _Flow:
                 self._pass_on(end, branch.results, terminator(region.block).operands)
                 found.append(end)
         self.products.chosen(found, branch)
-        return self._merged(found, branch.results)
+        return found
 
-    def _merged(self, states: list[State], results: Sequence[SSAValue]) -> list[State]:
-        """Join the states that differ in nothing but registers and in what conditions told."""
+    def _left(self, states: list[State], control: Operation) -> list[State]:
+        """Forget what was made inside of a condition or a loop, and join the states that differ in
+        nothing but registers and in what conditions told.
+        """
         kept: list[State] = []
         for state in states:
+            for value in self._inside(control):
+                state.values.pop(value, None)
             for place, other in enumerate(kept):
                 if (
                     state.must == other.must
                     and state.may == other.may
                     and state.owed == other.owed
-                    and all(state.values.get(r) == other.values.get(r) for r in results)
+                    and state.values == other.values
                 ):
                     kept[place] = self.lattice.join(other, state)
                     break
             else:
                 kept.append(state)
         return kept
+
+    def _inside(self, control: Operation) -> list[SSAValue]:
+        """Return the scalars that stand in a condition or a loop."""
+        if control not in self._scalars:
+            self._scalars[control] = [
+                value
+                for inner in walk(control)
+                for value in (
+                    *(() if inner is control else inner.results),
+                    *(each for region in inner.regions for b in region.blocks for each in b.args),
+                )
+                if value in self.deciding
+            ]
+        return self._scalars[control]
 
     def _pass_on(
         self, state: State, targets: Sequence[SSAValue], origins: Sequence[SSAValue]
@@ -248,20 +271,19 @@ class _Flow:
         self.memory.paid(state, loop)
         exits, going = self._tested(loop, [self._entered(loop, state)])
         head = lattice.join_all(going)
-        kept = set(head.values) if head is not None else set[SSAValue]()
         reason: Refused | None = None
         for _ in range(self.patience):
             if head is None:
                 return exits
             since = lattice.symbols
-            ends, going = self._iteration(loop, head, kept)
+            ends, going = self._iteration(loop, head)
             following = lattice.join_all(going)
             if following is None:
                 return [*exits, *ends]
             steady = lattice.steady(head, following, since)
             try:
                 while True:
-                    last, going = self._iteration(loop, steady.state, kept)
+                    last, going = self._iteration(loop, steady.state)
                     more = lattice.join_all(going)
                     repeats = more is None or lattice.repeats(steady, more)
                     if repeats:
@@ -289,13 +311,14 @@ class _Flow:
         return found
 
     def _iteration(
-        self, loop: scf.ForOp | scf.WhileOp, head: State, kept: set[SSAValue]
+        self, loop: scf.ForOp | scf.WhileOp, head: State
     ) -> tuple[list[State], list[State]]:
         """Return the states in which a loop ends after an iteration, and those in which it goes
         on.
         """
         body = loop.body.block if isinstance(loop, scf.ForOp) else loop.after_region.block
         ends = self.block(body, [head.copy()])
+        made = [each for each in self._inside(loop) if isinstance(each, OpResult)]
         for end in ends:
             self.memory.paid(end, loop)
             if isinstance(loop, scf.ForOp):
@@ -305,7 +328,8 @@ class _Flow:
                 end.values[index] = self.lattice.terms.add(end.values[index], step)
             else:
                 self._pass_on(end, loop.before_region.block.args, terminator(body).operands)
-            end.values = {value: term for value, term in end.values.items() if value in kept}
+            for value in made:
+                end.values.pop(value, None)
         return self._tested(loop, ends)
 
     def _tested(

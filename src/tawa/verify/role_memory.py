@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, walk
 from tawa.verify.footprints import WARPGROUP, Place, are_known, bytes_of, meeting_distance
+from tawa.verify.forwarded import loops_around
 from tawa.verify.rings import (
     Access,
     Buffer,
     Rings,
-    is_alone,
-    is_repeated,
     is_slot,
     label_of,
     slots_of,
@@ -50,11 +49,8 @@ class Memory:
     lattice: Lattice
     most: int = 0
     """Beyond this age all groups of TMA stores are alike."""
-    found: dict[tuple[Operation, SSAValue, int], Access] = field(
-        default_factory=dict[tuple[Operation, SSAValue, int], Access]
-    )
-    puts: dict[SSAValue, Access] = field(default_factory=dict[SSAValue, Access])
-    """By view: what it puts into a slot."""
+    alone: set[Operation] = field(default_factory=set[Operation])
+    """What one thread does."""
     cursors: dict[int, set[SSAValue]] = field(default_factory=dict[int, set[SSAValue]])
     """By depth: scalars that are slots of their rings, as `choreography.py` shows of waits and
     arrivals."""
@@ -62,6 +58,7 @@ class Memory:
     """Arrays of barriers at which who arrives has to know of the waits of others."""
 
     def __post_init__(self) -> None:
+        self.alone = {op for part in all_of(self.role, hopper.OneThread) for op in walk(part)}
         waits = all_of(self.role, hopper.BulkWait)
         self.most = 1 + max((wait.pending.data for wait in waits), default=0)
         for each in all_of(self.role, *AT_RINGS):
@@ -95,8 +92,7 @@ class Memory:
                     f"copies two boxes of one put to the same bytes of {buffer.label}",
                     operation,
                 )
-            self.puts[access.view] = access
-            state.must.add(Fact("put", access.view, False, number))
+            state.must.add(Fact("put", access, False, number))
         if buffer.handed:
             return
         if access.write:
@@ -118,32 +114,25 @@ class Memory:
         """Return the words of a slot that were put there and are not yet published."""
         found = 0
         for fact in state.must:
-            if fact.kind == "put" and fact.thing is not None and fact.number == number:
-                access = self.puts[fact.thing]
-                found |= access.words if access.place.buffer is place.buffer else 0
+            if isinstance(put := fact.thing, Access) and fact.number == number:
+                found |= put.words if put.place.buffer is place.buffer else 0
         return found
 
     def _note(self, state: State, access: Access, number: Term) -> None:
         buffer = self.rings.buffers[access.place.buffer]
         if buffer.handed and access.by == "tma load":
             return  # it completes on the barrier of its slot, for whoever waits there
-        who = -1
         match access.by:
             case "threads":
                 status = _BY_THREADS
             case "cp.async":
                 status = _BY_COPIES
-            case "tma store":
-                status = _FLYING
-                who = next(warp for warp, mask in enumerate(access.shares) if mask)
             case _:
                 status = _FLYING
-        at = access.operation, access.view, who
-        self.found[at] = access
-        state.may[Key("access", *at, number)] = status
+        state.may[Key("access", access, number)] = status
         if access.by == "tma store":
             # Of whichever slot: nothing comes before what waits for all of them.
-            state.may[Key("written", *at, self.lattice.terms.zero)] = _FLYING
+            state.may[Key("written", access, self.lattice.terms.zero)] = _FLYING
 
     def _held(self, state: State, access: Access, number: Term) -> None:
         """A slot of a ring is accessed between the wait for it and the arrival after it."""
@@ -166,10 +155,10 @@ class Memory:
             )
         writes = access.write if buffer.own else buffer.producer is self.role
         array = buffer.freed if writes else buffer.filled
-        if array is None and writes and not is_repeated(operation):
+        if array is None and writes and not loops_around(operation):
             return  # filled once, before anything is read
         kind = "fenced" if self._is_copied(access) else "held"
-        alone = is_alone(operation) and kind == "held"
+        alone = access.alone and kind == "held"
         if array is not None and self._has(state, kind, array, number, alone):
             return
         if kind == "fenced" and array is not None and self._has(state, "held", array, number):
@@ -205,7 +194,8 @@ class Memory:
 
     def _ordered(self, key: Key, status: Status, after: Access, number: Term) -> None:
         """Raise Refused where an access may come before an earlier one is over."""
-        before = self._of(key)
+        before = key.thing
+        assert isinstance(before, Access)
         if not (before.write or after.write) or not self._meet(before, key.number, after, number):
             return
         same = before.place.buffer is after.place.buffer
@@ -256,25 +246,18 @@ class Memory:
         apart = self.lattice.terms.number(self.lattice.terms.sub(one, other))
         return None if apart is None else apart % slots != 0
 
-    def _of(self, key: Key) -> Access:
-        return self.found[key.operation, key.view, key.who]
-
     # --- waits and barriers -----------------------------------------------------------------------
 
     def wait(self, state: State, wait: hopper.Wait) -> None:
         """A wait for a slot: it is held, and what this role has copied there has landed."""
-        number, alone = state.values[wait.slot], is_alone(wait)
+        number, alone = state.values[wait.slot], wait in self.alone
         state.must.add(Fact("held", wait.barriers, alone, number))
         if wait.barriers in self.followed:
-            state.may[Key("wait", wait, wait.barriers, 0 if alone else -1, number)] = _WAITED
-
-        def landed(access: Access) -> bool:
-            operation = access.operation
-            return isinstance(operation, hopper.TmaLoad) and operation.barriers is wait.barriers
-
+            state.may[Key("wait", wait, number)] = _WAITED
         for key, status in list(state.may.items()):
-            if key.kind == "access" and status.age < OVER and key.number == number:
-                if not landed(self._of(key)):
+            if isinstance(key.thing, Access) and status.age < OVER and key.number == number:
+                load = key.thing.operation
+                if not isinstance(load, hopper.TmaLoad) or load.barriers is not wait.barriers:
                     continue
                 if alone:
                     state.may[key] = Status(OVER, 0, 2)
@@ -299,10 +282,11 @@ class Memory:
 
     def fence(self, state: State, fence: hopper.ProxyFence) -> None:
         """Threads fence their accesses, and the copies of others that they have waited for."""
-        alone = is_alone(fence)
+        alone = fence in self.alone
 
         def fenced(key: Key, status: Status) -> Status:
-            mine = is_alone(key.operation) or not alone
+            by = key.thing.operation if isinstance(key.thing, Access) else key.thing
+            mine = not alone or by in self.alone
             return status._replace(fenced=max(0, status.fenced)) if mine else status
 
         self._set(state, fenced, over=True)
@@ -329,9 +313,9 @@ class Memory:
 
     def _plain(self, key: Key) -> bool:
         """Tell whether threads alone access what an access touches."""
-        if key.kind == "wait":
+        if not isinstance(key.thing, Access):
             return True
-        own = self._of(key).place.buffer
+        own = key.thing.place.buffer
         return not any(
             self.rings.buffers[each].has("tma load", "tma store", "wgmma")
             for each in self.rings.overlapping(own)
@@ -343,7 +327,7 @@ class Memory:
         """Close the group of the products that were started."""
         self._set(
             state,
-            lambda key, s: s._replace(age=older(s.age)) if self._is_product(key) else s,
+            lambda key, s: s._replace(age=older(s.age)) if self._product(key) else s,
         )
 
     def wait_products(self, state: State, pending: int) -> None:
@@ -353,21 +337,24 @@ class Memory:
         level = 2 if self.role.warps.data <= WARPGROUP else 1
         read: set[tuple[SSAValue | None, Term]] = set()
         for key, status in state.may.items():
-            if self._is_product(key) and pending < status.age < OVER:
-                buffer = self.rings.buffers[self._of(key).place.buffer]
+            if (product := self._product(key)) and pending < status.age < OVER:
+                buffer = self.rings.buffers[product.place.buffer]
                 read |= {(array, key.number) for array in (buffer.filled, buffer.freed)}
 
         def over(key: Key, status: Status) -> Status:
-            if key.kind == "wait" and key.who < 0 and (key.view, key.number) in read:
-                return status._replace(level=max(level, status.level))
-            if self._is_product(key) and pending < status.age < OVER:
+            wait = key.thing
+            if isinstance(wait, hopper.Wait):
+                told = wait not in self.alone and (wait.barriers, key.number) in read
+                return status._replace(level=max(level, status.level)) if told else status
+            if self._product(key) and pending < status.age < OVER:
                 return Status(OVER, level, 2)
             return status
 
         self._set(state, over)
 
-    def _is_product(self, key: Key) -> bool:
-        return key.kind == "access" and self._of(key).by == "wgmma"
+    def _product(self, key: Key) -> Access | None:
+        access = key.thing
+        return access if isinstance(access, Access) and access.by == "wgmma" else None
 
     def commit_stores(self, state: State, commit: hopper.BulkCommit) -> None:
         """Close the groups of TMA stores of some threads."""
@@ -391,7 +378,9 @@ class Memory:
         return [
             (key, status)
             for key, status in state.may.items()
-            if key.kind != "wait" and key.who in who and self._of(key).by == "tma store"
+            if isinstance(store := key.thing, Access)
+            and store.by == "tma store"
+            and store.leader in who
         ]
 
     # --- handing over -----------------------------------------------------------------------------
@@ -404,14 +393,14 @@ class Memory:
         number, array = state.values[arrive.slot], arrive.barriers
         copies = isinstance(arrive, hopper.CopyAsyncArrive)
         by = "all" if isinstance(arrive, hopper.CopyAsyncArrive) else arrive.by.data
-        alone = is_alone(arrive)
+        alone = arrive in self.alone
         threads = range(1) if alone else warps_of(by, self.role)
         self._hands(state, arrive, threads)
         handed = self.rings.handed_at(array)
         for key, status in list(state.may.items()):
-            if key.kind != "access":
+            access = key.thing
+            if key.kind != "access" or not isinstance(access, Access):
                 continue
-            access = self._of(key)
             if copies and access.by == "cp.async" and status.age < OVER:
                 if self.rings.buffers[access.place.buffer].handed:
                     del state.may[key]  # handed over, whoever waits for them
@@ -436,7 +425,8 @@ class Memory:
         threads: Iterable[int],
     ) -> None:
         """Who hands a slot on holds it, and knows of each warp that it has waited for the slot."""
-        number, at, alone = state.values[operation.slot], operation.barriers, is_alone(operation)
+        number, at = state.values[operation.slot], operation.barriers
+        alone, here = operation in self.alone, self._waited(at)
         for array in self.rings.partners(at):
             if not self._has(state, "held", array, number, alone):
                 raise self._refused(
@@ -446,16 +436,17 @@ class Memory:
                     operation,
                 )
         for key, status in list(state.may.items()):
-            if key.kind != "wait" or key.view not in self._waited(at):
+            wait = key.thing
+            if not isinstance(wait, hopper.Wait) or wait.barriers not in here:
                 continue
             apart = self._apart(key.number, number, slots_of(at))
-            waited = (1,) * (self.role.warps.data if key.who < 0 else 1)
+            waited = (1,) * (1 if wait in self.alone else self.role.warps.data)
             if not apart and not are_known(waited, set(threads), status.level):
                 raise self._refused(
                     "early release",
                     f"hands a slot on at {label_of(at)} by threads that do not know whether other "
-                    f"warps have waited for it at {label_of(key.view)}: no barrier and no wait for "
-                    "products that read the slot stands between",
+                    f"warps have waited for it at {label_of(wait.barriers)}: no barrier and no "
+                    "wait for products that read the slot stands between",
                     operation,
                 )
             if apart is False:
@@ -486,10 +477,10 @@ class Memory:
 
         def is_given(fact: Fact) -> bool:
             thing = fact.thing
-            if fact.kind == "put" and thing is not None:
-                thing = self.puts[thing].place.buffer
-                return thing in mine and not self._apart(fact.number, number, depth)
-            given = fact.kind in ("held", "fenced") and thing in waited
+            if isinstance(thing, Access):
+                given = thing.place.buffer in mine
+            else:
+                given = fact.kind in ("held", "fenced") and thing in waited
             return given and not self._apart(fact.number, number, depth)
 
         state.must = {fact for fact in state.must if not is_given(fact)}
@@ -555,7 +546,7 @@ class Memory:
             raise self._refused(
                 "early release", f"{hands} while {did}: nothing waits for that to be over", arrive
             )
-        own = alone and not is_alone(access.operation)
+        own = alone and not access.alone
 
         def known(level: int) -> bool:
             return are_known(access.shares, set(threads), -1 if own and level == 0 else level)
@@ -582,9 +573,9 @@ class Memory:
         """Raise Refused where copies are in flight when the role ends."""
         self.paid(state, self.role)
         for key, status in state.may.items():
-            if key.kind == "wait":
+            access = key.thing
+            if not isinstance(access, Access):
                 continue
-            access = self._of(key)
             if key.kind == "written" or (status.age < OVER and access.by != "wgmma"):
                 what = access.operation.name
                 raise self._refused(

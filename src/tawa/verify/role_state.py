@@ -21,10 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
+from tawa.ir import hopper
+from tawa.verify.rings import Access
 from tawa.verify.terms import Atom, Term, Terms
 
 OVER = 1 << 30
@@ -34,26 +36,22 @@ FINISHED = OVER - 1
 
 
 class Fact(NamedTuple):
-    """What holds of a thing: a slot is "held" or "fenced", or was "written", a view was "put", or
-    there was a "wgmma fence"; `alone` for one thread only.
+    """What holds of a thing: a slot is "held" or "fenced", or was "written", an access "put" what
+    it writes there, or there was a "wgmma fence"; `alone` for one thread only.
     """
 
     kind: str
-    thing: SSAValue | None = None
+    thing: SSAValue | Access | None = None
     alone: bool = False
     number: Term = 0
 
 
 class Key(NamedTuple):
-    """What may not be over: an "access" by an operation to a view, a store that is not yet
-    "written", or a "wait" at an array of barriers, which not all may know of; `who` is the first
-    warp of the thread that does it, -1 for all threads.
-    """
+    """What may not be over: an "access", a store that is not yet "written", or a "wait" of which
+    not all may know."""
 
-    kind: str
-    operation: Operation
-    view: SSAValue
-    who: int
+    kind: Literal["access", "written", "wait"]
+    thing: Access | hopper.Wait
     number: Term
 
 
@@ -236,17 +234,12 @@ class Lattice:
                 values[value] = term
             elif follows is not None:
                 values[value] = terms.add(term, moves[terms.sub(follows, term)])
-        must: set[Fact] = set()
-        for fact in one.must:
-            follow = {apart: moved(fact.number, apart) for apart in moves}
-            goes_on = [
-                fact._replace(number=between)
-                for later, between in follow.values()
-                if fact._replace(number=later) in other.must
-            ]
-            must.update(goes_on)
-            if not goes_on and fact in other.must:
-                must.add(fact)
+        must = one.must & other.must
+        for apart in moves:
+            for fact in one.must:
+                later, between = moved(fact.number, apart)
+                if fact._replace(number=later) in other.must:
+                    must.add(fact._replace(number=between))
         may: dict[Key, Status] = {}
         gone_on: tuple[set[Key], set[Key]] = set(), set()
         for key, status in one.may.items():
@@ -267,6 +260,8 @@ class Lattice:
 
     def _names(self, one: State, other: State) -> tuple[dict[SSAValue, Name], dict[int, Registers]]:
         """Join names: registers that are one in either state are one afterwards."""
+        if one.names == other.names and one.sets == other.sets:
+            return dict(one.names), dict(one.sets)
         leader: dict[tuple[int, int], tuple[int, int]] = {}
 
         def find(at: tuple[int, int]) -> tuple[int, int]:

@@ -298,13 +298,10 @@ class Sums:
                 return self.add(self.constant(most // step), beyond)
         return once(Ramp(Span(length, span.step)))
 
-    def _at(self, depth: int) -> Term:
-        return self.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
-
     def _between(self, span: Span, depth: int, x: Term, y: Term) -> Count | None:
         """Sum x > 0 and y > 0 over a loop, of which one leaves out first iterations and the other
         last ones."""
-        terms, at = self.terms, self._at(depth)
+        terms, at = self.terms, self.terms.iteration(depth)
         for late, ahead in ((x, y), (y, x)):
             first = terms.number(terms.sub(at, late))
             left = terms.sub(terms.add(ahead, terms.mul(span.step, at)), span.length)
@@ -317,7 +314,7 @@ class Sums:
     def _guarded(self, span: Span, depth: int, x: Term) -> Count | None:
         """Sum x > 0 over a loop: x is the end of the loop seen some iterations ahead, or what is
         left of some first iterations."""
-        terms, at = self.terms, self._at(depth)
+        terms, at = self.terms, self.terms.iteration(depth)
         ahead = terms.sub(terms.add(x, terms.mul(span.step, at)), span.length)
         times = terms.ratio(ahead, span.step)
         if times is not None:
@@ -333,7 +330,7 @@ class Sums:
 
     def _at_once(self, span: Span, depth: int, x: Term) -> Count | None:
         """Sum x = 0 over a loop: one iteration of it."""
-        terms, at = self.terms, self._at(depth)
+        terms, at = self.terms, self.terms.iteration(depth)
         for when in (terms.number(terms.sub(at, x)), terms.number(terms.add(at, x))):
             if when is not None:
                 if when < 0:

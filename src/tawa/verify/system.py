@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.ir import Operation, SSAValue
 
@@ -13,14 +13,14 @@ from tawa.ir.walk import all_of
 from tawa.verify.agents import Compiler, made_of, relevant_scalars
 from tawa.verify.control import Events
 from tawa.verify.counts import Count, Counts
-from tawa.verify.cursors import Parity
-from tawa.verify.decisions import Decisions, Known, Labels, Question
+from tawa.verify.cursors import TRACKED, Parity
+from tawa.verify.decisions import Ahead, Decisions, Known, Labels, Question
 from tawa.verify.events import Reader
 from tawa.verify.forwarded import role_of
 from tawa.verify.rings import Rings, slots_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.steps import Agent, Ref, Step
-from tawa.verify.sums import Ramp
+from tawa.verify.sums import Factor, Ramp
 from tawa.verify.terms import Term, Terms
 from tawa.verify.values import Values
 
@@ -67,7 +67,10 @@ class System:
     least: dict[int, int] = field(default_factory=dict[int, int])
     """By pair: the least number of waits ahead of an arrival."""
     live: list[list[frozenset[int]]] = field(default_factory=list[list[frozenset[int]]])
-    enters: list[list[tuple[bool, ...]]] = field(default_factory=list[list[tuple[bool, ...]]])
+    """By agent and step: the scalars that are still asked for; -1 - ring where a number in the text
+    is yet to be taken for a slot or a phase of a ring."""
+    ahead: list[list[tuple[Ahead, ...]]] = field(default_factory=list[list[tuple[Ahead, ...]]])
+    """By agent and step, for each depth up to its own: what is ahead."""
     owners: list[int] = field(default_factory=list[int])
     """By scalar: of which instance it is."""
     _tiles: dict[tuple[int, int], Term] = field(default_factory=dict[tuple[int, int], Term])
@@ -297,8 +300,9 @@ def read_system(
     system.once = set(range(len(rings))).difference(
         *(_repeated(agent.code) for agent in agents),
     )
-    system.live = [_live(agent.code) for agent in agents]
-    system.enters = [_enters(agent.code) for agent in agents]
+    system.live = [_live(agent.code, system.about) for agent in agents]
+    every = frozenset[int | Factor]().union(*(decisions.asked(s.condition) for s in branches))
+    system.ahead = [_ahead(agent.code, decisions, every) for agent in agents]
     return system
 
 
@@ -462,17 +466,18 @@ def _repeated(code: tuple[Step, ...]) -> set[int]:
     return found
 
 
-def _live(code: tuple[Step, ...]) -> list[frozenset[int]]:
-    """Return the scalars that are still asked for, before each step."""
+def _live(code: tuple[Step, ...], about: dict[int, set[int]]) -> list[frozenset[int]]:
+    """Return the scalars that are still asked for, before each step, and the rings of numbers."""
     live: list[frozenset[int]] = [frozenset()] * (len(code) + 1)
+    uses = [_uses(step, about) for step in code]
     changed = True
     while changed:
         changed = False
         for place in range(len(code) - 1, -1, -1):
             step = code[place]
             after = frozenset[int]().union(*(live[each] for each in _follows(step, place)))
-            used, made = _uses(step)
-            now = (after - frozenset(made)) | frozenset(e for e in used if isinstance(e, int))
+            used, made = uses[place]
+            now = (after - made) | used
             if now != live[place]:
                 live[place], changed = now, True
     return live
@@ -489,34 +494,61 @@ def _follows(step: Step, place: int) -> Iterable[int]:
             return targets if targets is not None else (place + 1,)
 
 
-def _uses(step: Step) -> tuple[Iterable[Ref], Iterable[int]]:
+def _uses(step: Step, about: dict[int, set[int]]) -> tuple[frozenset[int], frozenset[int]]:
+    """Return what a step asks for, and the scalars that it gives anew."""
     match step:
-        case do.Wait(_, _, _, slot, phase):
-            return (slot, phase), ()
-        case do.Arrive(_, _, _, slot):
-            return (slot,), ()
-        case do.Compute(_, inputs, result):
-            return inputs, (result,)
+        case do.Wait(_, ring, _, slot, phase):
+            asked, made = [(slot, {ring}), (phase, {ring})], ()
+        case do.Arrive(_, ring, _, slot):
+            asked, made = [(slot, {ring})], ()
+        case do.Compute(name, inputs, result):
+            rings = about.get(result, set[int]())
+            taken = TRACKED.get(name)
+            asked = [(ref, rings if n == taken else set[int]()) for n, ref in enumerate(inputs)]
+            made = (result,)
         case do.Move(moves):
-            return [source for source, _ in moves], [target for _, target in moves]
+            asked = [(source, about.get(target, set[int]())) for source, target in moves]
+            made = [target for _, target in moves]
         case _:
-            return (), ()
+            asked, made = list[tuple[Ref, set[int]]](), ()
+    used = {ref for ref, _ in asked if isinstance(ref, int)}
+    used.update(-1 - ring for ref, rings in asked if not isinstance(ref, int) for ring in rings)
+    return frozenset(used), frozenset(made)
 
 
-def _enters(code: tuple[Step, ...]) -> list[tuple[bool, ...]]:
+def _ahead(
+    code: tuple[Step, ...], decisions: Decisions, every: frozenset[int | Factor]
+) -> list[tuple[Ahead, ...]]:
     """Tell of each step, for each depth up to its own, whether a loop may still begin there in the
-    iteration that it is in."""
-    found: list[tuple[bool, ...]] = [()] * len(code)
-    ahead: list[bool] = [False]
+    iteration that it is in, and what may be asked meanwhile. A step over the numbers of other
+    instances may ask anything.
+    """
+    none = frozenset[int | Factor]()
+    asked = [none] * len(code)
+    for place, step in enumerate(code):
+        match step:
+            case do.Branch(condition):
+                asked[place] = decisions.asked(condition)
+            case do.Compute(skip=skip) if skip is not None:
+                asked[place] = every
+            case _:
+                continue
+    found: list[tuple[Ahead, ...]] = [()] * len(code)
+    heads: list[int] = []
+    """Where the loops around a step begin."""
+    ahead = [Ahead(False, none, none)]
     for place in range(len(code) - 1, -1, -1):
         match code[place]:
-            case do.Next():
-                ahead.append(False)
+            case do.Next(head) if not heads or heads[-1] != head:  # each instance has one
+                heads.append(head)
+                ahead[-1] = replace(ahead[-1], again=none.union(*asked[head:place]))
+                ahead.append(Ahead(False, none, none))
             case do.Enter():
+                heads.pop()
                 ahead.pop()
-                ahead[-1] = True
+                ahead[-1] = Ahead(True, ahead[-1].asks | ahead[-1].again, none)
             case _:
-                pass
+                ahead[-1] = replace(ahead[-1], asks=ahead[-1].asks | asked[place])
         found[place] = tuple(ahead)
     return found
 

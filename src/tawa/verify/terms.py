@@ -37,6 +37,7 @@ class Terms:
         self.natural: set[Atom] = set()
         """Atoms that are never negative: numbers of blocks and of iterations."""
         self._supports: dict[Term, frozenset[Leaf]] = {}
+        self._sums: dict[tuple[Term, Term, int], Term] = {}
         self.zero, self.one = self.constant(0), self.constant(1)
 
     def _take(self, poly: Mapping[tuple[Atom, ...], int]) -> Term:
@@ -62,6 +63,10 @@ class Terms:
             self._leaves.append(leaves)
         return self._take({(number,): 1})
 
+    def iteration(self, depth: int) -> Term:
+        """Return the number of the iteration of the loop at a depth: 0 is the outermost."""
+        return self.atom(("iteration", depth), frozenset({("iteration", depth)}))
+
     def function(self, name: str, kind: str, inputs: list[Term]) -> Term:
         """Return the term of a function; a quotient, or a rest, of signed integers that is whole in
         every product of the dividend is no atom. `kind` is a type's short name: i32, u32, f32.
@@ -77,10 +82,13 @@ class Terms:
 
     def add(self, a: Term, b: Term, times: int = 1) -> Term:
         """Return a + times * b."""
-        total = dict(self._polys[a])
-        for monomial, factor in self._polys[b]:
-            total[monomial] = total.get(monomial, 0) + times * factor
-        return self._take(total)
+        found = self._sums.get((a, b, times))
+        if found is None:
+            total = dict(self._polys[a])
+            for monomial, factor in self._polys[b]:
+                total[monomial] = total.get(monomial, 0) + times * factor
+            found = self._sums[a, b, times] = self._take(total)
+        return found
 
     def sub(self, a: Term, b: Term) -> Term:
         """Return a - b."""

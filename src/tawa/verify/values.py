@@ -181,11 +181,7 @@ class Values:
 
     def iteration(self, loop: Operation) -> Term:
         """Return the number of the iteration of a loop: 0 in the first."""
-        return self.at(len(loops_around(loop)))
-
-    def at(self, depth: int) -> Term:
-        """Return the number of the iteration of the loop at a depth: 0 is the outermost."""
-        return self.terms.atom(("iteration", depth), frozenset({("iteration", depth)}))
+        return self.terms.iteration(len(loops_around(loop)))
 
     def span(self, loop: scf.ForOp) -> Span:
         """Return how often a loop iterates, and which iterations of a loop over tiles these are."""

@@ -233,7 +233,7 @@ def mappings(D: int = 128, causal: bool = False, keys: int = 4096) -> dict[str, 
     }
     if D < 256:
         tile["W"] = 64 if D == 128 else 96 if causal else 128
-        # Three consumers in turns through two coarse loops of 64 keys: more than the check follows.
+        # Three consumers in turns through two coarse loops of 64 keys were not timed.
         plain = D == 128 and causal
         tile |= dict(schedule="fine", turns=False) if plain else dict(schedule="coarse")
         found["FA2, three warpgroups"] = attention("fa2", 3, 192, **tile)
