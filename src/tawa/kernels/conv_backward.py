@@ -186,6 +186,8 @@ def conv_weight_gradient(
     DILATION_H: tl.constexpr,
     DILATION_W: tl.constexpr,
     GROUPS: tl.constexpr,
+    ABREAST: tl.constexpr,
+    TURNED: tl.constexpr,
 ):
     """part[s, g, co, tap, k] = sum over the s-th `share` boxes of pixels of dy's co * x's k at tap.
 
@@ -196,39 +198,56 @@ def conv_weight_gradient(
     taps * columns, parts * GROUPS).
     """
     out = tl.program_id(0) * BLOCK_M
-    tap = tl.program_id(1) // columns
+    tap = tl.program_id(1) // columns * ABREAST
     k = tl.program_id(1) % columns * BLOCK_N
     group = tl.program_id(2) % GROUPS
     part = tl.program_id(2) // GROUPS
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    sums = ()
+    for _ in tl.static_range(ABREAST):
+        if TURNED:
+            sums = (*sums, tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32))
+        else:
+            sums = (*sums, tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32))
     for tile in range(part * share, min(part * share + share, tiles)):
         column = tile % tiles_w * BLOCK_W
         row = tile // tiles_w % tiles_h * BLOCK_H
         image = tile // tiles_w // tiles_h * BLOCK_I
-        x = window(
-            x_desc,
-            image,
-            row,
-            column,
-            group,
-            tap,
-            k,
-            VIEW,
-            FH,
-            FW,
-            STRIDE_H,
-            STRIDE_W,
-            PAD_H,
-            PAD_W,
-            DILATION_H,
-            DILATION_W,
-            CHANNELS,
-        )
         dy = dy_desc.load([image, row, column, group, out])
         dy = dy.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_M)
-        acc = tl.dot(dy.T, x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), acc)
-    acc = acc.to(part_desc.dtype).reshape(1, 1, BLOCK_M, 1, BLOCK_N)
-    part_desc.store([part, group, out, tap, k], acc)
+        for each in tl.static_range(ABREAST):
+            x = window(
+                x_desc,
+                image,
+                row,
+                column,
+                group,
+                tap + each,
+                k,
+                VIEW,
+                FH,
+                FW,
+                STRIDE_H,
+                STRIDE_W,
+                PAD_H,
+                PAD_W,
+                DILATION_H,
+                DILATION_W,
+                CHANNELS,
+            )
+            x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N)
+            if TURNED:
+                grown = tl.dot(x.T, dy, sums[each])
+            else:
+                grown = tl.dot(dy.T, x, sums[each])
+            sums = (*sums[:each], grown, *sums[each + 1 :])
+    for each in tl.static_range(ABREAST):
+        acc = sums[each].to(part_desc.dtype)
+        if TURNED:
+            acc = acc.reshape(1, 1, 1, BLOCK_N, BLOCK_M)
+            part_desc.store([part, group, tap + each, k, out], acc)
+        else:
+            acc = acc.reshape(1, 1, BLOCK_M, 1, BLOCK_N)
+            part_desc.store([part, group, out, tap + each, k], acc)
 
 
 @tawa.jit
@@ -237,32 +256,43 @@ def add_weights(
     dw_ptr,
     count,
     size,
-    pitch,
+    filters,
+    step_filter,
+    step_tap,
+    step_k,
     PARTS: tl.constexpr,
     TAPS: tl.constexpr,
     TOGETHER: tl.constexpr,
     CHANNELS: tl.constexpr,
     COLUMN: tl.constexpr,
-    ABREAST: tl.constexpr,
+    TURNED: tl.constexpr,
+    WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """dw = the sum of `PARTS` parts; `TOGETHER` taps of COLUMN elements lie in a row.
+    """dw [filters, TAPS, CHANNELS] = the sum of `PARTS` parts of `size` elements.
 
-    `ABREAST` parts are read at once, so that a small filter of many parts does not wait for one
-    after the other; the order of adding depends on these two numbers alone. A part is `size`
-    elements, of rows of `pitch`; dw is dense, `count` elements. Grid
-    (cdiv(count, BLOCK),).
+    In a part `TOGETHER` taps of COLUMN elements lie in a row; `step_` from a filter, a row of taps
+    and an element of it to the next; `TURNED`: filters lie side by side. `WIDE` parts are read at
+    once, so that a small filter of many parts does not wait for one after the other; the order of
+    adding depends on these two numbers alone. Grid (cdiv(count, BLOCK),).
     """
     where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = where < count
-    tap = where // CHANNELS % TAPS
-    row = where // (CHANNELS * TAPS) * (TAPS // TOGETHER) + tap // TOGETHER
-    at = row * pitch + tap % TOGETHER * COLUMN + where % CHANNELS
-    total = tl.zeros((ABREAST, BLOCK), dtype=tl.float32)
-    for first in range(0, PARTS, ABREAST):
-        part = first + tl.arange(0, ABREAST)
+    if TURNED:
+        filter = where % filters
+        tap = where // filters // CHANNELS
+        channel = where // filters % CHANNELS
+    else:
+        filter = where // (CHANNELS * TAPS)
+        tap = where // CHANNELS % TAPS
+        channel = where % CHANNELS
+    at = filter * step_filter + tap // TOGETHER * step_tap
+    at += (tap % TOGETHER * COLUMN + channel) * step_k
+    total = tl.zeros((WIDE, BLOCK), dtype=tl.float32)
+    for first in range(0, PARTS, WIDE):
+        part = first + tl.arange(0, WIDE)
         held = (part < PARTS)[:, None] & inside[None, :]
         each = part.to(tl.int64)[:, None] * size + at[None, :]
         total += tl.load(part_ptr + each, mask=held, other=0.0)
-    total = tl.sum(total, axis=0)
-    tl.store(dw_ptr + where, total.to(dw_ptr.dtype.element_ty), mask=inside)
+    to = dw_ptr + (filter * TAPS + tap) * CHANNELS + channel
+    tl.store(to, tl.sum(total, axis=0).to(dw_ptr.dtype.element_ty), mask=inside)

@@ -9,8 +9,8 @@ the tile fixes: with the same tile the results of two calls are the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, gcd, prod
 from typing import Any
 
@@ -35,6 +35,7 @@ _INPUT = Recipes(("dy", "w"))
 _WEIGHT = Recipes(("x", "dy"))
 _ADDED = 1024  # elements of parts that a program adds at once
 _PIXELS = 64  # of a step of the filters' gradient
+_HELD = 128 * 128  # sums that a consumer warpgroup keeps in registers
 _CACHED = 5.5e12  # bytes a second of the L2 cache, from which parts and operands mostly come
 _LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
 
@@ -43,16 +44,19 @@ _LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that a
 class Tile:
     """A tile of a gradient, the sum of which is dealt out in `parts`.
 
-    Of dx it is `rows` pixels by `columns` channels, of dw filters by elements of x at a tap.
+    Of dx it is `rows` pixels by `columns` channels; of dw filters by elements of x, at each of
+    `abreast` taps, which dy is read once for. `turned`: x is the product's first operand.
     """
 
     rows: int
     columns: int
     parts: int
+    abreast: int = 1
+    turned: bool = False
 
 
 def _likely(
-    programs: dict[tuple[int, int], int],
+    programs: Mapping[Tile, int],
     steps: int,
     depth: int,
     size: int,
@@ -63,22 +67,24 @@ def _likely(
 ) -> list[Tile]:
     """Return the tiles worth trying, the likely best first, at most `most`.
 
-    `programs` tells how many tiles of so many rows and columns a gradient has; a sum has `steps` of
+    `programs` tells how many tiles of each kind, in one part, a gradient has; a sum has `steps` of
     `depth` elements of `size` bytes. More parts fill more multiprocessors, and have more to store
     and to add; one part too is `added` to the result where no tile stores it.
     """
     found: dict[Tile, float] = {}
-    for (rows, columns), count in programs.items():
-        fetched = (rows + columns) * depth * size * target.multiprocessors / _CACHED
-        step = max(product_seconds(rows, columns, depth, size), fetched)
-        stored = count * rows * columns * 4
+    for tile, count in programs.items():
+        rows, columns = tile.rows, tile.columns
+        fetched = (rows + tile.abreast * columns) * depth * size * target.multiprocessors / _CACHED
+        product = (columns, rows) if tile.turned else (rows, columns)
+        step = max(tile.abreast * product_seconds(*product, depth, size), fetched)
+        stored = count * rows * columns * tile.abreast * 4
         for waves in (0.5, 1, 2, 3):
             share = ceil(steps / max(1, int(waves * target.multiprocessors / count)))
             parts = ceil(steps / share)
             seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
             if added or parts > 1:
                 seconds += 2 * parts * stored / _CACHED + _LAUNCH
-            found[Tile(rows, columns, parts)] = seconds
+            found[replace(tile, parts=parts)] = seconds
     return sorted(found, key=lambda tile: found[tile])[:most]
 
 
@@ -232,13 +238,20 @@ def _reading_back(window: Window, shape: tuple[int, ...], groups: int, dy: View,
 
 
 def input_tiles(
-    window: Window, shape: tuple[int, ...], groups: int, dy: Any, w: Any, target: Target = H200
+    window: Window,
+    shape: tuple[int, ...],
+    groups: int,
+    dy: Any,
+    w: Any,
+    target: Target = H200,
+    *,
+    most: int = 8,
 ) -> list[Tile]:
     """Return the tiles of dx that are worth trying, the likely best first."""
     back = _reading_back(window, shape, groups, look(dy), look(w))
     sizes = (each for each in TILES if each[1] == 32 or each[1] < 2 * back.channels)
-    programs = {each: back.programs(*each) for each in sizes}
-    return _likely(programs, back.steps, back.depth, look(dy).itemsize, target, added=False)
+    programs = {Tile(*each, 1): back.programs(*each) for each in sizes}
+    return _likely(programs, back.steps, back.depth, look(dy).itemsize, target, added=False, most=most)
 
 
 def input_products(
@@ -470,18 +483,29 @@ def _reading(g: Geometry, x: View, target: Target, volume: Windows | None) -> _R
 
 
 def tiles_of(
-    g: Geometry, x: Any, target: Target = H200, *, volume: Windows | None = None
+    g: Geometry,
+    x: Any,
+    target: Target = H200,
+    *,
+    volume: Windows | None = None,
+    most: int = 8,
 ) -> list[Tile]:
     """Return the tiles of dw that are worth trying, the likely best first."""
     view = look(x)
     read = _reading(g, view, target, volume)
-    k, programs = read.seen.k, dict[tuple[int, int], int]()
-    for rows, columns in TILES:
-        if (rows == 64 or rows < 2 * g.filters) and (columns == 32 or columns < 2 * k):
+    k, taps, programs = read.seen.k, read.seen.taps, dict[Tile, int]()
+    for first, second in TILES:
+        for turned, (rows, columns) in enumerate(((first, second), (second, first))):
+            if (rows > 64 and rows >= 2 * g.filters) or (columns > 32 and columns >= 2 * k):
+                continue
             across = ceil(g.filters / rows) * ceil(k / columns)
-            programs[rows, columns] = across * read.seen.taps * g.groups
+            for abreast in (1, 2, 3):
+                held = _HELD if first == 64 else 2 * _HELD
+                if taps % abreast == 0 and (abreast == 1 or abreast * rows * columns <= held):
+                    tile = Tile(rows, columns, 1, abreast, bool(turned))
+                    programs[tile] = across * taps // abreast * g.groups
     steps = read.axes.tiles(read.box)
-    return _likely(programs, steps, _PIXELS, view.itemsize, target, added=not read.whole)
+    return _likely(programs, steps, _PIXELS, view.itemsize, target, added=not read.whole, most=most)
 
 
 def weight_launches(
@@ -502,7 +526,7 @@ def weight_launches(
     seen_x, seen_dy = look(x), look(dy)
     _check(seen_dy, (g.n, g.ho, g.wo, g.co), g.groups, "x", seen_x)
     if not g.n:
-        return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, g.window, 1, g.channels)]
+        return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, 0, (0, 0, 0), 1, g.channels)]
     read = _reading(g, seen_x, target, volume)
     seen, axes, box, together = read.seen, read.axes, read.box, read.together
     launches: list[Launch] = []
@@ -517,43 +541,59 @@ def weight_launches(
     tiles, across = axes.tiles(box), ceil(seen.k / columns)
     share = ceil(tiles / tile.parts)
     parts = ceil(tiles / share)
-    made = look(dw)
-    whole = read.whole and parts == 1 and fits_tma(made, (seen.k, 1))
-    pitch = seen.k if whole else ceil_to(seen.k, 4)
-    shape = (parts, g.groups, g.filters, seen.taps, pitch)
-    steps = row_major(shape)
-    part = dw if whole else empty_beside(dw, shape, "f32")
-    shape = (parts, g.groups, g.filters, seen.taps, seen.k)
-    sums = tawa.TensorDescriptor(part, shape, steps, [1, 1, rows, 1, columns])
+    whole = read.whole and parts == 1 and not tile.turned and fits_tma(look(dw), (seen.k, 1))
+    # Of a part: elements from a group, a filter, a tap and an element of it to the next.
+    if tile.turned:
+        pitch = ceil_to(g.co, 4)
+        lies = (g.filters, 1, seen.k * pitch, pitch)
+    else:
+        pitch = seen.k if whole else ceil_to(seen.k, 4)
+        lies = (g.filters * seen.taps * pitch, seen.taps * pitch, pitch, 1)
+    size = seen.taps * (seen.k if tile.turned else g.co) * pitch
+    part = dw if whole else empty_beside(dw, (parts * size,), "f32")
+    order = (0, 1, 3, 4, 2) if tile.turned else (0, 1, 2, 3, 4)
+    shape, block = (parts, g.groups, g.filters, seen.taps, seen.k), (1, 1, rows, 1, columns)
+    steps = (size, *lies)
+    described = ([each[axis] for axis in order] for each in (shape, steps, block))
+    sums = tawa.TensorDescriptor(part, *described)
     full = (axes.images, axes.rows, axes.columns, g.groups, g.filters)
     grown = by_rows(dy, full, [*box, 1, rows])
-    options = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
+    options: dict[str, Any] = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
     options |= {"BLOCK_M": rows, "BLOCK_N": columns, "GROUPS": g.groups, "VIEW": seen.view}
     options |= {"CHANNELS": g.channels, "FH": g.fh, **g.constants}
+    options |= {"ABREAST": tile.abreast, "TURNED": tile.turned}
+    if tile.abreast > 1:  # a stage of each tap's would take the place of two steps of the ring
+        options["store"] = "registers"
     if volume is not None and volume.window is not None:
         options |= {"FH": volume.window.size[1], "FW": volume.window.size[2]}
     numbers = (tiles, ceil(axes.rows / box[1]), ceil(axes.columns / box[2]), across, share)
-    grid = (ceil(g.filters / rows), seen.taps * across, parts * g.groups)
-    described = seen.descriptor(base, box, columns)
-    first = (described, grown, sums, *numbers)
+    grid = (ceil(g.filters / rows), seen.taps // tile.abreast * across, parts * g.groups)
+    first = (seen.descriptor(base, box, columns), grown, sums, *numbers)
     launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
     if whole:
         return launches
-    return [*launches, _add(g, part, dw, parts, pitch, together, column)]
+    return [*launches, _add(g, part, dw, parts, size, lies[1:], together, column, tile.turned)]
 
 
 def _add(
-    g: Geometry, part: Any, dw: Any, parts: int, pitch: int, together: int, column: int
+    g: Geometry,
+    part: Any,
+    dw: Any,
+    parts: int,
+    size: int,
+    steps: tuple[int, int, int],
+    together: int,
+    column: int,
+    turned: bool = False,
 ) -> Launch:
     """Return the launch that adds parts up: rows of `together` taps of `column` elements each."""
     count = g.co * g.window
-    abreast = min(16, 1 << max(parts - 1, 0).bit_length())
-    block = _ADDED // abreast
-    options = {"PARTS": parts, "TAPS": g.fh * g.fw, "TOGETHER": together, "BLOCK": block}
-    options |= {"CHANNELS": g.channels, "COLUMN": column, "ABREAST": abreast}
-    size = g.co * g.fh * g.fw // together * pitch
-    grid = (ceil(count / block),)
-    return Launch(conv_backward.add_weights, grid, (part, dw, count, size, pitch), options)
+    wide = min(16, 1 << max(parts - 1, 0).bit_length())
+    options = {"PARTS": parts, "TAPS": g.fh * g.fw, "TOGETHER": together, "TURNED": turned}
+    options |= {"CHANNELS": g.channels, "COLUMN": column, "WIDE": wide, "BLOCK": _ADDED // wide}
+    grid = (ceil(count / options["BLOCK"]),)
+    arguments = (part, dw, count, size, g.co, *steps)
+    return Launch(conv_backward.add_weights, grid, arguments, options)
 
 
 def conv_transpose2d(
