@@ -10,16 +10,13 @@ from hypothesis import strategies as st
 from tawa.errors import ArgumentError
 from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.conv_gradients import (
-    Tile,
     conv2d_input_gradient,
     conv2d_weight_gradient,
     conv_transpose2d,
-    input_launches,
-    input_tiles,
-    tiles_of,
-    weight_launches,
 )
-from tawa.kernels.conv_views import window_of
+from tawa.kernels.conv_input_gradient import input_launches, input_tiles
+from tawa.kernels.conv_variants import Tile
+from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 from tawa.runtime.arrays import array
 from test_kernels_conv import exact, integers
 
@@ -199,8 +196,8 @@ def test_a_sum_that_few_tiles_have_is_dealt_out(taps, parts, whole):
 def test_more_tiles_than_one_are_tried():
     """Where a sum's tiles do not fill a GPU, parts do; no tile is tried twice."""
     g = Geometry(8, 14, 14, 256, 256, 3, 3, padding=(1, 1, 1, 1))
-    x, w, dy = arrays(g)
-    found = input_tiles(window_of(g), x.shape, 1, dy, w)
+    _, w, dy = arrays(g)
+    found = input_tiles(g, dy, w)
     assert len(set(found)) == len(found) == 8
     assert all(tile.parts > 1 and tile.columns <= 256 for tile in found)
 
@@ -216,7 +213,7 @@ def test_every_tile_computes_the_filters_gradient(size, parts):
     )
     assert len(launches) == min(parts, 2)
     if parts == 3:
-        assert (launches[-1].options["PARTS"], launches[-1].options["ABREAST"]) == (3, 4)
+        assert (launches[-1].options["PARTS"], launches[-1].options["WIDE"]) == (3, 4)
     for launch in launches:
         launch()
     assert np.array_equal(dw, weight_gradient(x, dy, g))
@@ -235,7 +232,8 @@ def test_every_tile_can_be_built(size):
 
 def test_a_small_filter_of_many_pixels_fills_the_chip():
     x = array((8, 56, 56, 64), "f16")
-    best = tiles_of(Geometry(8, 56, 56, 64, 256, 1, 1), x)[0]
+    g = Geometry(8, 56, 56, 64, 256, 1, 1)
+    best = weight_tiles(g, x, array(g.results, "f16"))[0]
     programs = (256 // best.rows) * (64 // best.columns) * best.parts
     assert 66 <= programs <= 132
 
@@ -249,10 +247,32 @@ def test_parts_are_added_in_one_order():
     assert np.array_equal(first, second)
 
 
-def test_channels_filled_up_have_a_gradient():
-    g = Geometry(2, 15, 17, 3, 24, 7, 5, (2, 2), (3, 3, 2, 2))
+@pytest.mark.parametrize(
+    "g",
+    [
+        Geometry(2, 15, 17, 3, 24, 7, 5, (2, 2), (3, 3, 2, 2)),
+        Geometry(1, 5, 6, 3, 8, 1, 1),  # dx is one product, which TMA cannot store
+    ],
+)
+def test_channels_filled_up_have_gradients(g):
     x, w, dy = arrays(g)
     dw = conv2d_weight_gradient(x, w.shape, dy, **options(g))
+    assert np.array_equal(dw, weight_gradient(x, dy, g))
+    dx = conv2d_input_gradient(x.shape, w, dy, **options(g))
+    assert np.array_equal(dx, input_gradient(w, dy, g))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("g", "abreast"), [(SHAPES[0], 3), (SHAPES[1], 3), (SHAPES[2], 2), (SHAPES[3], 3)]
+)
+def test_taps_abreast_and_filters_side_by_side(g, abreast, turned):
+    x, w, dy = arrays(g)
+    tile = Tile(64, 64, 2, abreast, turned)
+    launches = weight_launches(g, x, dy, dw := np.full(w.shape, np.nan, np.float32), tile=tile)
+    assert re.search("^ *load: ", str(launches[0].compile()), re.MULTILINE)
+    for launch in launches:
+        launch()
     assert np.array_equal(dw, weight_gradient(x, dy, g))
 
 
@@ -274,10 +294,12 @@ def test_refusals_name_the_rule():
     x, w, dy = arrays(g)
     with pytest.raises(ArgumentError, match="neither dilation nor"):
         conv2d_weight_gradient(x, w.shape, dy, **options(g))
-    g = Geometry(1, 9, 9, 3, 16, 3, 3)
+    g = Geometry(1, 9, 9, 16, 3, 3, 3)
     x, w, dy = arrays(g)
     with pytest.raises(ArgumentError, match="3 channels a group"):
         conv2d_input_gradient(x.shape, w, dy)
+    g = Geometry(1, 9, 9, 3, 16, 3, 3)
+    x, w, dy = arrays(g)
     with pytest.raises(ArgumentError, match="the result has"):
         conv2d_weight_gradient(x, w.shape, dy, padding=1)
     with pytest.raises(ArgumentError, match="one type"):

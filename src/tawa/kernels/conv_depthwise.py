@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.conv_windows import activated, scaled
+from tawa.kernels.conv_windows import BARE, activated, scaled
 
 
 @tawa.jit
@@ -46,23 +46,11 @@ def conv_depthwise(
     BLOCK_R: tl.constexpr,
     BLOCK_C: tl.constexpr,
     STRIP: tl.constexpr,
-    FH: tl.constexpr,
-    FW: tl.constexpr,
-    STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr,
-    PAD_H: tl.constexpr,
-    PAD_W: tl.constexpr,
-    DILATION_H: tl.constexpr,
-    DILATION_W: tl.constexpr,
+    WINDOW: tl.constexpr,
     CHANNELS: tl.constexpr,
     FILTERS: tl.constexpr,
     SUM: tl.constexpr = tl.float32,
-    SCALE: tl.constexpr = "",
-    BIAS: tl.constexpr = False,
-    RESIDUAL: tl.constexpr = False,
-    ACTIVATION: tl.constexpr = "",
-    LOW: tl.constexpr = 0.0,
-    HIGH: tl.constexpr = 0.0,
+    AFTER: tl.constexpr = BARE,
 ):
     """y = activation(scale * (sum over taps of x * w) + bias + residual), exact products.
 
@@ -77,40 +65,41 @@ def conv_depthwise(
     line = strip // across
     known = filter < filters
     there = strip < strips
-    column = first * STRIDE_W - PAD_W
-    row = line % out_height * STRIDE_H - PAD_H
+    column = first * WINDOW.stride_w - WINDOW.pad_w
+    row = line % out_height * WINDOW.stride_h - WINDOW.pad_h
     x_at = x_ptr + (line // out_height).to(tl.int64) * stride_xn
     sums = ()
     for _ in tl.static_range(STRIP):
         sums = (*sums, tl.zeros((BLOCK_R, BLOCK_C), dtype=SUM))
-    for step in range(FH * CHANNELS):
-        down = row + step // CHANNELS * DILATION_H
+    for step in range(WINDOW.fh * CHANNELS):
+        down = row + step // CHANNELS * WINDOW.dilation_h
         inside = there & (down >= 0) & (down < height)
         channel = filter // FILTERS * CHANNELS + step % CHANNELS
         w = ()
-        for tap in tl.static_range(FW):
-            at = (step // CHANNELS * FW + tap) * CHANNELS + step % CHANNELS
+        for tap in tl.static_range(WINDOW.fw):
+            at = (step // CHANNELS * WINDOW.fw + tap) * CHANNELS + step % CHANNELS
             w = (*w, tl.load(w_ptr + at * filters + filter, mask=known, other=0).to(SUM))
-        for pixel in tl.static_range((STRIP - 1) * STRIDE_W + (FW - 1) * DILATION_W + 1):
+        last: tl.constexpr = (STRIP - 1) * WINDOW.stride_w + (WINDOW.fw - 1) * WINDOW.dilation_w
+        for pixel in tl.static_range(last + 1):
             right = column + pixel
             seen = inside & (right >= 0) & (right < width)
             at = (down * stride_xh + right * stride_xw)[:, None] + channel[None, :]
             x = tl.load(x_at[:, None] + at, mask=seen[:, None] & known[None, :], other=0).to(SUM)
-            for tap in tl.static_range(FW):
-                rest: tl.constexpr = pixel - tap * DILATION_W
-                if rest >= 0 and rest % STRIDE_W == 0 and rest // STRIDE_W < STRIP:
-                    out: tl.constexpr = rest // STRIDE_W
+            for tap in tl.static_range(WINDOW.fw):
+                rest: tl.constexpr = pixel - tap * WINDOW.dilation_w
+                if rest >= 0 and rest % WINDOW.stride_w == 0 and rest // WINDOW.stride_w < STRIP:
+                    out: tl.constexpr = rest // WINDOW.stride_w
                     grown = sums[out] + x * w[tap][None, :]
                     sums = (*sums[:out], grown, *sums[out + 1 :])
     for pixel in tl.static_range(STRIP):
         y = sums[pixel]
         if y_ptr.dtype.element_ty != tl.int32:
             y = y.to(tl.float32)
-        y = scaled(y, scale_ptr, bias_ptr, 0, filter, filters, SCALE, BIAS)
+        y = scaled(y, scale_ptr, bias_ptr, 0, filter, filters, AFTER)
         at = (line.to(tl.int64) * out_width + first + pixel) * filters
         at = at[:, None] + filter[None, :]
         stored = (there & (first + pixel < out_width))[:, None] & known[None, :]
-        if RESIDUAL:
+        if AFTER.residual:
             y = y + tl.load(r_ptr + at, mask=stored, other=0.0).to(tl.float32)
-        y = activated(y, ACTIVATION, LOW, HIGH).to(y_ptr.dtype.element_ty)
+        y = activated(y, AFTER).to(y_ptr.dtype.element_ty)
         tl.store(y_ptr + at, y, mask=stored)

@@ -23,7 +23,7 @@ from tawa.kernels.conv_geometry import (
 )
 from tawa.kernels.conv_operands import Operands, strides_of
 from tawa.kernels.conv_variants import Axes, Problem, Variant, refused
-from tawa.kernels.conv_views import Windows, packed_view, windows
+from tawa.kernels.conv_views import packed_view, windows
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
 
@@ -46,19 +46,10 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         return [_by_pointers(operands, variant)]
     if form == "depthwise":
         return _by_strips(operands, variant)
-    return in_place(
-        operands, variant, windows(form, operands.problem.geometry, operands.problem.view)
-    )
-
-
-def in_place(operands: Operands, variant: Variant, seen: Windows) -> list[Launch]:
-    """Return the launches over a view of `operands.x`."""
     g, sizes = operands.problem.geometry, variant.config.kwargs
+    seen = windows(form, g, operands.problem.view)
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
-    options = {"VIEW": seen.view, "CHANNELS": g.channels, **g.constants}
-    if seen.view == "volume":
-        assert seen.window is not None, "volumes are seen in windows"
-        options |= {"FH": seen.window.size[1], "FW": seen.window.size[2]}
+    options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.taps}
     w = filters(operands.w, (g.groups, g.filters, seen.taps, seen.k), (g.window, seen.k), sizes)
     shape = (1, 1, g.pixels) if seen.window is not None else (g.n, g.ho, g.wo)
     return _launches(operands, variant, x, w, (seen.taps, seen.k), shape, options)
@@ -101,8 +92,7 @@ def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: An
         "BLOCK_P": part,
         "CHANNELS": g.c,
         "COLUMN": buffer.column,
-        "FH": g.fh,
-        **g.constants,
+        "WINDOW": g.taps,
     }
     sizes = (g.h, g.w, buffer.lines // g.n, buffer.columns, buffer.pitch)
     grid = (buffer.lines, ceil(buffer.columns / columns), ceil(buffer.column / part))
@@ -114,6 +104,16 @@ def pack_filters(w: Any, g: Geometry, how: Packing, out: Any) -> Launch:
     height, width = how.window
     seen = Geometry(g.co, g.fh, g.fw, g.c, g.co, height, width)
     return _pack(w, strides_of(look(w)), seen, how.filters, out)
+
+
+def fill_channels(w: Any, buffer: Packed, out: Any) -> Launch:
+    """Return the launch that copies dense filters, `buffer.columns` taps of each, and fills their
+    channels up with zeros.
+    """
+    taps, channels = buffer.columns, buffer.used
+    row = taps * channels
+    seen = Geometry(buffer.lines, 1, taps, channels, buffer.lines, 1, 1)
+    return _pack(w, (row, row, channels, 1), seen, buffer, out)
 
 
 def _fit(buffer: Packed) -> tuple[int, int]:
@@ -165,8 +165,7 @@ def _by_pointers(
     if seen is not None:
         g, steps = seen, strides
     options = sizes | {
-        "FH": g.fh,
-        **g.constants,
+        "WINDOW": g.taps,
         "CHANNELS": g.channels,
         "GROUPS": g.groups,
         "DIRECT": variant.form == "direct",
@@ -176,8 +175,8 @@ def _by_pointers(
     numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *steps)
     grid = (ceil(g.pixels / sizes["BLOCK_M"]), ceil(g.filters / sizes["BLOCK_N"]), g.groups)
     arguments = (*arrays, operands.y, *extra, *numbers)
-    options["SUM"] = _sum(problem)
-    return Launch(conv_windows.conv_pointers, grid, arguments, options | _finish(problem))
+    options |= {"SUM": _sum(problem), "AFTER": problem.epilogue}
+    return Launch(conv_windows.conv_pointers, grid, arguments, options)
 
 
 def _by_strips(operands: Operands, variant: Variant) -> list[Launch]:
@@ -191,8 +190,8 @@ def _by_strips(operands: Operands, variant: Variant) -> list[Launch]:
     strips = g.n * g.ho * ceil(g.wo / sizes["STRIP"])
     arrays = (operands.x, taps, operands.y, operands.residual, operands.scale, operands.bias)
     numbers = (strips, g.h, g.w, g.ho, g.wo, g.co, *problem.strides[:3])
-    options = sizes | g.constants | _finish(problem)
-    options |= {"CHANNELS": g.channels, "FILTERS": g.filters, "FH": g.fh, "SUM": _sum(problem)}
+    options = {**sizes, "WINDOW": g.taps, "AFTER": problem.epilogue}
+    options |= {"CHANNELS": g.channels, "FILTERS": g.filters, "SUM": _sum(problem)}
     grid = (ceil(strips / sizes["BLOCK_R"]), ceil(g.co / sizes["BLOCK_C"]))
     return [first, Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)]
 
@@ -200,18 +199,6 @@ def _by_strips(operands: Operands, variant: Variant) -> list[Launch]:
 def _sum(problem: Problem) -> Any:
     """Return the type that products are added in."""
     return tl.int32 if problem.dtype == "i8" else tl.float32
-
-
-def _finish(problem: Problem) -> dict[str, Any]:
-    """Return what happens to a sum, as meta-parameters."""
-    return {
-        "SCALE": problem.scale,
-        "BIAS": problem.bias,
-        "RESIDUAL": problem.residual,
-        "ACTIVATION": problem.activation,
-        "LOW": problem.limits[0],
-        "HIGH": problem.limits[1],
-    }
 
 
 def filters(
@@ -256,7 +243,7 @@ def _launches(
         y = by_rows(operands.y, full, block)
         r = None if operands.residual is None else by_rows(operands.residual, full, block)
         arguments = (x, w, y, r, operands.scale, operands.bias, *numbers)
-        given = {**sizes, **options, **_finish(problem), "SUM": _sum(problem)}
+        given = {**sizes, **options, "AFTER": problem.epilogue, "SUM": _sum(problem)}
         return [Launch(conv_windows.conv_windows, (count, across, g.groups), arguments, given)]
     if problem.dtype == "i8":
         raise ArgumentError(f"{parts} parts of an int8 sum: parts are float32, which rounds them")
@@ -276,7 +263,7 @@ def _launches(
             (x, w, y, None, None, None, *numbers),
             given,
         ),
-        finish(sums_of, operands.y, parts, g.co, elements, extra, _finish(problem)),
+        finish(sums_of, operands.y, parts, g.co, elements, extra, problem.epilogue),
     ]
 
 
@@ -287,10 +274,10 @@ def finish(
     channels: int,
     elements: int,
     extra: tuple[Any, ...] = (None,) * 3,
-    options: Mapping[str, Any] | None = None,
+    after: conv_windows.Epilogue = conv_windows.BARE,
 ) -> Launch:
     """Return the launch that adds parts of y up; `extra` are residual, scale and bias."""
     given = (sums, y, *extra, channels, elements)
     grid = (ceil(elements / _FINISH),)
-    how = {"PARTS": parts, "BLOCK": _FINISH, **(options or {})}
+    how = {"PARTS": parts, "BLOCK": _FINISH, "AFTER": after}
     return Launch(conv_windows.conv_finish, grid, given, how)

@@ -1,13 +1,20 @@
 # torch's annotations are partial, and what it offers to those that extend it is in torch._C.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
 # pyright: reportUnknownArgumentType=false
-"""Images, volumes and filters of torch as the kernels of convolutions read them, and what operators
-of two and of three dimensions share.
+"""Convolutions as operators of torch, of images and of volumes.
+
+Three operators for each number of axes, each the gradient of the others: `conv2d`,
+`conv2d_backward_input`, `conv2d_backward_weight`, and those of `conv3d`. Images, volumes and
+filters are read in channels_last memory, and copied to it where they lie otherwise; results lie so.
+Channels that are no multiple of 16 bytes are filled up with zeros where TMA must step over them and
+there are no groups. The gradients are the same at every run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,8 +22,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from tawa.errors import ArgumentError
+from tawa.kernels import conv, conv_gradients
 from tawa.torch import ops
 from tawa.torch.layers import KINDS
+
+ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
+"""What the operators apply: what has a gradient here."""
 
 _LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -116,34 +127,149 @@ def options(
 # --- operators ------------------------------------------------------------------------------------
 
 
-def input_gradient(
-    kernel: Callable[..., Tensor], grad: Tensor, w: Tensor, size: Sequence[int], how: dict[str, Any]
-) -> Tensor:
-    """Return what `kernel` gives for images of `size` pixels, channels filled up for it."""
-    check_precision(w)
-    groups = how["groups"]
-    channels = w.shape[1] * groups
-    if groups == 1:
-        grad, w = filled(grad, 1), filled(filled(w, 0), 1)
-    shape = (grad.shape[0], w.shape[1] * groups, *size)
-    return cut(kernel(shape, pixels_last(w), pixels_last(grad), **how), channels, 1)
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """A convolution as torch calls it, its gradients, and `direct`, which records nothing."""
+
+    forward: Any
+    by_input: Any
+    by_weight: Any
+    direct: Callable[..., Tensor]
 
 
-def weight_gradient(
-    kernel: Callable[..., Tensor], grad: Tensor, x: Tensor, size: Sequence[int], how: dict[str, Any]
-) -> Tensor:
-    """Return what `kernel` gives for filters of `size` pixels, channels filled up for it."""
-    check_precision(x)
-    groups = how["groups"]
-    filters, channels = grad.shape[1], x.shape[1] // groups
-    if groups == 1:
-        grad, x = filled(grad, 1), filled(x, 1)
-    shape = (grad.shape[1], x.shape[1] // groups, *size)
-    found = kernel(pixels_last(x), shape, pixels_last(grad), **how)
-    return cut(cut(found, filters, 0), channels, 1)
+def _operators(axes: int) -> Operators:
+    """Define the operators of images or volumes with `axes` axes of pixels."""
+    name = f"conv{axes}d"
+    pixels = tuple(range(2, axes + 2))
+
+    def direct(
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        stride: list[int],
+        padding: list[int],
+        dilation: list[int],
+        groups: int = 1,
+        activation: str = "",
+    ) -> Tensor:
+        """Return activation(conv(x, w) + bias); `padding` is (before, after) of each axis."""
+        check_precision(x)
+        count, bias = w.shape[0], ops.dense(bias)
+        if axes == 3 and groups == 1:
+            x, w = filled(x, 1), filled(filled(w, 0), 1)
+            if bias is not None:
+                bias = functional.pad(bias, [0, w.shape[0] - count])
+        how = options(stride, padding, dilation, groups)
+        x, w = pixels_last(x), pixels_last(w)
+        return cut(conv.conv2d(x, w, bias, activation=activation, **how), count, 1)
+
+    def by_input(
+        grad: Tensor,
+        w: Tensor,
+        size: list[int],
+        stride: list[int],
+        padding: list[int],
+        dilation: list[int],
+        groups: int = 1,
+    ) -> Tensor:
+        """Return the gradient by images of `size` pixels."""
+        check_precision(w)
+        channels = w.shape[1] * groups
+        if groups == 1:
+            grad, w = filled(grad, 1), filled(filled(w, 0), 1)
+        shape = (grad.shape[0], w.shape[1] * groups, *size)
+        how = options(stride, padding, dilation, groups)
+        kernel = conv_gradients.conv2d_input_gradient
+        return cut(kernel(shape, pixels_last(w), pixels_last(grad), **how), channels, 1)
+
+    def by_weight(
+        grad: Tensor,
+        x: Tensor,
+        size: list[int],
+        stride: list[int],
+        padding: list[int],
+        dilation: list[int],
+        groups: int = 1,
+    ) -> Tensor:
+        """Return the gradient by filters of `size` pixels."""
+        check_precision(x)
+        filters, channels = grad.shape[1], x.shape[1] // groups
+        if groups == 1:
+            grad, x = filled(grad, 1), filled(x, 1)
+        shape = (grad.shape[1], x.shape[1] // groups, *size)
+        how = options(stride, padding, dilation, groups)
+        kernel = conv_gradients.conv2d_weight_gradient
+        found = kernel(pixels_last(x), shape, pixels_last(grad), **how)
+        return cut(cut(found, filters, 0), channels, 1)
+
+    define = torch.library.custom_op
+    made = Operators(
+        define(f"tawa::{name}", direct, mutates_args=()),
+        define(f"tawa::{name}_backward_input", by_input, mutates_args=()),
+        define(f"tawa::{name}_backward_weight", by_weight, mutates_args=()),
+        direct,
+    )
+
+    @made.forward.register_fake
+    def _fake(
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int = 1,
+        activation: str = "",
+    ) -> Tensor:
+        torch._check(
+            x.dim() == w.dim() == axes + 2, lambda: f"images and filters have {axes + 2} axes"
+        )
+        return result_of(x, w, stride, padding, dilation, groups)
+
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        x, w, bias, *how, activation = inputs
+        _check_gradients(x, w, how, ctx.needs_input_grad)
+        if activation not in ACTIVATIONS:
+            raise ArgumentError(
+                f"no gradient of the activation {activation!r}",
+                why=f"there are those of {', '.join(ACTIVATIONS[1:])}",
+            )
+        ctx.save_for_backward(x, w, bias, output if activation else None)
+        ctx.how = how
+        ctx.activation = activation
+
+    def gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        x, w, bias, out = ctx.saved_tensors
+        dz = grad
+        if ctx.activation:
+            signed = ctx.activation in ("relu", "leaky_relu")  # the output tells as much as z
+            recorded = torch.is_grad_enabled()
+            z = out if signed and not recorded else made.forward(x, w, bias, *ctx.how, "")
+            dz = (grad.float() * ops.slope(ctx.activation, z.float())).to(grad.dtype)
+        needed = ctx.needs_input_grad
+        dx = made.by_input(dz, w, list(x.shape[2:]), *ctx.how) if needed[0] else None
+        dw = made.by_weight(dz, x, list(w.shape[2:]), *ctx.how) if needed[1] else None
+        of_bias = dz.float().sum((0, *pixels)).to(bias.dtype) if needed[2] else None
+        return dx, dw, of_bias, *(None,) * 5
+
+    def vmap(info: Any, dims: Sequence[int | None], x: Tensor, *rest: Any) -> tuple[Tensor, int]:
+        if dims[0] is None or dims[1] is not None or dims[2] is not None:
+            raise ArgumentError(
+                f"vmap over filters or bias of torch.ops.tawa.{name}",
+                why="a launch has one set of filters",
+                remedy="use groups: filters of each image as one of its groups",
+            )
+        images = x.movedim(dims[0], 0)
+        found = made.forward(images.flatten(0, 1), *rest)
+        return found.unflatten(0, images.shape[:2]), 0
+
+    made.forward.register_autograd(gradient, setup_context=keep)
+    made.forward.register_vmap(vmap)
+    _register_seconds(made)
+    return made
 
 
-def blank(like: Tensor, n: Any, channels: Any, size: Sequence[Any]) -> Tensor:
+def _blank(like: Tensor, n: Any, channels: Any, size: Sequence[Any]) -> Tensor:
     """Return images without values, channels last in memory."""
     return like.new_empty((n, *size, channels)).movedim(-1, 1)
 
@@ -166,14 +292,12 @@ def result_of(
          - (w.shape[2 + axis] - 1) * dilation[axis] - 1) // stride[axis] + 1
         for axis in range(x.dim() - 2)
     ]  # fmt: skip
-    return blank(x, x.shape[0], w.shape[0], counts)
+    return _blank(x, x.shape[0], w.shape[0], counts)
 
 
-def check_gradients(
-    check: Callable[..., None], x: Tensor, w: Tensor, how: Sequence[Any], needed: Sequence[bool]
-) -> None:
-    """Raise `ArgumentError` where a gradient cannot be computed. `check` is asked with shapes that
-    have channels last, filled up where there are no groups; where a size is not known yet, nobody.
+def _check_gradients(x: Tensor, w: Tensor, how: Sequence[Any], needed: Sequence[bool]) -> None:
+    """Raise `ArgumentError` where a gradient cannot be computed: channels are filled up where there
+    are no groups; where a size is not known yet, nobody is asked.
     """
     if x.dtype not in KINDS:
         raise ArgumentError(
@@ -186,15 +310,16 @@ def check_gradients(
     c, co, inner = (-(-n // step) * step for n in (x.shape[1], w.shape[0], w.shape[1]))
     shapes = (x.shape[0], *x.shape[2:], c), (co, *w.shape[2:], inner)
     kind = str(x.dtype).rpartition(".")[2]
-    check(*shapes, kind, (bool(needed[0]), bool(needed[1])), tuple(options(*how).values()))
+    _check_shapes(*shapes, kind, (bool(needed[0]), bool(needed[1])), tuple(options(*how).values()))
 
 
-def register_seconds(forward: Any, by_input: Any, by_weight: Any) -> None:
-    """Register what three operators, each the gradient of the others, have in common.
+def _register_seconds(made: Operators) -> None:
+    """Register gradients of gradients: of three operators each is that of the others.
 
     `forward` takes (x, w, bias, *how), the others (grad, w or x, size, *how); how is (stride,
     padding, dilation, groups).
     """
+    forward, by_input, by_weight = made.forward, made.by_input, made.by_weight
 
     def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         grad, other, _, *how = inputs
@@ -216,10 +341,10 @@ def register_seconds(forward: Any, by_input: Any, by_weight: Any) -> None:
         return by_grad, by_x, *(None,) * 5
 
     def input_fake(grad: Tensor, w: Tensor, size: Sequence[int], *rest: Any, **_: Any) -> Tensor:
-        return blank(grad, grad.shape[0], w.shape[1] * (rest[3] if len(rest) > 3 else 1), size)
+        return _blank(grad, grad.shape[0], w.shape[1] * (rest[3] if len(rest) > 3 else 1), size)
 
     def weight_fake(grad: Tensor, x: Tensor, size: Sequence[int], *rest: Any, **_: Any) -> Tensor:
-        return blank(x, grad.shape[1], x.shape[1] // (rest[3] if len(rest) > 3 else 1), size)
+        return _blank(x, grad.shape[1], x.shape[1] // (rest[3] if len(rest) > 3 else 1), size)
 
     by_input.register_autograd(of_input, setup_context=keep)
     by_weight.register_autograd(of_weight, setup_context=keep)
@@ -229,3 +354,8 @@ def register_seconds(forward: Any, by_input: Any, by_weight: Any) -> None:
         operator.register_vmap(ops.refuse_vmap(operator._qualname.partition("::")[2]))
     for key in ("AutocastCUDA", "AutocastCPU"):
         ops.under_autocast(forward, key, (0, 1, 2))
+
+
+_check_shapes = lru_cache(maxsize=4096)(conv_gradients.check)
+OPERATORS = {axes: _operators(axes) for axes in (2, 3)}
+"""By the number of axes of pixels."""
