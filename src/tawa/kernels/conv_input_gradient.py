@@ -14,8 +14,9 @@ from tawa.errors import ArgumentError
 from tawa.kernels import conv_backward
 from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, Packed, ceil_to
-from tawa.kernels.conv_operands import check_gradient, dense, gaps
+from tawa.kernels.conv_operands import check_gradient
 from tawa.kernels.conv_prepare import by_rows, fill_channels, finish
+from tawa.kernels.conv_strips import input_strips, narrow, strip_tiles
 from tawa.kernels.conv_variants import (
     TILES,
     Axes,
@@ -70,8 +71,6 @@ def _reading_back(g: Geometry, dy: View, w: View) -> _Back:
     n, *pixels, _ = g.images
     window, size, k = g.over, dy.itemsize, g.filters
     check_gradient(dy, g, "w", w)
-    if not dense(w):
-        raise gaps("w", w)
     met = _back(window, pixels)
     parity = tuple(ceil(extent / step) for extent, step in zip(pixels, window.stride))
     taps = prod(window.size)
@@ -98,6 +97,9 @@ def _reading_back(g: Geometry, dy: View, w: View) -> _Back:
 
 def input_tiles(g: Geometry, dy: Any, w: Any, target: Target = H200, most: int = 8) -> list[Tile]:
     """Return the tiles of dx that are worth trying, the likely best first."""
+    if narrow(g, w, dy):
+        check_gradient(look(dy), g, "w", look(w), by_tma=False)
+        return strip_tiles(g, target, dealt=False)
     back = _reading_back(g, look(dy), look(w))
     sizes = (each for each in TILES if each[1] == 32 or each[1] < 2 * back.channels)
     programs = {Tile(*each, 1): back.programs(*each) for each in sizes}
@@ -112,9 +114,11 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = No
     """
     window, groups = g.over, g.groups
     n, *pixels, c = shape = g.images
-    back = _reading_back(g, look(dy), look(w))
     if tile is None:
         tile = input_tiles(g, dy, w)[0]
+    if narrow(g, w, dy):
+        return input_strips(g, dy, w, dx, tile)
+    back = _reading_back(g, look(dy), look(w))
     launches, wide = list[Launch](), g.channels
     if not fits_tma(look(w), (g.channels, 1)):
         wide = ceil_to(g.channels, 16 // back.size)

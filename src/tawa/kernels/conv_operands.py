@@ -164,9 +164,9 @@ def _check_vector(name: str, view: View, counts: tuple[int, ...], kinds: tuple[s
         raise ArgumentError(f"{name} holds {view.dtype}", why=f"one of {', '.join(kinds)}")
 
 
-def check_gradient(dy: View, g: Geometry, name: str, other: View) -> None:
-    """Raise `ArgumentError` where dy is not the result's gradient, or of another type, or TMA does
-    not read it.
+def check_gradient(dy: View, g: Geometry, name: str, other: View, *, by_tma: bool = True) -> None:
+    """Raise `ArgumentError` where dy is not the result's gradient, or of another type, or it or
+    filters are not read where they lie.
     """
     if dy.shape != g.results:
         raise ArgumentError(
@@ -176,20 +176,16 @@ def check_gradient(dy: View, g: Geometry, name: str, other: View) -> None:
         raise ArgumentError(
             f"dy holds {dy.dtype}, {name} {other.dtype}", why=f"one type of {', '.join(FLOATS)}"
         )
-    if not dense(dy):
-        raise gaps("dy", dy)
-    if not fits_tma(dy, (g.filters, 1)):
+    for each, array in {"dy": dy, **({name: other} if name == "w" else {})}.items():
+        if not dense(array):
+            raise ArgumentError(
+                f"{each} has, with channels last, strides {array.strides}",
+                why="channels lie side by side, without gaps",
+                remedy="torch: .contiguous(memory_format=torch.channels_last), or channels_last_3d",
+            )
+    if by_tma and not fits_tma(dy, (g.filters, 1)):
         raise ArgumentError(
             f"dy has {g.filters} channels a group at address {dy.address} mod 16",
             why="TMA steps by multiples of 16 bytes",
             remedy="fill the channels up with zeros",
         )
-
-
-def gaps(name: str, array: View) -> ArgumentError:
-    """Return the error of an array that is not dense."""
-    return ArgumentError(
-        f"{name} has, with channels last, strides {array.strides}",
-        why="channels lie side by side, without gaps",
-        remedy="torch: .contiguous(memory_format=torch.channels_last), or channels_last_3d",
-    )

@@ -10,9 +10,8 @@ from math import ceil
 from typing import Any
 
 import tawa
-import tawa.language as tl
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_depthwise, conv_pack, conv_windows
+from tawa.kernels import conv_pack, conv_windows
 from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv_geometry import (
     PACKINGS,
@@ -22,7 +21,8 @@ from tawa.kernels.conv_geometry import (
     packing,
 )
 from tawa.kernels.conv_operands import Operands, strides_of
-from tawa.kernels.conv_variants import Axes, Problem, Variant, refused
+from tawa.kernels.conv_strips import strips
+from tawa.kernels.conv_variants import Axes, Variant, refused
 from tawa.kernels.conv_views import packed_view, windows
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
@@ -45,7 +45,7 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     if form in ("pointers", "direct"):
         return [_by_pointers(operands, variant)]
     if form == "depthwise":
-        return _by_strips(operands, variant)
+        return strips(operands, variant)
     g, sizes = operands.problem.geometry, variant.config.kwargs
     seen = windows(form, g, operands.problem.view)
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
@@ -175,30 +175,8 @@ def _by_pointers(
     numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *steps)
     grid = (ceil(g.pixels / sizes["BLOCK_M"]), ceil(g.filters / sizes["BLOCK_N"]), g.groups)
     arguments = (*arrays, operands.y, *extra, *numbers)
-    options |= {"SUM": _sum(problem), "AFTER": problem.epilogue}
+    options |= {"SUM": problem.sum, "AFTER": problem.epilogue}
     return Launch(conv_windows.conv_pointers, grid, arguments, options)
-
-
-def _by_strips(operands: Operands, variant: Variant) -> list[Launch]:
-    """Return the launches that pack filters by taps and convolve in strips."""
-    problem, sizes = operands.problem, variant.config.all_kwargs()
-    g, count = problem.geometry, problem.geometry.co * problem.geometry.window
-    taps = empty_beside(operands.y, (count,), look(operands.w).dtype)
-    options = {"TAPS": g.window, "BLOCK": _FINISH}
-    packed = (operands.w, taps, g.co)
-    first = Launch(conv_depthwise.pack_taps, (ceil(count / _FINISH),), packed, options)
-    strips = g.n * g.ho * ceil(g.wo / sizes["STRIP"])
-    arrays = (operands.x, taps, operands.y, operands.residual, operands.scale, operands.bias)
-    numbers = (strips, g.h, g.w, g.ho, g.wo, g.co, *problem.strides[:3])
-    options = {**sizes, "WINDOW": g.taps, "AFTER": problem.epilogue}
-    options |= {"CHANNELS": g.channels, "FILTERS": g.filters, "SUM": _sum(problem)}
-    grid = (ceil(strips / sizes["BLOCK_R"]), ceil(g.co / sizes["BLOCK_C"]))
-    return [first, Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)]
-
-
-def _sum(problem: Problem) -> Any:
-    """Return the type that products are added in."""
-    return tl.int32 if problem.dtype == "i8" else tl.float32
 
 
 def filters(
@@ -243,7 +221,7 @@ def _launches(
         y = by_rows(operands.y, full, block)
         r = None if operands.residual is None else by_rows(operands.residual, full, block)
         arguments = (x, w, y, r, operands.scale, operands.bias, *numbers)
-        given = {**sizes, **options, "AFTER": problem.epilogue, "SUM": _sum(problem)}
+        given = {**sizes, **options, "AFTER": problem.epilogue, "SUM": problem.sum}
         return [Launch(conv_windows.conv_windows, (count, across, g.groups), arguments, given)]
     if problem.dtype == "i8":
         raise ArgumentError(f"{parts} parts of an int8 sum: parts are float32, which rounds them")

@@ -14,6 +14,7 @@ from math import ceil, prod
 from typing import Any
 
 import tawa
+import tawa.language as tl
 from tawa.kernels.arrays import BYTES, View
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
 from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
@@ -73,6 +74,11 @@ class Problem:
     aligned: bool  # w's address, to 16 bytes
     stored: bool  # y and the residual, by TMA
     epilogue: Epilogue
+
+    @property
+    def sum(self) -> Any:
+        """The type that products are added in."""
+        return tl.int32 if self.dtype == "i8" else tl.float32
 
     @property
     def view(self) -> View:

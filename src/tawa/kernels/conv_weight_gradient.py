@@ -15,6 +15,7 @@ from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, Packing, ceil_to, packing
 from tawa.kernels.conv_operands import check_gradient, strides_of
 from tawa.kernels.conv_prepare import by_rows, pack
+from tawa.kernels.conv_strips import blocks_of, narrow, strip_tiles, weight_strips
 from tawa.kernels.conv_variants import TILES, Axes, Box, Tile, boxes, likely
 from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
 from tawa.kernels.prepare import Launch
@@ -76,6 +77,9 @@ def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
 def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int = 8) -> list[Tile]:
     """Return the tiles of dw that are worth trying, the likely best first."""
     view = look(x)
+    if narrow(g, x, dy):
+        check_gradient(look(dy), g, "x", view, by_tma=False)
+        return strip_tiles(g, target, dealt=True)
     read = _reading(g, view, look(dy), target)
     k, taps, programs = read.seen.k, read.seen.taps, dict[Tile, int]()
     for first, second in TILES:
@@ -102,6 +106,8 @@ def weight_launches(
     if not g.n:
         check_gradient(look(dy), g, "x", look(x))
         return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, 0, (0, 0, 0), 1, g.channels)]
+    if narrow(g, x, dy):
+        return _in_strips(g, x, dy, dw, tile or weight_tiles(g, x, dy, target)[0])
     seen_x = look(x)
     read = _reading(g, seen_x, look(dy), target)
     seen, axes, box, together = read.seen, read.axes, read.box, read.together
@@ -152,6 +158,20 @@ def weight_launches(
     if whole:
         return launches
     return [*launches, _add(g, part, dw, parts, size, lies[1:], together, column, tile.turned)]
+
+
+def _in_strips(g: Geometry, x: Any, dy: Any, dw: Any, tile: Tile) -> list[Launch]:
+    if (channel := strides_of(look(x))[-1]) != 1:
+        raise ArgumentError(
+            f"channels of x lie {channel} elements apart", why="they are read at once"
+        )
+    blocks = blocks_of(g, tile)
+    share = ceil(blocks / tile.parts)
+    parts, size = ceil(blocks / share), g.co * g.window
+    part = empty_beside(dw, (parts * size,), "f32")
+    steps = (1, g.channels * g.co, g.co)
+    added = _add(g, part, dw, parts, size, steps, 1, g.channels, turned=True)
+    return [weight_strips(g, x, dy, part, tile, (blocks, share)), added]
 
 
 def _add(
