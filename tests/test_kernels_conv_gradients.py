@@ -85,7 +85,7 @@ def geometries(draw):
         draw(st.integers(0, 3)),
         draw(st.integers(least[0], 13)),
         draw(st.integers(least[1], 14)),
-        groups * draw(st.sampled_from((8, 16, 40))),
+        groups * draw(st.sampled_from((3, 8, 16, 40) if dilation == (1, 1) else (8, 16, 40))),
         groups * draw(st.sampled_from((8, 24, 72))),
         fh,
         fw,
@@ -126,7 +126,11 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("g", SHAPES)
+NARROW = Geometry(1, 7, 5, 6, 12, 3, 2, (2, 3), (1, 0, 2, 1), (1, 2), 3)
+"""Groups of 2 to 4 channels, whose strips of pixels overhang a row."""
+
+
+@pytest.mark.parametrize("g", [*SHAPES, NARROW])
 def test_an_inf_in_x_spoils_only_the_taps_that_see_it(g):
     x, w, dy = arrays(g)
     dy = np.where(dy == 0, dy.dtype.type(1), dy)
@@ -141,7 +145,7 @@ def test_an_inf_in_x_spoils_only_the_taps_that_see_it(g):
             assert not np.isfinite(dw[reached]).any()
 
 
-@pytest.mark.parametrize("g", SHAPES)
+@pytest.mark.parametrize("g", [*SHAPES, NARROW])
 def test_a_nan_in_dy_spoils_only_the_pixels_that_it_saw(g):
     x, w, dy = arrays(g)
     w = np.where(w == 0, w.dtype.type(1), w)
@@ -262,9 +266,9 @@ def test_channels_filled_up_have_gradients(g):
     assert np.array_equal(dx, input_gradient(w, dy, g))
 
 
-@pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
-    ("g", "abreast"), [(SHAPES[0], 3), (SHAPES[1], 3), (SHAPES[2], 2), (SHAPES[3], 3)]
+    ("g", "abreast", "turned"),
+    [(SHAPES[1], 3, False), (SHAPES[1], 1, True), (SHAPES[2], 2, True)],
 )
 def test_taps_abreast_and_filters_side_by_side(g, abreast, turned):
     x, w, dy = arrays(g)
@@ -272,6 +276,19 @@ def test_taps_abreast_and_filters_side_by_side(g, abreast, turned):
     launches = weight_launches(g, x, dy, dw := np.full(w.shape, np.nan, np.float32), tile=tile)
     assert re.search("^ *load: ", str(launches[0].compile()), re.MULTILINE)
     for launch in launches:
+        launch()
+    assert np.array_equal(dw, weight_gradient(x, dy, g))
+
+
+@pytest.mark.parametrize(
+    "g", [Geometry(2, 5, 4, 16, 16, 3, 3, padding=(1, 1, 1, 1), groups=16), NARROW]
+)
+def test_groups_of_few_channels_have_gradients(g):
+    x, w, dy = arrays(g)
+    dx = conv2d_input_gradient(x.shape, w, dy, **options(g))
+    assert np.array_equal(dx, input_gradient(w, dy, g))
+    dw = np.full(w.shape, np.nan, np.float32)
+    for launch in weight_launches(g, x, dy, dw, tile=Tile(4, 32, 2)):
         launch()
     assert np.array_equal(dw, weight_gradient(x, dy, g))
 
@@ -290,7 +307,7 @@ def test_transposed():
 
 
 def test_refusals_name_the_rule():
-    g = Geometry(1, 9, 9, 8, 16, 3, 3, (2, 2), dilation=(2, 2), groups=2)
+    g = Geometry(1, 9, 9, 3, 16, 3, 3, (2, 2), dilation=(2, 2))
     x, w, dy = arrays(g)
     with pytest.raises(ArgumentError, match="neither dilation nor"):
         conv2d_weight_gradient(x, w.shape, dy, **options(g))
