@@ -65,7 +65,6 @@ def test_opcheck_is_green(utils):
     [
         ((2, 3, 9, 9), (10, 3, 3, 3), {"stride": 2, "padding": 1}),  # a network's first layer
         ((1, 16, 8, 8), (16, 8, 1, 3), {"padding": "same", "groups": 2}),
-        ((1, 4, 4, 4), (4, 1, 3, 3), {"padding": 1, "groups": 4}),
     ],
 )
 def test_it_is_torchs_with_gradients(x, w, how):
@@ -158,4 +157,4 @@ def test_what_has_no_gradient_is_refused_at_the_call():
         tt.conv2d(x, w, activation="relu6")
     with pytest.raises(ArgumentError, match="images have 5 axes"):
         tt.conv2d(x[None], w)
-    assert tt.conv2d(x.detach(), half(8, 2, 3, 3), groups=4).shape == (1, 8, 7, 7)
+    assert tt.conv2d(x, half(8, 2, 3, 3), groups=4).requires_grad

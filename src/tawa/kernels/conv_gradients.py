@@ -8,6 +8,7 @@ the tile fixes: with the same tile the results of two calls are the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tawa.errors import ArgumentError
@@ -23,11 +24,15 @@ from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.straight import Recipes
 from tawa.runtime.arrays import array
 
-_INPUT = Recipes(("dy", "w"))
-_WEIGHT = Recipes(("x", "dy"))
+_TILES: dict[str, Callable[..., list[Tile]]] = {"input": input_tiles, "weight": weight_tiles}
+_LAUNCHES: dict[str, Callable[..., list[Launch]]] = {
+    "input": input_launches,
+    "weight": weight_launches,
+}
+_NAMES = {"input": ("dy", "w"), "weight": ("x", "dy")}
+_RECIPES = {of: Recipes(names) for of, names in _NAMES.items()}
 _TUNERS: dict[str, tuner.Tuner[Any, Tile]] = {
-    "input": tuner.Tuner("conv_input_gradient", ("dy", "w")),
-    "weight": tuner.Tuner("conv_weight_gradient", ("x", "dy")),
+    of: tuner.Tuner(f"conv_{of}_gradient", names) for of, names in _NAMES.items()
 }
 
 
@@ -58,23 +63,9 @@ def conv2d_input_gradient(
     grown = nhwc("dy", dy)
     filters = nhwc("w", w, axes=len(dy.shape))
     shape = channels_last("x_shape", x_shape, grown)
-
-    def write() -> Recipe:
-        names, g = (
-            symbols({"dy": grown, "w": filters}),
-            geometry_of(shape, look(filters).shape, *how),
-        )
-        kind = out_dtype or look(grown).dtype
-        dx = empty_beside(names["dy"], shape, kind)
-        writer = Writer(names, grown, launch_pdl)
-        if 0 not in shape:
-            arrays = grown, filters, empty_beside(grown, shape, kind)
-            tile = _settled("input", g, arrays, input_tiles, input_launches)
-            for launch in input_launches(g, names["dy"], names["w"], dx, tile):
-                writer.launch(launch)
-        return writer.finish(dx)
-
-    return as_given(_INPUT.run((grown, filters), (shape, *how, out_dtype, launch_pdl), write)[0])
+    return _gradient(
+        "input", (grown, filters), (shape, look(filters).shape), how, out_dtype, launch_pdl
+    )
 
 
 def channels_last(name: str, shape: tuple[int, ...], like: Any) -> tuple[int, ...]:
@@ -103,29 +94,6 @@ def check(
         input_launches(g, dy, w, x)
     if needed[1]:
         weight_launches(g, x, dy, w)
-
-
-def _settled(
-    of: str,
-    g: Geometry,
-    arrays: tuple[Any, Any, Any],
-    tiles: Callable[..., list[Tile]],
-    launches: Callable[..., list[Launch]],
-) -> Tile:
-    """Return the fastest of `tiles` of a gradient, timed on the GPU of `arrays` if it is new.
-
-    `arrays` are what is read, and one to write to. Raises as `launches`, and `TuningError`.
-    """
-    views = tuple(map(look, arrays))
-    key = (g, *((view.dtype, view.strides, view.address % 16) for view in views))
-
-    def candidates() -> list[tuner.Candidate[Tile]]:
-        def one(tile: Tile) -> tuner.Candidate[Tile]:
-            return tuner.Candidate(tile, lambda: tuner.ready(launches(g, *arrays, tile=tile)))
-
-        return [one(tile) for tile in tiles(g, *arrays[:2])]
-
-    return _TUNERS[of].settle(key, candidates, arrays[0])
 
 
 def conv2d_weight_gradient(
@@ -157,20 +125,53 @@ def conv2d_weight_gradient(
     image = nhwc("x", x)
     grown = nhwc("dy", dy, axes=len(x.shape))
     shape = channels_last("w_shape", w_shape, grown)
+    return _gradient(
+        "weight", (image, grown), (look(image).shape, shape), how, out_dtype, launch_pdl
+    )
+
+
+def _gradient(
+    of: str,
+    read: tuple[Any, Any],
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    how: tuple[Any, Any, Any, int],
+    out_dtype: str,
+    launch_pdl: bool,
+) -> Any:
+    """Return a gradient for two arrays; `shapes` are those of images and filters, channels last."""
+    shape, launches = shapes[of == "weight"], _LAUNCHES[of]
 
     def write() -> Recipe:
-        names, g = symbols({"x": image, "dy": grown}), geometry_of(look(image).shape, shape, *how)
-        kind = out_dtype or look(image).dtype
-        dw = empty_beside(names["x"], shape, kind)
-        writer = Writer(names, image, launch_pdl)
+        names = symbols(dict(zip(_NAMES[of], read)))
+        g, kind = geometry_of(*shapes, *how), out_dtype or look(read[0]).dtype
+        given = [names[name] for name in _NAMES[of]]
+        out = empty_beside(given[0], shape, kind)
+        writer = Writer(names, read[0], launch_pdl)
         if 0 not in shape:
-            arrays = image, grown, empty_beside(image, shape, kind)
-            tile = _settled("weight", g, arrays, weight_tiles, weight_launches) if g.n else None
-            for launch in weight_launches(g, names["x"], names["dy"], dw, tile=tile):
+            tile = _settled(of, g, (*read, empty_beside(read[0], shape, kind))) if g.n else None
+            for launch in launches(g, *given, out, tile=tile):
                 writer.launch(launch)
-        return writer.finish(dw)
+        return writer.finish(out)
 
-    return as_given(_WEIGHT.run((image, grown), (shape, *how, out_dtype, launch_pdl), write)[0])
+    return as_given(_RECIPES[of].run(read, (*shapes, *how, out_dtype, launch_pdl), write)[0])
+
+
+def _settled(of: str, g: Geometry, arrays: tuple[Any, Any, Any]) -> Tile:
+    """Return the fastest tile of a gradient, timed on the GPU of `arrays` if the problem is new.
+
+    `arrays` are what is read, and one to write to. Raises `ArgumentError`, `TuningError`.
+    """
+    views = tuple(map(look, arrays))
+    key = (g, *((view.dtype, view.strides, view.address % 16) for view in views))
+
+    def ready(tile: Tile) -> Callable[[], Any]:
+        return tuner.ready(_LAUNCHES[of](g, *arrays, tile=tile))
+
+    def candidates() -> list[tuner.Candidate[Tile]]:
+        tiles = _TILES[of](g, *arrays[:2])
+        return [tuner.Candidate(tile, partial(ready, tile)) for tile in tiles]
+
+    return _TUNERS[of].settle(key, candidates, arrays[0])
 
 
 def conv_transpose2d(
