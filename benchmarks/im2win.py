@@ -204,9 +204,8 @@ def table(title: str, results: Sequence[dict[str, Any]]) -> str:
     """Return the results of one type and batch as text, with means, wins and losses."""
     first = results[0]
     lines = [f"{first['dtype']}, N = {first['n']}, {first['device']}"]
-    lines.append(
-        "layer  ms: " + "".join(f"{name:>10}" for name in first["methods"]) + "  TFLOP/s auto"
-    )
+    heads = "".join(f"{name:>10}" for name in first["methods"])
+    lines.append(f"layer  ms: {heads}  TFLOP/s auto")
     ratios: dict[str, list[float]] = {}
     for each in results:
         times = {method: row.get("ms") for method, row in each["methods"].items()}
