@@ -26,7 +26,8 @@ from tawa.kernels.conv_geometry import (
     pair,
 )
 from tawa.kernels.conv_operands import Operands, bind
-from tawa.kernels.conv_prepare import pack_filters, prepare
+from tawa.kernels.conv_packing import pack_filters
+from tawa.kernels.conv_prepare import prepare
 from tawa.kernels.conv_variants import (
     METHODS,
     Problem,

@@ -6,8 +6,8 @@
 """Convolutions of few channels a group, most of all one, and gradients: no product of matrices.
 
 A thread keeps the sums of a strip, `STRIP` output pixels side by side of some channels, and reads
-each pixel that its windows share once for each of their rows. Filters are [taps, Co], packed by
-`pack_taps`, so that the channels of a tap lie side by side as those of a pixel do.
+each pixel that its windows share once for each of their rows. Filters are [taps, Co], so that the
+channels of a tap lie side by side as those of a pixel do.
 """
 
 from __future__ import annotations
@@ -15,35 +15,6 @@ from __future__ import annotations
 import tawa
 import tawa.language as tl
 from tawa.kernels.conv_windows import BARE, activated, scaled
-
-
-@tawa.jit
-def pack_taps(
-    w_ptr,
-    out_ptr,
-    outputs,
-    TAPS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    FILTERS: tl.constexpr,
-    BACK: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """out [TAPS, CHANNELS, outputs] = w [outputs, TAPS, CHANNELS] transposed.
-
-    `BACK`: [TAPS, FILTERS, outputs] = w [groups, FILTERS, TAPS, CHANNELS], its taps in the other
-    order: outputs are the input's channels. Grid (cdiv(elements, BLOCK),).
-    """
-    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    out, k = where % outputs, where // outputs
-    if BACK:
-        inside = k < TAPS * FILTERS
-        at = (out // CHANNELS * FILTERS + k % FILTERS) * TAPS + TAPS - 1 - k // FILTERS
-        at = at * CHANNELS + out % CHANNELS
-    else:
-        inside = k < TAPS * CHANNELS
-        at = out * (TAPS * CHANNELS) + k
-    w = tl.load(w_ptr + at, mask=inside, other=0)
-    tl.store(out_ptr + where, w, mask=inside)
 
 
 @tawa.jit
@@ -73,13 +44,14 @@ def conv_depthwise(
     AFTER: tl.constexpr = BARE,
     APART_H: tl.constexpr = 1,
     APART_W: tl.constexpr = 1,
+    BACK: tl.constexpr = False,
 ):
     """y = activation(scale * (sum over taps of x * w) + bias + residual), exact products.
 
     `CHANNELS` and `FILTERS` are those of a group, in and out; x's channels lie side by side, y and
-    the residual are dense [N, Ho, Wo, filters]. x's pixels lie APART, zeros between them: so is an
-    input's gradient computed; then STRIP is a multiple of APART_W. Grid (cdiv(strips, BLOCK_R),
-    cdiv(filters, BLOCK_C)), strips = N * Ho * cdiv(Wo, STRIP).
+    the residual are dense [N, Ho, Wo, filters]. For an input's gradient x's pixels lie APART, zeros
+    between them, STRIP is a multiple of APART_W, and w's taps are in the other order (`BACK`).
+    Grid (cdiv(strips, BLOCK_R), cdiv(filters, BLOCK_C)), strips = N * Ho * cdiv(Wo, STRIP).
     """
     strip = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     filter = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -103,7 +75,10 @@ def conv_depthwise(
         channel = filter // FILTERS * CHANNELS + step % CHANNELS
         w = ()
         for tap in tl.static_range(WINDOW.fw):
-            at = (step // CHANNELS * WINDOW.fw + tap) * CHANNELS + step % CHANNELS
+            at = step // CHANNELS * WINDOW.fw + tap
+            if BACK:
+                at = WINDOW.fh * WINDOW.fw - 1 - at
+            at = at * CHANNELS + step % CHANNELS
             w = (*w, tl.load(w_ptr + at * filters + filter, mask=known, other=0).to(SUM))
         last: tl.constexpr = (STRIP - 1) * WINDOW.stride_w + (WINDOW.fw - 1) * WINDOW.dilation_w
         for pixel in tl.static_range(WINDOW.pad_w % APART_W, last + 1, APART_W):

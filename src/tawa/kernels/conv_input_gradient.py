@@ -13,9 +13,10 @@ import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import conv_backward
 from tawa.kernels.arrays import empty_beside, fits_tma, look
-from tawa.kernels.conv_geometry import Geometry, Packed, ceil_to
+from tawa.kernels.conv_geometry import Geometry, ceil_to
 from tawa.kernels.conv_operands import check_gradient
-from tawa.kernels.conv_prepare import by_rows, fill_channels, finish
+from tawa.kernels.conv_packing import rearrange
+from tawa.kernels.conv_prepare import by_rows, finish
 from tawa.kernels.conv_strips import input_strips, narrow, strip_tiles
 from tawa.kernels.conv_variants import (
     TILES,
@@ -122,9 +123,10 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = No
     launches, wide = list[Launch](), g.channels
     if not fits_tma(look(w), (g.channels, 1)):
         wide = ceil_to(g.channels, 16 // back.size)
-        buffer = Packed(g.co, g.fh * g.fw, g.channels, wide, g.fh * g.fw * wide)
-        filled = empty_beside(dx, (buffer.elements,), look(w).dtype)
-        launches.append(fill_channels(w, buffer, filled))
+        count = g.co * g.fh * g.fw
+        filled = empty_beside(dx, (count * wide,), look(w).dtype)
+        strides = (g.channels, 0, 0, 1)
+        launches.append(rearrange(w, (count, 1, 1, g.channels), strides, filled, wide))
         w = filled
     view, axes, depth, channels = back.view, back.axes, back.depth, back.channels
     parity = tuple(ceil(extent / step) for extent, step in zip(pixels, window.stride))

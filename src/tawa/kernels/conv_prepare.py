@@ -5,22 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import ceil
 from typing import Any
 
 import tawa
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_pack, conv_windows
+from tawa.kernels import conv_windows
 from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv_geometry import (
     PACKINGS,
     Geometry,
-    Packed,
     Packing,
     packing,
 )
-from tawa.kernels.conv_operands import Operands, strides_of
+from tawa.kernels.conv_operands import Operands
+from tawa.kernels.conv_packing import pack, pack_filters
 from tawa.kernels.conv_strips import strips
 from tawa.kernels.conv_variants import Axes, Variant, refused
 from tawa.kernels.conv_views import packed_view, windows
@@ -28,8 +27,6 @@ from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
 
 _FINISH = 1024
-# Elements that a program packs: 32 a thread, all in flight at once.
-_PACKED_AT_ONCE = 4096
 
 
 def prepare(operands: Operands, variant: Variant) -> list[Launch]:
@@ -76,60 +73,6 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     sums, full = (seen.taps, seen.k), shape or (g.n, g.ho, g.wo)
     launched = _launches(operands, variant, x, order, sums, full, {"VIEW": seen.view})
     return [*launches, *launched]
-
-
-def pack(x: Any, g: Geometry, how: Packing, out: Any) -> Launch:
-    """Return the launch that packs images."""
-    seen = replace(g, fh=how.window[0], fw=how.window[1], stride=how.stride)
-    return _pack(x, strides_of(look(x)), seen, how.images, out)
-
-
-def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: Any) -> Launch:
-    """Return the launch that packs x by the windows of `g`."""
-    columns, part = _fit(buffer)
-    options = {
-        "BLOCK_W": columns,
-        "BLOCK_P": part,
-        "CHANNELS": g.c,
-        "COLUMN": buffer.column,
-        "WINDOW": g.taps,
-    }
-    sizes = (g.h, g.w, buffer.lines // g.n, buffer.columns, buffer.pitch)
-    grid = (buffer.lines, ceil(buffer.columns / columns), ceil(buffer.column / part))
-    return Launch(conv_pack.pack, grid, (x, out, *sizes, *strides), options)
-
-
-def pack_filters(w: Any, g: Geometry, how: Packing, out: Any) -> Launch:
-    """Return the launch that packs filters: to it they are images, of one output row or of all."""
-    height, width = how.window
-    seen = Geometry(g.co, g.fh, g.fw, g.c, g.co, height, width)
-    return _pack(w, strides_of(look(w)), seen, how.filters, out)
-
-
-def fill_channels(w: Any, buffer: Packed, out: Any) -> Launch:
-    """Return the launch that copies dense filters, `buffer.columns` taps of each, and fills their
-    channels up with zeros.
-    """
-    taps, channels = buffer.columns, buffer.used
-    row = taps * channels
-    seen = Geometry(buffer.lines, 1, taps, channels, buffer.lines, 1, 1)
-    return _pack(w, (row, row, channels, 1), seen, buffer, out)
-
-
-def _fit(buffer: Packed) -> tuple[int, int]:
-    """Return the tile of columns by elements of a column that overhangs them least.
-
-    A tile's edge costs about as much as eight elements beyond it.
-    """
-
-    def covered(extent: int, size: int) -> int:
-        return ceil(extent / size) * (size + 8)
-
-    parts = (128, 64, 56, 48, 40, 32, 24, 16, 8, 4)
-    part = min(parts, key=lambda size: covered(buffer.column, size))
-    most = 1 << (_PACKED_AT_ONCE // part).bit_length() - 1
-    columns = min((most, most // 2, most // 4), key=lambda size: covered(buffer.columns, size))
-    return columns, part
 
 
 def _packed_by_pointers(

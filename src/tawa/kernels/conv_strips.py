@@ -11,11 +11,11 @@ from tawa.kernels import conv_depthwise
 from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, Taps
 from tawa.kernels.conv_operands import Operands, strides_of
+from tawa.kernels.conv_packing import rearrange
 from tawa.kernels.conv_variants import Tile, Variant
 from tawa.kernels.prepare import Launch
 from tawa.target import Target
 
-_PACKED = 1024
 _SIZES = ((16, 64), (8, 64), (32, 32), (8, 32))
 """Strips by channels of a program."""
 
@@ -31,7 +31,9 @@ def strips(operands: Operands, variant: Variant) -> list[Launch]:
     """Return the launches that pack filters by taps and convolve in strips."""
     problem, sizes = operands.problem, variant.config.all_kwargs()
     g = problem.geometry
-    taps, first = _packed(g, operands.w, operands.y, g.co, back=False)
+    taps = empty_beside(operands.y, (g.co * g.window,), look(operands.w).dtype)
+    steps = (0, 0, 1, g.window)
+    first = rearrange(operands.w, (1, 1, g.window, g.co), steps, taps)
     count = g.n * g.ho * ceil(g.wo / sizes["STRIP"])
     arrays = (operands.x, taps, operands.y, operands.residual, operands.scale, operands.bias)
     numbers = (count, g.h, g.w, g.ho, g.wo, g.co, *problem.strides[:3])
@@ -41,20 +43,14 @@ def strips(operands: Operands, variant: Variant) -> list[Launch]:
     return [first, Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)]
 
 
-def _packed(g: Geometry, w: Any, beside: Any, outputs: int, *, back: bool) -> tuple[Any, Launch]:
-    """Return filters by taps, and the launch that packs them."""
-    count = g.co * g.window
-    taps = empty_beside(beside, (count,), look(w).dtype)
-    options = {"TAPS": g.fh * g.fw, "CHANNELS": g.channels, "FILTERS": g.filters, "BACK": back}
-    grid, given = (ceil(count / _PACKED),), (w, taps, outputs)
-    return taps, Launch(conv_depthwise.pack_taps, grid, given, {**options, "BLOCK": _PACKED})
-
-
 def input_strips(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile) -> list[Launch]:
     """Return the launches of dx: a convolution of dy, its pixels a stride apart, with filters whose
     taps are in the other order.
     """
-    taps, first = _packed(g, w, dx, g.c, back=True)
+    count = g.fh * g.fw
+    taps = empty_beside(dx, (g.co * g.window,), look(w).dtype)
+    steps = (g.channels, g.window, g.filters * g.window, 1)
+    first = rearrange(w, (count, g.filters, g.groups, g.channels), steps, taps)
     down, across = g.stride
     strip = across * max(1, min(8, g.w) // across)
     count = g.n * g.h * ceil(g.w / strip)
@@ -63,6 +59,7 @@ def input_strips(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile) -> list[Laun
     options = {"BLOCK_R": tile.rows, "BLOCK_C": tile.columns, "STRIP": strip, "specialize": False}
     options |= {"WINDOW": Taps(fh, fw, 1, 1, *pads, *g.dilation)}
     options |= {"CHANNELS": g.filters, "FILTERS": g.channels, "APART_H": down, "APART_W": across}
+    options["BACK"] = True
     numbers = (count, g.ho, g.wo, g.h, g.w, g.c, g.ho * g.wo * g.co, g.wo * g.co, g.co)
     grid = (ceil(count / tile.rows), ceil(g.c / tile.columns))
     given = (dy, taps, dx, None, None, None, *numbers)

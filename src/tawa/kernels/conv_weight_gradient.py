@@ -14,7 +14,8 @@ from tawa.kernels import conv_backward
 from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, Packing, ceil_to, packing
 from tawa.kernels.conv_operands import check_gradient, strides_of
-from tawa.kernels.conv_prepare import by_rows, pack
+from tawa.kernels.conv_packing import pack
+from tawa.kernels.conv_prepare import by_rows
 from tawa.kernels.conv_strips import blocks_of, narrow, strip_tiles, weight_strips
 from tawa.kernels.conv_variants import TILES, Axes, Box, Tile, boxes, likely
 from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
