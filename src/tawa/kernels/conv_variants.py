@@ -413,7 +413,7 @@ def likely(
             share = ceil(steps / max(1, int(waves * target.multiprocessors / count)))
             parts = ceil(steps / share)
             seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
-            if added or parts > 1:
+            if added or tile.turned or parts > 1:
                 seconds += 2 * parts * stored / _CACHED + _LAUNCH
             found[replace(tile, parts=parts)] = seconds
     return sorted(found, key=lambda tile: found[tile])[:most]
