@@ -286,8 +286,8 @@ def test_taps_abreast_and_filters_side_by_side(g, abreast, turned):
 def test_groups_of_few_channels_have_gradients(g):
     x, w, dy = arrays(g)
     dx, dw = (np.full(each.shape, np.nan, np.float32) for each in (x, w))
-    launches = input_launches(g, dy, w, dx, Tile(4, 32, 1))
-    launches += weight_launches(g, x, dy, dw, tile=Tile(4, 32, 2))
+    launches = input_launches(g, dy, w, dx, Tile(4, 32, 1, strips=True))
+    launches += weight_launches(g, x, dy, dw, tile=Tile(4, 32, 2, strips=True))
     for launch in launches:
         launch()
     assert np.array_equal(dx, input_gradient(w, dy, g))

@@ -17,7 +17,7 @@ from tawa.kernels.conv_geometry import Geometry, ceil_to
 from tawa.kernels.conv_operands import check_gradient
 from tawa.kernels.conv_packing import rearrange
 from tawa.kernels.conv_prepare import by_rows, finish
-from tawa.kernels.conv_strips import input_strips, narrow, strip_tiles
+from tawa.kernels.conv_strips import in_strips, input_strips, narrow, strip_tiles
 from tawa.kernels.conv_variants import (
     TILES,
     Axes,
@@ -101,10 +101,12 @@ def input_tiles(g: Geometry, dy: Any, w: Any, target: Target = H200, most: int =
     if narrow(g, w, dy):
         check_gradient(look(dy), g, "w", look(w), by_tma=False)
         return strip_tiles(g, target, dealt=False)
+    slow = strip_tiles(g, target, dealt=False)[:2] if in_strips(g) else []
     back = _reading_back(g, look(dy), look(w))
     sizes = (each for each in TILES if each[1] == 32 or each[1] < 2 * back.channels)
     programs = {Tile(*each, 1): back.programs(*each) for each in sizes}
-    return likely(programs, back.steps, back.depth, back.size, target, added=False, most=most)
+    how = back.steps, back.depth, back.size, target
+    return likely(programs, *how, added=False, most=most - len(slow)) + slow
 
 
 def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = None) -> list[Launch]:
@@ -117,7 +119,7 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = No
     n, *pixels, c = shape = g.images
     if tile is None:
         tile = input_tiles(g, dy, w)[0]
-    if narrow(g, w, dy):
+    if tile.strips:
         return input_strips(g, dy, w, dx, tile)
     back = _reading_back(g, look(dy), look(w))
     launches, wide = list[Launch](), g.channels

@@ -16,15 +16,19 @@ from tawa.kernels.conv_variants import Tile, Variant
 from tawa.kernels.prepare import Launch
 from tawa.target import Target
 
-_SIZES = ((16, 64), (8, 64), (32, 32), (8, 32))
+_SIZES = ((16, 64), (8, 64), (8, 32))
 """Strips by channels of a program."""
 
 
+def in_strips(g: Geometry) -> bool:
+    """Tell whether gradients may be summed in registers."""
+    return g.groups > 1 and g.volume is None
+
+
 def narrow(g: Geometry, x: Any, dy: Any) -> bool:
-    """Tell whether gradients are summed in registers: where TMA does not step over groups."""
-    if g.groups == 1 or g.volume is not None:
-        return False
-    return not (fits_tma(look(x), (g.channels, 1)) and fits_tma(look(dy), (g.filters, 1)))
+    """Tell whether they must be: where TMA does not step over groups."""
+    fits = fits_tma(look(x), (g.channels, 1)) and fits_tma(look(dy), (g.filters, 1))
+    return in_strips(g) and not fits
 
 
 def strips(operands: Operands, variant: Variant) -> list[Launch]:
@@ -96,10 +100,10 @@ def strip_tiles(g: Geometry, target: Target, *, dealt: bool) -> list[Tile]:
     found: list[Tile] = []
     for rows, columns in _SIZES:
         if not dealt:
-            found.append(Tile(rows, columns, 1))
+            found.append(Tile(rows, columns, 1, strips=True))
             continue
         programs = ceil(g.co / columns) * g.fh * g.channels
         for waves in (4, 8):
             share = max(1, waves * target.multiprocessors // programs)
-            found.append(Tile(rows, columns, share))
+            found.append(Tile(rows, columns, share, strips=True))
     return list(dict.fromkeys(found))

@@ -376,7 +376,8 @@ class Tile:
     """A tile of a gradient, the sum of which is dealt out in `parts`.
 
     Of dx it is `rows` pixels by `columns` channels; of dw filters by elements of x, at each of
-    `abreast` taps, which dy is read once for. `turned`: x is the product's first operand.
+    `abreast` taps, which dy is read once for. `turned`: x is the product's first operand. With
+    `strips`, of pixels of a row, by channels, sums are kept in registers without tensor cores.
     """
 
     rows: int
@@ -384,6 +385,7 @@ class Tile:
     parts: int
     abreast: int = 1
     turned: bool = False
+    strips: bool = False
 
 
 def likely(

@@ -16,7 +16,7 @@ from tawa.kernels.conv_geometry import Geometry, Packing, ceil_to, packing
 from tawa.kernels.conv_operands import check_gradient, strides_of
 from tawa.kernels.conv_packing import pack
 from tawa.kernels.conv_prepare import by_rows
-from tawa.kernels.conv_strips import blocks_of, narrow, strip_tiles, weight_strips
+from tawa.kernels.conv_strips import blocks_of, in_strips, narrow, strip_tiles, weight_strips
 from tawa.kernels.conv_variants import TILES, Axes, Box, Tile, boxes, likely
 from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
 from tawa.kernels.prepare import Launch
@@ -81,6 +81,7 @@ def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int 
     if narrow(g, x, dy):
         check_gradient(look(dy), g, "x", view, by_tma=False)
         return strip_tiles(g, target, dealt=True)
+    slow = strip_tiles(g, target, dealt=True)[:2] if in_strips(g) else []
     read = _reading(g, view, look(dy), target)
     k, taps, programs = read.seen.k, read.seen.taps, dict[Tile, int]()
     for first, second in TILES:
@@ -94,7 +95,8 @@ def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int 
                     tile = Tile(rows, columns, 1, abreast, bool(turned))
                     programs[tile] = across * taps // abreast * g.groups
     steps = read.axes.tiles(read.box)
-    return likely(programs, steps, _PIXELS, view.itemsize, target, added=not read.whole, most=most)
+    how = steps, _PIXELS, view.itemsize, target
+    return likely(programs, *how, added=not read.whole, most=most - len(slow)) + slow
 
 
 def weight_launches(
@@ -107,8 +109,10 @@ def weight_launches(
     if not g.n:
         check_gradient(look(dy), g, "x", look(x))
         return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, 0, (0, 0, 0), 1, g.channels)]
-    if narrow(g, x, dy):
-        return _in_strips(g, x, dy, dw, tile or weight_tiles(g, x, dy, target)[0])
+    if tile is None:
+        tile = weight_tiles(g, x, dy, target)[0]
+    if tile.strips:
+        return _in_strips(g, x, dy, dw, tile)
     seen_x = look(x)
     read = _reading(g, seen_x, look(dy), target)
     seen, axes, box, together = read.seen, read.axes, read.box, read.together
@@ -118,8 +122,6 @@ def weight_launches(
         column = read.packed.images.column
         base = empty_beside(dw, (read.packed.images.elements,), seen_x.dtype)
         launches.append(pack(x, g, read.packed, base))
-    if tile is None:
-        tile = weight_tiles(g, x, dy, target)[0]
     rows, columns = tile.rows, tile.columns
     tiles, across = axes.tiles(box), ceil(seen.k / columns)
     share = ceil(tiles / tile.parts)
