@@ -81,12 +81,13 @@ def geometries(draw):
     stride = (draw(st.integers(1, 4)), draw(st.integers(1, 3)))
     fh, fw = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     least = ((fh - 1) * dilation[0] + 1, (fw - 1) * dilation[1] + 1)
+    plain = dilation == (1, 1)
     return Geometry(
         draw(st.integers(0, 3)),
         draw(st.integers(least[0], 13)),
         draw(st.integers(least[1], 14)),
-        groups * draw(st.sampled_from((3, 8, 16, 40) if dilation == (1, 1) else (8, 16, 40))),
-        groups * draw(st.sampled_from((8, 24, 72))),
+        groups * draw(st.sampled_from((3, 8, 16, 40) if plain or groups > 1 else (8, 16, 40))),
+        groups * draw(st.sampled_from((1, 8, 24) if groups > 1 else (8, 24, 72))),
         fh,
         fw,
         stride,

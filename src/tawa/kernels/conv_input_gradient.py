@@ -25,6 +25,7 @@ from tawa.kernels.conv_variants import (
     Tile,
     boxes,
     likely,
+    once,
     product_seconds,
     uneven,
 )
@@ -163,6 +164,7 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = No
     numbers = (*tiles, deep, *parity[-2:], n, slices, *pixels[-2:], channels, k)
     grid = (axes.tiles(box), ceil(channels / columns), back.parities * parts)
     given = (seen, filters, out, *numbers)
+    options |= once(grid, H200)
     launches.append(Launch(conv_backward.conv_input_gradient, grid, given, options))
     return launches if parts == 1 else [*launches, finish(out, dx, parts, c, elements)]
 

@@ -16,7 +16,7 @@ from tawa.kernels.conv_variants import Tile, Variant
 from tawa.kernels.prepare import Launch
 from tawa.target import Target
 
-_SIZES = ((16, 64), (8, 64), (8, 32))
+_SIZES = ((8, 32), (32, 32), (8, 64), (16, 64))
 """Strips by channels of a program."""
 
 

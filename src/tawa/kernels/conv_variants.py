@@ -42,6 +42,8 @@ TILES = {
     (64, 128): 0.62,
     (128, 64): 0.62,
     (64, 64): 0.40,
+    (256, 32): 0.40,
+    (128, 32): 0.32,
     (64, 32): 0.22,
 }
 """Tiles of pixels by channels, with the share of the peak rate that a multiprocessor reaches."""
@@ -419,3 +421,8 @@ def likely(
                 seconds += 2 * parts * stored / _CACHED + _LAUNCH
             found[replace(tile, parts=parts)] = seconds
     return sorted(found, key=lambda tile: found[tile])[:most]
+
+
+def once(grid: tuple[int, ...], target: Target) -> dict[str, Any]:
+    """Return the pin of a grid that multiprocessors take at once: nobody asks for another tile."""
+    return {"persistent": False} if prod(grid) <= target.multiprocessors else {}

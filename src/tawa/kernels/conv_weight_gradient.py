@@ -17,7 +17,7 @@ from tawa.kernels.conv_operands import check_gradient, strides_of
 from tawa.kernels.conv_packing import pack
 from tawa.kernels.conv_prepare import by_rows
 from tawa.kernels.conv_strips import blocks_of, in_strips, narrow, strip_tiles, weight_strips
-from tawa.kernels.conv_variants import TILES, Axes, Box, Tile, boxes, likely
+from tawa.kernels.conv_variants import TILES, Axes, Box, Tile, boxes, likely, once
 from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import View
@@ -157,6 +157,7 @@ def weight_launches(
     numbers = (tiles, ceil(axes.rows / box[1]), ceil(axes.columns / box[2]), across, share)
     grid = (ceil(g.filters / rows), seen.taps // tile.abreast * across, parts * g.groups)
     first = (seen.descriptor(base, box, columns), grown, sums, *numbers)
+    options |= once(grid, target)
     launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
     if whole:
         return launches
