@@ -309,9 +309,11 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
         yield f"conv {form}", Library(make, 0, 32 if form == "pointers" else 1)
 
 
-def _gradient(extent: int | None, geometry: Geometry, of: str, parts: int = 1) -> list[Launch]:
+def _gradient(
+    extent: int | None, geometry: Geometry, of: str, parts: int = 1, **how: Any
+) -> list[Launch]:
     """A gradient: of the input, summed over `extent` filters, or of the filters, over images."""
-    tile = conv_variants.Tile(128, 64, parts)
+    tile = conv_variants.Tile(128, 64, parts, **how)
     g = geometry
     if extent is not None:
         change = {"co": extent, "fh": 1, "fw": 1} if of == "input" else {"n": extent}
@@ -334,6 +336,8 @@ def _gradients() -> Iterator[tuple[str, Library]]:
     for name, g in (("rows", Geometry(5, 6, 10, 40, 72, 3, 3)), ("window", around)):
         make = partial(_gradient, geometry=g, of="filters")
         yield f"conv filters' gradient {name}", Library(make, 0, 2, least=1)
+    make = partial(_gradient, geometry=around, of="filters", abreast=3, turned=True)
+    yield "conv filters' gradient abreast", Library(make, 0, 2, least=1)
     make = partial(_gradient, geometry=around, of="filters", parts=2)
     yield "conv filters' gradient added", Library(make, 1)
 
