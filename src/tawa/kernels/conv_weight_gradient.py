@@ -75,7 +75,7 @@ def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
     return _Reading(seen, axes, box, together, packed)
 
 
-def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int = 8) -> list[Tile]:
+def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int = 10) -> list[Tile]:
     """Return the tiles of dw that are worth trying, the likely best first."""
     view = look(x)
     if narrow(g, x, dy):
@@ -87,6 +87,8 @@ def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int 
     for first, second in TILES:
         for turned, (rows, columns) in enumerate(((first, second), (second, first))):
             if (rows > 64 and rows >= 2 * g.filters) or (columns > 32 and columns >= 2 * k):
+                continue
+            if turned and rows <= columns:  # what it is for: the product's second operand is wider
                 continue
             across = ceil(g.filters / rows) * ceil(k / columns)
             for abreast in (1, 2, 3):
