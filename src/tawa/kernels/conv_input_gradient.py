@@ -102,7 +102,7 @@ def input_tiles(g: Geometry, dy: Any, w: Any, target: Target = H200, most: int =
     if narrow(g, w, dy):
         check_gradient(look(dy), g, "w", look(w), by_tma=False)
         return strip_tiles(g, target, dealt=False)
-    slow = strip_tiles(g, target, dealt=False)[:2] if in_strips(g) else []
+    slow = strip_tiles(g, target, dealt=False) if in_strips(g) else []
     back = _reading_back(g, look(dy), look(w))
     sizes = (each for each in TILES if each[1] == 32 or each[1] < 2 * back.channels)
     programs = {Tile(*each, 1): back.programs(*each) for each in sizes}

@@ -81,7 +81,7 @@ def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int 
     if narrow(g, x, dy):
         check_gradient(look(dy), g, "x", view, by_tma=False)
         return strip_tiles(g, target, dealt=True)
-    slow = strip_tiles(g, target, dealt=True)[:2] if in_strips(g) else []
+    slow = strip_tiles(g, target, dealt=True)[1::2] if in_strips(g) else []
     read = _reading(g, view, look(dy), target)
     k, taps, programs = read.seen.k, read.seen.taps, dict[Tile, int]()
     for first, second in TILES:
