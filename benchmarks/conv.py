@@ -104,12 +104,12 @@ SETS: dict[str, tuple[Layer, ...]] = {
 
 def geometry_of(layer: Layer, batch: int) -> Any:
     """Return the geometry of a layer at a batch of images."""
-    from tawa.kernels.conv_geometry import Geometry
+    from tawa.kernels import conv_geometry
 
-    n, steps, sides = layer.batch or batch, (layer.stride,) * 2, (layer.padding,) * 4
-    size, spread = layer.size, (layer.dilation,) * 2
-    window = (layer.c, layer.co, layer.f, layer.f)
-    return Geometry(n, size, size, *window, steps, sides, spread, layer.groups)
+    x, w, _ = shapes_of(layer, batch)
+    return conv_geometry.geometry_of(
+        x, w, layer.stride, layer.padding, layer.dilation, layer.groups
+    )
 
 
 def candidates(problem: Any) -> list[Any]:
@@ -130,10 +130,11 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, gradients: bool) -> None
     import torch  # noqa: F401
 
     import tawa
-    from tawa.kernels import conv_gradients, conv_volumes
-    from tawa.kernels.arrays import look
+    from tawa.kernels.conv_input_gradient import input_launches, input_tiles
     from tawa.kernels.conv_operands import bind
     from tawa.kernels.conv_prepare import prepare
+    from tawa.kernels.conv_variants import variants
+    from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 
     def build(launches: Callable[[], Any]) -> None:
         try:
@@ -142,31 +143,18 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, gradients: bool) -> None
         except tawa.errors.TawaError:
             pass
 
-    if not gradients and not layer.deep:
-        g = geometry_of(layer, batch)
-        x = tawa.array((g.n, g.h, g.w, g.c), dtype)
-        operands = bind(x, tawa.array((g.co, g.fh, g.fw, g.channels), dtype), g)
-        for variant in candidates(operands.problem):
-            build(lambda variant=variant: prepare(operands, variant))
-    elif gradients:
-        x, w, dy = (tawa.array(shape, dtype) for shape in shapes_of(layer, batch))
-        if layer.deep:
-            window = conv_volumes.window_3d(w.shape[1:-1], layer.stride, layer.padding, 1)
-            g = conv_volumes.flat_geometry(x.shape, w.shape, window, layer.groups)
-            flat = tawa.array((g.n, g.ho, g.wo, g.co), dtype)
-            groups = layer.groups
-            seen = conv_volumes.seen_in(g, look(x), window)
-            for tile in conv_gradients.tiles_of(g, x, volume=seen):
-                build(lambda tile=tile: conv_volumes.weight_products(g, window, x, flat, w, tile))
-        else:
-            g = geometry_of(layer, batch)
-            window, groups = conv_gradients.window_of(g), g.groups
-            for tile in conv_gradients.tiles_of(g, x):
-                build(lambda tile=tile: conv_gradients.weight_launches(g, x, dy, w, tile=tile))
-        given = window, x.shape, groups, dy, w
-        if layer.c * look(x).itemsize % 16 == 0:
-            for tile in conv_gradients.input_tiles(*given):
-                build(lambda tile=tile: conv_gradients.input_products(*given, x, tile))
+    g = geometry_of(layer, batch)
+    x, w, dy = (tawa.array(shape, dtype) for shape in shapes_of(layer, batch))
+    if gradients:
+        for tile in weight_tiles(g, x, dy):
+            build(lambda tile=tile: weight_launches(g, x, dy, w, tile=tile))
+        for tile in input_tiles(g, dy, w):
+            build(lambda tile=tile: input_launches(g, dy, w, x, tile))
+        return
+    operands = bind(x, w, g)
+    tried = variants(operands.problem) if layer.deep else candidates(operands.problem)
+    for variant in tried:
+        build(lambda variant=variant: prepare(operands, variant))
 
 
 def shapes_of(layer: Layer, batch: int) -> tuple[tuple[int, ...], ...]:
@@ -180,12 +168,12 @@ def shapes_of(layer: Layer, batch: int) -> tuple[tuple[int, ...], ...]:
 
 
 def measure_calls(layer: Layer, dtype: str, batch: int, gradients: bool) -> list[dict[str, Any]]:
-    """Check and time what the library does with one tile: volumes, and gradients."""
+    """Check and time what the library settles on: of volumes, and gradients."""
     import torch
     import torch.nn.functional as F
 
-    from tawa.kernels import conv_gradients as images
-    from tawa.kernels import conv_volumes as volumes
+    from tawa.kernels.conv import conv2d
+    from tawa.kernels.conv_gradients import conv2d_input_gradient, conv2d_weight_gradient
 
     torch.backends.cudnn.benchmark = True
     kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
@@ -206,13 +194,12 @@ def measure_calls(layer: Layer, dtype: str, batch: int, gradients: bool) -> list
     calls: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {}
     plain = F.conv3d if layer.deep else F.conv2d
     if gradients:
-        of_x = volumes.conv3d_input_gradient if layer.deep else images.conv2d_input_gradient
-        of_w = volumes.conv3d_weight_gradient if layer.deep else images.conv2d_weight_gradient
+        of_x, of_w = conv2d_input_gradient, conv2d_weight_gradient
         sizes = tuple(x.shape), tuple(w.shape)
         calls["dx"] = (lambda: of_x(sizes[0], w, dy, **how)), lambda *each: backward(0, *each)
         calls["dw"] = (lambda: of_w(x, sizes[1], dy, **how)), lambda *each: backward(1, *each)
     else:
-        calls["y"] = (lambda: volumes.conv3d(x, w, **how)), lambda x, w, _: plain(x, w, **how)
+        calls["y"] = (lambda: conv2d(x, w, **how)), lambda x, w, _: plain(x, w, **how)
     results: list[dict[str, Any]] = []
     gflop = 2e-9 * prod(shapes[2]) * prod(shapes[1][1:])
     for name, (ours, theirs) in calls.items():

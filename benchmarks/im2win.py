@@ -1,6 +1,7 @@
 """The twelve layers of Im2win (arXiv 2306.14316): memory and time of each way to convolve.
 
-    python benchmarks/im2win.py [--jobs f16:128,f16:1,f32:128] [--budget 220] [--out FILE.json]
+    python benchmarks/im2win.py [--jobs f16:128,f16:1,f32:128] [--methods auto,cudnn]
+                                [--budget 220] [--out FILE.json]
 
 Each layer runs in a process of its own with a time-out; the processes of a job compile side by
 side, and use the GPU one after the other. Its methods: `auto` (the best of the
@@ -38,10 +39,12 @@ LAYERS = (
 )
 TOLERANCE = 2e-3
 METHODS = ("auto", "im2win", "im2col", "direct", "unfold", "cudnn")
-_TRIED = {"auto": 5, "im2win": 2, "im2col": 2, "direct": 1}
+_TRIED = {"auto": 10, "im2win": 2, "im2col": 2, "direct": 1}
 
 
-def layer(index: int, dtype: str, batch: int, ablation: bool = False) -> dict[str, Any]:
+def layer(
+    index: int, dtype: str, batch: int, methods: Sequence[str], ablation: bool = False
+) -> dict[str, Any]:
     """Check and time one layer; every method that fails is reported with its error."""
     import torch
     import torch.nn.functional as F
@@ -107,7 +110,7 @@ def layer(index: int, dtype: str, batch: int, ablation: bool = False) -> dict[st
     tried_errors: list[str] = []
     tried_texts: dict[str, list[str]] = {}
     calls: dict[str, Callable[[], Any]] = {}
-    for method in METHODS:
+    for method in methods:
         row: dict[str, Any] = {}
         found["methods"][method] = row
         try:
@@ -137,7 +140,7 @@ def layer(index: int, dtype: str, batch: int, ablation: bool = False) -> dict[st
         except Exception as error:
             row["failed"] = f"{type(error).__name__}: {str(error)[:600]}"
     found["tried"], found["not built"] = tried_texts, tried_errors
-    if ablation and "variant" in found["methods"]["im2win"]:
+    if ablation and "variant" in found["methods"].get("im2win", {}):
         y = torch.empty(batch, co, g.ho, g.wo, device="cuda", dtype=kind, memory_format=last)
         held_x, held_w, held_y = (each.permute(0, 2, 3, 1) for each in (x, w, y))
         operands = bind(held_x, held_w, g, held_y)
@@ -174,7 +177,7 @@ def layer(index: int, dtype: str, batch: int, ablation: bool = False) -> dict[st
     return found
 
 
-def compile_ahead(index: int, dtype: str, batch: int) -> None:
+def compile_ahead(index: int, dtype: str, batch: int, methods: Sequence[str]) -> None:
     """Import and compile what `layer` will need, without the GPU; failures are told there."""
     import torch  # noqa: F401
 
@@ -188,8 +191,8 @@ def compile_ahead(index: int, dtype: str, batch: int) -> None:
     g = Geometry(batch, size, size, c, co, f, f, (s, s))
     x, w = tawa.array((batch, size, size, c), dtype), tawa.array((co, f, f, c), dtype)
     operands = bind(x, w, g)
-    for method, count in _TRIED.items():
-        for variant in variants(operands.problem, method)[:count]:
+    for method in set(methods) & set(_TRIED):
+        for variant in variants(operands.problem, method)[: _TRIED[method]]:
             try:
                 for launch in prepare(operands, variant):
                     launch.compile()
@@ -201,19 +204,20 @@ def table(title: str, results: Sequence[dict[str, Any]]) -> str:
     """Return the results of one type and batch as text, with means, wins and losses."""
     first = results[0]
     lines = [f"{first['dtype']}, N = {first['n']}, {first['device']}"]
-    lines.append("layer  ms: " + "".join(f"{method:>10}" for method in METHODS) + "  TFLOP/s auto")
+    heads = "".join(f"{name:>10}" for name in first["methods"])
+    lines.append(f"layer  ms: {heads}  TFLOP/s auto")
     ratios: dict[str, list[float]] = {}
     for each in results:
         times = {method: row.get("ms") for method, row in each["methods"].items()}
         cells = "".join(f"{'-':>10}" if t is None else f"{t:10.4f}" for t in times.values())
-        rate = each["gflop"] / times["auto"] if times["auto"] else float("nan")
+        rate = each["gflop"] / times["auto"] if times.get("auto") else float("nan")
         lines.append(f"{each['layer']:5}      {cells}  {rate:8.1f}")
         for method, row in each["methods"].items():
             if problem := row.get("failed") or (not row.get("right") and f"wrong {row}"):
                 lines.append(f"       {method}: {problem}")
         for ours in ("auto", "im2win"):
             for theirs in METHODS[2:]:
-                if times[ours] and times[theirs]:
+                if times.get(ours) and times.get(theirs):
                     ratios.setdefault(f"{theirs} / {ours}", []).append(times[theirs] / times[ours])
     for name, values in ratios.items():
         won = sum(value > 1 for value in values)
@@ -251,18 +255,20 @@ def main() -> None:
     parser.add_argument("--layers", default=",".join(map(str, range(1, len(LAYERS) + 1))))
     parser.add_argument("--budget", type=float, default=220.0)
     parser.add_argument("--limit", type=float, default=45.0, help="seconds for a layer")
+    parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--ablation", action="store_true", help="im2win's parts, one taken away")
     parser.add_argument("--out", default="")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         index, dtype, batch = options.one.split(":")
-        one = int(index), dtype, int(batch)
+        one = int(index), dtype, int(batch), options.methods.split(",")
         worker(lambda: compile_ahead(*one), lambda: [layer(*one, options.ablation)])
         return
     layers = options.layers.split(",")
     jobs = {job: [f"{index}:{job}" for index in layers] for job in options.jobs.split(",")}
-    command = [sys.executable, __file__, *["--ablation"] * options.ablation]
+    command = [sys.executable, __file__, "--methods", options.methods]
+    command += ["--ablation"] * options.ablation
     run_jobs(jobs, command, table, options)
 
 

@@ -15,10 +15,11 @@ import tawa
 from lower_kernels import DTYPES, integers
 from tawa.kernels import (
     attention,
-    conv_gradients,
+    conv_input_gradient,
     conv_operands,
     conv_prepare,
     conv_variants,
+    conv_weight_gradient,
     prepare,
     variants,
 )
@@ -308,9 +309,11 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
         yield f"conv {form}", Library(make, 0, 32 if form == "pointers" else 1)
 
 
-def _gradient(extent: int | None, geometry: Geometry, of: str, parts: int = 1) -> list[Launch]:
+def _gradient(
+    extent: int | None, geometry: Geometry, of: str, parts: int = 1, **how: Any
+) -> list[Launch]:
     """A gradient: of the input, summed over `extent` filters, or of the filters, over images."""
-    tile = conv_gradients.Tile(128, 64, parts)
+    tile = conv_variants.Tile(128, 64, parts, **how)
     g = geometry
     if extent is not None:
         change = {"co": extent, "fh": 1, "fw": 1} if of == "input" else {"n": extent}
@@ -319,10 +322,10 @@ def _gradient(extent: int | None, geometry: Geometry, of: str, parts: int = 1) -
     if of == "input":
         dx = np.full((g.n, g.h, g.w, g.c), np.nan, np.float16)
         w = integers((g.co, g.fh, g.fw, g.channels), "f16")
-        return conv_gradients.input_launches(g, dy, w, dx, tile)
+        return conv_input_gradient.input_launches(g, dy, w, dx, tile)
     dw = np.full((g.co, g.fh, g.fw, g.channels), np.nan, np.float16)
     x = integers((g.n, g.h, g.w, g.c), "f16")
-    return conv_gradients.weight_launches(g, x, dy, dw, tile=tile)
+    return conv_weight_gradient.weight_launches(g, x, dy, dw, tile=tile)
 
 
 def _gradients() -> Iterator[tuple[str, Library]]:
@@ -333,6 +336,8 @@ def _gradients() -> Iterator[tuple[str, Library]]:
     for name, g in (("rows", Geometry(5, 6, 10, 40, 72, 3, 3)), ("window", around)):
         make = partial(_gradient, geometry=g, of="filters")
         yield f"conv filters' gradient {name}", Library(make, 0, 2, least=1)
+    make = partial(_gradient, geometry=around, of="filters", abreast=3, turned=True)
+    yield "conv filters' gradient abreast", Library(make, 0, 2, least=1)
     make = partial(_gradient, geometry=around, of="filters", parts=2)
     yield "conv filters' gradient added", Library(make, 1)
 

@@ -10,16 +10,13 @@ from hypothesis import strategies as st
 from tawa.errors import ArgumentError
 from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.conv_gradients import (
-    Tile,
     conv2d_input_gradient,
     conv2d_weight_gradient,
     conv_transpose2d,
-    input_launches,
-    input_tiles,
-    tiles_of,
-    weight_launches,
 )
-from tawa.kernels.conv_views import window_of
+from tawa.kernels.conv_input_gradient import input_launches, input_tiles
+from tawa.kernels.conv_variants import Tile
+from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 from tawa.runtime.arrays import array
 from test_kernels_conv import exact, integers
 
@@ -84,12 +81,13 @@ def geometries(draw):
     stride = (draw(st.integers(1, 4)), draw(st.integers(1, 3)))
     fh, fw = draw(st.integers(1, 5)), draw(st.integers(1, 5))
     least = ((fh - 1) * dilation[0] + 1, (fw - 1) * dilation[1] + 1)
+    plain = dilation == (1, 1)
     return Geometry(
         draw(st.integers(0, 3)),
         draw(st.integers(least[0], 13)),
         draw(st.integers(least[1], 14)),
-        groups * draw(st.sampled_from((8, 16, 40))),
-        groups * draw(st.sampled_from((8, 24, 72))),
+        groups * draw(st.sampled_from((3, 8, 16, 40) if plain or groups > 1 else (8, 16, 40))),
+        groups * draw(st.sampled_from((1, 8, 24) if groups > 1 else (8, 24, 72))),
         fh,
         fw,
         stride,
@@ -129,7 +127,11 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("g", SHAPES)
+NARROW = Geometry(1, 7, 5, 6, 12, 3, 2, (2, 3), (1, 0, 2, 1), (1, 2), 3)
+"""Groups of 2 to 4 channels, whose strips of pixels overhang a row."""
+
+
+@pytest.mark.parametrize("g", [*SHAPES, NARROW])
 def test_an_inf_in_x_spoils_only_the_taps_that_see_it(g):
     x, w, dy = arrays(g)
     dy = np.where(dy == 0, dy.dtype.type(1), dy)
@@ -144,7 +146,7 @@ def test_an_inf_in_x_spoils_only_the_taps_that_see_it(g):
             assert not np.isfinite(dw[reached]).any()
 
 
-@pytest.mark.parametrize("g", SHAPES)
+@pytest.mark.parametrize("g", [*SHAPES, NARROW])
 def test_a_nan_in_dy_spoils_only_the_pixels_that_it_saw(g):
     x, w, dy = arrays(g)
     w = np.where(w == 0, w.dtype.type(1), w)
@@ -199,8 +201,8 @@ def test_a_sum_that_few_tiles_have_is_dealt_out(taps, parts, whole):
 def test_more_tiles_than_one_are_tried():
     """Where a sum's tiles do not fill a GPU, parts do; no tile is tried twice."""
     g = Geometry(8, 14, 14, 256, 256, 3, 3, padding=(1, 1, 1, 1))
-    x, w, dy = arrays(g)
-    found = input_tiles(window_of(g), x.shape, 1, dy, w)
+    _, w, dy = arrays(g)
+    found = input_tiles(g, dy, w)
     assert len(set(found)) == len(found) == 8
     assert all(tile.parts > 1 and tile.columns <= 256 for tile in found)
 
@@ -216,7 +218,7 @@ def test_every_tile_computes_the_filters_gradient(size, parts):
     )
     assert len(launches) == min(parts, 2)
     if parts == 3:
-        assert (launches[-1].options["PARTS"], launches[-1].options["ABREAST"]) == (3, 4)
+        assert (launches[-1].options["PARTS"], launches[-1].options["WIDE"]) == (3, 4)
     for launch in launches:
         launch()
     assert np.array_equal(dw, weight_gradient(x, dy, g))
@@ -235,7 +237,8 @@ def test_every_tile_can_be_built(size):
 
 def test_a_small_filter_of_many_pixels_fills_the_chip():
     x = array((8, 56, 56, 64), "f16")
-    best = tiles_of(Geometry(8, 56, 56, 64, 256, 1, 1), x)[0]
+    g = Geometry(8, 56, 56, 64, 256, 1, 1)
+    best = weight_tiles(g, x, array(g.results, "f16"))[0]
     programs = (256 // best.rows) * (64 // best.columns) * best.parts
     assert 66 <= programs <= 132
 
@@ -249,10 +252,46 @@ def test_parts_are_added_in_one_order():
     assert np.array_equal(first, second)
 
 
-def test_channels_filled_up_have_a_gradient():
-    g = Geometry(2, 15, 17, 3, 24, 7, 5, (2, 2), (3, 3, 2, 2))
+@pytest.mark.parametrize(
+    "g",
+    [
+        Geometry(2, 15, 17, 3, 24, 7, 5, (2, 2), (3, 3, 2, 2)),
+        Geometry(1, 5, 6, 3, 8, 1, 1),  # dx is one product, which TMA cannot store
+    ],
+)
+def test_channels_filled_up_have_gradients(g):
     x, w, dy = arrays(g)
     dw = conv2d_weight_gradient(x, w.shape, dy, **options(g))
+    assert np.array_equal(dw, weight_gradient(x, dy, g))
+    dx = conv2d_input_gradient(x.shape, w, dy, **options(g))
+    assert np.array_equal(dx, input_gradient(w, dy, g))
+
+
+@pytest.mark.parametrize(
+    ("g", "abreast", "turned"),
+    [(SHAPES[1], 3, False), (SHAPES[1], 1, True), (SHAPES[2], 2, True)],
+)
+def test_taps_abreast_and_filters_side_by_side(g, abreast, turned):
+    x, w, dy = arrays(g)
+    tile = Tile(64, 64, 2, abreast, turned)
+    launches = weight_launches(g, x, dy, dw := np.full(w.shape, np.nan, np.float32), tile=tile)
+    assert re.search("^ *load: ", str(launches[0].compile()), re.MULTILINE)
+    for launch in launches:
+        launch()
+    assert np.array_equal(dw, weight_gradient(x, dy, g))
+
+
+@pytest.mark.parametrize(
+    "g", [Geometry(2, 3, 4, 8, 8, 3, 3, padding=(1, 1, 1, 1), groups=8), NARROW]
+)
+def test_groups_of_few_channels_have_gradients(g):
+    x, w, dy = arrays(g)
+    dx, dw = (np.full(each.shape, np.nan, np.float32) for each in (x, w))
+    launches = input_launches(g, dy, w, dx, Tile(4, 32, 1, strips=True))
+    launches += weight_launches(g, x, dy, dw, tile=Tile(4, 32, 2, strips=True))
+    for launch in launches:
+        launch()
+    assert np.array_equal(dx, input_gradient(w, dy, g))
     assert np.array_equal(dw, weight_gradient(x, dy, g))
 
 
@@ -270,14 +309,16 @@ def test_transposed():
 
 
 def test_refusals_name_the_rule():
-    g = Geometry(1, 9, 9, 8, 16, 3, 3, (2, 2), dilation=(2, 2), groups=2)
+    g = Geometry(1, 9, 9, 3, 16, 3, 3, (2, 2), dilation=(2, 2))
     x, w, dy = arrays(g)
     with pytest.raises(ArgumentError, match="neither dilation nor"):
         conv2d_weight_gradient(x, w.shape, dy, **options(g))
-    g = Geometry(1, 9, 9, 3, 16, 3, 3)
+    g = Geometry(1, 9, 9, 16, 3, 3, 3)
     x, w, dy = arrays(g)
     with pytest.raises(ArgumentError, match="3 channels a group"):
         conv2d_input_gradient(x.shape, w, dy)
+    g = Geometry(1, 9, 9, 3, 16, 3, 3)
+    x, w, dy = arrays(g)
     with pytest.raises(ArgumentError, match="the result has"):
         conv2d_weight_gradient(x, w.shape, dy, padding=1)
     with pytest.raises(ArgumentError, match="one type"):

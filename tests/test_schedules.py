@@ -73,6 +73,7 @@ PARTS = {
     "conv split 0",
     "conv filters' gradient rows",
     "conv filters' gradient window",
+    "conv filters' gradient abreast",
 }
 """Kernels that divide a sum into parts, of a trip each at least."""
 

@@ -98,7 +98,7 @@ def test_volumes_are_torchs_with_gradients():
         near([tt.conv3d(x[0], w, padding="same")], [F.conv3d(wide[0][0], wide[1], padding="same")])
     with pytest.raises(ArgumentError, match="lower corner"):
         tt.conv3d(x, w, padding=17)
-    with pytest.raises(ArgumentError, match="a stride of 72 bytes"):
+    with pytest.raises(ArgumentError, match="not stored by TMA"):
         tt.conv3d(half(1, 4, 3, 3, 3, grad=True), half(4, 2, 2, 2, 2), groups=2)
 
 
@@ -155,8 +155,8 @@ def test_autocast_and_tf32(monkeypatch):
 
 def test_what_has_no_gradient_is_refused_at_the_call():
     x, w = half(1, 8, 9, 9, grad=True), half(8, 8, 3, 3)
-    with pytest.raises(ArgumentError, match="channels a group"):
-        tt.conv2d(half(1, 8, 9, 9, grad=True), half(8, 2, 3, 3), groups=4)
+    with pytest.raises(ArgumentError, match="no gradient of the activation 'relu6'"):
+        tt.conv2d(x, w, activation="relu6")
     with pytest.raises(ArgumentError, match="images have 5 axes"):
         tt.conv2d(x[None], w)
-    assert tt.conv2d(x.detach(), half(8, 2, 3, 3), groups=4).shape == (1, 8, 7, 7)
+    assert tt.conv2d(x, half(8, 2, 3, 3), groups=4).requires_grad

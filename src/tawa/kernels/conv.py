@@ -21,13 +21,22 @@ from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv_geometry import (
     PACKINGS,
     Geometry,
+    geometry_of,
     packing,
-    paddings,
     pair,
 )
 from tawa.kernels.conv_operands import Operands, bind
-from tawa.kernels.conv_prepare import pack_filters, prepare
-from tawa.kernels.conv_variants import FORMS, METHODS, Problem, Variant, refused, unlike, variants
+from tawa.kernels.conv_packing import pack_filters
+from tawa.kernels.conv_prepare import prepare
+from tawa.kernels.conv_variants import (
+    METHODS,
+    Problem,
+    Variant,
+    forms_of,
+    refused,
+    unlike,
+    variants,
+)
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.arrays import Placeholder, is_tensor
 from tawa.runtime.store import DiskStore
@@ -54,12 +63,18 @@ class Tuner(tuning.Tuner[tuple[Problem, str], Variant]):
             raise ArgumentError(
                 reason,
                 why="a copy of all is nothing that a convolution makes unasked",
-                remedy='torch: .contiguous(memory_format=torch.channels_last), or layout="copy"',
+                remedy="torch: .contiguous(memory_format=torch.channels_last), or channels_last_3d;"
+                ' or layout="copy"',
             )
         found = variants(operands.problem, method)
         if not found:
-            reasons = (f"{form}: {refused(form, operands.problem)}" for form in FORMS[:-1])
-            raise ArgumentError("no kernel takes these arrays", why="; ".join(reasons))
+            forms = forms_of(operands.problem)
+            reasons = (f"{form}: {refused(form, operands.problem)}" for form in forms)
+            raise ArgumentError(
+                "no kernel takes these arrays",
+                why="; ".join(reasons),
+                remedy="fill channels up with zeros, or copy the arrays to dense memory",
+            )
 
         def candidates() -> list[tuning.Candidate[Variant]]:
             return [
@@ -143,7 +158,9 @@ def conv2d(
 
     Args:
         x: images; torch, CuPy: (N, C, H, W), torch in channels_last memory; NumPy: (N, H, W, C).
-            f16, bf16, f32 (through tf32), fp8 or int8 (summed in int32).
+            Volumes have an axis more (`tawa.kernels.conv_volumes.conv3d`), and all that has two
+            entries for images has three. f16, bf16, f32 (through tf32), fp8 or int8 (summed in
+            int32).
         w: filters; torch, CuPy: (Co, C/groups, Fh, Fw); NumPy: (Co, Fh, Fw, C/groups); or what
             `filters` returned.
         bias: [Co], added after the scale.
@@ -178,10 +195,10 @@ def conv2d(
         raise ArgumentError(f"layout={layout!r}", why='"" or "copy"')
     held = w.array if isinstance(w, Filters) else w
     keep_gradients(x=x, w=held, bias=bias, residual=residual, scale=scale)
-    image = nhwc("x", x, layout)
-    kernel = held if isinstance(w, Filters) else nhwc("w", w, layout)
-    steps = pair("stride", stride, 1)
+    image, axes = nhwc("x", x, layout), len(x.shape)
+    kernel = held if isinstance(w, Filters) else nhwc("w", w, layout, axes)
     if isinstance(w, Filters):
+        steps = pair("stride", stride, 1)
         if (method, steps) != (w.method, w.stride):
             raise ArgumentError(
                 f"filters packed for {w.method} of stride {w.stride}, used in {method} of {steps}",
@@ -189,10 +206,9 @@ def conv2d(
             )
         window = w.shape
     else:
-        window = tuple(look(kernel).shape)
-    geometry = geometry_of(look(image).shape, window, steps, padding, dilation, groups)
-    target = None if out is None else nhwc("out", out)
-    added = None if residual is None else nhwc("residual", residual)
+        window = look(kernel).shape
+    target = None if out is None else nhwc("out", out, "", axes)
+    added = None if residual is None else nhwc("residual", residual, "", axes)
     given = image, kernel, target, bias, added, scale
     best = _TUNER if tuner is None else tuner
     prepacked = isinstance(w, Filters)
@@ -203,6 +219,8 @@ def conv2d(
     }
 
     def write() -> Recipe:
+        shapes = look(image).shape, window
+        geometry = geometry_of(*shapes, stride, padding, dilation, groups)
         arrays: dict[str, Any] = dict(zip(ARRAYS, given))
         names = symbols(arrays)
         operands = bind(geometry=geometry, **names, **finish)
@@ -218,8 +236,8 @@ def conv2d(
                 writer.launch(launch)
         return writer.finish(operands.y)
 
-    shape = (steps, geometry.padding, geometry.dilation, groups, window)
-    options = (*shape, activation, out_dtype, prepacked, launch_pdl, method, variant)
+    sizes = (stride, padding, dilation, groups, window)
+    options = (*sizes, activation, out_dtype, prepacked, launch_pdl, method, variant)
     found = best.recipes.run(given, options, write)[0]
     return out if out is not None else as_given(found)
 
@@ -270,58 +288,26 @@ def _heightened(name: str, array: Any) -> Any:
     return array[:, :, None] if _is_chw(array) else array[:, None]
 
 
-def geometry_of(
-    image: tuple[int, ...],
-    window: tuple[int, ...],
-    stride: tuple[int, int],
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Geometry:
-    """Check sizes (NHWC and (Co, Fh, Fw, C/g)) against one another; raises `ArgumentError`."""
-    steps = pair("dilation", dilation, 1)
-    n, h, w, c = image
-    co, fh, fw, cg = window
-    if groups < 1 or c % groups or co % groups:
-        raise ArgumentError(
-            f"{groups} groups of {c} input and {co} output channels",
-            why="both are divided evenly",
-        )
-    if cg * groups != c:
-        raise ArgumentError(
-            f"images of {c} channels, filters of {cg} in {groups} groups",
-            why="a filter sees the channels of its group",
-            remedy="check the order of axes: NumPy's are NHWC, torch's NCHW",
-        )
-    if 0 in (c, fh, fw):
-        raise ArgumentError(f"filters of {fh} x {fw} pixels and {cg} channels: there is no sum")
-    (top, bottom), (left, right) = sides = paddings(padding, (fh, fw), stride, steps)
-    around = (top, bottom, left, right)
-    g = Geometry(n, h, w, c, co, fh, fw, stride, around, steps, groups)
-    if g.ho < 1 or g.wo < 1:
-        raise ArgumentError(
-            f"filters of {fh} x {fw} (dilation {steps}) do not fit images of {h} x {w}",
-            why=f"with padding {sides} no window lies inside",
-        )
-    return g
-
-
 def _is_chw(array: Any) -> bool:
     """Tell whether an array's library puts channels before pixels: torch's and CuPy's do."""
     return is_tensor(array) or hasattr(cast("object", type(array)), "__cuda_array_interface__")
 
 
-def nhwc(name: str, array: Any, layout: str = "", axes: int = 2) -> Any:
-    """Return an NHWC view of an array; with layout="copy" a copy where it is not dense.
+def nhwc(name: str, array: Any, layout: str = "", axes: int = 0) -> Any:
+    """Return a view of images or volumes with channels last; with layout="copy" a copy where it is
+    not dense.
 
-    `axes` are those of pixels: with 3 the array is NDHWC.
+    With `axes` given, it has so many.
     """
-    shape = tuple(array.shape)
-    if len(shape) != axes + 2:
+    count = len(array.shape)
+    if count not in ((axes,) if axes else (4, 5)):
         raise ArgumentError(
-            f"{name} has shape {shape}", why=f"a convolution in {axes}D has {axes + 2} axes"
+            f"{name} has shape {tuple(array.shape)}",
+            why=f"beside the other arrays it has {axes} axes"
+            if axes
+            else "images have four axes, volumes five",
         )
-    order = (0, *range(2, axes + 2), 1)
+    order = (0, *range(2, count), 1)
     if not _is_chw(array):
         if layout == "copy" and not isinstance(array, Placeholder):
             return sys.modules["numpy"].ascontiguousarray(array)

@@ -19,23 +19,21 @@ from tawa.kernels.conv_windows import window
 
 
 @tawa.jit
-def meeting(
-    parity,
-    SIZE: tl.constexpr,
-    STRIDE: tl.constexpr,
-    PAD: tl.constexpr,
-    DILATION: tl.constexpr,
-    APART: tl.constexpr,
-):
-    """Return the first tap that pixels of a parity meet along an axis, and how many there are.
+def meeting(parity, AXIS: tl.constexpr, WINDOW: tl.constexpr, APART: tl.constexpr):
+    """Return the first tap that pixels of a parity meet along an axis, how many there are, and
+    which window from a pixel's own on the first belongs to.
 
-    Pixel STRIDE * i + parity lies under the tap of window i + (parity + PAD - tap * DILATION) /
-    STRIDE, where that is whole: for taps `APART` = STRIDE / gcd(STRIDE, DILATION) apart.
+    Pixel s * i + parity lies under the tap of window i + (parity + padding - tap * dilation) / s,
+    s the stride, where that is whole: for taps `APART` = s / gcd(s, dilation) apart.
     """
-    first = parity * 0 + SIZE
-    for tap in tl.static_range(min(APART, SIZE)):
-        first = tl.where((parity + PAD - tap * DILATION) % STRIDE == 0, tap, first)
-    return first, (SIZE - first + APART - 1) // APART
+    size: tl.constexpr = WINDOW.size[AXIS]
+    place = parity + WINDOW.padding[AXIS][0]
+    first = parity * 0 + size
+    for tap in tl.static_range(min(APART[AXIS], size)):
+        met = (place - tap * WINDOW.dilation[AXIS]) % WINDOW.stride[AXIS] == 0
+        first = tl.where(met, tap, first)
+    count = (size - first + APART[AXIS] - 1) // APART[AXIS]
+    return first, count, (place - first * WINDOW.dilation[AXIS]) // WINDOW.stride[AXIS]
 
 
 @tawa.jit
@@ -61,24 +59,9 @@ def conv_input_gradient(
     BLOCK_K: tl.constexpr,
     VIEW: tl.constexpr,
     GROUPS: tl.constexpr,
-    FD: tl.constexpr,
-    FH: tl.constexpr,
-    FW: tl.constexpr,
-    STRIDE_D: tl.constexpr,
-    STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr,
-    PAD_D: tl.constexpr,
-    PAD_H: tl.constexpr,
-    PAD_W: tl.constexpr,
-    DILATION_D: tl.constexpr,
-    DILATION_H: tl.constexpr,
-    DILATION_W: tl.constexpr,
-    APART_D: tl.constexpr,
-    APART_H: tl.constexpr,
-    APART_W: tl.constexpr,
-    LEAST_D: tl.constexpr,
-    LEAST_H: tl.constexpr,
-    LEAST_W: tl.constexpr,
+    WINDOW: tl.constexpr,
+    APART: tl.constexpr,
+    LEAST: tl.constexpr,
     PARTS: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
@@ -86,27 +69,27 @@ def conv_input_gradient(
 
     A parity of dx has [images, deep, high, wide] pixels. They see dy in windows of stride 1, which
     begin LEAST pixels from them; in the view "groups" a tile is a box of pixels, else a run of
-    them. w is [GROUPS, K, taps, channels]. `WHOLE`: there is one parity and one part, and dx is a
-    descriptor, [images, rows, columns, GROUPS, channels] as tiles cut it; else a pointer, and the
-    `PARTS` of a sum lie one after the other. Grid (tiles of one parity's pixels, cdiv(channels,
-    BLOCK_N), GROUPS * STRIDE_D * STRIDE_H * STRIDE_W * PARTS).
+    them. WINDOW, APART and LEAST are of three axes; w is [GROUPS, K, taps, channels]. `WHOLE`:
+    there is one parity and one part, and dx is a descriptor, [images, rows, columns, GROUPS,
+    channels] as tiles cut it; else a pointer, and the `PARTS` of a sum lie one after the other.
+    Grid (tiles of one parity's pixels, cdiv(channels, BLOCK_N), GROUPS * parities * PARTS).
     """
     tile = tl.program_id(0)
     channel = tl.program_id(1) * BLOCK_N
     group = tl.program_id(2) % GROUPS
-    parity_w = tl.program_id(2) // GROUPS % STRIDE_W
-    parity_h = tl.program_id(2) // GROUPS // STRIDE_W % STRIDE_H
-    parity_d = tl.program_id(2) // GROUPS // STRIDE_W // STRIDE_H % STRIDE_D
-    part = tl.program_id(2) // GROUPS // STRIDE_W // STRIDE_H // STRIDE_D
+    part = tl.program_id(2) // GROUPS
+    parity_w = part % WINDOW.stride[2]
+    part //= WINDOW.stride[2]
+    parity_h = part % WINDOW.stride[1]
+    part //= WINDOW.stride[1]
+    parity_d = part % WINDOW.stride[0]
+    part //= WINDOW.stride[0]
     column = tile % tiles_w * BLOCK_W
     row = tile // tiles_w % tiles_h * BLOCK_H
     image = tile // tiles_w // tiles_h * BLOCK_I
-    tap_d, taps_d = meeting(parity_d, FD, STRIDE_D, PAD_D, DILATION_D, APART_D)
-    tap_h, taps_h = meeting(parity_h, FH, STRIDE_H, PAD_H, DILATION_H, APART_H)
-    tap_w, taps_w = meeting(parity_w, FW, STRIDE_W, PAD_W, DILATION_W, APART_W)
-    forth = (parity_d + PAD_D - tap_d * DILATION_D) // STRIDE_D
-    down = (parity_h + PAD_H - tap_h * DILATION_H) // STRIDE_H
-    right = (parity_w + PAD_W - tap_w * DILATION_W) // STRIDE_W
+    tap_d, taps_d, forth = meeting(parity_d, 0, WINDOW, APART)
+    tap_h, taps_h, down = meeting(parity_h, 1, WINDOW, APART)
+    tap_w, taps_w, right = meeting(parity_w, 2, WINDOW, APART)
     steps = tl.cdiv(K, BLOCK_K)
     acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=tl.float32)
     end = taps_d * taps_h * taps_w * steps
@@ -119,17 +102,18 @@ def conv_input_gradient(
         turn_w = tap % tl.maximum(taps_w, 1)
         turn_h = tap // tl.maximum(taps_w, 1) % tl.maximum(taps_h, 1)
         turn_d = tap // tl.maximum(taps_w * taps_h, 1)
-        at_d = forth - turn_d * (APART_D * DILATION_D // STRIDE_D) - LEAST_D
-        at_h = down - turn_h * (APART_H * DILATION_H // STRIDE_H) - LEAST_H
-        at_w = right - turn_w * (APART_W * DILATION_W // STRIDE_W) - LEAST_W
+        at_d = forth - turn_d * (APART[0] * WINDOW.dilation[0] // WINDOW.stride[0]) - LEAST[0]
+        at_h = down - turn_h * (APART[1] * WINDOW.dilation[1] // WINDOW.stride[1]) - LEAST[1]
+        at_w = right - turn_w * (APART[2] * WINDOW.dilation[2] // WINDOW.stride[2]) - LEAST[2]
         if VIEW == "window":
             dy = dy_desc.load([column, group * K + k], tap=(at_h, at_w))
         elif VIEW == "volume":
             dy = dy_desc.load([column, group * K + k], tap=(at_d, at_h, at_w))
         else:
             dy = dy_desc.load([image, row + at_h, column + at_w, group, k])
-        at = (tap_d + turn_d * APART_D) * FH + tap_h + turn_h * APART_H
-        w = w_desc.load([group, k, at * FW + tap_w + turn_w * APART_W, channel])
+        at = (tap_d + turn_d * APART[0]) * WINDOW.size[1] + tap_h + turn_h * APART[1]
+        at = at * WINDOW.size[2] + tap_w + turn_w * APART[2]
+        w = w_desc.load([group, k, at, channel])
         dy = dy.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_K)
         acc = tl.dot(dy, w.reshape(BLOCK_K, BLOCK_N), acc)
     if WHOLE:
@@ -147,9 +131,9 @@ def conv_input_gradient(
             number = (column + pixel) // wide
             columns = (column + pixel) % wide
             inside = columns < wide
-        slices = number // high % deep * STRIDE_D + parity_d
-        rows = number % high * STRIDE_H + parity_h
-        columns = columns * STRIDE_W + parity_w
+        slices = number // high % deep * WINDOW.stride[0] + parity_d
+        rows = number % high * WINDOW.stride[1] + parity_h
+        columns = columns * WINDOW.stride[2] + parity_w
         inside = inside & (number // high // deep < images)
         inside = inside & (slices < depth) & (rows < height) & (columns < width)
         channel = channel + tl.arange(0, BLOCK_N)
@@ -177,15 +161,10 @@ def conv_weight_gradient(
     BLOCK_N: tl.constexpr,
     VIEW: tl.constexpr,
     CHANNELS: tl.constexpr,
-    FH: tl.constexpr,
-    FW: tl.constexpr,
-    STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr,
-    PAD_H: tl.constexpr,
-    PAD_W: tl.constexpr,
-    DILATION_H: tl.constexpr,
-    DILATION_W: tl.constexpr,
+    WINDOW: tl.constexpr,
     GROUPS: tl.constexpr,
+    ABREAST: tl.constexpr,
+    TURNED: tl.constexpr,
 ):
     """part[s, g, co, tap, k] = sum over the s-th `share` boxes of pixels of dy's co * x's k at tap.
 
@@ -196,39 +175,49 @@ def conv_weight_gradient(
     taps * columns, parts * GROUPS).
     """
     out = tl.program_id(0) * BLOCK_M
-    tap = tl.program_id(1) // columns
+    tap = tl.program_id(1) // columns * ABREAST
     k = tl.program_id(1) % columns * BLOCK_N
     group = tl.program_id(2) % GROUPS
     part = tl.program_id(2) // GROUPS
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    sums = ()
+    for _ in tl.static_range(ABREAST):
+        if TURNED:
+            sums = (*sums, tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32))
+        else:
+            sums = (*sums, tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32))
     for tile in range(part * share, min(part * share + share, tiles)):
         column = tile % tiles_w * BLOCK_W
         row = tile // tiles_w % tiles_h * BLOCK_H
         image = tile // tiles_w // tiles_h * BLOCK_I
-        x = window(
-            x_desc,
-            image,
-            row,
-            column,
-            group,
-            tap,
-            k,
-            VIEW,
-            FH,
-            FW,
-            STRIDE_H,
-            STRIDE_W,
-            PAD_H,
-            PAD_W,
-            DILATION_H,
-            DILATION_W,
-            CHANNELS,
-        )
         dy = dy_desc.load([image, row, column, group, out])
         dy = dy.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_M)
-        acc = tl.dot(dy.T, x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), acc)
-    acc = acc.to(part_desc.dtype).reshape(1, 1, BLOCK_M, 1, BLOCK_N)
-    part_desc.store([part, group, out, tap, k], acc)
+        for each in tl.static_range(ABREAST):
+            x = window(
+                x_desc,
+                image,
+                row,
+                column,
+                group,
+                tap + each,
+                k,
+                VIEW,
+                WINDOW,
+                CHANNELS,
+            )
+            x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N)
+            if TURNED:
+                grown = tl.dot(x.T, dy, sums[each])
+            else:
+                grown = tl.dot(dy.T, x, sums[each])
+            sums = (*sums[:each], grown, *sums[each + 1 :])
+    for each in tl.static_range(ABREAST):
+        acc = sums[each].to(part_desc.dtype)
+        if TURNED:
+            acc = acc.reshape(1, 1, 1, BLOCK_N, BLOCK_M)
+            part_desc.store([part, group, tap + each, k, out], acc)
+        else:
+            acc = acc.reshape(1, 1, BLOCK_M, 1, BLOCK_N)
+            part_desc.store([part, group, out, tap + each, k], acc)
 
 
 @tawa.jit
@@ -237,32 +226,43 @@ def add_weights(
     dw_ptr,
     count,
     size,
-    pitch,
+    filters,
+    step_filter,
+    step_tap,
+    step_k,
     PARTS: tl.constexpr,
     TAPS: tl.constexpr,
     TOGETHER: tl.constexpr,
     CHANNELS: tl.constexpr,
     COLUMN: tl.constexpr,
-    ABREAST: tl.constexpr,
+    TURNED: tl.constexpr,
+    WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """dw = the sum of `PARTS` parts; `TOGETHER` taps of COLUMN elements lie in a row.
+    """dw [filters, TAPS, CHANNELS] = the sum of `PARTS` parts of `size` elements.
 
-    `ABREAST` parts are read at once, so that a small filter of many parts does not wait for one
-    after the other; the order of adding depends on these two numbers alone. A part is `size`
-    elements, of rows of `pitch`; dw is dense, `count` elements. Grid
-    (cdiv(count, BLOCK),).
+    In a part `TOGETHER` taps of COLUMN elements lie in a row; `step_` from a filter, a row of taps
+    and an element of it to the next; `TURNED`: filters lie side by side. `WIDE` parts are read at
+    once, so that a small filter of many parts does not wait for one after the other; the order of
+    adding depends on these two numbers alone. Grid (cdiv(count, BLOCK),).
     """
     where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = where < count
-    tap = where // CHANNELS % TAPS
-    row = where // (CHANNELS * TAPS) * (TAPS // TOGETHER) + tap // TOGETHER
-    at = row * pitch + tap % TOGETHER * COLUMN + where % CHANNELS
-    total = tl.zeros((ABREAST, BLOCK), dtype=tl.float32)
-    for first in range(0, PARTS, ABREAST):
-        part = first + tl.arange(0, ABREAST)
+    if TURNED:
+        filter = where % filters
+        tap = where // filters // CHANNELS
+        channel = where // filters % CHANNELS
+    else:
+        filter = where // (CHANNELS * TAPS)
+        tap = where // CHANNELS % TAPS
+        channel = where % CHANNELS
+    at = filter * step_filter + tap // TOGETHER * step_tap
+    at += (tap % TOGETHER * COLUMN + channel) * step_k
+    total = tl.zeros((WIDE, BLOCK), dtype=tl.float32)
+    for first in range(0, PARTS, WIDE):
+        part = first + tl.arange(0, WIDE)
         held = (part < PARTS)[:, None] & inside[None, :]
         each = part.to(tl.int64)[:, None] * size + at[None, :]
         total += tl.load(part_ptr + each, mask=held, other=0.0)
-    total = tl.sum(total, axis=0)
-    tl.store(dw_ptr + where, total.to(dw_ptr.dtype.element_ty), mask=inside)
+    to = dw_ptr + (filter * TAPS + tap) * CHANNELS + channel
+    tl.store(to, tl.sum(total, axis=0).to(dw_ptr.dtype.element_ty), mask=inside)

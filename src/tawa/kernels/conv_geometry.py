@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tawa.errors import ArgumentError
+from tawa.layouts.windows import Window
 
 
 def ceil_to(value: int, step: int) -> int:
@@ -15,9 +16,26 @@ def ceil_to(value: int, step: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Taps:
+    """Windows as kernels are told of them; of volumes they read `fh` and `fw`."""
+
+    fh: int
+    fw: int
+    stride_h: int = 1
+    stride_w: int = 1
+    pad_h: int = 0
+    pad_w: int = 0
+    dilation_h: int = 1
+    dilation_w: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Geometry:
     """Images [n, h, w, c] and filters [co, fh, fw, c / groups]; `padding` is (top, bottom, left,
     right).
+
+    Of a `volume`, (its pixels by axis, its windows), this is the image that stands for it: its rows
+    are those of all slices of the output, and its windows have the volume's taps.
     """
 
     n: int
@@ -31,6 +49,31 @@ class Geometry:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
+    volume: tuple[tuple[int, ...], Window] | None = None
+
+    @property
+    def over(self) -> Window:
+        """The windows, by axis."""
+        if self.volume is not None:
+            return self.volume[1]
+        sides = (self.padding[:2], self.padding[2:])
+        return Window((self.fh, self.fw), self.stride, sides, self.dilation)
+
+    @property
+    def images(self) -> tuple[int, ...]:
+        """The shape of images or volumes, channels last."""
+        pixels = (self.h, self.w) if self.volume is None else self.volume[0]
+        return (self.n, *pixels, self.c)
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """The shape of the output, channels last."""
+        return (self.n, *self.over.counts(self.images[1:-1]), self.co)
+
+    @property
+    def kernels(self) -> tuple[int, ...]:
+        """The shape of the filters, channels last."""
+        return (self.co, *self.over.size, self.channels)
 
     @property
     def ho(self) -> int:
@@ -65,17 +108,11 @@ class Geometry:
         return self.n * self.ho * self.wo
 
     @property
-    def constants(self) -> dict[str, int]:
-        """What a kernel's windows are, as its meta-parameters."""
-        return {
-            "FW": self.fw,
-            "STRIDE_H": self.stride[0],
-            "STRIDE_W": self.stride[1],
-            "PAD_H": self.padding[0],
-            "PAD_W": self.padding[2],
-            "DILATION_H": self.dilation[0],
-            "DILATION_W": self.dilation[1],
-        }
+    def taps(self) -> Taps:
+        """What a kernel's windows are."""
+        sides = (self.padding[0], self.padding[2])
+        fh, fw = self.over.size[-2:]
+        return Taps(fh, fw, *self.stride, *sides, *self.dilation)
 
     @property
     def flops(self) -> int:
@@ -195,3 +232,62 @@ def paddings(
             f"padding={padding!r}", why=f"it is an int, or an entry for each of {len(window)} axes"
         )
     return tuple(pair("padding", side, 0) for side in sides)
+
+
+def geometry_of(
+    images: tuple[int, ...],
+    filters: tuple[int, ...],
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+) -> Geometry:
+    """Check sizes, channels last, of images or volumes against one another.
+
+    Raises `ArgumentError`.
+    """
+    n, *pixels, c = images
+    co, *size, channels = filters
+    steps = each_axis("stride", stride, 1, len(pixels))
+    spread = each_axis("dilation", dilation, 1, len(pixels))
+    if len(size) != len(pixels):
+        raise ArgumentError(
+            f"filters of {_by(size)} pixels over images of {_by(pixels)}",
+            why="they have as many axes",
+        )
+    if groups < 1 or c % groups or co % groups:
+        raise ArgumentError(
+            f"{groups} groups of {c} input and {co} output channels",
+            why="both are divided evenly",
+        )
+    if channels * groups != c:
+        raise ArgumentError(
+            f"images of {c} channels, filters of {channels} in {groups} groups",
+            why="a filter sees the channels of its group",
+            remedy="check the order of axes: NumPy has channels last, torch first",
+        )
+    if 0 in (c, *size):
+        raise ArgumentError(
+            f"filters of {_by(size)} pixels and {channels} channels", why="there is no sum"
+        )
+    sides = paddings(padding, size, steps, spread)
+    window = Window(tuple(size), steps, sides, spread)
+    counts = window.counts(pixels)
+    if 0 in counts:
+        raise ArgumentError(
+            f"filters of {_by(size)} (dilation {spread}) do not fit images of {_by(pixels)}",
+            why=f"with padding {sides} no window lies inside",
+        )
+    if len(pixels) == 2:
+        around = tuple(side for both in sides for side in both)
+        two: Any = (*pixels, c, co, *size, steps, around, spread)
+        return Geometry(n, *two, groups=groups)
+    taps, rows, last = size[0] * size[1], counts[0] * counts[1], size[2]
+    around, whole = (taps - 1, 0, last - 1, 0), (tuple(pixels), window)
+    return Geometry(
+        n, rows, counts[2], c, co, taps, last, padding=around, groups=groups, volume=whole
+    )
+
+
+def _by(extents: Sequence[int]) -> str:
+    return " x ".join(map(str, extents))

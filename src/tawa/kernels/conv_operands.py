@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tawa.errors import ArgumentError
-from tawa.kernels.arrays import PRODUCTS, View, empty_beside, look
+from tawa.kernels.arrays import PRODUCTS, View, empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.conv_variants import Problem
+from tawa.kernels.conv_windows import Epilogue
 from tawa.kernels.prepare import ACTIVATIONS, FLOATS, OUTPUTS
 from tawa.runtime.arrays import row_major
 
@@ -58,7 +59,7 @@ def bind(
         kind = out_dtype or _result(image.dtype, finished)
         if kind not in outputs:
             raise ArgumentError(f"out_dtype={kind!r}", why=f"one of {', '.join(outputs)}")
-        out = empty_beside(x, (g.n, g.ho, g.wo, g.co), kind)
+        out = empty_beside(x, g.results, kind)
     elif out_dtype and look(out).dtype != out_dtype:
         raise ArgumentError(f"out holds {look(out).dtype}, and out_dtype is {out_dtype}")
     result = look(out)
@@ -89,11 +90,7 @@ def bind(
         dense(filters),
         filters.address % 16 == 0,
         stored,
-        how,
-        bias is not None,
-        residual is not None,
-        name,
-        limits,
+        Epilogue(how, bias is not None, residual is not None, name, *limits),
     )
     return Operands(problem, x, w, out, bias, residual, scale, prepacked)
 
@@ -148,12 +145,11 @@ def _by_tma(view: View, g: Geometry) -> bool:
 
 
 def _check_pixels(name: str, view: View, g: Geometry) -> None:
-    shape = (g.n, g.ho, g.wo, g.co)
-    if view.shape != shape or not dense(view):
+    if view.shape != g.results or not dense(view):
         raise ArgumentError(
-            f"{name} has, as NHWC, shape {view.shape} and strides {view.strides}",
-            why=f"the convolution has shape {shape}, channels side by side, without gaps",
-            remedy="torch: .contiguous(memory_format=torch.channels_last)",
+            f"{name} has, channels last, shape {view.shape} and strides {view.strides}",
+            why=f"the convolution has shape {g.results}, channels side by side, without gaps",
+            remedy="torch: .contiguous(memory_format=torch.channels_last), or channels_last_3d",
         )
 
 
@@ -166,3 +162,30 @@ def _check_vector(name: str, view: View, counts: tuple[int, ...], kinds: tuple[s
         )
     if view.dtype not in kinds:
         raise ArgumentError(f"{name} holds {view.dtype}", why=f"one of {', '.join(kinds)}")
+
+
+def check_gradient(dy: View, g: Geometry, name: str, other: View, *, by_tma: bool = True) -> None:
+    """Raise `ArgumentError` where dy is not the result's gradient, or of another type, or it or
+    filters are not read where they lie.
+    """
+    if dy.shape != g.results:
+        raise ArgumentError(
+            f"dy has, with channels last, shape {dy.shape}", why=f"the result has {g.results}"
+        )
+    if dy.dtype != other.dtype or dy.dtype not in FLOATS:
+        raise ArgumentError(
+            f"dy holds {dy.dtype}, {name} {other.dtype}", why=f"one type of {', '.join(FLOATS)}"
+        )
+    for each, array in {"dy": dy, **({name: other} if name == "w" else {})}.items():
+        if not dense(array):
+            raise ArgumentError(
+                f"{each} has, with channels last, strides {array.strides}",
+                why="channels lie side by side, without gaps",
+                remedy="torch: .contiguous(memory_format=torch.channels_last), or channels_last_3d",
+            )
+    if by_tma and not fits_tma(dy, (g.filters, 1)):
+        raise ArgumentError(
+            f"dy has {g.filters} channels a group at address {dy.address} mod 16",
+            why="TMA steps by multiples of 16 bytes",
+            remedy="fill the channels up with zeros",
+        )

@@ -35,29 +35,23 @@ def pack(
     BLOCK_P: tl.constexpr,
     CHANNELS: tl.constexpr,
     COLUMN: tl.constexpr,
-    FH: tl.constexpr,
-    FW: tl.constexpr,
-    STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr,
-    PAD_H: tl.constexpr,
-    PAD_W: tl.constexpr,
-    DILATION_H: tl.constexpr,
-    DILATION_W: tl.constexpr,
+    WINDOW: tl.constexpr,
 ):
     """out[n * out_height + r, q, p] = x[n, r's row fh, q's column fw, c]; p counts (fh, fw, c).
 
     A row of `out` is `pitch` elements long, of which `columns` * `COLUMN` are written; from
-    FH * FW * C on a column is zero, and so is what lies outside of x. Grid
+    fh * fw * C on a column is zero, and so is what lies outside of x. Grid
     (N * out_height, cdiv(columns, BLOCK_W), cdiv(COLUMN, BLOCK_P)).
     """
     line = tl.program_id(0)
     image = line // out_height
-    top = line % out_height * STRIDE_H - PAD_H
+    top = line % out_height * WINDOW.stride_h - WINDOW.pad_h
     q = tl.program_id(1) * BLOCK_W + tl.arange(0, BLOCK_W)
     p = tl.program_id(2) * BLOCK_P + tl.arange(0, BLOCK_P)
-    down = top + p // CHANNELS // FW * DILATION_H
-    right = (q * STRIDE_W - PAD_W)[:, None] + (p // CHANNELS % FW * DILATION_W)[None, :]
-    inside = (down >= 0) & (down < height) & (p < FH * FW * CHANNELS)
+    down = top + p // CHANNELS // WINDOW.fw * WINDOW.dilation_h
+    right = (q * WINDOW.stride_w - WINDOW.pad_w)[:, None]
+    right += (p // CHANNELS % WINDOW.fw * WINDOW.dilation_w)[None, :]
+    inside = (down >= 0) & (down < height) & (p < WINDOW.fh * WINDOW.fw * CHANNELS)
     inside = inside[None, :] & (right >= 0) & (right < width)
     at = (down * stride_h + p % CHANNELS * stride_c)[None, :] + right * stride_w
     x = tl.load(x_ptr + image.to(tl.int64) * stride_n + at, mask=inside, other=0)

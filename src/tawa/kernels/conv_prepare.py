@@ -5,31 +5,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from math import ceil
 from typing import Any
 
 import tawa
-import tawa.language as tl
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_depthwise, conv_pack, conv_windows
+from tawa.kernels import conv_windows
 from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv_geometry import (
     PACKINGS,
     Geometry,
-    Packed,
     Packing,
     packing,
 )
-from tawa.kernels.conv_operands import Operands, strides_of
-from tawa.kernels.conv_variants import Axes, Problem, Variant, refused
-from tawa.kernels.conv_views import Windows, packed_view, windows
+from tawa.kernels.conv_operands import Operands
+from tawa.kernels.conv_packing import pack, pack_filters
+from tawa.kernels.conv_strips import strips
+from tawa.kernels.conv_variants import Axes, Variant, refused
+from tawa.kernels.conv_views import packed_view, windows
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
 
 _FINISH = 1024
-# Elements that a program packs: 32 a thread, all in flight at once.
-_PACKED_AT_ONCE = 4096
 
 
 def prepare(operands: Operands, variant: Variant) -> list[Launch]:
@@ -45,20 +42,11 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     if form in ("pointers", "direct"):
         return [_by_pointers(operands, variant)]
     if form == "depthwise":
-        return _by_strips(operands, variant)
-    return in_place(
-        operands, variant, windows(form, operands.problem.geometry, operands.problem.view)
-    )
-
-
-def in_place(operands: Operands, variant: Variant, seen: Windows) -> list[Launch]:
-    """Return the launches over a view of `operands.x`."""
+        return strips(operands, variant)
     g, sizes = operands.problem.geometry, variant.config.kwargs
+    seen = windows(form, g, operands.problem.view)
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
-    options = {"VIEW": seen.view, "CHANNELS": g.channels, **g.constants}
-    if seen.view == "volume":
-        assert seen.window is not None, "volumes are seen in windows"
-        options |= {"FH": seen.window.size[1], "FW": seen.window.size[2]}
+    options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.taps}
     w = filters(operands.w, (g.groups, g.filters, seen.taps, seen.k), (g.window, seen.k), sizes)
     shape = (1, 1, g.pixels) if seen.window is not None else (g.n, g.ho, g.wo)
     return _launches(operands, variant, x, w, (seen.taps, seen.k), shape, options)
@@ -85,51 +73,6 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     sums, full = (seen.taps, seen.k), shape or (g.n, g.ho, g.wo)
     launched = _launches(operands, variant, x, order, sums, full, {"VIEW": seen.view})
     return [*launches, *launched]
-
-
-def pack(x: Any, g: Geometry, how: Packing, out: Any) -> Launch:
-    """Return the launch that packs images."""
-    seen = replace(g, fh=how.window[0], fw=how.window[1], stride=how.stride)
-    return _pack(x, strides_of(look(x)), seen, how.images, out)
-
-
-def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: Any) -> Launch:
-    """Return the launch that packs x by the windows of `g`."""
-    columns, part = _fit(buffer)
-    options = {
-        "BLOCK_W": columns,
-        "BLOCK_P": part,
-        "CHANNELS": g.c,
-        "COLUMN": buffer.column,
-        "FH": g.fh,
-        **g.constants,
-    }
-    sizes = (g.h, g.w, buffer.lines // g.n, buffer.columns, buffer.pitch)
-    grid = (buffer.lines, ceil(buffer.columns / columns), ceil(buffer.column / part))
-    return Launch(conv_pack.pack, grid, (x, out, *sizes, *strides), options)
-
-
-def pack_filters(w: Any, g: Geometry, how: Packing, out: Any) -> Launch:
-    """Return the launch that packs filters: to it they are images, of one output row or of all."""
-    height, width = how.window
-    seen = Geometry(g.co, g.fh, g.fw, g.c, g.co, height, width)
-    return _pack(w, strides_of(look(w)), seen, how.filters, out)
-
-
-def _fit(buffer: Packed) -> tuple[int, int]:
-    """Return the tile of columns by elements of a column that overhangs them least.
-
-    A tile's edge costs about as much as eight elements beyond it.
-    """
-
-    def covered(extent: int, size: int) -> int:
-        return ceil(extent / size) * (size + 8)
-
-    parts = (128, 64, 56, 48, 40, 32, 24, 16, 8, 4)
-    part = min(parts, key=lambda size: covered(buffer.column, size))
-    most = 1 << (_PACKED_AT_ONCE // part).bit_length() - 1
-    columns = min((most, most // 2, most // 4), key=lambda size: covered(buffer.columns, size))
-    return columns, part
 
 
 def _packed_by_pointers(
@@ -165,8 +108,7 @@ def _by_pointers(
     if seen is not None:
         g, steps = seen, strides
     options = sizes | {
-        "FH": g.fh,
-        **g.constants,
+        "WINDOW": g.taps,
         "CHANNELS": g.channels,
         "GROUPS": g.groups,
         "DIRECT": variant.form == "direct",
@@ -176,42 +118,8 @@ def _by_pointers(
     numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *steps)
     grid = (ceil(g.pixels / sizes["BLOCK_M"]), ceil(g.filters / sizes["BLOCK_N"]), g.groups)
     arguments = (*arrays, operands.y, *extra, *numbers)
-    options["SUM"] = _sum(problem)
-    return Launch(conv_windows.conv_pointers, grid, arguments, options | _finish(problem))
-
-
-def _by_strips(operands: Operands, variant: Variant) -> list[Launch]:
-    """Return the launches that pack filters by taps and convolve in strips."""
-    problem, sizes = operands.problem, variant.config.all_kwargs()
-    g, count = problem.geometry, problem.geometry.co * problem.geometry.window
-    taps = empty_beside(operands.y, (count,), look(operands.w).dtype)
-    options = {"TAPS": g.window, "BLOCK": _FINISH}
-    packed = (operands.w, taps, g.co)
-    first = Launch(conv_depthwise.pack_taps, (ceil(count / _FINISH),), packed, options)
-    strips = g.n * g.ho * ceil(g.wo / sizes["STRIP"])
-    arrays = (operands.x, taps, operands.y, operands.residual, operands.scale, operands.bias)
-    numbers = (strips, g.h, g.w, g.ho, g.wo, g.co, *problem.strides[:3])
-    options = sizes | g.constants | _finish(problem)
-    options |= {"CHANNELS": g.channels, "FILTERS": g.filters, "FH": g.fh, "SUM": _sum(problem)}
-    grid = (ceil(strips / sizes["BLOCK_R"]), ceil(g.co / sizes["BLOCK_C"]))
-    return [first, Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)]
-
-
-def _sum(problem: Problem) -> Any:
-    """Return the type that products are added in."""
-    return tl.int32 if problem.dtype == "i8" else tl.float32
-
-
-def _finish(problem: Problem) -> dict[str, Any]:
-    """Return what happens to a sum, as meta-parameters."""
-    return {
-        "SCALE": problem.scale,
-        "BIAS": problem.bias,
-        "RESIDUAL": problem.residual,
-        "ACTIVATION": problem.activation,
-        "LOW": problem.limits[0],
-        "HIGH": problem.limits[1],
-    }
+    options |= {"SUM": problem.sum, "AFTER": problem.epilogue}
+    return Launch(conv_windows.conv_pointers, grid, arguments, options)
 
 
 def filters(
@@ -256,7 +164,7 @@ def _launches(
         y = by_rows(operands.y, full, block)
         r = None if operands.residual is None else by_rows(operands.residual, full, block)
         arguments = (x, w, y, r, operands.scale, operands.bias, *numbers)
-        given = {**sizes, **options, **_finish(problem), "SUM": _sum(problem)}
+        given = {**sizes, **options, "AFTER": problem.epilogue, "SUM": problem.sum}
         return [Launch(conv_windows.conv_windows, (count, across, g.groups), arguments, given)]
     if problem.dtype == "i8":
         raise ArgumentError(f"{parts} parts of an int8 sum: parts are float32, which rounds them")
@@ -276,7 +184,7 @@ def _launches(
             (x, w, y, None, None, None, *numbers),
             given,
         ),
-        finish(sums_of, operands.y, parts, g.co, elements, extra, _finish(problem)),
+        finish(sums_of, operands.y, parts, g.co, elements, extra, problem.epilogue),
     ]
 
 
@@ -287,10 +195,10 @@ def finish(
     channels: int,
     elements: int,
     extra: tuple[Any, ...] = (None,) * 3,
-    options: Mapping[str, Any] | None = None,
+    after: conv_windows.Epilogue = conv_windows.BARE,
 ) -> Launch:
     """Return the launch that adds parts of y up; `extra` are residual, scale and bias."""
     given = (sums, y, *extra, channels, elements)
     grid = (ceil(elements / _FINISH),)
-    how = {"PARTS": parts, "BLOCK": _FINISH, **(options or {})}
+    how = {"PARTS": parts, "BLOCK": _FINISH, "AFTER": after}
     return Launch(conv_windows.conv_finish, grid, given, how)

@@ -8,15 +8,17 @@ overhang included, and bytes; a tuner times the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any
 
 import tawa
+import tawa.language as tl
 from tawa.kernels.arrays import BYTES, View
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
 from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
+from tawa.kernels.conv_windows import Epilogue
 from tawa.target import H200, Target
 
 METHODS = ("auto", "im2win", "im2col", "direct")
@@ -40,6 +42,8 @@ TILES = {
     (64, 128): 0.62,
     (128, 64): 0.62,
     (64, 64): 0.40,
+    (256, 32): 0.40,
+    (128, 32): 0.32,
     (64, 32): 0.22,
 }
 """Tiles of pixels by channels, with the share of the peak rate that a multiprocessor reaches."""
@@ -54,6 +58,8 @@ _DIRECT = 0.1e12
 _SCALAR = 0.25e12  # of sums in registers, most operands in registers as well
 # Through pointers, where channels are no multiple of 16 bytes and are read one by one.
 _BY_ELEMENTS = 0.2
+_CACHED = 5.5e12  # bytes a second of the L2 cache, from which gradients' operands mostly come
+_LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
 _EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
 
 
@@ -66,22 +72,22 @@ class Problem:
     out: str
     strides: tuple[int, ...]
     address: int
-    dense: bool  # w, as (Co, Fh, Fw, C/g)
+    dense: bool  # w, channels last
     aligned: bool  # w's address, to 16 bytes
     stored: bool  # y and the residual, by TMA
-    scale: str = ""
-    bias: bool = False
-    residual: bool = False
-    activation: str = ""
-    limits: tuple[float, float] = (0.0, 0.0)
+    epilogue: Epilogue
+
+    @property
+    def sum(self) -> Any:
+        """The type that products are added in."""
+        return tl.int32 if self.dtype == "i8" else tl.float32
 
     @property
     def view(self) -> View:
         """X as the runtime sees it, but for its device."""
         from tawa.runtime.arrays import NOWHERE
 
-        g = self.geometry
-        return View(self.dtype, (g.n, g.h, g.w, g.c), self.strides, self.address, NOWHERE)
+        return View(self.dtype, self.geometry.images, self.strides, self.address, NOWHERE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,8 @@ def refused(form: str, problem: Problem) -> str:
     """Return why a form cannot compute a problem; "" where it can."""
     g = problem.geometry
     size = BYTES[problem.dtype]
+    if g.volume is not None and form != "window":
+        return "volumes are read in windows that TMA counts"
     if form == "direct":
         return unlike(problem)
     if form == "pointers":
@@ -141,7 +149,7 @@ def refused(form: str, problem: Problem) -> str:
     if form == "window" and g.groups > 1 and (reason := uneven(g.channels, size)):
         return reason
     if not problem.dense:
-        return "the filters are not dense (Co, Fh, Fw, C/g)"
+        return "the filters are not dense, channels last"
     if not problem.aligned:
         return "the filters' address is not a multiple of 16 bytes, which TMA needs"
     seen = windows(form, g, problem.view)
@@ -160,9 +168,9 @@ def uneven(channels: int, itemsize: int) -> str:
 
 def unlike(problem: Problem) -> str:
     """Return why arrays are not read where they lie: channels side by side, filters dense."""
-    if problem.strides[3] != 1 and problem.geometry.c > 1:
+    if problem.strides[-1] != 1 and problem.geometry.c > 1:
         return "channels of x do not lie side by side"
-    return "" if problem.dense else "the filters are not dense (Co, Fh, Fw, C/g)"
+    return "" if problem.dense else "the filters are not dense, channels last"
 
 
 def _narrow(problem: Problem) -> str:
@@ -225,7 +233,7 @@ def variants(
     two of each form, then the next best of all, since the model tells tiles of one form from one
     another better than forms.
     """
-    forms = FORMS[:-1] if method == "auto" else (method,)
+    forms = forms_of(problem) if method == "auto" else (method,)
     first: list[tuple[float, Variant]] = []
     others: list[tuple[float, Variant]] = []
     for form in forms:
@@ -235,6 +243,11 @@ def variants(
             others += found[2:]
     more = sorted(others, key=_seconds)[: max(0, most - len(first))]
     return [variant for _, variant in sorted(first + more, key=_seconds)[:most]]
+
+
+def forms_of(problem: Problem) -> tuple[str, ...]:
+    """Return the forms that method "auto" tries."""
+    return FORMS[:-1] if problem.geometry.volume is None else ("window",)
 
 
 def ranked(form: str, problem: Problem, target: Target = H200) -> list[tuple[float, Variant]]:
@@ -262,7 +275,7 @@ def axes_of(form: str, g: Geometry, size: int) -> Axes:
 def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Variant]]:
     g, size = problem.geometry, BYTES[problem.dtype]
     read = size * (g.n * g.h * g.w * g.c + g.co * g.window)
-    written = BYTES[problem.out] * (2 if problem.residual else 1)
+    written = BYTES[problem.out] * (2 if problem.epilogue.residual else 1)
     moved = read + written * g.pixels * g.co
     if form == "direct":
         columns = 64 if g.filters > 32 else 32
@@ -358,3 +371,58 @@ def _strips(g: Geometry, moved: int, target: Target) -> Iterator[tuple[float, Va
 
 def _up(value: int, step: int) -> int:
     return ceil(value / step) * step
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of a gradient, the sum of which is dealt out in `parts`.
+
+    Of dx it is `rows` pixels by `columns` channels; of dw filters by elements of x, at each of
+    `abreast` taps, which dy is read once for. `turned`: x is the product's first operand. With
+    `strips`, of pixels of a row, by channels, sums are kept in registers without tensor cores.
+    """
+
+    rows: int
+    columns: int
+    parts: int
+    abreast: int = 1
+    turned: bool = False
+    strips: bool = False
+
+
+def likely(
+    programs: Mapping[Tile, int],
+    steps: int,
+    depth: int,
+    size: int,
+    target: Target,
+    *,
+    added: bool,
+    most: int = 8,
+) -> list[Tile]:
+    """Return the tiles worth trying, the likely best first, at most `most`.
+
+    `programs` tells how many tiles of each kind, in one part, a gradient has; a sum has `steps` of
+    `depth` elements of `size` bytes. More parts fill more multiprocessors, and have more to store
+    and to add; one part too is `added` to the result where no tile stores it.
+    """
+    found: dict[Tile, float] = {}
+    for tile, count in programs.items():
+        rows, columns = tile.rows, tile.columns
+        fetched = (rows + tile.abreast * columns) * depth * size * target.multiprocessors / _CACHED
+        product = (columns, rows) if tile.turned else (rows, columns)
+        step = max(tile.abreast * product_seconds(*product, depth, size), fetched)
+        stored = count * rows * columns * tile.abreast * 4
+        for waves in (0.5, 1, 2, 3):
+            share = ceil(steps / max(1, int(waves * target.multiprocessors / count)))
+            parts = ceil(steps / share)
+            seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
+            if added or tile.turned or parts > 1:
+                seconds += 2 * parts * stored / _CACHED + _LAUNCH
+            found[replace(tile, parts=parts)] = seconds
+    return sorted(found, key=lambda tile: found[tile])[:most]
+
+
+def once(grid: tuple[int, ...], target: Target) -> dict[str, Any]:
+    """Return the pin of a grid that multiprocessors take at once: nobody asks for another tile."""
+    return {"persistent": False} if prod(grid) <= target.multiprocessors else {}

@@ -62,10 +62,10 @@ class Windows:
 def windows(view: str, geometry: Geometry, x: View) -> Windows:
     """Return a view in place of `x`, which `refusal` does not refuse."""
     g = geometry
-    image, row, pixel, _ = x.strides
     if view == "window":
-        seen = window_of(g)
-        return Windows(view, x.shape, x.strides, g.fh * g.fw, g.channels, g.groups > 1, seen)
+        name = view if g.volume is None else "volume"
+        return Windows(name, x.shape, x.strides, g.fh * g.fw, g.channels, g.groups > 1, g.over)
+    image, row, pixel, _ = x.strides
     if view == "rows":
         shape = (g.n, g.ho, g.fh, g.wo, g.fw * g.c)
         strides = (image, g.stride[0] * row, row, g.stride[1] * pixel, 1)
@@ -96,21 +96,19 @@ def packed_view(form: str, g: Geometry, how: Packing) -> Windows:
     return Windows("rows", (g.n, g.ho, g.fh, g.wo, k), strides, g.fh, k)
 
 
-def window_of(g: Geometry) -> Window:
-    """Return the windows of a convolution as TMA counts them."""
-    sides = ((g.padding[0], g.padding[1]), (g.padding[2], g.padding[3]))
-    return Window((g.fh, g.fw), g.stride, sides, g.dilation)
-
-
 def refusal(view: str, geometry: Geometry, x: View) -> str:
     """Return why a view cannot be had of `x`; "" where it can."""
     g, size = geometry, x.itemsize
-    image, row, pixel, channel = x.strides
+    if g.volume is not None and view != "window":
+        return "volumes are read in windows that TMA counts"
+    image, *_, row, pixel, channel = x.strides
     if channel != 1 and g.c > 1:
         return f"channels lie {channel} elements apart, and TMA needs them side by side"
     if x.address % 16:
         return "the images' address is not a multiple of 16 bytes, which TMA needs"
-    steps = {"images": (g.n, image), "rows": (g.h, row), "pixels": (g.w, pixel)}
+    steps = {"images": (g.n, image), "rows": (x.shape[-3], row), "pixels": (x.shape[-2], pixel)}
+    if g.volume is not None:
+        steps["slices"] = x.shape[1], x.strides[1]
     if view == "rows":
         steps |= {
             "windows": (g.wo, g.stride[1] * pixel),
@@ -127,7 +125,7 @@ def refusal(view: str, geometry: Geometry, x: View) -> str:
     dense = pixel == g.c or g.w == 1
     match view:
         case "window":
-            if reason := window_of(g).objection:
+            if reason := g.over.objection:
                 return reason
             if g.pixels >= 1 << 31:
                 return f"{g.pixels} pixels need more than 31 bits"

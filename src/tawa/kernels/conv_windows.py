@@ -18,9 +18,29 @@ What differs is how a step finds its pixels:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import tawa
 import tawa.language as tl
 from tawa.kernels.gemm import activate
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What follows a sum: scale ("", "tensor", "channel"), bias, residual, activation, the limits
+    of a clamp.
+    """
+
+    scale: str = ""
+    bias: bool = False
+    residual: bool = False
+    activation: str = ""
+    low: float = 0.0
+    high: float = 0.0
+
+
+BARE = Epilogue()
+"""Nothing."""
 
 
 @tawa.jit
@@ -31,31 +51,30 @@ def scaled(
     first,
     columns,
     channels,
-    SCALE: tl.constexpr,
-    BIAS: tl.constexpr,
+    AFTER: tl.constexpr,
 ):
-    """Scale (`SCALE`: "", "tensor", "channel") and add bias; channel 0 of a group is at `first`."""
+    """Scale and add bias; channel 0 of a group is at `first`."""
     inside = columns < channels
-    if SCALE == "tensor":
+    if AFTER.scale == "tensor":
         acc = acc * tl.load(scale_ptr)
-    elif SCALE == "channel":
+    elif AFTER.scale == "channel":
         scale = tl.load(scale_ptr + first + columns, mask=inside, other=0.0)
         acc = acc * scale[None, :]
-    if BIAS:
+    if AFTER.bias:
         bias = tl.load(bias_ptr + first + columns, mask=inside, other=0.0)
         acc = acc + bias.to(tl.float32)[None, :]
     return acc
 
 
 @tawa.jit
-def activated(x, ACTIVATION: tl.constexpr, LOW: tl.constexpr, HIGH: tl.constexpr):
-    """Apply "relu6", "clamp" (to LOW..HIGH; NaN stays) or an activation of the products."""
-    if ACTIVATION == "relu6":
+def activated(x, AFTER: tl.constexpr):
+    """Apply "relu6", "clamp" (to its limits; NaN stays) or an activation of the products."""
+    if AFTER.activation == "relu6":
         x = tl.where(x < 0.0, 0.0, tl.where(x > 6.0, 6.0, x))
-    elif ACTIVATION == "clamp":
-        x = tl.where(x < LOW, LOW, tl.where(x > HIGH, HIGH, x))
+    elif AFTER.activation == "clamp":
+        x = tl.where(x < AFTER.low, AFTER.low, tl.where(x > AFTER.high, AFTER.high, x))
     else:
-        x = activate(x, ACTIVATION)
+        x = activate(x, AFTER.activation)
     return x
 
 
@@ -69,43 +88,35 @@ def window(
     tap,
     k,
     VIEW: tl.constexpr,
-    FH: tl.constexpr,
-    FW: tl.constexpr,
-    STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr,
-    PAD_H: tl.constexpr,
-    PAD_W: tl.constexpr,
-    DILATION_H: tl.constexpr,
-    DILATION_W: tl.constexpr,
+    WINDOW: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
     """Load what the output pixels of a box from (image, row, column) on see through one tap."""
     if VIEW == "window":
-        x = x_desc.load([column, group * CHANNELS + k], tap=(tap // FW, tap % FW))
+        x = x_desc.load([column, group * CHANNELS + k], tap=(tap // WINDOW.fw, tap % WINDOW.fw))
     elif VIEW == "volume":
-        at = (tap // (FH * FW), tap // FW % FH, tap % FW)
+        at = (tap // (WINDOW.fh * WINDOW.fw), tap // WINDOW.fw % WINDOW.fh, tap % WINDOW.fw)
         x = x_desc.load([column, group * CHANNELS + k], tap=at)
     elif VIEW == "rows":
         x = x_desc.load([image, row, tap, column, k])
     elif VIEW == "packed":
         x = x_desc.load([row, column, k])
     elif VIEW == "taps":
-        down = row + tap // FW * DILATION_H - PAD_H
-        right = column + tap % FW * DILATION_W - PAD_W
+        down = row + tap // WINDOW.fw * WINDOW.dilation_h - WINDOW.pad_h
+        right = column + tap % WINDOW.fw * WINDOW.dilation_w - WINDOW.pad_w
         x = x_desc.load([image, down, right, k])
     elif VIEW == "groups":
-        down = row + tap // FW * DILATION_H - PAD_H
-        right = column + tap % FW * DILATION_W - PAD_W
+        down = row + tap // WINDOW.fw * WINDOW.dilation_h - WINDOW.pad_h
+        right = column + tap % WINDOW.fw * WINDOW.dilation_w - WINDOW.pad_w
         x = x_desc.load([image, down, right, group, k])
     else:
         # Both are shifted by the padding and more, so that the division rounds down.
-        down = tap // FW * DILATION_H + (PAD_H * STRIDE_H - PAD_H)
-        right = tap % FW * DILATION_W + (PAD_W * STRIDE_W - PAD_W)
-        across = column + right // STRIDE_W - PAD_W
-        part = down % STRIDE_H
-        x = x_desc.load(
-            [image, row + down // STRIDE_H - PAD_H, part, across, right % STRIDE_W * CHANNELS + k]
-        )
+        down = tap // WINDOW.fw * WINDOW.dilation_h + WINDOW.pad_h * (WINDOW.stride_h - 1)
+        right = tap % WINDOW.fw * WINDOW.dilation_w + WINDOW.pad_w * (WINDOW.stride_w - 1)
+        above = row + down // WINDOW.stride_h - WINDOW.pad_h
+        across = column + right // WINDOW.stride_w - WINDOW.pad_w
+        inner = right % WINDOW.stride_w * CHANNELS + k
+        x = x_desc.load([image, above, down % WINDOW.stride_h, across, inner])
     return x
 
 
@@ -128,23 +139,11 @@ def conv_windows(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     VIEW: tl.constexpr,
-    FH: tl.constexpr = 1,
-    FW: tl.constexpr = 1,
-    STRIDE_H: tl.constexpr = 1,
-    STRIDE_W: tl.constexpr = 1,
-    PAD_H: tl.constexpr = 0,
-    PAD_W: tl.constexpr = 0,
-    DILATION_H: tl.constexpr = 1,
-    DILATION_W: tl.constexpr = 1,
+    WINDOW: tl.constexpr = None,
     CHANNELS: tl.constexpr = 0,
     CHUNK: tl.constexpr = 0,
     SUM: tl.constexpr = tl.float32,
-    SCALE: tl.constexpr = "",
-    BIAS: tl.constexpr = False,
-    RESIDUAL: tl.constexpr = False,
-    ACTIVATION: tl.constexpr = "",
-    LOW: tl.constexpr = 0.0,
-    HIGH: tl.constexpr = 0.0,
+    AFTER: tl.constexpr = BARE,
 ):
     """y = activation(scale * (windows of x @ w) + bias + residual).
 
@@ -179,14 +178,7 @@ def conv_windows(
             tap,
             k,
             VIEW,
-            FH,
-            FW,
-            STRIDE_H,
-            STRIDE_W,
-            PAD_H,
-            PAD_W,
-            DILATION_H,
-            DILATION_W,
+            WINDOW,
             CHANNELS,
         )
         x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_K)
@@ -199,11 +191,11 @@ def conv_windows(
         columns = channel + tl.arange(0, BLOCK_N)
         if y_desc.dtype != tl.int32:
             acc = acc.to(tl.float32)
-        acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, SCALE, BIAS)
-        if RESIDUAL:
+        acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, AFTER)
+        if AFTER.residual:
             residual = r_desc.load([image, row, column, group, channel])
             acc = acc + residual.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N).to(tl.float32)
-        y = activated(acc, ACTIVATION, LOW, HIGH).to(y_desc.dtype)
+        y = activated(acc, AFTER).to(y_desc.dtype)
         y = y.reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
         y_desc.store([image, row, column, group, channel], y)
 
@@ -219,12 +211,7 @@ def conv_finish(
     count,
     PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
-    SCALE: tl.constexpr = "",
-    BIAS: tl.constexpr = False,
-    RESIDUAL: tl.constexpr = False,
-    ACTIVATION: tl.constexpr = "",
-    LOW: tl.constexpr = 0.0,
-    HIGH: tl.constexpr = 0.0,
+    AFTER: tl.constexpr = BARE,
 ):
     """y = activation(scale * (sum of part over its first axis, in order) + bias + residual).
 
@@ -235,15 +222,15 @@ def conv_finish(
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for part in tl.static_range(PARTS):
         total += tl.load(part_ptr + part * count + where, mask=inside, other=0.0)
-    if SCALE == "tensor":
+    if AFTER.scale == "tensor":
         total = total * tl.load(scale_ptr)
-    elif SCALE == "channel":
+    elif AFTER.scale == "channel":
         total = total * tl.load(scale_ptr + where % channels, mask=inside, other=0.0)
-    if BIAS:
+    if AFTER.bias:
         total += tl.load(bias_ptr + where % channels, mask=inside, other=0.0).to(tl.float32)
-    if RESIDUAL:
+    if AFTER.residual:
         total += tl.load(r_ptr + where, mask=inside, other=0.0).to(tl.float32)
-    y = activated(total, ACTIVATION, LOW, HIGH).to(y_ptr.dtype.element_ty)
+    y = activated(total, AFTER).to(y_ptr.dtype.element_ty)
     tl.store(y_ptr + where, y, mask=inside)
 
 
@@ -268,24 +255,12 @@ def conv_pointers(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    FH: tl.constexpr,
-    FW: tl.constexpr,
-    STRIDE_H: tl.constexpr,
-    STRIDE_W: tl.constexpr,
-    PAD_H: tl.constexpr,
-    PAD_W: tl.constexpr,
-    DILATION_H: tl.constexpr,
-    DILATION_W: tl.constexpr,
+    WINDOW: tl.constexpr,
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
     DIRECT: tl.constexpr = False,
     SUM: tl.constexpr = tl.float32,
-    SCALE: tl.constexpr = "",
-    BIAS: tl.constexpr = False,
-    RESIDUAL: tl.constexpr = False,
-    ACTIVATION: tl.constexpr = "",
-    LOW: tl.constexpr = 0.0,
-    HIGH: tl.constexpr = 0.0,
+    AFTER: tl.constexpr = BARE,
 ):
     """The same through pointers; x has any strides but that of channels, which lie side by side.
 
@@ -297,41 +272,42 @@ def conv_pointers(
     pixel = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     group = tl.program_id(2)
-    column = pixel % out_width * STRIDE_W - PAD_W
-    row = pixel // out_width % out_height * STRIDE_H - PAD_H
+    column = pixel % out_width * WINDOW.stride_w - WINDOW.pad_w
+    row = pixel // out_width % out_height * WINDOW.stride_h - WINDOW.pad_h
     image = pixel // out_width // out_height
     there = pixel < pixels
     x_at = x_ptr + (image.to(tl.int64) * stride_xn + group * CHANNELS)
     w_at = w_ptr + (group * channels + columns).to(tl.int64) * stride_f
+    sums: tl.constexpr = WINDOW.fh * WINDOW.fw * CHANNELS
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
     if DIRECT:
-        for k in range(0, FH * FW * CHANNELS):
-            down = row + k // CHANNELS // FW * DILATION_H
-            right = column + k // CHANNELS % FW * DILATION_W
+        for k in range(0, sums):
+            down = row + k // CHANNELS // WINDOW.fw * WINDOW.dilation_h
+            right = column + k // CHANNELS % WINDOW.fw * WINDOW.dilation_w
             inside = there & (down >= 0) & (down < height) & (right >= 0) & (right < width)
             at = down * stride_xh + right * stride_xw + k % CHANNELS
             x = tl.load(x_at + at, mask=inside, other=0).to(SUM)
             w = tl.load(w_at + k, mask=columns < channels, other=0).to(SUM)
             acc += x[:, None] * w[None, :]
     else:
-        for first in range(0, FH * FW * CHANNELS, BLOCK_K):
+        for first in range(0, sums, BLOCK_K):
             k = first + tl.arange(0, BLOCK_K)
-            down = row[:, None] + (k // CHANNELS // FW * DILATION_H)[None, :]
-            right = column[:, None] + (k // CHANNELS % FW * DILATION_W)[None, :]
+            down = row[:, None] + (k // CHANNELS // WINDOW.fw * WINDOW.dilation_h)[None, :]
+            right = column[:, None] + (k // CHANNELS % WINDOW.fw * WINDOW.dilation_w)[None, :]
             inside = (down >= 0) & (down < height) & (right >= 0) & (right < width)
-            inside = inside & there[:, None] & (k < FH * FW * CHANNELS)[None, :]
+            inside = inside & there[:, None] & (k < sums)[None, :]
             at = down * stride_xh + right * stride_xw + (k % CHANNELS)[None, :]
             x = tl.load(x_at[:, None] + at, mask=inside, other=0)
-            known = (columns < channels)[:, None] & (k < FH * FW * CHANNELS)[None, :]
+            known = (columns < channels)[:, None] & (k < sums)[None, :]
             w = tl.load(w_at[:, None] + k[None, :], mask=known, other=0)
             acc = tl.dot(x, w.T, acc)
     if y_ptr.dtype.element_ty != tl.int32:
         acc = acc.to(tl.float32)
-    acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, SCALE, BIAS)
+    acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, AFTER)
     y_at = pixel.to(tl.int64)[:, None] * (GROUPS * channels)
     y_at = y_at + (group * channels + columns)[None, :]
     stored = there[:, None] & (columns < channels)[None, :]
-    if RESIDUAL:
+    if AFTER.residual:
         acc = acc + tl.load(r_ptr + y_at, mask=stored, other=0.0).to(tl.float32)
-    y = activated(acc, ACTIVATION, LOW, HIGH).to(y_ptr.dtype.element_ty)
+    y = activated(acc, AFTER).to(y_ptr.dtype.element_ty)
     tl.store(y_ptr + y_at, y, mask=stored)

@@ -1,0 +1,201 @@
+# Kernels without annotations have parameters of unknown type.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+"""From the result's gradient to the filters': products over pixels, dealt out and added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil, gcd
+from typing import Any
+
+import tawa
+from tawa.errors import ArgumentError
+from tawa.kernels import conv_backward
+from tawa.kernels.arrays import empty_beside, fits_tma, look
+from tawa.kernels.conv_geometry import Geometry, Packing, ceil_to, packing
+from tawa.kernels.conv_operands import check_gradient, strides_of
+from tawa.kernels.conv_packing import pack
+from tawa.kernels.conv_prepare import by_rows
+from tawa.kernels.conv_strips import blocks_of, in_strips, narrow, strip_tiles, weight_strips
+from tawa.kernels.conv_variants import TILES, Axes, Box, Tile, boxes, likely, once
+from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
+from tawa.kernels.prepare import Launch
+from tawa.runtime.arrays import View
+from tawa.target import H200, Target
+
+_ADDED = 1024  # elements of parts that a program adds at once
+_PIXELS = 64  # of a step
+_HELD = 128 * 128  # sums that a consumer warpgroup keeps in registers
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """How x is read for dw: `together` taps lie in a row of the view; boxes are cut from `axes`."""
+
+    seen: Windows
+    axes: Axes
+    box: Box
+    together: int = 1
+    packed: Packing | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether a sum that is not dealt out is dw as it lies."""
+        return self.packed is None
+
+
+def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
+    """Return the first view of x that takes the geometry; raises `ArgumentError`."""
+    check_gradient(dy, g, "x", x)
+    x, together, packed = replace(x, strides=strides_of(x)), 1, None
+    axes = Axes(g.n, g.ho, g.wo)
+    if not refusal("rows", g, x):
+        seen, together = windows("rows", g, x), g.fw
+    elif not (reason := refusal("window", g, x)):
+        seen = windows("window", g, x)
+    elif not refusal("taps", g, x):
+        shape = (g.n, g.h, g.w, g.groups, g.channels)
+        strides = (*x.strides[:3], g.channels, 1)
+        seen = Windows("groups", shape, strides, g.fh * g.fw, g.channels)
+    elif g.groups > 1 or g.dilation != (1, 1) or g.volume is not None:
+        raise ArgumentError(
+            f"no filters' gradient of images {g.images} over {g.over} in {g.groups} groups",
+            why=f"in place: {reason}; a padded copy has neither dilation nor groups, nor slices",
+            remedy="fill channels up with zeros, or copy the arrays to dense memory",
+        )
+    else:
+        packed = packing("padded", g, x.itemsize)
+        seen, together = packed_view("padded", g, packed), g.fw
+    box = boxes(_PIXELS, axes, 1e-6, target)
+    if seen.window is not None:
+        axes, box = Axes(1, 1, g.pixels), (1, 1, _PIXELS)
+    elif seen.view == "groups":
+        rows = gcd(g.ho, 64)
+        box = (64 // min(64, rows * gcd(g.wo, 64)), min(rows, 64 // gcd(g.wo, 64)), gcd(g.wo, 64))
+    return _Reading(seen, axes, box, together, packed)
+
+
+def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int = 10) -> list[Tile]:
+    """Return the tiles of dw that are worth trying, the likely best first."""
+    view = look(x)
+    if narrow(g, x, dy):
+        check_gradient(look(dy), g, "x", view, by_tma=False)
+        return strip_tiles(g, target, dealt=True)
+    slow = strip_tiles(g, target, dealt=True)[1::2] if in_strips(g) else []
+    read = _reading(g, view, look(dy), target)
+    k, taps, programs = read.seen.k, read.seen.taps, dict[Tile, int]()
+    for first, second in TILES:
+        for turned, (rows, columns) in enumerate(((first, second), (second, first))):
+            if (rows > 64 and rows >= 2 * g.filters) or (columns > 32 and columns >= 2 * k):
+                continue
+            if turned and rows <= columns:  # what it is for: the product's second operand is wider
+                continue
+            across = ceil(g.filters / rows) * ceil(k / columns)
+            for abreast in (1, 2, 3):
+                held = _HELD if first == 64 else 2 * _HELD
+                if taps % abreast == 0 and (abreast == 1 or abreast * rows * columns <= held):
+                    tile = Tile(rows, columns, 1, abreast, bool(turned))
+                    programs[tile] = across * taps // abreast * g.groups
+    steps = read.axes.tiles(read.box)
+    how = steps, _PIXELS, view.itemsize, target
+    return likely(programs, *how, added=not read.whole, most=most - len(slow)) + slow
+
+
+def weight_launches(
+    g: Geometry, x: Any, dy: Any, dw: Any, target: Target = H200, *, tile: Tile | None = None
+) -> list[Launch]:
+    """Return the launches that compute dw: x's copy where it is padded first, parts, their sum.
+
+    `tile` is by default the likeliest of `weight_tiles`. Raises `ArgumentError`.
+    """
+    if not g.n:
+        check_gradient(look(dy), g, "x", look(x))
+        return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, 0, (0, 0, 0), 1, g.channels)]
+    if tile is None:
+        tile = weight_tiles(g, x, dy, target)[0]
+    if tile.strips:
+        return _in_strips(g, x, dy, dw, tile)
+    seen_x = look(x)
+    read = _reading(g, seen_x, look(dy), target)
+    seen, axes, box, together = read.seen, read.axes, read.box, read.together
+    launches: list[Launch] = []
+    column, base = g.channels, x
+    if read.packed is not None:
+        column = read.packed.images.column
+        base = empty_beside(dw, (read.packed.images.elements,), seen_x.dtype)
+        launches.append(pack(x, g, read.packed, base))
+    rows, columns = tile.rows, tile.columns
+    tiles, across = axes.tiles(box), ceil(seen.k / columns)
+    share = ceil(tiles / tile.parts)
+    parts = ceil(tiles / share)
+    whole = read.whole and parts == 1 and not tile.turned and fits_tma(look(dw), (seen.k, 1))
+    # Of a part: elements from a group, a filter, a tap and an element of it to the next.
+    if tile.turned:
+        pitch = ceil_to(g.co, 4)
+        lies = (g.filters, 1, seen.k * pitch, pitch)
+    else:
+        pitch = seen.k if whole else ceil_to(seen.k, 4)
+        lies = (g.filters * seen.taps * pitch, seen.taps * pitch, pitch, 1)
+    size = seen.taps * (seen.k if tile.turned else g.co) * pitch
+    part = dw if whole else empty_beside(dw, (parts * size,), "f32")
+    order = (0, 1, 3, 4, 2) if tile.turned else (0, 1, 2, 3, 4)
+    shape, steps, block = (
+        [each[axis] for axis in order]
+        for each in (
+            (parts, g.groups, g.filters, seen.taps, seen.k),
+            (size, *lies),
+            (1, 1, rows, 1, columns),
+        )
+    )
+    sums = tawa.TensorDescriptor(part, shape, steps, block)
+    full = (axes.images, axes.rows, axes.columns, g.groups, g.filters)
+    grown = by_rows(dy, full, [*box, 1, rows])
+    options: dict[str, Any] = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
+    options |= {"BLOCK_M": rows, "BLOCK_N": columns, "GROUPS": g.groups, "VIEW": seen.view}
+    options |= {"CHANNELS": g.channels, "WINDOW": g.taps}
+    options |= {"ABREAST": tile.abreast, "TURNED": tile.turned}
+    if tile.abreast > 1:  # a stage of each tap's would take the place of two steps of the ring
+        options["store"] = "registers"
+    numbers = (tiles, ceil(axes.rows / box[1]), ceil(axes.columns / box[2]), across, share)
+    grid = (ceil(g.filters / rows), seen.taps // tile.abreast * across, parts * g.groups)
+    first = (seen.descriptor(base, box, columns), grown, sums, *numbers)
+    options |= once(grid, target)
+    launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
+    if whole:
+        return launches
+    return [*launches, _add(g, part, dw, parts, size, lies[1:], together, column, tile.turned)]
+
+
+def _in_strips(g: Geometry, x: Any, dy: Any, dw: Any, tile: Tile) -> list[Launch]:
+    if (channel := strides_of(look(x))[-1]) != 1:
+        raise ArgumentError(
+            f"channels of x lie {channel} elements apart", why="they are read at once"
+        )
+    blocks = blocks_of(g, tile)
+    share = ceil(blocks / tile.parts)
+    parts, size = ceil(blocks / share), g.co * g.window
+    part = empty_beside(dw, (parts * size,), "f32")
+    steps = (1, g.channels * g.co, g.co)
+    added = _add(g, part, dw, parts, size, steps, 1, g.channels, turned=True)
+    return [weight_strips(g, x, dy, part, tile, (blocks, share)), added]
+
+
+def _add(
+    g: Geometry,
+    part: Any,
+    dw: Any,
+    parts: int,
+    size: int,
+    steps: tuple[int, int, int],
+    together: int,
+    column: int,
+    turned: bool = False,
+) -> Launch:
+    """Return the launch that adds parts up: rows of `together` taps of `column` elements each."""
+    count = g.co * g.window
+    wide = min(16, 1 << max(parts - 1, 0).bit_length())
+    options = {"PARTS": parts, "TAPS": g.fh * g.fw, "TOGETHER": together, "TURNED": turned}
+    options |= {"CHANNELS": g.channels, "COLUMN": column, "WIDE": wide, "BLOCK": _ADDED // wide}
+    grid = (ceil(count / options["BLOCK"]),)
+    arguments = (part, dw, count, size, g.co, *steps)
+    return Launch(conv_backward.add_weights, grid, arguments, options)
