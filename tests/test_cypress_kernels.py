@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from xdsl.dialects import scf
 
 import tawa.cypress as cy
 from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree
@@ -182,6 +183,79 @@ def test_the_first_operand_may_be_taken_from_registers_or_shared():
     assert "operand product_leaf_1 a=shared\n" in program.show("plan")
     with pytest.raises(MappingError, match="B of wgmma is mapped to REGISTER"):
         cy.program(gemm.gemm().with_("tile_leaf", mems=[REGISTER, SHARED, REGISTER]))
+
+
+def in_shared(mapping, product, sums):
+    """Move an accumulator, and what the `sums` name of other leaves, to shared memory."""
+    mapping = mapping.with_(product, mems=[SHARED, *mapping[product].mems[1:]])
+    for name, which in sums.items():
+        mems = zip(mapping[name].variant.parameters, mapping[name].mems, strict=True)
+        mapping = mapping.with_(name, mems=[SHARED if t in which else m for t, m in mems])
+    return mapping
+
+
+@pytest.mark.parametrize(
+    ("name", "mapping", "names"),
+    [
+        ("sums", in_shared(sums.sums(2, 128, 64, 64, 2), "tile", {"add": "R"}), "acc,total"),
+        ("sums", in_shared(sums.sums(1, 64, 64, 32, 2, tiles=2), "tile", {}), "acc"),
+        (
+            "gemm",
+            in_shared(
+                gemm.gemm(2, 64, 64, 32, 2, split="columns", specialize=False, persistent=False),
+                "tile",
+                {},
+            ),
+            "acc",
+        ),
+        (
+            "fa2",
+            in_shared(
+                attention.attention("fa2", 1, 64, 32, 64, True), "product", {"softmax": "MLA"}
+            ),
+            "top,total,acc",
+        ),
+    ],
+)
+def test_accumulators_and_running_sums_may_lie_in_shared_memory(name, mapping, names):
+    program = cy.program(mapping)
+    assert f" mma_depth=1 shared={names}\n" in program.show("plan")
+    assert parse_plan(program.show("plan")) == program.plan
+    assert {*names.split(",")} <= {buffer for buffer, _ in program.emitted.buffers}
+    loops = filter(
+        lambda op: isinstance(op, scf.ForOp), program.compile().asm.program("hopper").walk()
+    )
+    assert not {arg.name_hint for loop in loops for arg in loop.body.block.args} & {
+        *names.split(",")
+    }
+    agree(name, program, Random(5))
+
+
+def test_what_no_loop_carries_does_not_lie_in_shared_memory():
+    plain = gemm.gemm(V=64)
+    with pytest.raises(MappingError, match="C of wgmma is mapped to SHARED"):
+        cy.program(plain.with_("tile_leaf", mems=[SHARED] * 3))
+    scores = attention.attention("fa2", 1, 64, 32, 64)
+    with pytest.raises(MappingError, match='s of "scores_leaf" is mapped to SHARED') as caught:
+        cy.program(in_shared(scores, "scores", {}))
+    assert caught.value.why == "no loop carries s in SHARED"
+    left = in_shared(plain, "tile", {}).with_("block", pipeline=cy.auto)
+    with pytest.raises(MappingError, match="pipeline is left to the planner"):
+        cy.program(left)
+    program = cy.program(plain)
+    for loop in ("shared=other", "shared=k"):
+        plan = program.show("plan").replace("mma_depth=2", f"mma_depth=1 {loop}")
+        with pytest.raises(PlanError, match=f"loop k {loop}"):
+            compile_ir(program.emitted.kernel, plan=plan)
+
+
+def test_the_model_of_time_knows_what_sums_in_shared_memory_cost():
+    sizes = sizes_of({name: np.empty((4096, 4096), np.int8) for name in "ABC"})
+    plain = gemm.gemm()
+    parked = in_shared(gemm.gemm(pipeline=2, V=128), "tile", {})
+    assert cycles(cy.program(parked), sizes) > 1.2 * cycles(cy.program(plain), sizes)
+    chosen = cy.program(plain.with_("tile", mems=[cy.auto, SHARED, SHARED]))
+    assert chosen.mapping["tile"].mems[0] == NONE
 
 
 def test_below_a_ceiling_a_tile_takes_the_place_of_one_that_was_read():

@@ -33,6 +33,8 @@ plans = st.builds(
             names.map("for {}".format),
             st.sampled_from(["none", "fine", "coarse"]),
             counts,
+            st.booleans(),
+            st.sampled_from([(), ("acc",), ("top", "total")]),
         ),
         max_size=2,
     ).map(tuple),

@@ -7,6 +7,7 @@ there already is not copied again. `lower` makes them of the tree.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -101,7 +102,8 @@ Event = CopyIn | CopyOut | Iota | Call | For
 class Events:
     """The program of a block: the grid it is one of, and its events.
 
-    `numbers` are what the call gives besides the tensors of the `parameters`, by name.
+    `numbers` are what the call gives besides the tensors of the `parameters`, by name; `shared`
+    are the slots that loops carry in shared memory, each with the leaf that wants it there.
     """
 
     block: Instance
@@ -110,6 +112,7 @@ class Events:
     indices: tuple[Size, ...]
     grid: tuple[Int, ...]
     body: tuple[Event, ...]
+    shared: Mapping[Slot, Instance]
 
 
 def told(event: Event) -> str:
@@ -149,15 +152,22 @@ def outputs_of(body: tuple[Event, ...]) -> list[Slot]:
     return found
 
 
+def walk(body: tuple[Event, ...], inside: For | None = None) -> Iterator[tuple[Event, For | None]]:
+    """Return the events of a body, with those in loops, each with the loop that it stands in."""
+    for event in body:
+        yield event, inside
+        if isinstance(event, For):
+            yield from walk(event.body, event)
+
+
 def calls(body: tuple[Event, ...]) -> list[Call]:
     """Return the calls of events, with those in loops."""
-    found: list[Call] = []
-    for event in body:
-        if isinstance(event, Call):
-            found.append(event)
-        elif isinstance(event, For):
-            found += calls(event.body)
-    return found
+    return [event for event, _ in walk(body) if isinstance(event, Call)]
+
+
+def loops(body: tuple[Event, ...]) -> list[For]:
+    """Return the loops of events, with those in loops."""
+    return [event for event, _ in walk(body) if isinstance(event, For)]
 
 
 def warpgroups(events: Events) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tawa import inline
-from tawa.cypress.machine import SHARED
+from tawa.cypress.machine import REGISTER, SHARED
 from tawa.cypress.mapping import Instance
 from tawa.cypress.tree import Part, Spread
 from tawa.errors import MappingError, Place
@@ -240,4 +240,11 @@ def _check_wgmma(spread: Spread, facts: LeafFacts) -> None:
                 place=leaf.place,
                 why="wgmma reads B from SHARED",
                 remedy=f"map {name} to SHARED",
+            )
+        if not leaf.like and facts.products and operand == "C" and memories[-1] != REGISTER:
+            raise MappingError(
+                f'"{leaf.name}": {name} of wgmma is mapped to {memories[-1]}',
+                place=leaf.place,
+                why="wgmma adds to REGISTER",
+                remedy=f"map {name} to REGISTER there; above the leaf it may be SHARED",
             )

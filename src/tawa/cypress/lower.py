@@ -7,7 +7,7 @@ from typing import Literal
 
 from tawa.cypress import event
 from tawa.cypress.ends import check_ends
-from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, outputs_of
+from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, loops, outputs_of
 from tawa.cypress.instantiate import spread_of
 from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of, shared_out
 from tawa.cypress.machine import BLOCK, GLOBAL, NONE, REGISTER, SHARED, Memory
@@ -58,7 +58,12 @@ def lower(root: Node) -> Events:
     lowering.enter(block)
     typed = [(t, kind) for t, kind in zip(root.parameters, host.variant.types, strict=True) if kind]
     body = tuple(lowering.body)
-    events = Events(block.instance, tuple(typed), lowering.numbers, indices, grid, body)
+    carried = {slot for loop in loops(body) for slot in loop.carried}
+    for slot, leaf in lowering.shared.items():
+        if slot not in carried:
+            raise _in_registers(leaf, slot.name, SHARED, f"no loop carries {slot.name} in SHARED")
+    numbered, shared = lowering.numbers, lowering.shared
+    events = Events(block.instance, tuple(typed), numbered, indices, grid, body, shared)
     check_ends(events, [pair for node in root.walk() for pair in node.equal])
     return events
 
@@ -77,6 +82,7 @@ class _Lowering:
     names: dict[str, int] = field(default_factory=dict[str, int])
     read: set[str] = field(default_factory=set[str])
     written: set[str] = field(default_factory=set[str])
+    shared: dict[Slot, Instance] = field(default_factory=dict[Slot, Instance])
 
     def enter(self, node: Node) -> None:
         """Add the events of a node of control, or of a leaf or spread node."""
@@ -314,13 +320,11 @@ class _Lowering:
             return
         # The first operand of wgmma may be stored for it: `_moved`.
         stored = nearest == SHARED and "wgmma" in parts and " A" in parts
-        if nearest == GLOBAL or (id(slot) in self.made and nearest != REGISTER and not stored):
-            raise MappingError(
-                f'{tensor.root.name} of "{leaf.name}" is mapped to {nearest}',
-                place=leaf.place,
-                why="what a block computes stays in REGISTER",
-                remedy=f"map {name} to NONE above the leaf, and to REGISTER there",
-            )
+        if nearest == GLOBAL:
+            why = "what a block computes stays inside of it"
+            raise _in_registers(leaf, tensor.root.name, nearest, why)
+        if nearest == SHARED and id(slot) in self.made and not stored:
+            self.shared.setdefault(slot, leaf)
         known, other = self.touched.setdefault(id(slot), (parts, leaf.name))
         short, long = sorted((known, parts), key=len)
         if parts == long:
@@ -334,6 +338,15 @@ class _Lowering:
                 f" {parts or 'not at all'}",
                 remedy="split both alike",
             )
+
+
+def _in_registers(leaf: Instance, tensor: str, memory: Memory, why: str) -> MappingError:
+    return MappingError(
+        f'{tensor} of "{leaf.name}" is mapped to {memory}',
+        place=leaf.place,
+        why=why,
+        remedy="map it to NONE above the leaf, and to REGISTER there",
+    )
 
 
 def _cut(shape: tuple[int, ...], steps: tuple[Part, ...]) -> tuple[int, ...]:

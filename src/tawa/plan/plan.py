@@ -54,12 +54,15 @@ class LoopPlan:
     """A loop's software schedule; `mma_depth` is P, the product groups in flight over a wait.
 
     `pins`: in a coarse schedule, values computed under a product are kept before the wait for it.
+    `shared` names tensors that it carries from trip to trip in shared memory: each trip reads and
+    writes them there, and registers hold them only in between.
     """
 
     loop: str
     schedule: Schedule = "fine"
     mma_depth: int = 1
     pins: bool = False
+    shared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +187,9 @@ def _text(plan: Plan) -> str:
         via += " interleaved=yes" if ring.interleaved else ""
         lines.append(f"aref {payloads} depth={ring.depth}{via}")
     for loop in plan.loops:
-        pins = " pins=yes" if loop.pins else ""
-        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{pins}")
+        more = " pins=yes" if loop.pins else ""
+        more += f" shared={','.join(loop.shared)}" if loop.shared else ""
+        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{more}")
     for store in plan.stores:
         more = f" places={store.places}" if store.places > 1 else ""
         more += f" eviction={store.eviction}" if store.eviction else ""

@@ -132,6 +132,7 @@ def _read_loop(plan: Plan, rest: str) -> Plan:
             "schedule": _one_of("none", "fine", "coarse"),
             "mma_depth": int,
             "pins": _yes,
+            "shared": lambda names: tuple(names.split(",")),
         },
     )
     return replace(plan, loops=(*plan.loops, LoopPlan(name, **options)))

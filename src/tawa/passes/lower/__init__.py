@@ -36,6 +36,7 @@ from tawa.passes.lower.layouts import assign_layouts, cheap_values
 from tawa.passes.lower.loads import lower_loads
 from tawa.passes.lower.multicast import share_loads
 from tawa.passes.lower.order import order_accesses
+from tawa.passes.lower.parked import park_carried
 from tawa.passes.lower.pingpong import take_turns
 from tawa.passes.lower.pointers import expand_accesses
 from tawa.passes.lower.reduces import expand_reductions
@@ -74,6 +75,7 @@ def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ..
         broadcast_atomics(lowering, role)
         swap_operands(lowering, role)
     lower_dots(lowering)  # after loads: operands are views by now
+    park_carried(lowering)  # after products: they find none of it as a view
     for role in lowering.roles:
         spread_scans(role)
         spread_histograms(role)
