@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
 from random import Random
 
 import numpy as np
@@ -18,6 +20,8 @@ from tawa.cypress.size import cdiv, extent, index, most, sizes_of
 from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
 from tawa.plan.text import parse_plan
 from test_kernels_straight import at, gpu  # noqa: F401 - a fixture
+
+finding = import_module("tawa.cypress.search")
 
 
 def in_memory(mapping, tile, above, last):
@@ -348,6 +352,31 @@ def test_a_search_gives_a_legal_mapping_that_is_no_slower_by_the_model(capsys):
     b = np.arange(72 * 72).reshape(72, 72) % 5
     found(ours, b.astype(np.float16), np.eye(72, dtype=np.float16))
     np.testing.assert_array_equal(ours, b)
+
+
+def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
+    start = cy.program(gemm.gemm(2, 128, 64, 32, 2))
+
+    def measure(made):
+        block, tile = made.mapping["block"], made.mapping["tile"]
+        wanted = (block.walk, block.group, tile.variant) == ("dynamic", 16, cy.lib.mma_columns)
+        return 1.0 if wanted else 2.0 - 0.1 * (block.walk == "dynamic") - 0.1 * (block.group > 8)
+
+    made = partial(finding.complete, name="")
+    found = finding._fastest([start], made, measure, lambda: True)
+    assert measure(found) == 1.0
+    agree("gemm", found, Random(0))
+    assert finding._fastest([start], made, measure, lambda: False) is start
+
+
+def test_a_search_tries_no_mapping_that_the_call_refuses():
+    start = cy.program(attention.attention("fa2", 1, 64, 64, 64))
+    q = np.zeros((1, 128, 64), np.float16)
+    found = cy.search(start, q, q, q.copy(), q.copy(), budget=8)
+    assert dict(found.mapping["host"].tunables)["D"] == 64
+    narrow = cy.program(attention.attention("fa2", 1, 64, 64, 32))
+    with pytest.raises(ArgumentError, match=r"O.shape\[2\] is 64, 32 is 32"):
+        narrow(q, q.copy(), q.copy(), q.copy())
 
 
 def test_extents_that_are_the_same_are_compared_at_the_call():

@@ -75,6 +75,10 @@ def mma_columns(C: T32, A: Operand, B: Operand, *, WGS: int):
         _launch("mma", c[0, i], A, b[0, i])
 
 
+SPLITS = mma_tile, mma_columns
+"""The ways to share a product out over warpgroups."""
+
+
 @leaf("mma", reads="C A B", writes="C")
 def mma_leaf(C, A, B):
     return tl.dot(A, B, C)

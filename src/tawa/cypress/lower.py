@@ -17,6 +17,9 @@ from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node, Part, Spread
 from tawa.errors import MappingError
+from tawa.language.dtypes import dtype
+
+_Shapes = tuple[tuple[int, ...], ...]
 
 
 def lower(root: Node) -> Events:
@@ -83,6 +86,7 @@ class _Lowering:
     read: set[str] = field(default_factory=set[str])
     written: set[str] = field(default_factory=set[str])
     shared: dict[Slot, Instance] = field(default_factory=dict[Slot, Instance])
+    facts: dict[object, LeafFacts] = field(default_factory=dict[object, LeafFacts])
 
     def enter(self, node: Node) -> None:
         """Add the events of a node of control, or of a leaf or spread node."""
@@ -238,11 +242,12 @@ class _Lowering:
                 if name in variant.writes:
                     new.append((tensor, slot))
             slots.append(slot)
-        shapes = [slot.shape for slot in slots]
-        facts = facts_of(leaf, shapes, [slot.element for slot in slots])
+        shapes = tuple(slot.shape for slot in slots)
+        elements = tuple(slot.element for slot in slots)
+        facts = self._facts(leaf, shapes, elements)
         spread = shared_out(spread, facts)
         check_leaf(spread, facts)
-        self._check_parts(spread, facts, shapes)
+        self._check_parts(spread, facts, shapes, elements)
         come = {id(slot) for _, slot in new}
         for name, tensor, slot, memory, parts in zip(
             variant.parameters, spread.tensors, slots, nearest, spread.parts, strict=True
@@ -275,13 +280,21 @@ class _Lowering:
                     return "registers"
         return ""
 
-    def _check_parts(self, spread: Spread, facts: LeafFacts, shapes: list[tuple[int, ...]]) -> None:
+    def _facts(self, leaf: Instance, shapes: _Shapes, elements: tuple[dtype, ...]) -> LeafFacts:
+        """Return what a leaf does, found once for its launches on alike tensors."""
+        key = leaf.name, shapes, elements
+        if key not in self.facts:
+            self.facts[key] = facts_of(leaf, shapes, elements)
+        return self.facts[key]
+
+    def _check_parts(
+        self, spread: Spread, facts: LeafFacts, shapes: _Shapes, elements: tuple[dtype, ...]
+    ) -> None:
         """Refuse a leaf that does something else on parts than on the whole."""
-        parts = [_cut(shape, steps) for shape, steps in zip(shapes, spread.parts, strict=True)]
+        parts = tuple(_cut(shape, steps) for shape, steps in zip(shapes, spread.parts, strict=True))
         if spread.leaf.like or parts == shapes:
             return
-        elements = [tensor.element for tensor in spread.tensors]
-        if facts_of(spread.leaf, parts, elements).text != facts.text:
+        if self._facts(spread.leaf, parts, elements).text != facts.text:
             raise MappingError(
                 f'"{spread.leaf.name}" computes with the shapes of its tensors',
                 place=spread.leaf.variant.place,

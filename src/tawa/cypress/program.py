@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -14,11 +15,12 @@ from tawa.cypress.event import Events, warpgroups
 from tawa.cypress.instantiate import instantiate, spread_of
 from tawa.cypress.interpret import Waits
 from tawa.cypress.lower import lower
-from tawa.cypress.mapping import Mapping
+from tawa.cypress.mapping import Mapping as Tasks
 from tawa.cypress.sequential import scalar
 from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tree import Node
 from tawa.errors import ArgumentError, MappingError, OverBudget
+from tawa.integers.expressions import Symbol
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.straight import Recipes
@@ -38,7 +40,7 @@ class Program:
     one, `cy.program(program.mapping.with_(...))`.
     """
 
-    mapping: Mapping
+    mapping: Tasks
     name: str
     tree: Node
     events: Events
@@ -172,13 +174,7 @@ class Program:
                     f"{self.name}: {tensor.name} is of {found} with {rank} dimensions",
                     why=f"it is declared as {wanted} with {len(tensor.shape)}",
                 )
-        sizes = sizes_of(arrays)
-        for one, other in {pair for node in self.tree.walk() for pair in node.equal}:
-            if (first := evaluate(one, sizes)) != (second := evaluate(other, sizes)):
-                raise ArgumentError(
-                    f"{self.name}: {one} is {first}, {other} is {second}",
-                    why="the program says that they are the same",
-                )
+        self.check_equal(sizes_of(arrays))
         held: dict[str, Any] = dict(
             symbols({n: each for n, each in arrays.items() if is_array(each)})
         )
@@ -186,6 +182,15 @@ class Program:
         for name in sorted(self.tree.instance.variant.writes):
             writer.apart(held[name], {n: each for n, each in held.items() if n != name}, name)
         return writer, held
+
+    def check_equal(self, sizes: Mapping[Symbol, int]) -> None:
+        """Raise ArgumentError where extents differ that the program says are the same."""
+        for one, other in {pair for node in self.tree.walk() for pair in node.equal}:
+            if (first := evaluate(one, sizes)) != (second := evaluate(other, sizes)):
+                raise ArgumentError(
+                    f"{self.name}: {one} is {first}, {other} is {second}",
+                    why="the program says that they are the same",
+                )
 
     def show(self, *stages: str) -> str:
         """Return stages as text: "mapping", "tree", "event", "plan", or one of the compiler's."""
@@ -228,7 +233,7 @@ class Program:
         return lines
 
 
-def complete(mapping: Mapping, name: str = "") -> Program:
+def complete(mapping: Tasks, name: str = "") -> Program:
     """Return the program of a mapping that says all; raises what `cy.program` raises."""
     tree = instantiate(mapping)
     called = name or mapping.entry.variant.task

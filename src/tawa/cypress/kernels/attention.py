@@ -23,7 +23,7 @@ T16, B16, I = Tensor[f16, 2], Tensor[f16, 3], cy.Instance
 
 @cy.inner("attention", reads="Q K V", writes="O")
 def full_host(O: B16, Q: B16, K: B16, V: B16, *, U: int, D: int):
-    _same(O, Q, K, V)
+    _same(O, Q, K, V, D)
     o, q = (cy.blocks(t, (None, U, D)) for t in (O, Q))
     k, v = (cy.blocks(t, (None, t.shape[1], D)) for t in (K, V))
     for i, n in cy.prange(o.grid[1], o.grid[0]):
@@ -36,7 +36,7 @@ def causal_host(O: B16, Q: B16, K: B16, V: B16, *, U: int, D: int):
 
     Of heads that are walked together, the blocks with the most keys come first.
     """
-    _same(O, Q, K, V)
+    _same(O, Q, K, V, D)
     cy.same(Q.shape[1], K.shape[1])
     o, q = (cy.blocks(t, (None, U, D)) for t in (O, Q))
     blocks = cy.blocks(K, (None, U, D)).grid[1]
@@ -46,7 +46,8 @@ def causal_host(O: B16, Q: B16, K: B16, V: B16, *, U: int, D: int):
         cy.launch("attention", o[n, at, 0], q[n, at, 0], k[n, 0, 0], v[n, 0, 0])
 
 
-def _same(O, Q, K, V):
+def _same(O, Q, K, V, D):
+    cy.same(O.shape[2], D)  # a block has whole heads
     cy.same(K.shape[1], V.shape[1])
     for t in (Q, K, V):
         cy.same(O.shape[0], t.shape[0])
