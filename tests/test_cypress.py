@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -25,8 +26,9 @@ from tawa.cypress import (
     f16,
     f32,
 )
-from tawa.errors import ArgumentError, OverBudget
+from tawa.errors import ArgumentError, MappingError, OverBudget
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cypress.md"
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "08_cypress.py"
 I, T16 = cy.Instance, cy.Tensor[f16, 2]
 
@@ -62,6 +64,31 @@ def test_the_example_is_equal_under_its_mappings(example):
     found = list(example["in_simulator"](np))
     assert len(found) == 3
     assert all(equal for _, equal in found)
+
+
+def test_the_page_is_a_program_and_its_edits_change_no_bit(tmp_path):
+    *tutorial, kernels = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    source = tmp_path / "page.py"  # a file, since leaves are read from their source
+    source.write_text("\n".join(tutorial))
+    a, b = integers(200, 136), integers(136, 72)
+    page = runpy.run_path(str(source), {"A": a, "B": b, "C": np.zeros((200, 72), np.float16)})
+    np.testing.assert_array_equal(page["C"], a.astype(int) @ b.astype(int))
+    for name, groups in (("one", 1), ("ahead", 1), ("two", 2), ("three", 3)):
+        program = cy.program(page[name])
+        assert f"warps={4 * groups} " in program.show("plan").splitlines()[2 * (name != "one")]
+        ours = np.zeros_like(page["C"])
+        program(ours, a, b)
+        np.testing.assert_array_equal(ours, page["C"])
+    # What a newcomer may forget, in the page's words.
+    assert page["two"].with_("tile", WGS=3).with_("host", U=192) == page["three"]
+    with pytest.raises(MappingError, match="blocks of 42 do not divide 128") as caught:
+        cy.program(page["two"].with_("tile", WGS=3))
+    assert "c, a = (cy.blocks(t" in caught.value.place.render()
+    with pytest.raises(OverBudget, match="bytes of SHARED, the ceiling is"):
+        cy.program(page["two"].with_("block", pipeline=7))
+    source.write_text(kernels)
+    page = runpy.run_path(str(source))
+    assert "role mma warps=12 " in cy.program(page["three"]).show("plan")
 
 
 def test_emission_is_what_the_mapping_says(mapping):
