@@ -13,6 +13,7 @@ import pytest
 
 import tawa.cypress as cy
 import tawa.language as tl
+from tawa import compile_ir
 from tawa.cypress import (
     BLOCK,
     GLOBAL,
@@ -26,7 +27,8 @@ from tawa.cypress import (
     f16,
     f32,
 )
-from tawa.errors import ArgumentError, MappingError, OverBudget
+from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
+from tawa.plan.text import parse_plan
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cypress.md"
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "08_cypress.py"
@@ -297,16 +299,84 @@ def add_leaf(C, A, B):
     return tl.where(A > B, A - B, A + B) * 2
 
 
-def test_a_leaf_may_run_on_the_whole_tile():
+@pytest.mark.parametrize(("memory", "held"), [(SHARED, 1), (GLOBAL, 0)])
+def test_a_leaf_may_run_on_the_whole_tile(memory, held):
     host = I("host", add_host, HOST, [GLOBAL] * 3, {"U": 32, "V": 64}, calls=["l"], entry=True)
-    leaf = I("l", add_leaf, BLOCK, [GLOBAL, SHARED, SHARED])
+    leaf = I("l", add_leaf, BLOCK, [GLOBAL, memory, GLOBAL])
     add = cy.program(cy.Mapping([host, leaf]))
+    assert len(add.emitted.buffers) == held
+    assert add.compile().asm["cuda"].count("tma_load_2d(B") == 0
+    assert "copy B[32*i:+32, 64*j:+64] into REGISTER" in add.show("event")
+    plan = add.show("plan")
+    assert "load B via=registers" in plan
+    assert parse_plan(plan) == add.plan
+    with pytest.raises(PlanError, match="load l_out via=registers"):
+        compile_ir(add.emitted.kernel, plan=plan + "load l_out via=registers")
     a, b = integers(40, 72), integers(40, 72, seed=1)
     ours, wanted = np.zeros_like(a), np.zeros_like(a)
     add(ours, a, b)
     add.sequential(wanted, a, b)
     np.testing.assert_array_equal(ours, wanted)
     np.testing.assert_array_equal(ours, np.where(a > b, a - b, a + b) * 2)
+
+
+@cy.inner("tails", reads="A B", writes="C")
+def tails_host(C: T16, A: T16, B: cy.Tensor[f32, 1], *, U: int):
+    c, a, b = cy.blocks(C, (U, 64)), cy.blocks(A, (U, A.shape[1])), cy.blocks(B, (U,))
+    for i in cy.prange(c.grid[0]):
+        cy.launch("tails", c[i, 0], a[i, 0], b[i])
+
+
+@cy.inner("tails", reads="A B", writes="C")
+def tails_block(C: T16, A: T16, B: cy.Tensor[f32, 1]):
+    a = cy.blocks(A, (A.shape[0], 64))
+    total = cy.make_tensor(f32, C.shape)
+    cy.launch("clear", total)
+    for k in cy.srange(a.grid[1]):
+        cy.launch("scaled", total, a[0, k], B)
+    cy.launch("copy", C, total)
+
+
+@cy.leaf("scaled", reads="R A B", writes="R")
+def scaled_leaf(R, A, B):
+    return R + A.to(tl.float32) * B[:, None]
+
+
+@cy.inner("scaled", reads="R A B", writes="R")
+def scaled_over(R: cy.Tensor[f32, 2], A: T16, B: cy.Tensor[f32, 1]):
+    for _ in cy.prange(1):
+        cy.launch("scaled", R, A, B)
+
+
+@pytest.mark.parametrize("specialize", [False, True])
+@pytest.mark.parametrize("first", [SHARED, GLOBAL])
+def test_operands_of_plain_leaves_may_stay_in_global_memory(specialize, first):
+    held, group = [REGISTER, first, GLOBAL], WARPGROUP
+    how = {"specialize": specialize, "pipeline": 2} if first == SHARED else {}
+    calls = ["clear", "scaled", "copy"]
+    mapping = cy.Mapping(
+        [
+            I("host", tails_host, HOST, [GLOBAL] * 3, {"U": 64}, calls=["block"], entry=True),
+            I("block", tails_block, BLOCK, [GLOBAL] * 3, calls=calls, **how),
+            I("scaled", scaled_over, BLOCK, [NONE, NONE, NONE], calls=["leaf"]),
+            I("leaf", scaled_leaf, group, held),
+            I("clear", cy.lib.clear_leaf, group, [REGISTER], like="scaled"),
+            I("copy", cy.lib.copy_leaf, group, [GLOBAL, REGISTER], like="scaled"),
+        ]
+    )
+    program = cy.program(mapping)
+    assert [name for name, _ in program.emitted.buffers] == ["A x 2 slots"] * (first == SHARED)
+    assert program.compile().proof.ok
+    a, b = integers(72, 200), np.arange(72, dtype=np.float32) % 3
+    made = [np.ones((72, 64), np.float16) for _ in range(3)]
+    program(made[0], a, b)
+    program.sequential(made[1], a, b)
+    program.interpret(made[2], a, b)
+    np.testing.assert_array_equal(made[0], made[1])
+    np.testing.assert_array_equal(made[2], made[1])
+    last = mapping.with_("leaf", mems=[REGISTER, REGISTER, SHARED])
+    with pytest.raises(MappingError, match="reads A of the program from REGISTER"):
+        cy.program(last)
 
 
 # --- GEMM and the sums of the rows of A, at every tile of a row -----------------------------------

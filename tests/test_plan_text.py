@@ -49,6 +49,7 @@ plans = st.builds(
         ),
         max_size=2,
     ).map(tuple),
+    direct=st.lists(names, max_size=2).map(tuple),
     arrangement=st.sampled_from(["cooperative", "pingpong"]),
     warps=counts,
     persistent=st.booleans(),

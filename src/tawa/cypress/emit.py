@@ -247,7 +247,8 @@ def _plan(
     groups = warpgroups(events)
     copies = list(_copies(events.body))
     stores = [event for event, _ in copies if isinstance(event, CopyOut)]
-    loads = [(event, loop) for event, loop in copies if isinstance(event, CopyIn)]
+    loaded = [event for event, _ in copies if isinstance(event, CopyIn)]
+    loads = [(e, loop) for e, loop in copies if isinstance(e, CopyIn) and not e.direct]
     of_roles = [name for name in block.of_block if name in _OF_ROLES]
     if not block.specialize and of_roles:
         raise MappingError(
@@ -330,7 +331,7 @@ def _plan(
             names[block_of(event.source)],
             names[block_of(store.target)],
         )
-        for event, _ in loads
+        for event in loaded
         for store in stores
     }
     plan = Plan(
@@ -350,6 +351,7 @@ def _plan(
             )
             for store in stores
         ),
+        direct=tuple(event.slot.name for event in loaded if event.direct),
         operands=tuple(OperandPlan(products[id(call)], call.a) for call in moved if call.a),
         warps=4 * (groups * block.tiles + 1) if block.specialize else 4 * groups,
         persistent=block.persistent,
@@ -376,8 +378,12 @@ def edited(plan: Plan, lines: Sequence[str]) -> Plan:
 
 
 def subject(line: str) -> str:
-    """Return what a line of a plan speaks of: its text without options."""
-    return "plan" if line.startswith("plan ") else re.sub(r"( [a-z_]+=\S+)+$", "", line)
+    """Return what a line of a plan speaks of: its text without options. A tile that is turned round
+    has two rings.
+    """
+    if line.startswith("plan "):
+        return "plan"
+    return re.sub(r" (?!via=transpose)[a-z_]+=\S+", "", line)
 
 
 def _split(events: Events) -> Split:
@@ -477,7 +483,7 @@ def _own_rings(
 
 
 def _loaded(loop: For) -> set[str]:
-    return {event.slot.name for event in loop.body if isinstance(event, CopyIn)}
+    return {e.slot.name for e in loop.body if isinstance(e, CopyIn) and not e.direct}
 
 
 def _in_flight(loop: For, depth: dict[str, int], shared: list[Slot]) -> int:
@@ -487,7 +493,7 @@ def _in_flight(loop: For, depth: dict[str, int], shared: list[Slot]) -> int:
     inside = [each for each in loop.body if isinstance(each, Call)]
     made = {slot for each in inside if each.facts.products for slot in each.outputs}
     used = {slot for each in inside if not each.facts.products for slot in each.slots}.union(shared)
-    least = min((depth[e.slot.name] for e in loop.body if isinstance(e, CopyIn)), default=1)
+    least = min(map(depth.__getitem__, _loaded(loop)), default=1)
     return 1 if not made or made & used else max(1, min(2, least - 1))
 
 

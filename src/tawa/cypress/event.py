@@ -36,10 +36,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyIn:
-    """A part of a tensor of the program, brought into shared memory."""
+    """A part of a tensor of the program, brought into shared memory, or `direct` to registers."""
 
     slot: Slot
     source: Tensor
+    direct: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +120,8 @@ def told(event: Event) -> str:
     """Return an event in words; of a loop, its head."""
     match event:
         case CopyIn():
-            return f"{event.slot} = copy {_where(event.source)} into SHARED"
+            into = "REGISTER" if event.direct else "SHARED"
+            return f"{event.slot} = copy {_where(event.source)} into {into}"
         case CopyOut():
             how = "by SHARED" if event.staged else "from REGISTER"
             return f"copy {event.slot.name} {how} to {_where(event.target)}"

@@ -85,6 +85,7 @@ class _Lowering:
     names: dict[str, int] = field(default_factory=dict[str, int])
     read: set[str] = field(default_factory=set[str])
     written: set[str] = field(default_factory=set[str])
+    direct: set[Slot] = field(default_factory=set[Slot])
     shared: dict[Slot, Instance] = field(default_factory=dict[Slot, Instance])
     facts: dict[object, LeafFacts] = field(default_factory=dict[object, LeafFacts])
 
@@ -186,7 +187,7 @@ class _Lowering:
                 at = at.bound
         return None
 
-    def _copy_in(self, tensor: Tensor, read: bool) -> Slot:
+    def _copy_in(self, tensor: Tensor, read: bool, direct: bool = False) -> Slot:
         shape = tuple(n for n in tensor.shape if isinstance(n, int))
         if len(shape) != len(tensor.shape):
             raise MappingError(
@@ -200,11 +201,19 @@ class _Lowering:
             return Slot(self._named(name), tensor.element, shape)
         at = f"{id(tensor.root)}{[*map(key, tensor.offsets)]}{tensor.box}"
         if (known := self.copied.get(at)) is not None:
+            if known in self.direct and not direct:
+                raise MappingError(
+                    f"{tensor} of {name} is read in GLOBAL, then copied into SHARED",
+                    place=tensor.place,
+                    why="a part that is there already is not loaded again",
+                    remedy="map it to SHARED where it is read first",
+                )
             return known
         self.read.add(name)
         self._check_both(tensor)
         slot = Slot(self._named(name), tensor.element, shape)
-        self.body.append(CopyIn(slot, tensor))
+        self.body.append(CopyIn(slot, tensor, direct))
+        self.direct |= {slot} if direct else set()
         self.copied[at] = slot
         self.filled.add(id(slot))
         return slot
@@ -306,14 +315,15 @@ class _Lowering:
         if not tensor.shape:
             return self.numbers[tensor.root.name]
         read = name in leaf.variant.reads
-        if read and nearest != SHARED:
+        if read and nearest not in (SHARED, GLOBAL):
             raise MappingError(
                 f'"{leaf.name}" reads {name} of the program from {nearest}',
                 place=leaf.place,
-                why="what a block reads is copied into SHARED, from where threads take it",
-                remedy=f"map {name} to SHARED, at the leaf or above it",
+                why="what a block reads is copied into SHARED, from where threads take it, or is "
+                "read by them in GLOBAL",
+                remedy=f"map {name} to SHARED, at the leaf or above it, or to GLOBAL",
             )
-        slot = self._copy_in(tensor, read)
+        slot = self._copy_in(tensor, read, direct=nearest == GLOBAL)
         if read and name in leaf.variant.writes:
             self._check_both(tensor)
         return slot

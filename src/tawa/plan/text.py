@@ -152,6 +152,12 @@ def _read_store(plan: Plan, rest: str) -> Plan:
     return replace(plan, stores=(*plan.stores, StorePlan(name, **_need(options, "via"))))
 
 
+def _read_load(plan: Plan, rest: str) -> Plan:
+    name, options = _split(rest, {"via": _one_of("registers")})
+    _need(options, "via")
+    return replace(plan, direct=(*plan.direct, name))
+
+
 def _read_operand(plan: Plan, rest: str) -> Plan:
     name, options = _split(rest, {"a": _one_of("registers", "shared")})
     operand = OperandPlan(name, **_need(options, "a"))
@@ -180,6 +186,7 @@ _READERS: dict[str, Callable[[Plan, str], Plan]] = {
     "aref": _read_aref,
     "loop": _read_loop,
     "store": _read_store,
+    "load": _read_load,
     "operand": _read_operand,
     "guard": _read_guard,
     "declined": _read_declined,

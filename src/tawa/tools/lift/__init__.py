@@ -227,8 +227,11 @@ def _unsaid(walk: Walk, program: Program) -> list[str]:
     kept = [line for line in plan.splitlines() if not line.startswith("declined ")]
     theirs = {subject(line): line for line in kept}
     ours = {subject(line): line for line in program.show("plan").splitlines()}
-    unlike = [line for what, line in theirs.items() if ours.get(what) != line]
-    return [*unlike, *(what for what in ours if what not in theirs)]
+    # Rings and roles stand in an order: where others stand among them, all are said anew.
+    kinds = {what.partition(" ")[0] for what in theirs.keys() - ours.keys()}
+    anew = {what for what in theirs if what.partition(" ")[0] in kinds}
+    gone = [what for what in ours if what not in theirs or what in anew]
+    return [*gone, *(line for what, line in theirs.items() if what in anew or ours[what] != line)]
 
 
 def _events(body: tuple[Event, ...]) -> Iterator[Event]:
