@@ -124,7 +124,8 @@ class Plan:
     launch, the ordinary kernel runs. `sharing`: loads of an ordinary kernel whose tiles are never
     needed at once take the same shared memory, and those that feed no product take none.
     It is the last that is tried. `direct`: descriptor loads that the threads which compute make by
-    themselves, from global memory into registers. `operands`: products whose first operand is not where it would be.
+    themselves, from global memory into registers. `operands`: products whose first operand is not
+    where it would be.
     `split`: what the warpgroups that share a tile have of its products, as far as 64 rows each.
 
     >>> tawa.Plan(warps=8).specialized
