@@ -251,33 +251,29 @@ def _plan(
     loads = [(e, loop) for e, loop in copies if isinstance(e, CopyIn) and not e.direct]
     of_roles = [name for name in block.of_block if name in _OF_ROLES]
     if not block.specialize and of_roles:
-        raise MappingError(
-            f'"{block.name}" has {", ".join(of_roles)}, and specialize=False',
-            place=block.place,
+        raise block.error(
+            f" has {', '.join(of_roles)}, and specialize=False",
             why="walks over tiles and loads for several blocks are the producer's, and turns are "
             "those of roles",
             remedy="write specialize=True, or leave them out",
         )
     if block.tiles > 1 and not block.persistent:
-        raise MappingError(
-            f'"{block.name}" computes {block.tiles} tiles at once and is not persistent',
-            place=block.place,
+        raise block.error(
+            f" computes {block.tiles} tiles at once and is not persistent",
             why="a block that does not walk has one tile",
             remedy="write persistent=True, or leave tiles out",
         )
     split = _split(events)
     if isinstance(block.pipeline, Auto):
         if block.plan:
-            raise MappingError(
-                f'"{block.name}" gives lines of the plan, and leaves pipeline to the planner',
-                place=block.place,
+            raise block.error(
+                " gives lines of the plan, and leaves pipeline to the planner",
                 remedy="say the depth of the rings, or leave the lines out",
             )
         if events.shared:
             slot, leaf = next(iter(events.shared.items()))
-            raise MappingError(
-                f'"{leaf.name}" maps {slot.name} to SHARED, and pipeline is left to the planner',
-                place=leaf.place,
+            raise leaf.error(
+                f" maps {slot.name} to SHARED, and pipeline is left to the planner",
                 why="the planner keeps what loops carry in registers",
                 remedy="say the depth of the rings, or map it to REGISTER",
             )
@@ -436,9 +432,8 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
     shared = {tensor: ring for ring in depths for tensor in ring.split()}
     loaded = {event.source.root.name for event, _ in loads}
     if unknown := sorted(set(shared) - loaded):
-        raise MappingError(
-            f'"{block.name}": pipeline is given for {unknown[0]}, which it does not load',
-            place=block.place,
+        raise block.error(
+            f": pipeline is given for {unknown[0]}, which it does not load",
             why=f"it loads {', '.join(sorted(loaded))}",
             remedy=nearest(unknown[0], loaded),
         )
@@ -446,9 +441,8 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
     for event, loop in loads:
         name = event.source.root.name
         if depths and loop is not None and name not in shared:
-            raise MappingError(
-                f'"{block.name}": pipeline has no depth for {name}',
-                place=block.place,
+            raise block.error(
+                f": pipeline has no depth for {name}",
                 why=f"it is loaded in the loop over {loop.index}",
                 remedy=f'write pipeline={{..., "{name}": 2}}',
             )

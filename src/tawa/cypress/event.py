@@ -17,7 +17,6 @@ from tawa.cypress.mapping import Instance
 from tawa.cypress.size import Int, Size
 from tawa.cypress.tensor import Tensor, TensorType
 from tawa.cypress.tree import Spread
-from tawa.errors import MappingError
 from tawa.language.dtypes import dtype
 
 
@@ -140,18 +139,15 @@ def _where(tensor: Tensor) -> str:
     return f"{tensor.root.name}[{at}]"
 
 
-def outputs_of(body: tuple[Event, ...]) -> list[Slot]:
-    """Return the slots that events change."""
-    found: list[Slot] = []
-    for event in body:
-        match event:
-            case Call():
-                found += event.outputs
-            case For():
-                found += event.carried
-            case CopyIn() | CopyOut() | Iota():
-                pass
-    return found
+def outputs_of(event: Event) -> tuple[Slot, ...]:
+    """Return the slots that an event changes."""
+    match event:
+        case Call():
+            return event.outputs
+        case For():
+            return event.carried
+        case CopyIn() | CopyOut() | Iota():
+            return ()
 
 
 def walk(body: tuple[Event, ...], inside: For | None = None) -> Iterator[tuple[Event, For | None]]:
@@ -177,9 +173,8 @@ def warpgroups(events: Events) -> int:
     counts = {call.spread.over(WARPGROUP): call.spread.leaf for call in calls(events.body)}
     if len(counts) > 1:
         (few, one), (many, other), *_ = sorted(counts.items(), key=lambda pair: pair[0])
-        raise MappingError(
-            f'"{one.name}" runs on {few} warpgroups, "{other.name}" on {many}',
-            place=one.place,
+        raise one.error(
+            f' runs on {few} warpgroups, "{other.name}" on {many}',
             why="the warpgroups of a block share all of its work",
             remedy="part both over the same number of WARPGROUP",
         )

@@ -31,16 +31,16 @@ def lower(root: Node) -> Events:
         case (Launch() as launch,):
             indices, grid = (), ()
         case _:
-            raise MappingError(
-                f'"{host.name}" at HOST is more than one launch in a prange of up to three indices',
+            raise host.error(
+                " at HOST is more than one launch in a prange of up to three indices",
                 place=host.variant.place,
                 why="a program is one kernel, and a kernel's grid has three dimensions",
                 remedy="launch the rest from BLOCK, or make it a program of its own",
             )
     block = root.child(launch)
     if block.instance.level != BLOCK:
-        raise MappingError(
-            f'"{host.name}" launches "{block.instance.name}" at {block.instance.level}',
+        raise host.error(
+            f' launches "{block.instance.name}" at {block.instance.level}',
             place=launch.place,
             why="HOST launches blocks, and blocks the rest",
             remedy="map it to BLOCK",
@@ -48,9 +48,8 @@ def lower(root: Node) -> Events:
     for node in root.walk():
         each = node.instance
         if node is not block and each.of_block:
-            raise MappingError(
-                f'"{each.name}" at {each.level} sets what a block is',
-                place=each.place,
+            raise each.error(
+                f" at {each.level} sets what a block is",
                 why=f"{', '.join(each.of_block)}: what HOST launches has them",
                 remedy=f'give them to "{block.instance.name}"',
             )
@@ -100,9 +99,8 @@ class _Lowering:
             memory = instance.memory[name]
             here = self._slot(tensor)
             if memory == GLOBAL and here is not None:
-                raise MappingError(
-                    f'"{instance.name}": {name} is mapped to GLOBAL',
-                    place=instance.place,
+                raise instance.error(
+                    f": {name} is mapped to GLOBAL",
                     why=f"{tensor.root.name} is made inside of a block",
                     remedy="map it to NONE or SHARED",
                 )
@@ -114,9 +112,8 @@ class _Lowering:
         self._statements(node, node.statements)
         for tensor, slot in back:
             if id(slot) not in self.filled:
-                raise MappingError(
-                    f'"{instance.name}" maps {tensor.name} to SHARED, and nothing writes it',
-                    place=instance.place,
+                raise instance.error(
+                    f" maps {tensor.name} to SHARED, and nothing writes it",
                     why="what goes back to the program is written whatever its loops do",
                     remedy="launch what writes it, or map it to GLOBAL",
                 )
@@ -153,7 +150,8 @@ class _Lowering:
         else:
             self._statements(node, loop.body)
         body, self.body = tuple(self.body), outer
-        changed = {id(slot): slot for slot in outputs_of(body) if id(slot) in before}
+        outputs = (slot for event in body for slot in outputs_of(event))
+        changed = {id(slot): slot for slot in outputs if id(slot) in before}
         # A trip may not happen: what only the body fills holds nothing after it.
         self.filled = before
         self.copied = {at: slot for at, slot in copied.items() if id(slot) not in changed}
@@ -304,8 +302,8 @@ class _Lowering:
         if spread.leaf.like or parts == shapes:
             return
         if self._facts(spread.leaf, parts, elements).text != facts.text:
-            raise MappingError(
-                f'"{spread.leaf.name}" computes with the shapes of its tensors',
+            raise spread.leaf.error(
+                " computes with the shapes of its tensors",
                 place=spread.leaf.variant.place,
                 why=f"it would differ on parts of {parts[0]} and on the whole of {shapes[0]}",
                 remedy="leave the shape out of its arithmetic, or run it without parts",
@@ -316,9 +314,8 @@ class _Lowering:
             return self.numbers[tensor.root.name]
         read = name in leaf.variant.reads
         if read and nearest not in (SHARED, GLOBAL):
-            raise MappingError(
-                f'"{leaf.name}" reads {name} of the program from {nearest}',
-                place=leaf.place,
+            raise leaf.error(
+                f" reads {name} of the program from {nearest}",
                 why="what a block reads is copied into SHARED, from where threads take it, or is "
                 "read by them in GLOBAL",
                 remedy=f"map {name} to SHARED, at the leaf or above it, or to GLOBAL",
@@ -332,8 +329,8 @@ class _Lowering:
         self, leaf: Instance, name: str, tensor: Tensor, slot: Slot, nearest: Memory, parts: str
     ) -> None:
         if name in leaf.variant.reads and id(slot) not in self.filled:
-            raise MappingError(
-                f'"{leaf.name}" reads {tensor.root.name}, and nothing has written it',
+            raise leaf.error(
+                f" reads {tensor.root.name}, and nothing has written it",
                 place=tensor.root.place,
                 why="a tensor that a variant makes holds nothing; what only a loop writes is not "
                 "written where the loop has no trip",

@@ -19,7 +19,7 @@ from tawa.cypress.mapping import Mapping as Tasks
 from tawa.cypress.sequential import scalar
 from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tree import Node
-from tawa.errors import ArgumentError, MappingError, OverBudget
+from tawa.errors import ArgumentError, OverBudget
 from tawa.integers.expressions import Symbol
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
@@ -70,9 +70,8 @@ class Program:
             block, groups = self.events.block, warpgroups(self.events)
             wanted = [(4 * groups, block.tiles)] * block.specialize
             if (found := [(r.warps, r.instances) for r in made.plan.consumers]) != wanted:
-                raise MappingError(
-                    f'"{block.name}" leaves pipeline to the planner, which has no such roles',
-                    place=block.place,
+                raise block.error(
+                    " leaves pipeline to the planner, which has no such roles",
                     why=f"(warps of a tile, tiles) are {found}, and the mapping says {wanted}",
                     remedy="write pipeline=3, or leave turns, or tiles, out",
                 )

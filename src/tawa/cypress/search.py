@@ -13,7 +13,7 @@ from math import inf, prod
 from typing import Any, cast, get_args
 
 from tawa.cypress import lib
-from tawa.cypress.event import Event, Events, For
+from tawa.cypress.event import Event, Events, For, loops
 from tawa.cypress.machine import GLOBAL, NONE, REGISTER, SHARED, Auto
 from tawa.cypress.mapping import Mapping as Tasks
 from tawa.cypress.program import Program, complete
@@ -265,10 +265,5 @@ def _chosen(mapping: Tasks, name: str) -> Program:
 
 def _sizes_in(events: Events) -> set[Symbol]:
     """Return the extents that a program's grid and loops are made of."""
-    found = {name for extent in events.grid for name in leaves(extent)}
-    pending = list(events.body)
-    while pending:
-        if isinstance(event := pending.pop(), For):
-            found |= leaves(event.extent)
-            pending += event.body
-    return set(filter(is_extent, found))
+    extents = [*events.grid, *(loop.extent for loop in loops(events.body))]
+    return {name for extent in extents for name in leaves(extent) if is_extent(name)}
