@@ -224,7 +224,10 @@ def mappings(D: int = 128, causal: bool = False, keys: int = 4096) -> dict[str, 
     walked together that their tiles keep all busy until the longest is done.
     """
     wide = 64 if D == 256 else 128
+    # With one slot the queries of a tile wait for the last product of the tile before.
+    queries = 1 if D == 256 else 2
     tile: dict[str, Any] = dict(D=D, W=wide, causal=causal, depth=3 if D == 64 else 2)
+    tile |= dict(queries=queries)
     if causal:
         tile |= dict(walk="dynamic", group=-(-2 * H200.multiprocessors // (keys // 128 + 1)))
     found = {
