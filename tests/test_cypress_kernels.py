@@ -112,6 +112,7 @@ def test_one_ring_holds_the_three_tiles_of_a_dual_product():
     program = cy.program(dual.dual())
     assert "aref A + B1 + B2 depth=3\n" in program.show("plan")
     assert "loop k schedule=fine mma_depth=2" in program.show("plan")
+    assert "not made\n  a[0, k] of A: A is it, unchanged\nshared" in program.explain()
 
 
 def test_rows_are_summed_without_a_barrier_in_the_loop():
@@ -367,6 +368,23 @@ def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
     assert measure(found) == 1.0
     agree("gemm", found, Random(0))
     assert finding._fastest([start], made, measure, lambda: False) is start
+
+
+def test_a_search_times_programs_where_their_tensors_are(gpu, monkeypatch):  # noqa: F811
+    gpu.parameters = 7
+    timed = []
+
+    def bench(call):
+        call()
+        timed.append(gpu.launches[-1].grid)
+        return 1.0 / len(timed)  # the last that is timed is the fastest
+
+    monkeypatch.setattr(finding, "do_bench", bench)
+    monkeypatch.setattr(finding, "neighbours", lambda near: [near.with_("host", V=128)])
+    monkeypatch.setattr(finding, "_fields_near", lambda near: [near.with_("block", group=16)])
+    found = cy.search(cy.program(gemm.gemm(1, 64, 64, 32, 2)), at(0), at(1), at(2), budget=99)
+    assert timed == [(16, 1, 1), (8, 1, 1), (8, 1, 1)]
+    assert found.mapping["block"].group == 16
 
 
 def test_a_search_tries_no_mapping_that_the_call_refuses():

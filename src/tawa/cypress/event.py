@@ -104,6 +104,7 @@ class Events:
 
     `numbers` are what the call gives besides the tensors of the `parameters`, by name; `shared`
     are the slots that loops carry in shared memory, each with the leaf that wants it there.
+    `removed` tells of copies that are not made, and why.
     """
 
     block: Instance
@@ -113,6 +114,7 @@ class Events:
     grid: tuple[Int, ...]
     body: tuple[Event, ...]
     shared: Mapping[Slot, Instance]
+    removed: tuple[str, ...]
 
 
 def told(event: Event) -> str:

@@ -65,7 +65,8 @@ def lower(root: Node) -> Events:
         if slot not in carried:
             raise _in_registers(leaf, slot.name, SHARED, f"no loop carries {slot.name} in SHARED")
     numbered, shared = lowering.numbers, lowering.shared
-    events = Events(block.instance, tuple(typed), numbered, indices, grid, body, shared)
+    removed = tuple(dict.fromkeys(lowering.removed))
+    events = Events(block.instance, tuple(typed), numbered, indices, grid, body, shared, removed)
     check_ends(events, [pair for node in root.walk() for pair in node.equal])
     return events
 
@@ -86,6 +87,7 @@ class _Lowering:
     written: set[str] = field(default_factory=set[str])
     direct: set[Slot] = field(default_factory=set[Slot])
     shared: dict[Slot, Instance] = field(default_factory=dict[Slot, Instance])
+    removed: list[str] = field(default_factory=list[str])
     facts: dict[object, LeafFacts] = field(default_factory=dict[object, LeafFacts])
 
     def enter(self, node: Node) -> None:
@@ -206,6 +208,8 @@ class _Lowering:
                     why="a part that is there already is not loaded again",
                     remedy="map it to SHARED where it is read first",
                 )
+            given = tensor if tensor.bound is None else tensor.bound
+            self.removed.append(f"{given} of {name}: {known.name} is it, unchanged")
             return known
         self.read.add(name)
         self._check_both(tensor)

@@ -206,6 +206,8 @@ class Program:
         """Return the tree, spreads, events and memory, and the kernel's report."""
         lines = [f"program {self.name}({', '.join(self.parameters)})", *self._tree(self.tree, "  ")]
         lines += ["events", *(f"  {line}" for line in text(self.events).splitlines())]
+        if removed := self.events.removed:
+            lines += ["copies that are not made", *(f"  {each}" for each in removed)]
         used = sum(size for _, size in self.emitted.buffers)
         if isinstance(self.emitted.plan, Plan):
             lines.append(f"shared memory {used:,} of {self.mapping.ceiling:,} bytes")

@@ -22,7 +22,7 @@ from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError, Tawa
 from tawa.integers.expressions import Symbol
 from tawa.plan.plan import Walk
 from tawa.plan.time import tile_cycles
-from tawa.runtime.arrays import host_array
+from tawa.runtime.arrays import is_array, look
 from tawa.runtime.timing import do_bench
 from tawa.target import H200
 
@@ -63,7 +63,7 @@ def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
 
     ranked = _climbed(start, sizes, neighbours, make, lambda: time.monotonic() < began + budget / 2)
     likely = [start, *(each for each in ranked if each is not start)][:_MEASURED]
-    if _on_host(tensors):
+    if all(look(each).device.kind == "cpu" for each in tensors if is_array(each)):
         chosen = ranked[0]
     else:
         chosen = _fastest(likely, make, measure, lambda: time.monotonic() < began + budget)
@@ -124,10 +124,6 @@ def _climbed(
             if found[str(mapping)][0] < min(found[at][0] for at in (best, *ahead)):
                 ahead.append(str(mapping))
     return [made for _, made in sorted(found.values(), key=lambda pair: pair[0])]
-
-
-def _on_host(tensors: Sequence[Any]) -> bool:
-    return all(host_array(each) is each for each in tensors)
 
 
 def cycles(made: Program, sizes: Mapping[Symbol, int]) -> float:

@@ -236,9 +236,13 @@ def mappings(D: int = 128, causal: bool = False, keys: int = 4096) -> dict[str, 
         "FA3, two warpgroups": attention("fa3", **tile),
     }
     if D < 256:
-        tile["W"] = 64 if D == 128 else 96 if causal else 128
-        # Three consumers in turns through two coarse loops of 64 keys: more than the check follows.
-        plain = D == 128 and causal
-        tile |= dict(schedule="fine", turns=False) if plain else dict(schedule="coarse")
-        found["FA2, three warpgroups"] = attention("fa2", 3, 192, **tile)
+        # The keys of a tile: as many as registers hold beside the sums. Under a causal mask they
+        # divide the queries, and at 128 columns two coarse loops are more than the check follows.
+        three: dict[str, Any] = {
+            (64, False): dict(W=128, schedule="coarse"),
+            (64, True): dict(W=96, schedule="coarse"),
+            (128, False): dict(W=80, schedule="coarse", turns=False),
+            (128, True): dict(W=96, queries=1),
+        }[D, causal]
+        found["FA2, three warpgroups"] = attention("fa2", 3, 192, **tile | three)
     return found
