@@ -18,7 +18,11 @@ from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
 from tawa.cypress.size import cdiv, extent, index, most, sizes_of
 from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
+from tawa.ir import hopper
+from tawa.passes.lower.emit import erase
+from tawa.passes.lower.views import root_slot
 from tawa.plan.text import parse_plan
+from tawa.verify import Refused, check
 from test_kernels_straight import at, gpu  # noqa: F401 - a fixture
 
 finding = import_module("tawa.cypress.search")
@@ -190,6 +194,9 @@ def test_the_first_operand_may_be_taken_from_registers_or_shared():
         cy.program(gemm.gemm().with_("tile_leaf", mems=[REGISTER, SHARED, REGISTER]))
 
 
+STATE = {"softmax": "MLA"}
+
+
 def in_shared(mapping, product, sums):
     """Move an accumulator, and what the `sums` name of other leaves, to shared memory."""
     mapping = mapping.with_(product, mems=[SHARED, *mapping[product].mems[1:]])
@@ -215,9 +222,7 @@ def in_shared(mapping, product, sums):
         ),
         (
             "fa2",
-            in_shared(
-                attention.attention("fa2", 1, 64, 32, 64, True), "product", {"softmax": "MLA"}
-            ),
+            in_shared(attention.attention("fa2", 1, 64, 32, 64, True), "product", STATE),
             "top,total,acc",
         ),
     ],
@@ -234,6 +239,29 @@ def test_accumulators_and_running_sums_may_lie_in_shared_memory(name, mapping, n
         *names.split(",")
     }
     agree(name, program, Random(5))
+
+
+@pytest.mark.parametrize(
+    ("mapping", "name", "way", "why"),
+    [
+        (
+            in_shared(attention.attention("fa2", 2, 128, 64, 64, turns=False), "product", STATE),
+            *("top", "prev_op", "overwrites top .* before"),
+        ),
+        (in_shared(gemm.gemm(2, 128, 64, 64, 2), "tile", {}), "acc", "next_op", "reads acc"),
+    ],
+)
+def test_the_proof_asks_for_the_barriers_around_sums_in_shared_memory(mapping, name, way, why):
+    kernel = cy.program(mapping).compile().asm.program("hopper").clone()
+    check(kernel)
+    for store in [op for op in kernel.walk() if isinstance(op, hopper.SharedStore)]:
+        if root_slot(store.view).buffer.name_hint == name:
+            barrier = getattr(store, way)
+            while not isinstance(barrier, hopper.NamedBarrier):
+                barrier = getattr(barrier, way)
+            erase(barrier)
+    with pytest.raises(Refused, match=why):
+        check(kernel)
 
 
 def test_what_no_loop_carries_does_not_lie_in_shared_memory():
