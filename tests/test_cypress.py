@@ -27,6 +27,7 @@ from tawa.cypress import (
     f16,
     f32,
 )
+from tawa.cypress.kernels import dual
 from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
 from tawa.plan.text import parse_plan
 
@@ -247,42 +248,16 @@ def test_each_wait_is_needed(mapping):
 # --- other programs -------------------------------------------------------------------------------
 
 
-@cy.inner("dual", reads="A B1 B2", writes="C")
-def dual_host(C: T16, A: T16, B1: T16, B2: T16, *, U: int, V: int):
-    c, a = cy.blocks(C, (U, V)), cy.blocks(A, (U, A.shape[1]))
-    b1, b2 = (cy.blocks(b, (b.shape[0], V)) for b in (B1, B2))
-    for i, j in cy.prange(*c.grid):
-        cy.launch("dual", c[i, j], a[i, 0], b1[0, j], b2[0, j])
-
-
-@cy.inner("dual", reads="A B1 B2", writes="C")
-def dual_block(C: T16, A: T16, B1: T16, B2: T16, *, W: int):
-    a = cy.blocks(A, (A.shape[0], W))
-    b1, b2 = (cy.blocks(b, (W, b.shape[1])) for b in (B1, B2))
-    acc = cy.make_tensor(f32, C.shape)
-    cy.launch("clear", acc)
-    for k in cy.srange(a.grid[1]):
-        cy.launch("mma", acc, a[0, k], b1[k, 0])
-        cy.launch("mma", acc, a[0, k], b2[k, 0])
-    cy.launch("copy", C, acc)
-
-
 @pytest.mark.parametrize(("groups", "depth"), [(1, 1), (2, 3)])
 def test_two_products_share_the_tile_of_a(groups, depth):
-    calls, how = ["clear", "tile", "copy"], {"specialize": True, "pipeline": depth}
-    rows = 64 * groups
-    host = I("host", dual_host, HOST, [GLOBAL] * 4, {"U": rows, "V": 64}, calls=["b"], entry=True)
-    block = I("b", dual_block, BLOCK, [GLOBAL] * 4, {"W": 32}, calls=calls, **how)
-    tree = cy.lib.mma("tile", WGS=groups, N=64)
-    ends = (*cy.lib.clear("clear", like="tile"), *cy.lib.copy("copy", like="tile", stage=SHARED))
-    dual = cy.program(cy.Mapping([host, block, *tree, *ends]))
-    assert dual.show("event").count("into SHARED") == 3
-    assert f"aref A + B1 + B2 depth={depth}\n" in dual.show("plan")
+    program = cy.program(dual.dual(groups, 64 * groups, 64, 32, depth, persistent=False))
+    assert program.show("event").count("into SHARED") == 3
+    assert f"aref A + B1 + B2 depth={depth}\n" in program.show("plan")
     for m, n, k in ((72, 136, 40), (8, 8, 0)):
         a, b1, b2 = integers(m, k), integers(k, n, seed=1), integers(k, n, seed=2)
         ours, wanted = np.ones((m, n), np.float16), np.ones((m, n), np.float16)
-        dual(ours, a, b1, b2)
-        dual.sequential(wanted, a, b1, b2)
+        program(ours, a, b1, b2)
+        program.sequential(wanted, a, b1, b2)
         np.testing.assert_array_equal(ours, wanted)
         np.testing.assert_array_equal(ours, a.astype(int) @ (b1.astype(int) + b2.astype(int)))
 
