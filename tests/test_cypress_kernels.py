@@ -415,6 +415,15 @@ def test_a_search_times_programs_where_their_tensors_are(gpu, monkeypatch):  # n
     assert found.mapping["block"].group == 16
 
 
+def test_what_a_search_times_is_unlike():
+    near = [
+        cy.program(gemm.gemm(1, 64, V, 32, 2, walk=walk))
+        for V in (64, 128)
+        for walk in ("forward", "dynamic")
+    ]
+    assert finding._unlike(near) == [near[0], near[2]]
+
+
 def test_a_search_tries_no_mapping_that_the_call_refuses():
     start = cy.program(attention.attention("fa2", 1, 64, 64, 64))
     q = np.zeros((1, 128, 64), np.float16)

@@ -46,9 +46,9 @@ def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
 
     Half of `budget` (seconds) at most goes into legal mappings near that of `start`: tunables that
     share a name move together, one or two at a time, as do the fields of the block. `start` and the
-    best by the model of time are timed on the GPU, then what differs from the fastest in a field
-    of the block, of which the model knows little, as long as time is left; tensors of NumPy are
-    timed nowhere, and the model decides.
+    best by the model of time, unlike in tunables, are timed on the GPU, then what differs from the
+    fastest in a field of the block, of which the model knows little, as long as time is left;
+    tensors of NumPy are timed nowhere, and the model decides.
     """
     began = time.monotonic()
     sizes = sizes_of(dict(zip(start.parameters, tensors, strict=True)))
@@ -62,13 +62,21 @@ def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
         return cast("float", do_bench(lambda: made(*tensors)))
 
     ranked = _climbed(start, sizes, neighbours, make, lambda: time.monotonic() < began + budget / 2)
-    likely = [start, *(each for each in ranked if each is not start)][:_MEASURED]
+    likely = [start, *_unlike(ranked)][:_MEASURED]
     if all(look(each).device.kind == "cpu" for each in tensors if is_array(each)):
         chosen = ranked[0]
     else:
         chosen = _fastest(likely, make, measure, lambda: time.monotonic() < began + budget)
     print(chosen.mapping)
     return chosen
+
+
+def _unlike(ranked: Sequence[Program]) -> list[Program]:
+    """Return the first of programs for each choice of tunables: fields are turned by the clock."""
+    first: dict[str, Program] = {}
+    for made in ranked:
+        first.setdefault(str([dict(each.tunables) for each in made.mapping.instances]), made)
+    return [*first.values()]
 
 
 def _fastest(
