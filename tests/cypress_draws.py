@@ -25,6 +25,7 @@ FREEDOMS = (
         "coarse",
         "A in registers",
         "A in shared",
+        "sums in shared",
         "from registers",
         "by stage",
         "ceiling",
@@ -112,6 +113,13 @@ def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
             mapping = mapping.with_(part, mems=above)
         last = SHARED if attends else REGISTER
         mapping = mapping.with_(f"{product}_leaf", mems=[REGISTER, last, SHARED])
+    if random.random() < 0.2:
+        taken.add("sums in shared")
+        mapping = mapping.with_(product, mems=[SHARED, *mapping[product].mems[1:]])
+        if name == "sums":
+            mapping = mapping.with_("add", mems=[SHARED, SHARED])
+        if attends:
+            mapping = mapping.with_("softmax", mems=[REGISTER, SHARED, SHARED, SHARED, REGISTER])
     store = "finish" if attends else "copy"
     way = random.choice(("from registers", "by stage"))
     taken.add(way)

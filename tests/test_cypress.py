@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import tawa.cypress as cy
 import tawa.language as tl
+from tawa import compile_ir
 from tawa.cypress import (
     BLOCK,
     GLOBAL,
@@ -25,8 +27,11 @@ from tawa.cypress import (
     f16,
     f32,
 )
-from tawa.errors import ArgumentError, OverBudget
+from tawa.cypress.kernels import dual
+from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
+from tawa.plan.text import parse_plan
 
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cypress.md"
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "08_cypress.py"
 I, T16 = cy.Instance, cy.Tensor[f16, 2]
 
@@ -62,6 +67,31 @@ def test_the_example_is_equal_under_its_mappings(example):
     found = list(example["in_simulator"](np))
     assert len(found) == 3
     assert all(equal for _, equal in found)
+
+
+def test_the_page_is_a_program_and_its_edits_change_no_bit(tmp_path):
+    *tutorial, kernels = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    source = tmp_path / "page.py"  # a file, since leaves are read from their source
+    source.write_text("\n".join(tutorial))
+    a, b = integers(200, 136), integers(136, 72)
+    page = runpy.run_path(str(source), {"A": a, "B": b, "C": np.zeros((200, 72), np.float16)})
+    np.testing.assert_array_equal(page["C"], a.astype(int) @ b.astype(int))
+    for name, groups in (("one", 1), ("ahead", 1), ("two", 2), ("three", 3)):
+        program = cy.program(page[name])
+        assert f"warps={4 * groups} " in program.show("plan").splitlines()[2 * (name != "one")]
+        ours = np.zeros_like(page["C"])
+        program(ours, a, b)
+        np.testing.assert_array_equal(ours, page["C"])
+    # What a newcomer may forget, in the page's words.
+    assert page["two"].with_("tile", WGS=3).with_("host", U=192) == page["three"]
+    with pytest.raises(MappingError, match="blocks of 42 do not divide 128") as caught:
+        cy.program(page["two"].with_("tile", WGS=3))
+    assert "c, a = (cy.blocks(t" in caught.value.place.render()
+    with pytest.raises(OverBudget, match="bytes of SHARED, the ceiling is"):
+        cy.program(page["two"].with_("block", pipeline=7))
+    source.write_text(kernels)
+    page = runpy.run_path(str(source))
+    assert "role mma warps=12 " in cy.program(page["three"]).show("plan")
 
 
 def test_emission_is_what_the_mapping_says(mapping):
@@ -218,42 +248,16 @@ def test_each_wait_is_needed(mapping):
 # --- other programs -------------------------------------------------------------------------------
 
 
-@cy.inner("dual", reads="A B1 B2", writes="C")
-def dual_host(C: T16, A: T16, B1: T16, B2: T16, *, U: int, V: int):
-    c, a = cy.blocks(C, (U, V)), cy.blocks(A, (U, A.shape[1]))
-    b1, b2 = (cy.blocks(b, (b.shape[0], V)) for b in (B1, B2))
-    for i, j in cy.prange(*c.grid):
-        cy.launch("dual", c[i, j], a[i, 0], b1[0, j], b2[0, j])
-
-
-@cy.inner("dual", reads="A B1 B2", writes="C")
-def dual_block(C: T16, A: T16, B1: T16, B2: T16, *, W: int):
-    a = cy.blocks(A, (A.shape[0], W))
-    b1, b2 = (cy.blocks(b, (W, b.shape[1])) for b in (B1, B2))
-    acc = cy.make_tensor(f32, C.shape)
-    cy.launch("clear", acc)
-    for k in cy.srange(a.grid[1]):
-        cy.launch("mma", acc, a[0, k], b1[k, 0])
-        cy.launch("mma", acc, a[0, k], b2[k, 0])
-    cy.launch("copy", C, acc)
-
-
 @pytest.mark.parametrize(("groups", "depth"), [(1, 1), (2, 3)])
 def test_two_products_share_the_tile_of_a(groups, depth):
-    calls, how = ["clear", "tile", "copy"], {"specialize": True, "pipeline": depth}
-    rows = 64 * groups
-    host = I("host", dual_host, HOST, [GLOBAL] * 4, {"U": rows, "V": 64}, calls=["b"], entry=True)
-    block = I("b", dual_block, BLOCK, [GLOBAL] * 4, {"W": 32}, calls=calls, **how)
-    tree = cy.lib.mma("tile", WGS=groups, N=64)
-    ends = (*cy.lib.clear("clear", like="tile"), *cy.lib.copy("copy", like="tile", stage=SHARED))
-    dual = cy.program(cy.Mapping([host, block, *tree, *ends]))
-    assert dual.show("event").count("into SHARED") == 3
-    assert f"aref A + B1 + B2 depth={depth}\n" in dual.show("plan")
+    program = cy.program(dual.dual(groups, 64 * groups, 64, 32, depth, persistent=False))
+    assert program.show("event").count("into SHARED") == 3
+    assert f"aref A + B1 + B2 depth={depth}\n" in program.show("plan")
     for m, n, k in ((72, 136, 40), (8, 8, 0)):
         a, b1, b2 = integers(m, k), integers(k, n, seed=1), integers(k, n, seed=2)
         ours, wanted = np.ones((m, n), np.float16), np.ones((m, n), np.float16)
-        dual(ours, a, b1, b2)
-        dual.sequential(wanted, a, b1, b2)
+        program(ours, a, b1, b2)
+        program.sequential(wanted, a, b1, b2)
         np.testing.assert_array_equal(ours, wanted)
         np.testing.assert_array_equal(ours, a.astype(int) @ (b1.astype(int) + b2.astype(int)))
 
@@ -270,16 +274,84 @@ def add_leaf(C, A, B):
     return tl.where(A > B, A - B, A + B) * 2
 
 
-def test_a_leaf_may_run_on_the_whole_tile():
+@pytest.mark.parametrize(("memory", "held"), [(SHARED, 1), (GLOBAL, 0)])
+def test_a_leaf_may_run_on_the_whole_tile(memory, held):
     host = I("host", add_host, HOST, [GLOBAL] * 3, {"U": 32, "V": 64}, calls=["l"], entry=True)
-    leaf = I("l", add_leaf, BLOCK, [GLOBAL, SHARED, SHARED])
+    leaf = I("l", add_leaf, BLOCK, [GLOBAL, memory, GLOBAL])
     add = cy.program(cy.Mapping([host, leaf]))
+    assert len(add.emitted.buffers) == held
+    assert add.compile().asm["cuda"].count("tma_load_2d(B") == 0
+    assert "copy B[32*i:+32, 64*j:+64] into REGISTER" in add.show("event")
+    plan = add.show("plan")
+    assert "load B via=registers" in plan
+    assert parse_plan(plan) == add.plan
+    with pytest.raises(PlanError, match="load l_out via=registers"):
+        compile_ir(add.emitted.kernel, plan=plan + "load l_out via=registers")
     a, b = integers(40, 72), integers(40, 72, seed=1)
     ours, wanted = np.zeros_like(a), np.zeros_like(a)
     add(ours, a, b)
     add.sequential(wanted, a, b)
     np.testing.assert_array_equal(ours, wanted)
     np.testing.assert_array_equal(ours, np.where(a > b, a - b, a + b) * 2)
+
+
+@cy.inner("tails", reads="A B", writes="C")
+def tails_host(C: T16, A: T16, B: cy.Tensor[f32, 1], *, U: int):
+    c, a, b = cy.blocks(C, (U, 64)), cy.blocks(A, (U, A.shape[1])), cy.blocks(B, (U,))
+    for i in cy.prange(c.grid[0]):
+        cy.launch("tails", c[i, 0], a[i, 0], b[i])
+
+
+@cy.inner("tails", reads="A B", writes="C")
+def tails_block(C: T16, A: T16, B: cy.Tensor[f32, 1]):
+    a = cy.blocks(A, (A.shape[0], 64))
+    total = cy.make_tensor(f32, C.shape)
+    cy.launch("clear", total)
+    for k in cy.srange(a.grid[1]):
+        cy.launch("scaled", total, a[0, k], B)
+    cy.launch("copy", C, total)
+
+
+@cy.leaf("scaled", reads="R A B", writes="R")
+def scaled_leaf(R, A, B):
+    return R + A.to(tl.float32) * B[:, None]
+
+
+@cy.inner("scaled", reads="R A B", writes="R")
+def scaled_over(R: cy.Tensor[f32, 2], A: T16, B: cy.Tensor[f32, 1]):
+    for _ in cy.prange(1):
+        cy.launch("scaled", R, A, B)
+
+
+@pytest.mark.parametrize("specialize", [False, True])
+@pytest.mark.parametrize("first", [SHARED, GLOBAL])
+def test_operands_of_plain_leaves_may_stay_in_global_memory(specialize, first):
+    held, group = [REGISTER, first, GLOBAL], WARPGROUP
+    how = {"specialize": specialize, "pipeline": 2} if first == SHARED else {}
+    calls = ["clear", "scaled", "copy"]
+    mapping = cy.Mapping(
+        [
+            I("host", tails_host, HOST, [GLOBAL] * 3, {"U": 64}, calls=["block"], entry=True),
+            I("block", tails_block, BLOCK, [GLOBAL] * 3, calls=calls, **how),
+            I("scaled", scaled_over, BLOCK, [NONE, NONE, NONE], calls=["leaf"]),
+            I("leaf", scaled_leaf, group, held),
+            I("clear", cy.lib.clear_leaf, group, [REGISTER], like="scaled"),
+            I("copy", cy.lib.copy_leaf, group, [GLOBAL, REGISTER], like="scaled"),
+        ]
+    )
+    program = cy.program(mapping)
+    assert [name for name, _ in program.emitted.buffers] == ["A x 2 slots"] * (first == SHARED)
+    assert program.compile().proof.ok
+    a, b = integers(72, 200), np.arange(72, dtype=np.float32) % 3
+    made = [np.ones((72, 64), np.float16) for _ in range(3)]
+    program(made[0], a, b)
+    program.sequential(made[1], a, b)
+    program.interpret(made[2], a, b)
+    np.testing.assert_array_equal(made[0], made[1])
+    np.testing.assert_array_equal(made[2], made[1])
+    last = mapping.with_("leaf", mems=[REGISTER, REGISTER, SHARED])
+    with pytest.raises(MappingError, match="reads A of the program from REGISTER"):
+        cy.program(last)
 
 
 # --- GEMM and the sums of the rows of A, at every tile of a row -----------------------------------

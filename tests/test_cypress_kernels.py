@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
 from random import Random
 
 import numpy as np
 import pytest
+from xdsl.dialects import scf
 
 import tawa.cypress as cy
 from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree
@@ -15,8 +18,14 @@ from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
 from tawa.cypress.size import cdiv, extent, index, most, sizes_of
 from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
+from tawa.ir import hopper
+from tawa.passes.lower.emit import erase
+from tawa.passes.lower.views import root_slot
 from tawa.plan.text import parse_plan
+from tawa.verify import Refused, check
 from test_kernels_straight import at, gpu  # noqa: F401 - a fixture
+
+finding = import_module("tawa.cypress.search")
 
 
 def in_memory(mapping, tile, above, last):
@@ -107,6 +116,7 @@ def test_one_ring_holds_the_three_tiles_of_a_dual_product():
     program = cy.program(dual.dual())
     assert "aref A + B1 + B2 depth=3\n" in program.show("plan")
     assert "loop k schedule=fine mma_depth=2" in program.show("plan")
+    assert "not made\n  a[0, k] of A: A is it, unchanged\nshared" in program.explain()
 
 
 def test_rows_are_summed_without_a_barrier_in_the_loop():
@@ -182,6 +192,103 @@ def test_the_first_operand_may_be_taken_from_registers_or_shared():
     assert "operand product_leaf_1 a=shared\n" in program.show("plan")
     with pytest.raises(MappingError, match="B of wgmma is mapped to REGISTER"):
         cy.program(gemm.gemm().with_("tile_leaf", mems=[REGISTER, SHARED, REGISTER]))
+
+
+STATE = {"softmax": "MLA"}
+
+
+def in_shared(mapping, product, sums):
+    """Move an accumulator, and what the `sums` name of other leaves, to shared memory."""
+    mapping = mapping.with_(product, mems=[SHARED, *mapping[product].mems[1:]])
+    for name, which in sums.items():
+        mems = zip(mapping[name].variant.parameters, mapping[name].mems, strict=True)
+        mapping = mapping.with_(name, mems=[SHARED if t in which else m for t, m in mems])
+    return mapping
+
+
+@pytest.mark.parametrize(
+    ("name", "mapping", "names"),
+    [
+        ("sums", in_shared(sums.sums(2, 128, 64, 64, 2), "tile", {"add": "R"}), "acc,total"),
+        ("sums", in_shared(sums.sums(1, 64, 64, 32, 2, tiles=2), "tile", {}), "acc"),
+        (
+            "gemm",
+            in_shared(
+                gemm.gemm(2, 64, 64, 32, 2, split="columns", specialize=False, persistent=False),
+                "tile",
+                {},
+            ),
+            "acc",
+        ),
+        (
+            "fa2",
+            in_shared(attention.attention("fa2", 1, 64, 32, 64, True), "product", STATE),
+            "top,total,acc",
+        ),
+    ],
+)
+def test_accumulators_and_running_sums_may_lie_in_shared_memory(name, mapping, names):
+    program = cy.program(mapping)
+    assert f" mma_depth=1 shared={names}\n" in program.show("plan")
+    assert parse_plan(program.show("plan")) == program.plan
+    assert {*names.split(",")} <= {buffer for buffer, _ in program.emitted.buffers}
+    loops = filter(
+        lambda op: isinstance(op, scf.ForOp), program.compile().asm.program("hopper").walk()
+    )
+    assert not {arg.name_hint for loop in loops for arg in loop.body.block.args} & {
+        *names.split(",")
+    }
+    agree(name, program, Random(5))
+
+
+@pytest.mark.parametrize(
+    ("mapping", "name", "way", "why"),
+    [
+        (
+            in_shared(attention.attention("fa2", 2, 128, 64, 64, turns=False), "product", STATE),
+            *("top", "prev_op", "overwrites top .* before"),
+        ),
+        (in_shared(gemm.gemm(2, 128, 64, 64, 2), "tile", {}), "acc", "next_op", "reads acc"),
+    ],
+)
+def test_the_proof_asks_for_the_barriers_around_sums_in_shared_memory(mapping, name, way, why):
+    kernel = cy.program(mapping).compile().asm.program("hopper").clone()
+    check(kernel)
+    for store in [op for op in kernel.walk() if isinstance(op, hopper.SharedStore)]:
+        if root_slot(store.view).buffer.name_hint == name:
+            barrier = getattr(store, way)
+            while not isinstance(barrier, hopper.NamedBarrier):
+                barrier = getattr(barrier, way)
+            erase(barrier)
+    with pytest.raises(Refused, match=why):
+        check(kernel)
+
+
+def test_what_no_loop_carries_does_not_lie_in_shared_memory():
+    plain = gemm.gemm(V=64)
+    with pytest.raises(MappingError, match="C of wgmma is mapped to SHARED"):
+        cy.program(plain.with_("tile_leaf", mems=[SHARED] * 3))
+    scores = attention.attention("fa2", 1, 64, 32, 64)
+    with pytest.raises(MappingError, match='s of "scores_leaf" is mapped to SHARED') as caught:
+        cy.program(in_shared(scores, "scores", {}))
+    assert caught.value.why == "no loop carries s in SHARED"
+    left = in_shared(plain, "tile", {}).with_("block", pipeline=cy.auto)
+    with pytest.raises(MappingError, match="pipeline is left to the planner"):
+        cy.program(left)
+    program = cy.program(plain)
+    for loop in ("shared=other", "shared=k"):
+        plan = program.show("plan").replace("mma_depth=2", f"mma_depth=1 {loop}")
+        with pytest.raises(PlanError, match=f"loop k {loop}"):
+            compile_ir(program.emitted.kernel, plan=plan)
+
+
+def test_the_model_of_time_knows_what_sums_in_shared_memory_cost():
+    sizes = sizes_of({name: np.empty((4096, 4096), np.int8) for name in "ABC"})
+    plain = gemm.gemm()
+    parked = in_shared(gemm.gemm(pipeline=2, V=128), "tile", {})
+    assert cycles(cy.program(parked), sizes) > 1.2 * cycles(cy.program(plain), sizes)
+    chosen = cy.program(plain.with_("tile", mems=[cy.auto, SHARED, SHARED]))
+    assert chosen.mapping["tile"].mems[0] == NONE
 
 
 def test_below_a_ceiling_a_tile_takes_the_place_of_one_that_was_read():
@@ -274,6 +381,57 @@ def test_a_search_gives_a_legal_mapping_that_is_no_slower_by_the_model(capsys):
     b = np.arange(72 * 72).reshape(72, 72) % 5
     found(ours, b.astype(np.float16), np.eye(72, dtype=np.float16))
     np.testing.assert_array_equal(ours, b)
+
+
+def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
+    start = cy.program(gemm.gemm(2, 128, 64, 32, 2))
+
+    def measure(made):
+        block, tile = made.mapping["block"], made.mapping["tile"]
+        wanted = (block.walk, block.group, tile.variant) == ("dynamic", 16, cy.lib.mma_columns)
+        return 1.0 if wanted else 2.0 - 0.1 * (block.walk == "dynamic") - 0.1 * (block.group > 8)
+
+    made = partial(finding.complete, name="")
+    found = finding._fastest([start], made, measure, lambda: True)
+    assert measure(found) == 1.0
+    agree("gemm", found, Random(0))
+    assert finding._fastest([start], made, measure, lambda: False) is start
+
+
+def test_a_search_times_programs_where_their_tensors_are(gpu, monkeypatch):  # noqa: F811
+    gpu.parameters = 7
+    timed = []
+
+    def bench(call):
+        call()
+        timed.append(gpu.launches[-1].grid)
+        return 1.0 / len(timed)  # the last that is timed is the fastest
+
+    monkeypatch.setattr(finding, "do_bench", bench)
+    monkeypatch.setattr(finding, "neighbours", lambda near: [near.with_("host", V=128)])
+    monkeypatch.setattr(finding, "_fields_near", lambda near: [near.with_("block", group=16)])
+    found = cy.search(cy.program(gemm.gemm(1, 64, 64, 32, 2)), at(0), at(1), at(2), budget=99)
+    assert timed == [(16, 1, 1), (8, 1, 1), (8, 1, 1)]
+    assert found.mapping["block"].group == 16
+
+
+def test_what_a_search_times_is_unlike():
+    near = [
+        cy.program(gemm.gemm(1, 64, V, 32, 2, walk=walk))
+        for V in (64, 128)
+        for walk in ("forward", "dynamic")
+    ]
+    assert finding._unlike(near) == [near[0], near[2]]
+
+
+def test_a_search_tries_no_mapping_that_the_call_refuses():
+    start = cy.program(attention.attention("fa2", 1, 64, 64, 64))
+    q = np.zeros((1, 128, 64), np.float16)
+    found = cy.search(start, q, q, q.copy(), q.copy(), budget=8)
+    assert dict(found.mapping["host"].tunables)["D"] == 64
+    narrow = cy.program(attention.attention("fa2", 1, 64, 64, 32))
+    with pytest.raises(ArgumentError, match=r"O.shape\[2\] is 64, 32 is 32"):
+        narrow(q, q.copy(), q.copy(), q.copy())
 
 
 def test_extents_that_are_the_same_are_compared_at_the_call():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import numpy as np
@@ -11,6 +12,7 @@ import lift_kernels
 import tawa.cypress as cy
 import tawa.language as tl
 from lift_kernels import LIFTED, REFUSED
+from lower_kernels import CASES
 from tawa import compile_ir
 from tawa.errors import ArgumentError, MappingError, PlanError
 from tawa.frontend import build
@@ -40,6 +42,16 @@ def test_what_is_lifted_compiles_to_the_text_of_the_kernel(name):
 @pytest.mark.parametrize("name", sorted(set(LIFTED) - set(QUICK)))
 def test_wider_kernels_are_lifted(name):
     assert "mapping = cy.Mapping([" in lifted(name)
+
+
+def test_tiles_that_a_role_turns_round_are_lifted():
+    case = CASES["matmul fp8 nn"]
+    kernel = compile_ir(build(case.function, case.signature, case.options), plan=case.pins)
+    text = lift(kernel)
+    plan = read(text).show("plan")
+    assert [role.label for role in kernel.plan.roles] == ["load", "transpose", "mma"]
+    assert re.findall(r"role (\w+)", plan) == ["load", "transpose", "mma"]
+    assert re.findall(r"aref (.*) depth=\d(.*)", plan)[-1] == ("b_desc", " via=transpose")
 
 
 @pytest.mark.parametrize("what", REFUSED)

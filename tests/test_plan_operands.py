@@ -68,3 +68,20 @@ def test_what_a_product_gave_is_read_in_shared_memory_turned_round():
     scores = (a.astype(np.float32) @ b.T.astype(np.float32)).astype(np.float16)
     expected = sum(scores[k : k + 64].T.astype(np.float64) @ b for k in range(0, 256, 64))
     np.testing.assert_allclose(arrays[2], expected, rtol=2e-2, atol=2e-1)
+
+
+def test_a_plan_keeps_sums_in_shared_memory_and_loads_into_registers():
+    a, b = (np.random.default_rng(n).integers(-2, 3, (64, 64)).astype(np.float16) for n in (1, 2))
+    c = np.zeros((64, 64), np.float16)
+    descs = [tawa.TensorDescriptor.from_tensor(each, [64, 64]) for each in (a, b, c)]
+    plan = str(turned.compile(*descs, 64, 64, grid=(1,), specialize=False).plan)
+    line = int(plan.partition("c_desc@")[2].split()[0])
+    loop, load = f"for k@{line - 3}", f"b@{line - 5}"
+    for more in (f"loop {loop} shared=acc", f"loop {loop} shared=acc\nload {load} via=registers"):
+        turned[(1,)](*descs, 64, B=64, plan=f"{plan}{more}\n")
+        expected = (a.astype(int) @ b.T).T @ b.astype(int)
+        np.testing.assert_array_equal(c, expected.astype(np.float16))
+        c[:] = 0
+    wrong = f"{plan}load score@{line - 2} via=registers\n"
+    with pytest.raises(PlanError, match="load score@"):
+        turned.compile(*descs, 64, 64, grid=(1,), plan=wrong)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
@@ -11,7 +11,7 @@ from tawa.cypress.machine import NONE
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import Int, affine, evaluate, key, leaves
 from tawa.cypress.tensor import Tensor
-from tawa.cypress.trace import Launch, Loop, Statement
+from tawa.cypress.trace import Launch, Loop, walk
 from tawa.cypress.tree import Node
 from tawa.errors import MappingError
 from tawa.integers.expressions import ONE, Expr, Symbol
@@ -21,17 +21,14 @@ def check_leaf_names(instance: Instance) -> None:
     """Refuse a leaf that cannot be: without memory for a tensor, or with calls."""
     for name, memory in instance.memory.items():
         if memory == NONE:
-            raise MappingError(
-                f'"{instance.name}" is a leaf and maps {name} to NONE',
-                place=instance.place,
+            raise instance.error(
+                f" is a leaf and maps {name} to NONE",
                 why="a leaf reads and writes elements, and NONE has none",
                 remedy="map it to a memory that its level sees",
             )
     if instance.calls:
-        raise MappingError(
-            f'"{instance.name}" is a leaf and calls {", ".join(instance.calls)}',
-            place=instance.place,
-            why="leaves launch nothing",
+        raise instance.error(
+            f" is a leaf and calls {', '.join(instance.calls)}", why="leaves launch nothing"
         )
 
 
@@ -52,8 +49,8 @@ def check_privileges(node: Node) -> None:
             ):
                 if name in asked and mine not in has:
                     other = "reads" if word == "writes" else "writes"
-                    raise MappingError(
-                        f'"{node.instance.name}" {word} {mine}, which it declares {other}',
+                    raise node.instance.error(
+                        f" {word} {mine}, which it declares {other}",
                         place=launch.place,
                         why=f'"{child.instance.name}" {word} its {name}',
                         remedy=f'declare {word}="... {mine}" at {variant.name}, or launch another '
@@ -62,9 +59,8 @@ def check_privileges(node: Node) -> None:
         for (one, first), (other, second) in combinations(given, 2):
             written = {one, other} & called.writes
             if written and first.root is second.root:
-                raise MappingError(
-                    f'"{child.instance.name}" is given parts of {first.root.name} as {one} and '
-                    f"{other}",
+                raise child.instance.error(
+                    f" is given parts of {first.root.name} as {one} and {other}",
                     place=launch.place,
                     why=f"it writes {' and '.join(sorted(written))}, and its tensors are distinct",
                 )
@@ -101,10 +97,10 @@ class _Use:
 
 def check_prange(node: Node) -> None:
     """Refuse a prange whose iterations may write what another one reads or writes."""
-    for loop in _loops(node.statements):
+    for loop in [each for each, _ in walk(node.statements) if isinstance(each, Loop)]:
         if loop.kind != "prange" or all(key(extent) == ONE for extent in loop.extents):
             continue
-        uses = list(_uses(node, loop.body, ()))
+        uses = list(_uses(node, loop))
         for use in uses:
             if use.writes:
                 for other in uses:
@@ -112,28 +108,16 @@ def check_prange(node: Node) -> None:
                         _check_pair(loop, use, other)
 
 
-def _loops(statements: Sequence[Statement]) -> Iterator[Loop]:
-    for statement in statements:
-        if isinstance(statement, Loop):
-            yield statement
-            yield from _loops(statement.body)
-
-
-def _uses(node: Node, body: Sequence[Statement], inner: tuple[Loop, ...]) -> Iterator[_Use]:
-    made = {id(s.tensor) for s in body if not isinstance(s, Launch | Loop)}
-    for statement in body:
-        if isinstance(statement, Loop):
-            found = _uses(node, statement.body, (*inner, statement))
-        elif isinstance(statement, Launch):
+def _uses(node: Node, loop: Loop) -> Iterator[_Use]:
+    found = list(walk(loop.body))
+    # What an iteration makes is its own.
+    made = {id(each.tensor) for each, _ in found if not isinstance(each, Launch | Loop)}
+    for statement, inner in found:
+        if isinstance(statement, Launch):
             variant = node.child(statement).instance.variant
-            found = (
-                _Use(tensor, statement, name in variant.writes, inner)
-                for name, tensor in zip(variant.parameters, statement.arguments, strict=True)
-            )
-        else:
-            continue
-        # What an iteration makes is its own.
-        yield from (use for use in found if id(use.tensor.local) not in made)
+            for name, tensor in zip(variant.parameters, statement.arguments, strict=True):
+                if id(tensor.local) not in made:
+                    yield _Use(tensor, statement, name in variant.writes, inner)
 
 
 def _check_pair(loop: Loop, one: _Use, other: _Use) -> None:

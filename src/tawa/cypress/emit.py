@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
 from typing import Any, Literal
@@ -18,6 +18,8 @@ from tawa.cypress.event import (
     Iota,
     Slot,
     calls,
+    loops,
+    walk,
     warpgroups,
 )
 from tawa.cypress.leaf import call_leaf
@@ -25,7 +27,7 @@ from tawa.cypress.machine import Auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int, key, most
 from tawa.cypress.tensor import Tensor
-from tawa.errors import MappingError, OverBudget, Place
+from tawa.errors import MappingError, OverBudget
 from tawa.integers.expressions import Atom, Expr, Monomial, Quotient, Symbol, make, of_atom
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.layouts.shared import split_columns
@@ -67,9 +69,7 @@ def block_of(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
 
 def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
     """Return the kernel and the plan of a program; raises OverBudget and MappingError."""
-    copied = (
-        e.source if isinstance(e, CopyIn) else e.target for e, _ in _copies(events.body, None)
-    )
+    copied = (e.source if isinstance(e, CopyIn) else e.target for e, _ in _copies(events.body))
     blocks = list(dict.fromkeys(map(block_of, copied)))
     arguments: dict[tuple[str, tuple[int, ...]], Argument] = {}
     for tensor, _ in events.parameters:
@@ -81,7 +81,7 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
     products = {id(call): f"{call.spread.leaf.name}_{n}" for n, call in enumerate(moved, 1)}
     plan, buffers = _plan(events, mapping, {k: a.name for k, a in arguments.items()}, products)
     k = KernelBuilder(name)
-    emitter = _Emitter(k, products, events.block.place)
+    emitter = _Emitter(k, products, events)
     kinds = {tensor.name: (tensor.element, kind) for tensor, kind in events.parameters}
     for at, each in arguments.items():
         element, kind = kinds[each.tensor]
@@ -100,7 +100,7 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
 class _Emitter:
     k: KernelBuilder
     products: dict[int, str]
-    place: Place | None
+    events: Events
     descs: dict[tuple[str, tuple[int, ...]], Desc] = field(default_factory=dict[Any, Desc])
     numbers: dict[str, Value] = field(default_factory=dict[str, Value])
     strides: dict[Symbol, tuple[Symbol, Expr, int]] = field(default_factory=dict[Symbol, Any])
@@ -150,7 +150,8 @@ class _Emitter:
             self.strides[trip] = at, key(start), step
             self.known[at] = made.index
             for slot, value in zip(loop.carried, made.carried, strict=True):
-                self.values[id(slot)] = value
+                named = slot in self.events.shared  # the plan speaks of it
+                self.values[id(slot)] = value.named(slot.name) if named else value
             self.run(loop.body)
             if loop.carried:
                 made.yield_(*(self.values[id(slot)] for slot in loop.carried))
@@ -210,7 +211,7 @@ class _Emitter:
                 if desc is None:
                     raise MappingError(
                         f"{atom} is asked for, and no block loads or stores a part of {tensor}",
-                        place=self.place,
+                        place=self.events.block.place,
                         why="a kernel knows the extents of the tensors that it is given",
                         remedy="take the extent of another tensor, which cy.same says is the same",
                     )
@@ -244,32 +245,37 @@ def _plan(
     """Return the plan that a mapping says, and the buffers in shared memory."""
     block = events.block
     groups = warpgroups(events)
-    copies = list(_copies(events.body, None))
+    copies = list(_copies(events.body))
     stores = [event for event, _ in copies if isinstance(event, CopyOut)]
-    loads = [(event, loop) for event, loop in copies if isinstance(event, CopyIn)]
+    loaded = [event for event, _ in copies if isinstance(event, CopyIn)]
+    loads = [(e, loop) for e, loop in copies if isinstance(e, CopyIn) and not e.direct]
     of_roles = [name for name in block.of_block if name in _OF_ROLES]
     if not block.specialize and of_roles:
-        raise MappingError(
-            f'"{block.name}" has {", ".join(of_roles)}, and specialize=False',
-            place=block.place,
+        raise block.error(
+            f" has {', '.join(of_roles)}, and specialize=False",
             why="walks over tiles and loads for several blocks are the producer's, and turns are "
             "those of roles",
             remedy="write specialize=True, or leave them out",
         )
     if block.tiles > 1 and not block.persistent:
-        raise MappingError(
-            f'"{block.name}" computes {block.tiles} tiles at once and is not persistent',
-            place=block.place,
+        raise block.error(
+            f" computes {block.tiles} tiles at once and is not persistent",
             why="a block that does not walk has one tile",
             remedy="write persistent=True, or leave tiles out",
         )
     split = _split(events)
     if isinstance(block.pipeline, Auto):
         if block.plan:
-            raise MappingError(
-                f'"{block.name}" gives lines of the plan, and leaves pipeline to the planner',
-                place=block.place,
+            raise block.error(
+                " gives lines of the plan, and leaves pipeline to the planner",
                 remedy="say the depth of the rings, or leave the lines out",
+            )
+        if events.shared:
+            slot, leaf = next(iter(events.shared.items()))
+            raise leaf.error(
+                f" maps {slot.name} to SHARED, and pipeline is left to the planner",
+                why="the planner keeps what loops carry in registers",
+                remedy="say the depth of the rings, or map it to REGISTER",
             )
         return _pins(block, groups, stores, split), ()
     rings = _rings(block, loads)
@@ -285,6 +291,7 @@ def _plan(
         for call in moved
         if call.a == "shared"
     ]
+    buffers += [(slot.name, _bytes(slot) * block.tiles) for slot in events.shared]
     room = mapping.ceiling - sum(size for _, size in buffers)
     parts, places, stages = _stages(stores, room // block.tiles)
     stages = [(name, size * block.tiles) for name, size in stages]
@@ -305,23 +312,22 @@ def _plan(
         rings = _own_rings(rings, loads)
     ahead = {name for ring in rings for each in (ring.payload, *ring.also) for name in each}
     coarse = block.schedule == "coarse"
-    loops = tuple(
-        LoopPlan(
-            loop.name,
-            ("coarse" if coarse else "fine") if _loaded(loop) & ahead else "none",
-            _in_flight(loop, depth) if _loaded(loop) & ahead else 1,
-            pins=coarse,
-        )
-        for loop in _loops(events.body)
-        if any(isinstance(each, Call) and each.facts.products for each in loop.body)
-        or not block.specialize
-    )
+    planned: list[LoopPlan] = []
+    for loop in loops(events.body):
+        shared = [slot for slot in loop.carried if slot in events.shared]
+        multiplies = any(isinstance(e, Call) and e.facts.products for e in loop.body)
+        if multiplies or shared or not block.specialize:
+            turns = bool(_loaded(loop) & ahead)
+            schedule = ("coarse" if coarse else "fine") if turns else "none"
+            flying = _in_flight(loop, depth, shared) if turns else 1
+            kept = tuple(slot.name for slot in shared)
+            planned.append(LoopPlan(loop.name, schedule, flying, pins=coarse, shared=kept))
     guards = {
         (
             names[block_of(event.source)],
             names[block_of(store.target)],
         )
-        for event, _ in loads
+        for event in loaded
         for store in stores
     }
     plan = Plan(
@@ -329,7 +335,7 @@ def _plan(
         arefs=(*rings, *rings_of_walk(block.walk)),
         walk=block.walk,
         arrangement="pingpong" if block.turns or block.tiles > 1 else "cooperative",
-        loops=loops,
+        loops=tuple(planned),
         stores=tuple(
             StorePlan(
                 f"{store.name}_out",
@@ -341,6 +347,7 @@ def _plan(
             )
             for store in stores
         ),
+        direct=tuple(event.slot.name for event in loaded if event.direct),
         operands=tuple(OperandPlan(products[id(call)], call.a) for call in moved if call.a),
         warps=4 * (groups * block.tiles + 1) if block.specialize else 4 * groups,
         persistent=block.persistent,
@@ -367,8 +374,12 @@ def edited(plan: Plan, lines: Sequence[str]) -> Plan:
 
 
 def subject(line: str) -> str:
-    """Return what a line of a plan speaks of: its text without options."""
-    return "plan" if line.startswith("plan ") else re.sub(r"( [a-z_]+=\S+)+$", "", line)
+    """Return what a line of a plan speaks of: its text without options. A tile that is turned round
+    has two rings.
+    """
+    if line.startswith("plan "):
+        return "plan"
+    return re.sub(r" (?!via=transpose)[a-z_]+=\S+", "", line)
 
 
 def _split(events: Events) -> Split:
@@ -421,9 +432,8 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
     shared = {tensor: ring for ring in depths for tensor in ring.split()}
     loaded = {event.source.root.name for event, _ in loads}
     if unknown := sorted(set(shared) - loaded):
-        raise MappingError(
-            f'"{block.name}": pipeline is given for {unknown[0]}, which it does not load',
-            place=block.place,
+        raise block.error(
+            f": pipeline is given for {unknown[0]}, which it does not load",
             why=f"it loads {', '.join(sorted(loaded))}",
             remedy=nearest(unknown[0], loaded),
         )
@@ -431,9 +441,8 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
     for event, loop in loads:
         name = event.source.root.name
         if depths and loop is not None and name not in shared:
-            raise MappingError(
-                f'"{block.name}": pipeline has no depth for {name}',
-                place=block.place,
+            raise block.error(
+                f": pipeline has no depth for {name}",
                 why=f"it is loaded in the loop over {loop.index}",
                 remedy=f'write pipeline={{..., "{name}": 2}}',
             )
@@ -468,17 +477,17 @@ def _own_rings(
 
 
 def _loaded(loop: For) -> set[str]:
-    return {event.slot.name for event in loop.body if isinstance(event, CopyIn)}
+    return {e.slot.name for e in loop.body if isinstance(e, CopyIn) and not e.direct}
 
 
-def _in_flight(loop: For, depth: dict[str, int]) -> int:
-    """Return how many products are under way: one where others of the loop use what they make, else
-    one less than the slots, and two are enough.
+def _in_flight(loop: For, depth: dict[str, int], shared: list[Slot]) -> int:
+    """Return how many products are under way: one where others of the loop use what they make, or
+    it is stored, else one less than the slots, and two are enough.
     """
     inside = [each for each in loop.body if isinstance(each, Call)]
-    made = {id(slot) for each in inside if each.facts.products for slot in each.outputs}
-    used = {id(slot) for each in inside if not each.facts.products for slot in each.slots}
-    least = min((depth[e.slot.name] for e in loop.body if isinstance(e, CopyIn)), default=1)
+    made = {slot for each in inside if each.facts.products for slot in each.outputs}
+    used = {slot for each in inside if not each.facts.products for slot in each.slots}.union(shared)
+    least = min(map(depth.__getitem__, _loaded(loop)), default=1)
     return 1 if not made or made & used else max(1, min(2, least - 1))
 
 
@@ -543,8 +552,9 @@ def _slots(
 
 def _check_registers(events: Events, groups: int, budget: int) -> None:
     """Refuse what cannot be: what a loop carries stays in registers all along."""
-    for loop in _loops(events.body):
-        held = [(slot.name, -(-_bytes(slot) // (4 * 128 * groups))) for slot in loop.carried]
+    for loop in loops(events.body):
+        kept = [slot for slot in loop.carried if slot not in events.shared]
+        held = [(slot.name, -(-_bytes(slot) // (4 * 128 * groups))) for slot in kept]
         needed = sum(count for _, count in held)
         if needed + LEAST_SLACK > budget:
             raise OverBudget(
@@ -568,21 +578,5 @@ def _check_ceiling(events: Events, mapping: Mapping, buffers: list[tuple[str, in
         )
 
 
-def _copies(
-    body: tuple[Event, ...], inside: For | None
-) -> Iterator[tuple[CopyIn | CopyOut, For | None]]:
-    for event in body:
-        match event:
-            case CopyIn() | CopyOut():
-                yield event, inside
-            case For():
-                yield from _copies(event.body, event)
-            case Call() | Iota():
-                pass
-
-
-def _loops(body: tuple[Event, ...]) -> Iterator[For]:
-    for event in body:
-        if isinstance(event, For):
-            yield event
-            yield from _loops(event.body)
+def _copies(body: tuple[Event, ...]) -> list[tuple[CopyIn | CopyOut, For | None]]:
+    return [(e, loop) for e, loop in walk(body) if isinstance(e, CopyIn | CopyOut)]

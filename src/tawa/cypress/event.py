@@ -7,6 +7,7 @@ there already is not copied again. `lower` makes them of the tree.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +17,6 @@ from tawa.cypress.mapping import Instance
 from tawa.cypress.size import Int, Size
 from tawa.cypress.tensor import Tensor, TensorType
 from tawa.cypress.tree import Spread
-from tawa.errors import MappingError
 from tawa.language.dtypes import dtype
 
 
@@ -35,10 +35,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CopyIn:
-    """A part of a tensor of the program, brought into shared memory."""
+    """A part of a tensor of the program, brought into shared memory, or `direct` to registers."""
 
     slot: Slot
     source: Tensor
+    direct: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +102,9 @@ Event = CopyIn | CopyOut | Iota | Call | For
 class Events:
     """The program of a block: the grid it is one of, and its events.
 
-    `numbers` are what the call gives besides the tensors of the `parameters`, by name.
+    `numbers` are what the call gives besides the tensors of the `parameters`, by name; `shared`
+    are the slots that loops carry in shared memory, each with the leaf that wants it there.
+    `removed` tells of copies that are not made, and why.
     """
 
     block: Instance
@@ -110,13 +113,16 @@ class Events:
     indices: tuple[Size, ...]
     grid: tuple[Int, ...]
     body: tuple[Event, ...]
+    shared: Mapping[Slot, Instance]
+    removed: tuple[str, ...]
 
 
 def told(event: Event) -> str:
     """Return an event in words; of a loop, its head."""
     match event:
         case CopyIn():
-            return f"{event.slot} = copy {_where(event.source)} into SHARED"
+            into = "REGISTER" if event.direct else "SHARED"
+            return f"{event.slot} = copy {_where(event.source)} into {into}"
         case CopyOut():
             how = "by SHARED" if event.staged else "from REGISTER"
             return f"copy {event.slot.name} {how} to {_where(event.target)}"
@@ -135,29 +141,33 @@ def _where(tensor: Tensor) -> str:
     return f"{tensor.root.name}[{at}]"
 
 
-def outputs_of(body: tuple[Event, ...]) -> list[Slot]:
-    """Return the slots that events change."""
-    found: list[Slot] = []
+def outputs_of(event: Event) -> tuple[Slot, ...]:
+    """Return the slots that an event changes."""
+    match event:
+        case Call():
+            return event.outputs
+        case For():
+            return event.carried
+        case CopyIn() | CopyOut() | Iota():
+            return ()
+
+
+def walk(body: tuple[Event, ...], inside: For | None = None) -> Iterator[tuple[Event, For | None]]:
+    """Return the events of a body, with those in loops, each with the loop that it stands in."""
     for event in body:
-        match event:
-            case Call():
-                found += event.outputs
-            case For():
-                found += event.carried
-            case CopyIn() | CopyOut() | Iota():
-                pass
-    return found
+        yield event, inside
+        if isinstance(event, For):
+            yield from walk(event.body, event)
 
 
 def calls(body: tuple[Event, ...]) -> list[Call]:
     """Return the calls of events, with those in loops."""
-    found: list[Call] = []
-    for event in body:
-        if isinstance(event, Call):
-            found.append(event)
-        elif isinstance(event, For):
-            found += calls(event.body)
-    return found
+    return [event for event, _ in walk(body) if isinstance(event, Call)]
+
+
+def loops(body: tuple[Event, ...]) -> list[For]:
+    """Return the loops of events, with those in loops."""
+    return [event for event, _ in walk(body) if isinstance(event, For)]
 
 
 def warpgroups(events: Events) -> int:
@@ -165,9 +175,8 @@ def warpgroups(events: Events) -> int:
     counts = {call.spread.over(WARPGROUP): call.spread.leaf for call in calls(events.body)}
     if len(counts) > 1:
         (few, one), (many, other), *_ = sorted(counts.items(), key=lambda pair: pair[0])
-        raise MappingError(
-            f'"{one.name}" runs on {few} warpgroups, "{other.name}" on {many}',
-            place=one.place,
+        raise one.error(
+            f' runs on {few} warpgroups, "{other.name}" on {many}',
             why="the warpgroups of a block share all of its work",
             remedy="part both over the same number of WARPGROUP",
         )

@@ -15,7 +15,7 @@ from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP, Memory
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int, extent, key
 from tawa.cypress.tensor import Tensor
-from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement, traced
+from tawa.cypress.trace import Launch, Loop, traced, walk
 from tawa.cypress.tree import Node, Part, Spread
 from tawa.errors import MappingError
 from tawa.integers.expressions import ONE, ZERO, Expr
@@ -58,9 +58,8 @@ def _node(
     variant = instance.variant
     called = instance.name, tuple(tuple(map(key, p.shape)) for p in parameters)
     if called in above:
-        raise MappingError(
-            f'"{instance.name}" launches itself without end',
-            place=instance.place,
+        raise instance.error(
+            " launches itself without end",
             why=f"on the way down stand {' > '.join(name for name, _ in above)}",
             remedy="let calls end at a leaf",
         )
@@ -71,7 +70,7 @@ def _node(
     equal: list[tuple[Int, Int]] = []
     statements = traced(variant.name, run, unique, equal)
     children: list[tuple[Launch, Node]] = []
-    launches = list(_launches(statements))
+    launches = [each for each, _ in walk(statements) if isinstance(each, Launch)]
     for launch in launches:
         chosen = _choose(mapping, instance, launch, [e for e in launches if e.task == launch.task])
         bound = _bind(instance, chosen, launch)
@@ -82,17 +81,6 @@ def _node(
     return node
 
 
-def _launches(statements: tuple[Statement, ...]) -> Iterator[Launch]:
-    for statement in statements:
-        match statement:
-            case Launch():
-                yield statement
-            case Loop():
-                yield from _launches(statement.body)
-            case Make() | Iota():
-                pass
-
-
 def _choose(mapping: Mapping, instance: Instance, launch: Launch, alike: list[Launch]) -> Instance:
     named = [mapping[name] for name in instance.calls]
     fit = [each for each in named if each.variant.task == launch.task]
@@ -101,9 +89,8 @@ def _choose(mapping: Mapping, instance: Instance, launch: Launch, alike: list[La
     if len(fit) == len(alike):
         return fit[alike.index(launch)]
     tasks = [each.variant.task for each in named]
-    raise MappingError(
-        f'"{instance.name}" launches {launch.task}, and calls {len(fit)} instances of it'
-        f" for {len(alike)} launches",
+    raise instance.error(
+        f" launches {launch.task}, and calls {len(fit)} instances of it for {len(alike)} launches",
         place=launch.place,
         why=f"its calls are {', '.join(f'{e.name} ({e.variant.task})' for e in named) or 'none'}",
         remedy=nearest(launch.task, tasks) or "name one instance for all launches, or one for each",
@@ -119,8 +106,8 @@ def _bind(parent: Instance, child: Instance, launch: Launch) -> tuple[Tensor, ..
             why=f"{variant.name} has {', '.join(variant.parameters)}",
         )
     if child.level.depth < parent.level.depth:
-        raise MappingError(
-            f'"{parent.name}" at {parent.level} launches "{child.name}" at {child.level}',
+        raise parent.error(
+            f' at {parent.level} launches "{child.name}" at {child.level}',
             place=launch.place,
             why="work goes down the machine, never up",
         )
@@ -129,8 +116,8 @@ def _bind(parent: Instance, child: Instance, launch: Launch) -> tuple[Tensor, ..
         alike = kind is None or kind.element in (None, given.element)
         if kind is not None and not (alike and kind.rank == len(given.shape)):
             element = kind.element or "any type"
-            raise MappingError(
-                f'"{child.name}" takes {name} of {element} with {kind.rank} dimensions',
+            raise child.error(
+                f" takes {name} of {element} with {kind.rank} dimensions",
                 place=launch.place,
                 why=f"{given} is of {given.element} with {len(given.shape)}",
             )
@@ -151,8 +138,8 @@ def spread_of(root: Node, node: Node) -> Spread:
         own = {id(p): n for n, p in enumerate(node.parameters)}
         index = [own.get(id(given.local)) for given in launch.arguments]
         if None in index:
-            raise MappingError(
-                f'"{node.instance.name}" gives {child.instance.name} a tensor of its own',
+            raise node.instance.error(
+                f" gives {child.instance.name} a tensor of its own",
                 place=launch.place,
                 why="what parts tensors over processors of a block passes on parts of them",
             )
@@ -167,16 +154,13 @@ def spread_of(root: Node, node: Node) -> Spread:
     if leaf.like:
         model = next((n for n in root.walk() if n.instance.name == leaf.like), None)
         if model is None:
-            raise MappingError(
-                f'"{leaf.name}" is like "{leaf.like}", which nothing launches', place=leaf.place
-            )
+            raise leaf.error(f' is like "{leaf.like}", which nothing launches')
         first = spread_of(root, model).parts[0]
         first = tuple(step for step in first if step.level.depth <= leaf.level.depth)
         parts = [first for _ in parts]
     elif leaf.level.depth > BLOCK.depth and not any(parts):
-        raise MappingError(
-            f'"{leaf.name}" runs at {leaf.level}, and no prange stands between it and BLOCK',
-            place=leaf.place,
+        raise leaf.error(
+            f" runs at {leaf.level}, and no prange stands between it and BLOCK",
             why="it is one processor of many that would run it",
             remedy='part its tensors by a prange, or write like="..." after another instance',
         )
@@ -189,8 +173,8 @@ def _only_loop(node: Node) -> tuple[Loop, Launch]:
         case (Loop(kind="prange", indices=(_,), body=(Launch() as launch,)) as loop,):
             return loop, launch
         case _:
-            raise MappingError(
-                f'"{node.instance.name}" parts tensors over processors of a block, and does more',
+            raise node.instance.error(
+                " parts tensors over processors of a block, and does more",
                 place=node.instance.variant.place,
                 why="such a variant is one prange over one index with one launch",
                 remedy="do the rest in a variant at BLOCK",
@@ -214,8 +198,8 @@ def _part(loop: Loop, node: Node, child: Node, given: Tensor) -> Part:
     piece = pieces[0]
     if piece.held:
         if not piece.held.endswith(f"by {level}") or key(piece.index[0]) != key(index):
-            raise MappingError(
-                f'"{child.instance.name}" at {level} is given {given}, {piece.held}',
+            raise child.instance.error(
+                f" at {level} is given {given}, {piece.held}",
                 place=given.place,
                 why="the parts of wgmma go to the level that they are made for, one to each",
             )

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tawa import inline
-from tawa.cypress.machine import SHARED
+from tawa.cypress.machine import REGISTER, SHARED
 from tawa.cypress.mapping import Instance
 from tawa.cypress.tree import Part, Spread
-from tawa.errors import MappingError, Place
+from tawa.errors import Place
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
 
@@ -68,8 +68,8 @@ def call_leaf(k: KernelBuilder, leaf: Instance, values: Sequence[Value]) -> tupl
     found = () if made is None else several
     written = [name for name in variant.parameters if name in variant.writes]
     if len(found) != len(written):
-        raise MappingError(
-            f'"{leaf.name}" returns {len(found)} values, and declares writes="{" ".join(written)}"',
+        raise leaf.error(
+            f' returns {len(found)} values, and declares writes="{" ".join(written)}"',
             place=variant.place,
             why="a leaf returns the new value of each tensor that it writes, in their order",
         )
@@ -77,9 +77,8 @@ def call_leaf(k: KernelBuilder, leaf: Instance, values: Sequence[Value]) -> tupl
     for name, value in zip(written, found, strict=True):
         shape = getattr(value, "shape", ())
         if shape != shapes[name].shape:
-            raise MappingError(
-                f'"{leaf.name}" returns {list(shape)} for {name}, which is'
-                f" {list(shapes[name].shape)}",
+            raise leaf.error(
+                f" returns {list(shape)} for {name}, which is {list(shapes[name].shape)}",
                 place=variant.place,
                 why="the new value of a tensor has its shape",
             )
@@ -110,8 +109,8 @@ def facts_of(
     operations: list[Any] = []
     for operation in list(block.ops):
         if operation.name in ("tile.program_id", "tile.num_programs"):
-            raise MappingError(
-                f'"{leaf.name}" asks which block it runs in',
+            raise leaf.error(
+                " asks which block it runs in",
                 place=leaf.variant.place,
                 why="a mapping decides that, and would change the result",
                 remedy="give it the part that it needs",
@@ -205,16 +204,16 @@ def check_leaf(spread: Spread, facts: LeafFacts) -> None:
     for result, needs in zip(written, facts.needs, strict=True):
         for name, dims in needs.items():
             if name and name not in variant.reads:
-                raise MappingError(
-                    f'"{leaf.name}" reads {name}, which it declares writes',
+                raise leaf.error(
+                    f" reads {name}, which it declares writes",
                     place=variant.place,
                     remedy=f'declare reads="... {name}"',
                 )
             for step, own in zip(parts.get(name, parts[result]), parts[result], strict=True):
                 cut = step.dims if name else own.dims
                 if any(_along(dims, d) not in own.dims for d in cut):
-                    raise MappingError(
-                        f'"{leaf.name}" cannot be parted: {step}',
+                    raise leaf.error(
+                        f" cannot be parted: {step}",
                         place=variant.place,
                         why=f"an element of {result} depends on more of {name or 'its place'} than "
                         f"the part of its {step.level}",
@@ -233,11 +232,10 @@ def _check_wgmma(spread: Spread, facts: LeafFacts) -> None:
         leaf.variant.parameters, spread.parts, spread.memories, strict=True
     ):
         held = next((part.held for part in parts if part.held), "")
-        operand = held.split()[-1] if held else ""
-        if not leaf.like and facts.products and operand in ("B", "BT") and memories[-1] != SHARED:
-            raise MappingError(
-                f'"{leaf.name}": {name} of wgmma is mapped to {memories[-1]}',
-                place=leaf.place,
-                why="wgmma reads B from SHARED",
-                remedy=f"map {name} to SHARED",
+        wanted = {"B": SHARED, "BT": SHARED, "C": REGISTER}.get(held[-2:].strip())
+        if facts.products and not leaf.like and wanted not in (None, memories[-1]):
+            raise leaf.error(
+                f": {name} of wgmma is mapped to {memories[-1]}",
+                why="wgmma reads B from SHARED and adds to REGISTER",
+                remedy=f"map {name} to {wanted} there",
             )

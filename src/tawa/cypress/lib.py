@@ -32,7 +32,7 @@ from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import launch as _launch
 from tawa.cypress.trace import prange as _prange
 
-Operand, T32 = Tensor[None, 2], Tensor[tl.float32, 2]
+T = Tensor[None, 2]
 
 
 @leaf("clear", writes="C")
@@ -48,12 +48,12 @@ def copy_leaf(D, S):
 def _parted(task: str, b_is: str) -> tuple[Variant, Variant]:
     """Return what parts a product by rows over warpgroups, and for wgmma over what is in them."""
 
-    def tile(C: T32, A: Operand, B: Operand, *, WGS: int):
+    def tile(C: T, A: T, B: T, *, WGS: int):
         c, a = (_blocks(t, (t.shape[0] // WGS, t.shape[1])) for t in (C, A))
         for i in _prange(WGS):
             _launch(task, c[i, 0], a[i, 0], B)
 
-    def split(C: T32, A: Operand, B: Operand, *, PROC: Level, N: int | Auto):
+    def split(C: T, A: T, B: T, *, PROC: Level, N: int | Auto):
         parts = ((C, "C"), (A, "A"), (B, b_is))
         c, a, b = (_mma(t, _wgmma(64, N, 16), PROC, at) for t, at in parts)
         for i in _prange(c.grid[0]):
@@ -69,10 +69,14 @@ mma_t_tile, mma_t_split = _parted("mma_t", "BT")
 
 
 @inner("mma", reads="C A B", writes="C")
-def mma_columns(C: T32, A: Operand, B: Operand, *, WGS: int):
+def mma_columns(C: T, A: T, B: T, *, WGS: int):
     c, b = (_blocks(t, (t.shape[0], t.shape[1] // WGS)) for t in (C, B))
     for i in _prange(WGS):
         _launch("mma", c[0, i], A, b[0, i])
+
+
+SPLITS = mma_tile, mma_columns
+"""The ways to share a product out over warpgroups."""
 
 
 @leaf("mma", reads="C A B", writes="C")

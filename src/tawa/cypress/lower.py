@@ -7,7 +7,7 @@ from typing import Literal
 
 from tawa.cypress import event
 from tawa.cypress.ends import check_ends
-from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, outputs_of
+from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, loops, outputs_of
 from tawa.cypress.instantiate import spread_of
 from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of, shared_out
 from tawa.cypress.machine import BLOCK, GLOBAL, NONE, REGISTER, SHARED, Memory
@@ -17,6 +17,9 @@ from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node, Part, Spread
 from tawa.errors import MappingError
+from tawa.language.dtypes import dtype
+
+_Shapes = tuple[tuple[int, ...], ...]
 
 
 def lower(root: Node) -> Events:
@@ -28,16 +31,16 @@ def lower(root: Node) -> Events:
         case (Launch() as launch,):
             indices, grid = (), ()
         case _:
-            raise MappingError(
-                f'"{host.name}" at HOST is more than one launch in a prange of up to three indices',
+            raise host.error(
+                " at HOST is more than one launch in a prange of up to three indices",
                 place=host.variant.place,
                 why="a program is one kernel, and a kernel's grid has three dimensions",
                 remedy="launch the rest from BLOCK, or make it a program of its own",
             )
     block = root.child(launch)
     if block.instance.level != BLOCK:
-        raise MappingError(
-            f'"{host.name}" launches "{block.instance.name}" at {block.instance.level}',
+        raise host.error(
+            f' launches "{block.instance.name}" at {block.instance.level}',
             place=launch.place,
             why="HOST launches blocks, and blocks the rest",
             remedy="map it to BLOCK",
@@ -45,9 +48,8 @@ def lower(root: Node) -> Events:
     for node in root.walk():
         each = node.instance
         if node is not block and each.of_block:
-            raise MappingError(
-                f'"{each.name}" at {each.level} sets what a block is',
-                place=each.place,
+            raise each.error(
+                f" at {each.level} sets what a block is",
                 why=f"{', '.join(each.of_block)}: what HOST launches has them",
                 remedy=f'give them to "{block.instance.name}"',
             )
@@ -58,7 +60,13 @@ def lower(root: Node) -> Events:
     lowering.enter(block)
     typed = [(t, kind) for t, kind in zip(root.parameters, host.variant.types, strict=True) if kind]
     body = tuple(lowering.body)
-    events = Events(block.instance, tuple(typed), lowering.numbers, indices, grid, body)
+    carried = {slot for loop in loops(body) for slot in loop.carried}
+    for slot, leaf in lowering.shared.items():
+        if slot not in carried:
+            raise _in_registers(leaf, slot.name, SHARED, f"no loop carries {slot.name} in SHARED")
+    numbered, shared = lowering.numbers, lowering.shared
+    removed = tuple(dict.fromkeys(lowering.removed))
+    events = Events(block.instance, tuple(typed), numbered, indices, grid, body, shared, removed)
     check_ends(events, [pair for node in root.walk() for pair in node.equal])
     return events
 
@@ -77,6 +85,10 @@ class _Lowering:
     names: dict[str, int] = field(default_factory=dict[str, int])
     read: set[str] = field(default_factory=set[str])
     written: set[str] = field(default_factory=set[str])
+    direct: set[Slot] = field(default_factory=set[Slot])
+    shared: dict[Slot, Instance] = field(default_factory=dict[Slot, Instance])
+    removed: list[str] = field(default_factory=list[str])
+    facts: dict[object, LeafFacts] = field(default_factory=dict[object, LeafFacts])
 
     def enter(self, node: Node) -> None:
         """Add the events of a node of control, or of a leaf or spread node."""
@@ -89,9 +101,8 @@ class _Lowering:
             memory = instance.memory[name]
             here = self._slot(tensor)
             if memory == GLOBAL and here is not None:
-                raise MappingError(
-                    f'"{instance.name}": {name} is mapped to GLOBAL',
-                    place=instance.place,
+                raise instance.error(
+                    f": {name} is mapped to GLOBAL",
                     why=f"{tensor.root.name} is made inside of a block",
                     remedy="map it to NONE or SHARED",
                 )
@@ -103,9 +114,8 @@ class _Lowering:
         self._statements(node, node.statements)
         for tensor, slot in back:
             if id(slot) not in self.filled:
-                raise MappingError(
-                    f'"{instance.name}" maps {tensor.name} to SHARED, and nothing writes it',
-                    place=instance.place,
+                raise instance.error(
+                    f" maps {tensor.name} to SHARED, and nothing writes it",
                     why="what goes back to the program is written whatever its loops do",
                     remedy="launch what writes it, or map it to GLOBAL",
                 )
@@ -142,7 +152,8 @@ class _Lowering:
         else:
             self._statements(node, loop.body)
         body, self.body = tuple(self.body), outer
-        changed = {id(slot): slot for slot in outputs_of(body) if id(slot) in before}
+        outputs = (slot for event in body for slot in outputs_of(event))
+        changed = {id(slot): slot for slot in outputs if id(slot) in before}
         # A trip may not happen: what only the body fills holds nothing after it.
         self.filled = before
         self.copied = {at: slot for at, slot in copied.items() if id(slot) not in changed}
@@ -176,7 +187,7 @@ class _Lowering:
                 at = at.bound
         return None
 
-    def _copy_in(self, tensor: Tensor, read: bool) -> Slot:
+    def _copy_in(self, tensor: Tensor, read: bool, direct: bool = False) -> Slot:
         shape = tuple(n for n in tensor.shape if isinstance(n, int))
         if len(shape) != len(tensor.shape):
             raise MappingError(
@@ -190,11 +201,21 @@ class _Lowering:
             return Slot(self._named(name), tensor.element, shape)
         at = f"{id(tensor.root)}{[*map(key, tensor.offsets)]}{tensor.box}"
         if (known := self.copied.get(at)) is not None:
+            if known in self.direct and not direct:
+                raise MappingError(
+                    f"{tensor} of {name} is read in GLOBAL, then copied into SHARED",
+                    place=tensor.place,
+                    why="a part that is there already is not loaded again",
+                    remedy="map it to SHARED where it is read first",
+                )
+            given = tensor if tensor.bound is None else tensor.bound
+            self.removed.append(f"{given} of {name}: {known.name} is it, unchanged")
             return known
         self.read.add(name)
         self._check_both(tensor)
         slot = Slot(self._named(name), tensor.element, shape)
-        self.body.append(CopyIn(slot, tensor))
+        self.body.append(CopyIn(slot, tensor, direct))
+        self.direct |= {slot} if direct else set()
         self.copied[at] = slot
         self.filled.add(id(slot))
         return slot
@@ -232,11 +253,12 @@ class _Lowering:
                 if name in variant.writes:
                     new.append((tensor, slot))
             slots.append(slot)
-        shapes = [slot.shape for slot in slots]
-        facts = facts_of(leaf, shapes, [slot.element for slot in slots])
+        shapes = tuple(slot.shape for slot in slots)
+        elements = tuple(slot.element for slot in slots)
+        facts = self._facts(leaf, shapes, elements)
         spread = shared_out(spread, facts)
         check_leaf(spread, facts)
-        self._check_parts(spread, facts, shapes)
+        self._check_parts(spread, facts, shapes, elements)
         come = {id(slot) for _, slot in new}
         for name, tensor, slot, memory, parts in zip(
             variant.parameters, spread.tensors, slots, nearest, spread.parts, strict=True
@@ -269,15 +291,23 @@ class _Lowering:
                     return "registers"
         return ""
 
-    def _check_parts(self, spread: Spread, facts: LeafFacts, shapes: list[tuple[int, ...]]) -> None:
+    def _facts(self, leaf: Instance, shapes: _Shapes, elements: tuple[dtype, ...]) -> LeafFacts:
+        """Return what a leaf does, found once for its launches on alike tensors."""
+        key = leaf.name, shapes, elements
+        if key not in self.facts:
+            self.facts[key] = facts_of(leaf, shapes, elements)
+        return self.facts[key]
+
+    def _check_parts(
+        self, spread: Spread, facts: LeafFacts, shapes: _Shapes, elements: tuple[dtype, ...]
+    ) -> None:
         """Refuse a leaf that does something else on parts than on the whole."""
-        parts = [_cut(shape, steps) for shape, steps in zip(shapes, spread.parts, strict=True)]
+        parts = tuple(_cut(shape, steps) for shape, steps in zip(shapes, spread.parts, strict=True))
         if spread.leaf.like or parts == shapes:
             return
-        elements = [tensor.element for tensor in spread.tensors]
-        if facts_of(spread.leaf, parts, elements).text != facts.text:
-            raise MappingError(
-                f'"{spread.leaf.name}" computes with the shapes of its tensors',
+        if self._facts(spread.leaf, parts, elements).text != facts.text:
+            raise spread.leaf.error(
+                " computes with the shapes of its tensors",
                 place=spread.leaf.variant.place,
                 why=f"it would differ on parts of {parts[0]} and on the whole of {shapes[0]}",
                 remedy="leave the shape out of its arithmetic, or run it without parts",
@@ -287,14 +317,14 @@ class _Lowering:
         if not tensor.shape:
             return self.numbers[tensor.root.name]
         read = name in leaf.variant.reads
-        if read and nearest != SHARED:
-            raise MappingError(
-                f'"{leaf.name}" reads {name} of the program from {nearest}',
-                place=leaf.place,
-                why="what a block reads is copied into SHARED, from where threads take it",
-                remedy=f"map {name} to SHARED, at the leaf or above it",
+        if read and nearest not in (SHARED, GLOBAL):
+            raise leaf.error(
+                f" reads {name} of the program from {nearest}",
+                why="what a block reads is copied into SHARED, from where threads take it, or is "
+                "read by them in GLOBAL",
+                remedy=f"map {name} to SHARED, at the leaf or above it, or to GLOBAL",
             )
-        slot = self._copy_in(tensor, read)
+        slot = self._copy_in(tensor, read, direct=nearest == GLOBAL)
         if read and name in leaf.variant.writes:
             self._check_both(tensor)
         return slot
@@ -303,8 +333,8 @@ class _Lowering:
         self, leaf: Instance, name: str, tensor: Tensor, slot: Slot, nearest: Memory, parts: str
     ) -> None:
         if name in leaf.variant.reads and id(slot) not in self.filled:
-            raise MappingError(
-                f'"{leaf.name}" reads {tensor.root.name}, and nothing has written it',
+            raise leaf.error(
+                f" reads {tensor.root.name}, and nothing has written it",
                 place=tensor.root.place,
                 why="a tensor that a variant makes holds nothing; what only a loop writes is not "
                 "written where the loop has no trip",
@@ -314,13 +344,11 @@ class _Lowering:
             return
         # The first operand of wgmma may be stored for it: `_moved`.
         stored = nearest == SHARED and "wgmma" in parts and " A" in parts
-        if nearest == GLOBAL or (id(slot) in self.made and nearest != REGISTER and not stored):
-            raise MappingError(
-                f'{tensor.root.name} of "{leaf.name}" is mapped to {nearest}',
-                place=leaf.place,
-                why="what a block computes stays in REGISTER",
-                remedy=f"map {name} to NONE above the leaf, and to REGISTER there",
-            )
+        if nearest == GLOBAL:
+            why = "what a block computes stays inside of it"
+            raise _in_registers(leaf, tensor.root.name, nearest, why)
+        if nearest == SHARED and id(slot) in self.made and not stored:
+            self.shared.setdefault(slot, leaf)
         known, other = self.touched.setdefault(id(slot), (parts, leaf.name))
         short, long = sorted((known, parts), key=len)
         if parts == long:
@@ -334,6 +362,15 @@ class _Lowering:
                 f" {parts or 'not at all'}",
                 remedy="split both alike",
             )
+
+
+def _in_registers(leaf: Instance, tensor: str, memory: Memory, why: str) -> MappingError:
+    return MappingError(
+        f'{tensor} of "{leaf.name}" is mapped to {memory}',
+        place=leaf.place,
+        why=why,
+        remedy="map it to NONE above the leaf, and to REGISTER there",
+    )
 
 
 def _cut(shape: tuple[int, ...], steps: tuple[Part, ...]) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -14,11 +15,12 @@ from tawa.cypress.event import Events, warpgroups
 from tawa.cypress.instantiate import instantiate, spread_of
 from tawa.cypress.interpret import Waits
 from tawa.cypress.lower import lower
-from tawa.cypress.mapping import Mapping
+from tawa.cypress.mapping import Mapping as Tasks
 from tawa.cypress.sequential import scalar
 from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tree import Node
-from tawa.errors import ArgumentError, MappingError, OverBudget
+from tawa.errors import ArgumentError, OverBudget
+from tawa.integers.expressions import Symbol
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.kernels.straight import Recipes
@@ -38,7 +40,7 @@ class Program:
     one, `cy.program(program.mapping.with_(...))`.
     """
 
-    mapping: Mapping
+    mapping: Tasks
     name: str
     tree: Node
     events: Events
@@ -68,9 +70,8 @@ class Program:
             block, groups = self.events.block, warpgroups(self.events)
             wanted = [(4 * groups, block.tiles)] * block.specialize
             if (found := [(r.warps, r.instances) for r in made.plan.consumers]) != wanted:
-                raise MappingError(
-                    f'"{block.name}" leaves pipeline to the planner, which has no such roles',
-                    place=block.place,
+                raise block.error(
+                    " leaves pipeline to the planner, which has no such roles",
                     why=f"(warps of a tile, tiles) are {found}, and the mapping says {wanted}",
                     remedy="write pipeline=3, or leave turns, or tiles, out",
                 )
@@ -172,13 +173,7 @@ class Program:
                     f"{self.name}: {tensor.name} is of {found} with {rank} dimensions",
                     why=f"it is declared as {wanted} with {len(tensor.shape)}",
                 )
-        sizes = sizes_of(arrays)
-        for one, other in {pair for node in self.tree.walk() for pair in node.equal}:
-            if (first := evaluate(one, sizes)) != (second := evaluate(other, sizes)):
-                raise ArgumentError(
-                    f"{self.name}: {one} is {first}, {other} is {second}",
-                    why="the program says that they are the same",
-                )
+        self.check_equal(sizes_of(arrays))
         held: dict[str, Any] = dict(
             symbols({n: each for n, each in arrays.items() if is_array(each)})
         )
@@ -186,6 +181,15 @@ class Program:
         for name in sorted(self.tree.instance.variant.writes):
             writer.apart(held[name], {n: each for n, each in held.items() if n != name}, name)
         return writer, held
+
+    def check_equal(self, sizes: Mapping[Symbol, int]) -> None:
+        """Raise ArgumentError where extents differ that the program says are the same."""
+        for one, other in {pair for node in self.tree.walk() for pair in node.equal}:
+            if (first := evaluate(one, sizes)) != (second := evaluate(other, sizes)):
+                raise ArgumentError(
+                    f"{self.name}: {one} is {first}, {other} is {second}",
+                    why="the program says that they are the same",
+                )
 
     def show(self, *stages: str) -> str:
         """Return stages as text: "mapping", "tree", "event", "plan", or one of the compiler's."""
@@ -202,6 +206,8 @@ class Program:
         """Return the tree, spreads, events and memory, and the kernel's report."""
         lines = [f"program {self.name}({', '.join(self.parameters)})", *self._tree(self.tree, "  ")]
         lines += ["events", *(f"  {line}" for line in text(self.events).splitlines())]
+        if removed := self.events.removed:
+            lines += ["copies that are not made", *(f"  {each}" for each in removed)]
         used = sum(size for _, size in self.emitted.buffers)
         if isinstance(self.emitted.plan, Plan):
             lines.append(f"shared memory {used:,} of {self.mapping.ceiling:,} bytes")
@@ -228,7 +234,7 @@ class Program:
         return lines
 
 
-def complete(mapping: Mapping, name: str = "") -> Program:
+def complete(mapping: Tasks, name: str = "") -> Program:
     """Return the program of a mapping that says all; raises what `cy.program` raises."""
     tree = instantiate(mapping)
     called = name or mapping.entry.variant.task

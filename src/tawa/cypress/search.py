@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations, product
-from math import prod
-from typing import Any, cast
+from math import inf, prod
+from typing import Any, cast, get_args
 
-from tawa.cypress.event import Event, Events, For
+from tawa.cypress import lib
+from tawa.cypress.event import Event, Events, For, loops
 from tawa.cypress.machine import GLOBAL, NONE, REGISTER, SHARED, Auto
 from tawa.cypress.mapping import Mapping as Tasks
 from tawa.cypress.program import Program, complete
 from tawa.cypress.size import evaluate, is_extent, leaves, sizes_of
-from tawa.errors import MappingError, OverBudget, PlanError, TawaError
+from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError, TawaError
 from tawa.integers.expressions import Symbol
+from tawa.plan.plan import Walk
 from tawa.plan.time import tile_cycles
-from tawa.runtime.arrays import host_array
+from tawa.runtime.arrays import is_array, look
 from tawa.runtime.timing import do_bench
 from tawa.target import H200
 
 _STARTS = (128, 64, 256, 32, 2, 1, 3)
-_REFUSALS = (MappingError, OverBudget, PlanError)
+_REFUSALS = (ArgumentError, MappingError, OverBudget, PlanError)
 _MEASURED = 6
 """How many of the likely best are timed, at most."""
 
@@ -41,33 +44,75 @@ def program(mapping: Tasks, name: str = "") -> Program:
 def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
     """Return a program whose mapping is likely the fastest on these tensors, and print it.
 
-    Half of `budget` (seconds) goes into legal mappings near that of `start`: tunables that share a
-    name move together, one or two at a time, as do the fields of the block. Of the best by the
-    model of time so many are timed on the GPU as the rest allows; tensors of NumPy are timed
-    nowhere, and the model decides. `start` is among those timed.
+    Half of `budget` (seconds) at most goes into legal mappings near that of `start`: tunables that
+    share a name move together, one or two at a time, as do the fields of the block. `start` and the
+    best by the model of time, unlike in tunables, are timed on the GPU, then what differs from the
+    fastest in a field of the block, of which the model knows little, as long as time is left;
+    tensors of NumPy are timed nowhere, and the model decides.
     """
     began = time.monotonic()
     sizes = sizes_of(dict(zip(start.parameters, tensors, strict=True)))
-    ranked = _climbed(start, sizes, neighbours, lambda: time.monotonic() - began < budget / 2)
-    chosen = ranked[0]
-    if not _on_host(tensors):
-        took: dict[int, float] = {}
-        for made in [start, *(each for each in ranked if each is not start)][:_MEASURED]:
-            if took and time.monotonic() - began > budget:
-                break
-            try:
-                took[id(made)] = cast("float", do_bench(lambda p=made: p(*tensors)))
-            except TawaError:  # what the compiler alone can tell: registers, a cluster's grid
-                continue
-        chosen = min((each for each in ranked if id(each) in took), key=lambda p: took[id(p)])
+
+    def make(mapping: Tasks) -> Program:
+        made = complete(mapping, start.name)
+        made.check_equal(sizes)
+        return made
+
+    def measure(made: Program) -> float:
+        return cast("float", do_bench(lambda: made(*tensors)))
+
+    ranked = _climbed(start, sizes, neighbours, make, lambda: time.monotonic() < began + budget / 2)
+    likely = [start, *_unlike(ranked)][:_MEASURED]
+    if all(look(each).device.kind == "cpu" for each in tensors if is_array(each)):
+        chosen = ranked[0]
+    else:
+        chosen = _fastest(likely, make, measure, lambda: time.monotonic() < began + budget)
     print(chosen.mapping)
     return chosen
+
+
+def _unlike(ranked: Sequence[Program]) -> list[Program]:
+    """Return the first of programs for each choice of tunables: fields are turned by the clock."""
+    first: dict[str, Program] = {}
+    for made in ranked:
+        first.setdefault(str([dict(each.tunables) for each in made.mapping.instances]), made)
+    return [*first.values()]
+
+
+def _fastest(
+    likely: Sequence[Program],
+    make: Callable[[Tasks], Program],
+    measure: Callable[[Program], float],
+    go_on: Callable[[], bool],
+) -> Program:
+    """Return the fastest of programs, and of those that differ from it in a field of the block."""
+    took: dict[str, float] = {}
+    least = inf
+    best, ahead = likely[0], [each.mapping for each in likely]
+    known = {str(each.mapping): each for each in likely}
+    waiting = True  # for the likely ones; then edits of the fastest
+    while ahead and (go_on() or not took):
+        mapping = ahead.pop(0)
+        if (at := str(mapping)) not in took:
+            try:
+                made = known.get(at) or make(mapping)
+                took[at] = measure(made)
+            except TawaError:  # of a program: what the compiler alone can tell, as registers
+                took[at] = inf
+            else:
+                if took[at] < least:
+                    best, least = made, took[at]
+                    ahead = ahead if waiting else list(_fields_near(mapping))
+        if waiting and not ahead:
+            waiting, ahead = False, list(_fields_near(best.mapping))
+    return best
 
 
 def _climbed(
     start: Program,
     sizes: Mapping[Symbol, int],
     near: Callable[[Tasks], Iterator[Tasks]],
+    make: Callable[[Tasks], Program],
     go_on: Callable[[], bool],
 ) -> list[Program]:
     """Return legal programs, the likely fastest first: from each that is better its neighbours."""
@@ -80,17 +125,13 @@ def _climbed(
             if str(mapping) in found or not go_on():
                 continue
             try:
-                made = complete(mapping, start.name)
+                made = make(mapping)
             except _REFUSALS:
                 continue
             found[str(mapping)] = cycles(made, sizes), made
             if found[str(mapping)][0] < min(found[at][0] for at in (best, *ahead)):
                 ahead.append(str(mapping))
     return [made for _, made in sorted(found.values(), key=lambda pair: pair[0])]
-
-
-def _on_host(tensors: Sequence[Any]) -> bool:
-    return all(host_array(each) is each for each in tensors)
 
 
 def cycles(made: Program, sizes: Mapping[Symbol, int]) -> float:
@@ -119,6 +160,18 @@ def _trips(body: tuple[Event, ...], known: dict[Symbol, int]) -> dict[str, int]:
 def neighbours(mapping: Tasks) -> Iterator[Tasks]:
     """Return mappings that differ in one or two tunables, or in a field of the block."""
     yield from _tunables_near(mapping, None)
+    yield from _fields_near(mapping)
+
+
+def _fields_near(mapping: Tasks) -> Iterator[Tasks]:
+    """Return mappings that differ in a field of the block, or in what warpgroups share."""
+    rows, columns = lib.SPLITS
+    other = {rows: columns, columns: rows}
+    if split := [each for each in mapping.instances if each.variant in other]:
+        turned = mapping
+        for each in split:
+            turned = turned.with_(each.name, variant=other[each.variant])
+        yield turned
     for each in mapping.instances:
         if each.specialize:
             fields: dict[str, list[Any]] = {
@@ -128,6 +181,9 @@ def neighbours(mapping: Tasks) -> Iterator[Tasks]:
                 "tiles": [3 - each.tiles if each.tiles < 3 else 1],
                 "schedule": ["fine" if each.schedule == "coarse" else "coarse"],
             }
+            if each.persistent:
+                fields["walk"] = [word for word in get_args(Walk) if word != each.walk]
+                fields["group"] = sorted({0, each.group // 2, each.group * 2 or 8} - {each.group})
             if isinstance(each.pipeline, int):
                 fields["pipeline"] = [n for n in (each.pipeline + 1, each.pipeline - 1) if n]
             elif depths := each.depths:
@@ -207,15 +263,11 @@ def _chosen(mapping: Tasks, name: str) -> Program:
         raise refused[-1]
     sizes = dict.fromkeys(_sizes_in(legal[0].events), 4096)
     best = min(legal, key=lambda made: cycles(made, sizes))
-    return _climbed(best, sizes, lambda at: _tunables_near(at, names), lambda: True)[0]
+    near, make = partial(_tunables_near, only=names), partial(complete, name=name)
+    return _climbed(best, sizes, near, make, lambda: True)[0]
 
 
 def _sizes_in(events: Events) -> set[Symbol]:
     """Return the extents that a program's grid and loops are made of."""
-    found = {name for extent in events.grid for name in leaves(extent)}
-    pending = list(events.body)
-    while pending:
-        if isinstance(event := pending.pop(), For):
-            found |= leaves(event.extent)
-            pending += event.body
-    return set(filter(is_extent, found))
+    extents = [*events.grid, *(loop.extent for loop in loops(events.body))]
+    return {name for extent in extents for name in leaves(extent) if is_extent(name)}

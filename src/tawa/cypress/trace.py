@@ -64,6 +64,16 @@ class Loop:
 Statement = Make | Iota | Launch | Loop
 
 
+def walk(
+    body: Sequence[Statement], loops: tuple[Loop, ...] = ()
+) -> Iterator[tuple[Statement, tuple[Loop, ...]]]:
+    """Return the statements of a body, with those in loops, each with the loops it stands in."""
+    for statement in body:
+        yield statement, loops
+        if isinstance(statement, Loop):
+            yield from walk(statement.body, (*loops, statement))
+
+
 @dataclass(slots=True)
 class _Tracer:
     unique: Iterator[int]

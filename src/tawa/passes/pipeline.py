@@ -54,6 +54,7 @@ from tawa.passes.lower.finish import (
 from tawa.passes.lower.loads import lower_loads
 from tawa.passes.lower.multicast import share_loads
 from tawa.passes.lower.order import order_accesses
+from tawa.passes.lower.parked import park_carried
 from tawa.passes.lower.pingpong import take_turns
 from tawa.passes.lower.pointers import expand_accesses
 from tawa.passes.lower.reduces import expand_reductions
@@ -178,6 +179,7 @@ LOWER: tuple[Step, ...] = (
     _each(broadcast_atomics),
     _each(swap_operands),
     lower_dots,  # after loads: operands are views by now
+    park_carried,  # after products: they find none of it as a view
     _alone(spread_scans),
     _alone(spread_histograms),
     _alone(drop_unneeded),  # loads that became views must not ask for layouts

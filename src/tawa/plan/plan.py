@@ -54,12 +54,15 @@ class LoopPlan:
     """A loop's software schedule; `mma_depth` is P, the product groups in flight over a wait.
 
     `pins`: in a coarse schedule, values computed under a product are kept before the wait for it.
+    `shared` names tensors that it carries from trip to trip in shared memory: each trip reads and
+    writes them there, and registers hold them only in between.
     """
 
     loop: str
     schedule: Schedule = "fine"
     mma_depth: int = 1
     pins: bool = False
+    shared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,9 @@ class Plan:
     are pairs of arguments (loaded, stored) whose memory must not overlap: where it does at a
     launch, the ordinary kernel runs. `sharing`: loads of an ordinary kernel whose tiles are never
     needed at once take the same shared memory, and those that feed no product take none.
-    It is the last that is tried. `operands`: products whose first operand is not where it would be.
+    It is the last that is tried. `direct`: descriptor loads that the threads which compute make by
+    themselves, from global memory into registers. `operands`: products whose first operand is not
+    where it would be.
     `split`: what the warpgroups that share a tile have of its products, as far as 64 rows each.
 
     >>> tawa.Plan(warps=8).specialized
@@ -131,6 +136,7 @@ class Plan:
     arefs: tuple[ArefPlan, ...] = ()
     loops: tuple[LoopPlan, ...] = ()
     stores: tuple[StorePlan, ...] = ()
+    direct: tuple[str, ...] = ()
     operands: tuple[OperandPlan, ...] = ()
     arrangement: Arrangement = "cooperative"
     warps: int = 4
@@ -154,6 +160,10 @@ class Plan:
     def consumers(self) -> tuple[RolePlan, ...]:
         """The roles that compute."""
         return tuple(role for role in self.roles if role.label not in ("load", "transpose"))
+
+    def takes_directly(self, load: str) -> bool:
+        """Tell whether threads make a load, or a copy of it, by themselves."""
+        return load.partition("#")[0] in self.direct or load in self.direct
 
     @property
     def specialized(self) -> bool:
@@ -184,13 +194,15 @@ def _text(plan: Plan) -> str:
         via += " interleaved=yes" if ring.interleaved else ""
         lines.append(f"aref {payloads} depth={ring.depth}{via}")
     for loop in plan.loops:
-        pins = " pins=yes" if loop.pins else ""
-        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{pins}")
+        more = " pins=yes" if loop.pins else ""
+        more += f" shared={','.join(loop.shared)}" if loop.shared else ""
+        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{more}")
     for store in plan.stores:
         more = f" places={store.places}" if store.places > 1 else ""
         more += f" eviction={store.eviction}" if store.eviction else ""
         more += f" stage={store.stage}" if store.stage else ""
         lines.append(f"store {store.store} via={store.via} parts={store.parts}{more}")
+    lines.extend(f"load {name} via=registers" for name in plan.direct)
     lines.extend(f"operand {each.product} a={each.a}" for each in plan.operands)
     lines.extend(f"guard {read}, {written}" for read, written in plan.guards)
     lines.extend(f"declined {item.feature}: {item.reason}" for item in plan.declined)

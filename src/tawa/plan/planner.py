@@ -71,6 +71,7 @@ from tawa.plan.time import estimate
 from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes
 from tawa.plan.unhonoured import (
     check_counts,
+    check_direct,
     check_operands,
     check_split,
     refuse_loops,
@@ -180,6 +181,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
                 f"the plan speaks of {name}",
                 why=f"the kernel has: {', '.join(problem.statements)}",
             )
+    check_direct(problem, plan)
     check_operands(problem, plan)
     check_split(problem, plan)
     check_own_rings(problem, plan)

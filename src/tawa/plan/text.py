@@ -132,6 +132,7 @@ def _read_loop(plan: Plan, rest: str) -> Plan:
             "schedule": _one_of("none", "fine", "coarse"),
             "mma_depth": int,
             "pins": _yes,
+            "shared": lambda names: tuple(names.split(",")),
         },
     )
     return replace(plan, loops=(*plan.loops, LoopPlan(name, **options)))
@@ -149,6 +150,12 @@ def _read_store(plan: Plan, rest: str) -> Plan:
         },
     )
     return replace(plan, stores=(*plan.stores, StorePlan(name, **_need(options, "via"))))
+
+
+def _read_load(plan: Plan, rest: str) -> Plan:
+    name, options = _split(rest, {"via": _one_of("registers")})
+    _need(options, "via")
+    return replace(plan, direct=(*plan.direct, name))
 
 
 def _read_operand(plan: Plan, rest: str) -> Plan:
@@ -179,6 +186,7 @@ _READERS: dict[str, Callable[[Plan, str], Plan]] = {
     "aref": _read_aref,
     "loop": _read_loop,
     "store": _read_store,
+    "load": _read_load,
     "operand": _read_operand,
     "guard": _read_guard,
     "declined": _read_declined,

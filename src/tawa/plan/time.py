@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation
+from xdsl.ir import Attribute, Block, Operation
 
 from tawa.analysis.effects import children
 from tawa.analysis.naming import name_of, name_statements
@@ -112,7 +112,7 @@ def trip_cycles(block: Block) -> tuple[float, float, float]:
     return (
         sum(map(dot_cycles, dots)),
         sum(map(_vector_cycles, operations)),
-        sum(map(_bytes, loads)) / MEMORY_BYTES,
+        sum(_bytes(load.results[0].type) for load in loads) / MEMORY_BYTES,
     )
 
 
@@ -129,11 +129,12 @@ def _add(
     loads = [op for op in operations if isinstance(op, tile.DescLoad) or op in depths]
     dots = [op for op in operations if isinstance(op, tile.Dot)]
     products = sum(map(dot_cycles, dots))
-    bytes_moved = sum(_bytes(load) for load in loads)
+    bytes_moved = sum(_bytes(load.results[0].type) for load in loads)
     total.products += trips * products
     total.loads += trips * bytes_moved / MEMORY_BYTES
     total.arithmetic += trips * sum(map(_vector_cycles, operations)) / 4
     total.exposed += trips * _exposed(block, loads, dots, products, plan, depths)
+    total.exposed += trips * _shared_bytes(block, plan) / SHARED_BYTES
     for operation in operations:
         inner = trips
         if isinstance(operation, scf.ForOp | scf.WhileOp):
@@ -169,6 +170,14 @@ def _exposed(
     return waits + max(0.0, LATENCY / (ahead + 1) - products)
 
 
+def _shared_bytes(block: Block, plan: Plan) -> int:
+    """Return the bytes that a trip reads and writes of what its loop carries in shared memory."""
+    loop = block.parent_op()
+    named = {each.loop: each.shared for each in plan.loops}
+    names = named.get(name_of(loop), ()) if isinstance(loop, scf.ForOp) else ()
+    return sum(2 * _bytes(each.type) for each in block.args[1:] if each.name_hint in names)
+
+
 def dot_cycles(dot: tile.Dot) -> float:
     """Return the cycles of a product: multiply-adds, or operands read from shared memory."""
     shape = shape_of(dot.result.type)
@@ -180,8 +189,7 @@ def dot_cycles(dot: tile.Dot) -> float:
     return max(work, read * bits / 8 / SHARED_BYTES)
 
 
-def _bytes(load: Operation) -> int:
-    kind = load.results[0].type
+def _bytes(kind: Attribute) -> int:
     return prod(shape_of(kind)) * bit_width(element_type(kind)) // 8
 
 

@@ -45,6 +45,8 @@ def expand_accesses(lowering: Lowering, role: hopper.Role) -> None:
                 spare = lowering.plan.sharing and not _feeds_product(operation.result)
                 spare = spare and _window(operation.desc) is None  # only TMA counts windows
                 reason = "the plan keeps shared memory for the operands of products" * spare
+                if lowering.plan.takes_directly(name_of(operation)):
+                    reason = "the plan loads it into registers"
                 if reason := reason or _objection(lowering, operation.desc):
                     lowering.note(f"TMA for {name_of(operation)}", reason)
                     expand_load(operation)

@@ -16,6 +16,7 @@ Declines when: never.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -96,7 +97,7 @@ def _payload_buffer(lowering: Lowering, label: str, kind: Attribute, depth: int)
     shape, element = shape_of(kind), stored_as(element_type(kind))
     layout = lowering.placement(shape, element) if shape else word_layout(kind)
     buffer = lowering.new_buffer(label, layout, element, depth)
-    buffer.result.name_hint = f"{label.split('@')[0]}_ring"
+    buffer.result.name_hint = f"{re.split('[@ ]', label)[0]}_ring"
     return buffer
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
 from tawa import compile_ir
+from tawa.cypress import event
 from tawa.cypress.emit import subject
-from tawa.cypress.event import CopyIn, CopyOut, Event, For, calls
+from tawa.cypress.event import CopyIn, CopyOut, For, calls
 from tawa.cypress.program import Program, complete
 from tawa.cypress.size import extent, key
 from tawa.errors import MappingError
@@ -209,7 +210,7 @@ def _fields(walk: Walk, lines: Sequence[str]) -> str:
 
 def _unsaid(walk: Walk, program: Program) -> list[str]:
     """Return the lines of the kernel's plan that the fields of its mapping do not make."""
-    events = list(_events(program.events.body))
+    events = [each for each, _ in event.walk(program.events.body)]
     moved = [call for call in calls(program.events.body) if call.a]
     names = {
         "load": [each.slot.name for each in events if isinstance(each, CopyIn)],
@@ -227,12 +228,8 @@ def _unsaid(walk: Walk, program: Program) -> list[str]:
     kept = [line for line in plan.splitlines() if not line.startswith("declined ")]
     theirs = {subject(line): line for line in kept}
     ours = {subject(line): line for line in program.show("plan").splitlines()}
-    unlike = [line for what, line in theirs.items() if ours.get(what) != line]
-    return [*unlike, *(what for what in ours if what not in theirs)]
-
-
-def _events(body: tuple[Event, ...]) -> Iterator[Event]:
-    for event in body:
-        yield event
-        if isinstance(event, For):
-            yield from _events(event.body)
+    # Rings and roles stand in an order: where others stand among them, all are said anew.
+    kinds = {what.partition(" ")[0] for what in theirs.keys() - ours.keys()}
+    anew = {what for what in theirs if what.partition(" ")[0] in kinds}
+    gone = [what for what in ours if what not in theirs or what in anew]
+    return [*gone, *(line for what, line in theirs.items() if what in anew or ours[what] != line)]
