@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from operator import mul
 from typing import Any
 
 from tawa import compile_ir
@@ -125,7 +125,7 @@ class Fused:
         groups = _grouped(rows, steps)
         extents = [math.prod([axis.size for axis in group]) for group in groups]
         numbers = [[step.get(group[-1]) for group in groups] for step in steps]
-        inner = list(accumulate([width, *reversed(extents)], operator.mul))
+        inner: list[int] = list(accumulate([width, *reversed(extents)], mul))
         reduces = max(trace.graph.depth.values()) > 0
         forms = [
             Array(

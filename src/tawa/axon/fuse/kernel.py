@@ -27,7 +27,7 @@ NARROW = 8  # elements that a thread keeps of a row that is narrow, of which it 
 ROWS = 2
 BYTES = 32  # of each array that a thread has where nothing is reduced
 FEW, MANY = 4, 16  # warps of a program of rows that a warp has, and the most
-# What columns a program has in registers, at most; longer rows are walked. None: it counts elements.
+# How many columns a program has in registers, at most; longer rows are walked.
 SPANS = NARROW * LANES, HELD * LANES, 8192
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
           "int8": "i8", "bool": "i1", "uint8": "u8", "uint16": "u16", "uint32": "u32",
@@ -571,6 +571,8 @@ class _Emission:
                     return first - k.call("floor", first / inputs[1]) * inputs[1]
                 rest = first % inputs[1]
                 return k.where((rest != 0) & ((rest < 0) ^ (inputs[1] < 0)), rest + inputs[1], rest)
+            case "/" if kind == "f32" and _has_reciprocal(inputs[1]):
+                return first * (1 / inputs[1])  # off by 1.5 units at most, a division by 2
             case "maximum" | "minimum":
                 return self._extremum(node.name, *inputs)
             case name if name in _OPERATORS:
@@ -585,6 +587,11 @@ def _operand(reduction: Node) -> Node:
     (operand,) = reduction.inputs
     assert isinstance(operand, Node), "arrays alone are reduced"
     return operand
+
+
+def _has_reciprocal(divisor: Any) -> bool:
+    """Whether it is a number whose reciprocal is a normal number of float32, as it is itself."""
+    return isinstance(divisor, int | float) and 2.0**-126 <= abs(divisor) <= 2.0**126
 
 
 def _identity(node: Node) -> Any:
