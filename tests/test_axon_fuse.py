@@ -175,14 +175,13 @@ def test_what_is_not_fused_is_named(module):
         fuse(module.norm)((floats(3), floats(3)), floats(2, 4))
 
 
-def test_tensors_are_taken_by_kernels_alone(module):
+def test_tensors_of_the_cpu_run_in_the_simulator(module):
     torch = pytest.importorskip("torch")
     given = torch.randn(3, 40, dtype=torch.bfloat16)
     got = fuse(module.soft)(given)
     assert got.dtype == torch.bfloat16
     torch.testing.assert_close(got, torch.softmax(given.float(), -1).bfloat16(), atol=8e-3, rtol=0)
-    with pytest.raises(AxonGuard, match="NumPy"):
-        module.soft(given)
+    torch.testing.assert_close(module.soft(given), got, atol=8e-3, rtol=0)
 
 
 @pytest.mark.long

@@ -330,7 +330,7 @@ def embedding(table: Array, index: Array) -> Array:
 def _taken(x: Array, index: Array, axis: int) -> Array:
     """Values of an index are data, not shape: they wrap; of nothing, zeros are taken."""
     if x.shape[axis] == 0:
-        return np.zeros((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
+        return np.zeros_like(x, shape=(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
     return np.take(x, index, axis, mode="wrap")
 
 
@@ -338,7 +338,7 @@ def cross_entropy(x: Array, labels: Array) -> Array:
     """Return the negative log-likelihood of labels, along the last axis."""
     need(x.ndim >= 1 and labels.shape == x.shape[:-1], "shapes")
     if x.shape[-1] == 0:
-        return np.zeros(labels.shape, x.dtype)
+        return np.zeros_like(labels, x.dtype)
     logs = _log_softmax(x, -1)
     return -np.take_along_axis(logs, labels[..., None] % x.shape[-1], -1)[..., 0]
 
@@ -346,7 +346,7 @@ def cross_entropy(x: Array, labels: Array) -> Array:
 def one_hot(index: Array, classes: int) -> Array:
     """Return rows that are 1 where an index points."""
     need(classes >= 0, "classes")
-    return np.asarray(index[..., None] == np.arange(classes), np.float32)
+    return _array(index[..., None] == np.arange(classes)).astype(np.float32)
 
 
 def attention(q: Array, k: Array, v: Array) -> Array:
@@ -424,7 +424,7 @@ def reduce_(body: Callable[[Any], Any], x: Array) -> Any:
 def dot(a: Array, b: Array) -> Array:
     """Return the inner product of vectors."""
     need(a.ndim == b.ndim == 1, "ranks")
-    return np.asarray(np.dot(a, b))
+    return _array(np.dot(a, b))
 
 
 def outer(a: Array, b: Array) -> Array:

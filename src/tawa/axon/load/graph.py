@@ -10,7 +10,7 @@ import numpy as np
 
 from tawa.axon.library import signatures
 from tawa.axon.module import Function, Guard, of_declarations
-from tawa.axon.run.values import NAMES
+from tawa.axon.run.values import NAMES, others
 from tawa.axon.shapes.words import Span
 from tawa.axon.syntax.parser import parse_type
 from tawa.axon.syntax.tree import (
@@ -162,11 +162,12 @@ class Builder:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """An imported graph: call it with NumPy arrays; `guards` are conditions on their sizes."""
+    """An imported graph: call it with arrays; `guards` are conditions on their sizes."""
 
     function: Function
     weights: tuple[Any, ...]
     inputs: int
+    _moved: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
     @property
     def guards(self) -> list[Guard]:
@@ -174,8 +175,19 @@ class Graph:
         return self.function.guards
 
     def __call__(self, *inputs: Any) -> Any:
-        """Check the guards and run with NumPy."""
-        return self.function(*inputs, self.weights)
+        """Check the guards and run: with NumPy, or by torch where inputs are its tensors.
+
+        Weights are copied to their device once.
+        """
+        if not others(inputs):
+            return self.function(*inputs, self.weights)
+        from tawa.axon.run import tensors
+
+        device = tensors.device_of(inputs)
+        if device is not None and device not in self._moved:
+            moved = tensors.wrapped(self.weights, device)
+            self._moved[device] = tensors.unwrapped(moved, device)
+        return self.function(*inputs, self._moved.get(device, self.weights))
 
     @property
     def shapes(self) -> Mapping[str, str]:

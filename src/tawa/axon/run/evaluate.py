@@ -1,4 +1,7 @@
-"""Evaluation: call by value, with the operators' meaning from `tawa.axon.library.reference`."""
+"""Evaluation: call by value, with the operators' meaning from `tawa.axon.library.reference`.
+
+NumPy's functions, of which meanings are made, compute with arrays of other libraries as well.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +81,20 @@ def curried(function: Callable[..., Any], count: int, given: tuple[Any, ...] = (
 class Evaluation:
     """Values of the declarations of a program, computed when the first of them is used."""
 
-    def __init__(self, declarations: Sequence[Declaration]) -> None:
+    def __init__(
+        self,
+        declarations: Sequence[Declaration],
+        meaning: Callable[[str], Callable[..., Any]] = meaning,
+    ) -> None:
         self.declarations = declarations
+        self.meaning = meaning  # of an operator: what it computes
+        self._others: dict[Any, Evaluation] = {}
+
+    def by(self, meaning: Callable[[str], Callable[..., Any]]) -> Evaluation:
+        """Return the evaluation of the same program by another meaning of its operators."""
+        if meaning is self.meaning:
+            return self
+        return self._others.setdefault(meaning, Evaluation(self.declarations, meaning))
 
     def value(self, name: str) -> Any:
         """Return the value of a declaration."""
@@ -126,7 +141,7 @@ class Evaluation:
                 one, other = self.evaluate(left, values), self.evaluate(right, values)
                 if isinstance(one, int) and isinstance(other, int):
                     return ARITHMETIC[operator](one, other)
-                return meaning(OPERATORS[operator])(one, other)
+                return self.meaning(OPERATORS[operator])(one, other)
             case Group(items):
                 return tuple([self.evaluate(item, values) for item in items])
             case Lambda(pattern, body):
@@ -144,7 +159,7 @@ class Evaluation:
                 raise InternalError("options without an operator", remedy="please report it")
 
     def _operator(self, name: str, fields: tuple[tuple[str, Tree], ...], values: Values) -> Any:
-        function = meaning(name)
+        function = self.meaning(name)
         options = _options_of(name)
         if options is None:
             return curried(function, arity(name))

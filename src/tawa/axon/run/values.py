@@ -58,8 +58,9 @@ def key_of(value: Any) -> Any:
             return type(value).__name__, value
 
 
-def in_numpy(value: Any) -> bool:
-    """Tell whether NumPy computes with a value: whether no array in it is of another library."""
+def others(value: Any) -> list[Any]:
+    """Return the arrays in a value that are not NumPy's."""
     if isinstance(value, tuple | list):
-        return all(map(in_numpy, value))  # pyright: ignore
-    return not hasattr(value, "shape") or hasattr(value, "__array_ufunc__")
+        return [each for item in value for each in others(item)]  # pyright: ignore
+    known = not hasattr(value, "shape") or hasattr(value, "__array_ufunc__")
+    return [] if known else [value]
