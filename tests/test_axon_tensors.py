@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from axon_networks import NETWORKS  # noqa: E402
 from axon_programs import random_program  # noqa: E402
 from tawa import axon  # noqa: E402
-from tawa.axon.library import signatures  # noqa: E402
+from tawa.axon.library import composed, signatures  # noqa: E402
 from tawa.errors import AxonError, AxonGuard  # noqa: E402
 
 RNG = np.random.default_rng(0)
@@ -46,6 +46,9 @@ X, Y, P = floats(2, 3, 8, 4), floats(3, 8, 1), np.abs(floats(2, 3, 8, 4)) + 0.1
 I, B = RNG.integers(-9, 9, (2, 3, 8, 4)), floats(2, 3, 8, 4) > 0
 C, W, M = floats(3), floats(6, 3, 3, 3), floats(4, 5)
 CASES = """
+cast_like P I; selu X; log_sigmoid X; erfc X; isinf X; fmod X P; logaddexp X Y
+merge {axis = 1, count = 2} X; unmerge {axis = 2} X [2, -1]; take_along {axis = 2} X I
+tril {diagonal = 1} X; triu {diagonal = -1} X; pad {axis = 2, after = 1, value = 0.5} X
 add X Y; sub X Y; mul X Y; div X P; floordiv X P; mod I (I * I + 1); pow P Y; maximum X Y
 minimum X Y; atan2 X Y; less X Y; less_equal X Y; greater X Y; greater_equal X Y; equal I I
 not_equal I (I + 1); logical_and B B; logical_or B B; logical_xor B B; logical_not B; where B X Y
@@ -89,7 +92,7 @@ ones_like I; nonzero B; shape X
 def test_every_operator_is_that_of_numpy():
     names = {"X": X, "Y": Y, "P": P, "I": I, "B": B, "C": C, "W": W, "M": M}
     items = [text.strip() for text in CASES.replace("\n", ";").split(";") if text.strip()]
-    assert set(signatures()) <= {item.split()[0] for item in items}
+    assert {*signatures(), *composed()} <= {item.split()[0] for item in items}
     wrong = []
     for item in items:
         used = [name for name in names if re.search(rf"\b{name}\b", item)]

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any
 
-from tawa.axon.library import signatures
+from tawa.axon.library import composed, signatures
+from tawa.axon.run.values import converted
 from tawa.axon.syntax.parser import parse_type
 from tawa.axon.syntax.tree import (
     Annotated,
@@ -58,6 +59,8 @@ def _options_of(name: str) -> tuple[tuple[str, Tree | None], ...] | None:
 @cache
 def arity(name: str) -> int:
     """Return how many arguments an operator takes, options apart."""
+    if name not in signatures():
+        return len(composed()[name].parameters)
     node = parse_type(signatures()[name])
     node = node.parts[0] if node.kind == "where" else node
     count = 0
@@ -152,13 +155,21 @@ class Evaluation:
                     self._declare(declaration, inner)
                 return self.evaluate(body, inner)
             case Annotated(inner, kind):
-                value = self.evaluate(inner, values)
+                match inner:
+                    case Call(Name("cast"), argument) if "cast" not in values:
+                        inner = argument  # at once to what is wanted
+                    case _:
+                        pass
+                value = converted(self.evaluate(inner, values), kind)
                 _sizes(kind, value, values)
                 return value
             case Record():
                 raise InternalError("options without an operator", remedy="please report it")
 
     def _operator(self, name: str, fields: tuple[tuple[str, Tree], ...], values: Values) -> Any:
+        if name not in signatures():
+            fun = composed()[name]
+            return self._function(fun.parameters, fun.body, {})
         function = self.meaning(name)
         options = _options_of(name)
         if options is None:

@@ -18,6 +18,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tawa.axon.library import reference
 from tawa.axon.library.windows import each
+from tawa.axon.run.values import NAMES
 from tawa.errors import AxonGuard
 
 # What torch calls otherwise; functions of elements have torch's names but for these.
@@ -41,7 +42,8 @@ class Tensor(NDArrayOperatorsMixin):
 
     def astype(self, dtype: Any) -> Tensor:
         """Return the elements as another type, of torch or NumPy."""
-        name = str(dtype).removeprefix("torch.") if "torch." in str(dtype) else np.dtype(dtype).name
+        name = str(dtype).removeprefix("torch.")
+        name = name if name in NAMES else np.dtype(dtype).name
         return Tensor(self.data.to(getattr(_torch(), name)))
 
     def reshape(self, *shape: Any) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.axon.shapes.words import Source, Span
+from tawa.axon.syntax.tree import TypeNode
 from tawa.axon.types.kinds import ElementVar, Int, Product, Tensor, Text, Type
 from tawa.axon.types.unify import Unifier
 from tawa.errors import AxonGuard
@@ -56,6 +57,24 @@ def key_of(value: Any) -> Any:
             return value  # kept, so that no other takes its place
         case _:
             return type(value).__name__, value
+
+
+def converted(value: Any, kind: TypeNode) -> Any:
+    """Return an array as what it is said to be, where its element type is: a cast, zeros, iota."""
+    if kind.kind != "tensor" or kind.name not in DTYPES:
+        return value
+    import numpy as np
+
+    given = value if hasattr(value, "astype") else np.asarray(value)
+    if str(given.dtype).removeprefix("torch.") == DTYPES[kind.name]:
+        return value
+    try:
+        with np.errstate(all="ignore"):
+            return given.astype(DTYPES[kind.name])
+    except TypeError:
+        raise AxonGuard(
+            f"NumPy has no arrays of {kind.name}", remedy="pass tensors of torch"
+        ) from None
 
 
 def others(value: Any) -> list[Any]:
