@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tawa.axon.library import signatures
+from tawa.axon.library import composed, signatures
 from tawa.axon.module import Function, Guard, of_declarations
 from tawa.axon.run.values import NAMES, others
 from tawa.axon.shapes.words import Span
@@ -81,7 +81,7 @@ class Builder:
 
     def _free(self, wanted: str) -> str:
         """Return a name that nothing has; one that an operator has gets `_` at its end."""
-        wanted = f"{wanted}_" if wanted in signatures() else wanted
+        wanted = f"{wanted}_" if wanted in signatures() or wanted in composed() else wanted
         name, number = wanted, 0
         while name in self._taken:
             number += 1
@@ -111,7 +111,7 @@ class Builder:
     def tree(self, value: Value) -> Tree:
         """Return a value as an expression."""
         match value:
-            case np.ndarray() if value.ndim == 0:
+            case np.ndarray() if value.ndim == 0 and value.dtype.kind != "b":
                 return self.tree(value.item())
             case np.ndarray():
                 return self.weight(value)
@@ -134,6 +134,11 @@ class Builder:
         for argument in arguments:
             found = Call(found, self.tree(argument), self.place)
         return found
+
+    def cast(self, value: Value, element: str) -> Value:
+        """Return a value as an array of an element type."""
+        kind = self._type(f"{element}[..]")
+        return Annotated(self.call("cast", value), kind, self.place)
 
     def binary(self, operator: str, left: Value, right: Value) -> Tree:
         """Return an operator between values, which may be sizes or arrays."""

@@ -212,7 +212,14 @@ def _pool(name: str, x: Tensor, size: Any, stride: Any, pad: Any) -> Tensor:
     return Tensor(run(x.data, *(each(number, rank) for number in (size, stride, pad))))
 
 
+def _cast_like(like: Any, x: Any) -> Any:
+    if not isinstance(like, Tensor):
+        return reference.meaning("cast_like")(like, x)
+    return Tensor(_torch().as_tensor(_plain(x, None), dtype=like.dtype, device=like.data.device))
+
+
 _OWN: dict[str, Callable[..., Any]] = {
+    "cast_like": _cast_like,
     **{name: partial(_convolution, name) for name in ("conv", "conv_transpose")},
     **{name: partial(_pool, name) for name in ("max_pool", "avg_pool")},
 }
