@@ -46,6 +46,7 @@ X, Y, P = floats(2, 3, 8, 4), floats(3, 8, 1), np.abs(floats(2, 3, 8, 4)) + 0.1
 I, B = RNG.integers(-9, 9, (2, 3, 8, 4)), floats(2, 3, 8, 4) > 0
 C, W, M = floats(3), floats(6, 3, 3, 3), floats(4, 5)
 CASES = """
+atan X; asin (tanh X); acos (tanh X)
 cast_like P I; selu X; log_sigmoid X; erfc X; isinf X; fmod X P; logaddexp X Y
 merge {axis = 1, count = 2} X; unmerge {axis = 2} X [2, -1]; take_along {axis = 2} X I
 tril {diagonal = 1} X; triu {diagonal = -1} X; pad {axis = 2, after = 1, value = 0.5} X

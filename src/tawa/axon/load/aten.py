@@ -79,6 +79,12 @@ class Aten(Shapes):
 
     def div(self, a: Any, b: Any, rounding_mode: str | None = None) -> Any:
         if rounding_mode == "trunc":
+            if str(self._element(a)).startswith(("i", "u")):  # away from the floor below 0
+                sign, whole = (
+                    functools.reduce(join, [self._build.call(name, each) for each in (a, b)])
+                    for name, join in (("sign", self.mul), ("abs", self.floordiv))
+                )
+                return self.mul(sign, whole)
             return self._build.call("trunc", self._binary("/", a, b))
         return self._binary("//" if rounding_mode else "/", a, b)
 
@@ -113,7 +119,7 @@ class Aten(Shapes):
 
     def prelu(self, x: Any, weight: Any) -> Any:
         one = isinstance(weight, np.ndarray) and weight.size == 1
-        rank = 2 if one else self._rank_for("prelu", x)
+        rank = 2 if one else self.rank_for("prelu", x)
         slope = weight.reshape(()) if one else shared.spread(self._build, weight, rank - 2)
         where = self._build.call("greater", x, 0.0)
         return self._build.call("where", where, x, self._binary("*", x, slope))
@@ -284,7 +290,7 @@ class Aten(Shapes):
         if size is None:
             return shared.upsampled(self._build, x, scale_factor, mode)
         if not isinstance(size, Sequence):
-            size = [size] * (self._rank_for("interpolate to one size", x) - 2)
+            size = [size] * (self.rank_for("interpolate to one size", x) - 2)
         self._need(mode == "nearest", f"resizing by {mode}")
         return shared.resized(self._build, x, size)
 

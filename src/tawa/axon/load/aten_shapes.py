@@ -49,7 +49,8 @@ class Shapes:
             else self._known.get(id(value), (0, None))[1]
         )
 
-    def _rank_for(self, what: str, x: Any) -> int:
+    def rank_for(self, what: str, x: Any) -> int:
+        """Return the rank of a value; refuses where it is not known."""
         rank = self._rank(x)
         if rank is None:
             raise self._build.refuse(
@@ -58,9 +59,9 @@ class Shapes:
             )
         return rank
 
-    def _axis(self, what: str, x: Any, axis: Any) -> Any:
+    def axis_of(self, what: str, x: Any, axis: Any) -> Any:
         """Return an axis counted from the first."""
-        return axis if axis >= 0 else axis + self._rank_for(what, x)
+        return axis if axis >= 0 else axis + self.rank_for(what, x)
 
     def _need(self, condition: Any, what: str) -> None:
         if not condition:
@@ -146,10 +147,10 @@ class Shapes:
     reshape = unsafe_view = view
 
     def flatten(self, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-        start = self._axis("flatten", x, start_dim)
+        start = self.axis_of("flatten", x, start_dim)
         if end_dim == -1:
             return self._build.call("flatten", x, axis=start)
-        count = self._axis("flatten", x, end_dim) - start + 1
+        count = self.axis_of("flatten", x, end_dim) - start + 1
         return self._build.call("merge", x, axis=start, count=count)
 
     def unflatten(self, x: Any, dim: Any, sizes: Any) -> Any:
@@ -170,7 +171,7 @@ class Shapes:
     swapaxes = swapdims = transpose
 
     def movedim(self, x: Any, source: Any, destination: Any) -> Any:
-        rank = self._rank_for("movedim", x)
+        rank = self.rank_for("movedim", x)
         moved = dict(zip(*([axis % rank for axis in listed([to])] for to in (destination, source))))
         others = iter([axis for axis in range(rank) if axis not in moved.values()])
         return self.permute(x, [moved[i] if i in moved else next(others) for i in range(rank)])
@@ -286,7 +287,7 @@ class Shapes:
                 return self._gathered(x, axis, item)
 
     def _gathered(self, x: Any, axis: Any, item: Any) -> Any:
-        rank = self._rank_for("a computed index", item)
+        rank = self.rank_for("a computed index", item)
         self._need(str(self._element(item)).startswith(("i", "u")), "an index by truth values")
         return self._build.call("gather", x, item, axis=axis), rank
 
@@ -329,7 +330,7 @@ class Shapes:
         return x
 
     def tile(self, x: Any, *counts: Any) -> Any:
-        wanted, rank = listed(counts), self._rank_for("tile", x)
+        wanted, rank = listed(counts), self.rank_for("tile", x)
         return self.repeat(x, [1] * (rank - len(wanted)) + wanted)
 
     def repeat_interleave(

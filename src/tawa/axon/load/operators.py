@@ -24,7 +24,8 @@ reciprocal Reciprocal reciprocal; sin Sin sin; cos Cos cos; tan Tan tan; sinh Si
 cosh Cosh cosh; softsign Softsign softsign; logical_not Not logical_not; isnan IsNaN isnan
 silu - silu; exp2 - exp2; expm1 - expm1; log2 - log2; log1p - log1p; rsqrt - rsqrt
 square - square; cast - float; relu6 - relu6; hardsigmoid - hardsigmoid; trunc - trunc
-dot - dot; outer - outer; ravel - ravel; selu - selu; log_sigmoid - log_sigmoid; erfc - erfc
+dot - dot; outer - outer; ravel - ravel; selu Selu selu; atan Atan atan; asin Asin asin
+acos Acos acos; softplus Softplus -; log_sigmoid - log_sigmoid; erfc - erfc
 isinf IsInf isinf; fmod - fmod; logaddexp - logaddexp; nonzero - nonzero; mse - -
 logical_and - and; logical_and - bitwise_and; logical_or - or; logical_or - bitwise_or
 logical_xor - xor; logical_xor - bitwise_xor; logical_not - invert; logical_not - bitwise_not
@@ -35,7 +36,7 @@ pow Pow pow; maximum Max maximum; minimum Min minimum; equal Equal eq; less Less
 greater Greater gt; less_equal LessOrEqual le; greater_equal GreaterOrEqual ge; not_equal - ne
 logical_and And logical_and; logical_or Or logical_or; logical_xor Xor logical_xor
 atan2 - atan2; where Where where; matmul - matmul; matmul - mm; matmul - bmm; transpose - t
-add Add -; sub Sub -; mul Mul -; div Div -
+add Add -; sub Sub -; mul Mul -
 """
 _ROWS = [row.split() for row in _SAME.replace("\n", ";").split(";") if row]
 ONNX = {onnx: name for name, onnx, _ in _ROWS if onnx != "-"}
