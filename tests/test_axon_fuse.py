@@ -116,11 +116,14 @@ def test_a_kernel_is_for_all_shapes_of_an_alignment_class(module):
 def test_elements_are_counted_through_rows_of_any_width(module, monkeypatch):
     """Where nothing is reduced: one kernel for aligned rows, one for others."""
     fused = fuse(module.act)
-    for rows, width in ((9, 48), (2, 1040), (700, 16), (9, 47), (2, 1041), (700, 1), (1, 8209)):
+    for rows, width in ((9, 48), (2, 1040), (700, 16), (9, 47), (3, 1041), (720, 1), (1, 8209)):
         same(fused, floats(width), floats(rows, width))
-    assert len(fused.kernels) == 2
+    assert [form.aligned for _, form in fused.kernels] == [True, False, True]
+    assert [form.even for _, form in fused.kernels] == [True, False, False]  # (720, 1) as a whole
     same(fused, floats(48), floats(9, 64)[:, :48])  # rows that do not follow one another
-    assert len(fused.kernels) == 3
+    same(fused, floats(47), floats(16, 64)[:, :47])
+    same(fused, floats(3), floats(16, 3))
+    assert len(fused.kernels) == 5
     wide = fuse(module.rows)
     for scale in ((5, 1, 3, 1), (1, 4, 3, 1), (5, 4, 1, 16)):
         same(wide, floats(*scale), floats(5, 4, 3, 16))

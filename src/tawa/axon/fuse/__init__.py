@@ -138,12 +138,15 @@ class Fused:
             for view, step, strides in zip(views, steps, numbers)
         ]
         strides = [[number for number in each if number is not None] for each in numbers]
-        aligned = all(
+        even = all(
             view.address % 16 == 0 and all(number % 16 == 0 for number in (width, *each))
             for view, form, each in zip(views, forms, strides)
             if form.columns
         )
-        form = form_of(forms, len(results), aligned, width if reduces else None, inner[-1])
+        dense = [view.address for view, form in zip(views, forms) if form.dense]
+        whole = all(number % 16 == 0 for number in (inner[-1], *dense))
+        aligned = even or (whole and not reduces)
+        form = form_of(forms, len(results), even, aligned, width if reduces else None, inner[-1])
         key = trace.graph.text, form
         if key not in self.kernels:
             self.kernels[key] = compile_ir(build(trace.graph, form))
@@ -154,7 +157,8 @@ class Fused:
             programs = -(-math.prod(extents) // together)
         else:
             programs = -(-inner[-1] // (kept * lanes * form.vector))
-            lengths = [] if form.far else [*extents[1:], width // form.vector]
+            lengths = [*extents[1:], width // (form.vector if even else 1)]
+            lengths = [] if form.far else lengths
             for length in reversed(lengths[: len(extents)]):
                 factors += reciprocal(length)
         given = *chain(*strides), *extents, width, *sizes, *factors

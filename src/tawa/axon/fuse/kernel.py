@@ -24,7 +24,7 @@ VECTOR, LANES = 16, 32  # bytes of an access, threads of a warp
 HELD = 32  # elements of a row that a thread keeps in registers
 ACCESSES = 16  # of those, how often a thread of a longer row reads an array before it computes
 NARROW = 8  # elements that a thread keeps of a row that is narrow, of which it has ROWS
-ROWS = 2
+ROWS = 4
 BYTES = 32  # of each array that a thread has where nothing is reduced
 FEW, MANY = 4, 16  # warps of a program of rows that a warp has, and the most
 # How many columns a program has in registers, at most; longer rows are walked.
@@ -54,13 +54,15 @@ class Array:
 class Form:
     """All that a kernel is made of, but for the graph.
 
-    `aligned`: rows begin at 16 bytes, and have a multiple of 16 columns. `span`: the columns that
+    `even`: rows begin at 16 bytes, and have a multiple of 16 columns. `aligned`: so it is, or
+    elements are counted, and dense arrays are of which the same is true as a whole. `span`: the columns that
     a program has in registers, None where it counts elements; `walks`: a row may be longer.
     `far`: there may be 2^31 elements and more.
     """
 
     arrays: tuple[Array, ...]
     outputs: tuple[Array, ...]
+    even: bool
     aligned: bool
     span: int | None
     walks: bool
@@ -73,7 +75,7 @@ class Form:
 
     @property
     def vector(self) -> int:
-        """How many elements a lane reads at once: VECTOR bytes, where rows are aligned."""
+        """How many elements a lane reads at once: VECTOR bytes, where they are aligned."""
         return VECTOR // self.narrowest if self.aligned else 1
 
     @property
@@ -109,7 +111,12 @@ class Form:
 
 
 def form_of(
-    arrays: Sequence[Array], outputs: int, aligned: bool, width: int | None, elements: int
+    arrays: Sequence[Array],
+    outputs: int,
+    even: bool,
+    aligned: bool,
+    width: int | None,
+    elements: int,
 ) -> Form:
     """Return the form for rows of a width: one of four, for those that are aligned or not.
 
@@ -118,7 +125,8 @@ def form_of(
     """
     span = None if width is None else next((n for n in SPANS if width <= n), SPANS[-1])
     walks, far = width is not None and width > SPANS[-1], width is None and elements >= 2**31
-    return Form(tuple(arrays[:-outputs]), tuple(arrays[-outputs:]), aligned, span, walks, far)
+    given, results = tuple(arrays[:-outputs]), tuple(arrays[-outputs:])
+    return Form(given, results, even, aligned, span, walks, far)
 
 
 def reciprocal(divisor: int) -> tuple[int, int]:
@@ -200,12 +208,14 @@ class _Emission:
         k, form, graph = self.k, self.form, self.graph
         arrays = (*form.arrays, *form.outputs)
         self.bases = [
-            k.pointer(f"a{i}", array.element, aligned=form.aligned and array.columns)
+            k.pointer(f"a{i}", array.element, aligned=form.even and array.columns)
+            if not array.dense
+            else k.pointer(f"a{i}", array.element, aligned=form.aligned)
             for i, array in enumerate(arrays)
         ]
         steps = [
             [
-                k.scalar(f"a{i}_{g}", "i64", divisible=16 if form.aligned and array.columns else 1)
+                k.scalar(f"a{i}_{g}", "i64", divisible=16 if form.even and array.columns else 1)
                 if has
                 else None
                 for g, has in enumerate(array.groups)
@@ -213,7 +223,7 @@ class _Emission:
             for i, array in enumerate(arrays)
         ]
         extents = [k.scalar(f"rows{g}", "i64") for g in range(len(arrays[0].groups))]
-        self.columns = k.scalar("columns", "i64", divisible=16 if form.aligned else 1)
+        self.columns = k.scalar("columns", "i64", divisible=16 if form.even else 1)
         self.sizes = [k.scalar(f"size{i}", "i64") for i in range(len(graph.sizes))]
         if form.span is None:
             self._elements(steps, extents)
@@ -255,7 +265,8 @@ class _Emission:
     def _elements(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> None:
         """Make each base point at the elements of this program, and note which there are."""
         k, arrays = self.k, (*self.form.arrays, *self.form.outputs)
-        lengths, total = [*extents, self.columns // self.vector], self.columns
+        unit = self.vector if self.form.even else 1  # elements that have one place in a row
+        lengths, total = [*extents, self.columns // unit], self.columns
         for extent in extents:
             total = total * extent
         first = k.program_id(0).to("i64") * self.block
@@ -263,12 +274,13 @@ class _Emission:
         along = self._axis(3, self.vector)
         self.inside = here * self.vector < k.call("minimum", total - first, self.block).to("i32")
         kind = "i64" if self.form.far else "i32"
-        left: Any = here.to(kind) + (first // self.vector).to(kind)
+        every = here * self.vector + along
+        left: Any = (here if unit > 1 else every).to(kind) + (first // unit).to(kind)
         for g in reversed(range(len(lengths))):
             over = self._quotient(left, lengths[g], g) if g else 0
             index, left = left - over * lengths[g].to(kind), over
             if g == len(extents):
-                self.column = index * self.vector + along
+                self.column = index * unit + along if unit > 1 else index
             for i, (step, array) in enumerate(zip(steps, arrays)):
                 if array.dense:
                     continue
@@ -278,7 +290,7 @@ class _Emission:
                     self.bases[i] = self.bases[i] + index.to("i64") * step[g]
         for i, array in enumerate(arrays):
             if array.dense:
-                self.bases[i] = self.bases[i] + first + (here * self.vector + along)
+                self.bases[i] = self.bases[i] + first + every
 
     def _quotient(self, left: Any, length: Any, g: int) -> Any:
         if self.form.far:
