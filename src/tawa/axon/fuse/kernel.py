@@ -55,8 +55,8 @@ class Form:
     """All that a kernel is made of, but for the graph.
 
     `even`: rows begin at 16 bytes, and have a multiple of 16 columns. `aligned`: so it is, or
-    elements are counted, and dense arrays are of which the same is true as a whole. `span`: the columns that
-    a program has in registers, None where it counts elements; `walks`: a row may be longer.
+    elements are counted, and dense arrays begin so and have as many in all. `span`: the columns
+    that a program has in registers, None where it counts elements; `walks`: a row may be longer.
     `far`: there may be 2^31 elements and more.
     """
 
