@@ -341,3 +341,18 @@ def test_exported_operators_are_those_of_torch(function):
             torch.testing.assert_close(
                 one, other, rtol=1e-4, atol=1e-5, msg=lambda m, p=place: f"{p}: {m}"
             )
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_module_of_bfloat16():
+    """Of which NumPy has no arrays: weights stay tensors."""
+    torch.manual_seed(3)
+    t = torch.nn
+    layers = t.Embedding(9, 8), t.Linear(8, 8), t.GELU(), t.LayerNorm(8, elementwise_affine=False)
+    module = t.Sequential(*layers, t.Linear(8, 3)).to(torch.bfloat16).eval()
+    i = torch.randint(0, 9, (2, 5))
+    with torch.no_grad():
+        wanted = module(i)
+    exported = axon.load_export(torch.export.export(module, (i,)))
+    for graph in (exported, axon.load_fx(module)):
+        torch.testing.assert_close(graph(i), wanted, rtol=5e-2, atol=5e-2)

@@ -229,9 +229,12 @@ def test_what_a_type_says_is_computed():
     """A cast, and what is made of no array, is of the element type that is written."""
     made = axon.load("""fun whole (x : f64[..s]) = (cast x : i64[..])
       fun places (x : f16[n]) = x + (iota n : f16[..])
-      fun like x y = cast_like x y""")
+      fun like x y = cast_like x y
+      fun bound x = let val y : i64[..] = cast x in y end
+      fun given (x : f64[..s]) : i64[..s] = cast x""")
     large = np.array([2.0**40 + 1, -1.5])
-    assert made.whole(large).tolist() == [2**40 + 1, -1]
+    for cast in (made.whole, made.bound, made.given):
+        assert cast(large).tolist() == [2**40 + 1, -1]
     assert made.places(np.ones(3, np.float16)).dtype == np.float16
     assert made.like(np.ones(1, np.int8), np.ones(2)).dtype == np.int8
 

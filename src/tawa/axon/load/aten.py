@@ -337,7 +337,8 @@ class Aten(Shapes):
 
     def rms_norm(self, x: Any, sizes: Any, weight: Any = None, eps: float | None = None) -> Any:
         self._need(len(sizes) == 1, "an RMS norm over several axes")
-        weight = np.ones(tuple(sizes), np.float32) if weight is None else weight
+        weight = shared.filled(self._build, x, 1.0, sizes) if weight is None else weight
+        self._need(eps or self._element(x) in (None, "f32"), "an RMS norm of this type without eps")
         eps = float(np.finfo(np.float32).eps) if eps is None else eps
         return self._build.call("rms_norm", weight, x, eps=eps)
 
@@ -345,9 +346,9 @@ class Aten(Shapes):
         self, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
         fast: bool = True,
     ) -> Any:  # fmt: skip
-        ones = self._build.call("ones", [self._build.call("dim", 1, x)])
-        weight = ones if weight is None else weight
-        bias = self._binary("*", ones, 0.0) if bias is None else bias
+        channels = [self._build.call("dim", 1, x)]
+        weight = shared.filled(self._build, x, 1.0, channels) if weight is None else weight
+        bias = shared.filled(self._build, x, 0.0, channels) if bias is None else bias
         return self._build.call("group_norm", weight, bias, x, groups=groups, eps=float(eps))
 
     def native_group_norm(

@@ -94,7 +94,7 @@ class Builder:
         if id(array) in self._known:
             return self._known[id(array)]
         name = self._free(f"weight{len(self.weights)}")
-        element = NAMES.get(array.dtype.name)
+        element = NAMES.get(str(array.dtype).removeprefix("torch."))
         if element is None:
             raise self.refuse(f"a weight of {array.dtype} is not supported")
         sizes: tuple[Size, ...] = tuple([Number(int(n), self.place) for n in array.shape])
@@ -122,6 +122,8 @@ class Builder:
             case list() | tuple():
                 items = tuple([self.tree(item) for item in value])
                 return Group(items, self.place, is_list=True)
+            case _ if hasattr(value, "dtype"):  # of torch: NumPy has no arrays of bf16
+                return self.weight(value)
             case _:
                 return value  # pyright: ignore[reportReturnType]
 

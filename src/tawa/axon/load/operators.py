@@ -179,17 +179,22 @@ def batch_norm(
     """Return x normalized by statistics that are known."""
     if mean is None or var is None:
         raise build.refuse("batch norm without statistics", "track them, or leave it out")
-    weight = np.ones_like(var) if weight is None else weight
-    bias = np.zeros_like(var) if bias is None else bias
+    weight = filled(build, x, 1.0, var.shape) if weight is None else weight
+    bias = filled(build, x, 0.0, var.shape) if bias is None else bias
     return build.call("batch_norm", mean, var, weight, bias, x, eps=float(eps))
+
+
+def filled(build: Builder, x: Any, value: float, sizes: Sequence[Any]) -> Tree:
+    """Return an array of one number, in the element type of x."""
+    return build.call("cast_like", x, build.call("full", value, list(sizes)))
 
 
 def layer_norm(
     build: Builder, x: Any, sizes: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> Tree:
     """Return x normalized over its last axes, of the sizes given, times weight, plus bias."""
-    weight = np.ones(tuple(sizes), np.float32) if weight is None else weight
-    bias = np.zeros(tuple(sizes), np.float32) if bias is None else bias
+    weight = filled(build, x, 1.0, sizes) if weight is None else weight
+    bias = filled(build, x, 0.0, sizes) if bias is None else bias
     if len(sizes) == 1:
         return build.call("layer_norm", weight, bias, x, eps=float(eps))
     axes = [*range(-len(sizes), 0)]

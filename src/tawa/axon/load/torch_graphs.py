@@ -232,7 +232,9 @@ def _user(torch: Any) -> str:
 
 
 def _array(tensor: Any) -> Any:
-    return tensor.detach().cpu().numpy()
+    """Return a tensor as an array of NumPy, which has none of bfloat16."""
+    tensor = tensor.detach().cpu()
+    return tensor if str(tensor.dtype) == "torch.bfloat16" else tensor.numpy()
 
 
 class _Import:
@@ -252,6 +254,8 @@ class _Import:
     def weight(self, node: Any, tensor: Any) -> None:
         """Note a parameter, which becomes a weight where it is used."""
         self.values[node] = tensor if tensor is None else _array(tensor)
+        if tensor is not None and (element := NAMES.get(str(tensor.dtype)[6:])) is not None:
+            self.aten.know(self.values[node], element, tensor.ndim)
 
     def finish(self, result: Any) -> Graph:
         """Return the graph."""

@@ -113,9 +113,10 @@ class Evaluation:
     def _declare(self, declaration: Declaration, values: Values) -> None:
         match declaration:
             case Fun(name=name, parameters=parameters, body=body):
+                body = _typed(body, declaration.result)
                 values[name] = self._function(parameters, body, dict(values))
             case Val(pattern, value):
-                _bind(pattern, self.evaluate(value, values), values)
+                _bind(pattern, self.evaluate(_typed(value, pattern.type), values), values)
             case Signature():
                 raise InternalError("a signature has no value", remedy="please report it")
 
@@ -180,6 +181,10 @@ class Evaluation:
             for option, default in options
         }
         return curried(lambda *arguments: function(*arguments, **chosen), arity(name))
+
+
+def _typed(value: Tree, kind: TypeNode | None) -> Tree:
+    return value if kind is None else Annotated(value, kind, value.place)
 
 
 def _bind(pattern: Pattern, value: Any, values: Values) -> None:

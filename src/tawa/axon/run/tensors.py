@@ -262,7 +262,7 @@ def wrapped(value: Any, device: Any) -> Any:
         case np.ndarray():
             return Tensor(_torch().as_tensor(value, device=device))
         case _:
-            return Tensor(value) if is_tensor(value) else value
+            return Tensor(value.to(device)) if is_tensor(value) else value
 
 
 def unwrapped(value: Any, device: Any) -> Any:
