@@ -24,7 +24,7 @@ VECTOR, LANES = 16, 32  # bytes of an access, threads of a warp
 HELD = 32  # elements of a row that a thread keeps in registers
 ACCESSES = 16  # of those, how often a thread of a longer row reads an array before it computes
 NARROW = 8  # elements that a thread keeps of a row that is narrow, of which it has ROWS
-ROWS = 4
+ROWS = 2
 BYTES = 32  # of each array that a thread has where nothing is reduced
 FEW, MANY = 4, 16  # warps of a program of rows that a warp has, and the most
 # How many columns a program has in registers, at most; longer rows are walked.
