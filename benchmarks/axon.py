@@ -2,6 +2,7 @@
 
     python benchmarks/axon.py                on a GPU
     python benchmarks/axon.py --dry          compiles and runs small shapes in the simulator
+    python benchmarks/axon.py --only NAME --rounds 1    compiles what is timed later
 
 A figure is the median of rounds in which the peers take turns, each as a CUDA graph of sixteen
 launches; the inputs of one launch (48 to 512 MB for most) and of the next are not the same. All
@@ -32,8 +33,9 @@ fun softmax_ x = softmax x
 fun bias_gelu b x = gelu (x + b)
 fun cross_entropy_ x labels = cross_entropy x labels
 """
-SHAPES = [(8192, 1024), (4096, 4096), (16384, 768), (2048, 8192), (1023, 4097), (2048, 32000)]
-LAUNCHES, ROUNDS = 16, 11
+SHAPES = [(8192, 1024), (4096, 4096), (16384, 768), (2048, 8192), (1023, 4097), (2048, 32000),
+          (65536, 96), (32768, 197)]  # fmt: skip
+LAUNCHES = 16
 
 
 def rms_residual(g: Any, pair: Any) -> Any:
@@ -111,6 +113,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dry", action="store_true", help="small shapes in the simulator")
     parser.add_argument("--only", choices=TORCH, help="one of the functions")
+    parser.add_argument("--rounds", type=int, default=11, help="how often each peer is timed")
     options = parser.parse_args()
     dry = options.dry
     module = axon.load(PROGRAM)
@@ -127,11 +130,14 @@ def main() -> int:
                 torch.compiler.reset()
                 peers = (fused, torch.compile(TORCH[name], dynamic=False), TORCH[name])
                 graphs = [graph_of(peer, inputs) for peer in peers]
-                rounds = [[timed(graph) for graph in graphs] for _ in range(ROUNDS)]
+                rounds = [[timed(graph) for graph in graphs] for _ in range(options.rounds)]
                 ours, compiled, eager = (statistics.median(column) for column in zip(*rounds))
                 gains.append(compiled / ours)
                 text = f"{name:<16} {str(dtype)[6:]:<9} {shape!s:<14} tawa {ours:8.1f} us"
-                print(f"{text}  compile {compiled:8.1f}  eager {eager:8.1f}  {gains[-1]:5.2f}")
+                print(
+                    f"{text}  compile {compiled:8.1f}  eager {eager:8.1f}  {gains[-1]:5.2f}",
+                    flush=True,
+                )
         print(f"{name}: {len(fused.kernels)} kernels")
     if gains:
         mean = math.exp(statistics.fmean(map(math.log, gains)))

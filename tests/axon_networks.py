@@ -418,6 +418,76 @@ class PointNet(nn.Module):
         return self.last(torch.flatten(self.pool(self.each(x)), 1))
 
 
+class T5(nn.Module):
+    """An encoder with a bias for each distance, in buckets that grow with it, by RMS norms."""
+
+    def __init__(self, width=12, heads=3, buckets=8):
+        super().__init__()
+        self.words, self.bias = nn.Embedding(11, width), nn.Embedding(buckets, heads)
+        self.q, self.k, self.v, self.out = (nn.Linear(width, width, bias=False) for _ in range(4))
+        self.norms = nn.ModuleList(RootMeanSquare(width) for _ in range(2))
+        self.inner = nn.Sequential(nn.Linear(width, 24), nn.ReLU(), nn.Linear(24, width))
+        self.heads, self.width, self.buckets = heads, width, buckets
+
+    def distances(self, length):
+        places = torch.arange(length)
+        apart = places.unsqueeze(0) - places.unsqueeze(1)
+        half = self.buckets // 2
+        near = torch.abs(apart)
+        far = torch.log((torch.maximum(near, near * 0 + 1)).float() / (half // 2)) * 1.4
+        far = torch.minimum((far + half // 2).long(), near * 0 + half - 1)
+        bucket = torch.where(near < half // 2, near, far)
+        return self.bias(bucket + (apart > 0).long() * half).permute(2, 0, 1)
+
+    def forward(self, ids):
+        x = self.words(ids)
+        y = self.norms[0](x)
+        batch, length = ids.size(0), ids.size(1)
+        split = batch, length, self.heads, self.width // self.heads
+        q, k, v = (p(y).view(*split).transpose(1, 2) for p in (self.q, self.k, self.v))
+        scores = torch.einsum("bhid,bhjd->bhij", q, k) + self.distances(length)
+        mixed = torch.matmul(torch.softmax(scores, -1), v).transpose(1, 2)
+        x = x + self.out(mixed.reshape(batch, length, self.width))
+        return x + self.inner(self.norms[1](x))
+
+
+class Clip(nn.Module):
+    """Images beside texts that are known: how near their directions are."""
+
+    def __init__(self, width=5):
+        super().__init__()
+        self.images, self.words = ViT(), Bert()
+        self.project = nn.Linear(12, width, bias=False)
+        self.scale = nn.Parameter(torch.tensor(1.3))
+        self.register_buffer("texts", torch.randint(0, 11, (4, 6)))
+
+    def forward(self, x):
+        images = nn.functional.normalize(self.images(x), dim=-1)
+        texts = self.project(self.words(self.texts)[:, -1])
+        texts = texts / texts.norm(dim=-1, keepdim=True)
+        return torch.exp(self.scale) * images @ texts.t()
+
+
+class LSTM(nn.Module):
+    """A cell over the items of a sequence of a known length, of any number of sequences."""
+
+    def __init__(self, inner=4, width=6, length=5):
+        super().__init__()
+        self.new, self.kept = nn.Linear(inner, 4 * width), nn.Linear(width, 4 * width, bias=False)
+        self.length, self.width = length, width
+
+    def forward(self, x):
+        hidden = x[:, 0, :1].expand(-1, self.width) * 0.0
+        cell, found = hidden, []
+        for step in range(self.length):
+            gates = self.new(x[:, step]) + self.kept(hidden)
+            put, forget, value, out = gates.chunk(4, dim=-1)
+            cell = torch.sigmoid(forget) * cell + torch.sigmoid(put) * torch.tanh(value)
+            hidden = torch.sigmoid(out) * torch.tanh(cell)
+            found.append(hidden)
+        return torch.stack(found, 1)
+
+
 def images(rng, unit=1, most=40):
     sizes = [unit * rng.randint(1, most // unit) for _ in range(2)]
     return torch.randn(rng.randint(1, 3), 3, *sizes)
@@ -471,5 +541,8 @@ MORE = {  # in `make long`
     "llama": (Llama, WORDS, words, []),
     "whisper": (Whisper, {"x": "n 5 t"}, signals(5), ["t >= 1"]),
     "wavenet": (WaveNet, {"x": "n 2 t"}, signals(2), ["t >= 1"]),
+    "t5": (T5, WORDS, words, []),
+    "clip": (Clip, IMAGES, lambda rng: images(rng, 4), ["h >= 4", "w >= 4"]),
+    "lstm": (LSTM, {"x": "n 5 4"}, lambda rng: torch.randn(rng.randint(1, 5), 5, 4), []),
     "pointnet": (PointNet, {"x": "n 3 p"}, signals(3), ["p >= 1"]),
 }

@@ -52,6 +52,21 @@ NETWORKS = (
   val q = reshape p [3, -1]
   val v = linear u r
   in sum {axes = [0, 1]} v * sum {axes = [0, 1]} (pad {axis = 0, after = 1} q) end""",
+    """fun net (x : f32[h, w, 6])
+  (g : f32[6])
+  (b : f32[6])
+  (l : f32[12, 6])
+  (c : f32[5, 6])
+  (e : f32[5]) =
+  let val n = layer_norm g b x
+  val s = linear (concat [n, x] 2) l
+  val a = attention s n x
+  val m = max {axis = 2} (stack [a, s] 2)
+  val p = pad {axis = 1, before = 1, after = 2} m
+  val q = drop_first {axis = 1, count = 3} p
+  val d = unmerge {axis = 2} (x + q) [2, 3]
+  val r = merge {axis = 2, count = 2} d
+  in logsumexp {axes = [0, 1]} (dense r c e) end""",
 )
 
 

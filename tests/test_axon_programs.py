@@ -12,7 +12,7 @@ import pytest
 
 from axon_programs import other_inputs, random_program
 from tawa import axon
-from tawa.axon.library import reference, scheme_of, signatures
+from tawa.axon.library import composed, reference, scheme_of, signatures
 from tawa.axon.shapes.solver import Solver
 from tawa.errors import AxonError, AxonGuard, MissingPackage
 from tawa.tools.cli import main
@@ -225,6 +225,30 @@ def test_functions_of_functions_run():
     assert made.power(2, x)[1, 2] == 125
 
 
+def test_what_a_type_says_is_computed():
+    """A cast, and what is made of no array, is of the element type that is written."""
+    made = axon.load("""fun whole (x : f64[..s]) = (cast x : i64[..])
+      fun places (x : f16[n]) = x + (iota n : f16[..])
+      fun like x y = cast_like x y
+      fun bound x = let val y : i64[..] = cast x in y end
+      fun given (x : f64[..s]) : i64[..s] = cast x""")
+    large = np.array([2.0**40 + 1, -1.5])
+    for cast in (made.whole, made.bound, made.given):
+        assert cast(large).tolist() == [2**40 + 1, -1]
+    assert made.places(np.ones(3, np.float16)).dtype == np.float16
+    assert made.like(np.ones(1, np.int8), np.ones(2)).dtype == np.int8
+
+
+def test_composed_operators_of_large_numbers():
+    made = axon.load("fun f x = (softplus x, log_sigmoid x, mish x, logaddexp x x)")
+    x = np.array([-1e4, 0.0, 1e4], np.float32)
+    two = np.log(2)
+    for found, wanted in zip(
+        made.f(x), ([0, two, 1e4], [-1e4, -two, 0], [0, 0, 1e4], [two - 1e4, two, 1e4 + two])
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 @axon.graph
 def half(x, w):
     """A function that others use."""
@@ -272,10 +296,11 @@ def test_what_a_graph_in_python_cannot_have():
 
 
 def test_every_operator_has_a_scheme_and_a_meaning():
-    assert len(signatures()) >= 150
-    for name in signatures():
+    assert len(signatures()) + len(composed()) >= 170
+    assert not set(signatures()) & set(composed())
+    for name in (*signatures(), *composed()):
         assert scheme_of(name) is not None
-        assert callable(reference.meaning(name))
+        assert name in composed() or callable(reference.meaning(name))
 
 
 def test_the_order_of_constraints_does_not_matter(monkeypatch):

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from tawa.axon.library import scheme_of
-from tawa.axon.run.evaluate import Evaluation
+from tawa.axon.run.evaluate import Evaluation, meaning
 from tawa.axon.shapes.constraints import Holds
 from tawa.axon.shapes.presburger import implied, simplify
 from tawa.axon.shapes.solver import Conflict
@@ -40,7 +40,8 @@ class Guard:
 class Function:
     """A checked function: `scheme` and `guards` print what was inferred; a call checks and runs.
 
-    Arguments are arrays of NumPy, integers, tuples of these, or other functions.
+    Arguments are arrays, integers, tuples of these, or other functions. Arrays are NumPy's, or
+    tensors of torch on one device, which is where results are then.
     """
 
     def __init__(self, inferred: Inferred, names: Names, evaluation: Evaluation) -> None:
@@ -140,29 +141,38 @@ class Function:
 
     def __call__(self, *arguments: Any) -> Any:
         """Check the guards, once for shapes and numbers that are new, and run."""
-        from tawa.axon.run.values import in_numpy, key_of
+        from tawa.axon.run.values import key_of, others
 
-        if others := [_shown(a) for a in arguments if not in_numpy(a)]:
-            raise AxonGuard(
-                f"{self.name} is given {', '.join(others)}, which are not NumPy's",
-                remedy="pass arrays of NumPy; `tawa.axon.fuse` takes tensors",
-            )
+        foreign = others(arguments)
         key = key_of(arguments)
         if key not in self._checked:
             self.check(*arguments)
             self._checked[key] = None
         try:
-            return self.run(*arguments)
+            return self._on_tensors(arguments, foreign) if foreign else self.run(*arguments)
         except RecursionError:
             raise AxonGuard(
                 f"{self.name} is nested too deeply to be run", remedy="name parts of it with `let`"
             ) from None
 
-    def run(self, *arguments: Any) -> Any:
+    def _on_tensors(self, arguments: tuple[Any, ...], foreign: Sequence[Any]) -> Any:
+        from tawa.axon.run import tensors
+
+        if left := [_shown(each) for each in foreign if not tensors.is_tensor(each)]:
+            raise AxonGuard(
+                f"{self.name} is given {', '.join(left)}, of a library that it does not compute by",
+                remedy="pass arrays of NumPy or torch; `tawa.axon.fuse` takes those of others",
+            )
+        device = tensors.device_of(arguments)
+        found = self.run(*tensors.wrapped(arguments, device), meaning=tensors.meaning)
+        return tensors.unwrapped(found, device)
+
+    def run(self, *arguments: Any, meaning: Callable[[str], Any] = meaning) -> Any:
         """Return the value for arguments, unchecked, computed by what their operators mean."""
-        value = self._evaluation.value(self.name)
+        value = self._evaluation.by(meaning).value(self.name)
         for argument in arguments:
-            value = value(argument.run() if isinstance(argument, Function) else argument)
+            function = isinstance(argument, Function)
+            value = value(argument.run(meaning=meaning) if function else argument)
         return value
 
     def __repr__(self) -> str:

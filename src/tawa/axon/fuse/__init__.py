@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
+from operator import mul
 from typing import Any
 
 from tawa import compile_ir
-from tawa.axon.fuse.kernel import Array, Form, Graph, build, form_of
+from tawa.axon.fuse.kernel import Array, Form, Graph, build, form_of, reciprocal
 from tawa.axon.fuse.trace import Axis, Node, Traced, refused
 from tawa.axon.module import Function
 from tawa.axon.run.values import NAMES, key_of
@@ -121,33 +123,46 @@ class Fused:
             if any(axis.size != 1 and axis not in {a.root for a in axes} for axis in rows):
                 raise refused(self.function.name, "its results have different rows")
         groups = _grouped(rows, steps)
+        extents = [math.prod([axis.size for axis in group]) for group in groups]
+        numbers = [[step.get(group[-1]) for group in groups] for step in steps]
+        inner: list[int] = list(accumulate([width, *reversed(extents)], mul))
+        reduces = max(trace.graph.depth.values()) > 0
         forms = [
             Array(
                 view.dtype,
                 view.itemsize,
-                tuple([group[-1] in step for group in groups]),
+                tuple([number is not None for number in strides]),
                 columns in step,
+                not reduces and columns in step and strides == inner[-2::-1],
             )
-            for view, step in zip(views, steps)
+            for view, step, strides in zip(views, steps, numbers)
         ]
-        numbers = [[step[g[-1]] for g in groups if g[-1] in step] for step in steps]
-        aligned = all(
-            view.address % 16 == 0 and all(number % 16 == 0 for number in (width, *strides))
-            for view, form, strides in zip(views, forms, numbers)
+        strides = [[number for number in each if number is not None] for each in numbers]
+        even = all(
+            view.address % 16 == 0 and all(number % 16 == 0 for number in (width, *each))
+            for view, form, each in zip(views, forms, strides)
             if form.columns
         )
-        depth = max(trace.graph.depth.values())
-        form = form_of(forms, len(results), aligned, width)
+        dense = [view.address for view, form in zip(views, forms) if form.dense]
+        whole = all(number % 16 == 0 for number in (inner[-1], *dense))
+        aligned = even or (whole and not reduces)
+        form = form_of(forms, len(results), even, aligned, width if reduces else None, inner[-1])
         key = trace.graph.text, form
         if key not in self.kernels:
             self.kernels[key] = compile_ir(build(trace.graph, form))
-        extents = [math.prod([axis.size for axis in group]) for group in groups]
-        kept, together, lanes = form.tile(depth)
-        chunks = 1 if depth else -(-width // (kept * lanes * form.vector))
-        programs = -(-math.prod(extents) // together) * chunks
+        kept, together, lanes = form.tile
         sizes = [axis.size for axis in trace.graph.sizes if axis]
-        strides = [number for step in numbers for number in step]
-        self.kernels[key][(programs,)](*arrays, *results, *strides, *extents, width, *sizes)
+        factors: list[int] = []
+        if reduces:
+            programs = -(-math.prod(extents) // together)
+        else:
+            programs = -(-inner[-1] // (kept * lanes * form.vector))
+            lengths = [*extents[1:], width // (form.vector if even else 1)]
+            lengths = [] if form.far else lengths
+            for length in reversed(lengths[: len(extents)]):
+                factors += reciprocal(length)
+        given = *chain(*strides), *extents, width, *sizes, *factors
+        self.kernels[key][(programs,)](*arrays, *results, *given)
 
     def _steps(self, word: Sequence[Axis], view: View) -> dict[Axis, int]:
         """Return the stride of each axis of an array along which it is not one item."""

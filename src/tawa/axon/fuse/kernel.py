@@ -4,7 +4,8 @@ Values are tiles [kept, rows, lanes, vector]: columns are all axes but the secon
 lanes of one warp where there are several. The first columns of a row stay in registers while its
 reductions become known, one depth after the other. What is beyond them is read in a loop, in which
 sums of higher depth follow those they depend on (`follow`); those that cannot have a loop of their
-own, and what is needed again in the next loop is computed again.
+own, and what is needed again in the next loop is computed again. Where nothing is reduced, elements
+are counted through all rows: a program has as many of them, whatever the rows are.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from tawa.ir.build import KernelBuilder
 VECTOR, LANES = 16, 32  # bytes of an access, threads of a warp
 HELD = 32  # elements of a row that a thread keeps in registers
 ACCESSES = 16  # of those, how often a thread of a longer row reads an array before it computes
-FEW, MANY = 4, 16  # warps of a program of short rows, each of which has a row, and the most
-ROW = 8192  # columns that all warps of a program have, where a row is longer
+NARROW = 8  # elements that a thread keeps of a row that is narrow, of which it has ROWS
+ROWS = 2
+BYTES = 32  # of each array that a thread has where nothing is reduced
+FEW, MANY = 4, 16  # warps of a program of rows that a warp has, and the most
+# How many columns a program has in registers, at most; longer rows are walked.
+SPANS = NARROW * LANES, HELD * LANES, 8192
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
           "int8": "i8", "bool": "i1", "uint8": "u8", "uint16": "u16", "uint32": "u32",
           "uint64": "u64"}  # fmt: skip
@@ -33,27 +38,35 @@ _ONE_FOR_ALL = ("==", "!=", "<", "<=", ">", ">=", "where")  # whose operands are
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array of a kernel: element type, which groups of rows it has, whether columns."""
+    """An array of a kernel: element type, which groups of rows it has, whether columns.
+
+    `dense`: it has all, one element after the other.
+    """
 
     element: str
     bytes: int
     groups: tuple[bool, ...]
     columns: bool
+    dense: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """All that a kernel is made of, but for the graph.
 
-    `short`: a warp has all of a row in registers; `walks`: a row may be longer than what all warps
-    have. `aligned`: rows begin at 16 bytes, and have a multiple of 16 columns.
+    `even`: rows begin at 16 bytes, and have a multiple of 16 columns. `aligned`: so it is, or
+    elements are counted, and dense arrays begin so and have as many in all. `span`: the columns
+    that a program has in registers, None where it counts elements; `walks`: a row may be longer.
+    `far`: there may be 2^31 elements and more.
     """
 
     arrays: tuple[Array, ...]
     outputs: tuple[Array, ...]
+    even: bool
     aligned: bool
-    short: bool
+    span: int | None
     walks: bool
+    far: bool
 
     @property
     def narrowest(self) -> int:
@@ -62,15 +75,20 @@ class Form:
 
     @property
     def vector(self) -> int:
-        """How many elements a lane reads at once: VECTOR bytes, where rows are aligned."""
+        """How many elements a lane reads at once: VECTOR bytes, where they are aligned."""
         return VECTOR // self.narrowest if self.aligned else 1
 
     @property
     def held(self) -> int:
         """How many elements of a row a thread keeps."""
-        if self.short:
-            return HELD
-        return min(HELD, ACCESSES * self.vector)
+        if self.span is None:
+            return BYTES // self.narrowest
+        return min(HELD, ACCESSES * self.vector) if self.long else self.span // LANES
+
+    @property
+    def long(self) -> bool:
+        """Whether all warps have a row."""
+        return self.span == SPANS[-1]
 
     @property
     def warps(self) -> int:
@@ -78,27 +96,47 @@ class Form:
 
         Rows that are read again are fewer at once by more warps each: the cache has to hold them.
         """
-        if self.short:
+        if not self.long:
             return FEW
         again = self.walks and any(output.columns for output in self.outputs)
-        return MANY if again else ROW // (LANES * self.held)
+        return MANY if again else SPANS[-1] // (LANES * self.held)
 
-    def tile(self, depth: int) -> tuple[int, int, int]:
-        """Return how often a lane reads, rows and lanes of a tile, for a graph of that depth."""
-        rows, warps = (FEW, 1) if self.short else (1, self.warps)
+    @property
+    def tile(self) -> tuple[int, int, int]:
+        """How often a lane reads, and the rows and lanes of a tile."""
         kept = max(1, self.held // self.vector)
-        if not depth:  # nothing is kept: more rows, or fewer columns at once
-            rows, kept = (rows * 4 if self.short else 1), max(1, kept // 4)
-        return kept, rows, LANES * warps
+        if self.span is None or self.long:
+            return kept, 1, LANES * self.warps
+        return kept, FEW * (ROWS if self.span == SPANS[0] else 1), LANES
 
 
-def form_of(arrays: Sequence[Array], outputs: int, aligned: bool, width: int) -> Form:
-    """Return the form for rows of a width: one of three, for those that are aligned or not.
+def form_of(
+    arrays: Sequence[Array],
+    outputs: int,
+    even: bool,
+    aligned: bool,
+    width: int | None,
+    elements: int,
+) -> Form:
+    """Return the form for rows of a width: one of four, for those that are aligned or not.
 
-    `outputs` is how many of the arrays are results.
+    `outputs` is how many of the arrays are results. There is one where nothing is reduced, for
+    which the width is None; for 2^31 elements and more it is another.
     """
-    short, walks = width <= HELD * LANES, width > ROW
-    return Form(tuple(arrays[:-outputs]), tuple(arrays[-outputs:]), aligned, short, walks)
+    span = None if width is None else next((n for n in SPANS if width <= n), SPANS[-1])
+    walks, far = width is not None and width > SPANS[-1], width is None and elements >= 2**31
+    given, results = tuple(arrays[:-outputs]), tuple(arrays[-outputs:])
+    return Form(given, results, even, aligned, span, walks, far)
+
+
+def reciprocal(divisor: int) -> tuple[int, int]:
+    """Return (m, s) such that n // divisor is n * m >> s, in 63 bits, for n from 0 below 2^31.
+
+    Granlund and Montgomery (PLDI 1994): with s = 31 + l and divisor <= 2^l, the error of m is less
+    than the divisor, and so that of n * m less than 2^s.
+    """
+    shift = 31 + (divisor - 1).bit_length()
+    return -(-(1 << shift) // divisor), shift
 
 
 class Graph:
@@ -157,10 +195,9 @@ class _Emission:
     def __init__(self, graph: Graph, form: Form) -> None:
         self.graph, self.form = graph, form
         self.depth = max(graph.depth.values())
-        self.kept, self.count, self.lanes = form.tile(self.depth)
+        self.kept, self.count, self.lanes = form.tile
         self.vector = form.vector
         self.block = self.kept * self.lanes * self.vector
-        self.walks = bool(self.depth) and form.walks
         self.k = KernelBuilder("fused", {"num_warps": form.warps})
         self.rows: dict[Node, Any] = {}  # what is one number for the row
         self.reductions = [node for node in graph.nodes if node.name in REDUCTIONS]
@@ -171,12 +208,14 @@ class _Emission:
         k, form, graph = self.k, self.form, self.graph
         arrays = (*form.arrays, *form.outputs)
         self.bases = [
-            k.pointer(f"a{i}", array.element, aligned=form.aligned and array.columns)
+            k.pointer(f"a{i}", array.element, aligned=form.even and array.columns)
+            if not array.dense
+            else k.pointer(f"a{i}", array.element, aligned=form.aligned)
             for i, array in enumerate(arrays)
         ]
         steps = [
             [
-                k.scalar(f"a{i}_{g}", "i64", divisible=16 if form.aligned and array.columns else 1)
+                k.scalar(f"a{i}_{g}", "i64", divisible=16 if form.even and array.columns else 1)
                 if has
                 else None
                 for g, has in enumerate(array.groups)
@@ -184,9 +223,12 @@ class _Emission:
             for i, array in enumerate(arrays)
         ]
         extents = [k.scalar(f"rows{g}", "i64") for g in range(len(arrays[0].groups))]
-        self.columns = k.scalar("columns", "i64", divisible=16 if form.aligned else 1)
+        self.columns = k.scalar("columns", "i64", divisible=16 if form.even else 1)
         self.sizes = [k.scalar(f"size{i}", "i64") for i in range(len(graph.sizes))]
-        start = self._place(steps, extents)
+        if form.span is None:
+            self._elements(steps, extents)
+        else:
+            self._place(steps, extents)
         head: dict[Node, Any] = {}
         self._known(0)
         for level in range(1, self.depth + 1):
@@ -196,21 +238,16 @@ class _Emission:
             where = base + k.zeros((1, self.count, 1, 1), "i32")
             k.store(where, self._stored(self.rows[node], array), self.inside)
         if self._outputs(wide=True):
-            self._store(start, head)
-            if self.walks:
+            self._store(0, head)
+            if self.form.walks:
                 with k.range(self.block, self.columns, self.block) as loop:
                     self._store(loop.index, {})
         return k.finish()
 
-    def _place(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> Any:
-        """Add to each base where the rows of this program begin; return its first column."""
+    def _place(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> None:
+        """Add to each base where the rows of this program begin."""
         k = self.k
-        left: Any = k.program_id(0)
-        start: Any = 0
-        if not self.depth:  # columns are programs of their own, of which there are below 2^31
-            chunks = k.cdiv(self.columns, self.block).to("i32")
-            start, left = (left % chunks).to("i64") * self.block, left // chunks
-        left = left.to("i64")
+        left: Any = k.program_id(0).to("i64")
         self.inside: Any = None
         if self.count > 1:
             total: Any = 1
@@ -224,7 +261,42 @@ class _Emission:
             for i, step in enumerate(steps):
                 if step[g] is not None:
                     self.bases[i] = self.bases[i] + index * step[g]
-        return start
+
+    def _elements(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> None:
+        """Make each base point at the elements of this program, and note which there are."""
+        k, arrays = self.k, (*self.form.arrays, *self.form.outputs)
+        unit = self.vector if self.form.even else 1  # elements that have one place in a row
+        lengths, total = [*extents, self.columns // unit], self.columns
+        for extent in extents:
+            total = total * extent
+        first = k.program_id(0).to("i64") * self.block
+        here = self._axis(0, self.kept) * self.lanes + self._axis(2, self.lanes)
+        along = self._axis(3, self.vector)
+        self.inside = here * self.vector < k.call("minimum", total - first, self.block).to("i32")
+        kind = "i64" if self.form.far else "i32"
+        every = here * self.vector + along
+        left: Any = (here if unit > 1 else every).to(kind) + (first // unit).to(kind)
+        for g in reversed(range(len(lengths))):
+            over = self._quotient(left, lengths[g], g) if g else 0
+            index, left = left - over * lengths[g].to(kind), over
+            if g == len(extents):
+                self.column = index * unit + along if unit > 1 else index
+            for i, (step, array) in enumerate(zip(steps, arrays)):
+                if array.dense:
+                    continue
+                if g == len(extents) and array.columns:
+                    self.bases[i] = self.bases[i] + self.column
+                elif g < len(extents) and step[g] is not None:
+                    self.bases[i] = self.bases[i] + index.to("i64") * step[g]
+        for i, array in enumerate(arrays):
+            if array.dense:
+                self.bases[i] = self.bases[i] + first + every
+
+    def _quotient(self, left: Any, length: Any, g: int) -> Any:
+        if self.form.far:
+            return left // length
+        factor, shift = (self.k.scalar(f"{name}{g}", "i64") for name in ("factor", "shift"))
+        return ((left.to("i64") * factor) >> shift).to("i32")
 
     def _outputs(self, wide: bool) -> list[tuple[Node, Array, Any]]:
         bases = self.bases[len(self.form.arrays) :]
@@ -250,24 +322,29 @@ class _Emission:
     def _chunk(self, start: Any) -> tuple[Any, Any, Any]:
         """Return the first column of a tile, columns counted from there, and which are inside."""
         k = self.k
+        if self.form.span is None:  # the bases point at them
+            return 0, self.column, self.inside
         across = self._axis(2, self.lanes) * self.vector + self._axis(3, self.vector)
         where = self._axis(0, self.kept) * (self.lanes * self.vector) + across
         # Counted from the first column, so that comparisons are of 32 bits.
         left = k.call("minimum", self.columns - start, self.block).to("i32")
         return start, where, where < left
 
+    def _at(self, base: Any, chunk: tuple[Any, Any, Any]) -> Any:
+        return base if self.form.span is None else base + chunk[0] + chunk[1]
+
     def _store(self, start: Any, memo: Any) -> None:
         chunk = self._chunk(start)
         for node, array, base in self._outputs(wide=True):
             value = self._stored(self.value(node, memo, chunk), array)
             inside = chunk[2] if self.inside is None else chunk[2] & self.inside
-            self.k.store(base + start + chunk[1], value, inside)
+            self.k.store(self._at(base, chunk), value, inside)
 
     def _reduce(self, level: int, head: dict[Node, Any]) -> None:
         """Make known the reductions of a level, and walk what of the row `head` has not."""
         now = [n for n in self.reductions if self.graph.depth[n] == level]
         parts = dict(zip(now, self._parts(now, head, self._chunk(0))))
-        if self.walks and (fresh := [node for node in now if node not in self.followed]):
+        if self.form.walks and (fresh := [node for node in now if node not in self.followed]):
             parts.update(self._walk(fresh, parts))
         for node, part in parts.items():
             if moved := self.followed.get(node):
@@ -472,7 +549,7 @@ class _Emission:
                 if not self.graph.wide[node]:
                     return k.load(base, inside).to(kind)
                 inside = chunk[2] if inside is None else chunk[2] & inside
-                return k.load(base + chunk[0] + chunk[1], inside, 0).to(kind)
+                return k.load(self._at(base, chunk), inside, 0).to(kind)
             case "size":
                 return self.sizes[self.graph.sizes.index(node.axis)]
             case "position":
@@ -506,6 +583,8 @@ class _Emission:
                     return first - k.call("floor", first / inputs[1]) * inputs[1]
                 rest = first % inputs[1]
                 return k.where((rest != 0) & ((rest < 0) ^ (inputs[1] < 0)), rest + inputs[1], rest)
+            case "/" if kind == "f32" and _has_reciprocal(inputs[1]):
+                return first * (1 / inputs[1])  # off by 1.5 units at most, a division by 2
             case "maximum" | "minimum":
                 return self._extremum(node.name, *inputs)
             case name if name in _OPERATORS:
@@ -520,6 +599,11 @@ def _operand(reduction: Node) -> Node:
     (operand,) = reduction.inputs
     assert isinstance(operand, Node), "arrays alone are reduced"
     return operand
+
+
+def _has_reciprocal(divisor: Any) -> bool:
+    """Whether it is a number whose reciprocal is a normal number of float32, as it is itself."""
+    return isinstance(divisor, int | float) and 2.0**-126 <= abs(divisor) <= 2.0**126
 
 
 def _identity(node: Node) -> Any:

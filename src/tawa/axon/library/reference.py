@@ -81,15 +81,7 @@ UNARY: dict[str, Callable[..., Any]] = {
     "round": np.round,
     "trunc": np.trunc,
     "relu": lambda x: np.maximum(x, 0),
-    "relu6": lambda x: np.clip(x, 0, 6),
-    "gelu": lambda x: (x * (1 + _erf(x / math.sqrt(2))) / 2).astype(x.dtype),
-    "silu": lambda x: x * _sigmoid(x),
-    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
     "sigmoid": _sigmoid,
-    "hardsigmoid": lambda x: np.clip(x + 3, 0, 6) / 6,
-    "hardswish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
-    "softplus": lambda x: np.log1p(np.exp(x)),
-    "softsign": lambda x: x / (1 + np.abs(x)),
     "cast": lambda x: x.astype(np.float32),
     "dropout": lambda x: x,
     "zeros_like": np.zeros_like,
@@ -202,6 +194,23 @@ def flatten(x: Array, axis: int) -> Array:
     return np.reshape(x, (*x.shape[:axis], math.prod(x.shape[axis:])))
 
 
+def merge(x: Array, axis: int, count: int) -> Array:
+    """Return x with some axes, from one on, made one."""
+    need(axis >= 0 and count >= 0 and axis + count <= x.ndim, f"{count} axes from {axis}")
+    inner = math.prod(x.shape[axis : axis + count])
+    return np.reshape(x, (*x.shape[:axis], inner, *x.shape[axis + count :]))
+
+
+def unmerge(x: Array, shape: Sequence[int], axis: int) -> Array:
+    """Return x with an axis made several; one of their sizes may be -1."""
+    place = _axis(axis, x.ndim)
+    need(all(size >= -1 for size in shape), "a size is negative")
+    known = math.prod([size for size in shape if size != -1])
+    sizes = [x.shape[place] // max(1, known) if size == -1 else size for size in shape]
+    need(math.prod(sizes) == x.shape[place] and (-1 not in shape or known > 0), "sizes")
+    return np.reshape(x, (*x.shape[:place], *sizes, *x.shape[place + 1 :]))
+
+
 def squeeze(x: Array, axis: int) -> Array:
     """Return x without an axis of size 1."""
     return np.squeeze(x, _axis(axis, x.ndim))
@@ -253,12 +262,12 @@ def drop_first(x: Array, axis: int, count: int) -> Array:
     return _along(x, axis, slice(count, None))
 
 
-def pad(x: Array, axis: int, before: int, after: int) -> Array:
-    """Return x with zeros before and after along an axis."""
+def pad(x: Array, axis: int, before: int, after: int, value: float) -> Array:
+    """Return x with a value before and after along an axis."""
     need(before >= 0 and after >= 0, "a number is negative")
     widths = [(0, 0)] * x.ndim
     widths[_axis(axis, x.ndim)] = (before, after)
-    return np.pad(x, widths)
+    return np.pad(x, widths, constant_values=value)
 
 
 def tile(x: Array, axis: int, count: int) -> Array:
@@ -330,15 +339,25 @@ def embedding(table: Array, index: Array) -> Array:
 def _taken(x: Array, index: Array, axis: int) -> Array:
     """Values of an index are data, not shape: they wrap; of nothing, zeros are taken."""
     if x.shape[axis] == 0:
-        return np.zeros((*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]), x.dtype)
+        return np.zeros_like(x, shape=(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
     return np.take(x, index, axis, mode="wrap")
+
+
+def take_along(x: Array, index: Array, axis: int) -> Array:
+    """Return the items that an index names along an axis, one for each of its places."""
+    place = _axis(axis, x.ndim)
+    need(index.ndim == x.ndim, "ranks")
+    need(all(a == b for i, (a, b) in enumerate(zip(x.shape, index.shape)) if i != place), "sizes")
+    if x.shape[place] == 0:
+        return np.zeros_like(x, shape=index.shape)
+    return np.take_along_axis(x, index % x.shape[place], place)
 
 
 def cross_entropy(x: Array, labels: Array) -> Array:
     """Return the negative log-likelihood of labels, along the last axis."""
     need(x.ndim >= 1 and labels.shape == x.shape[:-1], "shapes")
     if x.shape[-1] == 0:
-        return np.zeros(labels.shape, x.dtype)
+        return np.zeros_like(labels, x.dtype)
     logs = _log_softmax(x, -1)
     return -np.take_along_axis(logs, labels[..., None] % x.shape[-1], -1)[..., 0]
 
@@ -346,7 +365,7 @@ def cross_entropy(x: Array, labels: Array) -> Array:
 def one_hot(index: Array, classes: int) -> Array:
     """Return rows that are 1 where an index points."""
     need(classes >= 0, "classes")
-    return np.asarray(index[..., None] == np.arange(classes), np.float32)
+    return _array(index[..., None] == np.arange(classes)).astype(np.float32)
 
 
 def attention(q: Array, k: Array, v: Array) -> Array:
@@ -421,24 +440,6 @@ def reduce_(body: Callable[[Any], Any], x: Array) -> Any:
     return found
 
 
-def dot(a: Array, b: Array) -> Array:
-    """Return the inner product of vectors."""
-    need(a.ndim == b.ndim == 1, "ranks")
-    return np.asarray(np.dot(a, b))
-
-
-def outer(a: Array, b: Array) -> Array:
-    """Return the outer product of vectors."""
-    need(a.ndim == b.ndim == 1, "ranks")
-    return np.outer(a, b)
-
-
-def dense(x: Array, w: Array, b: Array) -> Array:
-    """Return x times the transpose of w, plus b."""
-    need(x.ndim >= 1 and w.ndim == 2 and b.shape == w.shape[:1], "shapes")
-    return np.matmul(x, w.T) + b
-
-
 def bilinear(a: Array, w: Array, b: Array) -> Array:
     """Return a' w[k] b for each k."""
     need(a.ndim >= 1 and b.ndim >= 1 and w.ndim == 3 and a.shape[:-1] == b.shape[:-1], "shapes")
@@ -481,9 +482,9 @@ def swap(x: Array, first: int, second: int) -> Array:
 
 
 def _matrix(function: Callable[..., Any]) -> Callable[..., Any]:
-    def apply(x: Array) -> Array:
+    def apply(x: Array, **options: int) -> Array:
         need(x.ndim >= 2, "rank")
-        return function(x)
+        return function(x, **options)
 
     return apply
 
@@ -515,18 +516,6 @@ def clip(low: Array, high: Array, x: Array) -> Array:
     return np.clip(x, low, high)
 
 
-def mse(a: Array, b: Array) -> Array:
-    """Return the mean of squared differences."""
-    need(a.shape == b.shape, "shapes")
-    return _array(np.sum((a - b) ** 2) / max(1, a.size))
-
-
-def lerp(t: Array, a: Array, b: Array) -> Array:
-    """Return a + t (b - a)."""
-    need(np.ndim(t) == 0, "rank")
-    return a + t * (b - a)
-
-
 def last(x: Array) -> int:
     """Return the size of the last axis."""
     need(x.ndim >= 1, "rank")
@@ -545,6 +534,7 @@ def _others() -> dict[str, Callable[..., Any]]:
         **{name: _unary(function) for name, function in UNARY.items()},
         **{name: _binary(function) for name, function in BINARY.items()},
         "identity": lambda x: x,
+        "cast_like": lambda like, x: _array(x).astype(like.dtype),
         "where": np.where,
         "map": map_,
         "reduce": reduce_,
@@ -563,8 +553,8 @@ def _others() -> dict[str, Callable[..., Any]]:
         "eye": _nonnegative(np.eye),
         "nonzero": lambda x: np.argwhere(x),
         "diagonal": _matrix(lambda x: np.diagonal(x, axis1=-2, axis2=-1)),
-        "tril": _matrix(np.tril),
-        "triu": _matrix(np.triu),
+        "tril": _matrix(lambda x, diagonal: np.tril(x, diagonal)),
+        "triu": _matrix(lambda x, diagonal: np.triu(x, diagonal)),
         "flip": lambda x, axis: np.flip(x, _axis(axis, x.ndim)),
         "roll": lambda x, axis, by: np.roll(x, by, _axis(axis, x.ndim)),
         "sum": _reduction(np.sum),

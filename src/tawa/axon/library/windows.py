@@ -12,7 +12,7 @@ import numpy as np
 Array = Any
 
 
-def _each(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
+def each(value: int | Sequence[int], rank: int) -> tuple[int, ...]:
     """Return a number for each axis."""
     found = (value,) * rank if isinstance(value, int) else tuple(value)
     if len(found) != rank:
@@ -53,15 +53,15 @@ def conv(
     """Return the correlation of x [n, g*c, ..] with w [k, c, ..]."""
     need(x.ndim >= 2 and w.ndim == x.ndim, "ranks")
     rank = x.ndim - 2
-    strides, pads, dilations = _each(stride, rank), _each(pad, rank), _each(dilation, rank)
+    strides, pads, dilations = each(stride, rank), each(pad, rank), each(dilation, rank)
     sizes = w.shape[2:]
     need(min((*strides, *dilations, *sizes), default=1) >= 1, "a number below 1")
     need(min(pads, default=0) >= 0, "a negative pad")
-    need(all(a in (0, b) for a, b in zip(_each(kernel, rank), sizes)), "kernel")
+    need(all(a in (0, b) for a, b in zip(each(kernel, rank), sizes)), "kernel")
     need(groups >= 1 and w.shape[0] % groups == 0, "groups")
     need(x.shape[1] == groups * w.shape[1], "channels")
     out, taps = _taps(_padded(x, pads), sizes, strides, dilations)
-    result = np.zeros((x.shape[0], w.shape[0], *out), x.dtype)
+    result = np.zeros_like(x, shape=(x.shape[0], w.shape[0], *out))
     inner, outer = w.shape[1], w.shape[0] // groups
     for place, seen in taps:
         for group in range(groups):
@@ -79,8 +79,8 @@ def conv_transpose(
     """Return the transposed convolution of x [n, c, ..] with w [c, k, ..]."""
     need(x.ndim >= 2 and w.ndim == x.ndim, "ranks")
     rank = x.ndim - 2
-    strides, pads, extras = _each(stride, rank), _each(pad, rank), _each(extra, rank)
-    dilations, sizes = _each(dilation, rank), w.shape[2:]
+    strides, pads, extras = each(stride, rank), each(pad, rank), each(extra, rank)
+    dilations, sizes = each(dilation, rank), w.shape[2:]
     need(min((*strides, *dilations, *sizes, *x.shape[2:]), default=1) >= 1, "a number below 1")
     need(min((*pads, *extras), default=0) >= 0, "a negative pad")
     need(all(e < max(s, d) for e, s, d in zip(extras, strides, dilations)), "extra")
@@ -91,7 +91,7 @@ def conv_transpose(
     ]
     need(all(f - 2 * p >= 1 for f, p in zip(full, pads)), "no output is left")
     inner, outer = w.shape[0] // groups, w.shape[1]
-    result = np.zeros((x.shape[0], groups * outer, *full), x.dtype)
+    result = np.zeros_like(x, shape=(x.shape[0], groups * outer, *full))
     for place in product(*[range(k) for k in sizes]):
         seen = [
             slice(p * d, p * d + (n - 1) * s + 1, s)
@@ -109,7 +109,7 @@ def conv_transpose(
 def _pool(x: Array, size: Any, stride: Any, pad: Any, value: float) -> list[Array]:
     need(x.ndim >= 2, "rank")
     rank = x.ndim - 2
-    sizes, strides, pads = _each(size, rank), _each(stride, rank), _each(pad, rank)
+    sizes, strides, pads = each(size, rank), each(stride, rank), each(pad, rank)
     need(min((*sizes, *strides), default=1) >= 1, "a number below 1")
     need(all(0 <= 2 * p <= k for p, k in zip(pads, sizes)), "pad")
     return [seen for _, seen in _taps(_padded(x, pads, value), sizes, strides, (1,) * rank)[1]]
@@ -144,7 +144,7 @@ def instance_norm(x: Array, eps: float) -> Array:
 def upsample(x: Array, scale: Any) -> Array:
     """Return x with each item repeated along the axes from the third on."""
     need(x.ndim >= 2, "rank")
-    for axis, times in enumerate(_each(scale, x.ndim - 2), 2):
+    for axis, times in enumerate(each(scale, x.ndim - 2), 2):
         need(times >= 1, "scale")
         x = np.repeat(x, times, axis)
     return x

@@ -1,5 +1,7 @@
 """The operators of ATen in the language: one method each, its arguments in torch's order.
 
+Those that make and move arrays are in `aten_shapes.py`.
+
 Functions of torch, of `torch.nn.functional`, methods of tensors and overloads of `torch.ops.aten`
 have the same names and nearly the same arguments; what differs has a method of its own.
 
@@ -10,39 +12,42 @@ Length: one method an operator.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partialmethod
 from typing import Any
 
 import numpy as np
 
 from tawa.axon.load import operators as shared
+from tawa.axon.load.aten_shapes import Parts, Shapes, is_dtype, listed
 from tawa.axon.load.graph import Builder
 from tawa.axon.run.evaluate import arity
-from tawa.axon.syntax.tree import Tree
 
 
-class Parts:
-    """A tuple of values by number, each computed where it is taken: a shape, what `chunk` gives."""
-
-    def __init__(self, item: Callable[[int], Any], of: Any = None) -> None:
-        self.item = item
-        self.of = of  # whose shape it is
-
-
-class Aten:
+class Aten(Shapes):
     """Calls of operators, which `_build` collects; `apply` is the one that is no operator."""
 
     def __init__(self, build: Builder) -> None:
-        self._build = build
+        super().__init__(build)
         self._signatures: dict[str, inspect.Signature] = {}
 
-    def apply(self, name: str, arguments: Sequence[Any], options: dict[str, Any]) -> Any:
-        """Return what an operator gives; refuses by name what is not supported."""
-        name = name.strip("_")
+    def apply(
+        self,
+        name: str,
+        arguments: Sequence[Any],
+        options: dict[str, Any],
+        element: str | None = None,
+    ) -> Any:
+        """Return what an operator gives; refuses by name what is not supported.
+
+        `element` is the element type of the result, where the graph says it.
+        """
+        name, self._made = name.strip("_"), element
+        if element is not None and name in _PROMOTES:
+            arguments = [self._promoted(each, name, arguments) for each in arguments]
         method = getattr(self, name, None)
         if method is None and name in shared.ATEN:
             own = shared.ATEN[name]
@@ -59,30 +64,28 @@ class Aten:
             return method(*arguments, **options)
         raise self._build.refuse(f"{name} is not supported, with {len(arguments)} arguments")
 
-    def _need(self, condition: Any, what: str) -> None:
-        if not condition:
-            raise self._build.refuse(f"{what} is not supported")
-
-    # Arithmetic, which sizes have too.
-
-    def _binary(self, sign: str, a: Any, b: Any, alpha: float = 1) -> Any:
-        self._need(alpha == 1, "a factor of the second operand")
-        if isinstance(a, int | float) and isinstance(b, int | float):
-            return _PYTHON[sign](a, b)
-        return self._build.binary(sign, a, b)
-
-    add = iadd = partialmethod(_binary, "+")
-    sub = isub = partialmethod(_binary, "-")
-    mul = imul = multiply = partialmethod(_binary, "*")
-    floordiv = floor_divide = partialmethod(_binary, "//")
-    mod = remainder = partialmethod(_binary, "%")
-    truediv = partialmethod(_binary, "/")
+    def _promoted(self, value: Any, name: str, arguments: Sequence[Any]) -> Any:
+        """Return an operand in the element type in which torch computes."""
+        own, wanted = self._element(value), self._made
+        if name in _COMPARES:
+            every = [each for each in map(self._element, arguments) if each]
+            wanted = max(every, key=_ORDER.index, default=None)
+        if own is None or own == wanted or wanted is None or (name == "where" and own == "bool"):
+            return value
+        return self._build.cast(value, wanted)
 
     def rsub(self, a: Any, b: Any) -> Any:
         return self._binary("-", b, a)
 
     def div(self, a: Any, b: Any, rounding_mode: str | None = None) -> Any:
-        self._need(rounding_mode in (None, "floor"), f"rounding by {rounding_mode}")
+        if rounding_mode == "trunc":
+            if str(self._element(a)).startswith(("i", "u")):  # away from the floor below 0
+                sign, whole = (
+                    functools.reduce(join, [self._build.call(name, each) for each in (a, b)])
+                    for name, join in (("sign", self.mul), ("abs", self.floordiv))
+                )
+                return self.mul(sign, whole)
+            return self._build.call("trunc", self._binary("/", a, b))
         return self._binary("//" if rounding_mode else "/", a, b)
 
     # Element by element.
@@ -108,8 +111,27 @@ class Aten:
         return self._build.call("elu", x, alpha=float(alpha))
 
     def aten_elu(self, x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
-        self._need(scale == input_scale == 1, "a scaled elu")
-        return self.elu(x, alpha)
+        self._need(input_scale == 1, "a scaled elu")
+        return self._binary("*", self.elu(x, alpha), float(scale))
+
+    def celu(self, x: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
+        return self._binary("*", self.elu(self._binary("/", x, float(alpha))), float(alpha))
+
+    def prelu(self, x: Any, weight: Any) -> Any:
+        one = isinstance(weight, np.ndarray) and weight.size == 1
+        rank = 2 if one else self.rank_for("prelu", x)
+        slope = weight.reshape(()) if one else shared.spread(self._build, weight, rank - 2)
+        where = self._build.call("greater", x, 0.0)
+        return self._build.call("where", where, x, self._binary("*", x, slope))
+
+    def addcmul(self, x: Any, a: Any, b: Any, value: float = 1) -> Any:
+        return self._binary("+", x, self._binary("*", a, b), value)
+
+    def addcdiv(self, x: Any, a: Any, b: Any, value: float = 1) -> Any:
+        return self._binary("+", x, self._binary("/", a, b), value)
+
+    def lerp(self, x: Any, end: Any, weight: Any) -> Any:
+        return self._build.call("lerp", weight, x, end)
 
     def glu(self, x: Any, dim: int = -1) -> Any:
         value, gate = map(self.chunk(x, 2, dim).item, range(2))
@@ -123,6 +145,12 @@ class Aten:
 
     clip = clamp
 
+    def clamp_min(self, x: Any, bound: Any) -> Any:
+        return self.clamp(x, min=bound)
+
+    def clamp_max(self, x: Any, bound: Any) -> Any:
+        return self.clamp(x, max=bound)
+
     def hardtanh(
         self, x: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
     ) -> Any:
@@ -131,24 +159,30 @@ class Aten:
     def masked_fill(self, x: Any, mask: Any, value: Any) -> Any:
         return self._build.call("where", mask, float(value) if isinstance(value, int) else value, x)
 
-    def to(self, x: Any, *to: Any, **options: Any) -> Any:
-        wanted = [each for each in (*to, options.get("dtype")) if _is_dtype(each)]
-        self._need([str(each) for each in wanted] in ([], ["torch.float32"]), f"a cast to {wanted}")
-        self._need(not any(isinstance(each, Tree) for each in to), "a cast to another's type")
-        return self._build.call("cast" if wanted else "identity", x)
-
-    to_copy = to
-
     # Products, convolutions, pools.
 
     def linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
         return shared.linear(self._build, x, weight, bias)
 
-    def addmm(self, bias: Any, x: Any, y: Any, beta: float = 1, alpha: float = 1) -> Any:
-        self._need(alpha == beta == 1, "a factor of a product")
-        return self._build.binary("+", shared.product(self._build, x, y), bias)
+    def matmul(self, x: Any, y: Any) -> Any:
+        if self._rank(x) == 1:
+            made = self.matmul(self.unsqueeze(x, 0), y)
+            return self._build.call("squeeze", made, axis=-1 if self._rank(y) == 1 else -2)
+        rank = self._rank(y)
+        return shared.product(self._build, x, y, rank if rank == 1 else None)
+
+    mv = dot_general = matmul
+
+    def addmm(self, bias: Any, x: Any, y: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+        made = shared.product(self._build, x, y)
+        made = made if alpha == 1 else self._binary("*", made, alpha)
+        return self._binary("+", made, bias, beta)
 
     baddbmm = addmm
+
+    def einsum(self, equation: Any, *operands: Any, path: Any = None) -> Any:
+        items = operands[0] if len(operands) == 1 and isinstance(operands[0], list) else operands
+        return shared.einsum(self._build, equation, items)
 
     def scaled_dot_product_attention(
         self, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,
@@ -166,7 +200,10 @@ class Aten:
             seen = build.binary(">", build.call("tril", build.call("ones", sizes)), 0.0)
             scores = build.call("where", seen, scores, -math.inf)
         elif attn_mask is not None:
-            scores = build.binary("+", scores, attn_mask)
+            if self._element(attn_mask) == "bool":
+                scores = build.call("where", attn_mask, scores, -math.inf)
+            else:
+                scores = build.binary("+", scores, attn_mask)
         return build.call("matmul", build.call("softmax", scores), v)
 
     def conv2d(
@@ -205,20 +242,24 @@ class Aten:
             groups=groups, extra=extra,
         )  # fmt: skip
 
-    def max_pool2d(
-        self, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        ceil_mode: bool = False, return_indices: bool = False,
+    def _max_pool(
+        self, axes: Any, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
+        dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False,
     ) -> Any:  # fmt: skip
         self._need(shared.each(dilation) in (1, [1, 1], [1, 1, 1]), "a pool with dilation")
-        self._need(not ceil_mode and not return_indices, "a pool with ceil_mode or indices")
-        return shared.pool(self._build, "max_pool", x, kernel_size, stride, padding)
+        self._need(not return_indices, "a pool with indices")
+        size = kernel_size if isinstance(kernel_size, Sequence) else [kernel_size] * axes
+        return shared.pool(self._build, "max_pool", x, size, stride, padding, ceil_mode)
 
-    max_pool1d = max_pool3d = max_pool2d
+    max_pool1d = partialmethod(_max_pool, 1)
+    max_pool2d = partialmethod(_max_pool, 2)
+    max_pool3d = partialmethod(_max_pool, 3)
 
     def max_pool2d_with_indices(self, x: Any, *numbers: Any, **options: Any) -> Any:
         return [self.max_pool2d(x, *numbers, **options)]
 
-    max_pool3d_with_indices = max_pool2d_with_indices
+    def max_pool3d_with_indices(self, x: Any, *numbers: Any, **options: Any) -> Any:
+        return [self.max_pool3d(x, *numbers, **options)]
 
     def avg_pool2d(
         self, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
@@ -246,8 +287,12 @@ class Aten:
         self, x: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
         align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False,
     ) -> Any:  # fmt: skip
-        self._need(scale_factor is not None, "resizing without factors")
-        return shared.upsampled(self._build, x, scale_factor, mode)
+        if size is None:
+            return shared.upsampled(self._build, x, scale_factor, mode)
+        if not isinstance(size, Sequence):
+            size = [size] * (self.rank_for("interpolate to one size", x) - 2)
+        self._need(mode == "nearest", f"resizing by {mode}")
+        return shared.resized(self._build, x, size)
 
     def upsample_nearest2d(self, x: Any, size: Any, scales: Any = None) -> Any:
         return self.interpolate(x, size, scales)
@@ -292,7 +337,8 @@ class Aten:
 
     def rms_norm(self, x: Any, sizes: Any, weight: Any = None, eps: float | None = None) -> Any:
         self._need(len(sizes) == 1, "an RMS norm over several axes")
-        weight = np.ones(tuple(sizes), np.float32) if weight is None else weight
+        weight = shared.filled(self._build, x, 1.0, sizes) if weight is None else weight
+        self._need(eps or self._element(x) in (None, "f32"), "an RMS norm of this type without eps")
         eps = float(np.finfo(np.float32).eps) if eps is None else eps
         return self._build.call("rms_norm", weight, x, eps=eps)
 
@@ -300,8 +346,15 @@ class Aten:
         self, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5,
         fast: bool = True,
     ) -> Any:  # fmt: skip
-        self._need(weight is not None and bias is not None, "a group norm without weights")
+        channels = [self._build.call("dim", 1, x)]
+        weight = shared.filled(self._build, x, 1.0, channels) if weight is None else weight
+        bias = shared.filled(self._build, x, 0.0, channels) if bias is None else bias
         return self._build.call("group_norm", weight, bias, x, groups=groups, eps=float(eps))
+
+    def native_group_norm(
+        self, x: Any, weight: Any, bias: Any, n: Any, c: Any, inner: Any, groups: Any, eps: Any
+    ) -> Any:
+        return [self.group_norm(x, groups, weight, bias, eps)]
 
     def instance_norm(
         self, x: Any, running_mean: Any = None, running_var: Any = None, weight: Any = None,
@@ -318,8 +371,14 @@ class Aten:
         dtype: Any = None, _stacklevel: int = 3,
     ) -> Any:  # fmt: skip
         self._need(dim is not None, f"{name} without an axis")
-        self._need(not half_to_float and dtype is None, f"{name} in another type")
+        if is_dtype(half_to_float):
+            dtype, half_to_float = half_to_float, False
+        self._need(not half_to_float, f"{name} in another type")
+        x = x if dtype is None else self.to(x, dtype)
         return self._build.call(name, x, axis=dim)
+
+    def softmin(self, x: Any, dim: Any = -1, **options: Any) -> Any:
+        return self.softmax(self._build.call("neg", x), dim, **options)
 
     softmax = partialmethod(_along, "softmax")
     log_softmax = partialmethod(_along, "log_softmax")
@@ -328,26 +387,58 @@ class Aten:
     def _reduce(
         self, name: str, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None
     ) -> Any:
-        self._need(dtype is None, f"{name} in another type")
+        x = x if dtype is None else self.to(x, dtype)
         dim = None if dim in ([], ()) else dim  # no axes are all of them
-        self._need(dim is not None or not keepdim, f"{name} of all that keeps axes")
         return shared.reduction(self._build, name, x, dim, keepdim)
 
     sum = partialmethod(_reduce, "sum")
     mean = partialmethod(_reduce, "mean")
     amax = partialmethod(_reduce, "max")
     amin = partialmethod(_reduce, "min")
+    prod = partialmethod(_reduce, "prod")
     logsumexp = partialmethod(_reduce, "logsumexp")
     any = partialmethod(_reduce, "any")
     all = partialmethod(_reduce, "all")
 
     def var(
-        self, x: Any, dim: Any, unbiased: Any = True, keepdim: bool = False, correction: Any = None
-    ) -> Any:
-        self._need(correction == 0 or not unbiased, "a variance that is corrected")
-        return shared.reduction(self._build, "var", x, dim, keepdim)
+        self, x: Any, dim: Any = None, unbiased: Any = True, keepdim: Any = False,
+        correction: Any = None,
+    ) -> Any:  # fmt: skip
+        if isinstance(dim, bool):  # var(x, unbiased)
+            dim, unbiased = None, dim
+        correction = int(unbiased) if correction is None else correction
+        found = shared.reduction(self._build, "var", x, dim, keepdim)
+        if not correction:
+            return found
+        count = self._build.call("size", x)
+        if dim is not None:
+            sizes = [self._build.call("dim", axis, x) for axis in listed([dim])]
+            count = functools.reduce(lambda a, b: self._binary("*", a, b), sizes)
+        left = self._build.cast(self._binary("-", count, correction), "f32")
+        scale = self._binary("/", self._build.cast(count, "f32"), left)
+        return self._binary("*", found, self._build.call("cast_like", found, scale))
 
-    def _extremum(self, name: str, x: Any, dim: Any, keepdim: bool = False) -> Any:
+    def std(self, *arguments: Any, **options: Any) -> Any:
+        return self._build.call("sqrt", self.var(*arguments, **options))
+
+    def linalg_vector_norm(
+        self, x: Any, ord: Any = 2, dim: Any = None, keepdim: Any = False, dtype: Any = None
+    ) -> Any:
+        self._need(ord in (2, "fro", None) and dtype is None, f"a norm of order {ord}")
+        squares = shared.reduction(self._build, "sum", self._build.call("square", x), dim, keepdim)
+        return self._build.call("sqrt", squares)
+
+    norm = vector_norm = linalg_vector_norm
+
+    def normalize(
+        self, x: Any, p: Any = 2.0, dim: Any = 1, eps: Any = 1e-12, out: Any = None
+    ) -> Any:
+        length = self.linalg_vector_norm(x, p, [dim], True)
+        return self._binary("/", x, self._build.call("maximum", length, eps))
+
+    def _extremum(self, name: str, x: Any, dim: Any = None, keepdim: Any = False) -> Any:
+        if dim is None:
+            return shared.reduction(self._build, name, x, None, False)
         if not isinstance(dim, int):
             return self._build.call(f"{name}imum", x, dim)  # of two arrays
         found = shared.reduction(self._build, name, x, dim, keepdim)
@@ -363,185 +454,12 @@ class Aten:
     argmax = partialmethod(_indices, "argmax")
     argmin = partialmethod(_indices, "argmin")
 
-    # Shapes.
 
-    def size(self, x: Any, dim: int | None = None) -> Any:
-        if dim is not None:
-            return self._build.call("dim", dim, x)
-        return Parts(lambda axis: self._build.call("dim", axis, x), of=x)
-
-    sym_size = size
-
-    def numel(self, x: Any) -> Any:
-        return self._build.call("size", x)
-
-    def getattr(self, x: Any, name: str) -> Any:
-        match name:
-            case "shape":
-                return self.size(x)
-            case "T":
-                return self._build.call("transpose", self._build.sized(x, ["_", "_"]))
-            case "mT":
-                return self._build.call("transpose", x)
-            case "device" | "dtype":
-                return None
-            case _:
-                raise self._build.refuse(f"the attribute {name} is not supported")
-
-    def view(self, x: Any, *sizes: Any) -> Any:
-        return self._build.call("reshape", x, _list(sizes))
-
-    reshape = unsafe_view = view
-
-    def flatten(self, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-        self._need(end_dim == -1 and start_dim >= 0, f"flatten from {start_dim} to {end_dim}")
-        return self._build.call("flatten", x, axis=start_dim)
-
-    def permute(self, x: Any, *order: Any) -> Any:
-        return self._build.call("permute", x, _list(order))
-
-    def transpose(self, x: Any, a: int, b: int) -> Any:
-        first, second = sorted((a, b), key=lambda axis: (axis < 0, axis))
-        return self._build.call("swap", x, first=first, second=second)
-
-    swapaxes = swapdims = transpose
-
-    def unsqueeze(self, x: Any, dim: int) -> Any:
-        return self._build.call("unsqueeze", x, axis=dim)
-
-    def squeeze(self, x: Any, dim: Any) -> Any:
-        # Each is taken out where it moves none that is left: from the last, below 0 from the first.
-        for axis in sorted(_list([dim]), key=lambda axis: (axis < 0, axis if axis < 0 else -axis)):
-            x = self._build.call("squeeze", x, axis=axis)
-        return x
-
-    def expand(self, x: Any, *sizes: Any) -> Any:
-        wanted = _list(sizes)
-        if len(wanted) == 1 and isinstance(wanted[0], Parts):
-            return self.expand_as(x, wanted[0].of)
-        return shared.expanded(self._build, x, wanted)
-
-    def expand_as(self, x: Any, other: Any) -> Any:
-        return self._build.call("expand", x, self._build.call("shape", other))
-
-    def cat(self, items: Any, dim: int = 0) -> Any:
-        return self._build.call("concat", list(items), dim)
-
-    concat = cat
-
-    def stack(self, items: Any, dim: int = 0) -> Any:
-        return self._build.call("stack", list(items), dim)
-
-    def select(self, x: Any, dim: int, index: int) -> Any:
-        return self._build.call("select", x, axis=dim, index=index)
-
-    def unbind(self, x: Any, dim: int = 0) -> Any:
-        return Parts(lambda i: self.select(x, dim, i))
-
-    def narrow(self, x: Any, dim: int, start: Any, length: Any) -> Any:
-        end = self._binary("+", start, length)
-        return self.slice(x, dim, start, None if isinstance(end, int) and end == 0 > start else end)
-
-    def slice(self, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-        return shared.sliced(self._build, x, dim, start, end, 1 if step is None else step)
-
-    def chunk(self, x: Any, chunks: int, dim: int = 0) -> Any:
-        more = self._binary("+", self._build.call("dim", dim, x), chunks - 1)
-        return self.split(x, self._binary("//", more, chunks), dim)
-
-    def split(self, x: Any, size: Any, dim: int = 0) -> Any:
-        if isinstance(size, Sequence):
-            return Parts(lambda i: shared.parted(self._build, x, dim, size, i))
-        starts = lambda i: self._binary("*", size, i)  # noqa: E731
-        return Parts(lambda i: self.slice(x, dim, starts(i), starts(i + 1)))
-
-    split_with_sizes = split
-
-    def getitem(self, x: Any, index: Any) -> Any:
-        """Return an item of a tuple, or of an array by integers, slices, None and `...`."""
-        if isinstance(x, Parts):
-            self._need(isinstance(index, int), "a part of a shape or a tuple")
-            return x.item(index)
-        if isinstance(x, list):
-            self._need(isinstance(index, int) and index < len(x), f"result {index}")
-            return x[index]
-        axis, items = 0, index if isinstance(index, tuple) else (index,)
-        for place, item in enumerate(items):
-            match item:
-                case None:
-                    x, axis = self.unsqueeze(x, axis), axis + 1
-                case slice(start=start, stop=stop, step=step):
-                    x, axis = self.slice(x, axis, start, stop, step), axis + 1
-                case int() if not isinstance(item, bool):
-                    x = self.select(x, axis, item)
-                    axis = axis + 1 if axis < 0 else axis
-                case _ if item is Ellipsis:
-                    later = items[place + 1 :]
-                    self._need(None not in later, "`None` after `...`")
-                    axis = -len(later)
-                case _:
-                    raise self._build.refuse("an index that is computed is not supported")
-        return x
-
-    def index_select(self, x: Any, dim: int, index: Any) -> Any:
-        return self._build.call("gather", x, index, axis=dim)
-
-    def embedding(self, ids: Any, weight: Any, *rest: Any, **options: Any) -> Any:
-        self._need(options.get("max_norm") is None, "an embedding that changes its table")
-        return self._build.call("embedding", weight, ids)
-
-    def aten_embedding(self, weight: Any, ids: Any, *rest: Any) -> Any:
-        return self._build.call("embedding", weight, ids)
-
-    def flip(self, x: Any, *dims: Any) -> Any:
-        for axis in _list(dims):
-            x = self._build.call("flip", x, axis=axis)
-        return x
-
-    def roll(self, x: Any, shifts: Any, dims: Any) -> Any:
-        for by, axis in zip(_list([shifts]), _list([dims]), strict=True):
-            x = self._build.call("roll", x, axis=axis, by=by)
-        return x
-
-    def pad(self, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-        self._need(mode == "constant" and not value, "padding by other than zeros")
-        axes = [(-1 - i, pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)]
-        return shared.padded(self._build, x, axes)
-
-    def constant_pad_nd(self, x: Any, pad: Any, value: Any = 0) -> Any:
-        return self.pad(x, pad, value=value)
-
-    def arange(self, *ends: Any, dtype: Any = None, **options: Any) -> Any:
-        self._need(str(dtype) in ("None", "torch.int64"), f"a range of {dtype}")
-        self._need(
-            len(ends) == 1 or (ends[0] == 0 and len(ends) == 2), "a range from another start"
-        )
-        return self._build.call("iota", ends[-1])
-
-    def _made(self, name: str, *sizes: Any, dtype: Any = None, **options: Any) -> Any:
-        self._need(str(dtype) in ("None", "torch.float32"), f"an array of {dtype}")
-        return self._build.call(name, _list(sizes))
-
-    zeros = partialmethod(_made, "zeros")
-    ones = partialmethod(_made, "ones")
-
-    def full(self, sizes: Any, value: Any, dtype: Any = None, **options: Any) -> Any:
-        self._need(str(dtype) in ("None", "torch.float32"), f"an array of {dtype}")
-        self._need(isinstance(value, float) or dtype is not None, "an array of whole numbers")
-        return self._build.call("full", float(value), list(sizes))
-
-
-_PYTHON: dict[str, Callable[..., Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
-    "//": operator.floordiv, "%": operator.mod,
-}  # fmt: skip
-
-
-def _is_dtype(given: Any) -> bool:
-    return type(given).__name__ == "dtype"
-
-
-def _list(given: Sequence[Any]) -> list[Any]:
-    """Return numbers that were given one by one, or as one list."""
-    first = given[0] if len(given) == 1 else None
-    return list(first) if isinstance(first, list | tuple) else list(given)
+_COMPARES = {"eq", "ne", "lt", "le", "gt", "ge"}
+_PROMOTES = _COMPARES | {
+    *("add", "sub", "rsub", "mul", "div", "truediv", "true_divide", "floor_divide", "remainder"),
+    *("iadd", "isub", "imul", "multiply", "floordiv", "mod", "fmod", "pow", "maximum", "minimum"),
+    *("where", "addcmul", "addcdiv", "lerp", "atan2", "logaddexp", "exp", "sqrt", "rsqrt", "log"),
+    *("sin", "cos", "tanh", "sigmoid", "sum", "cumsum", "prod"),
+}
+_ORDER = ["bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"]

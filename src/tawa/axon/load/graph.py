@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tawa.axon.library import signatures
+from tawa.axon.library import composed, signatures
 from tawa.axon.module import Function, Guard, of_declarations
-from tawa.axon.run.values import NAMES
+from tawa.axon.run.values import NAMES, others
 from tawa.axon.shapes.words import Span
 from tawa.axon.syntax.parser import parse_type
 from tawa.axon.syntax.tree import (
@@ -81,7 +81,7 @@ class Builder:
 
     def _free(self, wanted: str) -> str:
         """Return a name that nothing has; one that an operator has gets `_` at its end."""
-        wanted = f"{wanted}_" if wanted in signatures() else wanted
+        wanted = f"{wanted}_" if wanted in signatures() or wanted in composed() else wanted
         name, number = wanted, 0
         while name in self._taken:
             number += 1
@@ -94,7 +94,7 @@ class Builder:
         if id(array) in self._known:
             return self._known[id(array)]
         name = self._free(f"weight{len(self.weights)}")
-        element = NAMES.get(array.dtype.name)
+        element = NAMES.get(str(array.dtype).removeprefix("torch."))
         if element is None:
             raise self.refuse(f"a weight of {array.dtype} is not supported")
         sizes: tuple[Size, ...] = tuple([Number(int(n), self.place) for n in array.shape])
@@ -111,7 +111,7 @@ class Builder:
     def tree(self, value: Value) -> Tree:
         """Return a value as an expression."""
         match value:
-            case np.ndarray() if value.ndim == 0:
+            case np.ndarray() if value.ndim == 0 and value.dtype.kind != "b":
                 return self.tree(value.item())
             case np.ndarray():
                 return self.weight(value)
@@ -122,6 +122,8 @@ class Builder:
             case list() | tuple():
                 items = tuple([self.tree(item) for item in value])
                 return Group(items, self.place, is_list=True)
+            case _ if hasattr(value, "dtype"):  # of torch: NumPy has no arrays of bf16
+                return self.weight(value)
             case _:
                 return value  # pyright: ignore[reportReturnType]
 
@@ -134,6 +136,11 @@ class Builder:
         for argument in arguments:
             found = Call(found, self.tree(argument), self.place)
         return found
+
+    def cast(self, value: Value, element: str) -> Value:
+        """Return a value as an array of an element type."""
+        kind = self._type(f"{element}[..]")
+        return Annotated(self.call("cast", value), kind, self.place)
 
     def binary(self, operator: str, left: Value, right: Value) -> Tree:
         """Return an operator between values, which may be sizes or arrays."""
@@ -162,11 +169,12 @@ class Builder:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """An imported graph: call it with NumPy arrays; `guards` are conditions on their sizes."""
+    """An imported graph: call it with arrays; `guards` are conditions on their sizes."""
 
     function: Function
     weights: tuple[Any, ...]
     inputs: int
+    _moved: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
     @property
     def guards(self) -> list[Guard]:
@@ -174,8 +182,19 @@ class Graph:
         return self.function.guards
 
     def __call__(self, *inputs: Any) -> Any:
-        """Check the guards and run with NumPy."""
-        return self.function(*inputs, self.weights)
+        """Check the guards and run: with NumPy, or by torch where inputs are its tensors.
+
+        Weights are copied to their device once.
+        """
+        if not others(inputs):
+            return self.function(*inputs, self.weights)
+        from tawa.axon.run import tensors
+
+        device = tensors.device_of(inputs)
+        if device is not None and device not in self._moved:
+            moved = tensors.wrapped(self.weights, device)
+            self._moved[device] = tensors.unwrapped(moved, device)
+        return self.function(*inputs, self._moved.get(device, self.weights))
 
     @property
     def shapes(self) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ Length: one case an operator.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +18,23 @@ from typing import Any
 import numpy as np
 
 from tawa.axon.load import operators as shared
+from tawa.axon.load.aten import Aten
 from tawa.axon.load.graph import Builder, Graph
 from tawa.axon.run.evaluate import arity
+from tawa.axon.run.values import NAMES
 from tawa.axon.syntax.tree import Tree
 from tawa.errors import MissingPackage
 
+# Reductions, with what is computed of each element before.
 _REDUCTIONS = {
-    "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min",
-    "ReduceLogSumExp": "logsumexp", "ReduceL2": "l2",
+    "ReduceMean": ("mean", ""), "ReduceSum": ("sum", ""), "ReduceMax": ("max", ""),
+    "ReduceMin": ("min", ""), "ReduceProd": ("prod", ""), "ReduceL1": ("sum", "abs"),
+    "ReduceLogSumExp": ("logsumexp", ""), "ReduceL2": ("l2", ""),
+    "ReduceSumSquare": ("sum", "square"),
 }  # fmt: skip
-_SIZES = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "//"}
+_SIZES = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "//", "Mod": "%"}
+_MAKERS = ("ConstantOfShape", "Range", "Expand", "Tile")  # of arrays, from sizes
+_RANDOM = ("Dropout", "Bernoulli", "Multinomial")
 
 
 @dataclass(frozen=True)
@@ -50,32 +58,61 @@ def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
     """
     try:
         import onnx
-        from onnx import helper, numpy_helper
     except ImportError as error:
         raise MissingPackage("onnx is not installed", remedy="pip install onnx") from error
     name = "<onnx>"
     if isinstance(model, str | Path):
         name = Path(model).name
         model = onnx.load(model)
-    build = Builder(name)
+    build, version = Builder(name), 0
     for opset in model.opset_import:
         if opset.domain in ("", "ai.onnx") and not 13 <= opset.version <= 25:
             raise build.refuse(f"operator set {opset.version} is not supported", "13 to 25 are")
-    importer = _Import(build, helper, numpy_helper)
+        if opset.domain in ("", "ai.onnx"):
+            version = opset.version
+    importer = _Import(build, onnx, version)
+    importer.know(model)
     return importer.run(model.graph, dict(dims or {}))
 
 
 class _Import:
-    def __init__(self, build: Builder, helper: Any, numpy_helper: Any) -> None:
-        self.build = build
-        self.attribute = helper.get_attribute_value
-        self.array = numpy_helper.to_array
-        self.type_name = lambda number: str(helper.tensor_dtype_to_np_dtype(number))
+    def __init__(self, build: Builder, onnx: Any, version: int) -> None:
+        self.build, self.onnx, self.version = build, onnx, version
+        self.aten = Aten(build)
+        self.attribute = onnx.helper.get_attribute_value
+        self.array = onnx.numpy_helper.to_array
         self.values: dict[str, Any] = {}
+        self.known: dict[str, tuple[str, int]] = {}  # element type and rank, by name
+
+    def element(self, number: int) -> str | None:
+        """Return an element type of ONNX in the language, None where it has none."""
+        return NAMES.get(str(self.onnx.helper.tensor_dtype_to_np_dtype(number)))
+
+    def know(self, model: Any) -> None:
+        """Note what ONNX says of element types and ranks; data of weights is not looked at."""
+        bare = self.onnx.ModelProto()
+        bare.opset_import.extend(model.opset_import)
+        bare.ir_version = model.ir_version
+        graph, made = model.graph, self.onnx.helper.make_tensor_value_info
+        small = [item for item in graph.initializer if np.prod(item.dims, dtype=object) <= 64]
+        large = [item for item in graph.initializer if item not in small]
+        bare.graph.CopyFrom(
+            self.onnx.helper.make_graph(
+                graph.node,
+                "bare",
+                [*graph.input, *(made(item.name, item.data_type, item.dims) for item in large)],
+                graph.output,
+                small,
+            )
+        )
+        found = self.onnx.shape_inference.infer_shapes(bare).graph
+        for item in (*found.value_info, *found.input, *found.output):
+            kind = item.type.tensor_type
+            element = self.element(kind.elem_type) if kind.elem_type else None
+            if element is not None and kind.HasField("shape"):
+                self.known[item.name] = element, len(kind.shape.dim)
 
     def run(self, graph: Any, dims: dict[str, str]) -> Graph:
-        from tawa.axon.run.values import NAMES
-
         for item in graph.initializer:
             self.values[item.name] = self.array(item)
         for item in graph.input:
@@ -90,8 +127,10 @@ class _Import:
                 ]
                 text = " ".join(s if s.isalnum() else "_" for s in sizes)
             name = "".join(c if c.isalnum() else "_" for c in item.name)
-            element = NAMES[self.type_name(kind.elem_type)]
-            self.values[item.name] = self.build.input(name, text, element)
+            element = self.element(kind.elem_type)
+            if element is None:
+                raise self.build.refuse(f"the input {item.name} has an element type of ONNX's own")
+            self.keep(item.name, self.build.input(name, text, element))
         for node in graph.node:
             inputs = ", ".join(node.input)
             self.build.line(f"{', '.join(node.output)} = {node.op_type}({inputs})")
@@ -100,9 +139,17 @@ class _Import:
                 name = "".join(c if c.isalnum() else "_" for c in output)
                 name = name if name[:1].isalpha() else f"v{name}"
                 named = isinstance(value, Tree)
-                self.values[output] = self.build.let(name, value) if named else value
-        results = [self._tree(self._named(item.name)) for item in graph.output]
+                self.keep(output, self.build.let(name, value) if named else value)
+        results = [self._named(item.name) for item in graph.output]
+        if any(isinstance(value, Sizes | _ShapeOf) for value in results):
+            raise self.build.refuse("a result that is a shape is not supported")
         return self.build.finish(results[0] if len(results) == 1 else results)
+
+    def keep(self, name: str, value: Any) -> None:
+        """Note the value of a name."""
+        self.values[name] = value
+        if name in self.known:
+            self.aten.know(value, *self.known[name])
 
     def _named(self, name: str) -> Any:
         """Return a value by its name; None where an optional input is left out."""
@@ -137,10 +184,14 @@ class _Import:
         options = {item.name: self.attribute(item) for item in node.attribute}
         given: list[Any] = [self._named(name) for name in node.input]
         symbolic = any(isinstance(item, Sizes) for item in given)
-        constant = given and all(isinstance(item, Sizes | np.ndarray) for item in given)
-        if symbolic and constant:
+        constant = given and all(isinstance(item, Sizes | np.ndarray | None) for item in given)
+        if symbolic and constant and node.op_type not in _MAKERS:
             return self._of_sizes(node.op_type, given, options)
-        kind = node.op_type
+        kind, aten = node.op_type, self.aten
+        if constant and not symbolic and kind not in _RANDOM:
+            evaluator = self.onnx.reference.ReferenceEvaluator(node, opsets={"": self.version})
+            known = dict(zip(node.input, given))
+            return list(evaluator.run(None, {name: known[name] for name in known if name}))
         x = self._tree(given[0]) if given and not isinstance(given[0], _ShapeOf) else None
         own = shared.ONNX.get(kind)
         if own and len(given) == arity(own) and not options:
@@ -153,18 +204,101 @@ class _Import:
                 for other in given[1:]:
                     x = build.call(sign, x, self._tree(other))
                 return x
-            case "Softplus":
-                return build.call("softplus", x)
             case "Gelu":
                 return shared.gelu(build, x, options.get("approximate", b"none").decode())
             case "LeakyRelu":
                 return build.call("leaky_relu", x, slope=float(options.get("alpha", 0.01)))
             case "Elu":
                 return build.call("elu", x, alpha=float(options.get("alpha", 1.0)))
-            case "Mod" if not options.get("fmod"):
-                return build.call("mod", x, self._tree(given[1]))
-            case "HardSigmoid" if abs(options.get("alpha", 0.2) - 1 / 6) < 1e-6:
-                return build.call("hardsigmoid", x)
+            case "Mod":
+                name = "fmod" if options.get("fmod") else "mod"
+                return build.call(name, x, self._tree(given[1]))
+            case "Div":
+                return aten.div(x, self._tree(given[1]), "trunc" if self._whole(node) else None)
+            case "HardSigmoid":
+                line = aten.mul(x, float(options.get("alpha", 0.2)))
+                return build.call("clip", 0.0, 1.0, aten.add(line, float(options.get("beta", 0.5))))
+            case "Celu":
+                return aten.celu(x, options.get("alpha", 1.0))
+            case "PRelu":
+                slope = aten.mul(x, self._tree(given[1]))
+                return build.call("where", build.call("greater", x, 0.0), x, slope)
+            case "ThresholdedRelu":
+                above = build.call("greater", x, float(options.get("alpha", 1.0)))
+                return build.call("where", above, x, 0.0)
+            case "Swish":
+                return aten.mul(x, build.call("sigmoid", aten.mul(x, options.get("alpha", 1.0))))
+            case "Mean":
+                total = functools.reduce(aten.add, map(self._tree, given))
+                return aten.div(total, float(len(given)))
+            case "Cast" if (element := self.element(options["to"])) is not None:
+                return build.cast(x, element)
+            case "CastLike":
+                return build.call("cast_like", self._tree(given[1]), x)
+            case "Einsum":
+                return shared.einsum(build, options["equation"].decode(), [*map(self._tree, given)])
+            case "Tile":
+                return aten.repeat(x, self._sizes(given[1]))
+            case "Range":
+                return aten.arange(*[self._sizes(item)[0] for item in given])
+            case "ArgMax" | "ArgMin" if not options.get("select_last_index"):
+                keep = bool(options.get("keepdims", 1))
+                return getattr(aten, kind.lower())(x, options.get("axis", 0), keep)
+            case "TopK":
+                count, axis = self._sizes(given[1])[0], options.get("axis", -1)
+                found = aten.topk(x, count, axis, bool(options.get("largest", 1)))
+                return [found.item(i) for i in range(len(node.output))]
+            case "Trilu":
+                places = self._numbers(given[1])[0] if len(given) > 1 else 0
+                return build.call("triu" if options.get("upper", 1) else "tril", x, diagonal=places)
+            case "GatherElements":
+                return aten.gather(x, options.get("axis", 0), self._tree(given[1]))
+            case "CumSum" if not options.get("exclusive") and not options.get("reverse"):
+                return build.call("cumsum", x, axis=self._numbers(given[1])[0])
+            case "OneHot" if options.get("axis", -1) == -1 and isinstance(given[2], np.ndarray):
+                off, on = given[2].tolist()
+                made = build.call("one_hot", x, classes=self._sizes(given[1])[0])
+                made = aten.add(aten.mul(made, float(on - off)), float(off))
+                return build.cast(made, NAMES[given[2].dtype.name])
+            case "NonZero":
+                return build.call("transpose", build.call("nonzero", x))
+            case "InstanceNormalization" if isinstance(given[1], np.ndarray):
+                eps = options.get("epsilon", 1e-5)
+                return aten.instance_norm(x, None, None, given[1], given[2], eps=eps)
+            case "GroupNormalization" if self.version >= 21:
+                groups, eps = options["num_groups"], options.get("epsilon", 1e-5)
+                return aten.group_norm(x, groups, given[1], given[2], eps)
+            case "RMSNormalization" if options.get("axis", -1) == -1:
+                eps = float(options.get("epsilon", 1e-5))
+                return build.call("rms_norm", self._tree(given[1]), x, eps=eps)
+            case "LpNormalization" if options.get("p", 2) == 2:
+                return aten.div(x, aten.norm(x, 2, [options.get("axis", -1)], True))
+            case "DepthToSpace" if options.get("mode") == b"CRD":
+                return build.call("pixel_shuffle", x, scale=options["blocksize"])
+            case "DepthToSpace":
+                size = options["blocksize"]
+                x = build.call("unmerge", x, [size, size, -1], axis=1)
+                x = build.call("permute", x, [0, 3, 4, 1, 5, 2])
+                return build.call("merge", build.call("merge", x, axis=2, count=2), axis=3, count=2)
+            case "SpaceToDepth":
+                for axis in (3, 2):
+                    x = build.call("unmerge", x, [-1, options["blocksize"]], axis=axis)
+                return build.call("merge", aten.permute(x, 0, 3, 5, 1, 2, 4), axis=1, count=3)
+            case "Attention" if len(given) < 5 and not options.get("softcap"):
+                queries, keys, values, *mask = map(self._tree, given)
+                aten.rank_for("attention over heads", x)
+                return aten.scaled_dot_product_attention(
+                    queries, keys, values, *mask, is_causal=bool(options.get("is_causal")),
+                    scale=options.get("scale"),
+                )  # fmt: skip
+            case "Size":
+                return Sizes((build.call("size", x),), scalar=True)
+            case "ConstantOfShape":
+                value = self.array(options["value"]) if options else np.zeros(1, np.float32)
+                made = build.call("full", value.item(), self._sizes(given[0]))
+                return build.cast(made, NAMES[value.dtype.name])
+            case "LogSoftmax":
+                return build.call("log_softmax", x, axis=options.get("axis", -1))
             case "Constant":
                 value = options.get("value")
                 return (
@@ -184,7 +318,7 @@ class _Import:
             case "Gemm":
                 return self._gemm(given, options)
             case "MatMul":
-                return shared.product(build, x, given[1])
+                return aten.matmul(x, self._tree(given[1]))
             case "BatchNormalization" if not options.get("training_mode"):
                 weight, bias, mean, var = given[1:]
                 return shared.batch_norm(
@@ -198,25 +332,29 @@ class _Import:
                 return shared.layer_norm(build, x, weight.shape, weight, bias, eps)
             case "MaxPool" | "AveragePool":
                 return self._pool(kind, x, options)
-            case "GlobalAveragePool":
-                x = build.sized(x, ["_"] * 4)  # the axes of other ranks are not these
-                return shared.reduction(build, "mean", x, [2, 3], keep=True)
+            case "GlobalAveragePool" | "GlobalMaxPool":
+                axes = [*range(2, aten.rank_for(kind, x))]
+                name = "mean" if kind == "GlobalAveragePool" else "max"
+                return shared.reduction(build, name, x, axes, keep=True)
             case "Flatten":
-                return self._flatten(x, options.get("axis", 1))
+                axis = aten.axis_of("Flatten", x, options.get("axis", 1))
+                x = build.call("merge", x, axis=0, count=axis)  # of none, an axis of size 1
+                return build.call("flatten", x, axis=1)
             case "Reshape" if not options.get("allowzero"):
                 sizes = self._sizes(given[1])
                 kept = [build.call("dim", i, x) if n == 0 else n for i, n in enumerate(sizes)]
                 return build.call("reshape", x, kept)
-            case "Transpose" if "perm" in options:
-                return build.call("permute", x, list(options["perm"]))
+            case "Transpose":
+                order = options.get("perm") or reversed(range(aten.rank_for("Transpose", x)))
+                return build.call("permute", x, list(order))
             case "Concat":
                 return build.call("concat", [self._tree(item) for item in given], options["axis"])
             case "Softmax":
                 return build.call("softmax", x, axis=options.get("axis", -1))
             case "Unsqueeze":
                 return build.call("insert", x, axes=self._numbers(given[1]))
-            case "Squeeze" if len(given) > 1 and len(self._numbers(given[1])) == 1:
-                return build.call("squeeze", x, axis=self._numbers(given[1])[0])
+            case "Squeeze" if len(given) > 1:
+                return aten.squeeze(x, self._numbers(given[1]))
             case "Slice" if len(given) > 2:
                 return self._slice(x, given)
             case "Split":
@@ -256,6 +394,14 @@ class _Import:
                 return Sizes(first.items, scalar=True)
             case "Identity" | "Cast":
                 return first
+            case "Gather" if isinstance(first, Sizes):
+                chosen = tuple([first.items[n] for n in self._numbers(given[1])])
+                return Sizes(chosen, scalar=np.ndim(given[1]) == 0)
+            case "Slice" if isinstance(first, Sizes):
+                numbers = [self._numbers(item)[0] for item in given[1:]]
+                return Sizes(first.items[slice(*numbers[:2], *numbers[3:])])
+            case "ReduceProd" if isinstance(first, Sizes):
+                return Sizes((functools.reduce(self.aten.mul, first.items),), scalar=True)
             case _ if kind in _SIZES:
                 a, b = (self._sizes(item) for item in given)
                 if len(a) == len(b):
@@ -266,14 +412,22 @@ class _Import:
 
     def _pads(self, rank: int, options: dict[str, Any]) -> list[tuple[int, int, int]]:
         """Return what is put before and after each axis of a window."""
-        if options.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID"):
-            raise self.build.refuse("auto_pad is not supported", "export with numbers for pads")
+        auto = options.get("auto_pad", b"NOTSET")
+        if auto in (b"SAME_UPPER", b"SAME_LOWER") and set(options.get("strides", [1])) == {1}:
+            sizes = zip(options["kernel_shape"], options.get("dilations", [1] * rank))
+            beyond = [(k - 1) * d for k, d in sizes]
+            less = [n // 2 if auto == b"SAME_UPPER" else n - n // 2 for n in beyond]
+            return [(2 + axis, b, n - b) for axis, (b, n) in enumerate(zip(less, beyond))]
+        if auto not in (b"NOTSET", b"VALID"):
+            raise self.build.refuse("auto_pad by strides is not supported", "export pads")
         pads = options.get("pads", [0] * 2 * rank)
         return [(2 + axis, pads[axis], pads[rank + axis]) for axis in range(rank)]
 
     def _conv(self, kind: str, given: list[Any], options: dict[str, Any]) -> Tree:
         weight, bias = given[1], given[2] if len(given) > 2 else None
         rank = weight.ndim - 2 if isinstance(weight, np.ndarray) else len(options["kernel_shape"])
+        if isinstance(weight, np.ndarray):
+            options = {"kernel_shape": weight.shape[2:], **options}
         x, pads, extra = self._tree(given[0]), self._pads(rank, options), None
         equal = all(before == after for _, before, after in pads)
         if kind == "ConvTranspose":
@@ -289,32 +443,36 @@ class _Import:
         )  # fmt: skip
 
     def _gemm(self, given: list[Any], options: dict[str, Any]) -> Tree:
-        build = self.build
-        if options.get("alpha", 1) != 1 or options.get("beta", 1) != 1 or options.get("transA"):
-            raise build.refuse("this Gemm is not supported")
-        weight = given[1] if options.get("transB") else self._turned(given[1])
-        return shared.linear(build, self._tree(given[0]), weight, *given[2:])
+        x, weight = (
+            self._turned(item) if options.get(name) else self._tree(item)
+            for item, name in zip(given, ("transA", "transB"))
+        )
+        made = self.aten.mul(self.build.call("linear", x, weight), float(options.get("alpha", 1)))
+        bias = [item for item in given[2:] if item is not None]
+        return self.aten.add(made, self._tree(bias[0]), options.get("beta", 1)) if bias else made
 
     def _turned(self, matrix: Any) -> Any:
         turn = isinstance(matrix, np.ndarray)
         return matrix.T if turn else self.build.call("transpose", self._tree(matrix))
 
+    def _whole(self, node: Any) -> bool:
+        return self.known.get(node.output[0], ("f", 0))[0].startswith(("i", "u"))
+
     def _pool(self, kind: str, x: Any, options: dict[str, Any]) -> Tree:
         sizes = list(options["kernel_shape"])
         rank = len(sizes)
-        pads = list(options.get("pads", [0] * 2 * rank))
-        plain = not options.get("ceil_mode") and set(options.get("dilations", [1])) == {1}
-        counted = kind == "MaxPool" or options.get("count_include_pad") or not any(pads)
-        if not plain or not counted or pads[:rank] != pads[rank:] or "auto_pad" in options:
+        pads, ceil = self._pads(rank, options), bool(options.get("ceil_mode"))
+        equal = all(before == after for _, before, after in pads)
+        counted = kind == "MaxPool" or options.get("count_include_pad")
+        counted = counted or not any(before or after for _, before, after in pads)
+        if not counted or set(options.get("dilations", [1])) != {1} or (ceil and not equal):
             raise self.build.refuse(f"this {kind} is not supported: {options}")
-        stride = list(options.get("strides", [1] * rank))
         name = "max_pool" if kind == "MaxPool" else "avg_pool"
-        return self.build.call(name, x, size=sizes, stride=stride, pad=pads[:rank])
-
-    def _flatten(self, x: Any, axis: int) -> Tree:
-        if axis != 1:
-            raise self.build.refuse(f"Flatten with axis {axis} is not supported")
-        return self.build.call("flatten", x, axis=1)
+        if not equal:
+            x = shared.padded(self.build, x, pads, -np.inf if kind == "MaxPool" else 0)
+            pads = [(0, 0, 0)] * rank
+        stride, inside = options.get("strides", [1] * rank), [before for _, before, _ in pads]
+        return shared.pool(self.build, name, x, sizes, list(stride), inside, ceil)
 
     def _reduce(self, kind: str, x: Any, given: list[Any], options: dict[str, Any]) -> Tree:
         axes: Any = options.get("axes")
@@ -324,10 +482,10 @@ class _Import:
         if not axes:
             if options.get("noop_with_empty_axes"):
                 return self.build.call("identity", x)
-            if keep:
-                raise self.build.refuse(f"{kind} of all axes that keeps them is not supported")
-            axes = None
-        return shared.reduction(self.build, _REDUCTIONS[kind], x, axes, keep)
+            axes = [*range(self.aten.rank_for(kind, x))] if keep else None
+        name, before = _REDUCTIONS[kind]
+        x = self.build.call(before, x) if before else x
+        return shared.reduction(self.build, name, x, axes, keep)
 
     def _slice(self, x: Any, given: list[Any]) -> Any:
         starts, ends = self._sizes(given[1]), self._sizes(given[2])
@@ -335,6 +493,9 @@ class _Import:
         axes = self._numbers(given[3]) if named else list(range(len(starts)))
         steps = self._numbers(given[4]) if len(given) > 4 else [1] * len(starts)
         for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+            if (start, step) == (-1, -1) and isinstance(end, int) and end <= -(2**31):
+                x = self.build.call("flip", x, axis=axis)
+                continue
             if step < 1:
                 raise self.build.refuse("a slice with a negative step is not supported")
             x = shared.sliced(self.build, x, axis, start, end, step)
@@ -352,11 +513,12 @@ class _Import:
 
     def _pad(self, x: Any, given: list[Any]) -> Any:
         pads, count = self._sizes(given[1]), len(self._sizes(given[1])) // 2
-        if len(given) > 2 and given[2] is not None and np.any(given[2]):
-            raise self.build.refuse("padding by other than zeros is not supported")
+        value = given[2] if len(given) > 2 and given[2] is not None else np.zeros(1)
+        if not isinstance(value, np.ndarray):
+            raise self.build.refuse("padding by what is computed is not supported")
         named = len(given) > 3 and given[3] is not None
         axes = self._numbers(given[3]) if named else list(range(count))
-        return shared.padded(self.build, x, [*zip(axes, pads[:count], pads[count:])])
+        return shared.padded(self.build, x, [*zip(axes, pads[:count], pads[count:])], value.item())
 
     def _resize(self, x: Any, given: list[Any], options: dict[str, Any]) -> Tree:
         scales = given[2] if len(given) > 2 else None

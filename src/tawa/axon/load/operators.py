@@ -24,14 +24,19 @@ reciprocal Reciprocal reciprocal; sin Sin sin; cos Cos cos; tan Tan tan; sinh Si
 cosh Cosh cosh; softsign Softsign softsign; logical_not Not logical_not; isnan IsNaN isnan
 silu - silu; exp2 - exp2; expm1 - expm1; log2 - log2; log1p - log1p; rsqrt - rsqrt
 square - square; cast - float; relu6 - relu6; hardsigmoid - hardsigmoid; trunc - trunc
-dot - dot; outer - outer; zeros_like - zeros_like; ones_like - ones_like; tril - tril
-triu - triu; ravel - ravel
+dot - dot; outer - outer; ravel - ravel; selu Selu selu; atan Atan atan; asin Asin asin
+acos Acos acos; softplus Softplus -; log_sigmoid - log_sigmoid; erfc - erfc
+isinf IsInf isinf; fmod - fmod; logaddexp - logaddexp; nonzero - nonzero; mse - -
+logical_and - and; logical_and - bitwise_and; logical_or - or; logical_or - bitwise_or
+logical_xor - xor; logical_xor - bitwise_xor; logical_not - invert; logical_not - bitwise_not
+cast_like - -; lerp - -; transpose - mT; transpose - adjoint; div - true_divide
 identity - contiguous; identity - detach; identity - alias; neg - negative; identity - positive
+identity - lift_fresh_copy
 pow Pow pow; maximum Max maximum; minimum Min minimum; equal Equal eq; less Less lt
 greater Greater gt; less_equal LessOrEqual le; greater_equal GreaterOrEqual ge; not_equal - ne
 logical_and And logical_and; logical_or Or logical_or; logical_xor Xor logical_xor
 atan2 - atan2; where Where where; matmul - matmul; matmul - mm; matmul - bmm; transpose - t
-add Add -; sub Sub -; mul Mul -; div Div -
+add Add -; sub Sub -; mul Mul -
 """
 _ROWS = [row.split() for row in _SAME.replace("\n", ";").split(";") if row]
 ONNX = {onnx: name for name, onnx, _ in _ROWS if onnx != "-"}
@@ -47,11 +52,14 @@ def each(numbers: Any) -> Any:
 
 def biased(build: Builder, made: Tree, bias: Any, axes: int) -> Tree:
     """Return a value plus a vector along the axis before the last `axes`."""
-    if bias is None:
-        return made
-    if isinstance(bias, np.ndarray):
-        return build.binary("+", made, bias.reshape(-1, *[1] * axes))
-    return build.binary("+", made, build.call("insert", bias, axes=[*range(-axes, 0)]))
+    return made if bias is None else build.binary("+", made, spread(build, bias, axes))
+
+
+def spread(build: Builder, vector: Any, axes: int) -> Any:
+    """Return a vector along the axis before the last `axes`."""
+    if isinstance(vector, np.ndarray):
+        return vector.reshape(-1, *[1] * axes)
+    return build.call("insert", vector, axes=[*range(-axes, 0)]) if axes else vector
 
 
 def convolution(
@@ -69,10 +77,25 @@ def convolution(
     return biased(build, made, bias, axes)
 
 
-def pool(build: Builder, name: str, x: Any, size: Any, stride: Any, pad: Any) -> Tree:
-    """Return `max_pool` or `avg_pool`; the stride is the size where it is not given."""
-    stride = each(stride) or each(size)
-    return build.call(name, x, size=each(size), stride=stride, pad=each(pad))
+def pool(
+    build: Builder, name: str, x: Any, size: Any, stride: Any, pad: Any, ceil: bool = False
+) -> Tree:
+    """Return `max_pool` or `avg_pool`; the stride is the size where it is not given.
+
+    `ceil`: with a last window that goes beyond the end, if it begins before it.
+    """
+    stride = stride or size
+    if ceil:
+        given = size, stride, pad
+        rank = max([len(n) for n in given if isinstance(n, Sequence)], default=0)
+        numbers = [[each(n)] * rank if not isinstance(each(n), list) else n for n in given]
+        if name != "max_pool" or not rank or any(s > k - p for k, s, p in zip(*numbers)):
+            raise build.refuse(f"this pool with ceil_mode is not supported: {size} by {stride}")
+        for axis, (k, s, p) in enumerate(zip(*numbers), -rank):
+            over = build.binary("-", k - 2 * p, build.call("dim", axis, x))
+            pads = [(axis, 0, build.binary("%", over, s))]
+            x = padded(build, x, pads, -math.inf)
+    return build.call(name, x, size=each(size), stride=each(stride), pad=each(pad))
 
 
 def linear(build: Builder, x: Any, weight: Any, bias: Any = None) -> Tree:
@@ -82,10 +105,72 @@ def linear(build: Builder, x: Any, weight: Any, bias: Any = None) -> Tree:
     return made if bias is None else build.binary("+", made, bias)
 
 
-def product(build: Builder, x: Any, y: Any) -> Tree:
-    """Return a product of matrices; of a batch and one matrix without a batch."""
-    plain = isinstance(y, np.ndarray) and y.ndim == 2
-    return build.call("linear" if plain else "matmul", x, y)
+def product(build: Builder, x: Any, y: Any, rank: int | None = None) -> Tree:
+    """Return a product of matrices, of a batch and one matrix, or with a vector.
+
+    `rank` is that of y where it is known.
+    """
+    rank = y.ndim if isinstance(y, np.ndarray) else rank
+    if rank == 1:
+        made = build.call("linear", x, build.call("unsqueeze", y, axis=1))
+        return build.call("squeeze", made, axis=-1)
+    return build.call("linear" if rank == 2 else "matmul", x, y)
+
+
+def einsum(build: Builder, equation: str, operands: Sequence[Any]) -> Any:
+    """Return a sum of products by the letters of axes, as products of two operands in turn."""
+    left, arrow, out = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if not arrow:
+        out = "".join(sorted(n for n in set(left) - {","} if left.count(n) == 1))
+    if "." in equation or any(len(set(term)) < len(term) for term in (*terms, out)):
+        what = f"the einsum {equation!r}, with `...` or one letter twice in an operand,"
+        raise build.refuse(f"{what} is not supported", "write each axis as a letter of its own")
+    value, letters = operands[0], terms[0]
+    for number, (other, term) in enumerate(zip(operands[1:], terms[1:]), 2):
+        kept = set(out).union(*terms[number:])
+        value, letters = _contracted(build, (value, letters), (other, term), kept)
+    value, letters = _summed(build, value, letters, set(out))
+    return _ordered(build, value, letters, out)
+
+
+def _summed(build: Builder, x: Any, letters: str, kept: set[str]) -> tuple[Any, str]:
+    axes = [axis for axis, letter in enumerate(letters) if letter not in kept]
+    x = build.call("sum", x, axes=axes) if axes else x
+    return x, "".join(letter for letter in letters if letter in kept)
+
+
+def _ordered(build: Builder, x: Any, letters: str, wanted: Sequence[str]) -> Any:
+    order = [letters.index(letter) for letter in wanted]
+    return x if order == [*range(len(order))] else build.call("permute", x, order)
+
+
+def _contracted(
+    build: Builder, one: tuple[Any, str], other: tuple[Any, str], kept: set[str]
+) -> tuple[Any, str]:
+    """Return the sum over the letters of two operands that are not kept, and its letters."""
+    (a, in_a), (b, in_b) = (
+        _summed(build, *each, kept | set(apart[1])) for each, apart in ((one, other), (other, one))
+    )
+    batch = [n for n in in_a if n in in_b and n in kept]
+    inner = [n for n in in_a if n in in_b and n not in kept]
+    rows, columns = [n for n in in_a if n not in in_b], [n for n in in_b if n not in in_a]
+    sizes = {
+        n: build.call("dim", i, x) for x, ls in ((a, in_a), (b, in_b)) for i, n in enumerate(ls)
+    }
+
+    def matrix(x: Any, letters: str, first: list[str], second: list[str]) -> Any:
+        x = _ordered(build, x, letters, [*batch, *first, *second])
+        for place, group in ((len(batch) + len(first), second), (len(batch), first)):
+            if len(group) != 1:  # of none, an axis of size 1
+                x = build.call("merge", x, axis=place, count=len(group))
+        return x
+
+    made = build.call("matmul", matrix(a, in_a, rows, inner), matrix(b, in_b, inner, columns))
+    for axis, group in ((-1, columns), (len(batch), rows)):
+        if len(group) != 1:
+            made = build.call("unmerge", made, [sizes[n] for n in group], axis=axis)
+    return made, "".join([*batch, *rows, *columns])
 
 
 def batch_norm(
@@ -94,17 +179,22 @@ def batch_norm(
     """Return x normalized by statistics that are known."""
     if mean is None or var is None:
         raise build.refuse("batch norm without statistics", "track them, or leave it out")
-    weight = np.ones_like(var) if weight is None else weight
-    bias = np.zeros_like(var) if bias is None else bias
+    weight = filled(build, x, 1.0, var.shape) if weight is None else weight
+    bias = filled(build, x, 0.0, var.shape) if bias is None else bias
     return build.call("batch_norm", mean, var, weight, bias, x, eps=float(eps))
+
+
+def filled(build: Builder, x: Any, value: float, sizes: Sequence[Any]) -> Tree:
+    """Return an array of one number, in the element type of x."""
+    return build.call("cast_like", x, build.call("full", value, list(sizes)))
 
 
 def layer_norm(
     build: Builder, x: Any, sizes: Sequence[int], weight: Any, bias: Any, eps: float
 ) -> Tree:
     """Return x normalized over its last axes, of the sizes given, times weight, plus bias."""
-    weight = np.ones(tuple(sizes), np.float32) if weight is None else weight
-    bias = np.zeros(tuple(sizes), np.float32) if bias is None else bias
+    weight = filled(build, x, 1.0, sizes) if weight is None else weight
+    bias = filled(build, x, 0.0, sizes) if bias is None else bias
     if len(sizes) == 1:
         return build.call("layer_norm", weight, bias, x, eps=float(eps))
     axes = [*range(-len(sizes), 0)]
@@ -128,16 +218,17 @@ def gelu(build: Builder, x: Any, approximate: str) -> Tree:
 def reduction(build: Builder, name: str, x: Any, axes: Any, keep: bool) -> Tree:
     """Return sum, mean, max ...: of all where axes are None. Extrema take one axis at a time."""
     if axes is None:
-        if name not in ("sum", "mean"):
-            raise build.refuse(f"{name} over all axes is not supported", "give axes")
-        return build.call(f"{name}_all", x)
-    axes = list(axes) if isinstance(axes, Sequence) else [axes]
-    if name in ("sum", "mean", "var"):
-        return build.call(f"{name}_keep" if keep else name, x, axes=axes)
-    if name not in ("max", "min"):
         if keep:
-            raise build.refuse(f"{name} that keeps its axes is not supported")
-        return build.call(name, x, axes=axes)
+            raise build.refuse(f"{name} of all axes that keeps them is not supported", "name them")
+        if name in ("sum", "mean"):
+            return build.call(f"{name}_all", x)
+        x, axes = build.call("ravel", x), [0]
+    axes = list(axes) if isinstance(axes, Sequence) else [axes]
+    if name in ("sum", "mean", "var") and keep:
+        return build.call(f"{name}_keep", x, axes=axes)
+    if name not in ("max", "min"):
+        made = build.call(name, x, axes=axes)
+        return build.call("insert", made, axes=axes) if keep else made
     if name == "min":
         x = build.call("neg", x)
     for axis in axes:
@@ -146,11 +237,12 @@ def reduction(build: Builder, name: str, x: Any, axes: Any, keep: bool) -> Tree:
     return x if keep else build.call("sum", x, axes=axes)
 
 
-def padded(build: Builder, x: Any, pads: Sequence[tuple[int, Any, Any]]) -> Any:
-    """Return x with zeros before and after along axes: (axis, before, after)."""
+def padded(build: Builder, x: Any, pads: Sequence[tuple[int, Any, Any]], value: float = 0) -> Any:
+    """Return x with a value before and after along axes: (axis, before, after)."""
+    options = {"value": value} if value else {}
     for axis, before, after in pads:
         if before != 0 or after != 0:
-            x = build.call("pad", x, axis=axis, before=before, after=after)
+            x = build.call("pad", x, axis=axis, before=before, after=after, **options)
     return x
 
 
@@ -211,3 +303,15 @@ def upsampled(build: Builder, x: Any, scales: Any, mode: str) -> Tree:
         text = f"{mode} by {numbers}"
         raise build.refuse(f"resizing {text} is not supported", "use nearest, by whole numbers")
     return build.call("upsample", x, scale=each([int(n) for n in numbers]))
+
+
+def resized(build: Builder, x: Any, sizes: Sequence[Any]) -> Any:
+    """Return x with the nearest items along the axes from the third on, as torch rounds them."""
+    for axis, size in enumerate(sizes, -len(sizes)):
+        own = build.call("dim", axis, x)
+        scale = build.binary("/", build.cast(own, "f32"), build.cast(size, "f32"))
+        place = build.binary("*", build.cast(build.call("iota", size), "f32"), scale)
+        index = build.cast(build.call("floor", place), "i64")
+        last = build.cast(build.binary("-", own, 1), "i64")
+        x = build.call("gather", x, build.call("minimum", index, last), axis=axis)
+    return x

@@ -14,7 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tawa.axon.load.aten import Aten
+from tawa.axon.load.aten_shapes import Parts
 from tawa.axon.load.graph import Builder, Graph
 from tawa.axon.run.values import NAMES
 from tawa.axon.syntax.tree import Tree
@@ -229,7 +232,9 @@ def _user(torch: Any) -> str:
 
 
 def _array(tensor: Any) -> Any:
-    return tensor.detach().cpu().numpy()
+    """Return a tensor as an array of NumPy, which has none of bfloat16."""
+    tensor = tensor.detach().cpu()
+    return tensor if str(tensor.dtype) == "torch.bfloat16" else tensor.numpy()
 
 
 class _Import:
@@ -243,10 +248,14 @@ class _Import:
     def input(self, node: Any, sizes: str | None, element: str) -> None:
         """Add an input."""
         self.values[node] = self.build.input(node.name, sizes, element)
+        if (value := node.meta.get("val")) is not None:
+            self.aten.know(self.values[node], element, value.ndim)
 
     def weight(self, node: Any, tensor: Any) -> None:
         """Note a parameter, which becomes a weight where it is used."""
         self.values[node] = tensor if tensor is None else _array(tensor)
+        if tensor is not None and (element := NAMES.get(str(tensor.dtype)[6:])) is not None:
+            self.aten.know(self.values[node], element, tensor.ndim)
 
     def finish(self, result: Any) -> Graph:
         """Return the graph."""
@@ -271,10 +280,40 @@ class _Import:
                     "is not supported",
                     "leave the array as it is: x = x + 1 in place of x += 1",
                 )
-        made = self.aten.apply(function, [self._value(item) for item in node.args], options)
+        arguments, result = [self._value(item) for item in node.args], node.meta.get("val")
+        element = NAMES.get(str(getattr(result, "dtype", "")).removeprefix("torch."))
+        made = self._computed(node, arguments, options)
+        if made is None:
+            made = self.aten.apply(function, arguments, options, element)
         self.values[node] = self.build.let(name, made) if isinstance(made, Tree) else made
+        if result is not None and element is not None:
+            self.aten.know(self.values[node], element, result.ndim)
         if _in_place(node):
             self.values.update(dict.fromkeys(_same(node), self.values[node]))
+
+    def _computed(self, node: Any, arguments: Any, options: Any) -> Any:
+        """Return what torch computes where all is known: an array; None where it is not."""
+        import torch
+
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if not isinstance(node.target, torch._ops.OpOverload) or _in_place(node) or random:
+            return None
+
+        def tensor(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return [tensor(item) for item in value]
+            return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+        flat = [*arguments, *options.values()]
+        while any(isinstance(each, list | tuple) for each in flat):
+            flat = [
+                e for each in flat for e in (each if isinstance(each, list | tuple) else [each])
+            ]
+        if any(isinstance(each, Tree | Parts) for each in flat) or "dropout" in _name(node):
+            return None
+        with torch.no_grad():
+            made = node.target(*tensor(arguments), **{k: tensor(v) for k, v in options.items()})
+        return _array(made) if isinstance(made, torch.Tensor) else None
 
     def _value(self, given: Any) -> Any:
         match given:

@@ -1,4 +1,7 @@
-"""Evaluation: call by value, with the operators' meaning from `tawa.axon.library.reference`."""
+"""Evaluation: call by value, with the operators' meaning from `tawa.axon.library.reference`.
+
+NumPy's functions, of which meanings are made, compute with arrays of other libraries as well.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any
 
-from tawa.axon.library import signatures
+from tawa.axon.library import composed, signatures
+from tawa.axon.run.values import converted
 from tawa.axon.syntax.parser import parse_type
 from tawa.axon.syntax.tree import (
     Annotated,
@@ -55,6 +59,8 @@ def _options_of(name: str) -> tuple[tuple[str, Tree | None], ...] | None:
 @cache
 def arity(name: str) -> int:
     """Return how many arguments an operator takes, options apart."""
+    if name not in signatures():
+        return len(composed()[name].parameters)
     node = parse_type(signatures()[name])
     node = node.parts[0] if node.kind == "where" else node
     count = 0
@@ -78,8 +84,20 @@ def curried(function: Callable[..., Any], count: int, given: tuple[Any, ...] = (
 class Evaluation:
     """Values of the declarations of a program, computed when the first of them is used."""
 
-    def __init__(self, declarations: Sequence[Declaration]) -> None:
+    def __init__(
+        self,
+        declarations: Sequence[Declaration],
+        meaning: Callable[[str], Callable[..., Any]] = meaning,
+    ) -> None:
         self.declarations = declarations
+        self.meaning = meaning  # of an operator: what it computes
+        self._others: dict[Any, Evaluation] = {}
+
+    def by(self, meaning: Callable[[str], Callable[..., Any]]) -> Evaluation:
+        """Return the evaluation of the same program by another meaning of its operators."""
+        if meaning is self.meaning:
+            return self
+        return self._others.setdefault(meaning, Evaluation(self.declarations, meaning))
 
     def value(self, name: str) -> Any:
         """Return the value of a declaration."""
@@ -95,9 +113,10 @@ class Evaluation:
     def _declare(self, declaration: Declaration, values: Values) -> None:
         match declaration:
             case Fun(name=name, parameters=parameters, body=body):
+                body = _typed(body, declaration.result)
                 values[name] = self._function(parameters, body, dict(values))
             case Val(pattern, value):
-                _bind(pattern, self.evaluate(value, values), values)
+                _bind(pattern, self.evaluate(_typed(value, pattern.type), values), values)
             case Signature():
                 raise InternalError("a signature has no value", remedy="please report it")
 
@@ -126,7 +145,7 @@ class Evaluation:
                 one, other = self.evaluate(left, values), self.evaluate(right, values)
                 if isinstance(one, int) and isinstance(other, int):
                     return ARITHMETIC[operator](one, other)
-                return meaning(OPERATORS[operator])(one, other)
+                return self.meaning(OPERATORS[operator])(one, other)
             case Group(items):
                 return tuple([self.evaluate(item, values) for item in items])
             case Lambda(pattern, body):
@@ -137,14 +156,22 @@ class Evaluation:
                     self._declare(declaration, inner)
                 return self.evaluate(body, inner)
             case Annotated(inner, kind):
-                value = self.evaluate(inner, values)
+                match inner:
+                    case Call(Name("cast"), argument) if "cast" not in values:
+                        inner = argument  # at once to what is wanted
+                    case _:
+                        pass
+                value = converted(self.evaluate(inner, values), kind)
                 _sizes(kind, value, values)
                 return value
             case Record():
                 raise InternalError("options without an operator", remedy="please report it")
 
     def _operator(self, name: str, fields: tuple[tuple[str, Tree], ...], values: Values) -> Any:
-        function = meaning(name)
+        if name not in signatures():
+            fun = composed()[name]
+            return self._function(fun.parameters, fun.body, {})
+        function = self.meaning(name)
         options = _options_of(name)
         if options is None:
             return curried(function, arity(name))
@@ -154,6 +181,10 @@ class Evaluation:
             for option, default in options
         }
         return curried(lambda *arguments: function(*arguments, **chosen), arity(name))
+
+
+def _typed(value: Tree, kind: TypeNode | None) -> Tree:
+    return value if kind is None else Annotated(value, kind, value.place)
 
 
 def _bind(pattern: Pattern, value: Any, values: Values) -> None:

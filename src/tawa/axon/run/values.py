@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.axon.shapes.words import Source, Span
+from tawa.axon.syntax.tree import TypeNode
 from tawa.axon.types.kinds import ElementVar, Int, Product, Tensor, Text, Type
 from tawa.axon.types.unify import Unifier
 from tawa.errors import AxonGuard
@@ -58,8 +59,27 @@ def key_of(value: Any) -> Any:
             return type(value).__name__, value
 
 
-def in_numpy(value: Any) -> bool:
-    """Tell whether NumPy computes with a value: whether no array in it is of another library."""
+def converted(value: Any, kind: TypeNode) -> Any:
+    """Return an array as what it is said to be, where its element type is: a cast, zeros, iota."""
+    if kind.kind != "tensor" or kind.name not in DTYPES:
+        return value
+    import numpy as np
+
+    given = value if hasattr(value, "astype") else np.asarray(value)
+    if str(given.dtype).removeprefix("torch.") == DTYPES[kind.name]:
+        return value
+    try:
+        with np.errstate(all="ignore"):
+            return given.astype(DTYPES[kind.name])
+    except TypeError:
+        raise AxonGuard(
+            f"NumPy has no arrays of {kind.name}", remedy="pass tensors of torch"
+        ) from None
+
+
+def others(value: Any) -> list[Any]:
+    """Return the arrays in a value that are not NumPy's."""
     if isinstance(value, tuple | list):
-        return all(map(in_numpy, value))  # pyright: ignore
-    return not hasattr(value, "shape") or hasattr(value, "__array_ufunc__")
+        return [each for item in value for each in others(item)]  # pyright: ignore
+    known = not hasattr(value, "shape") or hasattr(value, "__array_ufunc__")
+    return [] if known else [value]

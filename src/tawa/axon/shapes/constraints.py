@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import partial, reduce
+from dataclasses import dataclass, fields
+from functools import cache, lru_cache, partial, reduce
 from operator import mul
 from typing import Any, TypeVar
 
@@ -34,16 +34,18 @@ class Base(ABC):
         """Return pairs of words of one rank."""
         return ()
 
-    def mapped(self: C, row: Any, dim: Any) -> C:
+    def mapped(self: C, row: Any, dim: Any, source: Source | None = None) -> C:
         """Return the constraint with each row replaced by the word `row(r)`, each dimension by
-        `dim(e)`.
+        `dim(e)`; asked for by another source, if that is given.
         """
-        values = {f.name: _mapped(getattr(self, f.name), row, dim) for f in fields(self)}
-        return type(self)(**values)
+        values = [_mapped(getattr(self, name), row, dim) for name in names_of(type(self))]
+        return type(self)(source or self.source, *values)
 
-    def at(self: C, source: Source) -> C:
-        """Return the constraint asked for by another source."""
-        return replace(self, source=source)
+
+@cache
+def names_of(kind: type[Base]) -> tuple[str, ...]:
+    """Return the names of what a kind of constraint has, but for its source."""
+    return tuple([field.name for field in fields(kind)][1:])
 
 
 def _mapped(value: Any, row: Any, dim: Any) -> Any:
@@ -58,13 +60,8 @@ def _mapped(value: Any, row: Any, dim: Any) -> Any:
                 out.append(_mapped(item, row, dim))
         return tuple(out)
     if hasattr(value, "expr") or hasattr(value, "parts"):
-        symbols = _symbols(value)
-        return substituted(value, {s: dim(e) for s, e in symbols.items()})
+        return substituted(value, {s: dim(of_atom(s)) for s in symbols_of(value)})
     return value
-
-
-def _symbols(condition: Condition) -> dict[Symbol, Expr]:
-    return {symbol: of_atom(symbol) for symbol in symbols_of(condition)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,18 +215,23 @@ class Pointwise(Base):
                 solver.require(solver.instance(condition, values), self)
         return True
 
-    def mapped(self, row: Any, dim: Any) -> Pointwise:
+    def mapped(self, row: Any, dim: Any, source: Source | None = None) -> Pointwise:
         """Return the constraint with its words replaced; `symbols` are names of its own."""
-        own = set(self.symbols)
-        conditions = tuple([
-            substituted(each, values) if (values := {s: dim(e) for s, e in _symbols(each).items()
-                                                     if s not in own}) else each
-            for each in self.conditions
-        ])  # fmt: skip
-        return Pointwise(self.source, conditions, self.symbols, _mapped(self.words, row, dim))
+        values = {s: dim(of_atom(s)) for s in _outside(self.conditions, self.symbols)}
+        conditions = self.conditions
+        if values:
+            conditions = tuple([substituted(each, values) for each in conditions])
+        words = _mapped(self.words, row, dim)
+        return Pointwise(source or self.source, conditions, self.symbols, words)
 
     def rank_equations(self) -> Ranks:
         return [(word, self.words[0]) for word in self.words[1:]]
+
+
+@lru_cache(1024)
+def _outside(conditions: tuple[Condition, ...], own: tuple[Symbol, ...]) -> set[Symbol]:
+    """Return the symbols of conditions that are not names of their own."""
+    return {s for each in conditions for s in symbols_of(each)} - set(own)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -282,8 +282,7 @@ class Unifier:
         rename = Rename(variable, element, row, dim)
         kind = self._renamed(rename, scheme.type, made)
         for constraint in scheme.constraints:
-            made_of = constraint.mapped(row, dim)
-            self.held.append(made_of if inside else made_of.at(source))
+            self.held.append(constraint.mapped(row, dim, None if inside else source))
         return kind
 
     def release(self, mark: int = 0) -> None:
