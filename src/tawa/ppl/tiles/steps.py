@@ -22,6 +22,7 @@ from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.records import Records
 from tawa.ppl.passes.cut import DONE, cut
 from tawa.ppl.tiles.kernel import (
+    GRID,
     PARTS,
     ROWS,
     Split,
@@ -215,9 +216,32 @@ def _data(plate: Plate, composed: Composed, device: Device, padded: int) -> dict
             made[name] = np.pad(held[name][0], (0, padded - plate.rows), mode="edge")
             continue
         columns = len(held[name])
-        rest = np.zeros((padded, width_of(columns)), np.float32)
-        rest[: plate.rows, :columns] = held[name].T
-        for part in range(PARTS):
-            made[f"{name}_{part}"] = rest.astype(ml_dtypes.bfloat16)
-            rest = rest - made[f"{name}_{part}"].astype(np.float32)
+        matrix = np.zeros((padded, width_of(columns)), np.float32)
+        matrix[: plate.rows, :columns] = held[name].T
+        scale = scale_of(matrix)
+        made[name.replace("matrix", "scale")] = scale
+        made |= {f"{name}_{k}": part for k, part in enumerate(parts_of(matrix / scale))}
+    return made
+
+
+def scale_of(matrix: Array) -> Array:
+    """Return the power of two nearest to each column's root mean square, 1 where that is 0."""
+    size = np.sqrt(np.mean(np.square(matrix, dtype=np.float64), axis=0))
+    size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
+    return np.exp2(np.rint(np.log2(size))).astype(np.float32)
+
+
+def parts_of(matrix: Array) -> list[Array]:
+    """Return float32 rows as sums of bfloat16 parts, each whole numbers of a unit up to 256.
+
+    As `kernel.py` cuts up vectors: the unit of the first part is 2**-7 of the power of two at or
+    below the row's largest number, of each other 2**-9 of the one before.
+    """
+    _, exponent = np.frexp(np.abs(matrix).max(1, keepdims=True))
+    unit = np.ldexp(np.float32(GRID), exponent - 1)
+    made: list[Array] = []
+    for _ in range(PARTS):
+        part = (matrix + unit) - unit
+        made.append(part.astype(ml_dtypes.bfloat16))
+        matrix, unit = matrix - part, unit * np.float32(2.0**-9)
     return made
