@@ -68,8 +68,8 @@ def timed(method: str, options: Options):
     buffers = composed.buffers(options.chains)
     everything = {**buffers, "fault": np.zeros((2, options.chains), np.int32)}
     ordered = {name: everything[name] for name in composed.program.buffers}
-    given = composed.arguments(options.seed)
-    with gpu.Lanes(executable.text, composed.program, given, ordered, options.chains) as lanes:
+    given = executable.given(composed.arguments(options.seed))
+    with gpu.Lanes(executable.text, executable.program, given, ordered, options.chains) as lanes:
         start, end = (gpu._call(driver.cuEventCreate, 0) for _ in range(2))
         best = float("inf")
         for _ in range(3):

@@ -54,9 +54,9 @@ class Executable:
         program.buffers.setdefault("fault", "i32")
         verify(program, handled=True)
         self.before: Executable | None = None
-        if device == "cpu":
+        if device != "interpreter":
             program, before = hoist(program)
-            self.before = Executable(before, device, cpu) if before else None
+            self.before = Executable(before, "cpu", cpu) if before else None
         self.program = program
         self.device = device
         self.cpu = cpu
@@ -68,11 +68,7 @@ class Executable:
         self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None = None
     ) -> None:
         """Run all lanes. Raises StackError or ModelError where a lane could not go on."""
-        if self.before:
-            made = self.program.params[len(arguments) :]
-            arrays = {v.name: np.zeros((v.type.size, 1), STORED[v.type.kind]) for v in made}
-            self.before.run(arguments, arrays, 1)
-            arguments = (*arguments, *arrays.values())
+        arguments = self.given(arguments)
         faults = np.zeros((2, lanes), np.int32)
         everything = {**buffers, "fault": faults}
         ordered = {name: everything[name] for name in self.program.buffers}
@@ -86,6 +82,15 @@ class Executable:
 
                 launch(self.text, self.program, arguments, ordered, lanes)
         check_faults(self.program, faults)
+
+    def given(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """Return what the program takes: its arguments, and what depends on these alone."""
+        if not self.before:
+            return arguments
+        made = self.program.params[len(arguments) :]
+        arrays = {v.name: np.zeros((v.type.size, 1), STORED[v.type.kind]) for v in made}
+        self.before.run(arguments, arrays, 1)
+        return (*arguments, *arrays.values())
 
     def _on_cpu(
         self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None

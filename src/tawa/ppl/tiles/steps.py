@@ -139,13 +139,14 @@ class _OnGpu(Lanes):
     device: Device = "cuda"
 
     def __init__(self, composed: Composed, options: Options, buffers: dict[str, Array]) -> None:
-        self.program, self.buffers = composed.program, buffers
+        executable = composed.executable(options)
+        self.program, self.buffers = executable.program, buffers
         lanes = buffers["request"].shape[-1]
         self.faults = np.zeros((2, lanes), np.int32)
         everything = {**buffers, "fault": self.faults}
-        text = composed.executable(options).text
         ordered = {name: everything[name] for name in self.program.buffers}
-        super().__init__(text, self.program, composed.arguments(options.seed), ordered, lanes)
+        given = executable.given(composed.arguments(options.seed))
+        super().__init__(executable.text, self.program, given, ordered, lanes)
 
     def step(self, fresh: int) -> Array:
         """Run all lanes to their next stop; return what each asks for."""
