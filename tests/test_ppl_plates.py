@@ -176,7 +176,7 @@ def test_chains_that_wait_draw_what_lanes_draw(monkeypatch, name, method, step_s
     assert len(np.unique(tiles["beta"])) > 5
 
 
-def _bare(kernels, plate, split, composed, running):
+def _bare(kernels, plate, split, composed, running, device):
     """Fill in what formulas take of the kernels."""
     kernels.slopes = running.memory[f"slopes{plate.number}"]
     kernels.given = {"given": running.memory[f"given{plate.number}"]}

@@ -47,7 +47,7 @@ def test_plates_of_tiles(name):
     x, models = plates.regression()
     with Steps(composed, found, options) as steps:
         (kernel,) = steps.kernels
-        steps.running.step(fresh=1)
+        steps.step(fresh=1)
         results = []
         for _ in range(2):
             kernel.launch(valued=True)
