@@ -198,7 +198,7 @@ def posterior(rows: int, chains: int, method: str):
         accept=round(float(post.statistics["accept"].mean()), 3),
         divergent=post.divergences,
         from_truth=round(float(np.sqrt(np.mean(((mean - beta) / deviation) ** 2))), 3),
-        r_hat=round(float(max(np.max(v) for v in post.rhat().values())), 4),
+        r_hat=round(post.rhat(), 4),
     )
 
 
