@@ -72,8 +72,34 @@ class Evaluated:
                 case "for":
                     for trip in range(given[0]):
                         self.region(op.regions[0], {**known, op.regions[0].args[0]: trip})
+                case "if":
+                    known.update(zip(op.results, self.either(op, given[0], known), strict=True))
                 case _:
                     known[op.result] = self.operation(op, given)
+
+    def either(self, op: Op, condition: Tile, known: dict[Value, Tile]) -> list[Tile]:
+        """Append both branches; each element has what its own left, in variables as in results."""
+        before, ends = self.variables, []
+        for region in op.regions:
+            self.variables = {
+                name: {**held} if isinstance(held, dict) else held for name, held in before.items()
+            }
+            inner = {**known}
+            self.region(region, inner)
+            ends.append((self.variables, [inner[value] for value in region.yields]))
+        (self.variables, yes), (others, no) = ends
+
+        def join(one: Any, other: Any) -> Any:
+            if isinstance(one, dict):
+                return {k: join(one.get(k, v), v) for k, v in other.items()} | {
+                    k: v for k, v in one.items() if k not in other
+                }
+            if one is other:
+                return one
+            return self.k.where(condition, self.tile(one), self.tile(other))
+
+        self.variables = join(self.variables, others)
+        return [join(one, other) for one, other in zip(yes, no, strict=True)]
 
     def operation(self, op: Op, given: list[Tile]) -> Tile:
         """Append an elementary operation."""
