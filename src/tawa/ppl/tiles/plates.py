@@ -15,7 +15,8 @@ the lane alone stays in the lane.
 
 Requires: a body of `passes/density.py` without its records. Ensures: each `plate` operation stands
 for the sum of its term over the rows; reverse mode knows its gradient (`passes/reverse.py`).
-Declines: a term without a product, or one that reads a parameter of each row's own, loops, or has a function that tiles do not have: ModelError, with the reason.
+Declines: a term without a product, or one that reads a parameter of each row's own, loops, or has a
+function that tiles do not have: ModelError, with the reason.
 
 Length: one walk over a loop, and a home for each value that it finds.
 """

@@ -79,27 +79,32 @@ class Evaluated:
 
     def either(self, op: Op, condition: Tile, known: dict[Value, Tile]) -> list[Tile]:
         """Append both branches; each element has what its own left, in variables as in results."""
-        before, ends = self.variables, []
+        before = self.variables
+        left: list[dict[str, Any]] = []
+        yields: list[list[Tile]] = []
         for region in op.regions:
             self.variables = {
-                name: {**held} if isinstance(held, dict) else held for name, held in before.items()
+                name: dict(_vector(held)) if isinstance(held, dict) else held
+                for name, held in before.items()
             }
-            inner = {**known}
+            inner = dict(known)
             self.region(region, inner)
-            ends.append((self.variables, [inner[value] for value in region.yields]))
-        (self.variables, yes), (others, no) = ends
+            left.append(self.variables)
+            yields.append([inner[value] for value in region.yields])
+        self.variables = self._joined(condition, *left)
+        return [self._join(condition, *pair) for pair in zip(*yields, strict=True)]
 
-        def join(one: Any, other: Any) -> Any:
-            if isinstance(one, dict):
-                return {k: join(one.get(k, v), v) for k, v in other.items()} | {
-                    k: v for k, v in one.items() if k not in other
-                }
-            if one is other:
-                return one
-            return self.k.where(condition, self.tile(one), self.tile(other))
+    def _joined(self, condition: Tile, yes: dict[Any, Any], no: dict[Any, Any]) -> dict[Any, Any]:
+        """Return what either side left; what only one knows is its own."""
+        both = {key: self._join(condition, yes[key], no[key]) for key in yes.keys() & no.keys()}
+        return {**yes, **no, **both}
 
-        self.variables = join(self.variables, others)
-        return [join(one, other) for one, other in zip(yes, no, strict=True)]
+    def _join(self, condition: Tile, one: Any, other: Any) -> Any:
+        if isinstance(one, dict):
+            return self._joined(condition, _vector(one), _vector(other))
+        if one is other:
+            return one
+        return self.k.where(condition, self.tile(one), self.tile(other))
 
     def operation(self, op: Op, given: list[Tile]) -> Tile:
         """Append an elementary operation."""
@@ -126,3 +131,7 @@ class Evaluated:
         if not isinstance(given, (bool, int, float)):
             return given
         return self.k.constant(given, _ELEMENTS[value.type.kind if value else "f32"])
+
+
+def _vector(held: Any) -> dict[int, Tile]:
+    return held
