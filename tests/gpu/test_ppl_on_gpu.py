@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import test_ppl_bits as bits
+import test_ppl_closed_forms as closed
+import test_ppl_methods as methods
 import test_ppl_plates as plates
 from tawa import ppl
 from tawa.errors import NoDriver
@@ -37,6 +39,28 @@ def test_the_same_bits(model, given, method, dtype):
         other = bits.arrays(ppl.infer(model, *given, device="cuda", **options))
         for a, b in zip(cpu, other, strict=True):
             np.testing.assert_array_equal(a.view(np.uint8), b.view(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "given", "options"),
+    [
+        (
+            "pmmh",
+            methods.states,
+            methods.SERIES,
+            {"parameters": ("a",), "chains": 3, "particles": 300, "draws": 5, "warmup": 5},
+        ),
+        ("tempered", closed.normal_mean, closed.DATA, {"particles": 500, "steps": 2}),
+    ],
+)
+def test_the_same_bits_of_methods_with_groups(method, model, given, options):
+    cpu, other = (
+        ppl.infer(model, given, method=method, seed=4, device=device, **options)
+        for device in ("cpu", "cuda")
+    )
+    for name in cpu.draws:
+        np.testing.assert_array_equal(cpu[name], other[name])
+    np.testing.assert_array_equal(cpu.value, other.value)
 
 
 @pytest.mark.parametrize("name", ["logistic", "normal", "poisson"])
