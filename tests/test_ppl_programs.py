@@ -29,8 +29,8 @@ def test_the_evidence_is_the_exact_one(name):
 
 def test_a_disease_that_mosquitoes_carry():
     """No closed form: a filter's evidence is that of importance sampling."""
-    found, error = evidences("vector_borne", "smc", 8, 500, programs.CASES[:6])
-    other, more = evidences("vector_borne", "importance", 8, 2_000, programs.CASES[:6])
+    found, error = evidences("vector_borne", "smc", 5, 500, programs.CASES[:6])
+    other, more = evidences("vector_borne", "importance", 5, 2_000, programs.CASES[:6])
     assert abs(found - other) < 4 * np.hypot(error, more)
     assert error < 0.1
     assert more < 0.3
