@@ -20,6 +20,7 @@ from tawa.ppl.emit import gpu
 from tawa.ppl.infer.chains import collect, program_of
 from tawa.ppl.infer.execute import Executable
 from tawa.ppl.infer.options import Options
+from tawa.ppl.infer.smc import Filter
 
 HMM = (models.EMISSIONS, models.TRANSITION, models.EMISSION)
 BITS = [
@@ -68,8 +69,8 @@ def timed(method: str, options: Options):
     buffers = composed.buffers(options.chains)
     everything = {**buffers, "fault": np.zeros((2, options.chains), np.int32)}
     ordered = {name: everything[name] for name in composed.program.buffers}
-    given = composed.arguments(options.seed)
-    with gpu.Lanes(executable.text, composed.program, given, ordered, options.chains) as lanes:
+    given = executable.given(composed.arguments(options.seed))
+    with gpu.Lanes(executable.text, executable.program, given, ordered, options.chains) as lanes:
         start, end = (gpu._call(driver.cuEventCreate, 0) for _ in range(2))
         best = float("inf")
         for _ in range(3):
@@ -151,12 +152,62 @@ def numpyro_hmc(chains: int, draws: int):
     )
 
 
+@ppl.model
+def drift(ys):
+    """A position that moves at random, seen through noise; only where it ends is kept."""
+
+    def moved(x):
+        return 0.9 * x + ppl.sample(ppl.Normal(0.0, 1.0))
+
+    x = 0.0
+    for y in ys:
+        x = moved(x)
+        ppl.observe(ppl.Normal(x, 0.7), y)
+    return x
+
+
+def evidence(ys) -> float:
+    """The log evidence of `drift`, by the Kalman filter."""
+    mean = variance = total = 0.0
+    for y in ys:
+        mean, variance = 0.9 * mean, 0.81 * variance + 1.0
+        spread = variance + 0.49
+        total -= 0.5 * (np.log(2 * np.pi * spread) + (y - mean) ** 2 / spread)
+        gain = variance / spread
+        mean, variance = mean + gain * (y - mean), variance * (1.0 - gain)
+    return float(total)
+
+
+def particles(count: int, length: int = 20, device: str = "cuda"):
+    """A particle filter: seconds of the whole call, and how far its evidence is from the exact."""
+    ys = np.sin(np.arange(length))
+    ppl.infer(drift, ys, method="smc", particles=1000, device=device)
+    began = time.perf_counter()
+    post = ppl.infer(drift, ys, method="smc", particles=count, device=device, seed=1)
+    seconds = time.perf_counter() - began
+    program = Filter(drift, (ys,), Options(particles=count, device=device)).composed
+    say(
+        particles=count,
+        observations=length,
+        device=device,
+        seconds=round(seconds, 3),
+        particle_steps_per_s=f"{count * length / seconds:.3g}",
+        rows={name: rows for name, rows in program.rows.items() if rows},
+        log_evidence=post.log_evidence,
+        exact=evidence(ys),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--chains", type=int, default=4096)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--no-numpyro", action="store_true")
+    parser.add_argument("--particles", type=int, default=0, help="only a filter of so many")
     options = parser.parse_args()
+    if options.particles:
+        particles(options.particles)
+        return
     schools(options.chains, options.draws)
     compare_bits()
     if not options.no_numpyro:

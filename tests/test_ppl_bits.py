@@ -76,13 +76,14 @@ def counts(rows, widths):
 COUNTED = (np.array([[0, 3], [2, 7]]), np.array([0.4, 2.0]))
 
 
-def test_what_depends_on_data_alone_is_computed_before_the_run():
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_depends_on_data_alone_is_computed_before_the_run(device):
     """Of a Poisson rate's logarithms of gamma and those of widths and literals, none is left."""
     options = Options(dtype="f64", chains=2, draws=2, warmup=2)
     program = program_of(counts, COUNTED, options, "nuts").program
     codes = [op.code for op in walk(program.procedures["gradient"])]
     assert codes.count("lgamma") >= 2
-    executable = Executable(program, "cpu")
+    executable = Executable(program, device)
     codes = [op.code for op in walk(executable.program.procedures["gradient"])]
     assert codes.count("lgamma") == 0
     made = executable.program.params[len(program.params) :]

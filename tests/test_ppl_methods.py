@@ -12,6 +12,7 @@ import ppl_models as models
 import test_ppl_closed_forms as closed
 from tawa import ppl
 from tawa.errors import GradientError, ModelError, WeightError
+from tawa.ppl.infer.weights import Weights
 
 SERIES = models.SERIES[:4]
 
@@ -282,3 +283,38 @@ def test_numbers_that_options_cannot_be_are_named(options):
     (name,) = options
     with pytest.raises(ModelError, match=f"{name}=.* is not"):
         ppl.infer(states, SERIES, method="hmc", **options)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_weights_are_added_up_and_chosen_among_by_groups(kind):
+    """Three groups of several stretches: sums, evidence and choices against their definitions."""
+    size, groups = 700, 3
+    rng = np.random.default_rng(1)
+    logs = rng.normal(0.0, 2.0, (groups, size)).astype(np.float32 if kind == "f32" else np.float64)
+    logs[0, 5:9] = -np.inf, np.nan, -np.inf, np.nan
+    logs[2] = -np.inf  # no weight at all: its lanes stay as they are
+    exact = np.exp(np.where(np.isnan(logs), -np.inf, logs).astype(np.float64))
+    with Weights(size, groups, kind, "cpu", {"logw": logs.reshape(1, -1)}) as weights:
+        weighed = weights.weigh()
+        means, effective = weighed.log_mean(), weighed.effective
+        np.testing.assert_allclose(means[:2], np.log(exact[:2].mean(1)), rtol=1e-12)
+        by_definition = exact[:2].sum(1) ** 2 / (exact[:2] ** 2).sum(1)
+        np.testing.assert_allclose(effective[:2], by_definition, rtol=1e-6)
+        assert means[2] == -np.inf
+        assert effective[2] == 0.0
+        weights.choose(weighed, np.array([0.3, 0.6, 0.9]), np.array([True, False, True]))
+        chosen = weights.chosen.rows("chosen", 0, 1).reshape(groups, size)
+    marks = (np.arange(size) + 0.3) / size * exact[0].sum()
+    assert np.array_equal(chosen[0], np.searchsorted(np.cumsum(exact[0]), marks, side="right"))
+    assert np.array_equal(chosen[1:].ravel(), np.arange(size, 3 * size))
+    assert np.all(logs[0] == 0.0)
+    assert np.all(logs[1] != 0.0)
+
+
+def test_an_infinite_weight_is_all_the_weight():
+    logs = np.array([[0.0, np.inf, 5.0, np.inf]])
+    with Weights(4, 1, "f64", "cpu", {"logw": logs}) as weights:
+        weighed = weights.weigh()
+        assert weighed.effective[0] == 2.0
+        assert weighed.log_mean()[0] == np.inf
+        assert weights.choice(weighed, np.array([0.5])).tolist() == [1, 1, 3, 3]

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import test_ppl_bits as bits
+import test_ppl_closed_forms as closed
+import test_ppl_methods as methods
 import test_ppl_plates as plates
 from tawa import ppl
 from tawa.errors import NoDriver
@@ -39,6 +41,28 @@ def test_the_same_bits(model, given, method, dtype):
             np.testing.assert_array_equal(a.view(np.uint8), b.view(np.uint8))
 
 
+@pytest.mark.parametrize(
+    ("method", "model", "given", "options"),
+    [
+        (
+            "pmmh",
+            methods.states,
+            methods.SERIES,
+            {"parameters": ("a",), "chains": 3, "particles": 300, "draws": 5, "warmup": 5},
+        ),
+        ("tempered", closed.normal_mean, closed.DATA, {"particles": 500, "steps": 2}),
+    ],
+)
+def test_the_same_bits_of_methods_with_groups(method, model, given, options):
+    cpu, other = (
+        ppl.infer(model, given, method=method, seed=4, device=device, **options)
+        for device in ("cpu", "cuda")
+    )
+    for name in cpu.draws:
+        np.testing.assert_array_equal(cpu[name], other[name])
+    np.testing.assert_array_equal(cpu.value, other.value)
+
+
 @pytest.mark.parametrize("name", ["logistic", "normal", "poisson"])
 def test_plates_of_tiles(name):
     """Values and slopes of a plate against formulas, and the same again."""
@@ -47,7 +71,7 @@ def test_plates_of_tiles(name):
     x, models = plates.regression()
     with Steps(composed, found, options) as steps:
         (kernel,) = steps.kernels
-        steps.running.step(fresh=1)
+        steps.step(fresh=1)
         results = []
         for _ in range(2):
             kernel.launch(valued=True)
@@ -56,9 +80,11 @@ def test_plates_of_tiles(name):
                 steps.running.fetch(buffer, array)
             results.append(arrays)
         given = results[0]["given0"][:, :300].astype(np.float64)
-        value, slopes = plates.exact(name, x, models[name][1], given)
+        value, _ = plates.exact(name, x, models[name][1], given)
         got = results[0]["value0"][:, :300].astype(np.float64).sum(0)
-        np.testing.assert_allclose(got, value, rtol=3e-6)
+        np.testing.assert_allclose(got, value, rtol=1.5e-6)
+        assert abs(np.mean(got / value - 1)) < 2e-7
+        _, slopes = plates.exact(name, plates.rounded(x), models[name][1], given)
         scale = np.abs(slopes).max(0)
         assert np.all(np.abs(results[0]["slopes0"][:, :300] - slopes) < 5e-3 * scale + 0.05)
         for buffer, array in results[1].items():

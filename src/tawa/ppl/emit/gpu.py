@@ -13,17 +13,10 @@ from typing import Any, Self
 import numpy as np
 
 from tawa.errors import BuildError, NoDriver
-from tawa.ppl.emit.machine import ptx
-from tawa.ppl.ir.core import Program
+from tawa.ppl.emit.machine import C_TYPES, STORED, ptx
+from tawa.ppl.ir.core import Kind, Program
 from tawa.runtime.dispatch import current_stream
 
-_C: dict[str, Any] = {
-    "f32": ctypes.c_float,
-    "f64": ctypes.c_double,
-    "i32": ctypes.c_int32,
-    "i64": ctypes.c_int64,
-    "bool": ctypes.c_bool,
-}
 THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
 
 
@@ -132,14 +125,26 @@ class Arrays:
         for address in self.addresses:
             _call(_driver().cuMemFree, address)
 
+    def _allocate(self, size: int) -> int:
+        address = int(_call(_driver().cuMemAlloc, max(1, size)))
+        self.addresses.append(address)
+        self.bytes += size
+        return address
+
     def put(self, array: np.ndarray[Any, Any]) -> Memory:
         """Return a copy of an array."""
-        address = int(_call(_driver().cuMemAlloc, max(1, array.nbytes)))
-        self.addresses.append(address)
-        self.bytes += array.nbytes
+        address = self._allocate(array.nbytes)
         if array.nbytes:
             _call(_driver().cuMemcpyHtoD, address, array.ctypes.data, array.nbytes)
         return Memory(address, array.shape, array.dtype.name)
+
+    def zeros(self, shape: tuple[int, ...], kind: Kind) -> Memory:
+        """Return an array of zeros."""
+        stored = np.dtype(STORED[kind])
+        address = self._allocate(math.prod(shape) * stored.itemsize)
+        if math.prod(shape):
+            _call(_driver().cuMemsetD8, address, 0, math.prod(shape) * stored.itemsize)
+        return Memory(address, shape, stored.name)
 
 
 class Lanes(Arrays):
@@ -150,7 +155,7 @@ class Lanes(Arrays):
         text: str,
         program: Program,
         arguments: Sequence[Any],
-        buffers: Mapping[str, np.ndarray[Any, Any]],
+        buffers: Mapping[str, Any],
         lanes: int,
     ) -> None:
         super().__init__()
@@ -160,11 +165,16 @@ class Lanes(Arrays):
         self.places: dict[str, int] = {}
         for param, given in zip(program.params, arguments, strict=True):
             self.places[param.name] = len(self.values)
-            self.types.append(ctypes.c_void_p if param.type.shape else _C[param.type.kind])
+            self.types.append(ctypes.c_void_p if param.type.shape else C_TYPES[param.type.kind])
             self.values.append(self.put(given).address if param.type.shape else given)
-        self.memory = {name: self.put(array) for name, array in buffers.items()}
-        self.types += [ctypes.c_void_p] * len(self.memory)
-        self.values += [held.address for held in self.memory.values()]
+        self.memory: dict[str, Any] = {}
+        for name, given in buffers.items():
+            self.places[name] = len(self.values)
+            self.types.append(ctypes.c_void_p)
+            if isinstance(given, int):
+                given = self.zeros((given, lanes), program.buffers[name])
+            self.memory[name] = given if isinstance(given, Memory) else self.put(given)
+            self.values.append(self.memory[name].address)
 
     def launch(self, **numbers: int | float) -> None:
         """Launch all lanes, with other numbers than before for some arguments; they end later."""
@@ -172,23 +182,30 @@ class Lanes(Arrays):
             self.values[self.places[name]] = number
         self.kernel.launch(self.types, self.values, self.lanes)
 
-    def fetch(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """Wait for what was launched, and copy a buffer here."""
+    def fetch(self, name: str, array: np.ndarray[Any, Any], row: int = 0) -> None:
+        """Wait for what was launched, and copy a buffer here, from a row on."""
         _call(_driver().cuCtxSynchronize)
         if array.nbytes:
-            address = self.memory[name].address
+            address = self.memory[name].address + row * array.strides[0]
             _call(_driver().cuMemcpyDtoH, array.ctypes.data, address, array.nbytes)
 
+    def rows(self, name: str, row: int, count: int) -> np.ndarray[Any, Any]:
+        """Wait for what was launched, and return a copy of rows of a buffer."""
+        array = np.empty((count, *self.memory[name].shape[1:]), self.memory[name].dtype)
+        self.fetch(name, array, row)
+        return array
 
-def launch(
-    text: str,
-    program: Program,
-    arguments: Sequence[Any],
-    buffers: Mapping[str, np.ndarray[Any, Any]],
-    lanes: int,
-) -> None:
-    """Run all lanes: copy data and buffers there, launch, copy the buffers back."""
-    with Lanes(text, program, arguments, buffers, lanes) as running:
-        running.launch()
-        for name, array in buffers.items():
-            running.fetch(name, array)
+    def give(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        """Wait for what was launched, and copy an array to a buffer."""
+        _call(_driver().cuCtxSynchronize)
+        if array.nbytes:
+            _call(
+                _driver().cuMemcpyHtoD, self.memory[name].address, array.ctypes.data, array.nbytes
+            )
+
+    def swap(self, one: str, other: str) -> None:
+        """Make two buffers change places."""
+        memory = self.memory
+        memory[one], memory[other] = memory[other], memory[one]
+        for name in (one, other):
+            self.values[self.places[name]] = memory[name].address

@@ -286,7 +286,9 @@ class _Body:
         kind = self.program.buffers[name]
         row = self.line(f"sext i32 {given[0]} to i64")
         start = self.line(f"mul nsw i64 {row}, %lanes")
-        place = self.line(f"add nsw i64 {start}, %lane")
+        at = given[1 : len(op.operands) - (op.code == "write")]
+        lane = self.line(f"sext i32 {at[0]} to i64") if at else "%lane"
+        place = self.line(f"add nsw i64 {start}, {lane}")
         return self.line(f"getelementptr {MEMORY[kind]}, ptr %buffer.{name}, i64 {place}")
 
     def set(self, op: Op, value: str) -> None:

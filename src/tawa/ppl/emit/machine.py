@@ -7,9 +7,20 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tawa.errors import BuildError
 
 _LOCK = threading.Lock()
+STORED: dict[str, Any] = {
+    **{"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "bool": np.uint8}
+}
+"""How arrays hold a kind."""
+C_TYPES: dict[str, Any] = {
+    **{"f32": ctypes.c_float, "f64": ctypes.c_double, "i32": ctypes.c_int32},
+    **{"i64": ctypes.c_int64, "bool": ctypes.c_bool},
+}
+"""How a function takes a number of a kind."""
 
 
 def _binding() -> Any:

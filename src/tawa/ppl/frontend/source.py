@@ -7,6 +7,8 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 from tawa.errors import ModelError, Place
@@ -56,18 +58,6 @@ def read(function: Callable[..., Any]) -> Closure:
 
     Raises ModelError where its source cannot be read.
     """
-    name = getattr(function, "__name__", repr(function))
-    try:
-        lines, first = inspect.getsourcelines(function)
-        file = inspect.getsourcefile(function) or "?"
-    except (OSError, TypeError) as error:
-        raise ModelError(
-            f"the source of {name} cannot be read",
-            why="a model is compiled from its source text",
-            remedy="define it with def in a file, not in exec or at an interactive prompt",
-        ) from error
-    text = "".join(lines)
-    column = len(lines[0]) - len(lines[0].lstrip())
     code = function.__code__
     names: dict[str, Any] = dict(function.__globals__)
     cells = function.__closure__ or ()
@@ -76,17 +66,32 @@ def read(function: Callable[..., Any]) -> Closure:
             names[cell_name] = cell.cell_contents
         except ValueError:  # not assigned yet: using it is an error with a place
             continue
-    source = Source(file, first, column, names)
-    tree = parse(textwrap.dedent(text))
-    node = tree.body[0]
+    file, line, column, node = _parsed(code)
+    source = Source(file, line, column, names)
     if not isinstance(node, ast.FunctionDef):
         raise ModelError(
-            f"{name} is not defined with def",
+            f"{code.co_name} is not defined with def",
             place=source.place(node),
             why="the text of a lambda outside of a model cannot be told from its line",
             remedy="define it with def, or write the lambda inside of the model",
         )
     return Closure(node, source, {})
+
+
+@lru_cache(maxsize=1024)  # a program calls the functions of a distribution again and again
+def _parsed(code: CodeType) -> tuple[str, int, int, ast.stmt]:
+    """Return the file of a function, its line and column, and its tree."""
+    try:
+        lines, first = inspect.getsourcelines(code)
+        file = inspect.getsourcefile(code) or "?"
+    except (OSError, TypeError) as error:
+        raise ModelError(
+            f"the source of {code.co_name} cannot be read",
+            why="a model is compiled from its source text",
+            remedy="define it with def in a file, not in exec or at an interactive prompt",
+        ) from error
+    column = len(lines[0]) - len(lines[0].lstrip())
+    return file, first, column, parse(textwrap.dedent("".join(lines))).body[0]
 
 
 def returns(node: ast.If) -> bool:

@@ -92,14 +92,19 @@ digamma = Function("digamma", "Return the derivative of lgamma at x > 0.")
 erf = Function("erf", "Return the error function.")
 
 
-def read(buffer: str, row: Any, kind: str) -> Any:
-    """Read the lane's column of a buffer (algorithms)."""
+def read(buffer: str, row: Any, kind: str, lane: Any = None) -> Any:
+    """Read the lane's column of a buffer, or another lane's (algorithms)."""
     _outside("read")
 
 
-def write(buffer: str, row: Any, value: Any) -> None:
-    """Write the lane's column of a buffer (algorithms)."""
+def write(buffer: str, row: Any, value: Any, lane: Any = None) -> None:
+    """Write the lane's column of a buffer, or another lane's (algorithms)."""
     _outside("write")
+
+
+def here() -> Any:
+    """Return the number of the lane (algorithms)."""
+    _outside("here")
 
 
 def run(procedure: str) -> None:

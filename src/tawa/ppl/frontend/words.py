@@ -185,18 +185,25 @@ def word(low: Context, operation: str, *given: Any) -> Any:
     return low.b.make(operation, *low.numbers.joined(*given))
 
 
-def read(low: Context, name: str, row: Any, kind: str) -> Any:
+def _column(low: Context, *at: Any) -> tuple[Value, ...]:
+    return tuple(low.numbers.value(item, I32) for item in at if item is not None)
+
+
+def read(low: Context, name: str, row: Any, kind: str, lane: Any = None) -> Any:
     """Lower read."""
     type_ = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
-    return low.b.op("read", (low.numbers.value(row, I32),), (type_,), name=name).result
+    return low.b.op("read", _column(low, row, lane), (type_,), name=name).result
 
 
-def write(low: Context, name: str, row: Any, value: Any) -> None:
+def write(low: Context, name: str, row: Any, value: Any, lane: Any = None) -> None:
     """Lower write."""
-    kind = low.program.buffers[name]
-    low.b.op(
-        "write", (low.numbers.value(row, I32), low.numbers.value(value, Type(kind))), name=name
-    )
+    item = low.numbers.value(value, Type(low.program.buffers[name]))
+    low.b.op("write", (*_column(low, row, lane), item), name=name)
+
+
+def here(low: Context) -> Any:
+    """Lower here."""
+    return low.b.make("lane", type=I32)
 
 
 def is_double(low: Context, given: Any) -> bool:
@@ -218,8 +225,7 @@ def random(low: Context) -> Any:
     keys = low.program.params[:2]
     count = low.b.get("count", I32)
     low.b.set("count", low.b.make("add", count, low.b.const(1, I32)))
-    lane = low.b.make("lane", type=I32)
-    counter = (lane, low.b.get("draw", I32), low.b.const(low.site, I32), count)
+    counter = (here(low), low.b.get("draw", I32), low.b.const(low.site, I32), count)
     return tuple(low.b.op("philox", (*keys, *counter), (I32,) * 4).results)
 
 
@@ -239,6 +245,7 @@ WORDS: dict[Any, Callable[..., Any]] = {
     surface.word: word,
     surface.read: read,
     surface.write: write,
+    surface.here: here,
     surface.is_double: is_double,
     surface.run: run,
     surface.random: random,

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from tawa.ppl.emit.machine import STORED
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, lower
 from tawa.ppl.frontend.surface import run, write
 from tawa.ppl.frontend.values import Lane
-from tawa.ppl.infer.execute import STORED, Executable, seed_words
+from tawa.ppl.infer.execute import Executable, seed_words
 from tawa.ppl.infer.kept import unpack
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 
 from tawa.errors import ModelError, StackError
 from tawa.ppl.emit.llvm import emit
-from tawa.ppl.emit.machine import Machine
+from tawa.ppl.emit.machine import C_TYPES, STORED, Machine
 from tawa.ppl.ir.core import Kind, Program
 from tawa.ppl.ir.interpret import interpret
 from tawa.ppl.ir.operations import FAULTS
@@ -23,20 +23,6 @@ from tawa.ppl.math.library import library
 from tawa.ppl.passes.hoist import hoist
 
 Device = Literal["cpu", "cuda", "interpreter"]
-STORED: dict[str, Any] = {
-    "f32": np.float32,
-    "f64": np.float64,
-    "i32": np.int32,
-    "i64": np.int64,
-    "bool": np.uint8,
-}
-_C: dict[str, Any] = {
-    "f32": ctypes.c_float,
-    "f64": ctypes.c_double,
-    "i32": ctypes.c_int32,
-    "i64": ctypes.c_int64,
-    "bool": ctypes.c_bool,
-}
 _LOCK = threading.Lock()
 Buffers = Mapping[str, np.ndarray[Any, Any]]
 
@@ -54,9 +40,9 @@ class Executable:
         program.buffers.setdefault("fault", "i32")
         verify(program, handled=True)
         self.before: Executable | None = None
-        if device == "cpu":
+        if device != "interpreter":
             program, before = hoist(program)
-            self.before = Executable(before, device, cpu) if before else None
+            self.before = Executable(before, "cpu", cpu) if before else None
         self.program = program
         self.device = device
         self.cpu = cpu
@@ -68,24 +54,52 @@ class Executable:
         self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None = None
     ) -> None:
         """Run all lanes. Raises StackError or ModelError where a lane could not go on."""
-        if self.before:
-            made = self.program.params[len(arguments) :]
-            arrays = {v.name: np.zeros((v.type.size, 1), STORED[v.type.kind]) for v in made}
-            self.before.run(arguments, arrays, 1)
-            arguments = (*arguments, *arrays.values())
-        faults = np.zeros((2, lanes), np.int32)
-        everything = {**buffers, "fault": faults}
-        ordered = {name: everything[name] for name in self.program.buffers}
-        match self.device:
-            case "interpreter":
-                interpret(self.program, arguments, ordered, range(lanes), library)
-            case "cpu":
-                self._on_cpu(arguments, ordered, lanes, threads)
-            case _:
-                from tawa.ppl.emit.gpu import launch
+        with self.on(arguments, buffers, lanes, threads) as running:
+            running.launch()
+            for name, array in buffers.items():
+                running.fetch(name, array)
+            self.check(running)
 
-                launch(self.text, self.program, arguments, ordered, lanes)
-        check_faults(self.program, faults)
+    def on(
+        self,
+        arguments: Sequence[Any],
+        buffers: Mapping[str, Any],
+        lanes: int,
+        threads: int | None = None,
+    ) -> Running:
+        """Return the program with its data and buffers on its device, for many launches.
+
+        A buffer is an array, the memory of another running program, or a number of rows of zeros.
+        """
+        arguments, buffers = self.given(arguments), {"fault": 2, **buffers}
+        ordered = {name: buffers[name] for name in self.program.buffers}
+        if self.device == "cuda":
+            from tawa.ppl.emit.gpu import Lanes
+
+            return Lanes(self.text, self.program, arguments, ordered, lanes)
+        return OnHost(self, arguments, ordered, lanes, threads)
+
+    def check(self, running: Running) -> None:
+        """Raise StackError or ModelError where a lane could not go on."""
+        check_faults(self.program, running.rows("fault", 0, 2))
+
+    def launch(
+        self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None
+    ) -> None:
+        """Run all lanes on the CPU or in the interpreter."""
+        if self.device == "interpreter":
+            interpret(self.program, arguments, buffers, range(lanes), library)
+        else:
+            self._on_cpu(arguments, buffers, lanes, threads)
+
+    def given(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """Return what the program takes: its arguments, and what depends on these alone."""
+        if not self.before:
+            return arguments
+        made = self.program.params[len(arguments) :]
+        arrays = {v.name: np.zeros((v.type.size, 1), STORED[v.type.kind]) for v in made}
+        self.before.run(arguments, arrays, 1)
+        return (*arguments, *arrays.values())
 
     def _on_cpu(
         self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None
@@ -93,7 +107,7 @@ class Executable:
         types: list[Any] = [ctypes.c_int64] * 3
         values: list[Any] = []
         for param, given in zip(self.program.params, arguments, strict=True):
-            types.append(ctypes.c_void_p if param.type.shape else _C[param.type.kind])
+            types.append(ctypes.c_void_p if param.type.shape else C_TYPES[param.type.kind])
             values.append(given.ctypes.data if param.type.shape else given)
         for name, array in buffers.items():
             _check_buffer(name, self.program.buffers[name], array, lanes)
@@ -106,8 +120,110 @@ class Executable:
         in_threads(self.stack, [lambda p=p: kernel(p[0], p[1], lanes, *values) for p in parts])
 
 
+class Running(Protocol):
+    """A program with its data and buffers on a device, for as long as a `with` lasts.
+
+    `memory` has the buffers as other programs of the device take them.
+    """
+
+    lanes: int
+    memory: dict[str, Any]
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    def put(self, array: np.ndarray[Any, Any]) -> Any:
+        """Return an array where the lanes are."""
+        ...
+
+    def zeros(self, shape: tuple[int, ...], kind: Kind) -> Any:
+        """Return an array of zeros where the lanes are."""
+        ...
+
+    def launch(self, **numbers: int | float) -> None:
+        """Run all lanes, with other numbers than before for some arguments."""
+        ...
+
+    def fetch(self, name: str, array: np.ndarray[Any, Any], row: int = 0) -> None:
+        """Copy a buffer here, from a row on; `array` may be the buffer."""
+        ...
+
+    def rows(self, name: str, row: int, count: int) -> np.ndarray[Any, Any]:
+        """Return rows of a buffer, on the CPU a view of them."""
+        ...
+
+    def give(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        """Copy an array to a buffer of its size."""
+        ...
+
+    def swap(self, one: str, other: str) -> None:
+        """Make two buffers change places."""
+        ...
+
+
+class OnHost:
+    """Lanes on the CPU or in the interpreter, whose buffers are arrays."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        arguments: Sequence[Any],
+        buffers: Mapping[str, Any],
+        lanes: int,
+        threads: int | None,
+    ) -> None:
+        self.executable, self.lanes, self.threads = executable, lanes, threads
+        program = executable.program
+        self.arguments = list(arguments)
+        self.places = {param.name: k for k, param in enumerate(program.params)}
+        self.memory: dict[str, Any] = {
+            name: self.zeros((held, lanes), program.buffers[name])
+            if isinstance(held, int)
+            else held
+            for name, held in buffers.items()
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.memory.clear()
+
+    def put(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the array."""
+        return array
+
+    def zeros(self, shape: tuple[int, ...], kind: Kind) -> np.ndarray[Any, Any]:
+        """Return an array of zeros."""
+        return np.zeros(shape, STORED[kind])
+
+    def launch(self, **numbers: int | float) -> None:
+        """Run all lanes."""
+        for name, number in numbers.items():
+            self.arguments[self.places[name]] = number
+        self.executable.launch(self.arguments, self.memory, self.lanes, self.threads)
+
+    def fetch(self, name: str, array: np.ndarray[Any, Any], row: int = 0) -> None:
+        """Copy a buffer, from a row on."""
+        if array is not self.memory[name]:
+            array[:] = self.rows(name, row, len(array))
+
+    def rows(self, name: str, row: int, count: int) -> np.ndarray[Any, Any]:
+        """Return a view of rows of a buffer."""
+        return self.memory[name][row : row + count]
+
+    def give(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        """Copy an array to a buffer."""
+        self.memory[name][:] = array
+
+    def swap(self, one: str, other: str) -> None:
+        """Make two buffers change places."""
+        memory = self.memory
+        memory[one], memory[other] = memory[other], memory[one]
+
+
 def _check_buffer(name: str, kind: Kind, array: np.ndarray[Any, Any], lanes: int) -> None:
-    if array.dtype != STORED[kind] or array.shape[-1] != lanes or not array.flags.c_contiguous:
+    fits = array.shape[-1] == lanes or len(array) == 1  # of one row any lane's item can be read
+    if array.dtype != STORED[kind] or not fits or not array.flags.c_contiguous:
         raise ModelError(
             f"buffer {name} is {array.dtype}{list(array.shape)}, not {kind}[..., {lanes}]"
         )

@@ -8,7 +8,7 @@ from tawa.ppl.frontend.model import Model
 from tawa.ppl.infer.compose import compose, particle
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
-from tawa.ppl.infer.weights import Weights, evidence_of, systematic, uniforms
+from tawa.ppl.infer.weights import Weights, evidence_of, uniforms
 
 
 def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
@@ -20,10 +20,11 @@ def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Po
     buffers = composed.buffers(lanes)
     given = composed.arguments(options.seed)
     composed.executable(options).run(given, buffers, lanes, options.threads)
-    logs = buffers["logw"][0]
-    weights = Weights.of(logs[None])
-    evidence = evidence_of(weights)
-    chosen = systematic(weights.whole[0], uniforms(options.seed, 0, 1)[0], lanes)
+    logs = buffers["logw"][0].copy()
+    with Weights(lanes, 1, options.dtype, "cpu", {"logw": buffers["logw"]}) as weights:
+        weighed = weights.weigh()
+        evidence = evidence_of(weighed, lanes)
+        chosen = weights.choice(weighed, uniforms(options.seed, 0, 1))
     named, value = composed.particles(buffers["real"][:, chosen], buffers["whole"][:, chosen])
     return Posterior(
         model,
@@ -33,5 +34,5 @@ def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Po
         value,
         evidence,
         logs,
-        {"effective": float(weights.effective()[0])},
+        {"effective": float(weighed.effective[0])},
     )

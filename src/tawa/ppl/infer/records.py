@@ -19,8 +19,9 @@ class Records:
     """The rows of the buffers, one for each word of a lane's variables.
 
     `used` names vectors with how much of one is in use; of the stack it is `sp`. `fresh` are
-    variables that each launch sets anew. Adds the procedures `load` and `save`. Requires: the
-    algorithm is lowered, so all variables declared.
+    variables that each launch sets anew. Adds the procedures `load` and `save`; where `copied`, a
+    lane loads the record of the lane that its variable `source` names, from buffers `old_` of the
+    same rows. Requires: the algorithm is lowered, so all variables declared.
     """
 
     def __init__(
@@ -28,8 +29,10 @@ class Records:
         composed: Composed,
         used: Mapping[str, str] | None = None,
         fresh: Sequence[str] = FRESH,
+        *,
+        copied: bool = False,
     ) -> None:
-        program = composed.program
+        program, self.copied = composed.program, copied
         self.used = {"stack": "sp", **(used or {})}
         self.low = composed.lowered.low
         self.program = program
@@ -43,7 +46,8 @@ class Records:
                 self.places[name] = buffer, rows[buffer]
                 rows[buffer] += type_.size
         for name, kind in kinds.items():
-            composed.buffer(kind, rows[name], name)  # type: ignore[arg-type]
+            for other in (name, name.replace("state", "old")) if copied else (name,):
+                composed.buffer(kind, rows[name], other)  # type: ignore[arg-type]
         for name, save in (("load", False), ("save", True)):
             with self.low.b.inside(Region()) as program.procedures[name]:
                 for variable in sorted(self.places, key=lambda n: n in self.used):  # counts first
@@ -56,6 +60,8 @@ class Records:
         kind = Type(type_.kind)
         stored = I32 if type_.kind == "bool" else kind
         first = b.const(row, I32)
+        source = (b.get("source", I32),) if self.copied else ()
+        taken = buffer.replace("state", "old") if self.copied else buffer
 
         def item(*at: Value) -> None:
             place = b.offset(type_.shape, first, *at)
@@ -63,7 +69,7 @@ class Records:
                 held = b.loadvar(name, kind.kind, *at) if at else b.get(name, kind)
                 b.op("write", (place, numbers.value(held, stored)), name=buffer)
                 return
-            held = b.op("read", (place,), (stored,), name=buffer).result
+            held = b.op("read", (place, *source), (stored,), name=taken).result
             held = held if stored == kind else b.make("cast", held, type=kind)
             if at:
                 b.op("storevar", (*at, held), name=name)

@@ -1,6 +1,8 @@
 """Sequential Monte Carlo: particles run to their next observation, are weighed, and resampled.
 
-A particle is the record of its lane's variables (`passes/cut.py`); resampling copies records.
+A particle is the record of its lane's variables (`passes/cut.py`). Records, weights and choices
+stay on the device: a lane begins with the record of the lane that was chosen for it, and leaves its
+own in other buffers.
 Particles are resampled when the effective sample size falls below half of them (Liu and Chen).
 """
 
@@ -11,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from tawa.ppl.emit.machine import STORED
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.surface import run
+from tawa.ppl.frontend.surface import here, read, run
 from tawa.ppl.infer.compose import MakeHandler, compose
+from tawa.ppl.infer.execute import Running
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
-from tawa.ppl.infer.records import Array, Records
-from tawa.ppl.infer.weights import Weights, systematic, uniforms, zeros
+from tawa.ppl.infer.records import FRESH, Array, Records
+from tawa.ppl.infer.weights import Weights, uniforms, zeros
 from tawa.ppl.ir.core import I32, Op
 from tawa.ppl.passes.cut import DONE
 from tawa.ppl.passes.handle import Handler, Nest
@@ -82,50 +86,70 @@ class Filter:
         program.variables.setdefault("kind", I32)
         self.never = "pc" not in program.variables  # a model without observations ends at once
         self.composed.share(fresh=0, generation=0)
-        self.composed.algorithm(_step)
-        self.records = Records(self.composed)
+        self.composed.buffer("i32", 1, "chosen")
+        self.composed.algorithm(_step, results="logw kind failed")
+        self.records = Records(
+            self.composed, fresh=(*FRESH, "logw", "source", "failed"), copied=True
+        )
         self.executable = self.composed.executable(options)
 
     def run(self, seed: int, z: Array | None = None) -> Filtered:
         """Run the filter with a seed; `z` (numbers, groups) are the groups' parameters."""
         options, size = self.options, self.options.particles
         groups = 1 if z is None else z.shape[1]
-        lanes = size * groups
-        state = self.composed.buffers(lanes)
+        buffers: dict[str, Any] = dict(self.composed.rows)
         if z is not None:
-            self.records.rows(state, "z")[:] = np.repeat(z, size, axis=1)
-        evidence = np.zeros(groups)
-        sizes: list[float] = []
-        done = False
+            old = np.zeros((buffers["old_real"], size * groups), STORED[options.dtype])
+            self.records.rows({"state_real": old}, "z")[:] = np.repeat(z, size, axis=1)
+            buffers["old_real"] = old
+        given = self.composed.arguments(seed)
+        with (
+            self.executable.on(given, buffers, size * groups, options.threads) as lanes,
+            Weights(size, groups, options.dtype, options.device, lanes.memory) as weights,
+        ):
+            evidence, sizes = self._filter(seed, lanes, weights)
+            (chosen,) = lanes.rows("chosen", 0, 1)
+            real, whole = (self._kept(lanes, n, chosen) for n in ("kept_real", "kept_whole"))
+        return Filtered(evidence, real, whole, sizes)
+
+    def _filter(self, seed: int, lanes: Running, weights: Weights) -> tuple[Array, list[float]]:
+        """Run all particles to their ends, and choose among them."""
+        evidence, sizes, done = np.zeros(weights.groups), list[float](), False
         while not done:
             generation = len(sizes)
-            given = self.composed.arguments(seed, fresh=int(not sizes), generation=generation)
-            self.executable.run(given, state, lanes, options.threads)
-            logs = self.records.rows(state, "logw")[0]
-            done = self.never or bool(np.all(self.records.rows(state, "kind") == DONE))
-            weights = Weights.of(logs.reshape(groups, size))
-            effective = weights.effective()
-            chosen = np.arange(lanes).reshape(groups, size)
-            again = (effective < size / 2) | done
+            if generation:
+                for kind in ("real", "whole", "word"):
+                    lanes.swap(f"old_{kind}", f"state_{kind}")
+            lanes.launch(fresh=int(not generation), generation=generation)
+            weighed = weights.weigh()
+            if weighed.faults:
+                self.executable.check(lanes)
+            done = self.never or not weighed.going
+            again = (weighed.effective < weights.size / 2) | done
             if np.any(again):
-                marks, means = uniforms(seed, generation, groups), weights.log_mean()
-                evidence[again] += means[again]
-                for group in np.flatnonzero(again & (means > -np.inf)):
-                    mark = float(marks[group])
-                    chosen[group] = group * size + systematic(weights.whole[group], mark, size)
-                self.records.choose(state, chosen.ravel())
-                self.records.rows(state, "logw")[0] = np.where(np.repeat(again, size), 0, logs)
-            sizes.append(float(effective.min()))
+                evidence[again] += weighed.log_mean()[again]
+            weights.choose(weighed, uniforms(seed, generation, weights.groups), again)
+            sizes.append(float(weighed.effective.min()))
             done = done or bool(np.all(evidence == -np.inf))
-        real, whole = (self.records.rows(state, n) for n in ("kept_real", "kept_whole"))
-        return Filtered(evidence, real, whole, sizes)
+        return evidence, sizes
+
+    def _kept(self, lanes: Running, name: str, chosen: Array) -> Array:
+        """Return the kept memory of the chosen lanes."""
+        buffer, row = self.records.places[name]
+        rows = lanes.rows(buffer, row, self.composed.program.variables[name].size)
+        for words in rows:
+            words[:] = words[chosen]
+        return rows
 
 
 def _step(lane: Any) -> None:
+    lane.source = here() if lane.fresh == 1 else read("chosen", 0, "i32")
     run("load")
+    lane.logw = read("logw", 0, "real")
     if lane.fresh == 1:
         run("begin")
     lane.draw = lane.generation
     if lane.kind != DONE:
         run("go")
     run("save")
+    lane.failed = lane.fault

@@ -7,6 +7,7 @@ takes `steps` proposals that leave its tempered distribution as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tawa.ppl.infer.mh import first, propose, traced
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import Array, Records
-from tawa.ppl.infer.weights import Weights, evidence_of, systematic, uniforms
+from tawa.ppl.infer.weights import Weighed, Weights, evidence_of, uniforms
 
 
 def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
@@ -30,18 +31,25 @@ def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Post
     executable = composed.executable(options)
     state = composed.buffers(lanes)
     evidence, heats = 0.0, [0.0]
-    while True:
-        given = composed.arguments(options.seed, heat=heats[-1], generation=len(heats) - 1)
-        executable.run(given, state, lanes, options.threads)
-        if heats[-1] == 1.0:
-            break
-        logs = records.rows(state, "held")[0].astype(np.float64)
-        heat = _next(logs, heats[-1])
-        weights = _powers(logs, heat - heats[-1])
-        evidence += evidence_of(weights)
-        mark = float(uniforms(options.seed, len(heats), 1)[0])
-        records.choose(state, systematic(weights.whole[0], mark, lanes))
-        heats.append(heat)
+    powers = np.zeros((1, lanes))
+    with Weights(lanes, 1, "f64", "cpu", {"logw": powers}) as weights:
+        while True:
+            given = composed.arguments(options.seed, heat=heats[-1], generation=len(heats) - 1)
+            executable.run(given, state, lanes, options.threads)
+            if heats[-1] == 1.0:
+                break
+            logs = records.rows(state, "held")[0].astype(np.float64)
+
+            def weigh(power: float, logs: Array = logs) -> Weighed:
+                powers[0] = np.where(logs == -np.inf, -np.inf, logs * power)  # 0 stays 0
+                return weights.weigh()
+
+            heat = _next(weigh, np.count_nonzero(logs > -np.inf) / 2, heats[-1])
+            weighed = weigh(heat - heats[-1])
+            evidence += evidence_of(weighed, lanes)
+            mark = uniforms(options.seed, len(heats), 1)
+            records.choose(state, weights.choice(weighed, mark))
+            heats.append(heat)
     kept = (records.rows(state, name) for name in ("held_real", "held_whole"))
     named, value = composed.particles(*kept)
     rate = records.rows(state, "accepted")[0] / (options.steps * (len(heats) - 1))
@@ -49,17 +57,11 @@ def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Post
     return Posterior(model, arguments, options, named, value, evidence, None, statistics)
 
 
-def _powers(logs: Array, power: float) -> Weights:
-    """Return weights to a power: 0 stays 0."""
-    return Weights.of(np.where(logs == -np.inf, -np.inf, logs * power)[None])
-
-
-def _next(logs: Array, heat: float) -> float:
-    """Return the largest power that leaves half the particles of positive weight effective."""
-    least = np.count_nonzero(logs > -np.inf) / 2
+def _next(weigh: Callable[[float], Weighed], least: float, heat: float) -> float:
+    """Return the largest power that leaves at least so many particles effective."""
 
     def enough(power: float) -> bool:
-        return float(_powers(logs, power - heat).effective()[0]) >= least
+        return float(weigh(power - heat).effective[0]) >= least
 
     if enough(1.0):
         return 1.0

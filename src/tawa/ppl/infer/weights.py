@@ -1,130 +1,275 @@
-"""Weights of particles: exact sums, systematic resampling.
+"""Weights of particles: exact sums, systematic resampling, where the particles are.
 
 A weight becomes a whole number: its share of the largest, times a power of two. Sums of whole
-numbers are exact in any order, so the number of threads and the device cannot change a bit.
+numbers are exact in any order, so the number of threads and the device cannot change a bit. An
+*adder* is a lane that goes through a stretch of the particles of a group; the host sees only what
+adders found.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from tawa.errors import WeightError
-from tawa.ppl.frontend.surface import exp, read, write
+from tawa.ppl.frontend.surface import cast, exp, floor, here, read, select, word, write
 from tawa.ppl.infer.compose import Composed, bare
-from tawa.ppl.infer.execute import Executable
+from tawa.ppl.infer.execute import Device, Executable, Running
 from tawa.ppl.infer.options import Options
+from tawa.ppl.ir.core import Kind
 from tawa.ppl.math.distributions import uniform
+from tawa.ppl.passes.cut import DONE
 
 Array = np.ndarray[Any, Any]
+INF = float("inf")
+STRETCH = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """Weights of groups of particles: `whole` (groups, particles) int64 is the share of the largest
-    weight, times `scale`; `top` (groups,) is the largest log weight.
+class Weighed:
+    """What the weights of groups of particles come to.
 
-    Weights of nan count as 0. A group of zeros has a `top` of minus infinity.
+    `top` (groups,) are the largest log weights, `sums` (groups, adders) int64 the sums of the whole
+    numbers, `most` what a group's would be if all weighed as the largest, `effective` (groups,) the
+    effective sample sizes (Kong): the squared sum over the sum of squares. `going` particles are
+    not at their end, `faults` could not go on.
     """
 
-    whole: Array
     top: Array
-    scale: int
-
-    @classmethod
-    def of(cls, log_weights: Array) -> Weights:
-        """Return the weights of logarithms (groups, particles)."""
-        logs = np.asarray(log_weights, np.float64)
-        finite = np.where(np.isnan(logs), -math.inf, logs)
-        top = finite.max(axis=1)
-        scale = min(1 << (62 - max(1, (logs.shape[1] - 1).bit_length())), 1 << 52)
-        # The largest itself weighs 1, also where it is infinite: inf - inf is no number.
-        least = np.where(np.isinf(top), 0.0, top)[:, None]
-        shares = np.where(
-            finite == math.inf, 1.0, _exp((finite - least).ravel()).reshape(logs.shape)
-        )
-        shares = np.where((top == math.inf)[:, None] & (finite < math.inf), 0.0, shares)
-        return cls(np.floor(shares * scale).astype(np.int64), top, scale)
+    sums: Array
+    most: int
+    effective: Array
+    going: int
+    faults: int
 
     def log_mean(self) -> Array:
         """Return the log of each group's mean weight; of zeros it is minus infinity."""
-        most = self.scale * self.whole.shape[1]
-        sums = map(int, self.whole.sum(axis=1))
-        return self.top + np.array([math.log(s / most) if s else -math.inf for s in sums])
-
-    def effective(self) -> Array:
-        """Return the effective sample sizes (Kong): the squared sum over the sum of squares."""
-        total = np.maximum(self.whole.sum(axis=1, keepdims=True), 1)
-        shares = self.whole.astype(np.float64) / total.astype(np.float64)
-        squares = np.sum(shares * shares, axis=1)
-        return np.where(squares > 0.0, 1.0 / np.where(squares > 0.0, squares, 1.0), 0.0)
+        sums = map(int, self.sums.sum(1))
+        return self.top + np.array([math.log(s / self.most) if s else -math.inf for s in sums])
 
 
-def evidence_of(weights: Weights, where: str = "") -> float:
-    """Return the log mean weight of the one group; `where` says after what, for the error.
+class Weights:
+    """Weighs `groups` of `size` lanes and chooses among them, for as long as a `with` lasts.
 
-    Raises WeightError where all weights are zero.
+    `memory` has the log weights `logw` (1, lanes) of a kind; weights of nan count as 0. Those of
+    running programs also have `chosen`, `kind` and `failed`. On a device "interpreter" the CPU
+    weighs.
     """
-    (mean,) = weights.log_mean()
+
+    def __init__(
+        self, size: int, groups: int, kind: Kind, device: Device, memory: Mapping[str, Any]
+    ) -> None:
+        self.size, self.groups, self.parts = size, groups, -(-size // STRETCH)
+        bits = max(1, (size - 1).bit_length())
+        self.scale = min(62 - bits, 52)
+        # Of a weight's square as many bits are kept as leave the sum of all exact.
+        self.shift = max(0, self.scale - (62 - bits) // 2)
+        numbers = {"size": size, "parts": self.parts, "shift": self.shift}
+        adders, lanes = groups * self.parts, groups * size
+        followed = "kind" in memory
+
+        def on(function: Callable[..., Any], lanes: int, **buffers: Any) -> Running:
+            place: Device = "cuda" if device == "cuda" else "cpu"
+            composed, executable = _program(function, kind, followed, place)
+            given = composed.arguments(0, scale=2.0**self.scale, **numbers)
+            names = composed.program.buffers.keys() - {"fault"}
+            held = {name: buffers[name] for name in names}
+            return executable.on(given, held, lanes)
+
+        memory = {name: memory[name] for name in _FOLLOWED if name in memory}
+        self.peak = on(_peak, adders, **memory, top=1, count=2)
+        zeros = self.peak.zeros
+        rest = {**memory, "sums": zeros((1, lanes), "i64")}
+        self.share = on(_share, adders, **rest, tops=zeros((1, groups), "f64"), found=2)
+        rest |= {name: zeros((1, groups), "i64") for name in ("total", "mark")}
+        rest |= {"before": zeros((1, adders), "i64"), "chosen": memory.get("chosen", 1)}
+        self.chosen = on(_choose, lanes, **rest)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for running in (self.chosen, self.share, self.peak):
+            running.__exit__(*error)
+
+    def weigh(self) -> Weighed:
+        """Add the weights up."""
+        groups = self.groups
+        self.peak.launch()
+        (tops,) = self.peak.rows("top", 0, 1)
+        top = tops.reshape(groups, -1).max(1)
+        self.share.give("tops", top[None])
+        self.share.launch()
+        sums, squares = self.share.rows("found", 0, 2).reshape(2, groups, -1).copy()
+        going, faults = self.peak.rows("count", 0, 2).sum(1)
+        totals = zip(map(int, sums.sum(1)), map(int, squares.sum(1)), strict=True)
+        effective = np.array([t * t / (q << 2 * self.shift) if q else 0.0 for t, q in totals])
+        most = self.size << self.scale
+        return Weighed(top, sums, most, effective, int(going), int(faults))
+
+    def choose(self, weighed: Weighed, uniforms: Array, again: Array) -> None:
+        """Choose for all lanes of the groups that `again` says; other lanes are their own choice.
+
+        Systematic: one uniform number a group, equal steps through the sums. The log weights of
+        groups that were chosen among become 0; a group whose weights are all zero stays as it is.
+        """
+        totals = np.where(again, weighed.sums.sum(1), 0)
+        marks = [int(u * int(total)) for u, total in zip(uniforms, totals, strict=True)]
+        self.chosen.give("total", totals[None])
+        self.chosen.give("mark", np.array([marks], np.int64))
+        before = np.cumsum(weighed.sums, axis=1) - weighed.sums
+        self.chosen.give("before", before.reshape(1, -1))
+        self.chosen.launch()
+
+    def choice(self, weighed: Weighed, uniforms: Array) -> Array:
+        """Return the chosen lanes of the one group."""
+        self.choose(weighed, uniforms, np.array([True]))
+        return self.chosen.rows("chosen", 0, 1)[0]
+
+
+def evidence_of(weighed: Weighed, count: int) -> float:
+    """Return the log mean weight of the one group. Raises WeightError where it is zero."""
+    (mean,) = weighed.log_mean()
     if mean == -math.inf:
-        raise zeros(weights.whole.shape[1], where)
+        raise zeros(count)
     return float(mean)
 
 
-def zeros(count: int, where: str) -> WeightError:
-    """Return the error of particles whose weights are all zero."""
+def zeros(count: int, where: str = "") -> WeightError:
+    """Return the error of particles whose weights are all zero; `where` says after what."""
     return WeightError(
         f"all {count} weights are zero{where}",
         remedy="check the observations' supports and units, or take more particles",
     )
 
 
+# -- programs
+
+
 @cache
-def _host(function: Callable[..., Any], name: str) -> tuple[Composed, Executable]:
-    """Return a lane program of the host's own: NumPy's functions have other bits elsewhere."""
-    composed = bare(name)
+def _program(
+    function: Callable[..., Any], kind: Kind, followed: bool, device: Device
+) -> tuple[Composed, Executable]:
+    """Return a program over adders or lanes, in float64; NumPy's functions have other bits."""
+    composed = bare(function.__name__[1:])
+    composed.share(size=0, parts=0, shift=0, scale=0.0)
+    more: dict[str, Kind] = {"kind": "i32", "failed": "i32"}
+    composed.program.buffers |= _BUFFERS[function]
+    composed.program.buffers["logw"] = kind
+    composed.program.buffers |= more if followed and function is _peak else {}
+    composed.algorithm(function, kind, followed)
+    return composed, composed.executable(Options(device=device))
+
+
+def _stretch(lane: Any) -> Any:
+    """The group of an adder, and the particles that it goes through."""
+    group = here() // lane.parts
+    first = here() % lane.parts * STRETCH
+    begin = group * lane.size
+    return group, begin + first, begin + min(first + STRETCH, lane.size)
+
+
+def _peak(lane: Any, kind: Any, followed: Any) -> None:
+    _, at, end = _stretch(lane)
+    top = cast(-INF, "f64")
+    going = 0
+    faults = 0
+    while at < end:
+        logw = cast(read("logw", 0, kind, at), "f64")
+        top = select(logw > top, logw, top)
+        if followed:
+            going = going + select(read("kind", 0, "i32", at) != DONE, 1, 0)
+            faults = faults + select(read("failed", 0, "i32", at) != 0, 1, 0)
+        at = at + 1
+    write("top", 0, top)
+    write("count", 0, going)
+    write("count", 1, faults)
+
+
+def _share(lane: Any, kind: Any, followed: Any) -> None:
+    group, at, end = _stretch(lane)
+    top = read("tops", 0, "f64", group)
+    # The largest itself weighs 1, also where it is infinite: inf - inf is no number.
+    least = select(abs(top) == INF, 0.0, top)
+    total = cast(0, "i64")
+    squares = cast(0, "i64")
+    while at < end:
+        logw = cast(read("logw", 0, kind, at), "f64")
+        share = select(top == INF, select(logw == INF, 1.0, 0.0), exp(logw - least))
+        share = select(logw == logw, share, 0.0)
+        whole = cast(floor(share * lane.scale), "i64")
+        part = word("lshr", whole, cast(lane.shift, "i64"))
+        total = total + whole
+        squares = squares + part * part
+        write("sums", 0, total, at)
+        at = at + 1
+    write("found", 0, total)
+    write("found", 1, squares)
+
+
+def _choose(lane: Any, kind: Any, followed: Any) -> None:
+    group = here() // lane.size
+    total = read("total", 0, "i64", group)
+    chosen = here()
+    if total > 0:
+        # The mark (k + u) total / size, in whole numbers: no float is wide enough.
+        size = cast(lane.size, "i64")
+        k = cast(here() % lane.size, "i64")
+        mark = k * (total // size) + (k * (total % size) + read("mark", 0, "i64", group)) // size
+        mark = min(mark, total - 1)
+        low = group * lane.parts
+        high = low + lane.parts - 1
+        while low < high:  # the last stretch that has no more than the mark before it
+            middle = (low + high + 1) // 2
+            inside = read("before", 0, "i64", middle) <= mark
+            low = select(inside, middle, low)
+            high = select(inside, high, middle - 1)
+        mark = mark - read("before", 0, "i64", low)
+        first = (low - group * lane.parts) * STRETCH
+        chosen = group * lane.size + first
+        high = group * lane.size + min(first + STRETCH, lane.size) - 1
+        while chosen < high:  # the first whose sum is above what is left
+            middle = (chosen + high) // 2
+            above = read("sums", 0, "i64", middle) > mark
+            high = select(above, middle, high)
+            chosen = select(above, chosen, middle + 1)
+        write("logw", 0, 0.0)
+    write("chosen", 0, chosen)
+
+
+_FOLLOWED = ("logw", "chosen", "kind", "failed")
+_BUFFERS: dict[Callable[..., Any], dict[str, Kind]] = {
+    _peak: {"top": "f64", "count": "i32"},
+    _share: {"tops": "f64", "sums": "i64", "found": "i64"},
+    _choose: {
+        **dict.fromkeys(("total", "mark", "before", "sums"), "i64"),
+        "chosen": "i32",
+    },
+}
+
+
+@cache
+def _host() -> tuple[Composed, Executable]:
+    composed = bare("uniform")
     composed.share(number=0)
-    composed.buffer("f64", 1, name)
-    composed.algorithm(function, name, site=-2)
+    composed.buffer("f64", 1, "uniform")
+    composed.algorithm(_uniform, site=-2)
     return composed, composed.executable(Options())
 
 
-def _uniform(lane: Any, name: Any) -> None:
+def _uniform(lane: Any) -> None:
     lane.draw = lane.number
-    write(name, 0, uniform())
-
-
-def _exponential(lane: Any, name: Any) -> None:
-    write(name, 0, exp(read(name, 0, "real")))
+    write("uniform", 0, uniform())
 
 
 def uniforms(seed: int, number: int, count: int) -> Array:
     """Return numbers in (0, 1) for the host's own use, `number` tells one call from another."""
-    composed, executable = _host(_uniform, "uniform")
+    composed, executable = _host()
     buffers = composed.buffers(count)
     executable.run(composed.arguments(seed, number=number), buffers, count, 1)
     return buffers["uniform"][0]
-
-
-def _exp(x: Array) -> Array:
-    composed, executable = _host(_exponential, "exponential")
-    held = np.ascontiguousarray(x[None], np.float64)
-    executable.run(composed.arguments(0), {"exponential": held}, held.shape[1])
-    return held[0]
-
-
-def systematic(weights: Array, uniform: float, count: int) -> Array:
-    """Return `count` indices: one uniform number, equal steps through the sums."""
-    sums = np.cumsum(weights)
-    total = int(sums[-1])
-    # The marks (k + u) total / count, in whole numbers: no float is wide enough.
-    shift = int(uniform * total)
-    step, rest = divmod(total, count)
-    k = np.arange(count, dtype=np.int64)
-    marks = k * step + (k * rest + shift) // count
-    return np.searchsorted(sums, np.minimum(marks, total - 1), side="right")

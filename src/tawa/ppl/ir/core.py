@@ -97,8 +97,9 @@ class Program:
 
     `params` are the same for all lanes: scalars and arrays of data. `variables` is the lane's own
     memory, zero at the start. `buffers` are arrays of rows by lanes that outlive the run:
-    `read` and `write` name a row, the column is the lane. `procedures` are bodies without
-    arguments that work on the variables; `run` names them.
+    `read` and `write` name a row, the column is the lane, or another where one is named; lanes run
+    in no order, so a buffer of which others are read is not written. `procedures` are bodies
+    without arguments that work on the variables; `run` names them.
     """
 
     name: str

@@ -171,9 +171,9 @@ class _Lane:
                 return (self.lane,)
             case "read":
                 kind = op.result.type.kind
-                return (number(kind, self.buffers[op.attrs["name"]][given[0], self.lane]),)
+                return (number(kind, self.buffers[op.attrs["name"]][self.column(given)]),)
             case "write":
-                self.buffers[op.attrs["name"]][given[0], self.lane] = given[1]
+                self.buffers[op.attrs["name"]][self.column(given[:-1])] = given[-1]
                 return ()
             case "call":
                 body = self.program.functions[op.attrs["name"]].body
@@ -184,6 +184,10 @@ class _Lane:
                 return self.region(self.library(code, op.operands[0].type.kind).body, {}, given)
             case _:
                 raise InternalError(f"the interpreter has no rule for {op.code}")
+
+    def column(self, at: Sequence[Any]) -> tuple[Any, Any]:
+        """Return a row, and the lane: this one where no other is named."""
+        return at[0], at[1] if len(at) > 1 else self.lane
 
     def at(self, op: Op, given: Sequence[Any]) -> int:
         shape = self.program.variables[op.attrs["name"]].shape

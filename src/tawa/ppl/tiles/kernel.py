@@ -3,10 +3,15 @@
 The data flow is that of attention: the chains' vectors are queries, a matrix of data is both keys
 and values, and the term's slope stands where softmax does. No linear predictor is stored.
 
-Numbers: for slopes a matrix is rounded to bfloat16, a vector to two of them (16 bits). The value is
-computed anew from three parts of each (24 bits), without the parts' products below 2**-24, and its
-tiles are added with their rounding errors kept. Slopes are one function of the chain whether its
-value is asked or not: leapfrogs stay reversible, and only the value must be exact.
+Numbers: tensor cores add in float32 and cut off what does not fit, always toward zero; over a
+predictor's many products that is an error of one sign. So a row and a vector are each cut into
+parts of 8 bits on a grid of its own (`steps.parts_of`, `split_up`): a product of parts is a sum of
+whole numbers of a common unit below 2**24, in which nothing is cut off. The product of first parts
+and the sum of all others, 2**-9 of it, meet in a rounding add. Slopes take one part of the row and
+two of the vector (16 bits), the value three of each (24 bits) without the parts' products below
+2**-24, and its tiles are added with their rounding errors kept. Slopes are one function of the
+chain whether its value is asked or not: leapfrogs stay reversible, and only the value must be
+exact.
 """
 
 from __future__ import annotations
@@ -23,10 +28,9 @@ from tawa.target import H200
 
 ROWS, PARTS = 64, 3
 ENDS = 16  # what a program does before and after its tiles of rows, in their time
-# Products of (a part of the vector, a part of the matrix), small ones first: those of the slopes,
-# and what the value has besides.
-SLOPES = ((1, 0), (0, 0))
-VALUE = ((0, 2), (1, 1), (2, 0), (0, 1))
+GRID = 1.5 * 2.0**16
+"""Times the power of two at or below the largest number of a row: a float32 whose last bit is the
+unit in which that row's numbers are at most 256. Each further part has a unit 2**-9 of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,15 @@ def words_of(plate: Plate) -> int:
 def plate_kernel(plate: Plate, split: Split, *, valued: bool) -> CompiledIr:
     """Compile the kernel of a plate. Grid: (blocks of chains, parts of the rows).
 
-    Arguments: descriptors bf16 [padded, width] of the parts of each matrix (`matrix0_0`, ..);
-    pointers [padded] to the columns (`column0`, ..); `given` f32 [words, lanes], the vectors and
+    Arguments: descriptors bf16 [padded, width] of the parts of each matrix (`matrix0_0`, ..), whose
+    columns are divided by `scale0`, .. f32 [width]; pointers [padded] to the columns (`column0`,
+    ..); `given` f32 [words, lanes], the vectors and
     scalars in order; `slopes` f32 [parts, words, lanes]; if `valued`, `value` f32
     [parts, 2, lanes], a sum and its rounding error; `lanes`, a multiple of 16; `tiles`, those of
     rows in a part.
     """
-    return compile_ir(_Maker(plate, split, valued).kernel())
+    # Strict: a sum of products in one accumulator would cut off, and these are added by rounding.
+    return compile_ir(_Maker(plate, split, valued).kernel(), strict=True)
 
 
 class _Maker:
@@ -109,6 +115,10 @@ class _Maker:
             for place, n in enumerate(self.products)
             for part in used
         }
+        scales = {
+            n: k.pointer(f"scale{place}", "f32") + k.arange(0, width_of(plate.inputs[n]))
+            for place, n in enumerate(self.products)
+        }
         columns = {c: k.pointer(c.name, _stored(c.type.kind)) for c in plate.term.params}
         given, slopes = k.pointer("given", "f32"), k.pointer("slopes", "f32")
         value = k.pointer("value", "f32") if self.valued else None
@@ -121,7 +131,8 @@ class _Maker:
         for n, (place, mask) in enumerate(places):
             held = k.load(given + place, mask, 0.0, name=f"given{n}")
             if n in self.products:
-                self.vectors[n] = self.split_up(held, PARTS if self.valued else 2)
+                scaled = held * k.load(scales[n], name=f"scale{n}")[None, :]
+                self.vectors[n] = self.split_up(scaled, PARTS if self.valued else 2)
             else:
                 self.scalars[n] = held[:, None]
         shapes = [(chains, width_of(w)) if w else (chains,) for w in plate.inputs]
@@ -131,7 +142,8 @@ class _Maker:
             loop.yield_(*self.trip(at, matrices, columns, loop.carried))
         base = part * words_of(plate) * lanes
         for n, ((place, mask), done) in enumerate(zip(places, loop.results, strict=False)):
-            k.store(slopes + base + place, done, mask, name=f"slopes{n}")
+            slope = done * k.load(scales[n])[None, :] if n in self.products else done
+            k.store(slopes + base + place, slope, mask, name=f"slopes{n}")
         if value is not None:
             for n, done in enumerate(loop.results[-2:]):
                 k.store(value + (2 * part + n) * lanes + chain, done, chain < lanes)
@@ -152,11 +164,14 @@ class _Maker:
         return made
 
     def split_up(self, held: Value, parts: int) -> list[Value]:
-        """Return bfloat16 numbers whose sum is a number of float32."""
+        """Return parts of a tile's rows on their grids, the large one first, as bfloat16."""
+        largest = self.k.call("abs", held).max(1).to("i32", bitcast=True)
+        unit = (largest & 0x7F800000).to("f32", bitcast=True)[:, None] * GRID
         made: list[Value] = []
         for _ in range(parts):
-            made.append(held.to("bf16"))
-            held = held - made[-1].to("f32")
+            part = (held + unit) - unit
+            made.append(part.to("bf16"))
+            held, unit = held - part, unit * 2.0**-9
         return made
 
     def trip(
@@ -178,8 +193,8 @@ class _Maker:
         for column, pointer in columns.items():
             held = k.load(pointer + row, name=column.name)
             self.data.append((held != 0 if column.type.kind == "bool" else held)[None, :])
-        linear = self.predict({}, SLOPES)
-        term = self.evaluate(linear)
+        large, small = self.products_of((0, 0)), self.products_of((1, 0))
+        term = self.evaluate({n: large[n] + small[n] for n in self.products})
         made: list[Value] = []
         for n, total in enumerate(sums[: len(self.plate.inputs)]):
             slope = self.whole(term.slope(n))
@@ -189,20 +204,22 @@ class _Maker:
             else:
                 made.append(total + slope.sum(1))
         if self.valued:
-            value = self.whole(self.evaluate(self.predict(linear, VALUE)).value).sum(1)
+            for pair in ((0, 1), (1, 1), (0, 2), (2, 0)):
+                small = self.products_of(pair, small)
+            exact = {n: large[n] + small[n] for n in self.products}
+            value = self.whole(self.evaluate(exact).value).sum(1)
             made += _two_sum(sums[-2], sums[-1], value)
         return made
 
-    def predict(
-        self, linear: dict[int, Value], pairs: Sequence[tuple[int, int]]
+    def products_of(
+        self, pair: tuple[int, int], others: dict[int, Value] | None = None
     ) -> dict[int, Value]:
-        """Add products of parts to linear predictors."""
-        made = dict(linear)
+        """Return products of a part of the vectors and one of the matrices, added to others."""
+        made: dict[int, Value] = {}
         for n in self.products:
-            for part, other in pairs:
-                matrix = self.tiles[n, other].T
-                name = f"linear{n}_{part}_{other}"
-                made[n] = self.k.dot(self.vectors[n][part], matrix, made.get(n), name=name)
+            vector, matrix = self.vectors[n][pair[0]], self.tiles[n, pair[1]].T
+            name = f"linear{n}_{pair[0]}_{pair[1]}"
+            made[n] = self.k.dot(vector, matrix, (others or {}).get(n), name=name)
         return made
 
     def evaluate(self, linear: dict[int, Value]) -> Evaluated:

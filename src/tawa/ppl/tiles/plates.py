@@ -15,8 +15,8 @@ the lane alone stays in the lane.
 
 Requires: a body of `passes/density.py` without its records. Ensures: each `plate` operation stands
 for the sum of its term over the rows; reverse mode knows its gradient (`passes/reverse.py`).
-Declines: a term without a product, or one that reads a parameter of each row's own, branches,
-loops, or has a function that tiles do not have: ModelError, with the reason.
+Declines: a term without a product, or one that reads a parameter of each row's own, loops, or has a
+function that tiles do not have: ModelError, with the reason.
 
 Length: one walk over a loop, and a home for each value that it finds.
 """
@@ -161,6 +161,8 @@ class _Taker:
         for outer in before:
             self.remember(outer)
         self.lane, self.end, self.data, self.term = Region(), Region(), Region(), Region()
+        self.head = Region()
+        """What the term begins with: constants and inputs, which branches share."""
         self.inputs: list[int] = []
         self.operands: list[Value] = []
         self.columns: list[Value] = []
@@ -272,6 +274,7 @@ class _Taker:
             made = self.b.op("plate", tuple(self.operands), (self.b.real,), number=self.number)
             made.place = self.op.place
             self.b.op("factor", (made.result,))
+        self.term.ops[:0] = self.head.ops
         body = gradient(self.narrow(), self.term, self.method)
         self.program_of_term.body = body
         inputs = tuple(self.inputs)
@@ -287,11 +290,13 @@ class _Taker:
             with self.b.inside(self.term):
                 self.b.op("factor", (self.termed(op.operands[0]),))
             return
-        if any(one.code in _EFFECTS for one in (op, *_inside(op))):
-            what = "it observes in a branch or an inner loop, or draws, or writes"
-            raise self.decline(f"{what}; `factor(select(seen, term, 0.0))` leaves rows out", op)
+        effects = {one.code for one in (op, *_inside(op))}.intersection(_EFFECTS)
+        if effects - {"factor"} or (effects and op.code != "if"):
+            raise self.decline("it observes in an inner loop, or draws, or writes", op)
         depends = self.of(op)
-        if depends != _BOTH:  # what depends on neither, as a place in a vector, both may need
+        if effects or (op.code == "if" and depends == _BOTH):
+            self.branch(op)
+        elif depends != _BOTH:  # what depends on neither, as a place in a vector, both may need
             if not depends & _ROW:
                 self.lane.ops.append(op)
             if not depends & _LANE:
@@ -308,11 +313,27 @@ class _Taker:
             self.known[op.result] = made.result
             self.term.ops.append(made)
 
+    def branch(self, op: Op) -> None:
+        """Append an `if` to the term; what a branch has of the lane or of data alone is outside."""
+        outer, regions = self.term, list[Region]()
+        for region in op.regions:
+            self.term = Region()
+            for inner in region.ops:
+                self.remember(inner)
+                self.place(inner)
+            self.term.yields = tuple(map(self.termed, region.yields))
+            regions.append(self.term)
+        self.term = outer
+        results = tuple(Value(_narrow(value.type)) for value in op.results)
+        self.known |= dict(zip(op.results, results, strict=True))
+        condition = self.termed(op.operands[0])
+        self.term.ops.append(Op("if", (condition,), results, {}, tuple(regions), op.place))
+
     def termed(self, value: Value) -> Value:
         """Return a value of the loop as the term knows it: a constant, an input or a column."""
         if value in self.known:
             return self.known[value]
-        with self.b.inside(self.term):
+        with self.b.inside(self.head):
             if value in self.constants:
                 number = self.constants[value].attrs["value"]
                 made = self.b.const(number, _narrow(value.type))
@@ -377,9 +398,10 @@ class _Taker:
         side = clone(Region((index,), _slice(region.ops, other), (other,)), {})
         vector = Value(Type(side.yields[0].type.kind, (count,)))
         self.lane.ops.append(Op("build", (), (vector,), {"count": count}, (side,), op.place))
+        with self.b.inside(self.head):
+            made = self.input(count, vector)
         with self.b.inside(self.term):
             start = op.operands[1]
-            made = self.input(count, vector)
             if start not in self.constants or self.constants[start].attrs["value"] != 0:
                 made = self.b.make("add", self.termed(start), made)
             self.known[op.result] = made

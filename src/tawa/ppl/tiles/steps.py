@@ -7,21 +7,21 @@ the CPU these kernels run in the simulator: for tests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
 from typing import Any, Self
 
 import ml_dtypes
 import numpy as np
 
-from tawa.ppl.emit.gpu import Lanes
+from tawa.ppl.emit.machine import STORED
 from tawa.ppl.frontend.surface import run, select, write
 from tawa.ppl.infer.compose import Composed
-from tawa.ppl.infer.execute import STORED, Device, Executable, check_faults
+from tawa.ppl.infer.execute import Device, Executable, Running
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.records import Records
 from tawa.ppl.passes.cut import DONE, cut
 from tawa.ppl.tiles.kernel import (
+    GRID,
     PARTS,
     ROWS,
     Split,
@@ -66,10 +66,11 @@ class Steps:
         composed.algorithm(_step)
         Records(composed, fresh=("going",))
         self.buffers = composed.buffers(self.lanes)
-        on = _OnGpu if options.device == "cuda" else _OnCpu
-        self.running = on(composed, options, self.buffers)
+        self.executable = composed.executable(options)
+        given = composed.arguments(options.seed)
+        self.running = self.executable.on(given, self.buffers, self.lanes, options.threads)
         self.kernels = [
-            Kernels(plate, split, composed, self.running)
+            Kernels(plate, split, composed, self.running, options.device)
             for plate, split in zip(plates, splits, strict=True)
         ]
 
@@ -82,13 +83,21 @@ class Steps:
 
     def run(self) -> dict[str, Array]:
         """Run all chains to their ends; return their buffers."""
-        asked = self.running.step(fresh=1)
+        asked = self.step(fresh=1)
         while asked.any():
             for kernel in self.kernels:
                 kernel.launch(valued=bool(np.any(asked == VALUE)))
-            asked = self.running.step(fresh=0)
-        self.running.finish(self.results)
+            asked = self.step(fresh=0)
+        for name in self.results:
+            self.running.fetch(name, self.buffers[name])
+        self.executable.check(self.running)
         return {name: self.buffers[name][:, : self.chains] for name in self.results}
+
+    def step(self, fresh: int) -> Array:
+        """Run all lanes to their next stop; return what each asks for."""
+        self.running.launch(fresh=fresh)
+        self.running.fetch("request", self.buffers["request"])
+        return self.buffers["request"]
 
 
 def _step(lane: Any) -> None:
@@ -102,71 +111,13 @@ def _step(lane: Any) -> None:
     write("request", 0, select(lane.kind == DONE, 0, select(lane.valued, VALUE, SLOPES)))
 
 
-class _OnCpu:
-    """Lanes on the CPU, with the arrays that the simulator takes."""
-
-    device: Device = "cpu"
-
-    def __init__(self, composed: Composed, options: Options, buffers: dict[str, Array]) -> None:
-        self.composed, self.options, self.memory = composed, options, buffers
-        self.executable = composed.executable(options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def put(self, array: Array) -> Array:
-        """Return an array where the lanes are."""
-        return array
-
-    def step(self, fresh: int) -> Array:
-        """Run all lanes to their next stop; return what each asks for."""
-        given = self.composed.arguments(self.options.seed, fresh=fresh)
-        asked = self.memory["request"]
-        self.executable.run(given, self.memory, asked.shape[-1], self.options.threads)
-        return asked
-
-    def finish(self, names: list[str]) -> None:
-        """Fill the buffers of a run."""
-
-
-class _OnGpu(Lanes):
-    """Lanes on the GPU, where their buffers stay until the end."""
-
-    device: Device = "cuda"
-
-    def __init__(self, composed: Composed, options: Options, buffers: dict[str, Array]) -> None:
-        self.program, self.buffers = composed.program, buffers
-        lanes = buffers["request"].shape[-1]
-        self.faults = np.zeros((2, lanes), np.int32)
-        everything = {**buffers, "fault": self.faults}
-        text = composed.executable(options).text
-        ordered = {name: everything[name] for name in self.program.buffers}
-        super().__init__(text, self.program, composed.arguments(options.seed), ordered, lanes)
-
-    def step(self, fresh: int) -> Array:
-        """Run all lanes to their next stop; return what each asks for."""
-        self.launch(fresh=fresh)
-        self.fetch("request", self.buffers["request"])
-        return self.buffers["request"]
-
-    def finish(self, names: list[str]) -> None:
-        """Fill the buffers of a run. Raises StackError or ModelError as `Executable.run`."""
-        for name in names:
-            self.fetch(name, self.buffers[name])
-        self.fetch("fault", self.faults)
-        check_faults(self.program, self.faults)
-
-
 class Kernels:
     """The kernels of a plate, with their arguments."""
 
     def __init__(
-        self, plate: Plate, split: Split, composed: Composed, running: _OnCpu | _OnGpu
+        self, plate: Plate, split: Split, composed: Composed, running: Running, device: Device
     ) -> None:
-        memory: Mapping[str, Any] = running.memory
+        memory = running.memory
         self.words, self.lanes, self.split = words_of(plate), split.lanes, split
         self.slopes = self.parts = memory[f"slopes{plate.number}"]
         if split.parts > 1:
@@ -176,7 +127,7 @@ class Kernels:
         given = {"given": memory[f"given{plate.number}"], "slopes": self.parts}
         self.given: dict[str, Any] = {**given, "lanes": split.lanes, "tiles": split.tiles}
         self.for_value: dict[str, Any] = {"value": memory[f"value{plate.number}"]}
-        for name, array in _data(plate, composed, running.device, split.padded).items():
+        for name, array in _data(plate, composed, device, split.padded).items():
             held: Any = running.put(array)
             if array.ndim == 2:
                 held = TensorDescriptor.from_tensor(held, [ROWS, array.shape[1]])
@@ -215,9 +166,32 @@ def _data(plate: Plate, composed: Composed, device: Device, padded: int) -> dict
             made[name] = np.pad(held[name][0], (0, padded - plate.rows), mode="edge")
             continue
         columns = len(held[name])
-        rest = np.zeros((padded, width_of(columns)), np.float32)
-        rest[: plate.rows, :columns] = held[name].T
-        for part in range(PARTS):
-            made[f"{name}_{part}"] = rest.astype(ml_dtypes.bfloat16)
-            rest = rest - made[f"{name}_{part}"].astype(np.float32)
+        matrix = np.zeros((padded, width_of(columns)), np.float32)
+        matrix[: plate.rows, :columns] = held[name].T
+        scale = scale_of(matrix)
+        made[name.replace("matrix", "scale")] = scale
+        made |= {f"{name}_{k}": part for k, part in enumerate(parts_of(matrix / scale))}
+    return made
+
+
+def scale_of(matrix: Array) -> Array:
+    """Return the power of two nearest to each column's root mean square, 1 where that is 0."""
+    size = np.sqrt(np.mean(np.square(matrix, dtype=np.float64), axis=0))
+    size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
+    return np.exp2(np.rint(np.log2(size))).astype(np.float32)
+
+
+def parts_of(matrix: Array) -> list[Array]:
+    """Return float32 rows as sums of bfloat16 parts, each whole numbers of a unit up to 256.
+
+    As `kernel.py` cuts up vectors: the unit of the first part is 2**-7 of the power of two at or
+    below the row's largest number, of each other 2**-9 of the one before.
+    """
+    _, exponent = np.frexp(np.abs(matrix).max(1, keepdims=True))
+    unit = np.ldexp(np.float32(GRID), exponent - 1)
+    made: list[Array] = []
+    for _ in range(PARTS):
+        part = (matrix + unit) - unit
+        made.append(part.astype(ml_dtypes.bfloat16))
+        matrix, unit = matrix - part, unit * np.float32(2.0**-9)
     return made

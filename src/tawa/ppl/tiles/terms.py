@@ -72,8 +72,39 @@ class Evaluated:
                 case "for":
                     for trip in range(given[0]):
                         self.region(op.regions[0], {**known, op.regions[0].args[0]: trip})
+                case "if":
+                    known.update(zip(op.results, self.either(op, given[0], known), strict=True))
                 case _:
                     known[op.result] = self.operation(op, given)
+
+    def either(self, op: Op, condition: Tile, known: dict[Value, Tile]) -> list[Tile]:
+        """Append both branches; each element has what its own left, in variables as in results."""
+        before = self.variables
+        left: list[dict[str, Any]] = []
+        yields: list[list[Tile]] = []
+        for region in op.regions:
+            self.variables = {
+                name: dict(_vector(held)) if isinstance(held, dict) else held
+                for name, held in before.items()
+            }
+            inner = dict(known)
+            self.region(region, inner)
+            left.append(self.variables)
+            yields.append([inner[value] for value in region.yields])
+        self.variables = self._joined(condition, *left)
+        return [self._join(condition, *pair) for pair in zip(*yields, strict=True)]
+
+    def _joined(self, condition: Tile, yes: dict[Any, Any], no: dict[Any, Any]) -> dict[Any, Any]:
+        """Return what either side left; what only one knows is its own."""
+        both = {key: self._join(condition, yes[key], no[key]) for key in yes.keys() & no.keys()}
+        return {**yes, **no, **both}
+
+    def _join(self, condition: Tile, one: Any, other: Any) -> Any:
+        if isinstance(one, dict):
+            return self._joined(condition, _vector(one), _vector(other))
+        if one is other:
+            return one
+        return self.k.where(condition, self.tile(one), self.tile(other))
 
     def operation(self, op: Op, given: list[Tile]) -> Tile:
         """Append an elementary operation."""
@@ -100,3 +131,7 @@ class Evaluated:
         if not isinstance(given, (bool, int, float)):
             return given
         return self.k.constant(given, _ELEMENTS[value.type.kind if value else "f32"])
+
+
+def _vector(held: Any) -> dict[int, Tile]:
+    return held
