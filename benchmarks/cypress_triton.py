@@ -121,8 +121,8 @@ def by_triton(name: str, *tensors: Any) -> list[Callable[[], Callable[[], Any]]]
         from twin import twin
 
         kernel = twin({"dual": dual, "sums": sums}[name])
-        wishes = {"num_stages": stages, "num_warps": warps}
-        return bind(kernel, TensorDescriptor.from_tensor, name, tensors, tile, **wishes)
+        hints = {"num_stages": stages, "num_warps": warps}
+        return bind(kernel, TensorDescriptor.from_tensor, name, tensors, tile, **hints)
 
     return [lambda c=choice: ready(c[:2], *c[2:]) for choice in _TRITON]
 
@@ -133,7 +133,7 @@ def bind(
     name: str,
     tensors: tuple[Any, ...],
     tile: tuple[int, int],
-    **wishes: int,
+    **hints: int,
 ) -> Callable[[], Any]:
     """Return a call of a kernel with all its arguments made, after a first one that compiles."""
     (rows, columns), depth = tile, 64
@@ -151,7 +151,7 @@ def bind(
     ready = kernel[(ceil(m / rows) * ceil(n / columns),)]
 
     def call() -> None:
-        ready(*arguments, **sizes, **wishes)
+        ready(*arguments, **sizes, **hints)
 
     call()
     return call

@@ -31,7 +31,7 @@ SECTIONS = {
     "products": lambda: chain(form_cases.products(), form_block_cases.products()),
 }
 # Warps and stages that Triton may choose from.
-WISHES = ((4, 2), (4, 3), (4, 4), (8, 2), (8, 3), (8, 4))
+HINTS = ((4, 2), (4, 3), (4, 4), (8, 2), (8, 3), (8, 4))
 ROW_WISHES = ((4, 2), (8, 2), (16, 2))
 
 
@@ -74,15 +74,15 @@ class Triton(TritonPeer):
         return case.make_inputs(most=1)[0]
 
     def variants(self, case: Form) -> Iterator[tuple[str, Any]]:
-        for warps, stages in ROW_WISHES if case.group == "memory" else WISHES:
+        for warps, stages in ROW_WISHES if case.group == "memory" else HINTS:
             yield f"{warps} warps, {stages} stages", (warps, stages)
 
     def launch(self, case: Form, variant: Any, inputs: Set) -> tuple[Any, Any, Any, Any]:
         from twin import twin
 
         warps, stages = variant
-        wishes = {"num_warps": warps, "num_stages": stages}
-        options = {**case.constants, **wishes}
+        hints = {"num_warps": warps, "num_stages": stages}
+        options = {**case.constants, **hints}
         return twin(case.kernel), case.grid, case.passed(inputs.tensors), options
 
 

@@ -227,14 +227,14 @@ def numpyro_call(method: str) -> Callable[[str, tuple[Any, ...], Sizes], Call]:
         def chain(key: Any, *args: Any) -> Any:
             state = kernel.init(key, sizes.warmup, None, args, {})
 
-            def trip(_: Any, state: Any) -> Any:
+            def iteration(_: Any, state: Any) -> Any:
                 return kernel.sample(state, args, {})
 
             def draw(state: Any, _: Any) -> Any:
                 state = kernel.sample(state, args, {})
                 return state, kernel.postprocess_fn(args, {})(state.z)
 
-            state = jax.lax.fori_loop(0, sizes.warmup, trip, state)
+            state = jax.lax.fori_loop(0, sizes.warmup, iteration, state)
             return jax.lax.scan(draw, state, length=sizes.draws)[1]
 
         return over_chains(method, chain, given, sizes.chains)

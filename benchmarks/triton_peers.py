@@ -104,8 +104,8 @@ class TritonPersistent(TritonPeer):
         tile, parts, flatten = variant
         values = tile_of(*tile) | {"GROUP_M": 8, "SUBTILES": parts}
         grid, arguments, options = persistent(case, values, inputs, TensorDescriptor.from_tensor)
-        wishes = {"FLATTEN": flatten, "num_stages": tile[3], "num_warps": tile[4]}
-        return twin(matmul_persistent), grid, arguments, options | wishes
+        hints = {"FLATTEN": flatten, "num_stages": tile[3], "num_warps": tile[4]}
+        return twin(matmul_persistent), grid, arguments, options | hints
 
 
 class TritonSpecialized(TritonPeer):
@@ -173,5 +173,5 @@ class TritonBatched(TritonPeer):
         )
         grid = (ceil(case.m / rows), ceil(case.n / columns), case.batch)
         options = tile_of(rows, columns, depth) | {"TRANS_B": not case.b_rows}
-        wishes = {"num_stages": stages, "num_warps": warps}
-        return twin(matmul_batched), grid, arguments, options | wishes
+        hints = {"num_stages": stages, "num_warps": warps}
+        return twin(matmul_batched), grid, arguments, options | hints

@@ -132,7 +132,7 @@ def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
 
 
 def tensors(name: str, mapping: cy.Mapping, random: Random) -> tuple[list[Any], list[Any]]:
-    """Return outputs and inputs, with tails, and loops of no trip or one among them."""
+    """Return outputs and inputs, with tails, and loops of no iteration or one among them."""
     rng = np.random.default_rng(random.randrange(2**32))
     if name in ("fa2", "fa3"):
         heads, length = random.randint(1, 3), 8 * random.choice((1, 2, 8, 9, 25))

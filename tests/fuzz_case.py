@@ -65,7 +65,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Case:
-    """One kernel and one launch of it. `options` are wishes and pins."""
+    """One kernel and one launch of it. `options` are hints and pins."""
 
     source: str
     arguments: dict[str, Array | int]

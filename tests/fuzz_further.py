@@ -18,7 +18,7 @@ from fuzz_products import PROGRAMS, Scope
 from fuzz_wider import WiderWriter
 
 NARROW = ("int8", "uint8", "int16", "uint16", "uint32", "int64")
-LARGEST = 1 << 17  # elements of all results, times trips along K: what a second may simulate
+LARGEST = 1 << 17  # elements of all results, times iterations along K: what a second may simulate
 FLAT = 128 * 64  # elements of a second result, at most
 
 
@@ -28,7 +28,7 @@ class FurtherWriter(WiderWriter):
     def __init__(self, random: Random) -> None:
         while True:
             super().__init__(random)
-            if self.m * self.n * prod(self.grid) * (self.trips + 1) <= LARGEST:
+            if self.m * self.n * prod(self.grid) * (self.iterations + 1) <= LARGEST:
                 break
         self.known: dict[str, int] = {}  # constants of the kernel's own
         self.across = self.grid[1]  # blocks of columns
@@ -50,7 +50,7 @@ class FurtherWriter(WiderWriter):
     # --- scalars ----------------------------------------------------------------------------------
 
     def number(self, scope: Scope) -> str:
-        """A number of the program or of a trip, none negative and none above 7."""
+        """A number of the program or of an iteration, none negative and none above 7."""
         return self.pick("tl.program_id(0)", "tl.program_id(1)", *scope.counters, *scope.counters)
 
     def divisor(self) -> str:
@@ -186,8 +186,8 @@ class FurtherWriter(WiderWriter):
                 inner.offsets.append(index)
                 inner.counters.append(f"(K - 1 - {index}) // BK")
             case "two":
-                trips = self.argument(f"T{scope.depth}", self.pick(0, 1, 2))
-                bounds = f"{trips} + {self.pick(0, 3)}, -1, -2"
+                iterations = self.argument(f"T{scope.depth}", self.pick(0, 1, 2))
+                bounds = f"{iterations} + {self.pick(0, 3)}, -1, -2"
                 inner.offsets.append(f"{index} * BK")
                 inner.counters.append(index)
             case "below":

@@ -49,7 +49,7 @@ WRONG = ("wrong", "hang", "failed")
 
 
 def launched(number: int, pinned: bool) -> Case:
-    """Return a case with its pins, or with its wishes alone."""
+    """Return a case with its pins, or with its hints alone."""
     case = case_of(number)
     return case if pinned else replace(case, options=wishes_of(case.options))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Array", "Case", "case_of", "cases", "wishes_of", "written"]
 
-WISHES: dict[str, tuple[Any, ...]] = {
+HINTS: dict[str, tuple[Any, ...]] = {
     "num_stages": (2, 1, 3, 4, 5),
     "num_warps": (4, 8),
 }
@@ -75,7 +75,7 @@ def _options(random: Random, menus: list[dict[str, tuple[Any, ...]]]) -> dict[st
 
 def wishes_of(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a launch that no plan can refuse."""
-    return {k: v for k, v in options.items() if k in WISHES or k in _MORE_WISHES}
+    return {k: v for k, v in options.items() if k in HINTS or k in _MORE_WISHES}
 
 
 _WRITERS: tuple[tuple[int, type[Any], type[Any]], ...] = (
@@ -94,7 +94,7 @@ def case_of(number: int) -> Case:
     of_products, of_values = next(kinds for first, *kinds in _WRITERS if number >= first)
     writer = (of_products if products else of_values)(random)
     source, constants = writer.kernel()
-    menus = [WISHES, *([_MORE_WISHES] if further else [])]
+    menus = [HINTS, *([_MORE_WISHES] if further else [])]
     if products:
         menus += [_PINS, _MORE_PINS] if wider else [_PINS]
     if further and products and random.random() < 0.15:

@@ -61,11 +61,11 @@ def halves(x, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
 @tawa.jit
 def sweep(acc, a_desc, b_desc, row, col, first, last, BK: tl.constexpr):
     """Products along K; how many there were."""
-    trips = 0
+    iterations = 0
     for k in range(first, last, BK):
         acc = tl.dot(a_desc.load([row, k]), b_desc.load([k, col]), acc, out_dtype=acc.dtype)
-        trips += 1
-    return acc, trips
+        iterations += 1
+    return acc, iterations
 
 
 @tawa.jit

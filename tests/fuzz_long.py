@@ -61,7 +61,8 @@ def features_of(case: Case) -> list[str]:
     found = [f"dots: {dots}" if dots < 5 else "dots: 5 or more"]
     found += [f"loops nested {max(loops)} deep" if loops else "no loop"]
     marks = {
-        "branch": "if ", "gather": "_rows", "data-dependent trips": "range(0, t", "while": "while ",
+        "branch": "if ", "gather": "_rows", "data-dependent iterations": "range(0, t",
+        "while": "while ",
         "chained product": " p", "stores in a loop": "more1_", "several sums": "acc1",
         "transposed operand": ".T", "reduction": "tl.sum(", "pointer loads": "_ptr + ",
         "descriptors of three dimensions": "3_desc", "statistics of rows": "row0 =",

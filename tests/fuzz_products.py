@@ -59,8 +59,8 @@ class Writer(Drawn):
         self.rows = self.bands * self.m - self.pick(0, 0, 1, self.m // 2)
         columns = self.grid[1] * self.n
         self.columns = columns - min(self.pick(0, 0, self.unit), columns - self.unit)
-        self.trips = self.pick(2, 1, 0, 3, 5, 7)
-        self.deep = max(self.unit, self.trips * self.k - self.pick(0, 0, self.unit))
+        self.iterations = self.pick(2, 1, 0, 3, 5, 7)
+        self.deep = max(self.unit, self.iterations * self.k - self.pick(0, 0, self.unit))
         self.accs = [f"acc{i}" for i in range(self.pick(1, 1, 2, 3))]
         if self.m * self.n * len(self.accs) > 128 * 192:
             self.accs = self.accs[:1]
@@ -239,7 +239,7 @@ class Writer(Drawn):
         return [f"{acc} = {self.clamp(f'{acc} - {how.format(acc, axis)}{index}')}"]
 
     def mask(self, scope: Scope) -> list[str]:
-        """An accumulator where a condition on rows, columns and trips holds."""
+        """An accumulator where a condition on rows, columns and iterations holds."""
         acc = self.pick(*self.accs)
         shift = self.pick("0", "row", "8", *scope.offsets)
         left = f"(tl.arange(0, BM) + {shift})[:, None]"
@@ -272,10 +272,13 @@ class Writer(Drawn):
                 made = f"tl.range(0, K, BK{stages})" if stages else "range(0, K, BK)"
                 head = f"for {index} in {made}:"
             case "count":
-                index, trips = self.fresh("j"), self.argument(f"T{scope.depth}", self.pick(0, 1, 2))
+                index, iterations = (
+                    self.fresh("j"),
+                    self.argument(f"T{scope.depth}", self.pick(0, 1, 2)),
+                )
                 inner.offsets.append(f"{index} * BK")
                 inner.counters.append(index)
-                head = f"for {index} in range({self.pick('0', '0', '1')}, {trips}):"
+                head = f"for {index} in range({self.pick('0', '0', '1')}, {iterations}):"
             case "data":
                 return self.data_loop(inner)
             case "range":
@@ -284,10 +287,10 @@ class Writer(Drawn):
                 inner.counters.append(index)
                 head = f"for {index} in range(tl.program_id(0), 3, 2):"
             case "while":
-                index, trips = self.fresh("w"), self.argument("T9", self.pick(0, 1, 3))
+                index, iterations = self.fresh("w"), self.argument("T9", self.pick(0, 1, 3))
                 inner.offsets.append(f"{index} * BK")
                 body = indented([*self.block(inner), f"{index} += 1"])
-                return [f"{index} = 0", f"while {index} < {trips}:", *body]
+                return [f"{index} = 0", f"while {index} < {iterations}:", *body]
             case "down":
                 index = self.fresh("e")
                 inner.offsets.append(f"{index} * BK")
@@ -301,14 +304,14 @@ class Writer(Drawn):
         return [head, *indented(self.block(inner))]
 
     def data_loop(self, inner: Scope) -> list[str]:
-        """A loop whose trips a word of memory says, of this program or of this trip."""
-        index, trips = self.fresh("j"), self.fresh("t")
+        """A loop whose iterations a word of memory says, of this program or of this iteration."""
+        index, iterations = self.fresh("j"), self.fresh("t")
         which = self.pick("tl.program_id(0)", "tl.program_id(1)", *inner.counters)
         inner.offsets.append(f"{index} * BK")
         inner.counters.append(index)
         return [
-            f"{trips} = tl.load({self.counts()} + {which})",
-            f"for {index} in range(0, {trips}):",
+            f"{iterations} = tl.load({self.counts()} + {which})",
+            f"for {index} in range(0, {iterations}):",
             *indented(self.block(inner)),
         ]
 
@@ -329,7 +332,7 @@ class Writer(Drawn):
         return lines
 
     def store(self, scope: Scope) -> list[str]:
-        """A store in a loop, to a place of its own for each of the first trips."""
+        """A store in a loop, to a place of its own for each of the first iterations."""
         counter = self.pick(*scope.counters)
         self.stores += 1
         more = f"more{self.stores}_"

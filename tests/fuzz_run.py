@@ -154,11 +154,11 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
         try:
             made = compile_case(case)
         except (PlanError, OverBudget, BuildError) as error:
-            wishes = wishes_of(case.options)
-            if wishes == case.options:
+            hints = wishes_of(case.options)
+            if hints == case.options:
                 raise
             refused = reason_of(error)
-            case = replace(case, options=wishes)
+            case = replace(case, options=hints)
             made = compile_case(case)
     except TawaError as error:
         return Outcome("declined", reason_of(error), refused)

@@ -78,7 +78,7 @@ class WiderWriter(Writer):
                 ]
 
     def carried(self, scope: Scope) -> list[str]:
-        """A loop along K over pointers that each trip moves on."""
+        """A loop along K over pointers that each iteration moves on."""
         inner = scope.inner(1)
         lines: list[str] = []
         body: list[str] = []

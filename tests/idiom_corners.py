@@ -43,13 +43,14 @@ def exchange_where_zero(locks, old, n: tl.constexpr):
 
 
 @case((1,), lambda **_: {"out": 100 * np.arange(9)[1:] + 400, "counts": np.full(8, 5)},
-      out=blank(8, dtype=np.int32), counts=lambda _: np.zeros(8, np.int32), trips=4)  # fmt: skip
+      out=blank(8, dtype=np.int32), counts=lambda _: np.zeros(8, np.int32),
+      iterations=4)  # fmt: skip
 @tawa.jit
-def tickets(out, counts, trips):
+def tickets(out, counts, iterations):
     """A tile of two dimensions, in a loop; what the second atomic gives is what the first left."""
     at = tl.arange(0, 4)[:, None] * 2 + tl.arange(0, 2)[None, :]
     total = tl.zeros((4, 2), tl.int32)
-    for _ in range(trips):
+    for _ in range(iterations):
         old = tl.atomic_add(counts + at, at + 1, sem="acq_rel")
         total += (tl.atomic_xchg(counts + at, 0) - old) * 25
         total += 100

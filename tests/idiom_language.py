@@ -57,7 +57,7 @@ def walked(parents, out, n, STEPS, **_):
       B=256)  # fmt: skip
 @tawa.jit
 def pointer_jumping(parents, out, n, STEPS, B: tl.constexpr):
-    """A gather in a loop, of what the trip before gathered."""
+    """A gather in a loop, of what the iteration before gathered."""
     at = tl.arange(0, B)
     table = tl.load(parents + at)
     found = at

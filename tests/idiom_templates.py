@@ -136,7 +136,7 @@ def mac_loop(a, b, c, locks, start_iter, end_iter, M, N, K, iters_per_tile, BM: 
 def stream_of_trips(a, b, c, locks, M, N, K, total_programs, full_tiles_per_pid, remaining,
                     iters_per_tile, BM: tl.constexpr, BN: tl.constexpr,
                     BK: tl.constexpr):  # fmt: skip
-    """Each program has equally many trips: a tile is begun by one and finished by another."""
+    """Each program has equally many iterations: a tile is begun by one and finished by another."""
     pid = tl.program_id(0)
     start_iter = pid * full_tiles_per_pid + tl.minimum(pid, remaining)
     last_iter = (pid + 1) * full_tiles_per_pid + tl.minimum(pid + 1, remaining)

@@ -83,7 +83,7 @@ def _wider(case: Case, extent: int) -> Case:
 
 
 KNOBS = {"K": 16, "counts": 1, "TILES": 1}
-"""Of the shapes: the argument that says how often a loop runs, and what of it is one trip."""
+"""Of the shapes: the argument that says how often a loop runs, and what of it is one iteration."""
 
 
 def _shape(name: str, full: str) -> Subject:
@@ -340,7 +340,7 @@ def _special() -> Iterator[tuple[str, Subject]]:
 
 
 def _told() -> Iterator[tuple[str, Subject]]:
-    """Words in memory count the trips, or choose in those of K."""
+    """Words in memory count the iterations, or choose in those of K."""
     for name, (function, signature) in TOLD.items():
         tiles = "K" in signature
 

@@ -38,7 +38,8 @@ class Ready:
 @dataclass(frozen=True)
 class Subject:
     """A kernel at every size. Without a `step` no argument says how often its loops run; where
-    `exact`, all sums are exact and results equal bit for bit. `least` is the fewest trips it takes.
+    `exact`, all sums are exact and results equal bit for bit. `least` is the fewest iterations it
+    takes.
     """
 
     at: Callable[[int | None], Ready]
@@ -56,10 +57,10 @@ class Subject:
         if not self.step:
             yield None
             return
-        for trips in range(self.least, 2 * self.depth() + 3):
-            yield trips * self.step
-            if trips and self.step > 16:
-                yield trips * self.step - self.step // 32 * 16
+        for iterations in range(self.least, 2 * self.depth() + 3):
+            yield iterations * self.step
+            if iterations and self.step > 16:
+                yield iterations * self.step - self.step // 32 * 16
 
     def same(self, want: Arguments, got: Arguments) -> None:
         """Raise AssertionError unless two runs left the same memory."""

@@ -36,7 +36,7 @@ class Library:
     """A launch of a call of the library: which of those that `launches` makes.
 
     `launches` takes the length of the sum, or the number of keys, a multiple of `step`; None is a
-    usual one, with an uneven tail. What divides the sum into parts takes one trip at `least`.
+    usual one, with an uneven tail. What divides the sum into parts takes one iteration at `least`.
     """
 
     launches: Callable[[int | None], list[Launch]]

@@ -200,7 +200,9 @@ def gradients(
     q_desc, k_desc, v_desc, g_desc, dk_desc, dv_desc, shift_ptr, n,
     BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of keys and values: products of two trips read one slot, a vector comes ahead."""
+    """Gradients of keys and values: products of two iterations read one slot, a vector comes
+    ahead.
+    """
     at = tl.program_id(0) * BN
     k, v = k_desc.load([at, 0]), v_desc.load([at, 0])
     dk = tl.zeros((BN, D), dtype=tl.float32)
@@ -530,7 +532,7 @@ CASES: dict[str, Case] = {
     "matmul 256x128": product(bm=256, m=300),
     "matmul 64x128": product(bm=64),
     "matmul K 0": product(k=0),
-    "matmul one trip": product(k=40),
+    "matmul one iteration": product(k=40),
     "matmul BK 128": product(bk=128),
     "matmul BK 32": product(bk=32),
     "matmul BK 16": product(bk=16),

@@ -1,9 +1,10 @@
-"""Mutants of control flow: one role makes a trip more or less than the others, for some lengths or
-for all, takes the other side of a condition, or hands on a wrong phase from one position of a ring.
+"""Mutants of control flow: one role makes an iteration more or less than the others, for some
+lengths or for all, takes the other side of a condition, or hands on a wrong phase from one position
+of a ring.
 
-Loops are broken in each trip of which a role meets others at barriers, and conditions under which
-it does, in kernels of several roles: what a loop computes is not for the proof to see. Phases are
-where a loop carries them, also around loops that wait with them.
+Loops are broken in each iteration of which a role meets others at barriers, and conditions under
+which it does, in kernels of several roles: what a loop computes is not for the proof to see. Phases
+are where a loop carries them, also around loops that wait with them.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def control_changes(kernel: tile.Kernel) -> Iterator[tuple[int, Operation, str, 
             case scf.ForOp() | scf.IfOp() if not _meets(operation):
                 continue
             case scf.ForOp() if operation.ub.type == i32:
-                yield index, operation, "a trip more", _longer("add")
-                yield index, operation, "a trip less", _longer("sub")
+                yield index, operation, "an iteration more", _longer("add")
+                yield index, operation, "an iteration less", _longer("sub")
                 yield index, operation, "a number less", _shorter
             case scf.IfOp():
                 yield index, operation, "other side", _turned
@@ -92,7 +93,7 @@ def _rings(kernel: tile.Kernel) -> dict[Operation, dict[tuple[int, int, int], No
 
 
 def _lost(slot: int, phase: int, last: int) -> Change:
-    """Hand on the other phase where a trip begins in the last slot, in phase 1."""
+    """Hand on the other phase where an iteration begins in the last slot, in phase 1."""
 
     def change(loop: Operation) -> None:
         assert isinstance(loop, scf.ForOp)

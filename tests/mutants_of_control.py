@@ -54,41 +54,41 @@ def _end(loop: scf.ForOp, value: SSAValue) -> None:
     loop.operands[1] = value
 
 
-def _later(loop: scf.ForOp, trips: int) -> SSAValue:
+def _later(loop: scf.ForOp, iterations: int) -> SSAValue:
     """The first number of a loop, so many iterations later."""
-    return _apply(loop, "add", loop.lb, _apply(loop, "mul", loop.step, _constant(loop, trips)))
+    return _apply(loop, "add", loop.lb, _apply(loop, "mul", loop.step, _constant(loop, iterations)))
 
 
-def capped(function: str, trips: int) -> Change:
-    return lambda loop: _end(loop, _apply(loop, function, loop.ub, _later(loop, trips)))
+def capped(function: str, iterations: int) -> Change:
+    return lambda loop: _end(loop, _apply(loop, function, loop.ub, _later(loop, iterations)))
 
 
-def longer(trips: int) -> Change:
+def longer(iterations: int) -> Change:
     """More iterations, as many as whole ring revolutions may have."""
 
     def change(loop: scf.ForOp) -> None:
-        more = _apply(loop, "mul", loop.step, _constant(loop, trips))
+        more = _apply(loop, "mul", loop.step, _constant(loop, iterations))
         _end(loop, _apply(loop, "add", loop.ub, more))
 
     return change
 
 
-def beyond(trips: int) -> Change:
+def beyond(iterations: int) -> Change:
     """One iteration more, where there are more than so many."""
 
     def change(loop: scf.ForOp) -> None:
-        many = _apply(loop, "gt", loop.ub, _later(loop, trips))
+        many = _apply(loop, "gt", loop.ub, _later(loop, iterations))
         more = _apply(loop, "select", many, loop.step, _constant(loop, 0))
         _end(loop, _apply(loop, "add", loop.ub, more))
 
     return change
 
 
-def constant(trips: int) -> Change:
-    return lambda loop: _end(loop, _later(loop, trips))
+def constant(iterations: int) -> Change:
+    return lambda loop: _end(loop, _later(loop, iterations))
 
 
-def left_out(trips: int) -> Change:
+def left_out(iterations: int) -> Change:
     """What synchronizes in a loop is left out in one late iteration."""
 
     def change(loop: scf.ForOp) -> None:
@@ -96,7 +96,7 @@ def left_out(trips: int) -> Change:
         places = [op for op in body.ops if isinstance(op, AT_BARRIERS)]
         first = body.first_op
         assert first is not None
-        at = _apply(loop, "sub", _later(loop, trips), _constant(loop, 0))
+        at = _apply(loop, "sub", _later(loop, iterations), _constant(loop, 0))
         goes = _apply(first, "ne", body.args[0], at)
         for place in places:
             branch = scf.IfOp(goes, [], Region(Block([scf.YieldOp()])))

@@ -75,7 +75,7 @@ def judged(kernel: tile.Kernel) -> tuple[str, str]:
 def arguments_for(kernel: tile.Kernel, size: int) -> dict[str, Any]:
     """Return arguments for any kernel: descriptors of two blocks and a part, small integers, and
     `size` for all that may be a length, but no long one for what bounds a loop around two others:
-    their trips multiply, and turn the rings without.
+    their iterations multiply, and turn the rings without.
     """
     made: dict[str, Any] = {}
     around = _bound_nests(kernel)

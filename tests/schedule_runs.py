@@ -2,10 +2,10 @@
 
     python tests/schedule_runs.py [--jobs N] [--minutes M] [--shard I/N] [--merge] [--only NAME ...]
 
-A kernel runs as specialized in the simulator: at 0 to 2D + 2 trips of its loop (D slots), whole and
-with an uneven tail; each role starved in turn, asynchronous work completing at random, as late and
-as early as legal; a seed of its own and 1 to 5 resident blocks each. Some of the sizes go through
-the emulated CUDA C++ as well. Every result must be the oracle's.
+A kernel runs as specialized in the simulator: at 0 to 2D + 2 iterations of its loop (D slots),
+whole and with an uneven tail; each role starved in turn, asynchronous work completing at random, as
+late and as early as legal; a seed of its own and 1 to 5 resident blocks each. Some of the sizes go
+through the emulated CUDA C++ as well. Every result must be the oracle's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Vectors that a consumer reads in a loop of products are read a trip ahead (`passes.ahead`)."""
+"""Vectors that a consumer reads in a loop of products are read an iteration ahead
+(`passes.ahead`).
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from tawa.ir import parse, tile
 @tawa.jit
 def scaled_rows(A, B, s_ptr, t_ptr, c_ptr, K, BM: tl.constexpr, BN: tl.constexpr,
                 BK: tl.constexpr):  # fmt: skip
-    """One vector by the trip's number under a mask, one by a pointer that is moved on."""
+    """One vector by the iteration's number under a mask, one by a pointer that is moved on."""
     rm, rn = tl.arange(0, BM), tl.arange(0, BN)
     acc = tl.zeros((BM, BN), tl.float32)
     at = 0
@@ -41,7 +43,7 @@ def scaled_by_a_number(A, B, s_ptr, n_ptr, c_ptr, K, BM: tl.constexpr, BN: tl.co
 
 @tawa.jit
 def written_beside(A, B, s_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Each trip writes what the next one reads."""
+    """Each iteration writes what the next one reads."""
     rn = tl.arange(0, BN)
     acc = tl.zeros((BM, BN), tl.float32)
     for k in range(0, K, BK):
@@ -53,7 +55,7 @@ def written_beside(A, B, s_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.co
 
 @tawa.jit
 def written_by_ptx(A, B, s_ptr, c_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """Inline PTX of each trip may write the number that the next one reads."""
+    """Inline PTX of each iteration may write the number that the next one reads."""
     rm, rn = tl.arange(0, BM), tl.arange(0, BN)
     acc = tl.zeros((BM, BN), tl.float32)
     for k in range(0, K, BK):
@@ -66,46 +68,50 @@ def written_by_ptx(A, B, s_ptr, c_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK
     tl.store(c_ptr + rm[:, None] * BN + rn[None, :], acc)
 
 
-def arguments(rng, trips):
-    depth = max(64, 64 * trips)
+def arguments(rng, iterations):
+    depth = max(64, 64 * iterations)
     a = rng.integers(-2, 3, (64, depth)).astype(np.float16)
     b = rng.integers(-2, 3, (depth, 64)).astype(np.float16)
     return a, b, [tawa.TensorDescriptor.from_tensor(x, [64, 64]) for x in (a, b)]
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2, 5])
-def test_the_same_values_for_any_number_of_trips(trips):
-    rng = np.random.default_rng(trips)
-    a, b, descs = arguments(rng, trips)
-    s, t = (rng.integers(1, 4, 64 + 3 * trips).astype(np.float32) for _ in range(2))
+@pytest.mark.parametrize("iterations", [0, 1, 2, 5])
+def test_the_same_values_for_any_number_of_trips(iterations):
+    rng = np.random.default_rng(iterations)
+    a, b, descs = arguments(rng, iterations)
+    s, t = (rng.integers(1, 4, 64 + 3 * iterations).astype(np.float32) for _ in range(2))
     c = np.zeros((64, 64), np.float32)
-    given = (*descs, s, t, c, 64 * trips)
+    given = (*descs, s, t, c, 64 * iterations)
     tawa.simulate(scaled_rows, *given, grid=(1,), BM=64, BN=64, BK=64)
     expected = np.zeros((64, 64), np.float32)
-    for trip in range(trips):
-        of = slice(64 * trip, 64 * trip + 64)
-        row = np.where(np.arange(64) < 64 * (trips - trip), s[trip : trip + 64], 2)
+    for iteration in range(iterations):
+        of = slice(64 * iteration, 64 * iteration + 64)
+        row = np.where(
+            np.arange(64) < 64 * (iterations - iteration), s[iteration : iteration + 64], 2
+        )
         part = a[:, of].astype(np.float32) @ b[of].astype(np.float32)
-        expected += part * row[:, None] * t[3 * trip : 3 * trip + 64]
+        expected += part * row[:, None] * t[3 * iteration : 3 * iteration + 64]
     np.testing.assert_array_equal(c, expected)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 3])
-def test_a_number_is_read_ahead_and_a_decision_is_not(trips):
-    rng = np.random.default_rng(trips)
-    a, b, descs = arguments(rng, trips)
-    s = rng.integers(1, 3, 1 + trips).astype(np.float32)
-    n = rng.integers(0, 2, max(trips, 1)).astype(np.int32)
+@pytest.mark.parametrize("iterations", [0, 1, 3])
+def test_a_number_is_read_ahead_and_a_decision_is_not(iterations):
+    rng = np.random.default_rng(iterations)
+    a, b, descs = arguments(rng, iterations)
+    s = rng.integers(1, 3, 1 + iterations).astype(np.float32)
+    n = rng.integers(0, 2, max(iterations, 1)).astype(np.int32)
     c = np.zeros((64, 64), np.float32)
-    given = (*descs, s, n, c, 64 * trips)
+    given = (*descs, s, n, c, 64 * iterations)
     tawa.simulate(scaled_by_a_number, *given, grid=(1,), BM=64, BN=64, BK=64)
     expected = np.zeros((64, 64), np.float32)
-    for trip in range(trips):
-        of = slice(64 * trip, 64 * trip + 64)
-        expected = expected * s[trip + 1] + a[:, of].astype(np.float32) @ b[of].astype(np.float32)
-        expected += n[trip] > 0
+    for iteration in range(iterations):
+        of = slice(64 * iteration, 64 * iteration + 64)
+        expected = expected * s[iteration + 1] + a[:, of].astype(np.float32) @ b[of].astype(
+            np.float32
+        )
+        expected += n[iteration] > 0
     np.testing.assert_array_equal(c, expected)
-    if trips == 3:
+    if iterations == 3:
         (loop,) = loops_of(scaled_by_a_number, *given)
         handed = {value.owner for value in loop.body.block.last_op.operands}
         ahead = [op in handed for op in loop.body.block.ops if isinstance(op, tile.Load)]

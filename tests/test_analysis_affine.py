@@ -86,7 +86,7 @@ def pair(*body: str | list[str]) -> tuple[tile.DescLoad, tile.DescStore]:
         ),
         # unrelated rows
         ((load("a", "out", "m", "c0"), store("out", "K", "c0", "a")), True),
-        # one loop: the store of one trip against the loads of all others
+        # one loop: the store of one iteration against the loads of all others
         (loop([load("a", "out", "m", "k"), store("out", "m", "k", "a")], end="c32"), True),
         (loop([load("a", "out", "m", "k"), store("out", "m", "c48", "a")], end="c48"), False),
         (loop([load("a", "out", "m", "k"), store("out", "m", "c48", "a")]), True),

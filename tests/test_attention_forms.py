@@ -36,11 +36,11 @@ def by_tma(kernel):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    "trips", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3)), 4]
+    "iterations", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3)), 4]
 )
-def test_two_stages_for_every_trip_count(trips, causal):
-    """Rings of two slots: trips from one to D + 2; the first stage of block 0 has none."""
-    q, k, v = arrays(heads=2, length=64 * trips)
+def test_two_stages_for_every_trip_count(iterations, causal):
+    """Rings of two slots: iterations from one to D + 2; the first stage of block 0 has none."""
+    q, k, v = arrays(heads=2, length=64 * iterations)
     depth = {"keys": 2, "values": 2}
     out, lines, kernel = run_two_stages(q, k, v, 64, 64, causal, depth=depth)
     want, sums = reference(q, k, v, causal, 0.5)
@@ -118,16 +118,16 @@ def test_descriptors_of_another_block_are_set_by_a_hook():
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    "trips", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3)), 4]
+    "iterations", [1, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 3)), 4]
 )
-def test_one_loop_for_every_trip_count(trips, causal):
-    q, k, v = arrays(heads=2, length=64 * trips)
+def test_one_loop_for_every_trip_count(iterations, causal):
+    q, k, v = arrays(heads=2, length=64 * iterations)
     out = np.zeros_like(q)
     wide = [
         tawa.TensorDescriptor.from_tensor(each.reshape(-1, 64), [64, 64]) for each in (q, k, v, out)
     ]
     how = {"ROWS": 64, "COLUMNS": 64, "CAUSAL": causal, "depth": {"k": 2, "v": 2}}
-    forms.one_loop[trips, 2](*wide, 2, 64 * trips, 0.125, **how)
+    forms.one_loop[iterations, 2](*wide, 2, 64 * iterations, 0.125, **how)
     assert error(out, reference(q, k, v, causal, 0.125)[0]) < 1e-3
 
 
@@ -176,13 +176,13 @@ def test_pointers_into_arrays_that_do_not_fit_tma():
     assert {ring.via for ring in kernel.plan.arefs} <= {"copy_async"}
 
 
-@pytest.mark.parametrize("trips", [1, 3])
-def test_block_pointers(trips):
-    q, k, v = arrays(2, 1, 64 * trips)
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_block_pointers(iterations):
+    q, k, v = arrays(2, 1, 64 * iterations)
     out = np.zeros_like(q)
     how = {"ROWS": 64, "COLUMNS": 64, "WIDTH": 64}
-    arguments = (q, k, v, out, 0.125, 64 * trips * 64, 64, 64 * trips)
-    forms.by_block_pointers[trips, 2](*arguments, **how)
+    arguments = (q, k, v, out, 0.125, 64 * iterations * 64, 64, 64 * iterations)
+    forms.by_block_pointers[iterations, 2](*arguments, **how)
     assert error(out, reference(q, k, v, False, 0.125)[0]) < 1e-3
-    kernel = forms.by_block_pointers.compile(*arguments, grid=(trips, 2), **how)
+    kernel = forms.by_block_pointers.compile(*arguments, grid=(iterations, 2), **how)
     assert len(by_tma(kernel)) == 3

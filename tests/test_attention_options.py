@@ -126,24 +126,24 @@ def test_options_over_tails(name, variant):
     ],
 )
 def test_windows_in_loops_of_their_own(name, keys):
-    """Trips of each of the three loops from none on."""
+    """Iterations of each of the three loops from none on."""
     check(*inputs(queries=64, keys=keys), Variant(64, 64, True), **OPTIONS[name])
 
 
 @pytest.mark.parametrize("split", [False, True])
-@pytest.mark.parametrize("trips", [long(1), 2, long(3), long(4)])
-def test_every_trip_count_with_two_slots(trips, split):
-    """The blocks of a causal mask have from no trip on; rings of two slots turn twice."""
+@pytest.mark.parametrize("iterations", [long(1), 2, long(3), long(4)])
+def test_every_trip_count_with_two_slots(iterations, split):
+    """The blocks of a causal mask have from no iteration on; rings of two slots turn twice."""
     two = Variant(64, 32, split, (("depth", {"k": 2, "v": 2}),))
-    q, k, v = inputs(queries=32 * trips + 64, keys=32 * trips)
+    q, k, v = inputs(queries=32 * iterations + 64, keys=32 * iterations)
     check(q, k, v, two, causal=True, sink=SINKS)
 
 
-@pytest.mark.parametrize("trips", [1, long(2), long(3), long(4)])
-def test_every_trip_count_of_few_queries(trips, monkeypatch):
+@pytest.mark.parametrize("iterations", [1, long(2), long(3), long(4)])
+def test_every_trip_count_of_few_queries(iterations, monkeypatch):
     monkeypatch.setattr("tawa.kernels.attention_launches.splits_of", lambda *_: 2)
     two = Variant(64, 32, pins=(("depth", {"k": 2, "v": 2}),))
-    check(*inputs(queries=1, keys=32 * trips), two)
+    check(*inputs(queries=1, keys=32 * iterations), two)
 
 
 def test_a_window_beyond_the_keys():

@@ -29,7 +29,7 @@ OPTIONS = {
 }
 
 
-def trips(always: int):
+def iterations(always: int):
     return [n if n == always else pytest.param(n, marks=pytest.mark.long) for n in TRIPS]
 
 
@@ -39,7 +39,7 @@ def inputs(queries, keys, dim=64, heads=2, groups=2, dtype="f16"):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("count", trips(4))
+@pytest.mark.parametrize("count", iterations(4))
 @pytest.mark.parametrize("split", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_options(name, count, split):
     """Under a causal mask the first block sees fewer tiles than the last, down to none."""
@@ -58,7 +58,7 @@ def test_options(name, count, split):
     agree(out, lse, *reference(q, k, v, **options))
 
 
-@pytest.mark.parametrize("count", trips(3))
+@pytest.mark.parametrize("count", iterations(3))
 @pytest.mark.parametrize("causal", [pytest.param(False, marks=pytest.mark.long), True])
 def test_packed_and_paged(count, causal):
     keys = 32 * count
@@ -84,7 +84,7 @@ def test_packed_and_paged(count, causal):
     assert np.abs(found - want).max() < 4e-3
 
 
-@pytest.mark.parametrize("count", trips(2))
+@pytest.mark.parametrize("count", iterations(2))
 @pytest.mark.parametrize("causal", [False, True])
 def test_eight_bits(count, causal):
     q, k, v = inputs(64, 32 * count, groups=1, dtype="f8e4m3")

@@ -27,7 +27,7 @@ def sums(x_ptr, out, n, B: tl.constexpr):
         total += x
         if k == B:
             breakpoint()
-        last = k  # noqa: F841 - nothing reads it: it has no value at the top of a trip, or later
+        last = k  # noqa: F841 - nothing reads it: it has no value at the top of an iteration, or later
     if tl.program_id(0) == 1:
         pair = (total, n)
         breakpoint()

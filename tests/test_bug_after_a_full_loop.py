@@ -1,6 +1,6 @@
-"""A loop that runs only after another one made all trips that it can: the rows of the second half
-of a block, where `rows` ends in either (inverses of triangular blocks are made so). Few trips of
-the first loop, which were all that was tried, leave none to the second.
+"""A loop that runs only after another one made all iterations that it can: the rows of the second
+half of a block, where `rows` ends in either (inverses of triangular blocks are made so). Few
+iterations of the first loop, which were all that was tried, leave none to the second.
 """
 
 import numpy as np

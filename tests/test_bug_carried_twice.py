@@ -1,5 +1,6 @@
-"""A tensor carried round a loop, which another carried tensor becomes: loading a trip ahead makes
-that of offsets that walk. The other one stayed where the loop began, and all trips stored there.
+"""A tensor carried round a loop, which another carried tensor becomes: loading an iteration ahead
+makes that of offsets that walk. The other one stayed where the loop began, and all iterations
+stored there.
 """
 
 import pytest

@@ -86,7 +86,7 @@ def test_one_and_a_half_panels_of_a_thread(rows: int, columns: int) -> None:
 
 
 def now_and_then(a_desc, c_desc, more_desc, K, BM: tl.constexpr, BN: tl.constexpr):
-    """What is stored in the first trips, and what is added in every third one."""
+    """What is stored in the first iterations, and what is added in every third one."""
     acc = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, K, BN):
         if k // BN < 2:
@@ -96,15 +96,15 @@ def now_and_then(a_desc, c_desc, more_desc, K, BM: tl.constexpr, BN: tl.constexp
     c_desc.store([0, 0], acc)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 5])
-def test_quotients_of_the_index_guard_what_synchronizes(trips: int) -> None:
+@pytest.mark.parametrize("iterations", [0, 1, 5])
+def test_quotients_of_the_index_guard_what_synchronizes(iterations: int) -> None:
     case = written(
         now_and_then,
         {
             "a_desc": Array((64, 160), "f32", (64, 32)),
             "c_desc": Array((64, 32), "f32", (64, 32), 0, 0),
             "more_desc": Array((128, 32), "f32", (64, 32), 0, 0),
-            "K": 32 * trips,
+            "K": 32 * iterations,
         },
         constants={"BM": 64, "BN": 32},
         grid=(1, 1, 1),

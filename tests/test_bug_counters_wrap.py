@@ -1,7 +1,7 @@
 """What is computed from a counter or a program's number wraps: comparisons were folded away.
 
-Trips and programs were taken to be 65,536 at most, so that a counter of large steps times a factor
-was a natural number, and so was the number of one of a hundred thousand programs.
+Iterations and programs were taken to be 65,536 at most, so that a counter of large steps times a
+factor was a natural number, and so was the number of one of a hundred thousand programs.
 """
 
 import numpy as np
@@ -54,8 +54,8 @@ def test_a_product_of_a_program():
 
 @pytest.mark.parametrize("run", ["simulated", pytest.param("emulated", marks=needs_compiler)])
 def test_quotients_of_a_product(run):
-    trips, n = np.arange(0, 80001, 1000), 1024
-    out = np.zeros(trips.size * n, np.int32)
+    iterations, n = np.arange(0, 80001, 1000), 1024
+    out = np.zeros(iterations.size * n, np.int32)
     if run == "simulated":
         tawa.simulate(quotients_of_wrapped, out, 80001, N=n, grid=(1,))
     else:
@@ -64,5 +64,5 @@ def test_quotients_of_a_product(run):
         compiled = quotients_of_wrapped.compile_plain(out, 80001, N=n, grid=(1,))
         assert not compiled.guards
         emulate(parse(compiled.asm["hopper"]), {"out": out, "n": 80001}, (1, 1, 1))
-    products = (trips[:, None] * 30000 + 16 + np.arange(n)).astype(np.int32)
+    products = (iterations[:, None] * 30000 + 16 + np.arange(n)).astype(np.int32)
     np.testing.assert_array_equal(out.reshape(products.shape), np.trunc(products / 16))

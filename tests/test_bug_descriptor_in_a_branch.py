@@ -17,7 +17,7 @@ def product_of_some(
 ):  # fmt: skip
     row = tl.program_id(0) * BLOCK
     acc = tl.zeros((BLOCK, BLOCK), tl.float32)
-    for k in range(0, row + BLOCK, BLOCK):  # trips differ: blocks ask for their tiles
+    for k in range(0, row + BLOCK, BLOCK):  # iterations differ: blocks ask for their tiles
         acc = tl.dot(a_desc.load([row, k]), b_desc.load([k, 0]), acc)
     if row < most:
         o_desc = tl.make_tensor_descriptor(o_ptr, [rows, columns], [columns, 1], [BLOCK, BLOCK])

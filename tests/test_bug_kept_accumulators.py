@@ -131,16 +131,16 @@ KERNELS += [exchanged, in_a_while, carried_twice, chosen, round_a_loop_without_p
 
 @pytest.mark.parametrize("function", KERNELS, ids=lambda function: function.__name__)
 def test_what_is_kept_keeps_its_value(function: Callable[..., None]) -> None:
-    for trips in (0, 2):
+    for iterations in (0, 2):
         case = written(
             function,
             {
                 "a_desc": Array((128, 64), "f16", (128, 64)),
                 "b_desc": Array((64, 64), "f16", (64, 64)),
                 "c_desc": Array((128, 64), "f32", (128, 64), 0, 0),
-                "K": trips,
+                "K": iterations,
             },
             constants={"BM": 128, "BN": 64},
             grid=(1, 1, 1),
         )
-        assert run_case(case, emulated=COMPILER is not None and trips > 0).specialized
+        assert run_case(case, emulated=COMPILER is not None and iterations > 0).specialized

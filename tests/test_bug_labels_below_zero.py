@@ -34,11 +34,11 @@ def test_a_label_below_zero_is_reached() -> None:
 
 
 @tawa.jit
-def whole_and_cut_tiles(a, b, out, first, trips, each, B: tl.constexpr):
-    """Trips of several tiles, `each` a tile: none ends where that is no number above zero."""
+def whole_and_cut_tiles(a, b, out, first, iterations, each, B: tl.constexpr):
+    """Iterations of several tiles, `each` a tile: none ends where that is no number above zero."""
     at = tl.arange(0, B)
     start = tl.program_id(0) * first
-    last = start + trips
+    last = start + iterations
     while start < last:
         end = tl.minimum(start + each - start % each, last)
         acc = tl.zeros((B, B), tl.float32)

@@ -1,4 +1,4 @@
-"""Nested loops that both load a trip ahead: the inner is copied where the outer is split."""
+"""Nested loops that both load an iteration ahead: the inner is copied where the outer is split."""
 
 from __future__ import annotations
 
@@ -48,6 +48,6 @@ def test_both_run_ahead(inner: int, outer: int) -> None:
     x, w = matrices(inner)
     wanted = _wanted(x, w, inner, outer, 2)
     kernel = nested.compile(x, w, inner, outer, 2, grid=(1,), plan=str(Plan(warps=16)), **SIZES)
-    assert not [one for one in kernel.declined if "a trip ahead" in one.feature]
+    assert not [one for one in kernel.declined if "an iteration ahead" in one.feature]
     nested[1,](x, w, inner, outer, 2, plan=str(Plan(warps=16)), **SIZES)
     assert np.array_equal(x, wanted)

@@ -1,6 +1,6 @@
 """Of a loop over tiles nothing but the step may be open: a condition before it has said the rest.
 
-The proof then looked for the input that gives its trips among no inputs at all.
+The proof then looked for the input that gives its iterations among no inputs at all.
 """
 
 import fuzz_library as lib

@@ -1,4 +1,4 @@
-"""Row numbers read a trip ahead cost a copying thread the addresses of two trips.
+"""Row numbers read an iteration ahead cost a copying thread the addresses of two iterations.
 
 Attention over pages of 16 rows spilled 308 bytes in its producer and ran at 0.81 to 0.97 of before.
 """
@@ -21,4 +21,4 @@ def test_a_producer_of_pages_of_16_does_not_spill() -> None:
     kernel = launches(bound, next(iter(variants(bound.problem))))[0].compile()
     assert kernel.resources.spills == 0
     # It has registers for them now.
-    assert not any("trip ahead" in note.feature for note in kernel.declined)
+    assert not any("iteration ahead" in note.feature for note in kernel.declined)

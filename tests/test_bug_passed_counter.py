@@ -1,7 +1,7 @@
 """A counter that the test of a while loop passes on to its body counts there as well.
 
 The proof saw it count in the test alone: a condition on it inside the body was refused, as one that
-might change at any later trip.
+might change at any later iteration.
 """
 
 import tawa.language as tl

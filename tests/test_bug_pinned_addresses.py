@@ -20,8 +20,8 @@ def kernel(a_desc, b_desc, v_desc, rows_ptr, K, BM: tl.constexpr, BN: tl.constex
         acc = tl.dot(p, v_desc.load([k * BN, 0]), acc)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 3])
-def test_addresses_are_computed_where_they_are_used(trips: int) -> None:
+@pytest.mark.parametrize("iterations", [0, 1, 3])
+def test_addresses_are_computed_where_they_are_used(iterations: int) -> None:
     case = written(
         kernel,
         {
@@ -29,10 +29,10 @@ def test_addresses_are_computed_where_they_are_used(trips: int) -> None:
             "b_desc": Array((256, 64), "f16", (64, 64)),
             "v_desc": Array((256, 64), "f16", (64, 64)),
             "rows_ptr": Array((256,), "f32", (), 0, 0),
-            "K": trips,
+            "K": iterations,
         },
         constants={"BM": 64, "BN": 64},
         grid=(1, 1, 1),
     )
-    # In the only trip of a loop nobody reads the product: nothing is left to share out.
-    assert run_case(case).specialized == (trips != 1)
+    # In the only iteration of a loop nobody reads the product: nothing is left to share out.
+    assert run_case(case).specialized == (iterations != 1)

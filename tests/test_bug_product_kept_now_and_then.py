@@ -1,4 +1,4 @@
-"""A product that a trip of a loop may throw away is waited for on that path too.
+"""A product that an iteration of a loop may throw away is waited for on that path too.
 
 Another product was started in its registers, which the proof refused.
 """

@@ -1,7 +1,7 @@
-"""A product that the next trip asks for at once is waited for at the end of its own.
+"""A product that the next iteration asks for at once is waited for at the end of its own.
 
-In flight over the end of a trip it overlapped with nothing, and ptxas serialised all products (the
-registers were written in two ways before the loop).
+In flight over the end of an iteration it overlapped with nothing, and ptxas serialised all products
+(the registers were written in two ways before the loop).
 """
 
 import pytest

@@ -1,4 +1,6 @@
-"""A pipelined loop gave back a tile that a later stage alone reduces a trip before it was read."""
+"""A pipelined loop gave back a tile that a later stage alone reduces an iteration before it was
+read.
+"""
 
 import pytest
 
@@ -18,8 +20,8 @@ def kernel(a_desc, b_desc, v_desc, r_desc, c_desc, K, BM: tl.constexpr, BN: tl.c
     c_desc.store([0, 0], acc)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 3])
-def test_the_slot_is_kept_until_it_is_read(trips: int) -> None:
+@pytest.mark.parametrize("iterations", [0, 1, 3])
+def test_the_slot_is_kept_until_it_is_read(iterations: int) -> None:
     case = written(
         kernel,
         {
@@ -28,7 +30,7 @@ def test_the_slot_is_kept_until_it_is_read(trips: int) -> None:
             "v_desc": Array((256, 64), "f16", (64, 64)),
             "r_desc": Array((256, 64), "f16", (64, 64)),
             "c_desc": Array((64, 64), "f32", (64, 64), 0, 0),
-            "K": trips,
+            "K": iterations,
         },
         constants={"BM": 64, "BN": 64},
         grid=(1, 1, 1),

@@ -1,7 +1,8 @@
 """Operands in registers that stay the same round a loop: ptxas 13.0 gives them away too early.
 
-With a branch in the loop it put other values where a later trip's product reads operand A; what it
-computed on an H200 was wrong (relative error 0.6). Such operands are stored before the loop.
+With a branch in the loop it put other values where a later iteration's product reads operand A;
+what it computed on an H200 was wrong (relative error 0.6). Such operands are stored before the
+loop.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ def repeated(a, b, c, n, pick, BM: tl.constexpr, BN: tl.constexpr, BK: tl.conste
 SIZES = {"BM": 64, "BN": 32, "BK": 32}
 
 
-def arrays(trips):
-    rng = np.random.default_rng(trips)
+def arrays(iterations):
+    rng = np.random.default_rng(iterations)
     a = rng.integers(-2, 3, (64, 33)).astype(np.float16)
-    b = rng.integers(-2, 3, (32 * max(trips, 1), 33)).astype(np.float16)
+    b = rng.integers(-2, 3, (32 * max(iterations, 1), 33)).astype(np.float16)
     return a, b, np.zeros((64, 32), np.float32)
 
 
-@pytest.mark.parametrize("trips", range(4))
-def test_every_trip_multiplies_the_same(trips):
-    a, b, c = arrays(trips)
-    repeated[1,](a, b, c, trips, 1, **SIZES)
+@pytest.mark.parametrize("iterations", range(4))
+def test_every_trip_multiplies_the_same(iterations):
+    a, b, c = arrays(iterations)
+    repeated[1,](a, b, c, iterations, 1, **SIZES)
     want = np.zeros((64, 32))
-    for i in range(trips):
+    for i in range(iterations):
         other = b[32 * i : 32 * i + 32, :32].astype(np.float64)
         part = a[:, :32].astype(np.float64) @ other * (1 if i == 1 else 2)
         want += (part * 0.25).astype(np.float16).astype(np.float64) @ other
@@ -56,7 +57,8 @@ def test_every_trip_multiplies_the_same(trips):
 
 def test_no_product_of_a_loop_reads_registers_from_before_it():
     kernel = repeated.compile(*arrays(3), 3, 1, grid=(1,), **SIZES)
-    # The last trip is peeled off, as the loop loads a trip ahead: its products stand in no loop.
+    # The last iteration is peeled off, as the loop loads an iteration ahead: its products stand in
+    # no loop.
     loops = [op for op in ir.parse(kernel.asm.text("hopper")).walk() if isinstance(op, scf.ForOp)]
     assert len(loops) == 1
     products = [op for op in loops[0].walk() if isinstance(op, hopper.Wgmma)]

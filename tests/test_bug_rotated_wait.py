@@ -1,6 +1,6 @@
 """A coarse loop waited for the next slot of a ring while it held both slots it has: a hang.
 
-The release of `a` stands after the second product, which the schedule puts off by a trip.
+The release of `a` stands after the second product, which the schedule puts off by an iteration.
 """
 
 import tawa.language as tl

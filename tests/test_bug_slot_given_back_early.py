@@ -1,5 +1,5 @@
-"""A tile that two trips use, read into registers before its slot was given back, was read anew from
-the slot in the second: too late.
+"""A tile that two iterations use, read into registers before its slot was given back, was read anew
+from the slot in the second: too late.
 """
 
 import tawa.language as tl

@@ -1,6 +1,6 @@
 """`range` with a step that only the run knows means what Python's does; a step of zero, and a
 counter that passes the end of its type, are refused by the launch. On the GPU a negative step made
-no trip, and the two others never ended.
+no iteration, and the two others never ended.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ def listed_of_constants(out, A: tl.constexpr, B: tl.constexpr, STEP: tl.constexp
 
 @pytest.mark.parametrize("bounds", WIDE)
 def test_bounds_may_be_farther_apart_than_int64_says(bounds) -> None:
-    """The number of trips wrapped, and made none; constants beyond int32 were cut to it."""
+    """The number of iterations wrapped, and made none; constants beyond int32 were cut to it."""
     for level in ("tile", "hopper"):
         out = np.full(64, 99, np.int64)
         run(listed_of_memory, out, np.array(bounds), level=level)
         check(out, bounds)
-        if bounds[2] < 0:  # upwards, the counter passes int64 after its last trip
+        if bounds[2] < 0:  # upwards, the counter passes int64 after its last iteration
             for kernel in (listed, listed_of_constants):
                 out = np.full(64, 99, np.int64)
                 run(kernel, out, *bounds, level=level)

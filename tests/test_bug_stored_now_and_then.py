@@ -24,21 +24,21 @@ def sums(a_desc, b_desc, mid_desc, out_desc, n, upto, BM: tl.constexpr, BN: tl.c
 
 
 @pytest.mark.parametrize("pins", [{}, {"consumers": 1}, {"depth": 1, "mma_depth": 1}])
-@pytest.mark.parametrize(("trips", "upto"), [(0, 1), (1, 0), (3, 1), (4, 9)])
-def test_sums_so_far(trips, upto, pins):
-    rng = np.random.default_rng(trips)
-    a = rng.integers(-2, 3, (128, 64 * max(trips, 1))).astype(np.float16)
-    b = rng.integers(-2, 3, (64 * max(trips, 1), 64)).astype(np.float16)
-    mid = np.full((128 * max(trips, 1), 64), 7, np.float16)
+@pytest.mark.parametrize(("iterations", "upto"), [(0, 1), (1, 0), (3, 1), (4, 9)])
+def test_sums_so_far(iterations, upto, pins):
+    rng = np.random.default_rng(iterations)
+    a = rng.integers(-2, 3, (128, 64 * max(iterations, 1))).astype(np.float16)
+    b = rng.integers(-2, 3, (64 * max(iterations, 1), 64)).astype(np.float16)
+    mid = np.full((128 * max(iterations, 1), 64), 7, np.float16)
     out = np.full((128, 64), 7, np.float32)
     described = tawa.TensorDescriptor.from_tensor
     given = [described(x, y) for x, y in ((a, [128, 64]), (b, [64, 64]), (mid, [128, 64]))]
     grid, how = (1,), {"BM": 128, "BN": 64, **pins}
-    sums[grid](*given, described(out, [128, 64]), trips, upto, **how)
-    kernel = sums.compile(*given, described(out, [128, 64]), trips, upto, grid=grid, **how)
+    sums[grid](*given, described(out, [128, 64]), iterations, upto, **how)
+    kernel = sums.compile(*given, described(out, [128, 64]), iterations, upto, grid=grid, **how)
     assert kernel.plan.specialized
     want = np.zeros((128, 64))
-    for i in range(trips):
+    for i in range(iterations):
         part = slice(64 * i, 64 * i + 64)
         want += a[:, part].astype(np.float64) @ b[part].astype(np.float64)
         seen = want if i < upto else np.full_like(want, 7)

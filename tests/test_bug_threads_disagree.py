@@ -1,5 +1,5 @@
-"""Threads that read a word for themselves, which changes between two reads, made other trips round
-barriers than their neighbours: the proof had one value for a role and accepted it.
+"""Threads that read a word for themselves, which changes between two reads, made other iterations
+round barriers than their neighbours: the proof had one value for a role and accepted it.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def test_roles_that_read_one_word_each_for_itself_are_seen_to_disagree() -> None
     assert isinstance(mine, scf.ForOp)
     word = of_kind(ours, tile.Load)[0].clone()
     Rewriter.insert_op(word, InsertPoint.before(theirs))
-    trips = once_before(kernel, mine, ours)
-    mine.operands[1] = trips
+    iterations = once_before(kernel, mine, ours)
+    mine.operands[1] = iterations
     theirs.operands[1] = word.results[0]
     with pytest.raises(ProtocolError, match='rule "one control"'):
         verify(kernel, H200)
@@ -132,7 +132,7 @@ def reads_what_nobody_writes(x, flag, out, N: tl.constexpr):
 
 
 def by_way_of_a_choice(x, flag, out, N: tl.constexpr):
-    """A condition with nothing but numbers inside decides the trips later."""
+    """A condition with nothing but numbers inside decides the iterations later."""
     i = tl.arange(0, N)
     n = 3
     if tl.load(flag, volatile=True) > 0:
@@ -192,9 +192,9 @@ def changing(kernel: tile.Kernel, number: str) -> CudaSource:
     return replace(source, text=made)
 
 
-def sums(v: np.ndarray, trips: int) -> np.ndarray:
+def sums(v: np.ndarray, iterations: int) -> np.ndarray:
     s = np.float32(0)
-    for _ in range(trips):
+    for _ in range(iterations):
         s += v.sum(dtype=np.float32)
         v = v + s
     return v
@@ -219,10 +219,10 @@ def test_a_word_that_changes_is_one_in_each_trip(seed: int) -> None:
     held = {"a_desc": a, "b_desc": b, "c_desc": c, "flag": np.zeros(1, np.int32), "K": 256}
     emulate(changing(parse(text("told chooses")), "t & 1"), held, (1, 1, 1), seed=seed)
     expected = np.zeros((64, 64), np.float32)
-    for trip in range(4):
-        part = slice(64 * trip, 64 * trip + 64)
+    for iteration in range(4):
+        part = slice(64 * iteration, 64 * iteration + 64)
         expected += a[:, part].astype(np.float32) @ b[part].astype(np.float32)
-        expected -= expected.max(1, keepdims=True) * (trip & 1)
+        expected -= expected.max(1, keepdims=True) * (iteration & 1)
     assert np.array_equal(c, expected)
 
 
@@ -233,7 +233,7 @@ def test_words_that_each_warp_reads_make_one_number_of_trips() -> None:
     held = {"x": x, "flag": np.zeros(8, np.int32), "out": out}
     source = changing(parse(text("told words")), "t % 7 == 0")
     emulate(source, held, (1, 1, 1))
-    assert any(np.array_equal(out, sums(x, trips)) for trips in range(9))
+    assert any(np.array_equal(out, sums(x, iterations)) for iterations in range(9))
 
 
 @needs_compiler

@@ -1,4 +1,6 @@
-"""A loop without products that reads a product in flight waited for it in every trip and after."""
+"""A loop without products that reads a product in flight waited for it in every iteration and
+after.
+"""
 
 import tawa.language as tl
 from fuzz_kernels import Array, written
@@ -15,14 +17,14 @@ def kernel(a_desc, b_desc, c_desc, K, BM: tl.constexpr, BN: tl.constexpr):
 
 
 def test_it_waits_once_before() -> None:
-    for trips in (0, 1, 3):
+    for iterations in (0, 1, 3):
         case = written(
             kernel,
             {
                 "a_desc": Array((64, 32), "f16", (64, 32)),
                 "b_desc": Array((32, 64), "f16", (32, 64)),
                 "c_desc": Array((64, 64), "f32", (64, 64), 0, 0),
-                "K": trips,
+                "K": iterations,
             },
             constants={"BM": 64, "BN": 64},
             grid=(1, 1, 1),

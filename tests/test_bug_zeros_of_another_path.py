@@ -1,7 +1,7 @@
 """Zeros that a loop of products under a condition starts from are written before the loop.
 
 Left out as the first product overwrites them, they were written on the other path and after a loop
-of no trips, and ptxas serialised the products.
+of no iterations, and ptxas serialised the products.
 """
 
 import pytest

@@ -85,7 +85,7 @@ SAMPLES = {
     "two dots": lambda: shape("two dots in one loop"),
     "under an if": lambda: shape("load under an if"),
     "nested": lambda: shape("three nested loops"),
-    "tile handed on": lambda: shape("tile handed on to the next trip"),
+    "tile handed on": lambda: shape("tile handed on to the next iteration"),
 }
 
 

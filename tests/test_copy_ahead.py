@@ -1,4 +1,4 @@
-"""Ordinary kernels that copy the tiles of later trips ahead, through rings of their own."""
+"""Ordinary kernels that copy the tiles of later iterations ahead, through rings of their own."""
 
 from __future__ import annotations
 
@@ -54,9 +54,13 @@ def test_the_plan_has_a_ring_and_no_roles() -> None:
     text = str(compiled)
     assert "by cp.async, copied ahead" in text
     assert "may read what" in text
-    # The steady state: copies of a later trip follow the products of this one.
-    trip = compiled.asm["cuda"].split("#pragma unroll 1")[3]
-    assert trip.index("wgmma_commit();") < trip.index("copy_async_16(") < trip.index("copy_arrive(")
+    # The steady state: copies of a later iteration follow the products of this one.
+    iteration = compiled.asm["cuda"].split("#pragma unroll 1")[3]
+    assert (
+        iteration.index("wgmma_commit();")
+        < iteration.index("copy_async_16(")
+        < iteration.index("copy_arrive(")
+    )
 
 
 def test_the_plan_reads_back() -> None:
@@ -66,20 +70,20 @@ def test_the_plan_reads_back() -> None:
     assert again.asm["hopper"] == compiled.asm["hopper"]
 
 
-@pytest.mark.parametrize("trips", range(8))
+@pytest.mark.parametrize("iterations", range(8))
 @pytest.mark.parametrize("schedule", ["late", "early"])
-def test_every_trip_count_is_right(trips: int, schedule: str) -> None:
-    given = arguments(32 * trips)
+def test_every_trip_count_is_right(iterations: int, schedule: str) -> None:
+    given = arguments(32 * iterations)
     expected = wanted(*given)
-    tawa.simulate(powers, *given, grid=(1,), schedule=schedule, seed=trips, **SIZES)
+    tawa.simulate(powers, *given, grid=(1,), schedule=schedule, seed=iterations, **SIZES)
     np.testing.assert_array_equal(given[0], expected)
 
 
 @needs_compiler
-@pytest.mark.parametrize("trips", [0, 2, 7])
-def test_the_text_is_right(trips: int) -> None:
+@pytest.mark.parametrize("iterations", [0, 2, 7])
+def test_the_text_is_right(iterations: int) -> None:
     compiled = powers.compile(*arguments(256), grid=(1,), **SIZES)
-    given = arguments(32 * trips)
+    given = arguments(32 * iterations)
     expected = wanted(*given)
     named = dict(zip(("x_ptr", "w_ptr", "K", "steps"), given))
     emulate(parse(compiled.asm["hopper"]), named, (1, 1, 1))

@@ -108,9 +108,9 @@ def test_emission_is_what_the_mapping_says(mapping):
         "  0: acc = call clear(acc)",
         "  1: for k in (A.shape[1] + 63)//64  after 0",
         "    0: A: fp16[128, 64] = copy A[128*i:+128, 64*k:+64] into SHARED"
-        "  after 2 of the trip before",
+        "  after 2 of the iteration before",
         "    1: B: fp16[64, 128] = copy B[64*k:+64, 128*j:+128] into SHARED"
-        "  after 2 of the trip before",
+        "  after 2 of the iteration before",
         "    2: acc = call leaf(acc, A, B)  after 0, 1",
         "  2: C = call copy(C, acc)  after 1",
         "  3: copy C by SHARED to C[128*i:+128, 128*j:+128]  after 2",

@@ -175,7 +175,7 @@ def sums_of_what_changes(Y: V32, A: T16, *, W: int):
 
 
 def test_what_a_trip_changes_is_seen_by_the_next():
-    # In the first trip `kept` is zero everywhere, in the second one past the end too.
+    # In the first iteration `kept` is zero everywhere, in the second one past the end too.
     calls = ["lowest", "zeros", "inner", "edge", "copy"]
     held = [REGISTER, REGISTER, REGISTER, REGISTER]
     mapping = cy.Mapping(

@@ -332,7 +332,7 @@ def test_loads_run_ahead_without_a_role_of_their_own():
     agree("gemm", one, Random(0))
     ahead = cy.program(attention.attention("fa3", 1, 64, 32, 64, turns=False, **plain))
     assert "aref K_2 depth=2\naref V depth=2\n" in ahead.show("plan")
-    # The loop of the last tile makes one trip at most, and none of its loads can run ahead.
+    # The loop of the last tile makes one iteration at most, and none of its loads can run ahead.
     tail = cy.program(attention.attention("fa2", 1, 64, 32, 64, turns=False, **plain))
     assert "aref K depth=2\naref V depth=2\n" in tail.show("plan")
     assert tail.compile().proof.ok

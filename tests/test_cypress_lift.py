@@ -101,7 +101,7 @@ def test_numbers_of_a_call_are_checked():
     x, o = np.ones((64, 256), np.float16), np.zeros(64, np.float32)
     program(x, o, 256)
     assert (o == 256).all()
-    program(x, o, 100)  # a loop of one trip, over a whole block
+    program(x, o, 100)  # a loop of one iteration, over a whole block
     assert (o == 128).all()
     for wrong in ("256", 256.0, -1, True, np.ones(3)):
         with pytest.raises(ArgumentError, match=r"N is .*, which is no such number"):

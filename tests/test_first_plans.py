@@ -23,19 +23,19 @@ def described(*shape: int, block: int = 64) -> tawa.TensorDescriptor:
 
 
 def test_the_diagonal_of_a_causal_mask_in_a_loop_of_its_own():
-    """It makes one trip: coarse, all beyond its first would be code that nothing reaches."""
+    """It makes one iteration: coarse, all beyond its first would be code that nothing reaches."""
     kernel = tawa.jit(causal).compile(*[described(256, 64)] * 4, 256, B=64, D=64, grid=(4,))
     assert given_up(kernel) == []
     loops = {each.loop: each.schedule for each in kernel.plan.loops}
     assert "coarse" in loops.values()
-    assert any("one trip at most" in each.reason for each in kernel.declined)
+    assert any("one iteration at most" in each.reason for each in kernel.declined)
 
 
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("depth", [2, 4])
 def test_a_loop_whose_end_grows_with_the_programs(depth, persistent):
-    """`range(0, (block + 1) * ROWS)`: where it makes no trip the number of the block has wrapped,
-    which the launch is asked.
+    """`range(0, (block + 1) * ROWS)`: where it makes no iteration the number of the block has
+    wrapped, which the launch is asked.
     """
     kernel = forms.one_loop.compile(
         *[described(512, 64)] * 4, 2, 256, 0.125, ROWS=64, COLUMNS=64, CAUSAL=True,

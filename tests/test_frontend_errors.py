@@ -282,7 +282,7 @@ def test_name_of_a_loop():
         tl.store(x, y)
 
     error = refused(UnknownName, kernel, x="i32*", n="i32")
-    assert "may run no trip" in error.why
+    assert "may run no iteration" in error.why
 
 
 def test_index_after_the_loop():

@@ -20,7 +20,8 @@ def test_loop_changes_a_type():
     error = refused(TypeMismatch, kernel, x="f32*", n="i32")
     line = kernel.__code__.co_firstlineno
     assert error.what == (
-        f"total changes its type in the loop at line {line + 2}: int32 before, fp32 after a trip"
+        f"total changes its type in the loop at line {line + 2}: int32 before, "
+        "fp32 after an iteration"
     )
     assert f"line {line + 1} makes it int32, line {line + 3} fp32" in error.why
     assert error.place.line == line + 3

@@ -76,7 +76,7 @@ def test_nothing_beyond_64_bits_holds(text: str):
 
 
 def test_loops_of_numbers_beyond_64_bits_prove_nothing():
-    condition = "never_negative(trip(0), (divide(x, 1), 4*maximum(y, 1), 1))"
+    condition = "never_negative(iteration(0), (divide(x, 1), 4*maximum(y, 1), 1))"
     assert not decide(condition, 0, 1 << 62)
     assert decide(condition, 0, 2)
 

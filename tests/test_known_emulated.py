@@ -56,8 +56,8 @@ def test_vllm_26026_tiles_without_work():
         b_desc=integers(128, 64),
         c_desc=blank(256, 64, dtype=np.float16),
     )
-    trips = np.array((0, 2, 1, 0), np.int32)
-    emulated(hangs.ragged, arguments | {"trips": trips, "tiles": 4, "B": 64}, (2, 1, 1))
+    iterations = np.array((0, 2, 1, 0), np.int32)
+    emulated(hangs.ragged, arguments | {"iterations": iterations, "tiles": 4, "B": 64}, (2, 1, 1))
 
 
 @pytest.mark.long

@@ -25,7 +25,8 @@ from known_failures import (
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import hopper
 
-# --- tilelang#2566: a pipelined loop of one trip ------------------------------------------------
+# --- tilelang#2566: a pipelined loop of one iteration
+# ------------------------------------------------
 
 
 def gemv(x, w_desc, out, BK: tl.constexpr, BN: tl.constexpr, TRIPS: tl.constexpr, S: tl.constexpr):
@@ -39,11 +40,11 @@ def gemv(x, w_desc, out, BK: tl.constexpr, BN: tl.constexpr, TRIPS: tl.constexpr
 
 
 @pytest.mark.parametrize("stages", [*long(1), 3])
-@pytest.mark.parametrize("trips", [1, 2])
-def test_tilelang_2566_one_trip_of_a_split_gemv(trips, stages):
-    x, w = integers(64 * trips, dtype=BF16), integers(64 * trips, 256, dtype=BF16)
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_tilelang_2566_one_trip_of_a_split_gemv(iterations, stages):
+    x, w = integers(64 * iterations, dtype=BF16), integers(64 * iterations, 256, dtype=BF16)
     arguments = {"x": x, "w_desc": blocks(w, 64, 128), "out": blank(256)}
-    constants = {"BK": 64, "BN": 128, "TRIPS": trips, "S": stages}
+    constants = {"BK": 64, "BN": 128, "TRIPS": iterations, "S": stages}
     kernel = tried(gemv, arguments | constants, (2,))
     assert kernel.plan.specialized
     got = result(gemv, arguments | constants, (2,), "out")
@@ -202,24 +203,26 @@ def test_emmy_217_a_configuration_that_was_not_timed_is_not_deployed(monkeypatch
 # --- vllm#26026, fb-triton#2614: a role that has nothing to do for a tile -----------------------
 
 
-def ragged(a_desc, b_desc, c_desc, trips, tiles, B: tl.constexpr):
+def ragged(a_desc, b_desc, c_desc, iterations, tiles, B: tl.constexpr):
     """Tiles of unlike length, some empty, walked by a kernel that is persistent by itself."""
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         acc = tl.zeros((B, B), tl.float32)
-        for k in range(tl.load(trips + tile)):
+        for k in range(tl.load(iterations + tile)):
             a = a_desc.load([tile * B, k * B])
             b = b_desc.load([k * B, 0])
             acc = tl.dot(a, b, acc)
         c_desc.store([tile * B, 0], acc.to(tl.float16))
 
 
-@pytest.mark.parametrize("trips", [(0, 3, 1, 0), *long((0, 0, 0, 0), (2, 0, 0, 5), (1, 1, 1, 1))])
-def test_vllm_26026_tiles_without_work(trips):
+@pytest.mark.parametrize(
+    "iterations", [(0, 3, 1, 0), *long((0, 0, 0, 0), (2, 0, 0, 5), (1, 1, 1, 1))]
+)
+def test_vllm_26026_tiles_without_work(iterations):
     arguments = {
         "a_desc": blocks(integers(256, 320), 64, 64),
         "b_desc": blocks(integers(320, 64), 64, 64),
         "c_desc": blocks(blank(256, 64, dtype=np.float16), 64, 64),
-        "trips": np.array(trips, np.int32),
+        "iterations": np.array(iterations, np.int32),
     }
     tried(ragged, arguments | {"tiles": 4, "B": 64}, (2,))
 

@@ -31,7 +31,7 @@ from test_known_hangs import matmul, product, tutorial
 @pytest.mark.parametrize("depth", [2, 3])
 @pytest.mark.parametrize("k", [64, 136, 320])
 def test_tilelang_2674_phases_go_on_from_tile_to_tile(k, depth):
-    """Six tiles of 1, 3 and 5 trips on two blocks: never whole turns of the ring."""
+    """Six tiles of 1, 3 and 5 iterations on two blocks: never whole turns of the ring."""
     arguments = {
         "a_desc": blocks(integers(192, k), 64, 64),
         "b_desc": blocks(integers(128, k), 64, 64),
@@ -63,8 +63,8 @@ def test_tilelang_2309_2249_siblings_of_unlike_depth(stages):
     arguments |= {"K": 320, "FIRST": stages[0], "SECOND": stages[1]}
     kernel = tried(siblings, arguments, (1,))
     assert producer_loads(kernel) == 4
-    # The second loop begins where it ended without trips after whole turns of the first: that is
-    # tried for at once, and not found by chance.
+    # The second loop begins where it ended without iterations after whole turns of the first: that
+    # is tried for at once, and not found by chance.
     assert kernel.proof.states < 12_000
 
 

@@ -115,7 +115,7 @@ def no_synchronization_after_initialisation() -> tile.Kernel:
 
 
 def a_slot_taken_without_a_wait() -> tile.Kernel:
-    """The producer writes the next trip's tile without asking whether the last was read."""
+    """The producer writes the next iteration's tile without asking whether the last was read."""
     return drop(hopper.Wait, 0)
 
 

@@ -85,7 +85,7 @@ def product(a_desc, b_desc, c_desc, K, B: tl.constexpr):
 
 @pytest.mark.parametrize("depth", [2, *long(3), 4])
 def test_fb_triton_1278_products_stay_in_flight_over_the_release(depth):
-    """With P products in flight the slot of P - 1 trips ago is the one that is given back."""
+    """With P products in flight the slot of P - 1 iterations ago is the one that is given back."""
     arrays = {"a_desc": integers(64, 640), "b_desc": integers(640, 64)}
     arrays |= {"c_desc": blank(64, 64, dtype=np.float16)}
     arguments = {name: blocks(array, 64, 64) for name, array in arrays.items()}
@@ -95,7 +95,8 @@ def test_fb_triton_1278_products_stay_in_flight_over_the_release(depth):
     assert depth - 1 in pending
 
 
-# --- tilelang#2668: a block read, and then overwritten, in one trip -----------------------------
+# --- tilelang#2668: a block read, and then overwritten, in one iteration
+# -----------------------------
 
 
 def handed_on(a, first, out, n, W: tl.constexpr):

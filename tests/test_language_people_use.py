@@ -49,7 +49,7 @@ def test_functions_of_constants_are_constants():
     x = np.zeros(128, np.int32)
     constants[1,](x, s=8, H=16, B=16)
     expected = np.zeros(128, np.int32)
-    expected[0:8] = expected[16:24] = 2  # cdiv(24, 16), in two trips 16 apart
+    expected[0:8] = expected[16:24] = 2  # cdiv(24, 16), in two iterations 16 apart
     expected[15:17] = 8
     assert np.array_equal(x, expected)
 

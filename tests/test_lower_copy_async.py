@@ -206,11 +206,11 @@ def test_every_trip_count_is_right(function) -> None:
     kernel = lowered(function)
     depth = max(ring.depth for ring in planned(function)[1].arefs)
     oracle = build(function, signature(function), {})
-    for trips in range(depth + 3):
-        for k in {BK * trips, max(0, BK * trips - 32)}:
+    for iterations in range(depth + 3):
+        for k in {BK * iterations, max(0, BK * iterations - 32)}:
             expected, actual = arguments(function, k), arguments(function, k)
             simulate(oracle, (2, 2, 1), expected, level="tile")
-            simulate(kernel, (2, 2, 1), actual, seed=trips, late="late")
+            simulate(kernel, (2, 2, 1), actual, seed=iterations, late="late")
             assert np.array_equal(actual["c_ptr"], expected["c_ptr"]), k
 
 
@@ -220,11 +220,11 @@ def test_every_depth_is_right(function, depth: int) -> None:
     pins = {"depth": depth, "mma_depth": 1 if depth < 3 else 2}
     kernel = lowered(function, **pins)
     assert verify(kernel, H200).ok
-    for trips in (0, 1, 2, depth + 2):
-        k = BK * trips
+    for iterations in (0, 1, 2, depth + 2):
+        k = BK * iterations
         expected, actual = arguments(function, k), arguments(function, k)
         simulate(build(function, signature(function), {}), (2, 2, 1), expected, level="tile")
-        simulate(kernel, (2, 2, 1), actual, seed=trips, late="late")
+        simulate(kernel, (2, 2, 1), actual, seed=iterations, late="late")
         assert np.array_equal(actual["c_ptr"], expected["c_ptr"]), k
 
 

@@ -33,7 +33,8 @@ def lowered(plan: Plan = PLAN, edit=lambda text: text) -> tile.Kernel:
 def shape(block) -> list[object]:
     """Everything but scalar arithmetic, as nested lists of names with the facts that matter.
 
-    The sample fills its accumulator with zeros first; the lowering does so only where no trip ran.
+    The sample fills its accumulator with zeros first; the lowering does so only where no iteration
+    ran.
     """
     found: list[object] = []
     for op in block.ops:

@@ -1,4 +1,4 @@
-"""Consumers with tiles of their own, in turns: every number of tiles, of trips, of slots."""
+"""Consumers with tiles of their own, in turns: every number of tiles, of iterations, of slots."""
 
 from __future__ import annotations
 
@@ -145,8 +145,8 @@ def test_every_trip_count(instances: int, depth: int) -> None:
     labels = [op.label.data for op in kernel.walk() if isinstance(op, hopper.Role)]
     assert labels == ["load", *(f"mma{index}" for index in range(instances))]
     assert prove(kernel, H200).ok
-    for trips in range(2 * depth + 3):
-        _check(gemm, kernel, 200, 100, trips * BK, BM)
+    for iterations in range(2 * depth + 3):
+        _check(gemm, kernel, 200, 100, iterations * BK, BM)
 
 
 @pytest.mark.parametrize("instances", [2, 3])
@@ -162,8 +162,8 @@ def test_every_trip_count_in_pairs_of_blocks(instances: int, depth: int) -> None
     # One instance of each block frees a slot that both fill.
     assert {op.arrivals.data for op in kernel.walk() if isinstance(op, hopper.Barriers)} == {1, 2}
     assert prove(kernel, H200).ok
-    for trips in range(2 * depth + 3):
-        _check(gemm, kernel, 200, 100, trips * BK, BM, 4)
+    for iterations in range(2 * depth + 3):
+        _check(gemm, kernel, 200, 100, iterations * BK, BM, 4)
 
 
 @pytest.mark.parametrize("instances", [2, 3])
@@ -176,16 +176,16 @@ def test_every_number_of_tiles_in_pairs_of_blocks(instances: int) -> None:
 def test_rings_of_several_loops_in_pairs_of_blocks() -> None:
     kernel = _lowered(twice, depth=2, cluster=2)
     assert prove(kernel, H200).ok
-    for trips in (0, 1, 2, 5):
-        _check(twice, kernel, 300, 100, trips * BK, BM, 4)
+    for iterations in (0, 1, 2, 5):
+        _check(twice, kernel, 300, 100, iterations * BK, BM, 4)
 
 
 @pytest.mark.parametrize("function", [residual, twice])
 def test_rings_of_several_loops(function: Callable[..., None]) -> None:
     kernel = _lowered(function, depth=2)
     assert prove(kernel, H200).ok
-    for trips in (0, 1, 2, 5):
-        _check(function, kernel, 300, 100, trips * BK, BM)
+    for iterations in (0, 1, 2, 5):
+        _check(function, kernel, 300, 100, iterations * BK, BM)
 
 
 def test_a_warpgroup_of_two_products_in_rows() -> None:

@@ -84,9 +84,9 @@ def _turns(kernel: tile.Kernel) -> list[str]:
     return [op.kind.data for op in kernel.walk() if isinstance(op, hopper.Turn)]
 
 
-def _run(kernel: tile.Kernel, bm: int, trips: int, rows: int, **how: object) -> np.ndarray:
-    rng = np.random.default_rng(trips)
-    n = 64 * trips
+def _run(kernel: tile.Kernel, bm: int, iterations: int, rows: int, **how: object) -> np.ndarray:
+    rng = np.random.default_rng(iterations)
+    n = 64 * iterations
     arrays = [rng.integers(-1, 2, (length, 64)) for length in (rows, max(n, 64), max(n, 64))]
     out = np.full((rows, 64), np.nan, np.float16)
     blocks = ((bm, 64), (64, 64), (64, 64), (bm, 64))
@@ -102,10 +102,10 @@ def _run(kernel: tile.Kernel, bm: int, trips: int, rows: int, **how: object) -> 
     return out.astype(np.float64)
 
 
-def _check(kernel: tile.Kernel, function: Callable[..., None], bm: int, trips: int) -> None:
+def _check(kernel: tile.Kernel, function: Callable[..., None], bm: int, iterations: int) -> None:
     rows = 5 * bm - 8  # five tiles on three blocks
-    expected = _run(_tiles(function, bm), bm, trips, rows, level="tile")
-    actual = _run(kernel, bm, trips, rows, late="random", multiprocessors=3)
+    expected = _run(_tiles(function, bm), bm, iterations, rows, level="tile")
+    actual = _run(kernel, bm, iterations, rows, late="random", multiprocessors=3)
     assert np.isfinite(actual).all()
     assert np.linalg.norm(expected - actual) <= 1e-3 * np.linalg.norm(expected) + 1e-9
 
@@ -126,16 +126,16 @@ def test_attention_in_turns(schedule: str, bm: int) -> None:
     assert (turns[0], turns[-1]) == ("open", "close")
     assert turns.count("take") == turns.count("pass") > 0
     assert prove(kernel, H200).ok
-    for trips in range(7):
-        _check(kernel, attention, bm, trips)
+    for iterations in range(7):
+        _check(kernel, attention, bm, iterations)
 
 
 def test_one_product_and_work_before_it() -> None:
     kernel, _ = _lowered(filtered)
     assert _turns(kernel) == ["open", "take", "pass", "close"]
     assert prove(kernel, H200).ok
-    for trips in (0, 1, 5):
-        _check(kernel, filtered, 128, trips)
+    for iterations in (0, 1, 5):
+        _check(kernel, filtered, 128, iterations)
 
 
 def test_a_turn_goes_round_the_loop_where_the_softmax_stands_in_the_middle() -> None:

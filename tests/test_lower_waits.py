@@ -31,13 +31,13 @@ def hopper_of(case: Case):
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_every_trip_count_is_right(depth: int) -> None:
     kernel = hopper_of(product(mma_depth=depth, depth=4, m=128, n=128))
-    for trips in range(6):
-        case = product(m=128, n=128, k=64 * trips)
+    for iterations in range(6):
+        case = product(m=128, n=128, k=64 * iterations)
         expected, arguments = fresh(case)
         simulate(tile_kernel(case), case.grid, arguments, level="tile")
         actual, arguments = fresh(case)
-        simulate(kernel, case.grid, arguments, seed=trips, late="late")
-        assert np.array_equal(actual["c_desc"], expected["c_desc"]), trips
+        simulate(kernel, case.grid, arguments, seed=iterations, late="late")
+        assert np.array_equal(actual["c_desc"], expected["c_desc"]), iterations
 
 
 def test_two_products_a_trip_stay_in_flight() -> None:
@@ -60,7 +60,7 @@ def test_a_register_operand_is_not_computed_while_it_is_read() -> None:
     wgmma = next(op for op in kernel.walk() if isinstance(op, hopper.Wgmma))
     assert wgmma.a.owner.parent is wgmma.parent
     ops = list(wgmma.parent.ops)
-    # The product of the trip before is waited for above the statement that makes the operand.
+    # The product of the iteration before is waited for above the statement that makes the operand.
     above = ops[: ops.index(wgmma.a.owner)]
     assert any(isinstance(op, hopper.WgmmaWait) and op.pending.data == 0 for op in above) or any(
         isinstance(op, hopper.WgmmaWait) and op.pending.data == 0 for op in ops[ops.index(wgmma) :]

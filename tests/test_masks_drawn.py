@@ -19,7 +19,7 @@ Drawn = dict[str, Any]
 
 @tawa.jit
 def tiles(a, out, M, N, R, C, S, L, META: tl.constexpr, B: tl.constexpr):
-    """Rows and columns move with the program and the trip; heads and batches are added to the
+    """Rows and columns move with the program and the iteration; heads and batches are added to the
     address alone, or to what is compared as well.
     """
     i, j = tl.arange(0, B), tl.arange(0, B)

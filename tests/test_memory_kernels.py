@@ -90,7 +90,7 @@ def test_a_lone_reduction_in_a_loop_meets_twice() -> None:
     rows = np.random.default_rng(0).standard_normal((2, 2048)).astype(np.float32)
     out = np.zeros(2, np.float32)
     settings = {"grid": (2,), "BLOCK": 512, "num_warps": 4}
-    # Once more behind the loop, where the last trip stands.
+    # Once more behind the loop, where the last iteration stands.
     assert meetings(largest.compile(rows, out, 2048, **settings)) == 2 + 1
     tawa.simulate(largest, rows, out, 2048, **settings)
     np.testing.assert_array_equal(out, rows.max(1))
@@ -190,7 +190,7 @@ def test_a_loop_reads_ahead_of_what_it_stores(steps: int) -> None:
 def test_arrays_that_overlap_get_the_kernel_that_reads_in_order() -> None:
     memory = np.random.default_rng(0).standard_normal((6, 256)).astype(np.float32)
     want = memory.copy()
-    for t in range(5):  # each trip reads what the one before wrote
+    for t in range(5):  # each iteration reads what the one before wrote
         want[t + 1] = sum(np.float32(0.5) ** (t - i) * want[i] for i in range(t + 1))
     scan_rows[(1,)](memory[:5], memory[1:], 5, 256, BLOCK=256)
     np.testing.assert_allclose(memory, want, rtol=1e-6)

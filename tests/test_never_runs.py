@@ -1,4 +1,4 @@
-"""Loops that can be seen to make no trip are gone before anything is planned or proved."""
+"""Loops that can be seen to make no iteration are gone before anything is planned or proved."""
 
 import ml_dtypes
 import numpy as np

@@ -1,4 +1,6 @@
-"""Loops that are known to make one trip: what only a second trip would read is not computed."""
+"""Loops that are known to make one iteration: what only a second iteration would read is not
+computed.
+"""
 
 import ml_dtypes
 import numpy as np
@@ -18,19 +20,19 @@ def states(a, b, c, N: tl.constexpr):
         state = tl.dot(tl.load(a + t * 4096 + at), tl.load(b + t * 4096 + at), state)
 
 
-@pytest.mark.parametrize("trips", [1, 2])
-def test_a_dead_product_of_the_only_trip_is_not_made(trips: int) -> None:
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_a_dead_product_of_the_only_trip_is_not_made(iterations: int) -> None:
     draw = np.random.default_rng(0)
     a, b = (draw.integers(-3, 4, (2, 64, 64)).astype(ml_dtypes.bfloat16) for _ in range(2))
     c = np.full((2, 64, 64), -1, np.float32)
-    compiled = states[1,](a, b, c, N=trips)
+    compiled = states[1,](a, b, c, N=iterations)
     expected = np.full((2, 64, 64), -1, np.float32)
     expected[0] = 0
-    if trips == 2:
+    if iterations == 2:
         expected[1] = a[0].astype(np.float32) @ b[0].astype(np.float32)
     assert np.array_equal(c, expected)
-    assert ("wgmma" in compiled.asm["cuda"]) == (trips == 2)
-    assert compiled.launch.threads == (128 if trips == 1 else 256)
+    assert ("wgmma" in compiled.asm["cuda"]) == (iterations == 2)
+    assert compiled.launch.threads == (128 if iterations == 1 else 256)
 
 
 @tawa.jit

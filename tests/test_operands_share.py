@@ -10,7 +10,7 @@ from tawa.ir.walk import all_of
 
 @tawa.jit
 def chained(q, k, v, out, n, B: tl.constexpr):
-    """Both operands of each trip are stored by threads: tiles of 64 KiB each."""
+    """Both operands of each iteration are stored by threads: tiles of 64 KiB each."""
     r, c = tl.arange(0, B), tl.arange(0, B)
     x = tl.load(q + r[:, None] * B + c[None, :])
     acc = tl.zeros((B, B), tl.float32)

@@ -1,4 +1,6 @@
-"""Kernels that walk over their tiles themselves: what a launch knows is asked in every trip."""
+"""Kernels that walk over their tiles themselves: what a launch knows is asked in every
+iteration.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def product(
     """A walk with two counters, one for loads and one for stores, and indices kept in bounds."""
     start = tl.program_id(0)
     down, across = tl.cdiv(M, BM), tl.cdiv(N, BN)
-    trips = tl.cdiv(K, BK)
+    iterations = tl.cdiv(K, BK)
     again = start - PROGRAMS
     depth = tl.arange(0, BK)
     in_group = GROUP * across
@@ -45,7 +47,7 @@ def product(
         rows = tl.max_contiguous(tl.multiple_of(rows, BM), BM)
         columns = tl.max_contiguous(tl.multiple_of(columns, BN), BN)
         acc = tl.zeros((BM, BN), tl.float32)
-        for k in range(trips):
+        for k in range(iterations):
             at = k * BK + depth
             a = a_ptr + (rows[:, None] * sam + at[None, :] * sak)
             b = b_ptr + (at[:, None] * sbk + columns[None, :] * sbn)
@@ -188,7 +190,7 @@ def test_numbers_of_a_loop_are_asked_not_to_wrap() -> None:
     given = {"a_ptr": a, "s_ptr": s, "c_ptr": np.zeros_like(a), "M": m, "N": n}
     made = scaled.compile(*given.values(), BM=32, BN=64)
     asked = [each.condition for each in made.guards if "not to wrap" in each.reason]
-    assert any("trip(0)" in each for each in asked)
+    assert any("iteration(0)" in each for each in asked)
     assert guards_hold(made, given, (4,))
     most = (1 << 31) - 1
     assert not guards_hold(made, given | {"N": most}, (4,)), "N + 63 wraps"
@@ -207,22 +209,22 @@ def verdict(condition: str, grid: tuple[int, ...] = (4,), **numbers: int) -> boo
 
 @pytest.mark.parametrize(("condition", "numbers", "holds"), [
     # Programs 0 to 3 walk over 0 .. n-1 by fours.
-    ("always_within(program(0) + 4*trip(0), 0, 9, (program(0), n, 4))", {"n": 10}, True),
-    ("always_within(program(0) + 4*trip(0), 0, 9, (program(0), n, 4))", {"n": 11}, False),
-    ("always_within(trip(0), 0, 2, (program(0), n, 4))", {"n": 10}, True),
-    ("always_within(trip(0), 0, 1, (program(0), n, 4))", {"n": 10}, False),
+    ("always_within(program(0) + 4*iteration(0), 0, 9, (program(0), n, 4))", {"n": 10}, True),
+    ("always_within(program(0) + 4*iteration(0), 0, 9, (program(0), n, 4))", {"n": 11}, False),
+    ("always_within(iteration(0), 0, 2, (program(0), n, 4))", {"n": 10}, True),
+    ("always_within(iteration(0), 0, 1, (program(0), n, 4))", {"n": 10}, False),
     # A loop inside, as long as the number of the one around it.
-    ("never_negative(3 - trip(1), (0, n, 1), (0, trip(0), 1))", {"n": 5}, True),
-    ("never_negative(3 - trip(1), (0, n, 1), (0, trip(0), 1))", {"n": 6}, False),
-    ("always_multiple(8*trip(0) + n, 8, (0, n, 1))", {"n": 16}, True),
-    ("always_multiple(8*trip(0) + n, 8, (0, n, 1))", {"n": 12}, False),
-    # No trips: nothing is wrong in any. No steps, or more than are listed: nothing is known.
-    ("never_negative(-1 - trip(0), (0, n, 1))", {"n": 0}, True),
-    ("never_negative(-1 - trip(0), (0, n, 1))", {"n": -4}, True),
-    ("never_negative(trip(0), (0, 8, n))", {"n": 0}, False),
-    ("never_negative(trip(0), (0, n, 1))", {"n": 1 << 18}, True),
-    ("never_negative(trip(0), (0, n, 1))", {"n": (1 << 18) + 1}, False),
-    ("never_negative(program(0) + trip(0), (0, n, 1))", {"n": 1 << 17}, False),
+    ("never_negative(3 - iteration(1), (0, n, 1), (0, iteration(0), 1))", {"n": 5}, True),
+    ("never_negative(3 - iteration(1), (0, n, 1), (0, iteration(0), 1))", {"n": 6}, False),
+    ("always_multiple(8*iteration(0) + n, 8, (0, n, 1))", {"n": 16}, True),
+    ("always_multiple(8*iteration(0) + n, 8, (0, n, 1))", {"n": 12}, False),
+    # No iterations: nothing is wrong in any. No steps, or more than are listed: nothing is known.
+    ("never_negative(-1 - iteration(0), (0, n, 1))", {"n": 0}, True),
+    ("never_negative(-1 - iteration(0), (0, n, 1))", {"n": -4}, True),
+    ("never_negative(iteration(0), (0, 8, n))", {"n": 0}, False),
+    ("never_negative(iteration(0), (0, n, 1))", {"n": 1 << 18}, True),
+    ("never_negative(iteration(0), (0, n, 1))", {"n": (1 << 18) + 1}, False),
+    ("never_negative(program(0) + iteration(0), (0, n, 1))", {"n": 1 << 17}, False),
 ])  # fmt: skip
 def test_conditions_over_trips(condition: str, numbers: dict[str, int], holds: bool) -> None:
     assert verdict(condition, **numbers) == holds

@@ -49,9 +49,9 @@ def kernel_of(form: str) -> tile.Kernel:
     return kernel
 
 
-def run(kernel: tile.Kernel, trips: int) -> np.ndarray:
-    rng = np.random.default_rng(trips)
-    arguments: dict[str, object] = {"n": 16 * trips}
+def run(kernel: tile.Kernel, iterations: int) -> np.ndarray:
+    rng = np.random.default_rng(iterations)
+    arguments: dict[str, object] = {"n": 16 * iterations}
     for name in ("x_desc", "y_desc", "o_desc"):
         base = rng.integers(-1, 2, (64, 64)).astype(np.float16)
         arguments[name] = HostDescriptor(base, (64, 64), (64, 1), (16, 16))
@@ -76,9 +76,9 @@ def test_sums_leave_the_loop_and_stay_the_same(form: str, left: int) -> None:
     defer_sums(changed, Plan(), H200)
     verify(changed)
     assert row_sums_in_loops(changed) == left
-    for trips in range(4):
+    for iterations in range(4):
         # Small integers: every order of sums is exact.
-        assert np.array_equal(run(kernel_of(form), trips), run(changed, trips))
+        assert np.array_equal(run(kernel_of(form), iterations), run(changed, iterations))
 
 
 def flat(x_desc, y_desc, o_desc, n):
@@ -100,9 +100,9 @@ def test_sums_of_turned_products_cross_no_warp() -> None:
         pipeline.run(pipeline.TILE, kernel, Plan(), H200)
         return kernel
 
-    def result(kernel: tile.Kernel, trips: int) -> np.ndarray:
-        rng = np.random.default_rng(trips)
-        arguments: dict[str, object] = {"n": 64 * trips}
+    def result(kernel: tile.Kernel, iterations: int) -> np.ndarray:
+        rng = np.random.default_rng(iterations)
+        arguments: dict[str, object] = {"n": 64 * iterations}
         for name, block in shapes.items():
             base = rng.integers(-1, 2, (16, 256)).astype(np.float16)
             arguments[name] = HostDescriptor(base, (16, 256), (256, 1), block)
@@ -114,8 +114,8 @@ def test_sums_of_turned_products_cross_no_warp() -> None:
     verify(changed)
     (loop,) = [op for op in changed.walk() if isinstance(op, scf.ForOp)]
     assert (8, 32) in [shape_of(value.type) for value in loop.results]
-    for trips in range(4):
-        assert np.array_equal(result(built(), trips), result(changed, trips))
+    for iterations in range(4):
+        assert np.array_equal(result(built(), iterations), result(changed, iterations))
 
 
 def test_strict_keeps_the_order() -> None:

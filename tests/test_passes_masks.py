@@ -11,8 +11,8 @@ import tawa.language as tl
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg, DescriptorArg, ScalarArg
 from tawa.ir import tile, verify
-from tawa.passes.ask_masks import ask_masks
 from tawa.passes.simplify import simplify
+from tawa.passes.version_masks import version_masks
 from tawa.plan.plan import Plan
 from tawa.simulator.memory import HostDescriptor
 from tawa.simulator.tile import run_tile
@@ -100,7 +100,7 @@ def branches(kernel: tile.Kernel) -> int:
 @pytest.mark.parametrize("form", ASKED)
 def test_the_values_stay_the_same(form: str) -> None:
     changed = kernel_of(form)
-    ask_masks(changed, Plan(), H200)
+    version_masks(changed, Plan(), H200)
     simplify(changed, Plan(), H200)
     verify(changed)
     assert branches(changed) == ASKED[form]
@@ -115,7 +115,7 @@ def test_the_values_stay_the_same(form: str) -> None:
 @pytest.mark.parametrize("form", [name for name, count in ASKED.items() if count])
 def test_nothing_of_the_mask_is_computed_where_it_hides_nothing(form: str) -> None:
     changed = kernel_of(form)
-    ask_masks(changed, Plan(), H200)
+    version_masks(changed, Plan(), H200)
     (branch,) = (op for op in changed.walk() if isinstance(op, scf.IfOp))
     assert len(list(branch.true_region.block.ops)) == 1
     block = branch.parent
@@ -129,7 +129,7 @@ def test_nothing_of_the_mask_is_computed_where_it_hides_nothing(form: str) -> No
 def test_a_condition_is_no_more_than_sufficient() -> None:
     """At an edge of the condition the mask does hide: 63 rows behind, and one element is hidden."""
     kernel = kernel_of("causal")
-    ask_masks(kernel, Plan(), H200)
+    version_masks(kernel, Plan(), H200)
     hides = run(kernel, n=64, first=62, width=0, switch=0)
     shows = run(kernel, n=64, first=63, width=0, switch=0)
     assert (hides != shows).sum() <= 1

@@ -153,7 +153,7 @@ LOOPS = {
 }
 
 
-def inputs(form: Shape, seed: int, trips: int) -> dict[str, object]:
+def inputs(form: Shape, seed: int, iterations: int) -> dict[str, object]:
     rng = np.random.default_rng(seed)
     values: dict[str, object] = {}
     for argument, kind in form.arguments.items():
@@ -161,7 +161,7 @@ def inputs(form: Shape, seed: int, trips: int) -> dict[str, object]:
             base = rng.integers(-2, 3, (96, 96)).astype(np.float16)
             values[argument] = HostDescriptor(base, (96, 96), (96, 1), (16, 16))
         else:
-            values[argument] = 16 * trips
+            values[argument] = 16 * iterations
     return values
 
 
@@ -241,11 +241,11 @@ def test_any_schedule_computes_the_same(seed: int) -> None:
         return
     pipeline_loop(target, schedule)
     verify(kernel)
-    for trips in range(6):
-        expected, actual = inputs(form, seed, trips), inputs(form, seed, trips)
+    for iterations in range(6):
+        expected, actual = inputs(form, seed, iterations), inputs(form, seed, iterations)
         run_tile(parse(form.text("random")), form.grid, expected)
         run_tile(kernel, form.grid, actual)
-        assert results(actual) == results(expected), trips
+        assert results(actual) == results(expected), iterations
 
 
 def test_a_schedule_that_breaks_a_dependence_is_refused() -> None:
@@ -308,23 +308,23 @@ def planned(name: str, pins: Pins) -> tuple[tile.Kernel, Plan]:
 
 
 @pytest.mark.parametrize("name", LOOPS)
-@pytest.mark.parametrize("trips", range(6))
-def test_every_trip_count(name: str, trips: int) -> None:
+@pytest.mark.parametrize("iterations", range(6))
+def test_every_trip_count(name: str, iterations: int) -> None:
     form = LOOPS[name]
-    expected = inputs(form, trips, trips)
+    expected = inputs(form, iterations, iterations)
     run_tile(parse(form.text("k")), form.grid, expected)
     kernel, plan = planned(name, Pins(persistent=False, schedule="coarse"))
     assert [item.schedule for item in plan.loops] == ["coarse"]
     notes = pipeline.run(pipeline.AREF, kernel, plan, H200)
     assert not notes
     verify(kernel)
-    actual = inputs(form, trips, trips)
-    run_aref(kernel, form.grid, actual, seed=trips)
+    actual = inputs(form, iterations, iterations)
+    run_aref(kernel, form.grid, actual, seed=iterations)
     assert results(actual) == results(expected)
     pipeline.run(pipeline.HOPPER, kernel, plan, H200)
     assert prove(kernel, H200).ok
-    actual = inputs(form, trips, trips)
-    run_hopper(kernel, form.grid, actual, seed=trips, multiprocessors=2)
+    actual = inputs(form, iterations, iterations)
+    run_hopper(kernel, form.grid, actual, seed=iterations, multiprocessors=2)
     assert results(actual) == results(expected)
 
 

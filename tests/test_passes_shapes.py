@@ -63,7 +63,7 @@ def nest(operation: Operation, kind: type, ring: aref.Create) -> list[object]:
         for block in region.blocks:
             for inner in block.ops:
                 if isinstance(inner, kind) and inner.aref is ring.result:
-                    inside.append("trip")
+                    inside.append("iteration")
                 elif below := nest(inner, kind, ring):
                     inside.append((inner.name, below))
         if inside:
@@ -179,9 +179,9 @@ def test_update_in_place_is_loaded_ahead() -> None:
 
 
 def test_tile_carried_by_a_loop_stays() -> None:
-    _, plan = build("tile handed on to the next trip")
+    _, plan = build("tile handed on to the next iteration")
     reasons = {item.feature: item.reason for item in plan.declined}
-    assert "another trip" in reasons["asynchronous load a2"]
+    assert "another iteration" in reasons["asynchronous load a2"]
 
 
 def test_atomic_counter_is_sent() -> None:
@@ -236,9 +236,9 @@ def test_address_that_a_store_may_change() -> None:
     text = text_of("trip count read from memory")
     changed = text.replace(
         "%result = tile.cast",
-        "tile.store %counts, %trips : !tile.ptr<i32>, i32\n%result = tile.cast",
+        "tile.store %counts, %iterations : !tile.ptr<i32>, i32\n%result = tile.cast",
     )
-    assert declined(changed)["a"] == "its address depends on trips, which counts may change"
+    assert declined(changed)["a"] == "its address depends on iterations, which counts may change"
 
 
 def test_use_after_the_store_that_overwrites() -> None:
@@ -342,8 +342,8 @@ def test_aref_run_is_the_oracle(name: str, persistent: bool | None) -> None:
     run_both(name, 1, Pins(persistent=persistent))
 
 
-@pytest.mark.parametrize("trips", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("iterations", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("name", ["gemm", "two dots in sequence", "two loops sharing a load"])
-def test_every_trip_count(name: str, trips: int) -> None:
+def test_every_trip_count(name: str, iterations: int) -> None:
     for seed, depth in ((0, 1), (1, 2), (2, 3)):
-        run_both(name, seed, Pins(depth=depth, mma_depth=1), K=16 * trips)
+        run_both(name, seed, Pins(depth=depth, mma_depth=1), K=16 * iterations)

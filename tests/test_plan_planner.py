@@ -27,7 +27,7 @@ def gemm(
 ) -> tile.Kernel:
     a, b = f"tensor<{m}x{k}x{kind}>", f"tensor<{k}x{n}x{kind}>"
     acc, c = f"tensor<{m}x{n}xf32>", f"tensor<{m}x{n}x{out}>"
-    wishes = ", ".join(f"{key} = #builtin.int<{value}>" for key, value in options.items())
+    hints = ", ".join(f"{key} = #builtin.int<{value}>" for key, value in options.items())
     kernel = parse(f"""
 "tile.kernel"() ({{
 ^bb0(%a_desc : !tile.desc<{a}>, %b_desc : !tile.desc<{b}>, %c_desc : !tile.desc<{c}>, %K : i32):
@@ -50,7 +50,7 @@ def gemm(
   %c = tile.cast %acc : ({acc}) -> {c}
   tile.desc_store %c_desc[%m, %n], %c : !tile.desc<{c}>, i32, i32, {c}
 }}) {{sym_name = "gemm", arguments = [{{name = "a_desc"}}, {{name = "b_desc"}},
-  {{name = "c_desc"}}, {{name = "K"}}], options = {{{wishes}}}}} : () -> ()""")
+  {{name = "c_desc"}}, {{name = "K"}}], options = {{{hints}}}}} : () -> ()""")
     simplify_kernel(kernel)
     return kernel
 
@@ -239,7 +239,7 @@ def test_pin_that_cannot_be_honoured(pins: Pins, why: str) -> None:
 
 
 def test_pinned_depth_of_products_used_at_once() -> None:
-    with pytest.raises(PlanError, match="result of s is used in the trip"):
+    with pytest.raises(PlanError, match="result of s is used in the iteration"):
         plan_for(shape("two dots in sequence"), H200, Pins(mma_depth=2))
 
 
@@ -272,7 +272,7 @@ def test_whole_plan_is_checked() -> None:
         rank_plans(gemm(), H200, Pins(plan="plan specialized\naref z depth=2"))
 
 
-# --- wishes -------------------------------------------------------------------------------------
+# --- hints -------------------------------------------------------------------------------------
 
 
 def test_unmet_wishes_are_noted() -> None:

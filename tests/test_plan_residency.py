@@ -12,7 +12,7 @@ from tawa.target import H200
 
 @tawa.jit
 def promoted(A, B, C, s_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """The product of each trip is scaled outside of the tensor cores."""
+    """The product of each iteration is scaled outside of the tensor cores."""
     row, column = tl.program_id(0) * BM, tl.program_id(1) * BN
     acc = tl.zeros((BM, BN), tl.float32)
     for k in range(0, K, BK):
@@ -98,7 +98,7 @@ def test_two_blocks_compute_the_same():
 
 @tawa.jit
 def gradients(Q, K, G, DK, DV, n, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
-    """Three products a trip with work between them, as long as BM columns make them."""
+    """Three products an iteration with work between them, as long as BM columns make them."""
     at = tl.program_id(0) * BN
     k = K.load([at, 0])
     dk, dv = tl.zeros((BN, D), tl.float32), tl.zeros((BN, D), tl.float32)
@@ -120,7 +120,7 @@ def test_short_products_get_a_second_block(columns, blocks):
     kernel = gradients.compile(*arguments, grid=(4,), BM=columns, BN=128, D=64)
     assert kernel.plan.blocks == blocks
     assert kernel.plan.consumers[0].warps == 8 // blocks
-    # A pin is a wish for the rest as it was.
+    # A pin is a hint for the rest as it was.
     alone = gradients.compile(*arguments, grid=(4,), BM=columns, BN=128, D=64, blocks=1)
     assert alone.plan.blocks == 1
 

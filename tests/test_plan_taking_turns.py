@@ -32,7 +32,7 @@ def test_attention_takes_turns_unless_it_is_pinned():
 
 @pytest.mark.parametrize("name", ["matmul 128x256", "computed operands", "no loop"])
 def test_nothing_to_gain_by_turns(name):
-    """Bare products; operands all warpgroups exchange in each trip; no loop."""
+    """Bare products; operands all warpgroups exchange in each iteration; no loop."""
     assert plans(name)[0].arrangement == "cooperative"
 
 
@@ -50,8 +50,8 @@ def scaled(A, B, C, s_ptr, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
     [(128, 64, "pingpong"), (64, 512, "cooperative"), (64, 64, "cooperative")],
 )
 def test_turns_where_work_stands_beside_products(columns, depth, turns):
-    """By the model a trip is 512 cycles of products and 256 of work, 2048 and 128; in the last it
-    is the loads that set the pace.
+    """By the model an iteration is 512 cycles of products and 256 of work, 2048 and 128; in the
+    last it is the loads that set the pace.
     """
     shapes = ((128, depth), (depth, columns), (128, columns))
     kinds = ("f16", "f16", "f32")

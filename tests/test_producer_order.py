@@ -23,15 +23,15 @@ def pair(q_desc, k_desc, v_desc, o_desc, n, B: tl.constexpr, W: tl.constexpr):
     o_desc.store([at, 0], acc.to(tl.float16))
 
 
-def given(rows, trips):
-    rng = np.random.default_rng(trips)
-    shapes = {"q_desc": rows, "k_desc": 64 * max(1, trips), "v_desc": 64 * max(1, trips)}
+def given(rows, iterations):
+    rng = np.random.default_rng(iterations)
+    shapes = {"q_desc": rows, "k_desc": 64 * max(1, iterations), "v_desc": 64 * max(1, iterations)}
     arrays = {name: rng.integers(-1, 2, (r, 64)).astype(np.float16) for name, r in shapes.items()}
     arrays["o_desc"] = np.full((rows, 64), 7, np.float16)
     blocks = {"q_desc": [128, 64], "o_desc": [128, 64]}
     described = tawa.TensorDescriptor.from_tensor
     found = {name: described(a, blocks.get(name, [64, 64])) for name, a in arrays.items()}
-    return found | {"n": trips}
+    return found | {"n": iterations}
 
 
 def innermost_loads(kernel):
@@ -46,9 +46,9 @@ def innermost_loads(kernel):
     return loads
 
 
-@pytest.mark.parametrize("trips", range(5))
-def test_the_same_values(trips):
-    tried(pair.fn, given(128 * 3, trips), (3,), B=128, W=64, depth=2, schedule="coarse")
+@pytest.mark.parametrize("iterations", range(5))
+def test_the_same_values(iterations):
+    tried(pair.fn, given(128 * 3, iterations), (3,), B=128, W=64, depth=2, schedule="coarse")
 
 
 def test_keys_of_a_trip_come_with_values_of_the_one_before():

@@ -68,7 +68,7 @@ def sums(x, out, found, N: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def test_who_has_no_roles_loads_by_threads():
-    """By TMA into one slot, each trip would wait for the memory, and all threads for one."""
+    """By TMA into one slot, each iteration would wait for the memory, and all threads for one."""
     x = np.random.default_rng(3).standard_normal((4, 2048)).astype(np.float32)
     out, found = np.zeros(4, np.float32), np.zeros(4, np.bool_)
     sums[(2,)](x, out, found, 2048, 512)
@@ -117,8 +117,13 @@ def rows_of_a_pitch(
     ("step", "pitch", "n", "meets"),
     [
         (256, 1024, 1024, False),
-        (256, 1024, 2048, True),  # the first row's last trips go where the second row's first went
-        (128, 1024, 1024, True),  # a trip goes where half of the last one went
+        (
+            256,
+            1024,
+            2048,
+            True,
+        ),  # the first row's last iterations go where the second row's first went
+        (128, 1024, 1024, True),  # an iteration goes where half of the last one went
         (4096, 256, 8192, False),
         (256, None, 1024, True),  # a pitch of the run may be less
     ],
@@ -133,5 +138,5 @@ def test_trips_that_store_elsewhere_do_not_meet(
     else:
         made = rows_of_a_pitch.compile(x, out, PITCH=pitch, **values, grid=(1,))
     text = made.asm["hopper"]
-    assert "tma" not in text  # which would wait in each trip for the store of the last one
+    assert "tma" not in text  # which would wait in each iteration for the store of the last one
     assert ("named_barrier" in text[text.index("scf.for") : text.index("} {label")]) == meets

@@ -44,7 +44,7 @@ def test_all_trials_give_the_oracle(name: str) -> None:
 def test_the_trials_cover_what_the_page_says() -> None:
     subject = SUBJECTS["plan depth 2"]
     found = [trial for group in trials(subject) for trial in group]
-    assert {trial.extent for trial in found} >= {64 * trips for trips in range(2 * 2 + 3)}
+    assert {trial.extent for trial in found} >= {64 * iterations for iterations in range(2 * 2 + 3)}
     assert {32, 96, 352} < {trial.extent for trial in found}
     ways = {trial.schedule for trial in found}
     assert {"random", "late", "early", "starve=load+late", "starve=mma+early"} <= ways
@@ -75,25 +75,25 @@ PARTS = {
     "conv filters' gradient window",
     "conv filters' gradient abreast",
 }
-"""Kernels that divide a sum into parts, of a trip each at least."""
+"""Kernels that divide a sum into parts, of an iteration each at least."""
 
 
 def turns_as_often_as_asked(name: str) -> None:
-    """Assert that the trials go from 0 trips, or 1, to twice round the ring and more."""
+    """Assert that the trials go from 0 iterations, or 1, to twice round the ring and more."""
     subject = SUBJECTS[name]
     if not subject.step:
         loops = [op for op in subject.at(None).kernel.walk() if op.name in LOOPS]
         assert all(map(constant, loops)) or name in FIXED
         return
-    trips = {-(-extent // subject.step) for extent in subject.extents() if extent is not None}
-    assert trips == set(range(int(name in PARTS), 2 * subject.depth() + 3))
+    iterations = {-(-extent // subject.step) for extent in subject.extents() if extent is not None}
+    assert iterations == set(range(int(name in PARTS), 2 * subject.depth() + 3))
 
 
 LOOPS = ("scf.for", "scf.while")
 
 
 def constant(loop: Operation) -> bool:
-    """Whether a loop makes as many trips at each launch."""
+    """Whether a loop makes as many iterations at each launch."""
     bounds = loop.operands[:3] if loop.name == "scf.for" else ()
     return bool(bounds) and all(
         isinstance(bound.owner, Operation) and bound.owner.name == "tile.constant"

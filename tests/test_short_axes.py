@@ -1,4 +1,4 @@
-"""Reductions in loops along an axis of a few elements: no trip meets at a barrier."""
+"""Reductions in loops along an axis of a few elements: no iteration meets at a barrier."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from codegen_emulator import emulate, needs_compiler
 def chains(
     x, out, energies, n, C: tl.constexpr, D: tl.constexpr, ROW: tl.constexpr, COLUMN: tl.constexpr
 ):
-    """Three sums along the short axis in each trip; where rows lie is ROW and COLUMN."""
+    """Three sums along the short axis in each iteration; where rows lie is ROW and COLUMN."""
     c, d = tl.arange(0, C), tl.arange(0, D)
     at = c[:, None] * ROW + d[None, :] * COLUMN
     q = tl.load(x + at)

@@ -18,9 +18,9 @@ DEPTH = 3
 
 
 @pytest.mark.parametrize("level", ["tile", "aref", "hopper"])
-@pytest.mark.parametrize("trips", range(2 * DEPTH + 3))
-def test_every_trip_count(level, trips):
-    c, a, b, _ = gemm(gemm_kernel(level), level, 128, 256, 64 * trips)
+@pytest.mark.parametrize("iterations", range(2 * DEPTH + 3))
+def test_every_trip_count(level, iterations):
+    c, a, b, _ = gemm(gemm_kernel(level), level, 128, 256, 64 * iterations)
     assert np.array_equal(c, expected(a, b))
 
 

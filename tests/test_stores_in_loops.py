@@ -11,7 +11,7 @@ from xdsl.dialects import scf
 
 import tawa
 import tawa.language as tl
-from tawa.analysis.boxes import Box, disjoint_in_other_trips
+from tawa.analysis.boxes import Box, disjoint_in_other_iterations
 from tawa.analysis.polynomial import Polynomial, polynomial
 from tawa.ir import hopper, parse, tile
 from tawa.runtime.dispatch import guards_hold
@@ -124,7 +124,9 @@ def boxes(*starts: tuple[dict[str, int], int], width: int, kernel: tile.Kernel) 
 
 
 def test_blocks_of_unlike_trips_against_all_trips() -> None:
-    """i in 0, 16 .. 48, j in 0, 16, 32: what is said to be apart is, for all pairs of trips."""
+    """i in 0, 16 .. 48, j in 0, 16, 32: what is said to be apart is, for all pairs of
+    iterations.
+    """
     kernel = kernel_of(
         "out K",
         number("c40", 40),
@@ -132,17 +134,17 @@ def test_blocks_of_unlike_trips_against_all_trips() -> None:
         loop(loop([op("deep", "add", "i", "j")], index="j", end="c40"), index="i", end="c64"),
     )
     inner, outer = reversed([each for each in kernel.walk() if isinstance(each, scf.ForOp)])
-    trips = list(product(range(0, 64, 16), range(0, 40, 16)))
+    iterations = list(product(range(0, 64, 16), range(0, 40, 16)))
     said = 0
     for by_i, by_j, shift, width in product((0, 1, 3, -3), (0, 1, -1), (0, 8, 40), (8, 16, 48)):
         one, other = boxes(
             ({"i": by_i, "j": by_j}, 0), ({"i": by_i, "j": by_j}, shift), width=width, kernel=kernel
         )
         for loops, alike in (((inner, outer), ()), ((inner,), (0,)), ((outer,), (1,))):
-            if not disjoint_in_other_trips(one, other, loops):
+            if not disjoint_in_other_iterations(one, other, loops):
                 continue
             said += 1
-            for first, second in product(trips, trips):
+            for first, second in product(iterations, iterations):
                 if first == second or any(first[place] != second[place] for place in alike):
                     continue
                 starts = (first[0] * by_i + first[1] * by_j, second[0] * by_i + second[1] * by_j)

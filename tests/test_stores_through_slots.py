@@ -40,22 +40,22 @@ def read_again(q_desc, k_desc, o_desc, n, B: tl.constexpr, W: tl.constexpr):
     o_desc.store([at, 0], (acc + again).to(tl.float16))
 
 
-def arrays(rows, trips, width, block):
-    rng = np.random.default_rng(trips)
+def arrays(rows, iterations, width, block):
+    rng = np.random.default_rng(iterations)
     q = rng.integers(-1, 2, (rows, width)).astype(np.float16)
-    k = rng.integers(-1, 2, (64 * max(trips, 1), width)).astype(np.float16)
+    k = rng.integers(-1, 2, (64 * max(iterations, 1), width)).astype(np.float16)
     o = np.full((rows, width), 7, np.float16)
     described = tawa.TensorDescriptor.from_tensor
     return (q, k, o), [described(q, block), described(k, [64, width]), described(o, block)]
 
 
 @pytest.mark.parametrize("pins", [{}, {"depth": {"q": 2}}, {"consumers": 1}, {"persistent": False}])
-@pytest.mark.parametrize("trips", [0, 1, 3, 5])
-def test_the_same_values(trips, pins):
-    (q, k, o), given = arrays(320, trips, 64, [128, 64])
-    chain[3,](*given, trips, B=128, W=64, store="slot", **pins)
-    scores = (q.astype(np.float64) @ k[: 64 * trips].T.astype(np.float64)) * 0.25
-    assert (o == (scores @ k[: 64 * trips]).astype(np.float16)).all()
+@pytest.mark.parametrize("iterations", [0, 1, 3, 5])
+def test_the_same_values(iterations, pins):
+    (q, k, o), given = arrays(320, iterations, 64, [128, 64])
+    chain[3,](*given, iterations, B=128, W=64, store="slot", **pins)
+    scores = (q.astype(np.float64) @ k[: 64 * iterations].T.astype(np.float64)) * 0.25
+    assert (o == (scores @ k[: 64 * iterations]).astype(np.float16)).all()
 
 
 @pytest.mark.parametrize("pins", [{}, {"depth": {"q": 2}}])

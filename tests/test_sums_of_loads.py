@@ -27,18 +27,18 @@ def product_and_squares(
     tl.store(out + m + rows, squares)
 
 
-@pytest.mark.parametrize("trips", [0, 1, 3])
+@pytest.mark.parametrize("iterations", [0, 1, 3])
 @pytest.mark.parametrize("scaled", [False, True])
-def test_rows_are_summed_beside_a_product(scaled: bool, trips: int) -> None:
-    draw = np.random.default_rng(trips)
-    a = draw.integers(-3, 4, (128, 64 * max(trips, 1))).astype(np.float16)
-    b = draw.integers(-3, 4, (64 * max(trips, 1), 64)).astype(np.float16)
+def test_rows_are_summed_beside_a_product(scaled: bool, iterations: int) -> None:
+    draw = np.random.default_rng(iterations)
+    a = draw.integers(-3, 4, (128, 64 * max(iterations, 1))).astype(np.float16)
+    b = draw.integers(-3, 4, (64 * max(iterations, 1), 64)).astype(np.float16)
     c, out = np.ones((128, 64), np.float32), np.ones(128, np.float32)
     of = tawa.TensorDescriptor.from_tensor
     descs = of(a, [128, 64]), of(b, [64, 64]), of(c, [128, 64])
     sizes = {"BM": 128, "BN": 64, "BK": 64}
-    compiled = product_and_squares[1, 1](*descs, out, 64 * trips, SCALED=scaled, **sizes)
-    a, b = a.astype(np.float32) * bool(trips), b.astype(np.float32)
+    compiled = product_and_squares[1, 1](*descs, out, 64 * iterations, SCALED=scaled, **sizes)
+    a, b = a.astype(np.float32) * bool(iterations), b.astype(np.float32)
     assert np.array_equal(c, (1 + scaled) * a @ b)
     assert np.array_equal(out, (2 * a if scaled else a * a).sum(1))
     text = compiled.asm["cuda"]

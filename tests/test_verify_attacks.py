@@ -202,7 +202,7 @@ def test_a_phase_is_a_parity() -> None:
 
 def test_conditions_of_loops_in_loops_are_asked_in_each_iteration() -> None:
     """Three `while` that words of memory end; the wait after the innermost one takes its phase from
-    before it: it hangs from one trip on, and is right of none."""
+    before it: it hangs from one iteration on, and is right of none."""
 
     def word(index: str, first: int, name: str) -> str:
         return f"""
@@ -253,13 +253,14 @@ def test_conditions_of_loops_in_loops_are_asked_in_each_iteration() -> None:
 
 @pytest.mark.parametrize("limit", ["%three_9", "%K"])
 def test_a_wait_that_one_iteration_leaves_out(limit: str) -> None:
-    """`select(trip == 3, 0, trip) > 0` is false in iteration 3 too: it frees a slot that a wgmma
-    reads. It looks like the wrap of a ring."""
+    """`select(iteration == 3, 0, iteration) > 0` is false in iteration 3 too: it frees a slot that
+    a wgmma reads. It looks like the wrap of a ring.
+    """
     held = "      hopper.wgmma_wait {pending = #builtin.int<1>}\n"
     guarded = f"""
       %three_9 = tile.constant {{value = #builtin.int<3>}} : i32
-      %is_9 = tile.elementwise "eq"(%trip, {limit}) : (i32, i32) -> i1
-      %x_9 = tile.elementwise "select"(%is_9, %zero_1, %trip) : (i1, i32, i32) -> i32
+      %is_9 = tile.elementwise "eq"(%iteration, {limit}) : (i32, i32) -> i1
+      %x_9 = tile.elementwise "select"(%is_9, %zero_1, %iteration) : (i1, i32, i32) -> i32
       %go_9 = tile.elementwise "gt"(%x_9, %zero_1) : (i32, i32) -> i1
       scf.if %go_9 {{
 {held}      }}

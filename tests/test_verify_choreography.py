@@ -69,14 +69,14 @@ def drawn(rng: random.Random) -> tuple[list[Body], list[int]]:
     return [body for body in roles if body], depths
 
 
-def is_wrong(roles: list[Body], depths: list[int], trips: int) -> bool:
+def is_wrong(roles: list[Body], depths: list[int], iterations: int) -> bool:
     """Run the roles, each as far as it can; tell whether they hang, or free what none has got."""
     programs = [
         [
             event
-            for step in range(trips + max((each.late for each in body), default=0))
+            for step in range(iterations + max((each.late for each in body), default=0))
             for event in body
-            if 0 <= step - event.late < trips
+            if 0 <= step - event.late < iterations
         ]
         for body in roles
     ]
@@ -223,7 +223,7 @@ def compared(seed: int, systems: int) -> tuple[int, int, int]:
     accepted = wrong = missed = 0
     for _ in range(systems):
         roles, depths = drawn(rng)
-        hanging = any(is_wrong(roles, depths, trips) for trips in range(20))
+        hanging = any(is_wrong(roles, depths, iterations) for iterations in range(20))
         try:
             run(kernel_of(roles, depths))
         except Refused:

@@ -79,10 +79,10 @@ def test_a_cap_in_one_role(function: str, bound: int) -> None:
     check(gemm("%end", "%end_1", cap))
 
 
-@pytest.mark.parametrize("trips", [3, 128, 200, 201, 10_000])
-def test_one_trip_more_beyond_a_threshold(trips: int) -> None:
+@pytest.mark.parametrize("iterations", [3, 128, 200, 201, 10_000])
+def test_one_trip_more_beyond_a_threshold(iterations: int) -> None:
     more = (
-        f"%far@ = tile.constant {{value = #builtin.int<{64 * trips}>}} : i32\n"
+        f"%far@ = tile.constant {{value = #builtin.int<{64 * iterations}>}} : i32\n"
         "%none@ = tile.constant {value = #builtin.int<0>} : i32\n"
         "%step@ = tile.constant {value = #builtin.int<64>} : i32\n"
         '%is_far@ = tile.elementwise "gt"(%K, %far@) : (i32, i32) -> i1\n'

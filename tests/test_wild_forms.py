@@ -201,7 +201,9 @@ def test_wrapped_rows_that_end_in_masked_atomics_come_by_tma(rng):
 
 
 def test_a_tile_of_two_trips_stays_in_its_slot(rng):
-    """The transposed product of one trip and the plain one of the trip before read one slot."""
+    """The transposed product of one iteration and the plain one of the iteration before read one
+    slot.
+    """
     q, k, v, do = (whole(rng, 256, 64) / 8 for _ in range(4))
     dk, dv = (np.zeros((128, 64), np.float16) for _ in range(2))
     shift = whole(rng, 256, dtype=np.float32)
@@ -265,15 +267,15 @@ def test_a_convolution_copies_pixels_and_has_its_weights_by_tma(rng):
         for j in range(3)
     )
     np.testing.assert_array_equal(y, wanted.reshape(m, co).astype(np.float16))
-    # Rows of weights follow a quotient of the trip, and no mask of theirs is ever false.
+    # Rows of weights follow a quotient of the iteration, and no mask of theirs is ever false.
     ways = {ring.payload[0].split("@")[0]: ring.via for ring in compiled.plan.arefs}
     assert ways == {"x": "copy_async", "w": "tma"}
     assert compiled.plan.blocks == 2
-    # A trip adds a scalar to addresses that stay, and compares what stays.
+    # An iteration adds a scalar to addresses that stay, and compares what stays.
     copying = compiled.asm["cuda"].split("    copy_arrive(")[0]
-    trip = copying.rsplit("#pragma unroll 1", 1)[1]
-    assert "oh[0] >= int(0u - " in trip
-    assert trip.count("* 2;") == 1, "one address a copy"
+    iteration = copying.rsplit("#pragma unroll 1", 1)[1]
+    assert "oh[0] >= int(0u - " in iteration
+    assert iteration.count("* 2;") == 1, "one address a copy"
 
 
 @tawa.jit
@@ -425,4 +427,4 @@ def test_rows_in_pieces_are_loaded_a_trip_ahead(rng, n):
         row_sums, x, np.zeros(2, np.int32), n, grid=(2,), outputs=[1], BLOCK=256,
     )  # fmt: skip
     np.testing.assert_array_equal(found, x.reshape(-1)[: 2 * n].reshape(2, n).sum(axis=1))
-    assert not any("a trip ahead" in note.feature for note in compiled.declined)
+    assert not any("an iteration ahead" in note.feature for note in compiled.declined)

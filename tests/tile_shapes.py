@@ -281,8 +281,8 @@ SHAPES: dict[str, Shape] = {
     "trip count read from memory": shape(
         "x y out *counts",
         f"%at = tile.ptr_add %counts, %pid : ({P}, i32) -> {P}",
-        scalar_load("trips", "at"),
-        op("end", "mul", "trips", "c16"),
+        scalar_load("iterations", "at"),
+        op("end", "mul", "iterations", "c16"),
         loop(
             [
                 load("a", "x", "m", "k"),
@@ -353,7 +353,7 @@ SHAPES: dict[str, Shape] = {
         dot("acc", "a", "b", "cf"),
         finish(),
     ),
-    "tile handed on to the next trip": shape(
+    "tile handed on to the next iteration": shape(
         "x y out K",
         load("first", "x", "m", "c0"),
         *[

@@ -1,4 +1,6 @@
-"""Pointers that nobody knows anything about, and matrices for them: tests of loads trips ahead."""
+"""Pointers that nobody knows anything about, and matrices for them: tests of loads iterations
+ahead.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def spins(x, flag, out, N: tl.constexpr):
 
 
 def chooses(a_desc, b_desc, c_desc, flag, K, B: tl.constexpr):
-    """What the lanes of a row find together, in some trips of a pipelined loop."""
+    """What the lanes of a row find together, in some iterations of a pipelined loop."""
     acc = tl.zeros((B, B), dtype=tl.float32)
     for k in range(0, K, B):
         acc = tl.dot(a_desc.load([0, k]), b_desc.load([k, 0]), acc)
@@ -40,7 +40,7 @@ def chooses(a_desc, b_desc, c_desc, flag, K, B: tl.constexpr):
 
 
 def counts(x, flag, out, N: tl.constexpr):
-    """Trips from words that each warp reads for itself."""
+    """Iterations from words that each warp reads for itself."""
     i = tl.arange(0, N)
     v = tl.load(x + i)
     s = 0.0
@@ -51,7 +51,7 @@ def counts(x, flag, out, N: tl.constexpr):
 
 
 def writes(x, flag, out, N: tl.constexpr):
-    """Trips from words that this program, and others, write later: both are told at once."""
+    """Iterations from words that this program, and others, write later: both are told at once."""
     i = tl.arange(0, N)
     v = tl.load(x + i)
     n = tl.load(flag)

@@ -67,13 +67,13 @@ def test_one_trip(k):
     agrees(hangs.matmul, hangs.product(256, 256, k, 128, 128, 64), (2, 2))
 
 
-@pytest.mark.parametrize("trips", [(0, 0, 0, 0), (0, 3, 1, 0), (2, 0, 0, 5)])
-def test_tiles_without_work(trips):
+@pytest.mark.parametrize("iterations", [(0, 0, 0, 0), (0, 3, 1, 0), (2, 0, 0, 5)])
+def test_tiles_without_work(iterations):
     arguments = {
         "a_desc": blocks(integers(256, 320), 64, 64),
         "b_desc": blocks(integers(320, 64), 64, 64),
         "c_desc": blocks(blank(256, 64, dtype=np.float16), 64, 64),
-        "trips": np.array(trips, np.int32),
+        "iterations": np.array(iterations, np.int32),
     }
     agrees(hangs.ragged, arguments | {"tiles": 4, "B": 64}, (2,))
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
-from tawa.analysis.polynomial import Atom, Call, Polynomial, Trip, polynomial, trip_count
+from tawa.analysis.polynomial import Atom, Call, Iteration, Polynomial, polynomial, trip_count
 
 Span: TypeAlias = tuple[int, int]
 """The least and the greatest value, both included."""
@@ -28,27 +28,27 @@ class Box:
 
 
 def _varies(atom: Atom, loops: Collection[Operation]) -> bool:
-    """Tell whether an atom may differ between two trips of one of `loops`."""
+    """Tell whether an atom may differ between two iterations of one of `loops`."""
     match atom:
         case Call(inputs=inputs):
             return any(_varies(leaf, loops) for item in inputs for leaf in item.leaves)
-        case Trip(loop=counted):
+        case Iteration(loop=counted):
             return any(loop.is_ancestor(counted) for loop in loops)
         case _:
             return any(loop.is_ancestor(atom.value.owner) for loop in loops)
 
 
 def _parts(form: Polynomial, loops: Collection[Operation]) -> tuple[Polynomial, Polynomial]:
-    """Return the terms that stay the same in all trips of `loops`, and the others."""
+    """Return the terms that stay the same in all iterations of `loops`, and the others."""
     return form.parted(lambda term, _: not any(_varies(atom, loops) for atom in term))
 
 
 def _span(form: Polynomial) -> Span | None:
-    """Return the range of a sum of numbers of trips, where it is known how many there are."""
+    """Return the range of a sum of numbers of iterations, where it is known how many there are."""
     low = high = 0
     for monomial, factor in form.terms.items():
         match monomial:
-            case (Trip(loop=loop),) if count := trip_count(loop):
+            case (Iteration(loop=loop),) if count := trip_count(loop):
                 last = factor * (count - 1)
             case _:
                 return None
@@ -57,7 +57,7 @@ def _span(form: Polynomial) -> Span | None:
 
 
 def difference(a: Polynomial, b: Polynomial, loops: Collection[Operation]) -> Span | None:
-    """Return the range of `a - b` where the two stand in any trips of the common `loops`.
+    """Return the range of `a - b` where the two stand in any iterations of the common `loops`.
 
     Terms that do not change in those loops cancel; the others stand for two unrelated values.
     """
@@ -69,7 +69,9 @@ def difference(a: Polynomial, b: Polynomial, loops: Collection[Operation]) -> Sp
 
 
 def disjoint(a: Box, b: Box, loops: Collection[Operation]) -> bool:
-    """Tell whether two blocks of one tensor never share an element, in any trips of `loops`."""
+    """Tell whether two blocks of one tensor never share an element, in any iterations of
+    `loops`.
+    """
     for mine, theirs, width_a, width_b in zip(a.offsets, b.offsets, a.extents, b.extents):
         span = difference(mine, theirs, loops)
         if span is not None and (span[0] >= width_b or span[1] <= -width_a):
@@ -77,9 +79,9 @@ def disjoint(a: Box, b: Box, loops: Collection[Operation]) -> bool:
     return False
 
 
-def disjoint_in_other_trips(a: Box, b: Box, loops: Sequence[Operation]) -> bool:
+def disjoint_in_other_iterations(a: Box, b: Box, loops: Sequence[Operation]) -> bool:
     """Tell whether two blocks of one tensor never share an element where the two stand in unlike
-    trips of at least one of `loops`, innermost first.
+    iterations of at least one of `loops`, innermost first.
     """
     return disjoint(a, b, loops) or all(
         _parted_by(a, b, loop, loops[:place]) for place, loop in enumerate(loops)
@@ -87,13 +89,13 @@ def disjoint_in_other_trips(a: Box, b: Box, loops: Sequence[Operation]) -> bool:
 
 
 def _parted_by(a: Box, b: Box, loop: Operation, inside: Sequence[Operation]) -> bool:
-    """Tell whether blocks in unlike trips of a loop, in any of those `inside`, are disjoint: where
-    a trip moves both by as much as they are wide.
+    """Tell whether blocks in unlike iterations of a loop, in any of those `inside`, are disjoint:
+    where an iteration moves both by as much as they are wide.
     """
     if not isinstance(loop, scf.ForOp):
         return False
     for mine, theirs, width_a, width_b in zip(a.offsets, b.offsets, a.extents, b.extents):
-        (by, rest), (same, other) = (form.divide((Trip(loop),)) for form in (mine, theirs))
+        (by, rest), (same, other) = (form.divide((Iteration(loop),)) for form in (mine, theirs))
         if by != same:
             continue
         span, least = difference(rest, other, (loop, *inside)), _least(by, loop)
@@ -103,8 +105,8 @@ def _parted_by(a: Box, b: Box, loop: Operation, inside: Sequence[Operation]) -> 
 
 
 def _least(by: Polynomial, loop: scf.ForOp) -> int:
-    """Return how far a trip moves at least that moves by `by`: a number, or that many steps, which
-    are positive.
+    """Return how far an iteration moves at least that moves by `by`: a number, or that many steps,
+    which are positive.
     """
     if (number := by.as_constant) is not None:
         return abs(number)

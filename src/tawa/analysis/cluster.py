@@ -38,8 +38,8 @@ def influenced(
     """Return all values that depend on `values`, which are among them.
 
     Through data, and through the control that decides which data: what a branch on such a value
-    gives, and what a loop of such a number of trips carries. Operations that `cut` accepts give
-    values that do not depend on their operands.
+    gives, and what a loop of such a number of iterations carries. Operations that `cut` accepts
+    give values that do not depend on their operands.
     """
     found: set[SSAValue] = set()
     work = list(values)

@@ -209,7 +209,7 @@ class Contiguity:
                 return nothing(rank)
 
     def _carried(self, value: BlockArgument, loop: scf.ForOp, rank: int) -> Regularity:
-        """Find what holds before and after every trip, starting from what holds at first."""
+        """Find what holds before and after every iteration, starting from what holds at first."""
         place = value.index - 1
         guess = self.of(loop.iter_args[place])
         back = yielded(loop.body.block, place)

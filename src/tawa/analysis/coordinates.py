@@ -1,4 +1,4 @@
-"""Coordinates that TMA takes: of 32 bits, and columns at multiples of 16 bytes, in every trip.
+"""Coordinates that TMA takes: of 32 bits, and columns at multiples of 16 bytes, in every iteration.
 
 What is not known when compiling becomes a number that a launch must find not negative, or a
 multiple (`tawa.runtime.guards`).
@@ -19,10 +19,10 @@ from tawa.analysis.polynomial import (
     ZERO,
     Atom,
     Call,
+    Iteration,
     Leaf,
     Monomial,
     Polynomial,
-    Trip,
     is_argument,
     is_program_value,
     place_of,
@@ -76,17 +76,17 @@ def limits_of(item: Dim) -> list[Polynomial] | Refusal:
 def _natural_when(index: Polynomial) -> list[Polynomial] | Refusal:
     """Return what must not be negative for an index not to be.
 
-    What a loop hides in a quotient, adds an argument at a time, or takes away is listed trip by
-    trip.
+    What a loop hides in a quotient, adds an argument at a time, or takes away is listed iteration
+    by iteration.
     """
-    parts = _without_trips(_unsettled(index))
+    parts = _without_iterations(_unsettled(index))
     falls = parts is not None and any(map(_surely_negative, parts))
     if (parts is None or falls or _grows_unboundedly(index)) and is_listed(index):
         return [index]
     if parts is None:
         return Refusal("an index is not affine in a loop")
     if falls:
-        return Refusal("an index falls in a loop whose trips no launch can list")
+        return Refusal("an index falls in a loop whose iterations no launch can list")
     if _grows_unboundedly(index):
         return Refusal("an index grows by a run-time amount in a loop")
     return parts
@@ -102,7 +102,7 @@ def starts_of(offset: Polynomial, unit: int) -> tuple[tuple[Polynomial, int], ..
     unsettled = _unsettled(offset)
     if not is_multiple(offset - unsettled, unit):
         return None
-    for part in _without_trips(unsettled) or (unsettled,):
+    for part in _without_iterations(unsettled) or (unsettled,):
         _, open_terms = part.parted(lambda term, by: _is_term_multiple(term, by, unit))
         if (number := open_terms.as_constant) is not None and number % unit:
             return None
@@ -125,39 +125,39 @@ def _is_term_multiple(monomial: Monomial, coefficient: int, unit: int) -> bool:
     return prod(known, start=coefficient) % unit == 0
 
 
-def _without_trips(poly: Polynomial) -> list[Polynomial] | None:
+def _without_iterations(poly: Polynomial) -> list[Polynomial] | None:
     """Return polynomials without loops that are all >= 0 only if `poly` is in every iteration."""
-    trips = sorted(
-        {atom for monomial in poly.terms for atom in monomial if isinstance(atom, Trip)},
+    iterations = sorted(
+        {atom for monomial in poly.terms for atom in monomial if isinstance(atom, Iteration)},
         key=place_of,
     )
-    if not trips:
+    if not iterations:
         return [poly] if is_program_value(poly) and not poly_has_trip(poly) else None
-    quotient, rest = poly.divide((trips[0],))
-    first, second = _without_trips(quotient), _without_trips(rest)
+    quotient, rest = poly.divide((iterations[0],))
+    first, second = _without_iterations(quotient), _without_iterations(rest)
     return None if first is None or second is None else first + second
 
 
 def _unsettled(poly: Polynomial) -> Polynomial:
-    """Return an index without the terms that hide a trip number (in a quotient, say) and are surely
-    not negative: of these there is nothing that a launch could check.
+    """Return an index without the terms that hide an iteration number (in a quotient, say) and are
+    surely not negative: of these there is nothing that a launch could check.
     """
     return poly.parted(
-        lambda term, by: _hides_trip(term) and surely_nonnegative(Polynomial({term: by}))
+        lambda term, by: _hides_iteration(term) and surely_nonnegative(Polynomial({term: by}))
     )[1]
 
 
-def _hides_trip(monomial: Monomial) -> bool:
+def _hides_iteration(monomial: Monomial) -> bool:
     return any(
         isinstance(atom, Call)
-        and any(isinstance(leaf, Trip) for leaf in Polynomial.atom(atom).leaves)
+        and any(isinstance(leaf, Iteration) for leaf in Polynomial.atom(atom).leaves)
         for atom in monomial
     )
 
 
 def _moves(atom: Atom) -> bool:
-    """Tell whether an atom changes from trip to trip."""
-    return isinstance(atom, Trip) or _hides_trip((atom,))
+    """Tell whether an atom changes from iteration to iteration."""
+    return isinstance(atom, Iteration) or _hides_iteration((atom,))
 
 
 def _grows_unboundedly(poly: Polynomial) -> bool:
@@ -171,8 +171,8 @@ def _before_loops(poly: Polynomial) -> Polynomial:
 
 
 def poly_has_trip(poly: Polynomial) -> bool:
-    """Tell whether a trip number occurs anywhere in `poly`."""
-    return any(isinstance(leaf, Trip) for leaf in poly.leaves)
+    """Tell whether an iteration number occurs anywhere in `poly`."""
+    return any(isinstance(leaf, Iteration) for leaf in poly.leaves)
 
 
 def surely_nonnegative(poly: Polynomial) -> bool:
@@ -185,7 +185,7 @@ def _surely_negative(poly: Polynomial) -> bool:
 
 
 def _is_natural(atom: Atom) -> bool:
-    return isinstance(atom, Trip) or range_of(atom.value).is_natural
+    return isinstance(atom, Iteration) or range_of(atom.value).is_natural
 
 
 def divisor(argument: SSAValue) -> int:

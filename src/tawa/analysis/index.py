@@ -21,8 +21,8 @@ from xdsl.ir import BlockArgument, SSAValue
 from tawa.analysis.polynomial import (
     ONE,
     ZERO,
+    Iteration,
     Polynomial,
-    Trip,
     keeps_number,
     keeps_sum,
     polynomial,
@@ -300,7 +300,7 @@ def is_spread(pointer: SSAValue, loop: scf.ForOp | None = None) -> bool:
 
 def _moved_in(form: PointerForm, loop: scf.ForOp) -> int | None:
     """Return by how much every address grows from one iteration to the next; None: unknown."""
-    moved, still = form.index.offset.parted(lambda monomial, _: monomial == (Trip(loop),))
+    moved, still = form.index.offset.parted(lambda monomial, _: monomial == (Iteration(loop),))
     parts = (still, *form.index.steps)
     if _inside(form.base, loop) or not all(is_invariant(part, loop) for part in parts):
         return None
@@ -333,7 +333,9 @@ def _loop_of(value: BlockArgument) -> scf.ForOp | None:
 
 
 def _moved_by(value: BlockArgument, loop: scf.ForOp, known: _Known) -> IndexForm | None:
-    """Return what the trips so far have added to a carried pointer or index, if each the same."""
+    """Return what the iterations so far have added to a carried pointer or index, if each the
+    same.
+    """
     total = IndexForm(ZERO, (ZERO,) * len(shape_of(value.type)))
     current = yielded(value.block, value.index - 1)
     while current is not value:
@@ -351,7 +353,7 @@ def _moved_by(value: BlockArgument, loop: scf.ForOp, known: _Known) -> IndexForm
             return None
         total = total.plus(step.scaled(sign))
         current = before
-    return total.scaled(Polynomial.atom(Trip(loop)))
+    return total.scaled(Polynomial.atom(Iteration(loop)))
 
 
 def _is_made_in(value: SSAValue, loop: scf.ForOp) -> bool:
@@ -370,9 +372,9 @@ def _invariant(form: IndexForm, loop: scf.ForOp) -> bool:
 def is_invariant(poly: Polynomial, loop: scf.ForOp) -> bool:
     """Tell whether a polynomial has one value in all iterations of `loop`."""
     return not any(
-        (isinstance(leaf, Trip) and leaf.loop is loop)
-        or (isinstance(leaf, Trip) and _inside(leaf.loop.body.block.args[0], loop))
-        or (not isinstance(leaf, Trip) and _inside(leaf.value, loop))
+        (isinstance(leaf, Iteration) and leaf.loop is loop)
+        or (isinstance(leaf, Iteration) and _inside(leaf.loop.body.block.args[0], loop))
+        or (not isinstance(leaf, Iteration) and _inside(leaf.value, loop))
         for leaf in poly.leaves
     )
 

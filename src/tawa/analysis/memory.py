@@ -202,9 +202,9 @@ def stored_apart(all_writers: list[Operation]) -> frozenset[tuple[int, int]]:
 def met_in_loops(kernel: tile.Kernel) -> frozenset[tuple[int, int]]:
     """Return the pairs of arguments, one of them stored to, of which a loop accesses one.
 
-    Where they do not overlap, the threads of a block need not wait for one another in each trip,
-    and loads of the next trip may pass the stores of this one. There are none where programs wait
-    for one another.
+    Where they do not overlap, the threads of a block need not wait for one another in each
+    iteration, and loads of the next iteration may pass the stores of this one. There are none where
+    programs wait for one another.
     """
     if synchronizers(kernel):
         return frozenset()
@@ -221,7 +221,7 @@ def met_in_loops(kernel: tile.Kernel) -> frozenset[tuple[int, int]]:
 def stored_in_loops(kernel: tile.Kernel) -> frozenset[tuple[int, int]]:
     """Return the pairs of arguments that one loop of a kernel stores to and accesses.
 
-    Asynchronous stores of a trip would have to be complete before an access of the next.
+    Asynchronous stores of an iteration would have to be complete before an access of the next.
     """
     if synchronizers(kernel):
         return frozenset()

@@ -19,9 +19,9 @@ from tawa.analysis.cluster import influenced
 from tawa.analysis.polynomial import (
     Atom,
     Call,
+    Iteration,
     Leaf,
     Polynomial,
-    Trip,
     is_argument,
     is_host_value,
     polynomial,
@@ -51,7 +51,7 @@ class Neighbours:
         """Return what a launch must find true (`tawa.runtime.guards`), over argument names."""
         names = kernel.argument_names
 
-        def spell(leaf: Leaf | Trip) -> str:
+        def spell(leaf: Leaf | Iteration) -> str:
             assert isinstance(leaf, Leaf), "what is assumed is free of loops"
             assert is_argument(leaf.value), "what is assumed holds for all programs"
             return names[leaf.value.index]  # pyright: ignore
@@ -94,7 +94,7 @@ class Neighbours:
         match atom:
             case Leaf(value=value):
                 return is_argument(value) or _is_launch_size(value.owner)
-            case Trip(loop=loop):
+            case Iteration(loop=loop):
                 return all(map(self._is_same, map(polynomial, (loop.lb, loop.ub, loop.step))))
             case Call(function="idiv", inputs=(dividend, divisor)):
                 if self._forgets_rank(dividend, divisor):
@@ -142,7 +142,7 @@ def _alone(poly: Polynomial) -> Atom | None:
     return monomial[0] if len(monomial) == 1 and coefficient == 1 else None
 
 
-def _is_rank(leaf: Leaf | Trip) -> bool:
+def _is_rank(leaf: Leaf | Iteration) -> bool:
     return isinstance(leaf, Leaf) and isinstance(leaf.value.owner, hopper.ClusterRank)
 
 
@@ -158,7 +158,8 @@ def _is_launch_size(owner: object) -> bool:
 
 
 def _never_negative(poly: Polynomial) -> bool:
-    """Tell whether a sum of sizes, ids and trip numbers, and quotients of them, is never below 0.
+    """Tell whether a sum of sizes, ids and iteration numbers, and quotients of them, is never below
+    0.
 
     Loops run upwards here: the bounds of one that does not are no such sums.
     """
@@ -172,7 +173,7 @@ def _never_negative_atom(atom: Atom) -> bool:
     match atom:
         case Leaf(value=value):
             return _is_launch_size(value.owner) or isinstance(value.owner, hopper.BlockId)
-        case Trip():
+        case Iteration():
             return True
         case Call(function="irem", inputs=(dividend, _)):
             return _never_negative(dividend)

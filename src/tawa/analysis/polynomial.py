@@ -1,8 +1,8 @@
 """Integer polynomials over the scalars of a kernel: the algebra behind addresses and bounds.
 
 A polynomial is a sum of integer coefficients times products of *atoms*. An atom is a scalar that is
-not itself a sum or product: an argument, a program id, the trip number of a loop, a quotient. Atoms
-compare by structure, so two spellings of one expression are one polynomial without CSE.
+not itself a sum or product: an argument, a program id, the iteration number of a loop, a quotient.
+Atoms compare by structure, so two spellings of one expression are one polynomial without CSE.
 
 Index arithmetic is taken not to overflow, as everywhere in the tile language: a kernel whose i32
 indices wrap addresses memory it does not mean. That is not taken of unsigned and of narrower types.
@@ -37,7 +37,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class Iteration:
     """The number of the current iteration of a loop, from 0."""
 
     loop: scf.ForOp
@@ -55,7 +55,7 @@ class Call:
     value: SSAValue = field(compare=False, hash=False)
 
 
-Atom: TypeAlias = Leaf | Trip | Call
+Atom: TypeAlias = Leaf | Iteration | Call
 Monomial: TypeAlias = tuple[Atom, ...]
 
 
@@ -135,9 +135,9 @@ class Polynomial:
         return self.terms.get((), 0) if self.terms.keys() <= {()} else None
 
     @cached_property
-    def leaves(self) -> frozenset[Leaf | Trip]:
-        """Every leaf and trip number the value depends on, also inside calls."""
-        found: set[Leaf | Trip] = set()
+    def leaves(self) -> frozenset[Leaf | Iteration]:
+        """Every leaf and iteration number the value depends on, also inside calls."""
+        found: set[Leaf | Iteration] = set()
         for monomial in self.terms:
             for atom in monomial:
                 if isinstance(atom, Call):
@@ -255,17 +255,19 @@ def _block_argument(value: BlockArgument, known: Known) -> Polynomial:
     loop = value.block.parent_op()
     if isinstance(loop, scf.ForOp) and value.index == 0:
         start, step = polynomial(loop.lb, known), polynomial(loop.step, known)
-        return start + step * Polynomial.atom(Trip(loop))
+        return start + step * Polynomial.atom(Iteration(loop))
     if isinstance(loop, scf.ForOp) and isinstance(value.type, IntegerType):
         back = yielded(value.block, value.index - 1)
         if (each := _added(back, value, known)) is not None:
             start = polynomial(loop.iter_args[value.index - 1], known)
-            return start + each * Polynomial.atom(Trip(loop))
+            return start + each * Polynomial.atom(Iteration(loop))
     return Polynomial.atom(Leaf(value))
 
 
 def _added(end: SSAValue, start: BlockArgument, known: Known) -> Polynomial | None:
-    """Return what a trip adds to a number carried by a loop, if it is the same in every trip."""
+    """Return what an iteration adds to a number carried by a loop, if it is the same in every
+    iteration.
+    """
     if end is start:
         return ZERO
     if not isinstance(op := end.owner, tile.Elementwise) or not keeps_sum(op):
@@ -339,7 +341,7 @@ def place_of(atom: Atom) -> tuple[Any, ...]:
     Polynomials themselves are kept by identity of their atoms; what becomes text is put in order.
     """
     match atom:
-        case Trip(loop=loop):
+        case Iteration(loop=loop):
             return (2, *_position(loop))
         case Call(function=function, inputs=inputs):
             parts = (sorted(map(_term_place, item.terms.items())) for item in inputs)
@@ -373,9 +375,9 @@ def is_argument(value: SSAValue) -> bool:
 
 
 def is_program_value(poly: Polynomial) -> bool:
-    """Tell whether only arguments and program ids occur (trip numbers only outside calls)."""
+    """Tell whether only arguments and program ids occur (iteration numbers only outside calls)."""
     return all(
-        isinstance(leaf, Trip)
+        isinstance(leaf, Iteration)
         or is_argument(leaf.value)
         or isinstance(leaf.value.owner, tile.ProgramId | tile.NumPrograms | hopper.GridExtent)
         for leaf in poly.leaves

@@ -1,4 +1,4 @@
-"""Between which numbers an integer lies, in every program and every trip.
+"""Between which numbers an integer lies, in every program and every iteration.
 
 Arithmetic wraps, as on the device: what may pass its type may be any number of the type. So a
 comparison that ranges decide has one answer, whatever the arguments and however many programs.
@@ -116,7 +116,7 @@ def _range(value: SSAValue, depth: int, known: Known) -> Range | None:
 
 
 def _counter(value: BlockArgument, depth: int, known: Known) -> Range | None:
-    """Return the range of what counts trips: from a start on, by steps, below an end."""
+    """Return the range of what counts iterations: from a start on, by steps, below an end."""
     loop = value.block.parent_op()
     if not isinstance(loop, scf.ForOp) or value.index:
         return None

@@ -237,7 +237,7 @@ def _is_overtaken(load: Operation, writer: Operation) -> bool:
 def _judge_uses(load: Operation) -> str:
     for user in tile_uses(load):
         if is_terminator(user):
-            return "its tile is handed on to another trip or out of a branch"
+            return "its tile is handed on to another iteration or out of a branch"
     return ""
 
 

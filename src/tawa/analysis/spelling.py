@@ -4,7 +4,7 @@ Numbers that a launch can list: what loops count whose bounds the launch knows.
 
 A kernel that walks over its tiles itself (``for tile in range(program, tiles, programs)``) computes
 where a tile lies from the loop's number. No local analysis shows that such a number is not
-negative, say; a launch knows every program and every trip, and evaluates it for all of them
+negative, say; a launch knows every program and every iteration, and evaluates it for all of them
 (`tawa.runtime.guards`).
 """
 
@@ -17,9 +17,9 @@ from xdsl.dialects import scf
 from tawa.analysis.polynomial import (
     Atom,
     Call,
+    Iteration,
     Leaf,
     Polynomial,
-    Trip,
     is_argument,
     place_of,
     polynomial,
@@ -40,8 +40,8 @@ _PYTHON: dict[str, str] = {
 }
 
 
-def render(poly: Polynomial, name_leaf: Callable[[Leaf | Trip], str]) -> str:
-    """Return Python text for `poly`; `name_leaf` spells leaves and trip numbers.
+def render(poly: Polynomial, name_leaf: Callable[[Leaf | Iteration], str]) -> str:
+    """Return Python text for `poly`; `name_leaf` spells leaves and iteration numbers.
 
     Functions used: divide and remainder (C rules), minimum, maximum, where.
     """
@@ -62,16 +62,16 @@ def render(poly: Polynomial, name_leaf: Callable[[Leaf | Trip], str]) -> str:
 
 def spelled(kernel: tile.Kernel, poly: Polynomial) -> str:
     """Return Python over argument names and program(0), program(1), program(2), grid(0) ..; the
-    trips of the loops it depends on (`tawa.analysis.walked.loops_of`) are trip(0), trip(1) ...
-    What is ours is called, as no argument is: an argument may have any name.
+    iterations of the loops it depends on (`tawa.analysis.walked.loops_of`) are iteration(0),
+    iteration(1) ... What is ours is called, as no argument is: an argument may have any name.
     """
     return _spelled(kernel, poly, _names_of(loops_of(poly)))
 
 
 def asked(kernel: tile.Kernel, function: str, poly: Polynomial, *numbers: int) -> str:
-    """Return the condition that a number holds to in every program and every trip, for a launch
-    (`tawa.runtime.guards`): a call with the number, what it is compared with, and start, end and
-    step of the loops that count trip(0), trip(1) ...
+    """Return the condition that a number holds to in every program and every iteration, for a
+    launch (`tawa.runtime.guards`): a call with the number, what it is compared with, and start, end
+    and step of the loops that count iteration(0), iteration(1) ...
     """
     return _asked(kernel, function, spelled(kernel, poly), loops_of(poly), numbers)
 
@@ -84,7 +84,7 @@ def asked_not_zero(kernel: tile.Kernel, poly: Polynomial) -> str:
 
 def asked_to_end(kernel: tile.Kernel, loop: scf.ForOp, most: int) -> str:
     """Return the condition that what a loop counts, upwards, never passes `most`, also after its
-    last trip. In 64 bits nothing is computed that 64 bits do not hold: room for a whole step,
+    last iteration. In 64 bits nothing is computed that 64 bits do not hold: room for a whole step,
     max(end, 0) + step - 1 <= most.
     """
     loops = loops_of(*bounds_of(loop))
@@ -108,16 +108,16 @@ def _asked(
     return f"{function}({', '.join([text, *map(str, numbers), *(f'({walk})' for walk in walks)])})"
 
 
-def _names_of(loops: tuple[scf.ForOp, ...]) -> dict[Trip, str]:
-    return {Trip(loop): f"trip({place})" for place, loop in enumerate(loops)}
+def _names_of(loops: tuple[scf.ForOp, ...]) -> dict[Iteration, str]:
+    return {Iteration(loop): f"iteration({place})" for place, loop in enumerate(loops)}
 
 
-def _spelled(kernel: tile.Kernel, poly: Polynomial, trips: dict[Trip, str]) -> str:
+def _spelled(kernel: tile.Kernel, poly: Polynomial, iterations: dict[Iteration, str]) -> str:
     names = kernel.argument_names
 
-    def spell(leaf: Leaf | Trip) -> str:
-        if isinstance(leaf, Trip):
-            return trips[leaf]
+    def spell(leaf: Leaf | Iteration) -> str:
+        if isinstance(leaf, Iteration):
+            return iterations[leaf]
         match leaf.value.owner:
             case tile.ProgramId() as op:
                 return f"program({op.axis.data})"
@@ -135,29 +135,33 @@ def bounds_of(loop: scf.ForOp) -> tuple[Polynomial, Polynomial, Polynomial]:
 
 
 def loops_of(*polys: Polynomial) -> tuple[scf.ForOp, ...]:
-    """Return the loops whose trips numbers depend on, also through their bounds, outer first."""
-    found: dict[Trip, None] = {}
+    """Return the loops whose iterations numbers depend on, also through their bounds, outer
+    first.
+    """
+    found: dict[Iteration, None] = {}
     pending = [*polys]
     while pending:
         for leaf in pending.pop().leaves:
-            if isinstance(leaf, Trip) and leaf not in found:
+            if isinstance(leaf, Iteration) and leaf not in found:
                 found[leaf] = None
                 pending += bounds_of(leaf.loop)
-    return tuple(trip.loop for trip in sorted(found, key=place_of))
+    return tuple(iteration.loop for iteration in sorted(found, key=place_of))
 
 
-def leaves_of(poly: Polynomial) -> frozenset[Leaf | Trip]:
+def leaves_of(poly: Polynomial) -> frozenset[Leaf | Iteration]:
     """Return all that a number depends on, also through the bounds of loops."""
     parts = [poly, *(bound for loop in loops_of(poly) for bound in bounds_of(loop))]
     return frozenset(leaf for part in parts for leaf in part.leaves)
 
 
 def is_listed(poly: Polynomial) -> bool:
-    """Tell whether a launch can list the numbers: arguments, programs and their trips make them."""
+    """Tell whether a launch can list the numbers: arguments, programs and their iterations make
+    them.
+    """
     return all(map(_is_known, leaves_of(poly)))
 
 
-def _is_known(leaf: Leaf | Trip) -> bool:
-    if isinstance(leaf, Trip) or is_argument(leaf.value):
+def _is_known(leaf: Leaf | Iteration) -> bool:
+    if isinstance(leaf, Iteration) or is_argument(leaf.value):
         return True
     return isinstance(leaf.value.owner, tile.ProgramId | tile.NumPrograms)

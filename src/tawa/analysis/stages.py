@@ -1,9 +1,10 @@
 """Stages of a loop body for coarse pipelining, from the dataflow between its products.
 
-A product whose operand is computed, in the same trip, from the result of another (T -> C -> U) runs
-one stage later than that other: a trip of the pipelined loop issues T of one iteration and U of the
-iteration before, and C computes while U runs. Longer chains take more stages. The same analysis
-reads tile IR (the planner) and aref IR (the pipeliner): borrowed slots follow their readers.
+A product whose operand is computed, in the same iteration, from the result of another (T -> C -> U)
+runs one stage later than that other: an iteration of the pipelined loop issues T of one iteration
+and U of the iteration before, and C computes while U runs. Longer chains take more stages. The same
+analysis reads tile IR (the planner) and aref IR (the pipeliner): borrowed slots follow their
+readers.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Stages:
     reason: str = ""
 
     def distance(self, value: SSAValue, user: Operation) -> tuple[SSAValue, int] | None:
-        """Return the value of the body that `user` reads, and how many trips of the pipelined loop
-        ago it was computed; None for a value from outside.
+        """Return the value of the body that `user` reads, and how many iterations of the pipelined
+        loop ago it was computed; None for a value from outside.
         """
         root = self.roots.get(value)
         source, lag = (root.value, root.lag) if root is not None else (value, 0)
@@ -57,7 +58,7 @@ class Stages:
         return source, self.of[user] - self.of[source.owner] + lag  # pyright: ignore
 
     def met_by(self, user: Operation) -> Iterator[Operation]:
-        """Give the statements whose results `user` reads in the trip that computes them."""
+        """Give the statements whose results `user` reads in the iteration that computes them."""
         for value in used_by(user):
             found = self.distance(value, user)
             if found is not None and found[1] == 0:
@@ -226,14 +227,14 @@ def find_stages(loop: scf.ForOp) -> Stages:
         return Stages(reason="carried values exchange places")
     solver = _Solver(block, roots)
     if not solver.solve(len(dots)):
-        return Stages(reason="the products of one trip wait for one another")
+        return Stages(reason="the products of one iteration wait for one another")
     stage = solver.stage
     if len({stage[dot] for dot in dots}) < 2:
         return Stages(reason="no product feeds another")
     free = frozenset(op for op in stage if is_pure(op) and solver.after[op] < 0)
     stages = Stages(stage, roots, free)
     if (late := _too_late(dots, stages)) is not None:
-        return Stages(reason=f"what feeds {name_of(late)} needs its result of the trip before")
+        return Stages(reason=f"what feeds {name_of(late)} needs its result of the iteration before")
     return stages
 
 

@@ -65,9 +65,9 @@ class Names:
         """Return the names of a scope inside this one: nothing taken here is given out there."""
         return Names(frozenset(self._taken | set(more)))
 
-    def fresh(self, wish: str, otherwise: str = "v") -> str:
-        """Return `wish` as an identifier, numbered where it is taken."""
-        stem = identifier(wish) or otherwise
+    def fresh(self, hint: str, otherwise: str = "v") -> str:
+        """Return `hint` as an identifier, numbered where it is taken."""
+        stem = identifier(hint) or otherwise
         stem = f"v_{stem}" if _SYSTEM.match(stem) else stem
         name, number = stem, self._numbers.get(stem, 1)
         while name in self._taken:

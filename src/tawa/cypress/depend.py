@@ -19,7 +19,10 @@ class Wait:
 
     def __str__(self) -> str:
         """Return the waits in words, or nothing."""
-        each = [*(f"{n}" for n in self.same), *(f"{n} of the trip before" for n in self.before)]
+        each = [
+            *(f"{n}" for n in self.same),
+            *(f"{n} of the iteration before" for n in self.before),
+        ]
         return f"  after {', '.join(each)}" if each else ""
 
 
@@ -48,10 +51,10 @@ def waits(body: tuple[Event, ...], looped: bool) -> tuple[Wait, ...]:
     """Return the waits of each event of a body; `looped`: it runs again and again."""
     uses = [_uses(event) for event in body]
     count = len(body)
-    trips = 2 if looped else 1
-    # Two trips are enough: what meets further away meets one trip away too, and follows.
+    iterations = 2 if looped else 1
+    # Two iterations are enough: what meets further away meets one iteration away too, and follows.
     before: list[set[int]] = []
-    for late in range(count * trips):
+    for late in range(count * iterations):
         reads, writes = uses[late % count]
         before.append(
             {
@@ -68,8 +71,8 @@ def waits(body: tuple[Event, ...], looped: bool) -> tuple[Wait, ...]:
         {e for e in direct if not any(e in reached[other] for other in direct)} for direct in before
     ]
     last = kept[-count:] if count else []
-    first = count * (trips - 1)
-    # The first trip has no other before it: what follows only by that one is told for it.
+    first = count * (iterations - 1)
+    # The first iteration has no other before it: what follows only by that one is told for it.
     own = kept[:count]
     return tuple(
         Wait(

@@ -146,8 +146,8 @@ class _Emitter:
         start, stop, step = loop.bounds
         first, last, before = self._int(start), self._int(stop), dict(self.values)
         with self.k.range(first, last, step, carry=carry, name=loop.name) as made:
-            trip, at = loop.index.symbol, Symbol(loop.name, (loop.index.symbol,))
-            self.strides[trip] = at, key(start), step
+            iteration, at = loop.index.symbol, Symbol(loop.name, (loop.index.symbol,))
+            self.strides[iteration] = at, key(start), step
             self.known[at] = made.index
             for slot, value in zip(loop.carried, made.carried, strict=True):
                 named = slot in self.events.shared  # the plan speaks of it
@@ -163,13 +163,13 @@ class _Emitter:
         return [self._int(each) for each in tensor.offsets]
 
     def _int(self, value: Int) -> int | Value:
-        """Build a size, with what loops count in place of their trips."""
+        """Build a size, with what loops count in place of their iterations."""
         expr = key(value)
-        for trip, (at, start, step) in self.strides.items():
-            whole, rest = divmod(factor := expr.coefficient(trip), step)
+        for iteration, (at, start, step) in self.strides.items():
+            whole, rest = divmod(factor := expr.coefficient(iteration), step)
             if not rest:
-                expr += (of_atom(at) - start) * whole - of_atom(trip) * factor
-            expr = expr.substitute({trip: (of_atom(at) - start) // step})
+                expr += (of_atom(at) - start) * whole - of_atom(iteration) * factor
+            expr = expr.substitute({iteration: (of_atom(at) - start) // step})
         return self._expr(expr)
 
     def _expr(self, expr: Expr) -> int | Value:
@@ -464,12 +464,12 @@ def _own_rings(
     rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
 ) -> tuple[ArefPlan, ...]:
     """Return the rings of a block without a producer: what stands outside of loops, or in loops of
-    fewer trips than a ring has slots, or is one slot deep, is loaded where it is wanted.
+    fewer iterations than a ring has slots, or is one slot deep, is loaded where it is wanted.
     """
-    trips = {event.slot.name: most(loop.extent) for event, loop in loads if loop is not None}
+    iterations = {event.slot.name: most(loop.extent) for event, loop in loads if loop is not None}
     found: list[ArefPlan] = []
     for ring in rings:
-        long = {name for name, count in trips.items() if count is None or count >= ring.depth}
+        long = {name for name, count in iterations.items() if count is None or count >= ring.depth}
         turning = [names for names in (ring.payload, *ring.also) if long.issuperset(names)]
         if turning and ring.depth > 1:
             found.append(ArefPlan(turning[0], ring.depth, tuple(turning[1:])))
@@ -492,7 +492,7 @@ def _in_flight(loop: For, depth: dict[str, int], shared: list[Slot]) -> int:
 
 
 def _roles(groups: int, block: Instance) -> tuple[RolePlan, ...]:
-    """Return the roles. A coarse schedule keeps two trips' values: it takes what there is."""
+    """Return the roles. A coarse schedule keeps two iterations' values: it takes what there is."""
     needed = 240 if block.schedule == "coarse" else 0
     budgets = split_registers(groups * block.tiles, needed, H200)
     mma = RolePlan("mma", 4 * groups, budgets.consumer, block.tiles)

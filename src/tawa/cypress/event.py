@@ -84,7 +84,7 @@ class Call:
 class For:
     """A loop in order; `carried` are the slots that it changes and that were there before.
 
-    `index` counts its `extent` trips; it is emitted from start to stop by step, its `bounds`.
+    `index` counts its `extent` iterations; it is emitted from start to stop by step, its `bounds`.
     """
 
     name: str

@@ -35,22 +35,24 @@ class _Block:
     ) -> None:
         self.arrays, self.order, self.waits, self.slots = arrays, order, waits, slots
 
-    def body(self, body: tuple[Event, ...], trips: list[dict[Symbol, int]], looped: bool) -> None:
-        """Run all trips of a body, an event as soon as what it waits for is done, or later."""
+    def body(
+        self, body: tuple[Event, ...], iterations: list[dict[Symbol, int]], looped: bool
+    ) -> None:
+        """Run all iterations of a body, an event as soon as what it waits for is done, or later."""
         waits = self.waits(body, looped)
-        left = [(trip, n) for trip in range(len(trips)) for n in range(len(body))]
+        left = [(iteration, n) for iteration in range(len(iterations)) for n in range(len(body))]
         done: set[tuple[int, int]] = set()
         while left:
             ready = [
-                (trip, n)
-                for trip, n in left
-                if all((trip, m) in done for m in waits[n].same)
-                and (trip == 0 or all((trip - 1, m) in done for m in waits[n].before))
+                (iteration, n)
+                for iteration, n in left
+                if all((iteration, m) in done for m in waits[n].same)
+                and (iteration == 0 or all((iteration - 1, m) in done for m in waits[n].before))
             ]
-            trip, n = self.order.choice(ready)
-            self.event(body[n], trips[trip])
-            left.remove((trip, n))
-            done.add((trip, n))
+            iteration, n = self.order.choice(ready)
+            self.event(body[n], iterations[iteration])
+            left.remove((iteration, n))
+            done.add((iteration, n))
 
     def event(self, event: Event, sizes: dict[Symbol, int]) -> None:
         match event:
@@ -73,8 +75,8 @@ class _Block:
                     if slot in event.outputs:
                         self.slots[id(slot)] = array
             case For():
-                trips = range(evaluate(event.extent, sizes))
-                self.body(event.body, [{**sizes, event.index.symbol: n} for n in trips], True)
+                iterations = range(evaluate(event.extent, sizes))
+                self.body(event.body, [{**sizes, event.index.symbol: n} for n in iterations], True)
 
     def _slot(self, slot: Any) -> Any:
         if id(slot) not in self.slots:

@@ -154,7 +154,7 @@ class _Lowering:
         body, self.body = tuple(self.body), outer
         outputs = (slot for event in body for slot in outputs_of(event))
         changed = {id(slot): slot for slot in outputs if id(slot) in before}
-        # A trip may not happen: what only the body fills holds nothing after it.
+        # An iteration may not happen: what only the body fills holds nothing after it.
         self.filled = before
         self.copied = {at: slot for at, slot in copied.items() if id(slot) not in changed}
         carried = tuple(changed.values())
@@ -337,7 +337,7 @@ class _Lowering:
                 f" reads {tensor.root.name}, and nothing has written it",
                 place=tensor.root.place,
                 why="a tensor that a variant makes holds nothing; what only a loop writes is not "
-                "written where the loop has no trip",
+                "written where the loop has no iteration",
                 remedy="launch a clear first",
             )
         if id(slot) in {id(s) for s in self.copied.values()} | self.places:

@@ -143,8 +143,8 @@ def cycles(made: Program, sizes: Mapping[Symbol, int]) -> float:
     grid = [evaluate(extent, sizes) for extent in events.grid]
     middle = {i.symbol: n // 2 for i, n in zip(events.indices, grid, strict=True)}
     kernel: Any = made.emitted.kernel
-    trips = _trips(events.body, {**sizes, **middle})
-    one = tile_cycles(kernel, made.plan, trips)
+    iterations = _trips(events.body, {**sizes, **middle})
+    one = tile_cycles(kernel, made.plan, iterations)
     return one * -(-prod(grid) // H200.multiprocessors)
 
 

@@ -46,7 +46,8 @@ class Launch:
 class Loop:
     """A loop over a box of indices: in order ("srange"), or in any ("prange").
 
-    One in order counts its trips: `bounds` are the start, stop and step of what it is written for.
+    One in order counts its iterations: `bounds` are the start, stop and step of what it is written
+    for.
     """
 
     kind: Literal["srange", "prange"]

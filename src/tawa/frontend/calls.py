@@ -44,14 +44,14 @@ from tawa.language.written import Written
 
 
 @dataclass(frozen=True, slots=True)
-class Trips:
-    """What a `for` loop runs over; `static` loops are unrolled, `wishes` go on the loop."""
+class Iterations:
+    """What a `for` loop runs over; `static` loops are unrolled, `hints` go on the loop."""
 
     start: Value
     end: Value
     step: Value
     static: bool = False
-    wishes: Mapping[str, object] = field(default_factory=dict[str, object])
+    hints: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
 def call(
@@ -164,7 +164,7 @@ def _call_handler(
 
 def _trips(name: str, bound: Mapping[str, Value]) -> Const:
     first, second, step = (bound[key] for key in ("arg1", "arg2", "step"))
-    wishes = {
+    hints = {
         key: value.value
         for key, value in bound.items()
         if key not in ("arg1", "arg2", "step") and isinstance(value, Const)
@@ -172,7 +172,9 @@ def _trips(name: str, bound: Mapping[str, Value]) -> Const:
     single = isinstance(second, Const) and second.value is None
     start, end = (Const(0), first) if single else (first, second)
     by_one = isinstance(step, Const) and step.value is None
-    return Const(Trips(start, end, Const(1) if by_one else step, name == "static_range", wishes))
+    return Const(
+        Iterations(start, end, Const(1) if by_one else step, name == "static_range", hints)
+    )
 
 
 def _run_in_python(
@@ -404,7 +406,7 @@ def _call_type(
             return _trips("range", bound | dict(zip(names, positional)))
         case "list" | "tuple", [Tuple() as value]:
             return Tuple(value.items)
-        case "list" | "tuple", [Const(value=Trips())]:
+        case "list" | "tuple", [Const(value=Iterations())]:
             return positional[0]
         case "bool", [Tensor() as value]:
             return arithmetic.to_bool(c.builder, value)

@@ -1,7 +1,7 @@
 """Loops: `scf.for`, `scf.while`, and loops that are unrolled here.
 
-A loop carries the variables that its body assigns and that are read at the top of a later trip or
-after the loop. Their types must not change; what no trip changes is not carried.
+A loop carries the variables that its body assigns and that are read at the top of a later iteration
+or after the loop. Their types must not change; what no iteration changes is not carried.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from xdsl.ir import Block
 
 from tawa.errors import TypeMismatch
-from tawa.frontend.calls import Trips
+from tawa.frontend.calls import Iterations
 from tawa.frontend.context import Binding, Context
 from tawa.frontend.expressions import evaluate
 from tawa.frontend.liveness import assigned
@@ -41,10 +41,10 @@ def run_for(c: Context, loop: ast.For, body: Body) -> None:
         raise c.unsupported("else after a loop", remedy="write it after the loop")
     over = evaluate(c, loop.iter)
     match over:
-        case Const(value=Trips(static=False) as trips):
+        case Const(value=Iterations(static=False) as iterations):
             if not isinstance(loop.target, ast.Name):
                 raise c.unsupported("a loop over a range has one variable")
-            _run_range(c, loop, loop.target.id, trips, body)
+            _run_range(c, loop, loop.target.id, iterations, body)
         case _:
             _unroll(c, loop, static_items(c, over), body)
 
@@ -68,8 +68,8 @@ def _parts(item: Value) -> tuple[Value, ...]:
     return getattr(item, "items", ())
 
 
-def _run_range(c: Context, loop: ast.For, target: str, trips: Trips, body: Body) -> None:
-    over = bounds(c.builder, trips.start, trips.end, trips.step)
+def _run_range(c: Context, loop: ast.For, target: str, iterations: Iterations, body: Body) -> None:
+    over = bounds(c.builder, iterations.start, iterations.end, iterations.step)
     names = _carried_names(c, loop)
     before, place = dict(c.frame.names), c.builder.place
     block = Block(arg_types=[ir_scalar(over.kind)])
@@ -82,7 +82,7 @@ def _run_range(c: Context, loop: ast.For, target: str, trips: Trips, body: Body)
     after = c.frame.names
     c.builder.place = place
     _yielded(c, loop, names, before, after, carried)
-    results = end_for(c.builder, over, block, carried, trips.wishes)
+    results = end_for(c.builder, over, block, carried, iterations.hints)
     _leave(c, loop, names, before, results)
     c.frame.names.pop(target, None)
     c.frame.ended[target] = index.type
@@ -138,7 +138,7 @@ def _yielded(
     after: dict[str, Binding],
     carried: Carried,
 ) -> None:
-    """Check that the body keeps the types, and note what it hands to the next trip."""
+    """Check that the body keeps the types, and note what it hands to the next iteration."""
     for name in names:
         if name not in after:
             raise c.builder.error(
@@ -161,9 +161,9 @@ def _changes_type(
     return c.builder.error(
         TypeMismatch,
         f"{name} changes its type in the loop at line {line}: {describe(old.value)} before, "
-        f"{describe(new.value)} after a trip",
+        f"{describe(new.value)} after an iteration",
         why=f"line {old.place.line} makes it {describe(old.value)}, line {new.place.line} "
-        f"{describe(new.value)}; a variable has one type in all trips",
+        f"{describe(new.value)}; a variable has one type in all iterations",
         remedy="start with a value of the final type, or cast with `.to(...)` at the end of "
         "the body",
     )
@@ -183,7 +183,7 @@ def _leave(
     line = c.frame.source.place(loop).line
     for name in assigned(loop.body) - set(before):
         c.frame.gone[name] = (
-            f"it is assigned only inside the loop at line {line}, which may run no trip"
+            f"it is assigned only inside the loop at line {line}, which may run no iteration"
         )
 
 

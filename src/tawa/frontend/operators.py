@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tawa.errors import TypeMismatch
-from tawa.frontend.calls import Trips
+from tawa.frontend.calls import Iterations
 from tawa.frontend.context import Context
 from tawa.frontend.names import lift
 from tawa.ir.build import arithmetic, overflow
@@ -176,16 +176,21 @@ def static_items(c: Context, value: Value) -> Sequence[Value]:
     match value:
         case Tuple():
             return value.items
-        case Const(value=Trips() as trips):
-            numbers = [arithmetic.as_number(known(v)) for v in (trips.start, trips.end, trips.step)]
+        case Const(value=Iterations() as iterations):
+            numbers = [
+                arithmetic.as_number(known(v))
+                for v in (iterations.start, iterations.end, iterations.step)
+            ]
             bounds = [number for number in numbers if isinstance(number, int)]
             if len(bounds) == 3 and bounds[2] != 0:
                 return [Const(number) for number in range(*bounds)]
             raise c.builder.error(
                 TypeMismatch,
                 "the bounds of an unrolled loop must be compile-time integers, these are "
-                + ", ".join(describe(v) for v in (trips.start, trips.end, trips.step)),
-                why="its trips are laid out when the kernel is compiled",
+                + ", ".join(
+                    describe(v) for v in (iterations.start, iterations.end, iterations.step)
+                ),
+                why="its iterations are laid out when the kernel is compiled",
                 remedy="use range or tl.range for bounds known at run time",
             )
         case _:

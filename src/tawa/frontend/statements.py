@@ -84,7 +84,7 @@ def run_body(c: Context, statements: Sequence[ast.stmt]) -> None:
         c.builder.place = c.frame.source.place(found)
         raise c.unsupported(
             "return inside a loop",
-            why="a loop runs all its trips",
+            why="a loop runs all its iterations",
             remedy="keep the result in a variable, or use a while loop with a condition",
         )
     run(c, statements)

@@ -344,13 +344,13 @@ def backward_keys(
         dk = tl.zeros((BLOCK_N, HEAD_DIM), tl.float32)
     if DV:
         dv = tl.zeros((BLOCK_N, VALUE_DIM), tl.float32)
-    for trip in range(0, GROUP * tiles):
+    for iteration in range(0, GROUP * tiles):
         if GROUP == 1:
             head = shared
-            start = low + trip * BLOCK_M
+            start = low + iteration * BLOCK_M
         else:
-            head = shared * GROUP + trip // tiles
-            start = low + trip % tiles * BLOCK_M
+            head = shared * GROUP + iteration // tiles
+            start = low + iteration % tiles * BLOCK_M
         pair = (batch * heads + head).to(tl.int64)
         lines = start + tl.arange(0, BLOCK_M)
         q = q_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)

@@ -72,7 +72,7 @@ def to_tensor(x: Any) -> tensor:
 
 
 class range:  # noqa: N801
-    """The trips of a ``for`` loop, with wishes about how it is scheduled.
+    """The iterations of a ``for`` loop, with hints about how it is scheduled.
 
     `num_stages`, `loop_unroll_factor`, `disallow_acc_multi_buffer`, `flatten`, `warp_specialize`
     and `disable_licm` are recorded on the loop for the planner; none changes what it computes.
@@ -98,7 +98,7 @@ class range:  # noqa: N801
 
 
 class static_range:  # noqa: N801
-    """The trips of a ``for`` loop that is unrolled; bounds and step are constants."""
+    """The iterations of a ``for`` loop that is unrolled; bounds and step are constants."""
 
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None) -> None:
         """Count from 0 to `arg1`, or from `arg1` to `arg2`, by `step`."""
@@ -109,7 +109,7 @@ class static_range:  # noqa: N801
 
 
 class condition:  # noqa: N801
-    """The condition of a ``while`` loop with wishes about how the loop is compiled."""
+    """The condition of a ``while`` loop with hints about how the loop is compiled."""
 
     def __init__(self, arg1: Any, disable_licm: bool = False) -> None:
         """Go on while `arg1` holds."""

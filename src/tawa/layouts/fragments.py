@@ -219,11 +219,11 @@ def blocks(
         left[dim] //= share
         return share, step
 
-    def spread(count: int, *wishes: tuple[int, int]) -> tuple[Axis, ...] | None:
+    def spread(count: int, *hints: tuple[int, int]) -> tuple[Axis, ...] | None:
         items: list[tuple[int, Coordinate]] = []
         others = [dim for dim in range(len(shape)) if dim not in (along.dim, across.dim)]
         rest = [(dim, count) for dim in (along.dim, across.dim, *others)]
-        for dim, most in (*wishes, *rest):
+        for dim, most in (*hints, *rest):
             items.append(take(dim, min(most, count)))
             count //= items[-1][0]
         return axes(*items) if count == 1 else None

@@ -1,8 +1,9 @@
-"""Purpose: vectors and numbers that a consumer reads in a loop of products are read a trip ahead.
+"""Purpose: vectors and numbers that a consumer reads in a loop of products are read an iteration
+ahead.
 
 Before -> after::
 
-    scf.for %i .. (%n = %n0) {              %first = load f(%lb, %n0), where there is a trip
+    scf.for %i .. (%n = %n0) {              %first = load f(%lb, %n0), where there is an iteration
       %m = load f(%i, %n)                   scf.for %i .. (%n = %n0, %m = %first) {
       .. use %m                      ->       .. use %m
       %n2 = g(%n)                             %n2 = g(%n)
@@ -10,17 +11,16 @@ Before -> after::
     }                                         scf.yield %n2, %m2
                                             }
 
-Where the tiles come from a ring, the latency of such a read would be all that a trip waits for. It
-stands right after the last use of what was read before, so that it fills the same registers; where
-that is under products, past the first stretch of pinned work, it stands after the last such stretch
-(ptxas 13.0 moves exponentials over the waits that loads stand between). The last trip reads its own
-addresses once more.
-Requires: aref IR, roles distributed, loops pipelined. Ensures: the same values; nothing is read
-that the program does not read.
-Declines when: never; a read stays where the loop writes memory that it may read (the plan asks a
-launch whether arrays overlap), or has inline PTX that may, where its address needs more than the
-trip's number and carried scalars, where it is volatile, where it decides about control (roles find
-that out alike, in the same trip), or where its registers are too many.
+Where the tiles come from a ring, the latency of such a read would be all that an iteration waits
+for. It stands right after the last use of what was read before, so that it fills the same
+registers; where that is under products, past the first stretch of pinned work, it stands after the
+last such stretch (ptxas 13.0 moves exponentials over the waits that loads stand between). The last
+iteration reads its own addresses once more. Requires: aref IR, roles distributed, loops pipelined.
+Ensures: the same values; nothing is read that the program does not read. Declines when: never; a
+read stays where the loop writes memory that it may read (the plan asks a launch whether arrays
+overlap), or has inline PTX that may, where its address needs more than the iteration's number and
+carried scalars, where it is volatile, where it decides about control (roles find that out alike, in
+the same iteration), or where its registers are too many.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NAMED_AGAIN = (tile.Broadcast, *VIEWS)
 
 
 def load_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
-    """Read vectors and numbers a trip ahead in the loops of products of all consumers."""
+    """Read vectors and numbers an iteration ahead in the loops of products of all consumers."""
     roles = [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]
     for role in roles:
         for loop in all_of(role, scf.ForOp):
@@ -111,8 +111,9 @@ def _meet(values: set[SSAValue], products: set[SSAValue]) -> bool:
 
 
 def _slice(loop: scf.ForOp, load: tile.Load) -> list[Operation] | None:
-    """Return the statements that make what `load` reads through, in order, those for the next trip
-    included; None where they are not the trip's number, carried scalars and pure functions.
+    """Return the statements that make what `load` reads through, in order, those for the next
+    iteration included; None where they are not the iteration's number, carried scalars and pure
+    functions.
     """
     block = loop.body.block
     end = terminator(block)
@@ -141,7 +142,9 @@ def _slice(loop: scf.ForOp, load: tile.Load) -> list[Operation] | None:
 
 
 def _move(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> scf.ForOp:
-    """Read what `load` reads a trip ahead; return the loop that has taken the place of `loop`."""
+    """Read what `load` reads an iteration ahead; return the loop that has taken the place of
+    `loop`.
+    """
     block = loop.body.block
     wide = widen_for(loop, [_first(loop, load, slice_)])
     carried = block.args[-1]
@@ -154,7 +157,7 @@ def _move(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> scf.ForO
 
 
 def _first(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> SSAValue:
-    """Read before the loop what its first trip uses; nothing where it makes none."""
+    """Read before the loop what its first iteration uses; nothing where it makes none."""
     before = Emitter.before(loop)
     values: dict[SSAValue, SSAValue] = dict(zip(loop.body.block.args, (loop.lb, *loop.iter_args)))
     for operation in slice_:
@@ -170,17 +173,19 @@ def _first(loop: scf.ForOp, load: tile.Load, slice_: list[Operation]) -> SSAValu
 def _following(
     loop: scf.ForOp, load: tile.Load, slice_: list[Operation], after: Operation
 ) -> SSAValue:
-    """Read after `after` what the next trip uses; in the last trip, what it used itself."""
+    """Read after `after` what the next iteration uses; in the last iteration, what it used
+    itself.
+    """
     block = loop.body.block
     end = terminator(block)
     emitter = Emitter.after(after)
     here: dict[SSAValue, SSAValue] = {}
     for operation in slice_:
         emitter.put(_copy(operation, here))
-    trip = block.args[0]
-    beyond = emitter.apply("add", trip, loop.step)
+    iteration = block.args[0]
+    beyond = emitter.apply("add", iteration, loop.step)
     more = emitter.apply("lt", beyond, loop.ub)
-    values: dict[SSAValue, SSAValue] = {trip: emitter.apply("select", more, beyond, trip)}
+    values: dict[SSAValue, SSAValue] = {iteration: emitter.apply("select", more, beyond, iteration)}
     used = {value for operation in (*slice_, load) for value in operation.operands}
     for argument in block.args[1:-1]:
         if argument in used:
@@ -217,7 +222,7 @@ def _load(like: tile.Load, values: dict[SSAValue, SSAValue], mask: SSAValue | No
 
 
 def _place(carried: BlockArgument, load: tile.Load) -> Operation:
-    """Return the statement after which what the next trip uses is read."""
+    """Return the statement after which what the next iteration uses is read."""
     block = carried.owner
     after = _last_use(carried, block) or load
     pins = [op for op in block.ops if isinstance(op, hopper.Pin)]

@@ -51,7 +51,7 @@ from tawa.ir import aref, tile
 from tawa.ir.types import ArefType, SlotType, element_type, shape_of, with_shape
 from tawa.ir.walk import walk
 from tawa.passes.lower.emit import Emitter, replace
-from tawa.passes.relay import hand_on, ring_of_turned, use_turned, way_of
+from tawa.passes.transpose_role import hand_on, ring_of_transposed, use_transposed, way_of
 from tawa.plan.plan import ArefPlan, Declined, Plan
 from tawa.target import Target
 
@@ -61,18 +61,18 @@ def insert_arefs(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decli
     statements = name_statements(kernel)
     if (first := kernel.body.block.first_op) is None:
         return ()  # a kernel that does nothing
-    relays = {(ring.payload, ring.also): ring for ring in plan.arefs if ring.via == "transpose"}
+    seconds = {(ring.payload, ring.also): ring for ring in plan.arefs if ring.via == "transpose"}
     for ring in [each for each in plan.arefs if each.via != "transpose"]:
         sites = [_find(names, statements) for names in (ring.payload, *ring.also)]
         if ring.via == "copy_async":
             sites = [list(map(prepare_copy, loads)) for loads in sites]
         create = _create(ring, sites)
         kernel.body.block.insert_op_before(create, first)
-        relay = _relay(relays.get((ring.payload, ring.also)), sites)
-        if relay is not None:
-            kernel.body.block.insert_op_before(relay.create, first)
+        second = _second(seconds.get((ring.payload, ring.also)), sites)
+        if second is not None:
+            kernel.body.block.insert_op_before(second.create, first)
         for loads in sites:
-            _connect(create, loads, relay, [statements[name] for name in _stored(plan, loads)])
+            _connect(create, loads, second, [statements[name] for name in _stored(plan, loads)])
     return ()
 
 
@@ -82,20 +82,20 @@ def _stored(plan: Plan, loads: list[Operation]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Relay:
+class _Second:
     """The second ring of tiles that are transposed on the way."""
 
     create: aref.Create
     interleaved: bool
 
 
-def _relay(ring: ArefPlan | None, sites: list[list[Operation]]) -> _Relay | None:
+def _second(ring: ArefPlan | None, sites: list[list[Operation]]) -> _Second | None:
     if ring is None:
         return None
-    create = ring_of_turned(ring.label, ring.depth, sites[0])
+    create = ring_of_transposed(ring.label, ring.depth, sites[0])
     names = "_".join(name.split("@")[0].split("#")[0] for name in ring.payload)
     create.result.name_hint = f"{names}_transposed"
-    return _Relay(create, ring.interleaved)
+    return _Second(create, ring.interleaved)
 
 
 def _find(names: Sequence[str], statements: Mapping[str, Operation]) -> list[Operation]:
@@ -114,7 +114,7 @@ def _create(ring: ArefPlan, sites: list[list[Operation]]) -> aref.Create:
     if any(payload != payloads[0] for payload in payloads):
         raise PlanError(
             f"ring {ring.label} has payloads of different types",
-            why="payloads that turn through one ring fill the same slots",
+            why="payloads that go through one ring fill the same slots",
             remedy="give the payloads rings of their own",
         )
     create = aref.Create.build(
@@ -127,7 +127,7 @@ def _create(ring: ArefPlan, sites: list[list[Operation]]) -> aref.Create:
 
 
 def _connect(
-    create: aref.Create, loads: list[Operation], relay: _Relay | None, stored: list[Operation]
+    create: aref.Create, loads: list[Operation], second: _Second | None, stored: list[Operation]
 ) -> None:
     block = loads[0].parent
     assert block is not None, "a load stands in a block"
@@ -135,7 +135,7 @@ def _connect(
         names = ", ".join(map(name_of, loads))
         raise PlanError(f"one payload holds {names}", why="they stand in different blocks")
     uses = {place for load in loads for place in places(load)} | set(stored)
-    ways = [way_of(load) for load in loads] if relay is not None else []
+    ways = [way_of(load) for load in loads] if second is not None else []
     ordered = sorted(uses, key=block.get_operation_index)
     put_exit = _put(create, loads, block)
     _delay(loads, put_exit, block)
@@ -147,17 +147,17 @@ def _connect(
             f"payload {'+'.join(map(name_of, loads))}",
             why=f"{ordered[0].name} uses a tile before the last of them is loaded",
         )
-    if relay is None:
+    if second is None:
         values = _get(create, loads, put_exit, ordered, block)
         for load, value in zip(loads, values.results, strict=True):
             _replace_but(load.results[0], value, put_exit)
         return
-    flag = relay.interleaved
-    last = hand_on(create, relay.create, loads, put_exit, interleaved=flag)
+    flag = second.interleaved
+    last = hand_on(create, second.create, loads, put_exit, interleaved=flag)
     ordered = [last if each is put_exit else each for each in ordered]
-    borrowed = _get(relay.create, loads, last, ordered, block)
+    borrowed = _get(second.create, loads, last, ordered, block)
     for way, value in zip(ways, borrowed.results, strict=True):
-        use_turned(way, value, borrowed, interleaved=flag)
+        use_transposed(way, value, borrowed, interleaved=flag)
 
 
 def _put(create: aref.Create, loads: list[Operation], block: Block) -> Operation:
@@ -257,11 +257,11 @@ def _turn(load: tile.Load) -> tile.Load:
         for value in (load.pointer, load.mask, load.other)
     ]
     shape = shape_of(load.result.type)[::-1]
-    turned = tile.Load.build(
+    transposed = tile.Load.build(
         operands=operands,
         attributes=dict(load.attributes),
         result_types=[with_shape(shape, element_type(load.result.type))],
     )
-    emitter.put(turned, load.result.name_hint)
-    replace(load, [emitter.transpose(turned.result, (1, 0))])
-    return turned
+    emitter.put(transposed, load.result.name_hint)
+    replace(load, [emitter.transpose(transposed.result, (1, 0))])
+    return transposed

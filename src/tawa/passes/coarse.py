@@ -2,7 +2,7 @@
 
 Before -> after::
 
-    %k = aref.get_enter ..                    trip j of the new loop:
+    %k = aref.get_enter ..                    iteration j of the new loop:
     %s = tile.dot %q, %k         (T)            %k = aref.get_enter ..
     aref.get_exit                               %s = tile.dot %q, %k          T of j
     %p = ..                      (C)            %v = aref.get_enter ..
@@ -19,24 +19,24 @@ under the products it does not wait for. Waits and releases are placed later, by
 
 Requires: aref IR, roles distributed. Ensures: the same values; each ring is got and freed in the
 same order as before.
-Declines when: the products of a trip do not feed one another, a loop makes one trip at most, or a
-ring has too few slots.
+Declines when: the products of an iteration do not feed one another, a loop makes one iteration at
+most, or a ring has too few slots.
 
 Producers fill slots in the order in which a pipelined consumer empties them.
 
-Before -> after, for a consumer whose trip j takes K of j and V of j - 1 (`passes.coarse`)::
+Before -> after, for a consumer whose iteration j takes K of j and V of j - 1 (`passes.coarse`)::
 
-    scf.for .. {                       K of the first trip
+    scf.for .. {                       K of the first iteration
       put K of j                       scf.for .. {
       put V of j             ->          put K of j
     }                                    put V of j - 1
                                        }
-                                       V of the last trip
+                                       V of the last iteration
 
-In the order of the text K of the next trip waits behind V, whose slot is freed late: the products
-of that trip would begin with the latency of a load. (H200, attention at head dim 256, where two
-slots of each fit: +1 to 4 percent.) Rings of more slots than that have one to load into meanwhile;
-those that several loops turn keep the order of the text, which is proved faster.
+In the order of the text K of the next iteration waits behind V, whose slot is freed late: the
+products of that iteration would begin with the latency of a load. (H200, attention at head dim 256,
+where two slots of each fit: +1 to 4 percent.) Rings of more slots than that have one to load into
+meanwhile; those that several loops turn keep the order of the text, which is proved faster.
 
 Cheap statements that several stages use are made once in each of them.
 """
@@ -78,14 +78,14 @@ def overlap_products(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[D
     taken: list[Taken] = []
     for role in roles:
         for loop in all_of(role, scf.ForOp):
-            wish = plans.get(name_of(loop))
-            if wish is None or not has(loop, tile.Dot):
+            hint = plans.get(name_of(loop))
+            if hint is None or not has(loop, tile.Dot):
                 continue
-            match _pipeline_coarse(loop, wish):
+            match _pipeline_coarse(loop, hint):
                 case Taken() as rings:
                     taken.append(rings)
                 case reason:
-                    notes.append(Declined(f"schedule=coarse of {wish.loop}", reason))
+                    notes.append(Declined(f"schedule=coarse of {hint.loop}", reason))
     skew_puts(roles, taken)
     return tuple(notes)
 
@@ -94,8 +94,8 @@ def _pipeline_coarse(loop: scf.ForOp, plan: LoopPlan) -> Taken | str:
     """Pipeline one loop with the coarse schedule; return the reason where that is not done, else
     when it takes which tiles.
     """
-    if _makes_one_trip(loop):
-        return "the loop makes one trip at most: no other overlaps with it"
+    if _makes_one_iteration(loop):
+        return "the loop makes one iteration at most: no other overlaps with it"
     settle_carried(loop)
     stages = find_stages(loop)
     if not stages.reason:
@@ -109,7 +109,7 @@ def _pipeline_coarse(loop: scf.ForOp, plan: LoopPlan) -> Taken | str:
     return Taken(plan.loop, gets)
 
 
-def _makes_one_trip(loop: scf.ForOp) -> bool:
+def _makes_one_iteration(loop: scf.ForOp) -> bool:
     """Tell whether a loop goes no further than its step: on the diagonal of a causal mask."""
     span = (polynomial(loop.ub) - polynomial(loop.lb)).as_constant
     step = polynomial(loop.step).as_constant
@@ -122,7 +122,7 @@ def _makes_one_trip(loop: scf.ForOp) -> bool:
 def settle_carried(loop: scf.ForOp) -> None:
     """Give each carried value a statement of the body that makes it.
 
-    A value from outside, or the loop's index, that is carried to the next trip is named again.
+    A value from outside, or the loop's index, that is carried to the next iteration is named again.
     """
     block = loop.body.block
     end = terminator(block)
@@ -152,7 +152,7 @@ def _why_too_few_slots(loop: scf.ForOp, stages: Stages) -> str:
     if gets != set(pairs.values()) or any(
         isinstance(op, aref.GetExit) and op not in pairs for op in stages.of
     ):
-        return "a slot got in one trip is freed in another"
+        return "a slot got in one iteration is freed in another"
     return ""
 
 
@@ -160,10 +160,10 @@ def _why_too_few_slots(loop: scf.ForOp, stages: Stages) -> str:
 
 
 def coarse_order(loop: scf.ForOp, stages: Stages) -> tuple[list[Operation], tuple[int, ...]]:
-    """Return the order of a trip, and where values are pinned in it (see `Schedule.breaks`).
+    """Return the order of an iteration, and where values are pinned in it (see `Schedule.breaks`).
 
     First every product is issued, those of early stages first, each with what it needs; then
-    statements follow by the last product whose result they need in this trip.
+    statements follow by the last product whose result they need in this iteration.
     """
     block = loop.body.block
     ops = statements(block)
@@ -245,7 +245,7 @@ def _uses_through_views(operation: Operation) -> Iterator[Use]:
 def _meetings(
     block: Block, ops: Sequence[Operation], stages: Stages
 ) -> dict[Operation, set[Operation]]:
-    """Return, for each statement, those that must stand before it in the same trip."""
+    """Return, for each statement, those that must stand before it in the same iteration."""
     meets = {op: set(stages.met_by(op)) for op in ops}
     pairs = borrowed(block)
     for free, get in pairs.items():

@@ -1,8 +1,10 @@
-"""Purpose: let an ordinary kernel copy the tiles of later trips under the products of this one.
+"""Purpose: let an ordinary kernel copy the tiles of later iterations under the products of this
+one.
 
 Before -> after (D = 4 slots, P = 2 products in flight)::
 
-    scf.for %k .. (%p = %p0) {                  %p3 = scf.for %j .. (%p = %p0) {  // 3 trips at most
+    scf.for %k .. (%p = %p0) {                  %p3 = scf.for %j .. (%p = %p0) {  // 3 iterations at
+    most
       %slot = aref.put_enter %ab                  put of what %p names
       %a, %b = copies of what %p names            scf.yield %p + ..
       aref.put_exit %slot(%a, %b)               }
@@ -13,11 +15,11 @@ Before -> after (D = 4 slots, P = 2 products in flight)::
     }                                             scf.if %ub - %k > 3 * step { put .. }
                                                 }
 
-The puts, and what their addresses come from, are D - max(P, 2) + 1 trips ahead of the rest: a put
-finds the slot free that a product of the trip before has read, whose wait the program has passed.
-Requires: arefs inserted, no roles. Ensures: the same values; each copy once, in order.
+The puts, and what their addresses come from, are D - max(P, 2) + 1 iterations ahead of the rest: a
+put finds the slot free that a product of the iteration before has read, whose wait the program has
+passed. Requires: arefs inserted, no roles. Ensures: the same values; each copy once, in order.
 Declines when: what is copied depends on what the loop computes; a bound below zero or a step so
-large that the trips ahead may wrap.
+large that the iterations ahead may wrap.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def copy_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
             notes.append(Declined(f"copies ahead in {name_of(loop)}", reason))
             continue
         if not _is_counted_in_words(loop):
-            reason = "its bounds may be so large that they wrap some trips ahead"
+            reason = "its bounds may be so large that they wrap some iterations ahead"
             notes.append(Declined(f"copies ahead in {name_of(loop)}", reason))
             continue
         _run_ahead(loop, part, _ahead(plan, loop))
@@ -66,12 +68,14 @@ def copy_ahead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
 
 
 def _is_counted_in_words(loop: scf.ForOp) -> bool:
-    """Tell whether the trips that are ahead, and those that are left, do not wrap as numbers."""
+    """Tell whether the iterations that are ahead, and those that are left, do not wrap as
+    numbers.
+    """
     return range_of(loop.step).high <= _LARGEST_STEP and range_of(loop.lb).is_natural
 
 
 def _ahead(plan: Plan, loop: scf.ForOp) -> int:
-    """Return how many trips the copies are ahead of the products."""
+    """Return how many iterations the copies are ahead of the products."""
     rings = (op.aref.owner for op in children(loop) if isinstance(op, aref.PutEnter))
     depth = min(ring.depth.data for ring in rings if isinstance(ring, aref.Create))
     flying = {item.loop: item.mma_depth for item in plan.loops}
@@ -116,7 +120,7 @@ def _part_of_puts(loop: scf.ForOp) -> _Part:
 
 
 def _run_ahead(loop: scf.ForOp, part: _Part, ahead: int) -> None:
-    """Put `ahead` tiles before the loop, and in each trip the one so many trips later."""
+    """Put `ahead` tiles before the loop, and in each iteration the one so many iterations later."""
     around, block = loop.parent, loop.body.block
     assert around is not None, "a loop stands in a block"
     starts = [loop.iter_args[argument.index - 1] for argument in part.carried]
@@ -164,11 +168,14 @@ def _run_ahead(loop: scf.ForOp, part: _Part, ahead: int) -> None:
 
 
 def _copy(
-    loop: scf.ForOp, part: _Part, target: Block, trip: SSAValue, carried: list[SSAValue]
+    loop: scf.ForOp, part: _Part, target: Block, iteration: SSAValue, carried: list[SSAValue]
 ) -> list[SSAValue]:
-    """Append the part to `target` for one trip; return what it carries to the next."""
+    """Append the part to `target` for one iteration; return what it carries to the next."""
     block = loop.body.block
-    mapping: dict[SSAValue, SSAValue] = {block.args[0]: trip, **dict(zip(part.carried, carried))}
+    mapping: dict[SSAValue, SSAValue] = {
+        block.args[0]: iteration,
+        **dict(zip(part.carried, carried)),
+    }
     for operation in part.statements:
         target.add_op(operation.clone(mapping))
     end = terminator(block)

@@ -2,8 +2,8 @@
 
 Before -> after, where nobody knows the sign of the step::
 
-                                       %trips = max(0, ceil((%end - %start) / %step))    i64
-    scf.for %k = %start to %end        scf.for %n = 0 to %trips step 1 {
+                                       %iterations = max(0, ceil((%end - %start) / %step))    i64
+    scf.for %k = %start to %end        scf.for %n = 0 to %iterations step 1 {
         step %step {             ->      %k = %start + %n * %step
       ..                                 ..
     }                                  }
@@ -81,8 +81,8 @@ def _demand(condition: str, loop: scf.ForOp, otherwise: str) -> Attribute:
 
 
 def _count(loop: scf.ForOp, *, known: bool) -> None:
-    """Let a loop count its trips, and compute from that what it counted. `known`: a launch refuses
-    a step of zero.
+    """Let a loop count its iterations, and compute from that what it counted. `known`: a launch
+    refuses a step of zero.
     """
     emitter, kind = Emitter.before(loop), loop.lb.type
     apply, number = emitter.apply, emitter.constant
@@ -99,17 +99,17 @@ def _count(loop: scf.ForOp, *, known: bool) -> None:
     size = apply("select", upwards, step, apply("sub", zero, step))
     size = apply("max", emitter.cast(size, _U64), number(1, _U64))
     before_last = emitter.cast(apply("sub", apply("sub", high, low), one), _U64)
-    trips = apply("add", apply("idiv", before_last, size), number(1, _U64))
-    trips = emitter.cast(apply("min", trips, number(range_of_type(i64).high, _U64)), i64)
-    trips = apply("select", apply("gt", high, low), trips, zero)
+    iterations = apply("add", apply("idiv", before_last, size), number(1, _U64))
+    iterations = emitter.cast(apply("min", iterations, number(range_of_type(i64).high, _U64)), i64)
+    iterations = apply("select", apply("gt", high, low), iterations, zero)
     first, by = loop.lb, loop.step
     block = loop.body.block
     counter = block.args[0]
-    trip = block.insert_arg(i64, 0)
+    iteration = block.insert_arg(i64, 0)
     inside = Emitter.at_start(block)
-    index = inside.apply("add", first, inside.apply("mul", inside.cast(trip, kind), by))
+    index = inside.apply("add", first, inside.apply("mul", inside.cast(iteration, kind), by))
     index.name_hint = counter.name_hint
     counter.replace_all_uses_with(index)
     block.erase_arg(counter)
-    for place, bound in enumerate((zero, trips, one)):
+    for place, bound in enumerate((zero, iterations, one)):
         loop.operands[place] = bound

@@ -38,9 +38,9 @@ from tawa.analysis.naming import inherit_name, name_of
 from tawa.analysis.polynomial import (
     ONE,
     Call,
+    Iteration,
     Leaf,
     Polynomial,
-    Trip,
     is_argument,
     place_of,
     polynomial,
@@ -235,13 +235,13 @@ def _replace_store(op: tile.Store, desc: SSAValue, offsets: list[SSAValue], bloc
 def _emit_at(poly: Polynomial, emitter: Emitter, kind: Attribute) -> SSAValue:
     """Insert the arithmetic that computes `poly` as an integer of type `kind`."""
 
-    def atom(item: Leaf | Trip | Call) -> SSAValue:
+    def atom(item: Leaf | Iteration | Call) -> SSAValue:
         match item:
             case Leaf():
                 return emitter.cast(item.value, kind)
             case Call():
                 return call(item) if is_constant_call(item) else emitter.cast(item.value, kind)
-            case Trip():
+            case Iteration():
                 loop = item.loop
                 iv = emitter.cast(loop.body.block.args[0], kind)
                 start, step = polynomial(loop.lb), polynomial(loop.step)

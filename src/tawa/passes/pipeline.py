@@ -16,9 +16,6 @@ from tawa.ir import hopper, tile
 from tawa.passes.accumulate import accumulate
 from tawa.passes.ahead import load_ahead
 from tawa.passes.arefs import insert_arefs
-from tawa.passes.ask_alignment import ask_alignment
-from tawa.passes.ask_bounds import ask_bounds
-from tawa.passes.ask_masks import ask_masks
 from tawa.passes.breakpoints import drop_breakpoints
 from tawa.passes.coarse import overlap_products
 from tawa.passes.copy_ahead import copy_ahead
@@ -26,17 +23,17 @@ from tawa.passes.counts import count_loops, count_loops_plain
 from tawa.passes.defer import defer_sums
 from tawa.passes.descriptors import promote, promote_always
 from tawa.passes.distribute import distribute
-from tawa.passes.early import free_early
+from tawa.passes.early_free import free_early
+from tawa.passes.guard_bounds import guard_bounds
 from tawa.passes.instances import split_instances
-from tawa.passes.lag import lag_maxima
+from tawa.passes.lazy_rescaling import rescale_lazily
 from tawa.passes.lower.accumulators import (
     drop_zero_fills,
     keep_accumulators,
-    leave_untouched,
     pin_computed,
+    skip_rescaling,
 )
-from tawa.passes.lower.agree import agree_on_control
-from tawa.passes.lower.carried import carry_slots, split_carried
+from tawa.passes.lower.carried_offsets import carry_slots, split_carried
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import convert_layouts
 from tawa.passes.lower.dots import lower_dots, narrow_panels
@@ -54,20 +51,21 @@ from tawa.passes.lower.finish import (
 from tawa.passes.lower.loads import lower_loads
 from tawa.passes.lower.multicast import share_loads
 from tawa.passes.lower.order import order_accesses
-from tawa.passes.lower.parked import park_carried
 from tawa.passes.lower.pingpong import take_turns
 from tawa.passes.lower.pointers import expand_accesses
 from tawa.passes.lower.reduces import expand_reductions
+from tawa.passes.lower.redundant_barriers import drop_redundant_barriers
 from tawa.passes.lower.rings import lower_rings
 from tawa.passes.lower.roles import erase_setup, form_roles
 from tawa.passes.lower.rotate import rotate_waits
 from tawa.passes.lower.scans import spread_histograms, spread_scans
 from tawa.passes.lower.separate import separate_accesses
-from tawa.passes.lower.settle import settle_addresses
 from tawa.passes.lower.sink import sink_into_branches, sink_scalars
-from tawa.passes.lower.spare import drop_spare_barriers
+from tawa.passes.lower.spill import spill_carried
 from tawa.passes.lower.stores import lower_stores
+from tawa.passes.lower.strength_reduction import reduce_addresses
 from tawa.passes.lower.swap import swap_operands
+from tawa.passes.lower.uniform_control import broadcast_control
 from tawa.passes.lower.waits import place_waits
 from tawa.passes.open_descriptors import open_descriptors
 from tawa.passes.persist import persist
@@ -75,6 +73,8 @@ from tawa.passes.prefetch import prefetch
 from tawa.passes.row_ends import end_rows, end_rows_plain
 from tawa.passes.simplify import simplify
 from tawa.passes.split_products import split_products
+from tawa.passes.version_alignment import version_alignment
+from tawa.passes.version_masks import version_masks
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -112,10 +112,10 @@ TILE: tuple[Pass, ...] = (
     count_loops,  # before all that takes loops to count upwards
     end_rows,  # before promotion, which makes no such store
     promote,  # after simplify: equal strides must be one value for a stride of 1 to show
-    ask_masks,
-    ask_alignment,  # after promotion: what goes by TMA asks nothing
+    version_masks,
+    version_alignment,  # after promotion: what goes by TMA asks nothing
     simplify,  # the address arithmetic of promoted accesses is dead now
-    ask_bounds,  # last: for what is left a launch is asked
+    guard_bounds,  # last: for what is left a launch is asked
 )
 
 # The same where stores by TMA are asked for.
@@ -128,15 +128,15 @@ TILE_PLAIN: tuple[Pass, ...] = (
     simplify,
     count_loops_plain,
     end_rows_plain,
-    ask_masks,
-    ask_alignment,
+    version_masks,
+    version_alignment,
     simplify,
 )
 
 # What changes the order of sums; not run under `strict`.
 REASSOCIATE: tuple[Pass, ...] = (
     accumulate,
-    lag_maxima,  # before sums are deferred: it knows them as rows
+    rescale_lazily,  # before sums are deferred: it knows them as rows
     defer_sums,
 )
 
@@ -169,7 +169,7 @@ LOWER: tuple[Step, ...] = (
     narrow_panels,
     form_roles,
     _alone(split_carried),
-    _alone(settle_addresses),
+    _alone(reduce_addresses),
     _each(expand_accesses),  # before rings: such a load is a computed tensor
     lower_rings,
     _alone(carry_slots),
@@ -179,7 +179,7 @@ LOWER: tuple[Step, ...] = (
     _each(broadcast_atomics),
     _each(swap_operands),
     lower_dots,  # after loads: operands are views by now
-    park_carried,  # after products: they find none of it as a view
+    spill_carried,  # after products: they find none of it as a view
     _alone(spread_scans),
     _alone(spread_histograms),
     _alone(drop_unneeded),  # loads that became views must not ask for layouts
@@ -188,9 +188,9 @@ LOWER: tuple[Step, ...] = (
     _each(expand_reductions),
     _each(expand_gathers),
     _each(share_atomics),
-    _each(drop_spare_barriers),  # before those of global memory count on them
+    _each(drop_redundant_barriers),  # before those of global memory count on them
     _each(separate_accesses),  # with layouts: a thread's own elements need no barrier
-    _each(agree_on_control),  # when it is known where threads meet
+    _each(broadcast_control),  # when it is known where threads meet
     _each(lower_stores),
     _alone(tidy),
     _alone(keep_accumulators),
@@ -202,7 +202,7 @@ LOWER: tuple[Step, ...] = (
     share_loads,  # after counting: only slots that wgmma alone reads are shared
     _alone(settle_moves),
     _alone(tidy),
-    _alone(leave_untouched),
+    _alone(skip_rescaling),
     take_turns,  # late: in the order in which products are issued
     elect_threads,
     wait_for_kernels,  # when it is known what a role does first, and who does it

@@ -1,4 +1,4 @@
-"""Purpose: load what the next trip computes with while this trip computes.
+"""Purpose: load what the next iteration computes with while this iteration computes.
 
 Before -> after::
 
@@ -17,7 +17,7 @@ load is done that the loop would not have done.
 Requires: aref IR, or tile IR of an ordinary kernel. Ensures: the same values; each load once.
 Declines when: the loop writes memory that no guard of the plan keeps apart from what it loads, or
 waits for other programs; an address depends on what the
-loop loads; what is loaded for two trips does not fit the registers.
+loop loads; what is loaded for two iterations does not fit the registers.
 """
 
 from __future__ import annotations
@@ -44,28 +44,30 @@ from tawa.target import Target
 MOST = 240
 """Registers a thread of an ordinary kernel may need: above it ptxas spills."""
 SPARE = 32
-"""Registers a thread has for what it loads a trip ahead where no product computes with it."""
+"""Registers a thread has for what it loads an iteration ahead where no product computes with it."""
 
 FEW = 8
-"""The same past a store: where a trip reads more, what other warps read is enough on its way."""
+"""The same past a store: where an iteration reads more, what other warps read is enough on its
+way.
+"""
 
 PIECES = 8
-"""Row numbers a copying thread may hold for the next trip without registers for them."""
+"""Row numbers a copying thread may hold for the next iteration without registers for them."""
 
 _LONG = ("idiv", "irem")
 _QUIET = (tile.Load, tile.DescLoad, aref.PutEnter, aref.PutExit)
 
 
 def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
-    """Load a trip ahead in the loops of an ordinary kernel, and in those of a producer that fill
-    rings by copies.
+    """Load an iteration ahead in the loops of an ordinary kernel, and in those of a producer that
+    fill rings by copies.
     """
     reasons: dict[scf.ForOp, str] = {}
     chosen: dict[scf.ForOp, list[tile.Load]] = {}
     for loop in all_of(kernel, scf.ForOp):
         if not (loads := _loads(loop, plan)):
             continue
-        # What loops around it have ahead is held while it turns.
+        # What loops around it have ahead is held while it iterates.
         held = [load for outer in chosen if outer.is_ancestor(loop) for load in chosen[outer]]
         reason = _why_not(kernel, plan, loop, loads, held)
         match reason or _parted(loop, loads):
@@ -82,7 +84,7 @@ def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined,
             case schedule:
                 pipeline_loop(loop, schedule)
     return tuple(
-        Declined(f"loads a trip ahead in {name_of(loop)}", reason)
+        Declined(f"loads an iteration ahead in {name_of(loop)}", reason)
         for loop, reason in reasons.items()
     )
 
@@ -130,8 +132,8 @@ def _why_not(
     loads: list[tile.Load],
     around: list[tile.Load],
 ) -> str:
-    """Return why tiles of two trips cannot be under way at once, or nothing. Those that `around`
-    loads are under way as well.
+    """Return why tiles of two iterations cannot be under way at once, or nothing. Those that
+    `around` loads are under way as well.
     """
     for operation in walk(loop.body):
         if not has_effect(operation) and not is_volatile(operation):
@@ -155,7 +157,7 @@ def _why_not(
     held = [*(load.result for load in (*loads, *loads, *around)), *dots]
     need = 2 * SLACK + sum(held_registers(value.type, plan.warps) for value in held)
     if need > MOST:
-        return f"tiles of two trips need {need} registers a thread"
+        return f"tiles of two iterations need {need} registers a thread"
     return ""
 
 
@@ -193,13 +195,13 @@ def _parted(loop: scf.ForOp, loads: list[tile.Load]) -> Schedule | str:
     stages = Stages(of, roots)
     order = [*(op for op in of if not of[op]), *(op for op in of if of[op])]
     if stages.count < 2 or stages.broken(order) is not None:
-        return "an address depends on what the trip before computes"
+        return "an address depends on what the iteration before computes"
     return Schedule(tuple(order), of)
 
 
 def _part_indices(block: Block, loads: list[tile.Load]) -> None:
-    """Let what uses loaded tiles compute indices and masks from the trip's number for itself:
-    carried from the trip before they would take registers, and hide where a store goes.
+    """Let what uses loaded tiles compute indices and masks from the iteration's number for itself:
+    carried from the iteration before they would take registers, and hide where a store goes.
     """
     early = _needed_by(loads, {})
     again: dict[SSAValue, SSAValue] = {}
@@ -242,7 +244,7 @@ def _fed_by(
     """Return the statements that read a loaded tile, or what was computed from one."""
     found: set[Operation] = set()
     before = -1
-    while before < len(found):  # what is carried to the next trip feeds statements further up
+    while before < len(found):  # what is carried to the next iteration feeds statements further up
         before = len(found)
         for operation in body:
             sources = {_source(value, roots) for value in used_by(operation)}
@@ -252,7 +254,7 @@ def _fed_by(
 
 
 def _source(value: SSAValue, roots: dict[SSAValue, Root]) -> Operation | None:
-    """Return the statement a value comes from, in this trip or an earlier one."""
+    """Return the statement a value comes from, in this iteration or an earlier one."""
     owner = roots[value].value.owner if value in roots else value.owner
     return owner if isinstance(owner, Operation) else None
 

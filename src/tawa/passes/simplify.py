@@ -183,7 +183,7 @@ def _is_quiet(loop: Operation) -> bool:
 
     A block read through a descriptor may then be read before the loop, even if that never runs:
     no address is out of bounds for a descriptor. `tl.range(disable_licm=True)` forbids it. In the
-    only trip of a loop it is read as often, and stays where its product finds it.
+    only iteration of a loop it is read as often, and stays where its product finds it.
     """
     if loop.attributes.get("disable_licm") == BoolAttr.from_bool(True):
         return False
@@ -279,7 +279,9 @@ def _sink_views(block: Block) -> None:
 
 
 def _never_runs(loop: scf.ForOp) -> bool:
-    """Tell whether a loop is known to make no trip; of a step that may be negative it is not."""
+    """Tell whether a loop is known to make no iteration; of a step that may be negative it is
+    not.
+    """
     if (range_of(loop.step).low or 0) < 1:
         return False
     first, end = integer_of(loop.lb), integer_of(loop.ub)
@@ -319,8 +321,8 @@ def _open(control: Operation, body: Block | None, values: Sequence[SSAValue]) ->
 
 
 def _drop_constant_carries(loop: scf.ForOp) -> None:
-    """A carried value that each trip hands on unchanged is its initial value; so is one in the only
-    trip of a loop, where nothing after the loop reads it.
+    """A carried value that each iteration hands on unchanged is its initial value; so is one in the
+    only iteration of a loop, where nothing after the loop reads it.
     """
     body = loop.body.block
     end, once = terminator(body), trip_count(loop) == 1

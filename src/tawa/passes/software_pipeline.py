@@ -1,5 +1,5 @@
-"""Purpose: overlap iterations of a loop: statements have stages, and trip t of the new loop runs
-the statements of stage s for iteration t - s.
+"""Purpose: overlap iterations of a loop: statements have stages, and iteration t of the new loop
+runs the statements of stage s for iteration t - s.
 
 Before -> after (stages 0 and 1)::
 
@@ -16,7 +16,7 @@ Before -> after (stages 0 and 1)::
 
 It knows nothing of products: a `Schedule` says what stands where (`passes.coarse` makes one).
 Requires: carried values made by statements. Ensures: the same values, for every
-trip count from 0: a loop of fewer trips than stages overlap runs as it stood.
+trip count from 0: a loop of fewer iterations than stages overlap runs as it stood.
 Declines: never; a schedule that breaks a dependence is an InternalError.
 """
 
@@ -44,8 +44,8 @@ _RENAMED = (tile.Constant, tile.Splat, tile.Arange, tile.ExpandDims, tile.Broadc
 class Schedule:
     """What `pipeline_loop` carries out.
 
-    `order` is a trip of the new loop, `stage` the stage of each statement. Each of `breaks` is an
-    index into `order`: tensors computed before it and used after it are pinned there.
+    `order` is an iteration of the new loop, `stage` the stage of each statement. Each of `breaks`
+    is an index into `order`: tensors computed before it and used after it are pinned there.
     """
 
     order: tuple[Operation, ...]
@@ -57,8 +57,8 @@ def pipeline_loop(loop: scf.ForOp, schedule: Schedule) -> None:
     """Replace `loop` by prologue, steady state and epilogue.
 
     Requires: carried values made by statements; a statement's stage is not below that of what it
-    reads, less the iterations between them, and `order` respects what meets in one trip. Raises
-    InternalError for a schedule that breaks this.
+    reads, less the iterations between them, and `order` respects what meets in one iteration.
+    Raises InternalError for a schedule that breaks this.
     """
     roots = carried_roots(loop)
     if roots is None:
@@ -78,7 +78,7 @@ Lookup = Callable[[SSAValue, Operation], SSAValue]
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A value carried by the new loop: `source` as it was `distance` trips ago."""
+    """A value carried by the new loop: `source` as it was `distance` iterations ago."""
 
     source: SSAValue
     distance: int
@@ -136,10 +136,10 @@ class _Pipeliner:
 
     def _pipelined(self, emit: _Emit, outer: _Emit) -> list[SSAValue]:
         depth, order = self._depth, self.schedule.order
-        for trip in range(depth):
+        for iteration in range(depth):
             for operation in order:
-                if self.stages.of[operation] <= trip:
-                    iteration = trip - self.stages.of[operation]
+                if self.stages.of[operation] <= iteration:
+                    iteration = iteration - self.stages.of[operation]
                     copy = emit.copy(operation, self._at_start(iteration, outer))
                     for old, new in zip(operation.results, copy.results):
                         self.early[old, iteration] = new
@@ -173,7 +173,8 @@ class _Pipeliner:
         return list(dict.fromkeys(found))
 
     def _final(self, index: int) -> tuple[SSAValue, SSAValue, int] | None:
-        """Return a result of the loop as (argument, its source, trips before the last one's end).
+        """Return a result of the loop as (argument, its source, iterations before the last one's
+        end).
 
         None where it is what the loop started with.
         """
@@ -284,7 +285,7 @@ class _Pipeliner:
         return argument
 
     def _pin(self, emit: _Emit, now: dict[SSAValue, SSAValue], start: int, stop: int) -> None:
-        """Pin the tensors computed in part of a trip that the rest, or the next one, uses."""
+        """Pin the tensors computed in part of an iteration that the rest, or the next one, uses."""
         order = self.schedule.order
         later = {
             source[0]
@@ -303,26 +304,28 @@ class _Pipeliner:
             now[value] = pin.res[0]
 
     def _epilogue(self, emit: _Emit) -> dict[tuple[SSAValue, int], SSAValue]:
-        """Finish the iterations begun; values are kept by the trip after the last one."""
+        """Finish the iterations begun; values are kept by the iteration after the last one."""
         loop = self.loop
         late: dict[tuple[SSAValue, int], SSAValue] = {}
-        for trip in range(self._depth):
+        for iteration in range(self._depth):
 
-            def look(value: SSAValue, user: Operation, trip: int = trip) -> SSAValue:
+            def look(value: SSAValue, user: Operation, iteration: int = iteration) -> SSAValue:
                 if value is loop.body.block.args[0]:
-                    return self._last_index(emit, trip - self.stages.of[user])
+                    return self._last_index(emit, iteration - self.stages.of[user])
                 found = self.stages.distance(value, user)
                 if found is None:
                     return self.stages.roots[value].value
                 source, distance = found
-                if distance <= trip:
-                    return late[source, trip - distance]
-                return self._result(value, distance - trip)
+                if distance <= iteration:
+                    return late[source, iteration - distance]
+                return self._result(value, distance - iteration)
 
             for operation in self.schedule.order:
-                if self.stages.of[operation] > trip:
+                if self.stages.of[operation] > iteration:
                     copy = emit.copy(operation, look)
-                    late.update({(v, trip): new for v, new in zip(operation.results, copy.results)})
+                    late.update(
+                        {(v, iteration): new for v, new in zip(operation.results, copy.results)}
+                    )
         return late
 
     def _last_index(self, emit: _Emit, back: int) -> SSAValue:
@@ -384,12 +387,12 @@ def _is_computed(value: SSAValue) -> bool:
     return not isinstance(value.owner, (aref.GetEnter, tile.Dot, *_RENAMED))
 
 
-def _always(loop: scf.ForOp, trips: int) -> bool:
-    """Tell whether a loop surely makes at least `trips` trips."""
+def _always(loop: scf.ForOp, iterations: int) -> bool:
+    """Tell whether a loop surely makes at least `iterations` iterations."""
     low, step = integer_of(loop.lb), integer_of(loop.step)
     if low is None or step is None:
         return False
-    return low + (trips - 1) * step < range_of(loop.ub).low
+    return low + (iterations - 1) * step < range_of(loop.ub).low
 
 
 def _taken(block: Block) -> list[Operation]:

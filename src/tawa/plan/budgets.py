@@ -39,7 +39,7 @@ def producer_need(loads: Iterable[Operation]) -> int:
     """Return the registers a producer's thread needs to copy the tiles of `loads` by cp.async.
 
     Two a copy for its address, one for each number that its mask compares, two for a row number
-    that the loop reads, of this trip and the next; 0 where TMA moves all tiles.
+    that the loop reads, of this iteration and the next; 0 where TMA moves all tiles.
     """
     need = 0
     rows: dict[Operation, int] = {}

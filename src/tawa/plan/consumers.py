@@ -10,7 +10,7 @@ from xdsl.ir import Operation
 from tawa.analysis.cluster import influenced
 from tawa.analysis.effects import enclosing
 from tawa.analysis.naming import name_of
-from tawa.analysis.turns import takes_turns, trip
+from tawa.analysis.pingpong import iteration, takes_turns
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.control import decisive
@@ -81,9 +81,9 @@ def _registers(problem: Problem, choices: list[int]) -> tuple[dict[int, int], di
     """Return what a thread needs, and what it gets, for each number of consumer warpgroups."""
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     needs = {n: register_need(problem.kernel, 4 * n, loads) for n in choices}
-    copying, turned = producer_need(loads), bool(problem.turned)
+    copying, transposed = producer_need(loads), bool(problem.transposed)
     budgets = {
-        n: split_registers(n, needs[n], problem.target, copying, transposer=turned).consumer
+        n: split_registers(n, needs[n], problem.target, copying, transposer=transposed).consumer
         for n in choices
     }
     return needs, budgets
@@ -169,7 +169,7 @@ def _apart(problem: Problem) -> list[tuple[int, int]]:
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     needed = register_need(problem.kernel, 4, loads)
     budget = split_registers(
-        count, needed, problem.target, producer_need(loads), transposer=bool(problem.turned)
+        count, needed, problem.target, producer_need(loads), transposer=bool(problem.transposed)
     ).consumer
     held, listed = carried_need(problem.kernel, 4)
     if held + LEAST_SLACK > budget:
@@ -246,7 +246,7 @@ def _loops(problem: Problem) -> list[scf.ForOp]:
 
 def _loops_of_products(problem: Problem) -> list[str]:
     loops = _loops(problem)
-    return [name_of(loop) for loop in loops if trip(loop.body.block, _is_dot) is not None]
+    return [name_of(loop) for loop in loops if iteration(loop.body.block, _is_dot) is not None]
 
 
 def _is_dot(operation: Operation) -> bool:
@@ -254,13 +254,13 @@ def _is_dot(operation: Operation) -> bool:
 
 
 def ordinary_warps(problem: Problem) -> int:
-    """Return the warps of an ordinary kernel: as wished, or as many as its tensors need.
+    """Return the warps of an ordinary kernel: as hinted, or as many as its tensors need.
 
-    A wish for fewer warps than products need is not met: the others would compile badly.
+    A hint for fewer warps than products need is not met: the others would compile badly.
     """
-    wish = problem.wishes.get("num_warps")
-    warps = wish if wish in (1, 2, 4, 8, 16) else 4
-    if warps == wish and not problem.dots:
+    hint = problem.hints.get("num_warps")
+    warps = hint if hint in (1, 2, 4, 8, 16) else 4
+    if warps == hint and not problem.dots:
         return warps
     warps = max(4, warps)
     while warps < 16 and _needs_more(problem, warps):

@@ -1,4 +1,4 @@
-"""How loops are pipelined: the products left in flight from one trip to the next."""
+"""How loops are pipelined: the products left in flight from one iteration to the next."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _plan_loop(
         raise PlanError(
             f"mma_depth={pinned} of '{name}'",
             why=reason
-            or f"D = {depth} slots must be at least P = {pinned}, else the ring cannot turn",
+            or f"D = {depth} slots must be at least P = {pinned}, else the ring cannot advance",
             remedy="lower mma_depth=, or raise depth=",
         )
     return LoopPlan(name, schedule, pinned)
@@ -75,7 +75,7 @@ def _why_not_overlapped(problem: Problem, name: str, depth: int) -> str:
     if depth < 2:
         return f"its rings have {depth} slots, and two iterations are under way at once"
     if (pick(problem.pins.mma_depth, (name,), "mma_depth") or 1) > 1:
-        return "mma_depth is pinned: products of several trips stay in flight instead"
+        return "mma_depth is pinned: products of several iterations stay in flight instead"
     return ""
 
 
@@ -86,20 +86,20 @@ def _some_coarse(problem: Problem) -> bool:
 
 
 def _why_drained(loop: scf.ForOp, dots: list[tile.Dot], rings: Rings) -> str:
-    """Return why all products must be complete at the end of a trip, or nothing."""
+    """Return why all products must be complete at the end of an iteration, or nothing."""
     for dot in dots:
         if dot.parent is not loop.body.block:
             return f"{name_of(dot)} stands under a branch"
         if any(use.operation.name != "scf.yield" for use in dot.result.uses):
-            return f"the result of {name_of(dot)} is used in the trip that makes it"
+            return f"the result of {name_of(dot)} is used in the iteration that makes it"
         if dot.a not in rings.tiles or dot.b not in rings.tiles:
             return f"an operand of {name_of(dot)} is computed in registers"
     return ""
 
 
 def steadier(best: Plan, pins: Pins) -> list[Plan]:
-    """Return a plan that asks for less, should the best not build: one product in flight, one trip
-    of a loop under way, and a slot less where a ring has more than two.
+    """Return a plan that asks for less, should the best not build: one product in flight, one
+    iteration of a loop under way, and a slot less where a ring has more than two.
     """
     loops, arefs = best.loops, best.arefs
     if pins.schedule is None:

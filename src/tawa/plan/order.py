@@ -144,9 +144,9 @@ def check_grouped(grouped: Grouped, group: int) -> None:
 def choose_walk(problem: Problem, plan: Plan) -> Walk:
     """Return the order of a block's tiles: whichever comes next where their costs differ.
 
-    They differ where the trips of a loop depend on the program. To go back and forth is a pin: it
-    gains where costs fall over the whole grid, and loses where the pattern is shorter than a round.
-    Raises PlanError for a pin that cannot be honoured.
+    They differ where the iterations of a loop depend on the program. To go back and forth is a pin:
+    it gains where costs fall over the whole grid, and loses where the pattern is shorter than a
+    round. Raises PlanError for a pin that cannot be honoured.
     """
     pinned = problem.pins.walk
     if pinned is not None:

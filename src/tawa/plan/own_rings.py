@@ -1,9 +1,9 @@
-"""Rings that an ordinary kernel fills and takes from itself, some trips ahead: by cp.async, or by
-TMA where a plan says so.
+"""Rings that an ordinary kernel fills and takes from itself, some iterations ahead: by cp.async, or
+by TMA where a plan says so.
 
 Roles let loads run past what the program does meanwhile. Where they must not (a store may write
 what they read), the loop of a product can still load ahead of itself, as long as nothing in it
-writes memory: its threads copy the tiles of later trips while the products of this one run.
+writes memory: its threads copy the tiles of later iterations while the products of this one run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tawa.plan.resources import check_shared
 Load: TypeAlias = tile.Load | tile.DescLoad
 
 DEPTHS = (4, 3)
-"""Slots to try: three trips ahead of the products, or two."""
+"""Slots to try: three iterations ahead of the products, or two."""
 
 
 def with_rings(problem: Problem, plan: Plan) -> Plan | None:
@@ -68,8 +68,8 @@ def check_own_rings(problem: Problem, plan: Plan) -> None:
             if names.intersection(ring.payload) and ring.depth < least:
                 raise PlanError(
                     f"aref {ring.label} depth={ring.depth}",
-                    why="the tile of a later trip is copied while products read the slots of this "
-                    f"trip and those before: {least} at a time in {name_of(loop)}",
+                    why="the tile of a later iteration is copied while products read the slots of "
+                    f"this and those before: {least} at a time in {name_of(loop)}",
                     remedy=f"write depth={least} or more, or lower mma_depth",
                 )
 

@@ -2,7 +2,7 @@
 
 A pin that cannot be honoured raises `PlanError` with the reason: here where its value is none the
 field can have, in the planner where it does not suit the kernel. Triton's own options are not pins
-but wishes: see `tawa.plan.planner`.
+but hints: see `tawa.plan.planner`.
 """
 
 from __future__ import annotations

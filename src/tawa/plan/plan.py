@@ -30,10 +30,10 @@ class RolePlan:
 class ArefPlan:
     """A ring: the loads in its payload and its depth D (slots).
 
-    `also` are further payloads of the same types, of later loops, that turn through the same slots.
+    `also` are further payloads of the same types, of later loops, that go through the same slots.
     `via` is who moves the tiles: TMA, the producer's threads by cp.async, or the role
     "transpose" (the producer, where there is none), which takes them from the ring that loads them
-    and turns them round for wgmma; `interleaved` then brings K into the order in which registers
+    and transposes them for wgmma; `interleaved` then brings K into the order in which registers
     hold the other operand.
     """
 
@@ -54,8 +54,8 @@ class LoopPlan:
     """A loop's software schedule; `mma_depth` is P, the product groups in flight over a wait.
 
     `pins`: in a coarse schedule, values computed under a product are kept before the wait for it.
-    `shared` names tensors that it carries from trip to trip in shared memory: each trip reads and
-    writes them there, and registers hold them only in between.
+    `shared` names tensors that it carries from iteration to iteration in shared memory: each
+    iteration reads and writes them there, and registers hold them only in between.
     """
 
     loop: str

@@ -44,6 +44,7 @@ from tawa.plan.order import (
     may_ask,
 )
 from tawa.plan.own_rings import check_own_rings, copied_ahead, with_rings
+from tawa.plan.pingpong import gains_by_turns
 from tawa.plan.pins import Pins, check_keys
 from tawa.plan.plan import (
     FULL_SPEED,
@@ -66,9 +67,8 @@ from tawa.plan.residency import (
 from tawa.plan.resources import aliases, check_shared, scratch_bytes, tile_bytes
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
-from tawa.plan.taking_turns import gains_by_turns
 from tawa.plan.time import estimate
-from tawa.plan.turning import ROLE, TRANSPOSERS, check_turned, find_turned, notes
+from tawa.plan.transposes import ROLE, TRANSPOSERS, check_transposed, find_transposed, notes
 from tawa.plan.unhonoured import (
     check_counts,
     check_direct,
@@ -185,7 +185,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
     check_operands(problem, plan)
     check_split(problem, plan)
     check_own_rings(problem, plan)
-    check_turned(problem, plan)
+    check_transposed(problem, plan)
     check_staged(problem, plan)
     check_apart(problem, plan)
     if all(role.instances == 1 for role in plan.roles):
@@ -218,7 +218,7 @@ def _why_ordinary(problem: Problem) -> str:
     sent = {load for payload in payloads for load in payload.loads}
     for load in all_of(problem.kernel, tile.DescLoad):
         if load not in sent and enclosing_loops(load):
-            return f"no product, and each trip would wait for {name_of(load)}"
+            return f"no product, and each iteration would wait for {name_of(load)}"
     return ""
 
 
@@ -259,11 +259,11 @@ def _specialized_plans(problem: Problem) -> list[Plan]:
     Tiles that lie the wrong way round are transposed by a role of their own where there is room for
     it, else by the consumers.
     """
-    turning, declined = find_turned(problem)
-    if turning.turned:
-        declined.extend(notes(turning))
+    transposing, declined = find_transposed(problem)
+    if transposing.transposed:
+        declined.extend(notes(transposing))
         try:
-            made = [_specialized(turning, *choice) for choice in choose_consumers(turning)]
+            made = [_specialized(transposing, *choice) for choice in choose_consumers(transposing)]
             return [replace(plan, declined=(*plan.declined, *declined)) for plan in made]
         except OverBudget as error:
             declined = [Declined("transposing tiles on the way", f"{error.what}: {error.why}")]
@@ -278,16 +278,16 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         # A part is some columns of all warpgroups' rows: here each has all rows of its columns.
         problem = replace(problem, pins=replace(problem.pins, parts=1))
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
-    turning = bool(problem.turned)
+    transposing = bool(problem.transposed)
     pinned: dict[str, int] = dict(problem.pins.registers or {})
     budgets = split_registers(
         consumers,
         needed,
         problem.target,
         producer_need(loads),
-        transposer=turning,
+        transposer=transposing,
     )
-    if ROLE in pinned and not turning:
+    if ROLE in pinned and not transposing:
         raise PlanError(
             f"registers={{{ROLE!r}: {pinned[ROLE]}}}",
             why="no tile of this kernel is transposed on its way to a product",
@@ -360,21 +360,21 @@ def _rings(problem: Problem, persistent: bool, instances: int, staged: Mapping[s
         if store.via == "tma" and store.store not in staged
     ] * instances  # each has a stage of its own
     scratch = scratch_bytes(
-        problem.statements.values(), tiles_of(problem.partition), aliases(problem.turned)
+        problem.statements.values(), tiles_of(problem.partition), aliases(problem.transposed)
     )
     room = problem.target.shared_per_block - scratch
     if persistent and may_ask(problem):
         room -= sum(ring.depth * (tile_bytes(i32) + 16) for ring in rings_of_walk("dynamic"))
     beside = instances > 1
     return arrange_rings(
-        problem.partition, problem.turned, stores, persistent, room, problem.pins, beside
+        problem.partition, problem.transposed, stores, persistent, room, problem.pins, beside
     )
 
 
 def _operands(problem: Problem) -> tuple[OperandPlan, ...]:
     """Return the products whose first operand stays in shared memory.
 
-    What a product gave, turned round, must go there on its way to other threads. wgmma reads it
+    What a product gave, transposed, must go there on its way to other threads. wgmma reads it
     there; fetched back it would hold registers until the product is done.
     """
     return tuple(
@@ -410,30 +410,30 @@ def _stores(
 
 
 def _unmet(problem: Problem, consumers: int, rings: Rings) -> list[Declined]:
-    wishes = problem.wishes
+    hints = problem.hints
     found: list[Declined] = []
-    warps = wishes.get("num_warps")
+    warps = hints.get("num_warps")
     if warps is not None and warps != 4 * consumers:
         found.append(
             Declined(
                 f"num_warps={warps}", f"{consumers} consumer warpgroups and a producer's warps"
             )
         )
-    stages = wishes.get("num_stages")
+    stages = hints.get("num_stages")
     depths = set(rings.depths.values())
     if stages is not None and depths and stages not in depths:
         found.append(
             Declined(f"num_stages={stages}", f"depth {max(depths)} is what shared memory allows")
         )
     for loop, depth in rings.depths.items():
-        wish = number_of(loop.attributes.get("num_stages"))
-        if wish is not None and wish != depth:
-            feature = f"num_stages={wish} of {name_of(loop)}"
+        hint = number_of(loop.attributes.get("num_stages"))
+        if hint is not None and hint != depth:
+            feature = f"num_stages={hint} of {name_of(loop)}"
             found.append(Declined(feature, f"depth {depth} is what shared memory allows"))
-    if (limit := wishes.get("maxnreg")) is not None:
+    if (limit := hints.get("maxnreg")) is not None:
         found.append(Declined(f"maxnreg={limit}", "each role has its own register budget"))
-    if wishes.get("num_ctas", 1) > 1 and problem.pins.cluster is None:
-        found.append(Declined(f"num_ctas={wishes['num_ctas']}", "clusters are a pin: cluster=2"))
+    if hints.get("num_ctas", 1) > 1 and problem.pins.cluster is None:
+        found.append(Declined(f"num_ctas={hints['num_ctas']}", "clusters are a pin: cluster=2"))
     return found
 
 

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import IntAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation
 
 from tawa.analysis.roles import Partition
-from tawa.analysis.turned import Turned
+from tawa.analysis.transposed import Transposed
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.plan.pins import Pins
@@ -21,8 +21,8 @@ from tawa.target import Target
 class Problem:
     """All that the decisions of one plan read.
 
-    `turned` are the loads whose tiles a role of its own transposes for the products. `blocks` share
-    a multiprocessor: the target is what one of them has of it.
+    `transposed` are the loads whose tiles a role of its own transposes for the products. `blocks`
+    share a multiprocessor: the target is what one of them has of it.
     """
 
     kernel: tile.Kernel
@@ -30,7 +30,7 @@ class Problem:
     pins: Pins
     statements: Mapping[str, Operation]
     partition: Partition
-    turned: Mapping[Operation, Turned] = field(default_factory=dict[Operation, Turned])
+    transposed: Mapping[Operation, Transposed] = field(default_factory=dict[Operation, Transposed])
     blocks: int = 1
 
     @property
@@ -49,7 +49,7 @@ class Problem:
         return [shape_of(dot.result.type)[-2] for dot in self.dots]
 
     @property
-    def wishes(self) -> dict[str, int]:
+    def hints(self) -> dict[str, int]:
         """Triton's options that are set to numbers."""
         found: dict[str, int] = {}
         for key, value in self.kernel.options.data.items():

@@ -26,8 +26,8 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.effects import enclosing_loops
-from tawa.analysis.turned import fills_wgmma
-from tawa.analysis.turns import takes_turns
+from tawa.analysis.pingpong import takes_turns
+from tawa.analysis.transposed import fills_wgmma
 from tawa.ir import tile
 from tawa.ir.types import element_type
 from tawa.plan.plan import Plan
@@ -67,7 +67,7 @@ def beside(problem: Problem, plan: Plan) -> Problem | None:
 
 def beside_for_short_products(problem: Problem, plan: Plan) -> Problem | None:
     """Return the problem of a block that shares its multiprocessor with another where the products
-    of each trip are too short for warpgroups that share a tile, None where they are not.
+    of each iteration are too short for warpgroups that share a tile, None where they are not.
     """
     pins = problem.pins
     asked = (pins.blocks, pins.consumers, pins.arrangement, pins.schedule, pins.cluster)
@@ -77,9 +77,13 @@ def beside_for_short_products(problem: Problem, plan: Plan) -> Problem | None:
     if any(role.instances > 1 for role in plan.roles):
         return None
     loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
-    trips = [trip for loop in loops if (trip := takes_turns(loop, _is_dot)) is not None]
-    dots = [dot for trip in trips for dot in trip.products if isinstance(dot, tile.Dot)]
-    if not dots or any(len(trip.products) < 3 for trip in trips):
+    iterations = [
+        iteration for loop in loops if (iteration := takes_turns(loop, _is_dot)) is not None
+    ]
+    dots = [
+        dot for iteration in iterations for dot in iteration.products if isinstance(dot, tile.Dot)
+    ]
+    if not dots or any(len(iteration.products) < 3 for iteration in iterations):
         return None
     if max(map(dot_cycles, dots)) / groups >= SHORT:
         return None
@@ -106,7 +110,7 @@ def shared_by(problem: Problem, blocks: int) -> Problem:
 
 def suffices(problem: Problem, plan: Plan, carried: bool = False) -> bool:
     """Tell whether a plan for a part of a multiprocessor has the registers it needs, and slots to
-    load ahead; `carried`: for what its loops carry and some room, and slots where a loop turns.
+    load ahead; `carried`: for what its loops carry and some room, and slots where a loop iterates.
     """
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     shallow = [ring for ring in plan.arefs if ring.depth < 2]

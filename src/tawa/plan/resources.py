@@ -73,14 +73,14 @@ def stage_bytes(store: Operation, parts: int) -> int:
 def scratch_bytes(
     statements: Iterable[Operation],
     in_ring: Container[SSAValue],
-    turned: Container[SSAValue] = frozenset(),
+    transposed: Container[SSAValue] = frozenset(),
 ) -> int:
     """Return the bytes through which a role moves tiles between its threads, and to its products.
 
     Tiles written to memory by threads (from the fragments of a product to whole rows), tiles loaded
     by the consumer itself: needed one after the other, so the largest counts. Operands of products
     that are computed in registers or lie the wrong way round have a buffer each, which the products
-    of a block share, unless they are `turned` round on the way.
+    of a block share, unless they are `transposed` round on the way.
     """
     sizes = [0]
     operands: dict[tuple[SSAValue, int, Block | None], int] = {}
@@ -94,7 +94,7 @@ def scratch_bytes(
                 operands |= {
                     (value, k, operation.parent): tile_bytes(value.type)
                     for value, k in _operands_in_shared(operation)
-                    if value not in turned and (value not in in_ring or not _in_place(value, k))
+                    if value not in transposed and (value not in in_ring or not _in_place(value, k))
                 }
             case _:
                 pass
@@ -106,7 +106,7 @@ def _operands_in_shared(dot: tile.Dot) -> list[tuple[SSAValue, int]]:
 
     A may come from registers, but not where 8-bit products are summed in runs of K: the runs are
     parts of a tile in memory. Nor where it stays the same round a loop (`lower.operands` says why),
-    or is the result of a product turned round (the planner says why).
+    or is the result of a product transposed (the planner says why).
     """
     in_runs = bit_width(element_type(dot.a.type)) == 8 and (
         0 <= dot.max_imprecise.data <= shape_of(dot.a.type)[-1]
@@ -149,9 +149,9 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
             size = stage_bytes(statements[store.store], store.parts) * store.places * instances
             found.append(Buffer(f"stage of {store.store}", size))
     in_ring = aliases(_loads_of(plan.arefs, statements))
-    relayed = [ring for ring in plan.arefs if ring.via == "transpose"]
-    turned = aliases(_loads_of(relayed, statements))
-    size = scratch_bytes(statements.values(), in_ring, turned) if plan.specialized else 0
+    transposed_rings = [ring for ring in plan.arefs if ring.via == "transpose"]
+    transposed = aliases(_loads_of(transposed_rings, statements))
+    size = scratch_bytes(statements.values(), in_ring, transposed) if plan.specialized else 0
     if size:
         found.append(Buffer("scratch", size))
     return found
@@ -332,7 +332,7 @@ class _Pressure:
         return _registers(operation.result.type, self._threads)
 
     def _of_control(self, operation: Operation, live: set[SSAValue]) -> int:
-        """Tensors used inside and defined outside live through all trips."""
+        """Tensors used inside and defined outside live through all iterations."""
         outside = {
             operand
             for inner in walk(operation)

@@ -15,7 +15,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.effects import enclosing, enclosing_loops
 from tawa.analysis.naming import name_of
 from tawa.analysis.roles import Partition, Payload
-from tawa.analysis.turned import Turned
+from tawa.analysis.transposed import Transposed
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.ir.types import DescType, bit_width
@@ -39,8 +39,9 @@ ENOUGH_BESIDE = 5
 class Rings:
     """The rings of a plan.
 
-    `depths` gives, by innermost loop, the least depth of the rings it turns; `tiles` are the loaded
-    values and their views; `parts` in how many pieces stores leave; `fit` whether all of it does.
+    `depths` gives, by innermost loop, the least depth of the rings it goes through; `tiles` are the
+    loaded values and their views; `parts` in how many pieces stores leave; `fit` whether all of it
+    does.
     """
 
     arefs: tuple[ArefPlan, ...]
@@ -52,14 +53,16 @@ class Rings:
 
 @dataclass(slots=True, eq=False)
 class _Ring:
-    """A ring under way. `turned`: it holds tiles transposed; `feeds`: a role transposes from it."""
+    """A ring under way. `transposed`: it holds tiles transposed; `feeds`: a role transposes from
+    it.
+    """
 
     sites: list[Payload]
     slot: int
     depth: int
     pinned: int | None
-    turned: Turned | None = None
-    feeds: Turned | None = None
+    transposed: Transposed | None = None
+    feeds: Transposed | None = None
 
     @property
     def loop(self) -> Operation | None:
@@ -72,7 +75,7 @@ class _Ring:
         return [loop for site in self.sites for loop in enclosing_loops(site.loads[0])[:1]]
 
     def encloses(self, other: _Ring) -> bool:
-        """Tell whether another ring turns many times for one turn of this one."""
+        """Tell whether another ring wraps many times while this one wraps once."""
         return any(
             loop in enclosing_loops(site.loads[0])[1:]
             for loop in self.loops
@@ -86,7 +89,7 @@ class _Ring:
 
 def arrange_rings(
     partition: Partition,
-    turned: Mapping[Operation, Turned],
+    transposed: Mapping[Operation, Transposed],
     stores: Sequence[Operation],
     persistent: bool,
     room: int,
@@ -96,8 +99,8 @@ def arrange_rings(
     """Choose rings and depths within `room` bytes, together with the stages of `stores`.
 
     `stores` are those that leave by TMA; they go in parts while a ring has too few slots, and in as
-    many as can be where they run `beside` the products of another consumer. Payloads of `turned`
-    loads have two rings: as loaded, and transposed.
+    many as can be where they run `beside` the products of another consumer. Payloads of
+    `transposed` loads have two rings: as loaded, and transposed.
     """
     choices = (4, 3, 2, 1) if beside else (1, 2, 3, 4)
     choices = (pins.parts,) if pins.parts is not None else choices
@@ -108,7 +111,7 @@ def arrange_rings(
         if any(not _divisible(store, parts) for store in stores) or places > parts:
             continue
         left = room - places * sum(stage_bytes(store, parts) for store in stores)
-        rings = _deepen(_make_rings(partition, turned, pins), persistent, left)
+        rings = _deepen(_make_rings(partition, transposed, pins), persistent, left)
         reached = min((min(ring.depth, enough) for ring in _waited(rings)), default=1)
         if sum(ring.bytes for ring in rings) > left:
             reached = 0
@@ -128,7 +131,7 @@ def arrange_rings(
             depths[loop] = min(depths.get(loop, ring.depth), ring.depth)
     return Rings(
         # What loads a tile stands before what holds it transposed.
-        tuple(map(_plan, sorted(rings, key=lambda ring: ring.turned is not None)))
+        tuple(map(_plan, sorted(rings, key=lambda ring: ring.transposed is not None)))
         + _sent_rings(partition, pins),
         parts,
         depths,
@@ -162,14 +165,14 @@ def _divisible(store: Operation, parts: int) -> bool:
 
 
 def _make_rings(
-    partition: Partition, turned: Mapping[Operation, Turned], pins: Pins
+    partition: Partition, transposed: Mapping[Operation, Transposed], pins: Pins
 ) -> list[_Ring]:
     rings: list[_Ring] = []
     for payload in partition.payloads:
-        how = turned.get(payload.loads[0])
+        how = transposed.get(payload.loads[0])
         if how is not None:
             # First, so that it is the first to get slots: it is what the products wait for.
-            _join(rings, payload, turned=how)
+            _join(rings, payload, transposed=how)
         _join(rings, payload, feeds=how)
     for ring in rings:
         names = tuple(name for site in ring.sites for name in site.names)
@@ -184,28 +187,28 @@ def _join(
     rings: list[_Ring],
     payload: Payload,
     *,
-    turned: Turned | None = None,
-    feeds: Turned | None = None,
+    transposed: Transposed | None = None,
+    feeds: Transposed | None = None,
 ) -> None:
-    """Let a payload turn through a ring that suits it, or through one of its own.
+    """Let a payload go through a ring that suits it, or through one of its own.
 
     Payloads that share the ring which loads them share that of their transposed tiles as well.
     """
     for ring in rings:
-        same = _way(ring.turned) == _way(turned) and _way(ring.feeds) == _way(feeds)
+        same = _way(ring.transposed) == _way(transposed) and _way(ring.feeds) == _way(feeds)
         if same and _turns_with(ring, payload):
             ring.sites.append(payload)
             return
     slot = sum(tile_bytes(kind) for kind in payload.types)
-    rings.append(_Ring([payload], slot, 1, None, turned, feeds))
+    rings.append(_Ring([payload], slot, 1, None, transposed, feeds))
 
 
-def _way(turned: Turned | None) -> tuple[bool, bool]:
-    return turned is not None, turned is not None and turned.interleaved
+def _way(transposed: Transposed | None) -> tuple[bool, bool]:
+    return transposed is not None, transposed is not None and transposed.interleaved
 
 
 def _turns_with(ring: _Ring, payload: Payload) -> bool:
-    """Tell whether a payload of a later loop can turn through the slots of an earlier one.
+    """Tell whether a payload of a later loop can go through the slots of an earlier one.
 
     The loops stand one after the other, so that no slot is wanted by both at once.
     """
@@ -258,8 +261,8 @@ def _deepen(rings: list[_Ring], persistent: bool, room: int) -> list[_Ring]:
 def _plan(ring: _Ring) -> ArefPlan:
     first, *others = ring.sites
     also = tuple(site.names for site in others)
-    if ring.turned is not None:
-        return ArefPlan(first.names, ring.depth, also, "transpose", ring.turned.interleaved)
+    if ring.transposed is not None:
+        return ArefPlan(first.names, ring.depth, also, "transpose", ring.transposed.interleaved)
     return ArefPlan(first.names, ring.depth, also, "copy_async" if first.by_threads else "tma")
 
 

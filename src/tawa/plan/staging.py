@@ -38,7 +38,7 @@ def slots_of_stores(
         if not isinstance(operation, tile.DescStore) or not is_host_made(operation.desc):
             continue
         for load, *others in groups:
-            taken = others or load in problem.turned or name_of(load) in found.values()
+            taken = others or load in problem.transposed or name_of(load) in found.values()
             if not taken and isinstance(load, tile.DescLoad) and _gives_way(load, operation):
                 found[name] = name_of(load)
                 break

@@ -1,8 +1,8 @@
 """A model of time, good enough to rank plans: cycles of one block for one tile.
 
-A roofline for each trip of a loop (products on the tensor cores, bytes from L2 through TMA), the
-latency that a ring too shallow leaves open, the drain between products that are waited for one by
-one, and the store. Numbers of an H200, sources beside them. It knows nothing of power.
+A roofline for each iteration of a loop (products on the tensor cores, bytes from L2 through TMA),
+the latency that a ring too shallow leaves open, the drain between products that are waited for one
+by one, and the store. Numbers of an H200, sources beside them. It knows nothing of power.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ DRAIN = 90
 """Cycles the tensor cores idle when a warpgroup waits for its last product before the next."""
 VECTOR_ELEMENTS = 128
 """Elements a cycle for arithmetic on registers (four schedulers of 32 lanes)."""
-UNKNOWN_TRIPS = 64
-"""Trips assumed of a loop whose bounds are arguments."""
+UNKNOWN_ITERATIONS = 64
+"""Iterations assumed of a loop whose bounds are arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ def estimate(
     kernel: tile.Kernel,
     plan: Plan,
     statements: Mapping[str, Operation],
-    trips: Mapping[str, int] | None = None,
+    iterations: Mapping[str, int] | None = None,
 ) -> Estimate:
     """Return the cycles of one tile of `kernel` carried out as `plan`.
 
-    `trips` are those of loops, by name, where they are known.
+    `iterations` are those of loops, by name, where they are known.
     """
     total = _Sum()
     depths = {
@@ -84,7 +84,7 @@ def estimate(
         for name in names
         if name in statements
     }
-    _add(kernel.body.block, 1, plan, depths, total, trips or {})
+    _add(kernel.body.block, 1, plan, depths, total, iterations or {})
     consumers = sum(role.warps * role.instances for role in plan.consumers) // 4
     if consumers > 1:
         # One warpgroup's wait is another's turn.
@@ -98,14 +98,14 @@ def estimate(
     return Estimate(*parts, beside)
 
 
-def tile_cycles(kernel: tile.Kernel, plan: Plan, trips: Mapping[str, int]) -> float:
+def tile_cycles(kernel: tile.Kernel, plan: Plan, iterations: Mapping[str, int]) -> float:
     """Return the cycles of one tile of a kernel whose statements are not named yet."""
     copy = kernel.clone()
-    return estimate(copy, plan, name_statements(copy), trips).total
+    return estimate(copy, plan, name_statements(copy), iterations).total
 
 
 def trip_cycles(block: Block) -> tuple[float, float, float]:
-    """Return what a trip takes of the tensor cores, of arithmetic, and to load its tiles."""
+    """Return what an iteration takes of the tensor cores, of arithmetic, and to load its tiles."""
     operations = list(block.ops)
     dots = [op for op in operations if isinstance(op, tile.Dot)]
     loads = [op for op in operations if isinstance(op, tile.DescLoad)]
@@ -118,29 +118,29 @@ def trip_cycles(block: Block) -> tuple[float, float, float]:
 
 def _add(
     block: Block,
-    trips: int,
+    iterations: int,
     plan: Plan,
     depths: Mapping[Operation, int],
     total: _Sum,
     known: Mapping[str, int],
 ) -> None:
-    """Add what a block costs when it runs `trips` times."""
+    """Add what a block costs when it runs `iterations` times."""
     operations = list(block.ops)
     loads = [op for op in operations if isinstance(op, tile.DescLoad) or op in depths]
     dots = [op for op in operations if isinstance(op, tile.Dot)]
     products = sum(map(dot_cycles, dots))
     bytes_moved = sum(_bytes(load.results[0].type) for load in loads)
-    total.products += trips * products
-    total.loads += trips * bytes_moved / MEMORY_BYTES
-    total.arithmetic += trips * sum(map(_vector_cycles, operations)) / 4
-    total.exposed += trips * _exposed(block, loads, dots, products, plan, depths)
-    total.exposed += trips * _shared_bytes(block, plan) / SHARED_BYTES
+    total.products += iterations * products
+    total.loads += iterations * bytes_moved / MEMORY_BYTES
+    total.arithmetic += iterations * sum(map(_vector_cycles, operations)) / 4
+    total.exposed += iterations * _exposed(block, loads, dots, products, plan, depths)
+    total.exposed += iterations * _shared_bytes(block, plan) / SHARED_BYTES
     for operation in operations:
-        inner = trips
+        inner = iterations
         if isinstance(operation, scf.ForOp | scf.WhileOp):
             count = trip_count(operation) if isinstance(operation, scf.ForOp) else None
             count = known.get(name_of(operation), count)
-            inner = trips * (UNKNOWN_TRIPS if count is None else count)
+            inner = iterations * (UNKNOWN_ITERATIONS if count is None else count)
         if isinstance(operation, scf.ForOp | scf.WhileOp | scf.IfOp):
             for region in operation.regions:
                 for body in region.blocks:
@@ -155,7 +155,7 @@ def _exposed(
     plan: Plan,
     depths: Mapping[Operation, int],
 ) -> float:
-    """Return the cycles of a trip in which the tensor cores wait."""
+    """Return the cycles of an iteration in which the tensor cores wait."""
     parent = block.parent_op()
     pinned = {loop.loop: loop.mma_depth for loop in plan.loops}
     in_flight = pinned.get(name_of(parent), 1) if isinstance(parent, scf.ForOp) else 1
@@ -165,13 +165,15 @@ def _exposed(
     depth = min(depths.get(load, 0) for load in loads)
     if depth == 0:
         return waits + LATENCY
-    # D - P slots are being filled while P are read: the latency is spread over their trips.
+    # D - P slots are being filled while P are read: the latency is spread over their iterations.
     ahead = max(0, depth - in_flight)
     return waits + max(0.0, LATENCY / (ahead + 1) - products)
 
 
 def _shared_bytes(block: Block, plan: Plan) -> int:
-    """Return the bytes that a trip reads and writes of what its loop carries in shared memory."""
+    """Return the bytes that an iteration reads and writes of what its loop carries in shared
+    memory.
+    """
     loop = block.parent_op()
     named = {each.loop: each.shared for each in plan.loops}
     names = named.get(name_of(loop), ()) if isinstance(loop, scf.ForOp) else ()

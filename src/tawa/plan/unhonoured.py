@@ -160,15 +160,17 @@ def check_operands(problem: Problem, plan: Plan) -> None:
 
 def check_direct(problem: Problem, plan: Plan) -> None:
     """Raise PlanError for a load into registers that is none by a descriptor, or is in a ring."""
-    turning = {name for ring in plan.arefs for one in (ring.payload, *ring.also) for name in one}
+    transposing = {
+        name for ring in plan.arefs for one in (ring.payload, *ring.also) for name in one
+    }
     for name in plan.direct:
         load = problem.statements.get(name)
         plain = isinstance(load, tile.DescLoad) and load.desc.type.window is None  # pyright: ignore
-        if not plain or name in turning:
+        if not plain or name in transposing:
             raise PlanError(
                 f"load {name} via=registers",
                 why="the plan has a ring for it as well"
-                if name in turning
+                if name in transposing
                 else "it is for loads by descriptors, and not of windows, which TMA alone counts",
                 remedy="leave it out",
             )

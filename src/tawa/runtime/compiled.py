@@ -66,7 +66,7 @@ class Resources:
 
     No plan asks for local memory. ptxas takes `stack` bytes a thread of it where registers do not
     suffice and for arrays that are indexed late; `local_in_loops` instructions access it in loops
-    of roles, where each trip waits for them (None: nvdisasm is not installed to tell).
+    of roles, where each iteration waits for them (None: nvdisasm is not installed to tell).
     """
 
     roles: tuple[RoleRegisters, ...] = ()

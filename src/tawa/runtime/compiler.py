@@ -271,8 +271,8 @@ _Try = tuple[tile.Kernel, tuple[Plan, ...], tuple[Declined, ...]]
 
 def _moves_needlessly(written: tile.Kernel, kernel: tile.Kernel, plans: tuple[Plan, ...]) -> bool:
     """Tell whether a kernel without roles and products moves tiles by TMA that it was `written` to
-    load or store through pointers: by way of one slot, for which all its threads wait in each trip.
-    They reach memory as fast for themselves, and load ahead.
+    load or store through pointers: by way of one slot, for which all its threads wait in each
+    iteration. They reach memory as fast for themselves, and load ahead.
     """
     if plans[0].specialized or has(kernel, tile.Dot):
         return False

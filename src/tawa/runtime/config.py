@@ -12,7 +12,7 @@ _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "ir_override")
 
 
 class Config:
-    """One point of a tuning space: values for meta-parameters, Triton's wishes, our pins.
+    """One point of a tuning space: values for meta-parameters, Triton's hints, our pins.
 
     `pre_hook` is called with the arguments by name before each launch with this configuration.
 

@@ -5,8 +5,9 @@ expression e, which may also use program(0..2), grid(0..2) and the functions of
 `tawa.analysis.spelling.render` (C rules), is at least 0 in every program;
 ``always_multiple(e, n)``: it is a multiple of n in every program; ``always_within(e, low, high)``:
 it lies between two numbers, both included, in every program. Further arguments are start, end and
-step of loops, outer ones first: it holds in all their trips, whose numbers are trip(0), trip(1) ...
-in e and in the bounds of inner loops. Any other condition is a host expression that must be true.
+step of loops, outer ones first: it holds in all their iterations, whose numbers are iteration(0),
+iteration(1) ... in e and in the bounds of inner loops. Any other condition is a host expression
+that must be true.
 
 A verdict is a function of the addresses, the numbers and the grid of a launch: that is all a kernel
 sees, so two launches that agree in them touch the same memory.
@@ -34,7 +35,7 @@ _PROGRAMS = ("program0", "program1", "program2")
 _GRID = ("grid0", "grid1", "grid2")
 _KEPT = 4096
 PERHAPS = "numbers leave 64 bits, so that perhaps "
-# Trips worth a list: a fifth of a second at most, once for sizes that are new.
+# Iterations worth a list: a fifth of a second at most, once for sizes that are new.
 _LISTED = 1 << 18
 _Check: TypeAlias = Callable[[dict[str, Any]], bool | None]
 """Tells whether a condition holds; None where there is more to look at than is worth it. Raises
@@ -142,7 +143,8 @@ class Guards:
         names: Names,
         holds: Callable[[Any], Any],
     ) -> _Check:
-        """Return the check that a number holds in every program and in every trip of some loops.
+        """Return the check that a number holds in every program and in every iteration of some
+        loops.
 
         One that is linear in each program number is looked at where these are 0, 1 and the last:
         it is least and greatest at ends, as is all that it is made from, and what divides it at 0
@@ -239,10 +241,10 @@ def _listed(
     scope: Mapping[str, Any],
     few: bool,
 ) -> Any:
-    """Evaluate an expression for all programs, or the `few` that tell of the others, and all trips
-    of some loops at once.
+    """Evaluate an expression for all programs, or the `few` that tell of the others, and all
+    iterations of some loops at once.
 
-    None where a loop does not count upwards, or there are more trips than are worth a list.
+    None where a loop does not count upwards, or there are more iterations than are worth a list.
     """
     import numpy as np
 
@@ -270,13 +272,13 @@ def _listed(
         start, end, step = (exact.whole(_evaluated(part, full)) for part in loop)
         if (step <= 0).any():
             return None
-        trips = -((start - end) // step)
-        most = max(0, int(np.asarray(trips).max(initial=0)))
+        iterations = -((start - end) // step)
+        most = max(0, int(np.asarray(iterations).max(initial=0)))
         size *= most
         if size > _LISTED:
             return None
         full[_trip(place)] = number = _along(len(_PROGRAMS) + place, rank, most)
-        made = made & (number < trips)
+        made = made & (number < iterations)
     found = np.asarray(exact.whole(_evaluated(code, full)))
     if not loops:
         return found
@@ -319,7 +321,7 @@ def _along(axis: int, rank: int, extent: int, *, few: bool = False) -> Any:
 
 
 def _trip(place: int) -> str:
-    return f"trip{place}"
+    return f"iteration{place}"
 
 
 def _evaluated(code: CodeType, names: dict[str, Any]) -> Any:

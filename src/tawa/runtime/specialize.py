@@ -1,4 +1,4 @@
-"""From the arguments of a call to a signature, the wishes (Triton's options) and the pins (ours).
+"""From the arguments of a call to a signature, the hints (Triton's options) and the pins (ours).
 
 The rules are Triton's: None and the int 1 become constants, ints and addresses that are multiples
 of 16 say so, an int's width follows its value, a float is f32, a parameter annotated with a type
@@ -27,7 +27,7 @@ from tawa.runtime.descriptors import is_descriptor, window_of
 from tawa.runtime.dtypes import BYTES, dtype_name
 from tawa.runtime.kernel import KernelFunction, Parameter, is_jit, unwrap_constant
 
-WISHES = frozenset(
+HINTS = frozenset(
     (
         "num_warps",
         "num_stages",
@@ -54,7 +54,7 @@ MODES = frozenset(("strict",))
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call taken apart: values by parameter, wishes and pins."""
+    """A call taken apart: values by parameter, hints and pins."""
 
     values: Mapping[str, Any]
     options: Mapping[str, Any]
@@ -88,19 +88,19 @@ def bind(kernel: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any
         )
     ordered = {p.name: values.get(p.name, p.default) for p in kernel.parameters}
     # A parameter named like an option (num_stages: tl.constexpr) is both, as in Triton.
-    extra |= {name: unwrap_constant(ordered[name]) for name in ordered if name in WISHES}
+    extra |= {name: unwrap_constant(ordered[name]) for name in ordered if name in HINTS}
     if kernel.debug is not None:
         extra.setdefault("debug", kernel.debug)
     return Call(
         ordered,
-        {name: value for name, value in extra.items() if name in WISHES and value is not None},
+        {name: value for name, value in extra.items() if name in HINTS and value is not None},
         Pins(**{name: value for name, value in extra.items() if name in PINS}),
         bool(extra.get("strict", False)),
     )
 
 
 def _check_extra(kernel: KernelFunction, extra: Iterable[str]) -> None:
-    options = WISHES | PINS | MODES
+    options = HINTS | PINS | MODES
     unknown = [name for name in extra if name not in options]
     if not unknown:
         return

@@ -37,7 +37,7 @@ from tawa.runtime.dispatch import target_for
 from tawa.runtime.fingerprint import Fingerprint
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.kernel import KernelFunction, Parameter
-from tawa.runtime.specialize import PINS, WISHES, Call, derive_signature, number
+from tawa.runtime.specialize import HINTS, PINS, Call, derive_signature, number
 from tawa.runtime.store import DiskStore
 from tawa.target import H200, Target
 
@@ -122,10 +122,10 @@ def _program(kernel: Any) -> tile.Kernel:
 
 def _options(program: tile.Kernel, launch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options a kernel has and is given, which replaces the former."""
-    if unknown := [name for name in launch if name not in WISHES]:
+    if unknown := [name for name in launch if name not in HINTS]:
         raise ArgumentError(
             f"a launch has no option {', '.join(map(repr, unknown))}",
-            why=f"its options are {', '.join(sorted(WISHES))}",
+            why=f"its options are {', '.join(sorted(HINTS))}",
             remedy="give pins of the plan by name: compile_ir(kernel, depth=4)",
         )
     given = {name: value for name, value in launch.items() if value is not None}

@@ -45,7 +45,7 @@ class _Put:
     """A slot that its producer has entered: the value of an aref.slot."""
 
     ring: Ring
-    turn: int
+    nth: int
 
 
 def _free_storage(slot: Slot) -> None:
@@ -61,30 +61,30 @@ def _put_enter(decoder: Decoder, operation: aref.PutEnter) -> Step:
         yield None
         role: Role = frame.world
         ring: Ring = frame.values[number]
-        turn = ring.puts
+        nth = ring.puts
         ring.puts += 1
-        slot = ring.slots[turn % ring.depth]
-        if not ring.is_free(turn):
-            yield _blocked(ring, turn, "freed", operation, lambda: ring.is_free(turn))
+        slot = ring.slots[nth % ring.depth]
+        if not ring.is_free(nth):
+            yield _blocked(ring, nth, "freed", operation, lambda: ring.is_free(nth))
         for clock in slot.freed:
             role.clocks.acquire(role.rows, clock)
         slot.freed.clear()
         role.stall(slot.freed_time, f"wait {ring.label} freed")
         _free_storage(slot)
-        frame.values[out] = _Put(ring, turn)
+        frame.values[out] = _Put(ring, nth)
 
     return Step(wait, True)
 
 
-def _blocked(ring: Ring, turn: int, what: str, operation: Operation, ready: Any) -> Blocked:
-    index = turn % ring.depth
+def _blocked(ring: Ring, nth: int, what: str, operation: Operation, ready: Any) -> Blocked:
+    index = nth % ring.depth
     slot = ring.slots[index]
 
     def need() -> Need:
         freed = ", ".join(f"{c} {slot.frees.get(c, 0)}" for c in ring.consumers)
         state = f"filled {slot.fills}, freed by {freed or 'nobody'}"
-        sentence = f"for slot {index} of {ring.label} to be {what} (round {turn // ring.depth})"
-        return Need(f"{ring.label}[{index}] {what}", str(turn // ring.depth), state, sentence)
+        sentence = f"for slot {index} of {ring.label} to be {what} (round {nth // ring.depth})"
+        return Need(f"{ring.label}[{index}] {what}", str(nth // ring.depth), state, sentence)
 
     return Blocked(ready, ring.queue, need, operation)
 
@@ -97,12 +97,12 @@ def _put_exit(decoder: Decoder, operation: aref.PutExit) -> Step:
         role: Role = frame.world
         put: _Put = frame.values[number]
         ring = put.ring
-        slot = ring.slots[put.turn % ring.depth]
+        slot = ring.slots[put.nth % ring.depth]
         values = [frame.values[i] for i in payload]
         slot.values = [np.array(v) if is_array(v) else v for v in values]
-        if ring.published != put.turn:
+        if ring.published != put.nth:
             raise ProtocolError(
-                f"{ring.label}: put {put.turn} is published as number {ring.published}",
+                f"{ring.label}: put {put.nth} is published as number {ring.published}",
                 place=place_of(operation),
                 why="slots are published once each, in the order they were entered",
             )
@@ -122,11 +122,11 @@ def _get_enter(decoder: Decoder, operation: aref.GetEnter) -> Step:
         yield None
         role: Role = frame.world
         ring: Ring = frame.values[number]
-        turn = ring.gets.get(role.label, 0)
-        ring.gets[role.label] = turn + 1
-        if not ring.is_filled(turn):
-            yield _blocked(ring, turn, "filled", operation, lambda: ring.is_filled(turn))
-        slot = ring.slots[turn % ring.depth]
+        nth = ring.gets.get(role.label, 0)
+        ring.gets[role.label] = nth + 1
+        if not ring.is_filled(nth):
+            yield _blocked(ring, nth, "filled", operation, lambda: ring.is_filled(nth))
+        slot = ring.slots[nth % ring.depth]
         role.clocks.acquire(role.rows, slot.filled)
         role.stall(slot.filled_time, f"wait {ring.label} filled")
         for out, value in zip(outputs, slot.values, strict=True):
@@ -142,14 +142,14 @@ def _get_exit(decoder: Decoder, operation: aref.GetExit) -> Step:
         yield None
         role: Role = frame.world
         ring: Ring = frame.values[number]
-        turn = ring.exits.get(role.label, 0)
-        if turn >= ring.gets.get(role.label, 0):
+        nth = ring.exits.get(role.label, 0)
+        if nth >= ring.gets.get(role.label, 0):
             raise ProtocolError(
                 f"{role.where} frees a slot of {ring.label} that it has not taken",
                 place=place_of(operation),
             )
-        ring.exits[role.label] = turn + 1
-        slot = ring.slots[turn % ring.depth]
+        ring.exits[role.label] = nth + 1
+        slot = ring.slots[nth % ring.depth]
         slot.frees[role.label] = slot.frees.get(role.label, 0) + 1
         slot.freed.append(role.clocks.release(role.rows))
         slot.freed_time = max(slot.freed_time, role.time)
@@ -172,9 +172,9 @@ def _get_skip(decoder: Decoder, operation: aref.GetSkip) -> Step:
                 place=place_of(operation),
             )
         for _ in range(int(frame.values[count])):
-            turn = ring.gets.get(role.label, 0)
-            ring.gets[role.label] = ring.exits[role.label] = turn + 1
-            slot = ring.slots[turn % ring.depth]
+            nth = ring.gets.get(role.label, 0)
+            ring.gets[role.label] = ring.exits[role.label] = nth + 1
+            slot = ring.slots[nth % ring.depth]
             slot.frees[role.label] = slot.frees.get(role.label, 0) + 1
         role.scheduler.wake(ring.queue)
 

@@ -215,7 +215,7 @@ def decode_for(decoder: Decoder, loop: scf.ForOp, *, as_written: bool = False) -
     kept, run, results = tuple(carried), body.step.run, body.results
     scalar = dtype_of(loop.lb.type).type
 
-    def trips(values: list[Any]) -> range:
+    def iterations(values: list[Any]) -> range:
         if as_written and values[by] == 0:
             raise LaunchError(
                 "a loop that never ends: its step is 0",
@@ -229,8 +229,8 @@ def decode_for(decoder: Decoder, loop: scf.ForOp, *, as_written: bool = False) -
     def plain(frame: Frame) -> None:
         values = frame.values
         _move(values, kept, initial)
-        for trip in trips(values):
-            values[index] = scalar(trip)
+        for iteration in iterations(values):
+            values[index] = scalar(iteration)
             run(frame)
             _move(values, kept, results)
         _move(values, finals, kept)
@@ -238,8 +238,8 @@ def decode_for(decoder: Decoder, loop: scf.ForOp, *, as_written: bool = False) -
     def wait(frame: Frame) -> Wait:
         values = frame.values
         _move(values, kept, initial)
-        for trip in trips(values):
-            values[index] = scalar(trip)
+        for iteration in iterations(values):
+            values[index] = scalar(iteration)
             yield from run(frame)
             _move(values, kept, results)
         _move(values, finals, kept)

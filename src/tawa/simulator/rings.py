@@ -38,14 +38,14 @@ class Ring:
     exits: dict[str, int] = field(default_factory=dict[str, int])
     queue: list[Task] = field(default_factory=list[Task])
 
-    def is_free(self, turn: int) -> bool:
-        """Tell whether the slot of the producer's `turn`-th put has been freed by all."""
-        slot, before = self.slots[turn % self.depth], turn // self.depth
+    def is_free(self, nth: int) -> bool:
+        """Tell whether the slot of the producer's `nth`-th put has been freed by all."""
+        slot, before = self.slots[nth % self.depth], nth // self.depth
         return all(slot.frees.get(consumer, 0) >= before for consumer in self.consumers)
 
-    def is_filled(self, turn: int) -> bool:
-        """Tell whether the slot of a consumer's `turn`-th get has been published."""
-        return self.slots[turn % self.depth].fills > turn // self.depth
+    def is_filled(self, nth: int) -> bool:
+        """Tell whether the slot of a consumer's `nth`-th get has been published."""
+        return self.slots[nth % self.depth].fills > nth // self.depth
 
     def owed(self) -> str:
         """Return what is left over at the end, or the empty string."""

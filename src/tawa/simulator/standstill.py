@@ -1,9 +1,9 @@
-"""Loops at a standstill: what a trip would do again, as long as no one else writes memory.
+"""Loops at a standstill: what an iteration would do again, as long as no one else writes memory.
 
 A loop such as ``while tl.load(flag, volatile=True) == 0`` is run on only while it gets on. Where a
-trip ends with the values it began with, and nobody has changed memory meanwhile, every further trip
-is that trip. The program then waits for a change of memory, like one at a barrier: nothing is lost,
-others run, and when nobody is left to change memory the launch is known to hang.
+iteration ends with the values it began with, and nobody has changed memory meanwhile, every further
+iteration is that iteration. The program then waits for a change of memory, like one at a barrier:
+nothing is lost, others run, and when nobody is left to change memory the launch is known to hang.
 
 That holds for loops of which all effects are seen in memory and in what the loop carries. Others
 are run as they stand: such with copies or products in flight, or that meet other roles.
@@ -59,13 +59,15 @@ class Standstill:
         return LaunchError(
             "a while loop never ends",
             place=place_of(self.loop),
-            why="a trip has changed nothing, and the loop reads no memory that others might write",
+            why="an iteration has changed nothing, and the loop reads no memory that others write",
             remedy="change in the loop what its condition tests",
         )
 
 
 def find(loop: scf.WhileOp) -> Standstill | None:
-    """Return how a loop stands still; None where a trip has effects that are not seen here."""
+    """Return how a loop stands still; None where an iteration has effects that are not seen
+    here.
+    """
     inside = walk(loop)
     if not all(_is_seen(operation) for operation in inside):
         return None

@@ -27,7 +27,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr, DictionaryAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.boxes import Box, disjoint_in_other_trips
+from tawa.analysis.boxes import Box, disjoint_in_other_iterations
 from tawa.analysis.effects import WRITES
 from tawa.analysis.memory import roots_of
 from tawa.analysis.polynomial import polynomial
@@ -92,7 +92,7 @@ def _meets_itself(store: hopper.TmaStore, persistent: bool) -> bool:
     loops = loops[: len(loops) - int(persistent)]
     offsets, extents = zip(*_box(store), strict=True)
     box = Box(tuple(map(polynomial, offsets)), extents)
-    return store.reduce is None and not disjoint_in_other_trips(box, box, loops)
+    return store.reduce is None and not disjoint_in_other_iterations(box, box, loops)
 
 
 def _roots(operation: Operation) -> Roots:

@@ -156,16 +156,16 @@ class Sums:
         number = self.terms.number(x)
         if number is not None:
             return self.constant(int(number > 0))
-        trips = self._of_trips(x)
-        if trips is not None:
-            length, step, times, more = trips
+        iterations = self._of_iterations(x)
+        if iterations is not None:
+            length, step, times, more = iterations
             if times > 0 and more > 0:
                 return self.constant(1)
-            if times > 0:  # times * trips > -more, so trips > j
+            if times > 0:  # times * iterations > -more, so iterations > j
                 return self.positive(self.terms.add(length, step, -(-more // times)))
             if more <= 0:
                 return frozenset()
-            # more > -times * trips, so not trips > (more - 1) // -times
+            # more > -times * iterations, so not iterations > (more - 1) // -times
             enough = self.positive(self.terms.add(length, step, -((more - 1) // -times)))
             return self.add(self.constant(1), enough, -1)
         if (self.terms.least(x, self.terms.natural) or 0) > 0:
@@ -177,15 +177,15 @@ class Sums:
             return frozenset() if least else self.positive(rest)
         return once(Holds("positive", x))
 
-    def _of_trips(self, x: Term) -> tuple[Term, Term, int, int] | None:
-        """Split times * trips + more: (length and step of the loop, times, more)."""
+    def _of_iterations(self, x: Term) -> tuple[Term, Term, int, int] | None:
+        """Split times * iterations + more: (length and step of the loop, times, more)."""
         offset = self.terms.offset(x)
         rest = self.terms.add(x, self.terms.one, -offset)
         if len(self.terms.atoms(rest)) != 1:
             return None
         times = self.terms.leading(rest)
         match self.terms.key(self.terms.divided(rest, times)):
-            case ("trips", int(length), int(step)):
+            case ("iterations", int(length), int(step)):
                 return length, step, times, offset
             case _:
                 return None
@@ -196,7 +196,7 @@ class Sums:
         number = self.terms.number(x)
         if number is not None:
             return self.constant(int(number == 0))
-        match self._of_trips(x):
+        match self._of_iterations(x):
             case (length, step, 1, more):
                 if more > 0:
                     return frozenset()

@@ -259,7 +259,7 @@ class System:
                     return None
                 length, step = factor.span.length, factor.span.step
                 leaves = terms.support_of((length, step))
-                term = terms.mul(term, terms.atom(("trips", length, step), leaves))
+                term = terms.mul(term, terms.atom(("iterations", length, step), leaves))
             total = terms.add(total, term)
         return total
 

@@ -297,7 +297,7 @@ class Terms:
                 return f"{name}({', '.join(self.text(each) for each in _terms(inputs))})"
             case ("load", int(pointer), *_):
                 return f"load({self.text(pointer)})"
-            case ("trips", int(length), int(step), *_):
+            case ("iterations", int(length), int(step), *_):
                 return f"count({self.text(length)}, step {self.text(step)})"
             case key:
                 return f"{key[0]}#{atom}"

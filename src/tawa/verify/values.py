@@ -249,7 +249,7 @@ class Values:
             case "select", [_, a, b] if a == b:
                 return a
             case "idiv", [a, b] if (length := self._rounded_up(a, b)) is not None:
-                return self._atom(("trips", length, b), length, b)
+                return self._atom(("iterations", length, b), length, b)
             case "idiv", [a, b] if terms.key(a) == _BLOCK and terms.number(b) == self.cluster:
                 return terms.atom(("launch", "cluster_id", 0))  # of all blocks of the cluster
             case _:
@@ -332,7 +332,7 @@ class Values:
         depth = len(loops_around(loop))
         if isinstance(loop, scf.WhileOp):
             inside = self.of(yielded(loop.before_region.block, value.index + 1))
-            trips = self.of(yielded(loop.before_region.block, 0))
+            iterations = self.of(yielded(loop.before_region.block, 0))
             if ("iteration", depth) not in terms.support(inside):
                 return inside
         else:
@@ -342,12 +342,12 @@ class Values:
             span = self.span(loop)
             if span.share > 1:
                 return self._unknown(value)
-            trips = self._atom(("trips", span.length, span.step), span.length, span.step)
+            iterations = self._atom(("iterations", span.length, span.step), span.length, span.step)
             parts = terms.linear(inside, self.iteration(loop))
             if parts is not None and ("iteration", depth) not in terms.support_of(parts):
-                return terms.add(parts[0], terms.mul(parts[1], trips))
-        leaves = terms.support_of((inside, trips)) - {("iteration", depth)}
-        return terms.atom(("last", depth, inside, trips), leaves)
+                return terms.add(parts[0], terms.mul(parts[1], iterations))
+        leaves = terms.support_of((inside, iterations)) - {("iteration", depth)}
+        return terms.atom(("last", depth, inside, iterations), leaves)
 
     # --- memory -----------------------------------------------------------------------------------
 

@@ -20,13 +20,14 @@ from tawa.ir.control import terminator
 from tawa.ir.types import bit_width, element_type, layout_of
 from tawa.ir.walk import all_of, has
 
-# A loop that waits or issues asynchronous work is not unrolled: its body is large, its trips long.
+# A loop that waits or issues asynchronous work is not unrolled: its body is large, its iterations
+# long.
 _ASYNCHRONOUS = (hopper.Wait, hopper.Wgmma, hopper.TmaLoad, hopper.TmaStore, hopper.NamedBarrier)
 
 _TOGETHER = 4
-"""Trips of a loop that reads little, so that what they read is on its way together."""
+"""Iterations of a loop that reads little, so that what they read is on its way together."""
 _LITTLE = 8
-"""Registers of a thread; where a trip reads more, enough is on its way."""
+"""Registers of a thread; where an iteration reads more, enough is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +183,8 @@ def _settled(scalar: Scalar) -> Scalar:
 
 
 def _reads_little(loop: scf.ForOp) -> bool:
-    """Tell whether a loop reads memory, a few registers of a thread in a trip, and does nothing
-    that loads of the next trips cannot pass.
+    """Tell whether a loop reads memory, a few registers of a thread in an iteration, and does
+    nothing that loads of the next iterations cannot pass.
     """
     loads = [op for op in all_of(loop, tile.Load) if is_tensor(op.result)]
     if not loads or any(isinstance(op, (*WRITES, *CONTROL)) for op in children(loop)):

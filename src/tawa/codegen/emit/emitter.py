@@ -218,9 +218,9 @@ class Emitter(Writer):
         self._arrays[leader] = array
         self.line(f"{element.word} {name}[{array.words}];")
 
-    def temporary(self, like: Tensor, wish: str = "copy") -> Array:
+    def temporary(self, like: Tensor, hint: str = "copy") -> Array:
         """Declare an array for a value that has none of its own."""
-        array = Array(self.names.fresh(wish), like.element, like.count)
+        array = Array(self.names.fresh(hint), like.element, like.count)
         self.line(f"{array.element.word} {array.name}[{array.words}];")
         return array
 

@@ -30,9 +30,9 @@ class Module:
         angle = f"<{template}>" if template else ""
         return f"{wrapper.name}{angle}({', '.join(map(str, arguments))})"
 
-    def constant(self, wish: str, value: int) -> str:
+    def constant(self, hint: str, value: int) -> str:
         """Declare a named constant and return its name."""
-        name = self.names.fresh(wish)
+        name = self.names.fresh(hint)
         self.constants.append(f"{name} = {value},")
         return name
 
@@ -131,7 +131,9 @@ class Writer:
 
     @contextmanager
     def unrolled(self, variable: str, count: int, step: int = 1) -> Generator[str]:
-        """Write an unrolled loop over 0..count; gives its variable, or "0" for a single trip."""
+        """Write an unrolled loop over 0..count; gives its variable, or "0" for a single
+        iteration.
+        """
         if count <= step:
             yield "0"
             return

@@ -119,8 +119,8 @@ def fma_dot(e: Emitter, op: Operation) -> None:
     sides = [(op.a, 0, "left"), (op.b, 1, "right")]
     names: list[str] = []
     distinct = [sorted({place[dim] for place in layout.register_table}) for _, dim, _ in sides]
-    for (value, _, wish), places in zip(sides, distinct):
-        name = e.names.fresh(wish)
+    for (value, _, hint), places in zip(sides, distinct):
+        name = e.names.fresh(hint)
         e.line(f"{_view(value)[1].compute} {name}[{len(places)}];")
         names.append(name)
     with e.block(f"for (int step = 0; step < {extent}; ++step)"):

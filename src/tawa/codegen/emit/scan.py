@@ -211,10 +211,10 @@ class _Scan:
         low = f"{self._e.lane} / {span} * {span} + {self._e.lane} % {line.unit}"
         return low if self._backwards else f"{low} + {(line.lanes - 1) * line.unit}"
 
-    def _named(self, wish: str, texts: Sequence[str]) -> list[str]:
+    def _named(self, hint: str, texts: Sequence[str]) -> list[str]:
         names: list[str] = []
         for element, text in zip(self._elements, texts):
-            name = self._e.names.fresh(wish)
+            name = self._e.names.fresh(hint)
             self._e.line(f"{element.compute} {name} = {text};")
             names.append(name)
         return names

@@ -231,7 +231,7 @@ def mappings(D: int = 128, causal: bool = False, keys: int = 4096) -> dict[str, 
     if causal:
         tile |= dict(walk="dynamic", group=-(-2 * H200.multiprocessors // (keys // 128 + 1)))
     found = {
-        # At 256 columns the values of two trips at once do not fit into registers.
+        # At 256 columns the values of two iterations at once do not fit into registers.
         "FA2, two warpgroups": attention("fa2", schedule="fine" if D == 256 else "coarse", **tile),
         "FA3, two warpgroups": attention("fa3", **tile),
     }

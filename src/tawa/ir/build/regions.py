@@ -51,14 +51,16 @@ def emit_if(
 
 @dataclass(slots=True)
 class Carried:
-    """The values a loop carries: before it, at the top of its body, and at the end of a trip."""
+    """The values a loop carries: before it, at the top of its body, and at the end of an
+    iteration.
+    """
 
     initial: list[SSAValue]
     arguments: list[list[BlockArgument]]
     yielded: list[SSAValue]
 
     def drop_invariant(self) -> list[int]:
-        """Drop what every trip hands on unchanged; return the positions that are left.
+        """Drop what every iteration hands on unchanged; return the positions that are left.
 
         `arguments[i]` are the block arguments that stand for value i: one in a `for`, two (of
         condition and body) in a `while`. Invariant ones are replaced by the value before the loop.

@@ -215,7 +215,7 @@ class ClusterRank(TawaOperation):
 
 
 PROGRAMS = "programs"
-"""The attribute of an scf.while that walks over programs: its trips have no order."""
+"""The attribute of an scf.while that walks over programs: its iterations have no order."""
 
 
 @irdl_op_definition

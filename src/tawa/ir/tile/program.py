@@ -26,7 +26,7 @@ class Kernel(TawaOperation):
     Meaning: the body runs once for each program of the grid; its block arguments are the kernel's
     run-time arguments in order. `arguments` holds one dictionary for each: `name`, and the facts of
     the specialization key (`divisible` = 16, or 8, when the integer or address is a multiple).
-    `options` carries Triton's wishes (num_warps, num_stages ...); `launch`, from lowering on, what
+    `options` carries Triton's hints (num_warps, num_stages ...); `launch`, from lowering on, what
     the launcher needs: threads, shared bytes, cluster, persistent, early.
     """
 

@@ -20,7 +20,7 @@ Before -> after:
       hopper.wgmma .., %a if %more                  hopper.wgmma .., %a if %more
     }                                             }
     %c = hopper.wgmma_wait of %acc                %d = hopper.wgmma_wait of %acc
-    use %c                                        %c = scf.if %trips > 0 { %d }
+    use %c                                        %c = scf.if %iterations > 0 { %d }
                                                        else { hopper.pin %zero }
 Requires: waits placed. Ensures: zeros where the loop does not run.
 Declines when: the accumulator is used otherwise than by that product, or read inside the loop; a
@@ -30,11 +30,11 @@ Accumulators that are multiplied by ones are left alone: a warp asks whether all
 
 Before -> after, where no product is in flight:
     %acc2 = "mul"(%acc, %rows)      ->      %acc2 = "mul"(%acc, %rows) {skip_ones}
-with %rows one factor a row (a rescaling that an online softmax seldom needs, `passes.lag`). It is
-the same value, x * 1 = x for every x; what is saved are passes over registers that the tensor
-cores use as well. Between issue and wait a branch would make ptxas serialise the products.
-Requires: waits placed. Ensures: the same values.
-Declines when: a thread holds fewer than `LEAST` elements, or a product may be in flight.
+with %rows one factor a row (a rescaling that an online softmax seldom needs,
+`passes.lazy_rescaling`). It is the same value, x * 1 = x for every x; what is saved are passes over
+registers that the tensor cores use as well. Between issue and wait a branch would make ptxas
+serialise the products. Requires: waits placed. Ensures: the same values. Declines when: a thread
+holds fewer than `LEAST` elements, or a product may be in flight.
 """
 
 from __future__ import annotations
@@ -154,18 +154,19 @@ def drop_zero_fills(lowering: Lowering, role: hopper.Role) -> None:
 
 
 def _is_overwritten(loop: scf.ForOp, index: int) -> bool:
-    """Tell whether the first trip's product is all that sees the carried value's start."""
+    """Tell whether the first iteration's product is all that sees the carried value's start."""
     argument = loop.body.block.args[index + 1]
     use = argument.get_unique_use()
     if use is None or not isinstance(product := use.operation, hopper.Wgmma):
         return False
-    # In the loop's own block it runs in every trip; elsewhere the first trip might pass it by.
+    # In the loop's own block it runs in every iteration; elsewhere the first iteration might pass
+    # it by.
     return product.accumulate is not None and product.parent is loop.body.block and use.index == 2
 
 
 def _leave(lowering: Lowering, loop: scf.ForOp, index: int) -> None:
     block = loop.body.block
-    if block not in lowering.trips:
+    if block not in lowering.iterations:
         return
     zero, result = loop.iter_args[index], loop.results[index]
     ready = _ready(result)
@@ -177,8 +178,8 @@ def _leave(lowering: Lowering, loop: scf.ForOp, index: int) -> None:
     wait = ready.owner
     assert isinstance(wait, Operation)
     after = Emitter.after(wait)
-    trips = loop.results[lowering.trips[block].index - 1]
-    ran = after.apply("gt", trips, after.constant(0), hint="ran")
+    iterations = loop.results[lowering.iterations[block].index - 1]
+    ran = after.apply("gt", iterations, after.constant(0), hint="ran")
     fill = tile.Constant(attributes={"value": Real(0.0)}, result_types=[zero.type])
     # Pinned, the zeros stay in a branch of their own that is not taken; else the compiler would
     # choose between each register and zero, one instruction each, in every tile.
@@ -214,7 +215,7 @@ LEAST = 64
 """
 
 
-def leave_untouched(role: hopper.Role) -> None:
+def skip_rescaling(role: hopper.Role) -> None:
     """Mark the multiplications of accumulators by rows of factors."""
     for operation in walk(role):
         if isinstance(operation, tile.Elementwise) and _rescales(operation) and _drained(operation):

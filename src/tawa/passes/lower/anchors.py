@@ -259,7 +259,7 @@ def row_seeds(
 ) -> Iterator[tuple[SSAValue, RegisterLayout]]:
     """Reductions in loops along an axis so short that a sector of memory holds all of it: one
     thread does, or its neighbours, of these tensors and of others of their shape in the loop, so
-    that no trip meets at a barrier. Accesses fill sectors still.
+    that no iteration meets at a barrier. Accesses fill sectors still.
     """
     for operation in operations:
         if not isinstance(operation, tile.Reduce) or not (loops := enclosing_loops(operation)):

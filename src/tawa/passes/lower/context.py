@@ -40,8 +40,8 @@ class Lowering:
     their uses are separated where they stand. `freed_apart` are the rings a role frees in other
     blocks than it gets them, `single` the roles that one thread runs, `direct` the stores that the
     plan wants straight from registers. `widest_run` bounds the panels of 8-bit tiles (bytes).
-    `trips` gives the block argument that counts a loop's trips, `staged` the view of a computed
-    tensor that the products of a block read.
+    `iterations` gives the block argument that counts a loop's iterations, `staged` the view of a
+    computed tensor that the products of a block read.
     """
 
     kernel: tile.Kernel
@@ -57,7 +57,7 @@ class Lowering:
     freed_apart: set[tuple[hopper.Role, Ring]] = field(
         default_factory=set[tuple[hopper.Role, Ring]]
     )
-    trips: dict[Block, BlockArgument] = field(default_factory=dict[Block, BlockArgument])
+    iterations: dict[Block, BlockArgument] = field(default_factory=dict[Block, BlockArgument])
     staged: dict[tuple[SSAValue, Block, SharedLayout], SSAValue] = field(
         default_factory=dict[tuple[SSAValue, Block, SharedLayout], SSAValue]
     )

@@ -5,9 +5,9 @@ Before -> after:
     %a, %b : views of slots                     %acc' = hopper.wgmma %a_view, %b_view, %acc if %more
     %acc' = tile.dot %a, %b, %acc       ->      (later) fence, commit and wait by `waits`
 Requires: rings lowered (slots are views). Ensures: no `tile.dot` is left; a product whose
-accumulator starts at zero takes it as zero by predicate (right for loops of no trip: the constant
-stays).
-Declines when: named in the notes: `wgmma: ...` with the rule, and the instruction taken instead.
+accumulator starts at zero takes it as zero by predicate (right for loops of no iteration: the
+constant stays). Declines when: named in the notes: `wgmma: ...` with the rule, and the instruction
+taken instead.
 """
 
 from __future__ import annotations
@@ -235,8 +235,8 @@ def is_zero(value: SSAValue) -> bool:
 def _accumulate(lowering: Lowering, dot: tile.Dot) -> SSAValue | None:
     """Return the predicate (i1) "add to the accumulator", None where it always is.
 
-    False for a product that starts from zero; "not the first trip" for one whose loop starts the
-    accumulator at zero and touches it nowhere else.
+    False for a product that starts from zero; "not the first iteration" for one whose loop starts
+    the accumulator at zero and touches it nowhere else.
     """
     acc = dot.acc
     if is_zero(acc):
@@ -252,28 +252,30 @@ def _accumulate(lowering: Lowering, dot: tile.Dot) -> SSAValue | None:
         return None
     if not is_zero(loop.iter_args[acc.index - 1]):
         return None
-    trip = trip_counter(lowering, loop)
+    iteration = trip_counter(lowering, loop)
     emitter = Emitter.before(dot)
-    return emitter.apply("gt", trip, emitter.constant(0), hint="more")
+    return emitter.apply("gt", iteration, emitter.constant(0), hint="more")
 
 
 def trip_counter(lowering: Lowering, loop: scf.ForOp) -> SSAValue:
-    """Return the loop-carried count of finished trips (i32), adding it when it is not there.
+    """Return the loop-carried count of finished iterations (i32), adding it when it is not there.
 
     The loop operation may be rebuilt; its body block stays.
     """
     block = loop.body.block
-    if block in lowering.trips:
-        return lowering.trips[block]
+    if block in lowering.iterations:
+        return lowering.iterations[block]
     wide = widen_for(loop, [Emitter.before(loop).constant(0)])
-    wide.results[-1].name_hint = "trip_end"
-    trip = block.args[-1]
-    trip.name_hint = "trip"
-    lowering.trips[block] = trip
+    wide.results[-1].name_hint = "iteration_end"
+    iteration = block.args[-1]
+    iteration.name_hint = "iteration"
+    lowering.iterations[block] = iteration
     end = terminator(block)
     emitter = Emitter.before(end)
-    append_operands(end, [emitter.apply("add", trip, emitter.constant(1), hint="next_trip")])
-    return trip
+    append_operands(
+        end, [emitter.apply("add", iteration, emitter.constant(1), hint="next_iteration")]
+    )
+    return iteration
 
 
 # --- other instructions -------------------------------------------------------------------------

@@ -366,8 +366,8 @@ def _releases(operation: Operation, ring: Ring) -> bool:
 
 def starts_early(kernel: tile.Kernel) -> bool:
     """Tell whether a kernel begins while those before it in the stream end: Triton's option."""
-    wish = kernel.options.data.get("launch_pdl")
-    return isinstance(wish, IntegerAttr) and bool(wish.value.data)
+    hint = kernel.options.data.get("launch_pdl")
+    return isinstance(hint, IntegerAttr) and bool(hint.value.data)
 
 
 def wait_for_kernels(lowering: Lowering) -> None:

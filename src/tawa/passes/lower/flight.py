@@ -142,7 +142,7 @@ def is_inside(value: SSAValue, operation: Operation) -> bool:
 def drop_inner(flight: Flight, operation: Operation, keep: set[SSAValue] | None = None) -> None:
     """Forget accumulators that live only inside an operation.
 
-    Reads stay until waited for, and so do register operands: the next trip computes them anew.
+    Reads stay until waited for, and so do register operands: the next iteration computes them anew.
     """
     for thing in list(flight.ages):
         if (
@@ -189,10 +189,10 @@ def moved(end: Operation) -> list[SSAValue]:
 
 
 def left_behind(end: Operation, flight: Flight) -> list[SSAValue]:
-    """Return the accumulators in flight that a trip of a loop does not hand on.
+    """Return the accumulators in flight that an iteration of a loop does not hand on.
 
-    Some path has not waited for them, since another alone uses them: the next trip writes their
-    registers.
+    Some path has not waited for them, since another alone uses them: the next iteration writes
+    their registers.
     """
     loop = end.parent_op()
     if not isinstance(loop, scf.ForOp):
@@ -202,10 +202,11 @@ def left_behind(end: Operation, flight: Flight) -> list[SSAValue]:
 
 
 def asked_at_once(end: Operation) -> list[SSAValue]:
-    """Return the values a trip of a loop hands on that the next reads before it starts a product.
+    """Return the values an iteration of a loop hands on that the next reads before it starts a
+    product.
 
-    In flight over the end of the trip they would overlap with nothing, and ptxas, to which the trip
-    before the first writes the same registers, serialises the loop's products (C7515).
+    In flight over the end of the iteration they would overlap with nothing, and ptxas, to which the
+    iteration before the first writes the same registers, serialises the loop's products (C7515).
     """
     loop = end.parent_op()
     if not isinstance(loop, scf.ForOp):
@@ -263,7 +264,7 @@ def used_from(value: SSAValue, before: Operation) -> bool:
 
 def lives_on(value: SSAValue, at: Operation, index: int) -> bool:
     """Tell whether a value may be used after, or beside, its use as operand `index` of an
-    operation; in a later trip as well.
+    operation; in a later iteration as well.
     """
     current = at
     others = [u.operation for u in value.uses if u.operation is not at or u.index != index]
@@ -290,8 +291,8 @@ def settled_before(loop: scf.ForOp) -> list[SSAValue]:
     """Return the values a loop starts from that must be at rest.
 
     Without products in it, all: a wait in the loop would be repeated. Else those that are used
-    besides: a wait in the loop, or for its result where it makes no trip, would name the registers
-    for one of the two alone.
+    besides: a wait in the loop, or for its result where it makes no iteration, would name the
+    registers for one of the two alone.
     """
     products = has(loop, hopper.Wgmma)
     return [

@@ -5,7 +5,7 @@ Before -> after: ``tensor<128x256xf32>`` -> ``tensor<128x256xf32, #hopper.layout
 are set by `convert`, which also inserts the conversions between neighbours that disagree).
 Anchors, strongest first: 8-bit register operands that an accumulator's threads hold already, up to
 their conversion from wider elements; accumulators of products; register operands of products;
-matrices to be turned round; scans and histograms; reductions in loops along short axes; loads,
+matrices to be transposed round; scans and histograms; reductions in loops along short axes; loads,
 then stores (coalesced); all else (`anchors`). A row that is repeated along a tile is read as the
 tile's threads need it where that takes each a few accesses: to read it once and hand it round would
 take two barriers.
@@ -45,8 +45,8 @@ from tawa.passes.lower.anchors import (
     store_seeds,
 )
 from tawa.passes.lower.context import Lowering
+from tawa.passes.lower.register_transpose import transpose_seeds
 from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, propose, ties
-from tawa.passes.lower.turns import turn_seeds
 
 _CHEAP = (
     tile.Constant,
@@ -76,7 +76,7 @@ def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
         _flood(chosen, value, layout)
     for value, layout in operand_seeds(chosen, operations):
         _flood(chosen, value, layout)
-    for seeds in (turn_seeds, copy_seeds, scan_seeds, count_seeds, row_seeds):
+    for seeds in (transpose_seeds, copy_seeds, scan_seeds, count_seeds, row_seeds):
         for value, layout in seeds(chosen, operations):
             _flood(chosen, value, layout)
     late = {load for load in spread_loads(operations) if load.result not in chosen.of}
@@ -177,9 +177,9 @@ def _flood(chosen: Assignment, start: SSAValue, layout: RegisterLayout) -> None:
         pending.extend((other, wanted) for other in ties(value))
         related = [value.owner, *(use.operation for use in value.uses)]
         for operation in related:
-            # A load of what is turned has its addresses in another layout than its result.
-            turned = isinstance(operation, tile.Load) and operation in chosen.at
-            if isinstance(operation, Operation) and not turned:
+            # A load of what is transposed has its addresses in another layout than its result.
+            transposed = isinstance(operation, tile.Load) and operation in chosen.at
+            if isinstance(operation, Operation) and not transposed:
                 pending.extend(propose(operation, value, wanted))
 
 
@@ -189,7 +189,7 @@ def _anchor_stores(lowering: Lowering, chosen: Assignment, operations: list[Oper
     for operation in operations:
         if not isinstance(operation, tile.Store) or not is_tensor(operation.pointer):
             continue
-        if operation in chosen.at:  # what it writes was turned
+        if operation in chosen.at:  # what it writes was transposed
             continue
         axis = contiguous_axis(operation.pointer)
         run = facts.run(operation.pointer, operation.mask, axis)

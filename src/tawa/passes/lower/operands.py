@@ -58,27 +58,27 @@ def operand_a(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
     A plan may say otherwise (`OperandPlan`), of 16-bit elements, the only ones that registers hold
     as they lie in memory. Registers that stay the same round a loop are stored once before it.
     ptxas 13.0 takes the registers of an operand for free once the product has read them: with a
-    branch in the loop it gave them to other values, and later trips multiplied those.
+    branch in the loop it gave them to other values, and later iterations multiplied those.
 
     What threads load as it lies in memory, in runs along K, or along M where wgmma takes that, is
     stored as well: a thread's part of a fragment is runs of 4 bytes along K, four times the
     accesses, and single elements along M.
     """
-    wish = lowering.operand_plan(dot)
+    hint = lowering.operand_plan(dot)
     view = as_view(emitter, dot.a, dot)
     bits = bit_width(element_type(dot.a.type))
-    if wish == "registers" and bits == 16:
+    if hint == "registers" and bits == 16:
         return dot.a
     if view is not None and takes(view_kind(view).layout.data, 1, bits):
         return view
     if (loop := loop_without(dot.a, dot)) is not None:
         return _stored(lowering, Emitter.before(loop), dot)
     order = _loaded_order(dot.a)
-    return _stored(lowering, emitter, dot, order or (0, 1)) if wish == "shared" or order else dot.a
+    return _stored(lowering, emitter, dot, order or (0, 1)) if hint == "shared" or order else dot.a
 
 
 def _loaded_order(value: SSAValue) -> tuple[int, int] | None:
-    """Return the order of memory of an operand that threads load in runs, turned round or not."""
+    """Return the order of memory of an operand that threads load in runs, transposed or not."""
     source = value
     while isinstance(source.owner, tile.Transpose):
         source = source.owner.value
@@ -92,11 +92,11 @@ def _loaded_order(value: SSAValue) -> tuple[int, int] | None:
 
 def _runs_along(value: SSAValue, axis: int) -> bool:
     """Tell whether threads hold a tile in runs of `_RUN` bytes along `axis`: as they load it, in
-    this trip or the one before, or as a slot has it; turned round and computed with or not.
+    this iteration or the one before, or as a slot has it; transposed and computed with or not.
     """
     match value.owner:
-        case tile.Transpose(value=turned, permutation=order):
-            return _runs_along(turned, order.data[axis].data)
+        case tile.Transpose(value=transposed, permutation=order):
+            return _runs_along(transposed, order.data[axis].data)
         case tile.Elementwise() | tile.Cast() | tile.Bitcast() as made:
             tiles = [part for part in made.operands if not isinstance(part.owner, _REPEATED)]
             return bool(tiles) and all(_runs_along(part, axis) for part in tiles)
@@ -200,8 +200,8 @@ def _done_with(
 ) -> hopper.Shared | None:
     """Return the buffer of an operand of the same block that nothing reads from here on.
 
-    Each trip stores it anew, and the waits for its products stand before the barrier ahead of what
-    is stored over it.
+    Each iteration stores it anew, and the waits for its products stand before the barrier ahead of
+    what is stored over it.
     """
     for known, view in lowering.staged.items():
         staged, block, placed = known

@@ -6,17 +6,16 @@ Before -> after:
     %x = tile.desc_load %d[..]       ->     hopper.bulk_wait {read = false}; hopper.named_barrier
                                             %x = tile.desc_load %d[..]
 Bulk stores are complete for the thread that committed them by `bulk_wait`, and for the role's other
-threads by its barrier. Those of a loop whose trips move on by a tile need not wait for one another.
-A TMA load after a store by threads would need a fence between the proxies for global memory; such a
-load goes through pointers instead, and so does a TMA store after one by threads that may write the
-same elements.
-Requires: descriptor accesses that are no TMA accesses are expanded. Ensures: the waits, done by
-"all"; `stores` names the threads when it knows them.
-A release publishes bulk stores only once they are complete: it waits for all of them. What threads
-write and read themselves is ordered later (`separate`).
-Inline PTX that goes to memory counts as a store through the pointers that it is given.
-Declines when: `TMA for a@12`: a store through pointers, or another program before an acquire, may
-have written what it loads; a store through pointers may have written where it stores.
+threads by its barrier. Those of a loop whose iterations move on by a tile need not wait for one
+another. A TMA load after a store by threads would need a fence between the proxies for global
+memory; such a load goes through pointers instead, and so does a TMA store after one by threads that
+may write the same elements. Requires: descriptor accesses that are no TMA accesses are expanded.
+Ensures: the waits, done by "all"; `stores` names the threads when it knows them. A release
+publishes bulk stores only once they are complete: it waits for all of them. What threads write and
+read themselves is ordered later (`separate`). Inline PTX that goes to memory counts as a store
+through the pointers that it is given. Declines when: `TMA for a@12`: a store through pointers, or
+another program before an acquire, may have written what it loads; a store through pointers may have
+written where it stores.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.ir import Operation
 
-from tawa.analysis.boxes import disjoint, disjoint_in_other_trips
+from tawa.analysis.boxes import disjoint, disjoint_in_other_iterations
 from tawa.analysis.effects import accessed, enclosing_loops, orders_others, releases
 from tawa.analysis.memory import box_of, reached, writers
 from tawa.analysis.naming import name_of
@@ -63,11 +62,12 @@ def order_accesses(lowering: Lowering, role: hopper.Role) -> None:
             order[made] = order[access]
             before = _Before(lowering, role, order, made)
             access = made
-        now = any(map(before.meets_in_trip, bulk))
-        # What earlier trips stored is waited for once a trip: by the first that may touch it.
+        now = any(map(before.meets_in_iteration, bulk))
+        # What earlier iterations stored is waited for once an iteration: by the first that may
+        # touch it.
         waited = any(each.parent is access.parent for each in settled)
         released = releases(access) and any(map(before.precedes, bulk))
-        if now or released or (not waited and any(map(before.meets_earlier_trip, bulk))):
+        if now or released or (not waited and any(map(before.meets_earlier_iteration, bulk))):
             emitter = Emitter.before(access)
             emitter.put(bulk_wait("all", read=False))
             emitter.put(lowering.role_barrier(role))
@@ -129,15 +129,17 @@ class _Before:
 
     def meets(self, store: Operation) -> bool:
         """Tell whether `store` may precede the access and touch the same memory."""
-        return self.meets_in_trip(store) or self.meets_earlier_trip(store)
+        return self.meets_in_iteration(store) or self.meets_earlier_iteration(store)
 
-    def meets_in_trip(self, store: Operation) -> bool:
-        """Tell whether a store before the access, in the same trip of all loops, meets it."""
+    def meets_in_iteration(self, store: Operation) -> bool:
+        """Tell whether a store before the access, in the same iteration of all loops, meets it."""
         earlier = self._order[store] < self._order[self._access]
         return earlier and self._may_meet(store, ())
 
-    def meets_earlier_trip(self, store: Operation) -> bool:
-        """Tell whether a store of an earlier trip of some loop around both meets the access."""
+    def meets_earlier_iteration(self, store: Operation) -> bool:
+        """Tell whether a store of an earlier iteration of some loop around both meets the
+        access.
+        """
         loops = self._loops(store)
         return bool(loops) and self._may_meet(store, loops)
 
@@ -152,7 +154,8 @@ class _Before:
         return loops
 
     def _may_meet(self, store: Operation, loops: Sequence[Operation]) -> bool:
-        """Tell whether both may touch one element, in different trips of `loops`, if there are any.
+        """Tell whether both may touch one element, in different iterations of `loops`, if there are
+        any.
 
         Different arguments are different memory only where the plan guards it.
         """
@@ -171,5 +174,5 @@ class _Before:
         if first is None or second is None or accessed(store) is not accessed(self._access):
             return False
         if loops:
-            return disjoint_in_other_trips(first, second, loops)
+            return disjoint_in_other_iterations(first, second, loops)
         return disjoint(first, second, ())

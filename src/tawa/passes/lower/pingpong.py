@@ -10,15 +10,15 @@ Before -> after, in a loop whose products stand together:
                                                hopper.turn "pass"
                                                ... other work on %s
                                              hopper.turn "close"
-Where the most work of a trip stands between two products, a turn goes round the back edge: it is
-taken before the loop, passed before that work, taken again after it, and passed after the loop. So
-takes and passes alternate on every path, for every trip count from 0. Products outside loops get
+Where the most work of an iteration stands between two products, a turn goes round the back edge: it
+is taken before the loop, passed before that work, taken again after it, and passed after the loop.
+So takes and passes alternate on every path, for every trip count from 0. Products outside loops get
 turns of their own, one for each run of them without other work in between, and so do those of a
-loop whose turn would wait for the others. Instances of a role, which
-have their turns from `tawa.passes.instances`, meet at named barriers likewise.
-Requires: waits placed, scalars the same in all warpgroups of a role (so all take as many turns).
-Ensures: every wgmma of a role that takes turns is issued in a turn.
-Declines when: the plan is cooperative. Raises `PlanError` when no loop of a role gains by turns.
+loop whose turn would wait for the others. Instances of a role, which have their turns from
+`tawa.passes.instances`, meet at named barriers likewise. Requires: waits placed, scalars the same
+in all warpgroups of a role (so all take as many turns). Ensures: every wgmma of a role that takes
+turns is issued in a turn. Declines when: the plan is cooperative. Raises `PlanError` when no loop
+of a role gains by turns.
 
 What a warpgroup may do while it holds the turn: nothing that waits for those who want it.
 
@@ -36,7 +36,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.turns import Trip, takes_turns, trip
+from tawa.analysis.pingpong import Iteration, iteration, takes_turns
 from tawa.errors import PlanError
 from tawa.ir import aref, hopper
 from tawa.ir.walk import all_of, has, walk
@@ -167,11 +167,13 @@ class _Turns:
             for region in operation.regions:
                 for inner in region.blocks:
                     self.block(inner)
-        if (found := trip(block, _is_product)) is not None:
+        if (found := iteration(block, _is_product)) is not None:
             self._straight(found)
 
-    def _loop(self, loop: Operation, found: Trip) -> bool:
-        """Leave the stretch of a trip with the most work out of the turn; say whether one can."""
+    def _loop(self, loop: Operation, found: Iteration) -> bool:
+        """Leave the stretch of an iteration with the most work out of the turn; say whether one
+        can.
+        """
         products, last = found.products, found.widest
         if last == len(products) - 1:
             if not self._spans(products[0], products[-1]):
@@ -190,7 +192,7 @@ class _Turns:
         Emitter.after(loop).put(self.turn("pass"))
         return True
 
-    def _straight(self, found: Trip) -> None:
+    def _straight(self, found: Iteration) -> None:
         """Give each run of products a turn."""
         products, first = found.products, 0
         for index, product in enumerate(products):
@@ -201,7 +203,7 @@ class _Turns:
                 self._pass(product)
                 first = after
 
-    def _parted(self, found: Trip, first: int, index: int) -> bool:
+    def _parted(self, found: Iteration, first: int, index: int) -> bool:
         """Tell whether a turn that began at product `first` must end before product `index`: work,
         or another turn, stands before it, or it could not be held so long.
         """
@@ -277,7 +279,7 @@ def _waits(operation: Operation, barriers: SSAValue) -> float:
 def _held(take: Operation, waited: SSAValue, given: SSAValue) -> int:
     """Return how many slots a warpgroup has waited for, and not given back, before `take`.
 
-    What the body of a loop gives back before it has waited for it was held when a trip began.
+    What the body of a loop gives back before it has waited for it was held when an iteration began.
     """
     held, place = 0, take
     while not isinstance(place, hopper.Role):
@@ -300,7 +302,9 @@ def _running(block: Block, waited: SSAValue, given: SSAValue) -> list[int]:
 
 
 def _change(operation: Operation, waited: SSAValue, given: SSAValue) -> int:
-    """Return by how many slots an operation changes what is held; the trips of a loop by none."""
+    """Return by how many slots an operation changes what is held; the iterations of a loop by
+    none.
+    """
     match operation:
         case hopper.Wait() if operation.barriers is waited:
             return 1

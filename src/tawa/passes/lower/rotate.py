@@ -1,4 +1,4 @@
-"""Rotate: a pipelined loop waits for the next trip's tile under the product still in flight.
+"""Rotate: a pipelined loop waits for the next iteration's tile under the product still in flight.
 
 Purpose: end the overlap of a coarse schedule where the code of it ends. ptxas moves arithmetic
 across `wgmma.wait_group` but not across the blocks of its control-flow graph, and pins alone leave
@@ -12,11 +12,11 @@ Before -> after:
     }                                                 hopper.wait %filled[%next_slot], %next_phase
                                                     }
                                                   }
-A trip with several stretches of pinned work ends the last of them with the wait for its first tile,
-and the earlier ones, in order, with those for its next tiles.
-Requires: rings lowered. Ensures: each wait is done once for each trip, as before, and before what
-it stood before. Declines when: never; a loop whose first wait is not for a carried slot stays, and
-one that would wait for a slot while it holds all slots of the ring.
+An iteration with several stretches of pinned work ends the last of them with the wait for its first
+tile, and the earlier ones, in order, with those for its next tiles. Requires: rings lowered.
+Ensures: each wait is done once for each iteration, as before, and before what it stood before.
+Declines when: never; a loop whose first wait is not for a carried slot stays, and one that would
+wait for a slot while it holds all slots of the ring.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def _ends(block: Block) -> list[hopper.Pin]:
 
 
 def _rotate(lowering: Lowering, loop: scf.ForOp, pin: hopper.Pin) -> None:
-    """Move the first wait of a trip that is not rotated yet to after `pin` of the trip before."""
+    """Move the first wait of an iteration that is not rotated yet to after `pin` of the iteration
+    before.
+    """
     block = loop.body.block
     wait = _first_wait(block)
     anchor = pin.next_op
@@ -74,8 +76,8 @@ def _rotate(lowering: Lowering, loop: scf.ForOp, pin: hopper.Pin) -> None:
 def _holds_all(lowering: Lowering, wait: hopper.Wait, anchor: Operation) -> bool:
     """Tell whether at `anchor` the role may hold every slot of the ring that it would wait for.
 
-    What it frees after `anchor` it holds there: the trip's own slot, and one more for a slot of the
-    trip before, whose release the schedule has put off.
+    What it frees after `anchor` it holds there: the iteration's own slot, and one more for a slot
+    of the iteration before, whose release the schedule has put off.
     """
     ring = next(r for r in lowering.rings.values() if r.filled.result is wait.barriers)
     late = [
@@ -90,7 +92,7 @@ def _holds_all(lowering: Lowering, wait: hopper.Wait, anchor: Operation) -> bool
 
 
 def _first_wait(block: Block) -> hopper.Wait | None:
-    """Return the wait for a carried slot before the first product of a trip."""
+    """Return the wait for a carried slot before the first product of an iteration."""
     for operation in block.ops:
         match operation:
             case hopper.Wait(slot=BlockArgument() as slot, phase=BlockArgument() as phase):

@@ -83,7 +83,7 @@ class _Walk:
         left = self.block(loop.body.block, open_)
         if not self._gives_programs(loop):
             # Barriers only take away: what the second walk leaves, the first has left as well.
-            left |= self.block(loop.body.block, open_ | _next_trip(left, loop))
+            left |= self.block(loop.body.block, open_ | _next_iteration(left, loop))
         return open_ | left
 
     def _while(self, loop: scf.WhileOp, open_: _Open) -> _Open:
@@ -91,7 +91,7 @@ class _Walk:
         left = self.block(second, self.block(first, open_))
         if self._gives_programs(loop):
             return open_ | left
-        out = self.block(first, open_ | _next_trip(left, loop))
+        out = self.block(first, open_ | _next_iteration(left, loop))
         self.block(second, out)
         return out
 
@@ -188,9 +188,9 @@ def _commute(a: Operation, b: Operation) -> bool:
     return a.result.first_use is None and b.result.first_use is None
 
 
-def _next_trip(left: Iterable[tuple[Operation, bool]], loop: Operation) -> _Open:
-    """Return what a trip left, as the next one sees it: pointers made in the loop are others,
-    unless each place in memory is that of one element of the tile in all trips.
+def _next_iteration(left: Iterable[tuple[Operation, bool]], loop: Operation) -> _Open:
+    """Return what an iteration left, as the next one sees it: pointers made in the loop are others,
+    unless each place in memory is that of one element of the tile in all iterations.
     """
 
     def is_apart(access: Operation) -> bool:

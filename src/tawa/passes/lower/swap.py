@@ -1,14 +1,14 @@
-"""Products too flat for wgmma are turned: D^T = B^T A^T, where the transposed one fits.
+"""Products too flat for wgmma are swapped: D^T = B^T A^T, where the transposed one fits.
 
 Purpose: let products of 8 to 56 rows use the instruction that takes 64 rows and any 8 columns.
 Before -> after:
     %acc = scf.for iter_args(%acc = %zero)            %t = scf.for iter_args(%t = %zero_t)
       %acc' = tile.dot %a, %b, %acc            ->       %t' = tile.dot %b^T, %a^T, %t
                                                       %acc = tile.transpose %t
-Operands are views of shared memory, so that their transposes are free; an accumulator is turned
-wherever it is carried, so that none is turned while it is in flight.
+Operands are views of shared memory, so that their transposes are free; an accumulator is swapped
+wherever it is carried, so that none is swapped while it is in flight.
 Requires: rings lowered. Ensures: the same values in the same order of sums.
-Declines when: the turned product does not fit either; it is then not for wgmma.
+Declines when: the swapped product does not fit either; it is then not for wgmma.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _TURN = int_array((1, 0))
 
 def swap_operands(lowering: Lowering, role: hopper.Role) -> None:
     """Turn the products of `role` that wgmma takes only the other way round."""
-    turned = False
+    swapped = False
     for dot in all_of(role, tile.Dot):
         product = facts_of(lowering, dot, role.warps.data)
         objection = wgmma_objection(product)
-        if objection and not wgmma_objection(_turned(product)):
+        if objection and not wgmma_objection(_swapped(product)):
             lowering.note(f"{name_of(dot)} as written", f"{objection}; operands are swapped")
             _swap(dot)
-            turned = True
-    if turned:
-        _turn_carried(role.body.block)
+            swapped = True
+    if swapped:
+        _transpose_carried(role.body.block)
 
 
-def _turned(product: Product) -> Product:
+def _swapped(product: Product) -> Product:
     return Product(
         product.n,
         product.m,
@@ -58,28 +58,28 @@ def _turned(product: Product) -> Product:
 
 def _swap(dot: tile.Dot) -> None:
     emitter = Emitter.before(dot)
-    a, b, acc = (_turn(emitter, value) for value in (dot.b, dot.a, dot.acc))
+    a, b, acc = (_transpose(emitter, value) for value in (dot.b, dot.a, dot.acc))
     made = emitter.put(
         tile.Dot(operands=[a, b, acc], attributes=dict(dot.attributes), result_types=[acc.type])
     )
     made.result.name_hint = dot.result.name_hint
-    replace(dot, [_turn(emitter, made.result)])
+    replace(dot, [_transpose(emitter, made.result)])
 
 
-def _turned_type(kind: Attribute) -> Attribute:
+def _transposed_type(kind: Attribute) -> Attribute:
     return with_shape(tuple(reversed(shape_of(kind))), element_type(kind))
 
 
-def _turn(emitter: Emitter, value: SSAValue) -> SSAValue:
+def _transpose(emitter: Emitter, value: SSAValue) -> SSAValue:
     """Return the transpose of a matrix; of a transpose, what it was made of."""
     match value.owner:
         case tile.Transpose(permutation=permutation) as above if permutation == _TURN:
             return above.value
         case tile.Constant() as constant:
-            turned = tile.Constant(
-                attributes=dict(constant.attributes), result_types=[_turned_type(value.type)]
+            swapped = tile.Constant(
+                attributes=dict(constant.attributes), result_types=[_transposed_type(value.type)]
             )
-            return Emitter.after(constant).put(turned).result
+            return Emitter.after(constant).put(swapped).result
         case _:
             return _transposed(emitter, value)
 
@@ -89,7 +89,7 @@ def _transposed(emitter: Emitter, value: SSAValue) -> SSAValue:
         tile.Transpose(
             operands=[value],
             attributes={"permutation": _TURN},
-            result_types=[_turned_type(value.type)],
+            result_types=[_transposed_type(value.type)],
         ),
         value.name_hint,
     ).result
@@ -102,48 +102,50 @@ def _is_turn(value: SSAValue) -> bool:
 # --- accumulators in loops and branches -----------------------------------------------------------
 
 
-def _turn_carried(block: Block) -> None:
-    """Carry turned what loops and branches carry to be turned; innermost first."""
+def _transpose_carried(block: Block) -> None:
+    """Carry swapped what loops and branches carry to be swapped; innermost first."""
     for operation in list(block.ops):
         for region in operation.regions:
             for inner in region.blocks:
-                _turn_carried(inner)
+                _transpose_carried(inner)
         match operation:
             case scf.ForOp():
                 for index in range(len(operation.results)):
-                    _turn_loop(operation, index)
+                    _transpose_loop(operation, index)
             case scf.IfOp():
                 for result in operation.results:
-                    _turn_branch(operation, result)
+                    _transpose_branch(operation, result)
             case _:
                 continue
 
 
-def _turn_loop(loop: scf.ForOp, index: int) -> None:
+def _transpose_loop(loop: scf.ForOp, index: int) -> None:
     argument, end = loop.body.block.args[index + 1], terminator(loop.body.block)
     uses = [use.operation for use in argument.uses]
     wanted = all(isinstance(use, tile.Transpose) and use.permutation == _TURN for use in uses)
     if not uses or not wanted or not _is_turn(end.operands[index]):
         return
-    loop.operands[3 + index] = _turn(Emitter.before(loop), loop.iter_args[index])
-    _become_turned(argument, Emitter.at_start(loop.body.block))
-    end.operands[index] = _turn(Emitter.before(end), end.operands[index])
-    _become_turned(loop.results[index], Emitter.after(loop))
+    loop.operands[3 + index] = _transpose(Emitter.before(loop), loop.iter_args[index])
+    _become_transposed(argument, Emitter.at_start(loop.body.block))
+    end.operands[index] = _transpose(Emitter.before(end), end.operands[index])
+    _become_transposed(loop.results[index], Emitter.after(loop))
 
 
-def _turn_branch(branch: scf.IfOp, result: OpResult) -> None:
+def _transpose_branch(branch: scf.IfOp, result: OpResult) -> None:
     ends = [terminator(region.block) for region in branch.regions if region.blocks]
     if not any(_is_turn(end.operands[result.index]) for end in ends):
         return
     for end in ends:
-        end.operands[result.index] = _turn(Emitter.before(end), end.operands[result.index])
-    _become_turned(result, Emitter.after(branch))
+        end.operands[result.index] = _transpose(Emitter.before(end), end.operands[result.index])
+    _become_transposed(result, Emitter.after(branch))
 
 
-def _become_turned(value: BlockArgument | OpResult, emitter: Emitter) -> None:
-    """Change a value to its transpose; users get it turned back, or as it is if they turn it."""
+def _become_transposed(value: BlockArgument | OpResult, emitter: Emitter) -> None:
+    """Change a value to its transpose; users get it swapped back, or as it is if they transpose
+    it.
+    """
     users = [(use.operation, use.index) for use in value.uses]
-    retype(value, _turned_type(value.type))
+    retype(value, _transposed_type(value.type))
     back: SSAValue | None = None
     for user, index in users:
         if isinstance(user, tile.Transpose) and user.permutation == _TURN:

@@ -9,18 +9,19 @@ The pass walks structured control flow with the *age* of everything in flight: t
 committed since the one that makes an accumulator or reads a tile. A use then needs a wait with
 `pending` = age; paths join by the smaller age, which is always safe. Accumulators may stay in
 flight through loops and branches where they keep their registers, and where more than the end of a
-trip lies between a product and what reads it.
+iteration lies between a product and what reads it.
 A release (R2: release after read, wgmma reads shared memory asynchronously) is held back to the
 first wait that covers it, at the latest to the end of its block; in a loop with `mma_depth` P > 1
-it lags P - 1 trips instead, and the last P - 1 slots are freed after the loop, for every trip count
-from 0.
-Requires: layouts and stores lowered. Ensures: nothing that wgmma writes or reads is touched early.
-Declines when: `mma_depth`: products under a branch of the loop, or more than 7 groups in flight.
+it lags P - 1 iterations instead, and the last P - 1 slots are freed after the loop, for every trip
+count from 0. Requires: layouts and stores lowered. Ensures: nothing that wgmma writes or reads is
+touched early. Declines when: `mma_depth`: products under a branch of the loop, or more than 7
+groups in flight.
 
-Releases that lag: a slot is freed P - 1 trips after the product that reads it was issued.
+Releases that lag: a slot is freed P - 1 iterations after the product that reads it was issued.
 
-So that products of several trips are in flight at once (the tensor cores stay fed across the wait),
-each trip frees the slot of the trip P - 1 before, and what is still lent is freed after the loop.
+So that products of several iterations are in flight at once (the tensor cores stay fed across the
+wait), each iteration frees the slot of the iteration P - 1 before, and what is still lent is freed
+after the loop.
 """
 
 from __future__ import annotations
@@ -323,13 +324,15 @@ class _Placer:
         flight.rename(list(zip(loop.iter_args, loop.results)))
         flight.join(end)
         if held and emit:
-            return let_lag(self.lowering, loop, held, depth, flight)
+            return free_later(self.lowering, loop, held, depth, flight)
         if held:
             flight.wait(0)
         return loop
 
     def _head(self, loop: scf.ForOp, entry: Flight) -> Flight:
-        """Return the flight at the head of any trip: the join of the entry and the back edge."""
+        """Return the flight at the head of any iteration: the join of the entry and the back
+        edge.
+        """
         head = entry.copy()
         block = loop.body.block
         while True:
@@ -348,7 +351,7 @@ class _Placer:
             head = merged
 
     def _lag(self, loop: scf.ForOp, held: list[Held]) -> int:
-        """Return the trips by which the releases held at the end of a body may lag."""
+        """Return the iterations by which the releases held at the end of a body may lag."""
         depth = self.lowering.loop_plan(loop).mma_depth - 1
         if not held or depth <= 0:
             return 0
@@ -398,17 +401,17 @@ class Held:
     next_op: Operation
 
 
-def let_lag(
+def free_later(
     lowering: Lowering, loop: scf.ForOp, held: list[Held], depth: int, flight: Flight
 ) -> scf.ForOp:
-    """Free slots `depth` trips after their reads were issued, the last ones after the loop.
+    """Free slots `depth` iterations after their reads were issued, the last ones after the loop.
 
     Returns the loop rebuilt, with the slots still lent carried through it; `flight` is empty then.
     """
     block = loop.body.block
     groups = sum(isinstance(op, hopper.WgmmaCommit) for op in block.ops)
     results = list(loop.results)
-    trip = trip_counter(lowering, loop)
+    iteration = trip_counter(lowering, loop)
     loop = _loop_of(block)
     zero = Emitter.before(loop).constant(0)
     wide = widen_for(loop, [zero] * (depth * len(held)))
@@ -418,10 +421,10 @@ def let_lag(
     results = list(wide.results[-depth * len(held) :])
     after = Emitter.after(wide)
     _drain(wide, flight, after)
-    trips = wide.results[lowering.trips[block].index - 1]
+    iterations = wide.results[lowering.iterations[block].index - 1]
     for index, item in enumerate(held):
         mine = olds[index * depth : (index + 1) * depth]
-        # mine[0] is the slot of the trip before this one, mine[-1] the oldest still lent.
+        # mine[0] is the slot of the iteration before this one, mine[-1] the oldest still lent.
         append_operands(end, [item.arrive.slot, *mine[:-1]])
         for number, old in enumerate(mine):
             hint = "oldest" if number == depth - 1 else f"older{number + 1}"
@@ -432,13 +435,13 @@ def let_lag(
         if not _waited(item.next_op, age):
             before.put(_bare_wait(age))
         due = (
-            before.apply("ge", trip, before.constant(depth))
+            before.apply("ge", iteration, before.constant(depth))
             if depth > 1
-            else (before.apply("gt", trip, before.constant(0)))
+            else (before.apply("gt", iteration, before.constant(0)))
         )
         _arrive_if(before, due, item.arrive, mine[-1])
         for number in range(depth):
-            left = after.apply("gt", trips, after.constant(number))
+            left = after.apply("gt", iterations, after.constant(number))
             _arrive_if(after, left, item.arrive, results[index * depth + number])
         item.arrive.detach()
         item.arrive.erase()

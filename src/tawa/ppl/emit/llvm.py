@@ -336,7 +336,9 @@ class _Body:
         return []
 
     def carry(self, region: Region, results: list[str], slots: list[str]) -> None:
-        """Store what the next trip begins with; arrays that change places go through copies."""
+        """Store what the next iteration begins with; arrays that change places go through
+        copies.
+        """
         moved = any(
             result in slots and result != slot for result, slot in zip(results, slots, strict=True)
         )
@@ -351,8 +353,8 @@ class _Body:
         for value, result, slot in zip(region.yields, results, slots, strict=True):
             self.held(value, result, slot)
 
-    def counted(self, count: str, trip: Callable[[str], None], full: bool) -> None:
-        """Emit a loop: `trip` gets the index."""
+    def counted(self, count: str, iteration: Callable[[str], None], full: bool) -> None:
+        """Emit a loop: `iteration` gets the index."""
         slot = self.slot(I32, "i")
         head, body, after = self.fresh("head"), self.fresh("body"), self.fresh("after")
         self.do(f"store i32 0, ptr {slot}")
@@ -362,7 +364,7 @@ class _Body:
         more = self.line(f"icmp slt i32 {index}, {count}")
         self.do(f"br i1 {more}, label {body}, label {after}")
         self.label(body)
-        trip(index)
+        iteration(index)
         following = self.line(f"add nsw i32 {index}, 1")
         self.do(f"store i32 {following}, ptr {slot}")
         note = ""
@@ -378,12 +380,14 @@ class _Body:
         for value, start, slot in zip(op.operands[1:], given[1:], slots, strict=True):
             self.held(value, start, slot)
 
-        def trip(index: str) -> None:
+        def iteration(index: str) -> None:
             carried = [self.taken(r.type, s) for r, s in zip(op.results, slots, strict=True)]
             values.update(zip(region.args, (index, *carried), strict=True))
             self.carry(region, self.region(region, values), slots)
 
-        self.counted(given[0], trip, op.operands[0] in self.constants and indexes_memory(region))
+        self.counted(
+            given[0], iteration, op.operands[0] in self.constants and indexes_memory(region)
+        )
         return [self.taken(r.type, slot) for r, slot in zip(op.results, slots, strict=True)]
 
     def repeat(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
@@ -411,7 +415,7 @@ class _Body:
         ]
         made = {result for inner in region.ops if inner.code == "build" for result in inner.results}
 
-        def trip(index: str) -> None:
+        def iteration(index: str) -> None:
             values[region.args[0]] = index
             rows = [
                 self.element(r.type.kind, r.type.shape, slot, [index])
@@ -427,7 +431,7 @@ class _Body:
             ):
                 self.held(value, result, row)
 
-        self.counted(str(op.attrs["count"]), trip, True)
+        self.counted(str(op.attrs["count"]), iteration, True)
         return slots
 
     def pack(self, op: Op, given: list[str]) -> str:

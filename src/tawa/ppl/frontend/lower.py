@@ -321,7 +321,7 @@ class Lowering(Context):
                     raise self.error(
                         "a variable changes from one kind of value to another in a loop",
                         node,
-                        why=f"{', '.join(names)}: records keep their form from trip to trip",
+                        why=f"{', '.join(names)}: records keep their form in all iterations",
                     )
                 for k, end in enumerate(ends):
                     have = self.numbers.natural(end)

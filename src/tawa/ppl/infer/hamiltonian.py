@@ -1,7 +1,7 @@
 """Hamiltonian Monte Carlo and the no-U-turn sampler: one chain a lane, all draws in one run.
 
-Every trip of a lane's one loop is one leapfrog of nuts, one trajectory of hmc: a lane that ends
-its draw begins the next at once, it waits for no other lane. The tree of nuts is built without
+Every iteration of a lane's one loop is one leapfrog of nuts, one trajectory of hmc: a lane that
+ends its draw begins the next at once, it waits for no other lane. The tree of nuts is built without
 recursion, from momenta kept at the leaves whose number is a power of two back (Phan, Pradhan,
 Jankowiak 2019). Step size by dual averaging and a mass matrix in widening windows (Hoffman and
 Gelman 2014; the Stan reference manual's schedule). With the inverse mass matrix L L', a lane holds

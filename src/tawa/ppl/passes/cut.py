@@ -205,7 +205,7 @@ class _Cutter:
                 for result, held in zip(op.results, op.regions[0].args, strict=True):
                     self.local[result] = held
                 return after
-            case _:  # build: its results are memory, stored into trip by trip
+            case _:  # build: its results are memory, stored into iteration by iteration
                 inner = op.regions[0]
                 count = Op("const", (), (Value(I32),), {"value": op.attrs["count"]})
                 now.ops.append(count)

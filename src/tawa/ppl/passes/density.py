@@ -52,7 +52,7 @@ class Density(Handler):
         low, b = self.low, self.low.b
         free = family.support.free(op.result.type.shape)
         start = self.size
-        self.size += free * nest.trips
+        self.size += free * nest.iterations
         first = nest.first(low, free, start)
 
         def read(at: Value) -> Value:

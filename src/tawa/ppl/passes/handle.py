@@ -4,7 +4,8 @@ Before -> after, for importance sampling::
 
     %x = sample %mu, %tau {Normal}      words of Philox, Box and Muller, a multiplication
     observe %v, %x, %s {Normal}         log weight += log density
-    record %x {title="x"}               kept memory of the lane, if each run has it once a trip
+    record %x {title="x"}               kept memory of the lane, if each run has it once an
+    iteration
 
 Requires: a lowered model. Ensures: no effect is left in what was handled, unless the handler left
 it.
@@ -25,7 +26,7 @@ from tawa.ppl.ir.core import I32, Op, Program, Region, Type, Value
 class Nest:
     """The loops around an operation: index and trip count, if all counts are known.
 
-    `certain` is whether the operation runs in each trip; `known` whether all counts are known.
+    `certain` is whether the operation runs in each iteration; `known` whether all counts are known.
     """
 
     loops: tuple[tuple[Value, int], ...] = ()
@@ -33,7 +34,7 @@ class Nest:
     certain: bool = True
 
     @property
-    def trips(self) -> int:
+    def iterations(self) -> int:
         """How often the operation runs."""
         total = 1
         for _, count in self.loops:
@@ -41,7 +42,7 @@ class Nest:
         return total
 
     def index(self, low: Lowering) -> Value:
-        """Append the number of the trip: row-major over the loops."""
+        """Append the number of the iteration: row-major over the loops."""
         place = low.b.const(0, I32)
         for index, count in self.loops:
             scaled = low.b.make("mul", place, low.b.const(count, I32))
@@ -49,7 +50,9 @@ class Nest:
         return place
 
     def first(self, low: Lowering, size: int, start: int) -> Value:
-        """Append where this trip's `size` words lie, of all trips' words from `start` on."""
+        """Append where this iteration's `size` words lie, of all iterations' words from `start`
+        on.
+        """
         place = low.b.make("mul", self.index(low), low.b.const(size, I32))
         return low.b.make("add", place, low.b.const(start, I32))
 

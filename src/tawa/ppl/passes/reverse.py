@@ -6,10 +6,10 @@ Before -> after::
     factor %e                           logw += %e
                                         dx += 1 * %e; g[...] += dx     (backward)
 
-A loop's body is computed again, trip by trip and in reverse, from the values that the trip began
-with; only those are kept. So memory is what loops carry, and each nesting costs one more evaluation
-of its body. Terms are added to the log weight where their body is computed for the backward sweep,
-once.
+A loop's body is computed again, iteration by iteration and in reverse, from the values that the
+iteration began with; only those are kept. So memory is what loops carry, and each nesting costs one
+more evaluation of its body. Terms are added to the log weight where their body is computed for the
+backward sweep, once.
 
 Requires: a body of `passes/density.py`. Ensures: `logw` is the log density, `g` its gradient at
 `z`.
@@ -230,13 +230,13 @@ class _Reverse:
         regions = tuple(self.bare(inner, known) for inner in op.regions)
         made = Op(op.code, op.operands, op.results, op.attrs, regions, op.place)
         if op.code == "for" and len(op.results):
-            self.trips(op)
+            self.iterations(op)
             tapes = self.tapes[op] = []
             index, *carried = regions[0].args
             head = Region()
             with self.b.inside(head):
                 for value in carried:
-                    shape = (max(1, self.trips(op)), *value.type.shape)
+                    shape = (max(1, self.iterations(op)), *value.type.shape)
                     tapes.append(self.variable(Type(value.type.kind, shape), "tape"))
                     self.keep(tapes[-1], index, value)
             regions[0].ops[:0] = head.ops
@@ -251,15 +251,15 @@ class _Reverse:
     def bare(self, region: Region, known: dict[Value, Value]) -> Region:
         return clone(region, known, lambda op: op.code == "factor")
 
-    def trips(self, op: Op) -> int:
-        """Return a bound of the number of trips."""
+    def iterations(self, op: Op) -> int:
+        """Return a bound of the number of iterations."""
         most: int = op.attrs.get("most", -1)
         count = self.constants.get(op.operands[0], most)
         if count < 0:
             raise GradientError(
-                "the number of trips of this loop is not known",
+                "the number of iterations of this loop is not known",
                 place=op.place,
-                why=f"{self.method} goes through a loop backward, from values it kept of each trip",
+                why=f"{self.method} goes backward through a loop, from what each iteration left",
                 remedy="loop over an array, or over range of a number known when "
                 "the model is compiled",
             )
@@ -293,7 +293,7 @@ class _Reverse:
                 raise GradientError(
                     "the log density depends on this loop",
                     place=op.place,
-                    why=f"{self.method} needs the number of trips of a loop before it runs",
+                    why=f"{self.method} needs the number of iterations of a loop before it runs",
                     remedy="loop over an array, or over range of a number known when "
                     "the model is compiled",
                 )
@@ -352,7 +352,7 @@ class _Reverse:
     def build(self, op: Op) -> None:
         count = op.attrs["count"]
 
-        def trip(step: Value) -> None:
+        def iteration(step: Value) -> None:
             index = self.b.make("sub", self.b.const(count - 1, I32), step)
             body, _ = self.again(op.regions[0], (index,))
             seeds: list[Value | str | None] = []
@@ -367,10 +367,10 @@ class _Reverse:
                     seeds.append(row)
             self.sweep(body, tuple(seeds))
 
-        self.b.each((count,), trip)
+        self.b.each((count,), iteration)
 
     def loop(self, op: Op) -> None:
-        """Go through the trips backward; adjoints of what is carried live in variables."""
+        """Go through the iterations backward; adjoints of what is carried live in variables."""
         region = op.regions[0]
         if not op.results:
             last = self.b.make("sub", op.operands[0], self.b.const(1, I32))
@@ -393,7 +393,7 @@ class _Reverse:
             elif seed is not None:
                 self.copy(seed, name)
 
-        def trip(step: Value) -> None:
+        def iteration(step: Value) -> None:
             index = self.b.make("sub", last, step)
             starts = tuple(
                 self.taken(tape, value.type, index)
@@ -425,7 +425,7 @@ class _Reverse:
                 self.b.set(name, self.b.const(0.0, start.type) if held is None else held)
 
         with self.b.inside(Region((Value(I32),))) as made:
-            trip(made.args[0])
+            iteration(made.args[0])
         self.b.op("for", (op.operands[0],), (), (made,))
         for start, name in zip(op.operands[1:], carried, strict=True):
             if name is None or start not in self.active:
@@ -457,7 +457,7 @@ class _Reverse:
         )
 
     def taken(self, tape: str, type_: Type, index: Value) -> Value:
-        """Emit the reading of what a trip began with."""
+        """Emit the reading of what an iteration began with."""
         return self.b.build(type_.shape, lambda *at: self.b.loadvar(tape, type_.kind, index, *at))
 
     def scalar(self, op: Op, g: Value) -> None:

@@ -139,7 +139,7 @@ class _Maker:
         sums = [k.zeros(shape, "f32") for shape in [*shapes, *([(chains,)] * 2 * self.valued)]]
         with k.range(0, tiles, 1, carry=sums, name="rows") as loop:
             at = (part * tiles + loop.index) * ROWS
-            loop.yield_(*self.trip(at, matrices, columns, loop.carried))
+            loop.yield_(*self.iteration(at, matrices, columns, loop.carried))
         base = part * words_of(plate) * lanes
         for n, ((place, mask), done) in enumerate(zip(places, loop.results, strict=False)):
             slope = done * k.load(scales[n])[None, :] if n in self.products else done
@@ -174,7 +174,7 @@ class _Maker:
             held, unit = held - part, unit * 2.0**-9
         return made
 
-    def trip(
+    def iteration(
         self,
         at: Value,
         matrices: dict[tuple[int, int], Desc],

@@ -152,7 +152,7 @@ class _Taker:
         self.b = Builder(program.dtype)
         self.whole = Region()
         self.same: dict[tuple[Any, ...], Value] = {}
-        """What is computed in every trip, by what it is computed from."""
+        """What is computed in every iteration, by what it is computed from."""
         self.built: dict[Value, tuple[Region, int, dict[Value, Value]]] = {}
         """Vectors that are made item by item: the body, which of its results, names around it."""
         self.depends: dict[Value, int] = {}

@@ -70,8 +70,8 @@ class Evaluated:
                 case "loadvar":
                     known[op.result] = self.variables[op.attrs["name"]][given[0]]
                 case "for":
-                    for trip in range(given[0]):
-                        self.region(op.regions[0], {**known, op.regions[0].args[0]: trip})
+                    for iteration in range(given[0]):
+                        self.region(op.regions[0], {**known, op.regions[0].args[0]: iteration})
                 case "if":
                     known.update(zip(op.results, self.either(op, given[0], known), strict=True))
                 case _:

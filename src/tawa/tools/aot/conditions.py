@@ -1,9 +1,9 @@
 """Guards and demands (`tawa.runtime.guards`) as functions in C.
 
 A function returns 1 where its condition holds, 0 where it does not, -2 where a number leaves 64
-bits, and another negative number where a bounded number of trips does not tell, or a number has no
-value. Then a guard sends the launch to the ordinary kernel, as in Python, and a demand refuses what
-has left 64 bits, for the kernel's numbers have wrapped.
+bits, and another negative number where a bounded number of iterations does not tell, or a number
+has no value. Then a guard sends the launch to the ordinary kernel, as in Python, and a demand
+refuses what has left 64 bits, for the kernel's numbers have wrapped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tawa.tools.aot.expressions import Translation
 from tawa.tools.aot.names import Fields
 
 _LISTED = 1 << 18
-"""Trips that a launch looks at, at most: as many as in Python."""
+"""Iterations that a launch looks at, at most: as many as in Python."""
 _AXES = range(3)
 _VARIABLES: Mapping[str, str] = {
     **{f"program{axis}": f"program{axis}" for axis in _AXES},
@@ -91,9 +91,9 @@ class Condition:
                 raise InternalError(f"a guard asks for the memory of '{argument}', no array")
 
     def _ask(self, inner: ast.expr, walks: Sequence[ast.expr], holds: str) -> list[str]:
-        """Return the statements that ask it in every program and every trip of some loops."""
-        trips = {f"trip{place}": f"trip{place}" for place in range(len(walks))}
-        translation = Translation(self._fields, {**_VARIABLES, **trips})
+        """Return the statements that ask it in every program and every iteration of some loops."""
+        iterations = {f"iteration{place}": f"iteration{place}" for place in range(len(walks))}
+        translation = Translation(self._fields, {**_VARIABLES, **iterations})
         loops: list[tuple[str, str, str]] = []
         for walk in walks:
             assert isinstance(walk, ast.Tuple), "a loop is start, end and step"
@@ -110,10 +110,10 @@ class Condition:
                 indent += "    "
         for place, (start, end, step) in enumerate(loops):
             lines += [
-                f"{indent}const int64_t trips{place} = tawa_trips({start}, {end}, {step}, bad);",
+                f"{indent}const int64_t count{place} = tawa_trips({start}, {end}, {step}, bad);",
                 f"{indent}if (failed) return -failed;",
-                f"{indent}for (int64_t trip{place} = 0; trip{place} < trips{place};"
-                f" ++trip{place}) {{",
+                f"{indent}for (int64_t iteration{place} = 0; iteration{place} < count{place};"
+                f" ++iteration{place}) {{",
             ]
             indent += "    "
             lines.append(f"{indent}if (++seen > INT64_C({_LISTED})) return -1;")

@@ -272,8 +272,8 @@ class Walk:
         """Ask that a tensor ends where the loop over its blocks does, with a whole block."""
         if offset == ZERO:
             self.same[f"cy.same({extents}, {count})"] = None
-        for trip, (_, _, stop, _) in self._loops.items():
-            if trip in offset.symbols:
+        for iteration, (_, _, stop, _) in self._loops.items():
+            if iteration in offset.symbols:
                 given = {s: f"cy.size({s})" for s in stop.symbols if s.key == (s.name,)}
                 if (end := render(stop, given)) != extents:
                     self.same[f"cy.same({end}, {extents})"] = None
@@ -282,12 +282,12 @@ class Walk:
     def _text(self, expr: Expr, by: int = 1) -> str:
         """Return a size as the block's text, divided by a number, with what loops count."""
         counted = by == 1
-        for trip, (at, start, _, step) in self._loops.items():
-            factor = expr.coefficient(trip)
+        for iteration, (at, start, _, step) in self._loops.items():
+            factor = expr.coefficient(iteration)
             if factor % step:
                 raise refused(str(expr), None, f"{at} counts by {step}")
             counted |= bool(factor) and step == 1
-            expr += (of_atom(at) - start) * (factor // step) - of_atom(trip) * factor
+            expr += (of_atom(at) - start) * (factor // step) - of_atom(iteration) * factor
         names: dict[Symbol, str] = {}
         for symbol in expr.symbols:
             match symbol.key:
@@ -420,8 +420,8 @@ class Walk:
                 self.labels["load"].append(label)
 
     def _product(self, dot: Any, lines: list[str]) -> None:
-        turned = isinstance(dot.b.owner, tile.Transpose) and dot.b.owner.value in self.loads
-        b = dot.b.owner.value if turned else dot.b
+        transposed = isinstance(dot.b.owner, tile.Transpose) and dot.b.owner.value in self.loads
+        b = dot.b.owner.value if transposed else dot.b
         if len(shape_of(dot.a.type)) != 2 or b not in self.loads:
             raise refused("this product", dot, "tasks have A B and A B^T of matrices, B as loaded")
         asked = dot.precision.data, dot.max_imprecise.data
@@ -429,7 +429,7 @@ class Walk:
             why = f"it asks for {asked}, and tasks multiply as tl.dot does unasked"
             raise refused("the precision of this product", dot, why)
         self._clear(dot.result, dot.acc, lines)
-        task, name = "mma_t" if turned else "mma", f"product_{self.products.index(dot) + 1}"
+        task, name = "mma_t" if transposed else "mma", f"product_{self.products.index(dot) + 1}"
         moved = {each.product: each.a for each in self.plan.operands}.get(label_of(dot))
         lies = "shared" if dot.a in self.loads else "registers"
         columns = ', split="columns"' if self.plan.split == "columns" else ""
@@ -454,9 +454,9 @@ class Walk:
         plain = start == ZERO and step.value == 1
         said = self._text(stop) if plain else f"{self._text(start)}, {self._text(stop)}, {step}"
         name = self._named(variable.name_hint, "k")
-        trip = Symbol(name, len(self._loops))
-        self._loops[trip] = Symbol(name, ("counted", trip)), start, stop, step.value
-        self.sizes[variable] = start + of_atom(trip) * step
+        iteration = Symbol(name, len(self._loops))
+        self._loops[iteration] = Symbol(name, ("counted", iteration)), start, stop, step.value
+        self.sizes[variable] = start + of_atom(iteration) * step
         self.labels["loop"].append(label_of(loop))
         body: list[str] = []
         self._block(loop.body.block, body)

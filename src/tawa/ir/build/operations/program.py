@@ -165,7 +165,7 @@ def _hint(c: Context, name: str, value: Value, values: Value) -> Value:
         return _promise_carried(c, name, value, numbers)
     elif name == "multiple_of" and not value.is_block and not c.in_loop():
         # An argument of the kernel has no operation to carry the promise: state it. What a loop
-        # carries is left to the analyses: an assumption would run in every trip.
+        # carries is left to the analyses: an assumption would run in every iteration.
         rest = arithmetic.binary(c.builder, "%", value, Const(numbers[0]))
         holds = arithmetic.compare(c.builder, "==", rest, Const(0))
         c.builder.effect(tile.Assume, [holds])

@@ -36,9 +36,9 @@ from xdsl.dialects.builtin import IntAttr, IntegerType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from tawa.analysis.polynomial import (
+    Iteration,
     Leaf,
     Polynomial,
-    Trip,
     keeps_number,
     keeps_sum,
     place_of,
@@ -66,7 +66,7 @@ class _Hiding:
     whole: Condition
 
 
-def ask_masks(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+def version_masks(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Put selections under the question whether they select anything."""
     for operation in list(kernel.walk(reverse=True)):
         if operation.parent is not None and (found := _find(operation)) is not None:
@@ -185,7 +185,7 @@ def _sum(emitter: Emitter, form: Polynomial) -> SSAValue:
     for monomial, number in form.terms.items():
         product: SSAValue | None = None
         for atom in sorted(monomial, key=place_of):
-            assert not isinstance(atom, Trip), "what loops count is a value here"
+            assert not isinstance(atom, Iteration), "what loops count is a value here"
             factor = emitter.cast(atom.value, i64)
             product = factor if product is None else emitter.apply("mul", product, factor)
         if product is not None:
@@ -301,7 +301,9 @@ def _combined(op: tile.Elementwise, known: _Known) -> Extremes | None:
 
 
 def _of_values(value: SSAValue) -> Polynomial:
-    """Return a scalar as a polynomial in which what loops count and carry are values, not trips."""
+    """Return a scalar as a polynomial in which what loops count and carry are values, not
+    iterations.
+    """
     known: dict[SSAValue, Polynomial] = {}
     block = value.owner if isinstance(value, BlockArgument) else value.owner.parent_block()
     while block is not None:

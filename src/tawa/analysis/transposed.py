@@ -33,7 +33,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class Transposed:
     """A load whose tile [R, C] is wanted as [C, R], in all of its `uses`.
 
     `interleaved`: the other operand of each product is computed in registers, whose fragments hold
@@ -45,8 +45,8 @@ class Turned:
     interleaved: bool
 
 
-def turned(load: Operation) -> Turned | str:
-    """Return how a load's tile is turned round, or why it is not: "" where nothing asks for it."""
+def transposed(load: Operation) -> Transposed | str:
+    """Return how a load's tile is transposed, or why it is not: "" where nothing asks for it."""
     value = load.results[0]
     element = element_type(value.type)
     if bit_width(element) != 8:
@@ -68,7 +68,7 @@ def turned(load: Operation) -> Turned | str:
     small = next((use.dot for use in dots if not fills_wgmma(use.dot)), None)
     if small is not None:
         return f"{name_of(small)} is too small for wgmma"
-    return Turned(load, tuple(dots), all(map(_meets_registers, dots)))
+    return Transposed(load, tuple(dots), all(map(_meets_registers, dots)))
 
 
 def plane(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -146,7 +146,7 @@ def fills_wgmma(dot: tile.Dot) -> bool:
 
 
 def _meets_registers(use: Use) -> bool:
-    """Tell whether a turned operand b meets an operand a that registers hold."""
+    """Tell whether a transposed operand b meets an operand a that registers hold."""
     if use.index != 1 or shape_of(use.dot.result.type)[-2] % 64:
         return False
     value = use.dot.a

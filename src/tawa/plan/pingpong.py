@@ -1,9 +1,9 @@
 """Whether the warpgroups that share a tile gain by turns at the tensor cores.
 
 Left to themselves they wait for the same tiles, issue their products at the same time and then all
-do their other work: a trip takes the products of all plus that work. In turns one works while
+do their other work: an iteration takes the products of all plus that work. In turns one works while
 another's products run. Turns cost a named barrier each, and give nothing where the warpgroups meet
-in every trip anyway.
+in every iteration anyway.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.turns import takes_turns
+from tawa.analysis.pingpong import takes_turns
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.ir.walk import walk
@@ -44,8 +44,8 @@ def gains_by_turns(problem: Problem, plan: Plan) -> bool:
 
 
 def _share_left(loop: scf.ForOp, groups: int) -> float:
-    """Return the time of a trip in turns over that without: one warp a scheduler issues at half of
-    the rate of two.
+    """Return the time of an iteration in turns over that without: one warp a scheduler issues at
+    half of the rate of two.
     """
     products, work, loads = trip_cycles(loop.body.block)
     together = max(products + work, loads)
@@ -53,8 +53,8 @@ def _share_left(loop: scf.ForOp, groups: int) -> float:
 
 
 def _meet_anyway(loop: scf.ForOp, tiles: Collection[SSAValue], groups: int) -> bool:
-    """Tell whether all warpgroups exchange tiles in every trip: operands that are computed, tiles
-    they load for themselves, sums over rows, and rows of which each has some columns.
+    """Tell whether all warpgroups exchange tiles in every iteration: operands that are computed,
+    tiles they load for themselves, sums over rows, and rows of which each has some columns.
     """
     for operation in walk(loop):
         match operation:

@@ -28,24 +28,24 @@ _LINE = 128  # bytes
 _VECTOR = 16  # bytes: the widest access of one thread
 
 
-def turn_seeds(
+def transpose_seeds(
     chosen: Assignment, operations: list[Operation]
 ) -> Iterator[tuple[SSAValue, RegisterLayout]]:
-    """Matrices of 32 bits that are turned from shared memory to shared memory, in squares of two by
-    two; tiles of narrower elements that are turned from global memory to global memory.
+    """Matrices of 32 bits that are transposed from shared memory to shared memory, in squares of
+    two by two; tiles of narrower elements that are transposed from global memory to global memory.
     """
     facts = Contiguity()
     for operation in operations:
         match operation:
             case hopper.SharedStore() if is_tensor(operation.value):
-                yield from _turn_shared(chosen, operation)
+                yield from _transpose_shared(chosen, operation)
             case tile.Store() if is_tensor(operation.value):
-                yield from _turn_global(chosen, operation, facts)
+                yield from _transpose_global(chosen, operation, facts)
             case _:
                 continue
 
 
-def _turn_shared(
+def _transpose_shared(
     chosen: Assignment, store: hopper.SharedStore
 ) -> Iterator[tuple[SSAValue, RegisterLayout]]:
     read = next((r for r, _ in _reads(store.value) if isinstance(r, hopper.SharedLoad)), None)
@@ -67,7 +67,7 @@ def _order(view: SSAValue) -> tuple[int, ...]:
     return kind.within.data.order
 
 
-def _turn_global(
+def _transpose_global(
     chosen: Assignment, store: tile.Store, facts: Contiguity
 ) -> Iterator[tuple[SSAValue, RegisterLayout]]:
     """Where a store writes in another order than what it writes was read in, hold what was read as
@@ -100,8 +100,9 @@ def _bits(value: SSAValue) -> int:
 def _held(
     chosen: Assignment, read: tile.Load, across: int, facts: Contiguity
 ) -> RegisterLayout | None:
-    """Return the layout to read a tile in that is turned along `across`: vectors, as many lanes as
-    whole lines take, and in each thread what is a vector across. None where there are no vectors.
+    """Return the layout to read a tile in that is transposed along `across`: vectors, as many lanes
+    as whole lines take, and in each thread what is a vector across. None where there are no
+    vectors.
     """
     shape, size = shape_of(read.result.type), _bits(read.result) // 8
     along = contiguous_axis(read.pointer)

@@ -1,8 +1,8 @@
 """Where warpgroups may change turns: the work between the products of a block.
 
 Warpgroups that take turns issue their products one after the other; while one does, the others do
-the rest of their trip. So a turn should span what stands close together, and leave out the stretch
-of a trip that holds the most other work.
+the rest of their iteration. So a turn should span what stands close together, and leave out the
+stretch of an iteration that holds the most other work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WORK = (tile.Elementwise, tile.Reduce, tile.Cast)
 
 
 @dataclass(frozen=True, slots=True)
-class Trip:
+class Iteration:
     """The products directly in a block, and the elements computed after each of them.
 
     `work[i]` is what stands between product i and the next, `before` what stands before the first.
@@ -47,7 +47,7 @@ class Trip:
         return max(range(len(self.products)), key=lambda index: self.rounds[index])
 
 
-def trip(block: Block, is_product: IsProduct) -> Trip | None:
+def iteration(block: Block, is_product: IsProduct) -> Iteration | None:
     """Return the products directly in `block`; None where there are none."""
     products: list[Operation] = []
     work = [0]
@@ -57,18 +57,18 @@ def trip(block: Block, is_product: IsProduct) -> Trip | None:
             work.append(0)
         else:
             work[-1] += _elements(operation)
-    return Trip(tuple(products), tuple(work[1:]), work[0]) if products else None
+    return Iteration(tuple(products), tuple(work[1:]), work[0]) if products else None
 
 
-def takes_turns(loop: scf.ForOp, is_product: IsProduct) -> Trip | None:
-    """Return the trip of a loop whose warpgroups gain by turns; None for any other loop.
+def takes_turns(loop: scf.ForOp, is_product: IsProduct) -> Iteration | None:
+    """Return the iteration of a loop whose warpgroups gain by turns; None for any other loop.
 
     Its products stand in it directly, and at least one is followed by other work.
     """
     for operation in loop.body.block.ops:
         if operation.regions and any(is_product(inner) for inner in walk(operation)):
             return None
-    found = trip(loop.body.block, is_product)
+    found = iteration(loop.body.block, is_product)
     return found if found is not None and max(found.rounds) > 0 else None
 
 

@@ -48,7 +48,7 @@ class _Gain:
     scalars: tuple[SSAValue, ...]
 
 
-def ask_alignment(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+def version_alignment(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Ask before stores of tiles whether their vectors are aligned, where memory decides."""
     for operation in list(kernel.walk()):
         if isinstance(operation, tile.Store) and (found := _find(operation)) is not None:

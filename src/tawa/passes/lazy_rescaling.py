@@ -1,9 +1,10 @@
-"""Purpose: let the maximum under which exponentials are summed lag, so that sums are seldom scaled.
+"""Purpose: let the maximum under which exponentials are summed headroom, so that sums are seldom
+scaled.
 
-Before -> after (an online softmax; `lag` is 8 for powers of two)::
+Before -> after (an online softmax; `headroom` is 8 for powers of two)::
 
     %above = "max"(%top, %m)                     %above = "max"(%top, %m)
-    %p = "exp2"("sub"(%x, %above))               %rises = "gt"(%above, %kept + lag)
+    %p = "exp2"("sub"(%x, %above))               %rises = "gt"(%above, %kept + headroom)
     %r = "exp2"("sub"(%top, %above))       ->    %base = "select"(%rises, %above, %kept)
     %acc2 = tile.dot %p, %v, "mul"(%acc, %r)     %p = "exp2"("sub"(%x, %base))
     scf.yield %acc2, %above                      %r = "exp2"("sub"(%kept, %base))
@@ -15,7 +16,7 @@ The factor %r then is one nearly always, and a product's accumulator is not touc
 (`lower.accumulators`). Why it is the same: what is computed from %p is linear in it, so a base
 lower by d makes everything summed 2 ** d times as large, the carried sums with it; after the loop
 that factor is taken out again. The pass proves the linearity statement by statement. Sums differ by
-rounding: weights are at most 2 ** lag times theirs.
+rounding: weights are at most 2 ** headroom times theirs.
 Requires: tile IR. Ensures: carried values and results as before, up to rounding.
 Declines when: a value depends on the maximum otherwise, weights become a type without room for the
 factor, or no carried sum is wide enough for it to pay. Not run under ``strict``.
@@ -24,8 +25,9 @@ How the values of a loop depend on the running maximum that its exponentials are
 
 A value has *degree one* when a maximum lower by d makes it exp(d) times as large: weights
 ``exp(x - above)`` themselves, and what is linear in them: their sums, their products with what does
-not depend on the maximum. Carried sums have degree one under the maximum of the trip before; the
-ratio ``exp(top - above)`` brings them under that of this trip. All else must not depend on it.
+not depend on the maximum. Carried sums have degree one under the maximum of the iteration before;
+the ratio ``exp(top - above)`` brings them under that of this iteration. All else must not depend on
+it.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from tawa.passes.lower.emit import Emitter, append_operands, widen_for
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
-LAG = 8.0
+HEADROOM = 8.0
 """Binary orders by which the maximum may rise before sums follow it: 2 ** 8 of f16's 2 ** 15."""
 LEAST_COLUMNS = 128
 """Columns of an accumulator from which it pays: 64 lose 1.5 percent, 128 gain 2, 256 gain 10 (H200,
@@ -57,7 +59,7 @@ attention by head dim).
 """
 
 
-def lag_maxima(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+def rescale_lazily(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Rewrite each loop that carries sums of exponentials under a running maximum."""
     notes: list[Declined] = []
     for loop in all_of(kernel, scf.ForOp):
@@ -68,7 +70,7 @@ def lag_maxima(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
             degrees = find_degrees(loop, index, above)
             if reason := degrees.reason or _why_not_worth(degrees):
                 name = loop.body.block.args[index + 1].name_hint or "a carried maximum"
-                notes.append(Declined(f"letting {name} lag", reason))
+                notes.append(Declined(f"letting {name} headroom", reason))
                 continue
             _rewrite(loop, index, above, degrees)
             break
@@ -90,7 +92,7 @@ def _why_not_worth(degrees: Degrees) -> str:
     widest = max((shape_of(value.type)[-1] for value in degrees.sums if _is_wide(value)), default=0)
     if widest < LEAST_COLUMNS:
         return f"the widest sum that a product makes has {widest} columns, too few for it to pay"
-    lift = LAG + degrees.lift
+    lift = HEADROOM + degrees.lift
     if degrees.orders is not None and lift > degrees.orders:
         return f"weights of 2 ** {lift:g} do not fit the type they are multiplied in"
     return ""
@@ -110,7 +112,7 @@ def _rewrite(loop: scf.ForOp, index: int, above: tile.Elementwise, degrees: Degr
     assert after is not None, "a body ends with what it yields"
     emitter = Emitter.before(after)
     unit = 1.0 if degrees.function == "exp2" else math.log(2)
-    limit = emitter.apply("add", kept, emitter.constant(LAG * unit, top.type))
+    limit = emitter.apply("add", kept, emitter.constant(HEADROOM * unit, top.type))
     rises = emitter.apply("gt", above.result, limit)
     base = emitter.apply("select", rises, above.result, kept)
     base.name_hint = "base"
@@ -168,10 +170,10 @@ _ORDERS = {"f16": 15.0, "f8e4m3": 8.0, "f8e5m2": 15.0}
 
 
 class _Kind(Enum):
-    OLD = auto()  # the maximum of the trip before
-    BASE = auto()  # that of this trip, less a constant
+    OLD = auto()  # the maximum of the iteration before
+    BASE = auto()  # that of this iteration, less a constant
     EXPONENT = auto()  # something less the base
-    STEP = auto()  # the old maximum less that of this trip
+    STEP = auto()  # the old maximum less that of this iteration
     RATIO = auto()
     CARRIED = auto()  # a sum under the old maximum
     WEIGHT = auto()  # of degree one
@@ -179,7 +181,7 @@ class _Kind(Enum):
 
 @dataclass(slots=True)
 class Degrees:
-    """What was found: `reason` why the maximum may not lag, or nothing.
+    """What was found: `reason` why the maximum may not headroom, or nothing.
 
     `sums` gives, by carried argument of degree one, what it is multiplied by: a view of `ratio`.
     `function` is the exponential. Weights are at most 2 ** `lift`, and are converted to types that

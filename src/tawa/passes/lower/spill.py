@@ -1,6 +1,6 @@
-"""Tensors that a plan keeps in shared memory from trip to trip of a loop.
+"""Tensors that a plan keeps in shared memory from iteration to iteration of a loop.
 
-Purpose: what a loop carries takes registers only where a trip uses it.
+Purpose: what a loop carries takes registers only where an iteration uses it.
 Before -> after (`LoopPlan.shared` names x):
     %end = scf.for iter_args(%x = %start)          shared_store %start, %x
       .. %x ..                              ->     scf.for
@@ -31,7 +31,7 @@ from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import load_view, store_shared, whole_buffer
 
 
-def park_carried(lowering: Lowering) -> None:
+def spill_carried(lowering: Lowering) -> None:
     """Move to shared memory what the plan's loops name; raises PlanError for what is not there."""
     missing = {(loop.loop, name) for loop in lowering.plan.loops for name in loop.shared}
     for role in lowering.roles if missing else ():
@@ -47,17 +47,17 @@ def park_carried(lowering: Lowering) -> None:
                     element = element_type(argument.type)
                     layout = lowering.placement(shape_of(argument.type), element)
                     buffers[kind] = lowering.new_buffer(name, layout, element)
-                _park(lowering, role, loop, index, buffers[kind])
+                _spill(lowering, role, loop, index, buffers[kind])
     for loop, name in missing:
         raise PlanError(
             f"loop {loop} shared={name}",
-            why=f"the loop carries no tensor {name} from trip to trip, or, in a coarse schedule, "
+            why=f"the loop carries no tensor {name} from iteration to iteration, or, in a coarse schedule, "
             "others in its place",
             remedy=f"leave {name} out, or write schedule=fine",
         )
 
 
-def _park(
+def _spill(
     lowering: Lowering, role: hopper.Role, loop: scf.ForOp, index: int, buffer: hopper.Shared
 ) -> None:
     block = loop.body.block

@@ -10,11 +10,12 @@ first element of each vector only, as the register allocator likes.
 Requires: tile operations in loops. Ensures: the same values; integers wrap alike.
 Declines when: never; a tensor moved otherwise stays carried.
 
-Tiles of a slot that a loop carries to its next trip: the number of the slot is carried instead.
+Tiles of a slot that a loop carries to its next iteration: the number of the slot is carried
+instead.
 
-Purpose: a tile that two trips under way at once both read stays where it lies, and products read it
-there; carried as a tensor it would go through registers and a second buffer.
-Before -> after:
+Purpose: a tile that two iterations under way at once both read stays where it lies, and products
+read it there; carried as a tensor it would go through registers and a second buffer. Before ->
+after:
     %y = scf.for iter_args(%x = %x0) {           %y = scf.for iter_args(%s = %slot0) {
       use %x                                       use shared_load (hopper.slot %ring[%s])
       %x2 = shared_load (slot %ring[%slot])   ->
@@ -23,7 +24,7 @@ Before -> after:
     use %y                                       use shared_load (hopper.slot %ring[%y])
 Requires: rings lowered. Ensures: the same values.
 Declines when: never; a tile that is computed, or comes from another ring, or whose slot is given
-back in the trip that reads it, stays carried.
+back in the iteration that reads it, stays carried.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def carry_slots(role: hopper.Role) -> None:
 def _carry_one(loop: scf.ForOp) -> scf.ForOp | None:
     """Carry the slot of the first carried tile that lies in one; None where there is none.
 
-    What is done may let another be done: a tile of two trips ago is carried twice.
+    What is done may let another be done: a tile of two iterations ago is carried twice.
     """
     block = loop.body.block
     end = terminator(block)
@@ -170,7 +171,9 @@ def _slot_of(value: SSAValue) -> hopper.Slot | None:
 
 
 def _is_freed(slot: hopper.Slot) -> bool:
-    """Tell whether a slot is given back in its own trip: later ones name it by a carried number."""
+    """Tell whether a slot is given back in its own iteration: later ones name it by a carried
+    number.
+    """
     return any(isinstance(use.operation, hopper.Arrive) for use in slot.index.uses)
 
 

@@ -1,20 +1,19 @@
 """What threads read for themselves and control depends on: one thread reads, and tells the others.
 
-Purpose: every thread of a role makes the same trips and takes the same sides where the role meets,
-waits or computes together, though the memory that decides it may change between two reads.
+Purpose: every thread of a role makes the same iterations and takes the same sides where the role
+meets, waits or computes together, though the memory that decides it may change between two reads.
 Before -> after:
                                              hopper.one_thread { %x = tile.load %p {volatile}
     %n = tile.load %p {volatile}                                 hopper.shared_store %x }
     scf.for %i = %0 to %n { .. wgmma .. } -> hopper.named_barrier (role); %n = hopper.shared_load
                                              scf.for %i = %0 to %n { .. wgmma .. }
-In a loop a barrier before the store keeps the readers of the trip before apart. Loads that stand
-together are told together. What is computed
-from a tile of which several threads read the same element for themselves (a sum of eight words that
-every warp reads), or from lanes that combine in different orders, is told when it is a scalar.
-Requires: layouts assigned, accesses separated: where threads meet is known.
-Ensures: what decides control flow around anything but work of each thread for itself is the same
-number in all threads of the role. Values that decide no such thing stay as they are.
-Declines when: never. A role that one thread runs needs none of this.
+In a loop a barrier before the store keeps the readers of the iteration before apart. Loads that
+stand together are told together. What is computed from a tile of which several threads read the
+same element for themselves (a sum of eight words that every warp reads), or from lanes that combine
+in different orders, is told when it is a scalar. Requires: layouts assigned, accesses separated:
+where threads meet is known. Ensures: what decides control flow around anything but work of each
+thread for itself is the same number in all threads of the role. Values that decide no such thing
+stay as they are. Declines when: never. A role that one thread runs needs none of this.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _APART = frozenset(
 """What each thread does for itself, whatever the others do."""
 
 
-def agree_on_control(lowering: Lowering, role: hopper.Role) -> None:
+def broadcast_control(lowering: Lowering, role: hopper.Role) -> None:
     """Let one thread of `role` read what decides where all of them meet."""
     if role in lowering.single:
         return
@@ -212,7 +211,7 @@ def _sources(value: SSAValue, facts: _Facts) -> list[SSAValue]:
         case scf.ForOp() if isinstance(value, BlockArgument) and not value.index:
             return [around.lb, around.step]
         case scf.ForOp() | scf.IfOp() | scf.WhileOp():
-            # Which trip or side is the last to give it.
+            # Which iteration or side is the last to give it.
             ends = decisive(around) if isinstance(value, OpResult) else []
             return [*ends, *handed_on(value)]
         case _:

@@ -13,7 +13,7 @@ from xdsl.ir import Operation
 
 from tawa.analysis.naming import name_of
 from tawa.analysis.roles import Partition, Payload
-from tawa.analysis.turned import TRANSPOSERS, Turned, turned
+from tawa.analysis.transposed import TRANSPOSERS, Transposed, transposed
 from tawa.errors import PlanError
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.problem import Problem
@@ -22,24 +22,24 @@ ROLE = "transpose"
 """The label of the role."""
 
 
-def find_turned(problem: Problem) -> tuple[Problem, list[Declined]]:
+def find_transposed(problem: Problem) -> tuple[Problem, list[Declined]]:
     """Return the problem with the loads that are transposed, and why others are not."""
-    found: dict[Operation, Turned] = {}
+    found: dict[Operation, Transposed] = {}
     declined: list[Declined] = []
     for payload in problem.partition.payloads:
         for load in payload.loads:
-            match turned(load):
-                case Turned() as how:
+            match transposed(load):
+                case Transposed() as how:
                     found[load] = how
                 case "":
                     pass
                 case reason:
                     declined.append(Declined(f"transposing {name_of(load)} on the way", reason))
     parted = replace(problem.partition, payloads=tuple(_part(problem.partition, found)))
-    return replace(problem, partition=parted, turned=found), declined
+    return replace(problem, partition=parted, transposed=found), declined
 
 
-def _part(partition: Partition, found: Mapping[Operation, Turned]) -> Iterator[Payload]:
+def _part(partition: Partition, found: Mapping[Operation, Transposed]) -> Iterator[Payload]:
     """Give the loads of a payload that go different ways payloads of their own."""
     for payload in partition.payloads:
         ways: dict[tuple[bool, bool], list[Operation]] = {}
@@ -52,7 +52,7 @@ def _part(partition: Partition, found: Mapping[Operation, Turned]) -> Iterator[P
 
 def notes(problem: Problem) -> Iterator[Declined]:
     """Yield a line for each tile that is transposed instead of being read in place."""
-    for load, how in problem.turned.items():
+    for load, how in problem.transposed.items():
         order = ", its rows in the order of register fragments" if how.interleaved else ""
         yield Declined(
             f"{name_of(load)} in place",
@@ -61,7 +61,7 @@ def notes(problem: Problem) -> Iterator[Declined]:
         )
 
 
-def check_turned(problem: Problem, plan: Plan) -> None:
+def check_transposed(problem: Problem, plan: Plan) -> None:
     """Raise PlanError where a plan's transposed rings, or its role for them, do not fit."""
     rings = [ring for ring in plan.arefs if ring.via == ROLE]
     roles = [role for role in plan.roles if role.label == ROLE]
@@ -86,7 +86,7 @@ def check_turned(problem: Problem, plan: Plan) -> None:
                 remedy=f"write a second line aref {ring.label} for the ring that loads them",
             )
         for name in (name for names in (ring.payload, *ring.also) for name in names):
-            how = turned(problem.statements[name])
+            how = transposed(problem.statements[name])
             if isinstance(how, str):
                 why = how or "wgmma reads it as it lies"
                 raise PlanError(f"the plan transposes {name}", why=why)

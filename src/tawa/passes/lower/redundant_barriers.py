@@ -28,7 +28,7 @@ _Open = frozenset[hopper.Shared]
 """Buffers that were used since all threads of the role last met."""
 
 
-def drop_spare_barriers(lowering: Lowering, role: hopper.Role) -> None:
+def drop_redundant_barriers(lowering: Lowering, role: hopper.Role) -> None:
     """Drop the barriers of `role` before stores to buffers that nobody can be using."""
     candidates = {
         barrier: buffers

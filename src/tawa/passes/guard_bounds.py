@@ -1,5 +1,5 @@
 """Purpose: ask a launch that indices do not wrap, where quotients of them are then alike in a tile,
-comparisons of them decided, or loops of products known to make a trip.
+comparisons of them decided, or loops of products known to make an iteration.
 
 Before -> after::
 
@@ -11,7 +11,7 @@ Of 128 numbers that rise from a multiple of 128 all have one quotient, unless th
 then load one scale, or a vector; and none of them is below 0, whatever an early return asks. How
 many programs there are, and what arguments are, a launch knows: the conditions are in `bounds`, for
 `tawa.runtime.guards`; where one does not hold the launcher runs the kernel compiled without this
-pass. What a kernel's own loop over tiles counts is asked in every trip.
+pass. What a kernel's own loop over tiles counts is asked in every iteration.
 Requires: tile IR, whose dead arithmetic is gone. Ensures: the same IR, with attributes. Declines
 when: nothing would be more regular or decided, ranges know the answer, or the numbers are not
 functions of 32-bit arguments and programs.
@@ -29,10 +29,10 @@ from tawa.analysis.contiguity import Contiguity
 from tawa.analysis.index import index_form
 from tawa.analysis.polynomial import (
     ONE,
+    Iteration,
     Leaf,
     Monomial,
     Polynomial,
-    Trip,
     is_argument,
     polynomial,
 )
@@ -57,7 +57,7 @@ _CHOICES = frozenset({"min", "max"})
 _QUOTIENTS = frozenset({"idiv", "irem"})
 
 
-def ask_bounds(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+def guard_bounds(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Note on dividends what a launch is asked, and on the kernel the conditions."""
     conditions: list[str] = []
     decided: list[str] = []
@@ -67,7 +67,7 @@ def ask_bounds(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
         elif op.function.data in ORDERS and not shape_of(op.result.type):
             decided += _ask_order(kernel, op)
     for loop in [op for op in walk(kernel) if isinstance(op, scf.ForOp) and has(op, tile.Dot)]:
-        decided += _ask_trip(kernel, loop)
+        decided += _ask_iteration(kernel, loop)
     if conditions or decided:
         texts = [StringAttr(text) for text in dict.fromkeys((*conditions, *decided))]
         kernel.attributes["bounds"] = ArrayAttr(texts)
@@ -109,9 +109,10 @@ def _ask_order(kernel: tile.Kernel, comparison: tile.Elementwise) -> list[str]:
     return []
 
 
-def _ask_trip(kernel: tile.Kernel, loop: scf.ForOp) -> list[str]:
-    """Return what is asked so that a loop surely makes a trip, whose end grows with the programs:
-    ``range(0, (program + 1) * 64)``. Where it is pipelined nothing stands for no trips then.
+def _ask_iteration(kernel: tile.Kernel, loop: scf.ForOp) -> list[str]:
+    """Return what is asked so that a loop surely makes an iteration, whose end grows with the
+    programs: ``range(0, (program + 1) * 64)``. Where it is pipelined nothing stands for no
+    iterations then.
     """
     first, end, op = constant_of(loop.lb), polynomial(loop.ub), loop.ub.owner
     if not isinstance(first, int) or not isinstance(op, tile.Elementwise) or loop.ub.type != i32:
@@ -185,7 +186,7 @@ def _exact(top: Operation) -> Iterator[tuple[Polynomial | None, Range]]:
 
     Sums and products may wrap on the way: what they are in the end is right modulo 2^32. What is
     divided or compared must be right itself, and what it is divided by positive. Loops must make
-    the trips that their bounds say.
+    the iterations that their bounds say.
     """
     pending: list[Operation] = [top]
     seen: set[Operation] = {top}
@@ -214,7 +215,9 @@ def _exact(top: Operation) -> Iterator[tuple[Polynomial | None, Range]]:
 
 
 def _sources(op: Operation) -> Iterator[SSAValue]:
-    """Yield what an operation computes from; of a loop, its bounds and what its trips carry."""
+    """Yield what an operation computes from; of a loop, its bounds and what its iterations
+    carry.
+    """
     yield from op.operands
     if isinstance(op, scf.ForOp):
         yield from (yielded(op.body.block, place) for place in range(len(op.iter_args)))
@@ -251,8 +254,8 @@ def _may_differ(value: SSAValue) -> bool:
 
 
 def _condition(kernel: tile.Kernel, poly: Polynomial, inside: Range) -> str | None:
-    """Return the condition that a number lies in a range in every program and every trip, if hosts
-    can tell.
+    """Return the condition that a number lies in a range in every program and every iteration, if
+    hosts can tell.
     """
     if not all(map(_is_of_32_bits, leaves_of(poly))):
         return None
@@ -263,8 +266,8 @@ def _condition(kernel: tile.Kernel, poly: Polynomial, inside: Range) -> str | No
     return asked(kernel, "always_within", poly, inside.low, inside.high)
 
 
-def _is_of_32_bits(leaf: Leaf | Trip) -> bool:
-    if isinstance(leaf, Trip):
+def _is_of_32_bits(leaf: Leaf | Iteration) -> bool:
+    if isinstance(leaf, Iteration):
         return leaf.loop.lb.type == i32
     return leaf.value.type == i32 and (
         not isinstance(leaf.value, BlockArgument) or is_argument(leaf.value)
@@ -277,11 +280,13 @@ def _largest(poly: Polynomial) -> int:
 
 
 def _bits(monomial: Monomial) -> int:
-    """Return the bits of a product; trips times their loop's step are no further than its end."""
+    """Return the bits of a product; iterations times their loop's step are no further than its
+    end.
+    """
     left = list(monomial)
-    for trip in (atom for atom in monomial if isinstance(atom, Trip)):
-        step, *others = polynomial(trip.loop.step).terms
-        left.remove(trip)
+    for iteration in (atom for atom in monomial if isinstance(atom, Iteration)):
+        step, *others = polynomial(iteration.loop.step).terms
+        left.remove(iteration)
         if not others:
             left = [atom for atom in left if atom not in step]
     return 33 * (len(monomial) - len(left)) + 31 * len(left)

@@ -1,7 +1,7 @@
 """Addresses and masks of copies: what stays the same round a loop is computed before it.
 
-Purpose: a trip costs a thread that copies one addition an address, not the arithmetic of an index.
-Before -> after:
+Purpose: an iteration costs a thread that copies one addition an address, not the arithmetic of an
+index. Before -> after:
                                                     %p = ptr_add %base, (%row * %pitch)
     scf.for {                                       scf.for {
       %i = add %row, splat %k                         %m = mul %k, %pitch
@@ -44,7 +44,7 @@ class _Parts:
     moved: SSAValue | None
 
 
-def settle_addresses(role: hopper.Role) -> None:
+def reduce_addresses(role: hopper.Role) -> None:
     """Settle the copies in all loops of `role`, innermost loops only."""
     for load in all_of(role, tile.Load):
         loop = load.parent_op()

@@ -21,7 +21,7 @@ contiguous.
 which a thread holds an accumulator's columns. The other operand, computed in registers, is brought
 into the same order, which for its fragments is a change of names; a sum does not mind its order.
 
-Requires: loads that `tawa.analysis.turned` accepts. Ensures: the same values.
+Requires: loads that `tawa.analysis.transposed` accepts. Ensures: the same values.
 Declines: never.
 """
 
@@ -34,16 +34,16 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.analysis.effects import VIEWS
 from tawa.analysis.naming import name_of
-from tawa.analysis.turned import Turned, plane, turned
+from tawa.analysis.transposed import Transposed, plane, transposed
 from tawa.errors import PlanError
 from tawa.ir import aref
 from tawa.ir.types import ArefType, SlotType, element_type, shape_of, with_shape
 from tawa.passes.lower.emit import Emitter
 
 
-def ring_of_turned(label: str, depth: int, loads: Sequence[Operation]) -> aref.Create:
+def ring_of_transposed(label: str, depth: int, loads: Sequence[Operation]) -> aref.Create:
     """Return a ring for the tiles of `loads`, transposed."""
-    kinds = [_turned_type(load) for load in loads]
+    kinds = [_transposed_type(load) for load in loads]
     create = aref.Create.build(
         attributes={"label": StringAttr(f"{label} transposed"), "depth": IntAttr(depth)},
         result_types=[ArefType(ArrayAttr(kinds))],
@@ -67,7 +67,7 @@ def hand_on(
     emit = Emitter.after(put_exit)
     payload = [load.results[0].type for load in loads]
     get = emit.put(aref.GetEnter.build(operands=[source.result], result_types=[payload]))
-    kinds = ArrayAttr([_turned_type(load) for load in loads])
+    kinds = ArrayAttr([_transposed_type(load) for load in loads])
     enter = emit.put(aref.PutEnter.build(operands=[target.result], result_types=[SlotType(kinds)]))
     enter.results[0].name_hint = "slot"
     tiles: list[SSAValue] = []
@@ -81,15 +81,15 @@ def hand_on(
     return exit_
 
 
-def way_of(load: Operation) -> Turned:
+def way_of(load: Operation) -> Transposed:
     """Return how a load's tile is transposed. Raises `PlanError` where it cannot be."""
-    how = turned(load)
-    if not isinstance(how, Turned):
+    how = transposed(load)
+    if not isinstance(how, Transposed):
         raise PlanError(f"the plan transposes {name_of(load)}", why=how or "nothing asks for it")
     return how
 
 
-def use_turned(how: Turned, tile_: SSAValue, get: Operation, *, interleaved: bool) -> None:
+def use_transposed(how: Transposed, tile_: SSAValue, get: Operation, *, interleaved: bool) -> None:
     """Let the products that used a load use `tile_`, its transposed copy, borrowed at `get`."""
     load = how.load
     if not interleaved:
@@ -108,7 +108,7 @@ def use_turned(how: Turned, tile_: SSAValue, get: Operation, *, interleaved: boo
     _drop_views(load)
 
 
-def _users(how: Turned, load: Operation) -> set[Operation]:
+def _users(how: Transposed, load: Operation) -> set[Operation]:
     """Return the statements through which the products see the tile: the first of each chain."""
     found: set[Operation] = set()
     for use in how.uses:
@@ -131,7 +131,7 @@ def _drop_views(load: Operation) -> None:
                 use.operation.erase()
 
 
-def _turned_type(load: Operation) -> Attribute:
+def _transposed_type(load: Operation) -> Attribute:
     kind = load.results[0].type
     rows, columns = plane(shape_of(kind))
     return with_shape((columns, rows), element_type(kind))
