@@ -137,25 +137,34 @@ LINEAR = [
     "maximum(x, 1)*program(2) - (y - program(0))*3",
     "program(0)*program(0) - x",
     "divide(program(0), 3)*x + y",
+    "program(0)*program(0) - x*program(0) + y",
+    "y - x*remainder(program(0), 3)",
 ]
-"""The last two are looked at in every program."""
+"""The last four are looked at in every program."""
 
 
 @given(
     st.sampled_from(LINEAR),
     st.integers(-9, 9),
     st.integers(-9, 9),
-    st.tuples(*[st.integers(1, 4)] * 3),
+    st.tuples(*[st.integers(1, 5)] * 3),
     st.integers(2, 4),
 )
 def test_few_programs_tell_of_all(text: str, x: int, y: int, grid: tuple[int, ...], unit: int):
     names = {"x": x, "y": y, "maximum": max, "divide": lambda a, b: int(a / b)}
+    names["remainder"] = lambda a, b: a % b  # of what is not negative
     found = [eval(text, {**names, "program": each.__getitem__}) for each in np.ndindex(*grid)]
     assert decide(f"never_negative({text})", x, y, grid) == (min(found) >= 0)
     assert decide(f"always_within({text}, -20, 20)", x, y, grid) == (max(map(abs, found)) <= 20)
     assert decide(f"always_multiple({text}, {unit})", x, y, grid) == all(
         number % unit == 0 for number in found
     )
+
+
+def test_quotients_and_squares_are_looked_at_in_every_program():
+    """What holds in programs 0, 1 and the last does not hold in program 2."""
+    assert not decide("always_multiple(divide(program(0), 2)*x, 8)", 3, 0, (17,))
+    assert not decide("never_negative(program(0)*program(0) - x*program(0) + y)", 4, 3, (9,))
 
 
 def test_a_grid_is_not_listed_for_a_linear_number(monkeypatch: pytest.MonkeyPatch):

@@ -150,6 +150,7 @@ class Guards:
         it is least and greatest at ends, as is all that it is made from, and what divides it at 0
         and 1 divides its coefficients.
         """
+        few = not walks and _linear_in(expression) is not None  # before it is rewritten
         numbered = replace(names, own=(*names.own, *map(_trip, range(len(walks)))))
         code = self._code(expression, numbered)
         loops: list[tuple[CodeType, CodeType, CodeType]] = []
@@ -157,7 +158,6 @@ class Guards:
             assert isinstance(walk, ast.Tuple), "a loop is start, end and step"
             start, end, step = (self._code(bound, numbered) for bound in walk.elts)
             loops.append((start, end, step))
-        few = not loops and _linear_in(expression) is not None
 
         def check(scope: dict[str, Any]) -> bool | None:
             found = _listed(code, loops, scope, few)
