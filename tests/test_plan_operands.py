@@ -85,3 +85,26 @@ def test_a_plan_keeps_sums_in_shared_memory_and_loads_into_registers():
     wrong = f"{plan}load score@{line - 2} via=registers\n"
     with pytest.raises(PlanError, match="load score@"):
         turned.compile(*descs, 64, 64, grid=(1,), plan=wrong)
+
+
+@tawa.jit
+def two_sums(a_desc, b_desc, c_desc, d_desc, K, B: tl.constexpr):
+    acc = (tl.zeros((B, B), tl.float32), tl.zeros((B, B), tl.float32))
+    for k in range(0, K, B):
+        acc = (acc[0] + tl.dot(a_desc.load([k, 0]), b_desc.load([0, 0])), acc[1] + acc[0])
+    c_desc.store([0, 0], acc[0].to(tl.float16))
+    d_desc.store([0, 0], acc[1].to(tl.float16))
+
+
+def test_items_of_a_tuple_have_a_place_each_in_shared_memory():
+    a, b = (np.random.default_rng(n).integers(-1, 2, (64, 64)).astype(np.float16) for n in (1, 2))
+    c, d = np.zeros_like(a), np.zeros_like(a)
+    descs = [tawa.TensorDescriptor.from_tensor(each, [64, 64]) for each in (a, b, c, d)]
+    a_twice = tawa.TensorDescriptor.from_tensor(np.concatenate([a, a]), [64, 64])
+    given = (a_twice, *descs[1:], 128, 64)
+    plan = str(two_sums.compile(*given, grid=(1,), specialize=False).plan)
+    line = int(plan.partition("c_desc@")[2].split()[0])
+    two_sums[(1,)](*given, plan=f"{plan}loop for k@{line - 2} shared=acc\n")
+    product = a.astype(int) @ b.astype(int)
+    np.testing.assert_array_equal(c, 2 * product)
+    np.testing.assert_array_equal(d, product)

@@ -9,12 +9,15 @@ Before -> after (`LoopPlan.shared` names x):
                                                    %end = shared_load %x
 All threads of the role meet before each store, so that all have read, and after it. Loops of a role
 that carry a tensor of one name and type, one after the other or one in the other, have one buffer:
-each reads it at once, and stores when what is inside of it has been read.
+each reads it at once, and stores when what is inside of it has been read. The items of a tuple
+have one name in one loop: there is a buffer for the first, one for the second ..
 Requires: products lowered, so that none reads such a tensor as an operand in place; layouts not yet
 assigned. Ensures: the same values. Declines when: never; a name that no such loop carries raises.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from xdsl.dialects import scf
 from xdsl.ir import SSAValue
@@ -38,12 +41,14 @@ def spill_carried(lowering: Lowering) -> None:
         buffers: dict[object, hopper.Shared] = {}
         for loop in all_of(role, scf.ForOp):
             names = lowering.loop_plan(loop).shared
+            before: Counter[object] = Counter()
             for index, argument in enumerate(loop.body.block.args[1:]):
                 name = argument.name_hint
                 if name not in names or not is_tensor(argument):
                     continue
                 missing.discard((name_of(loop), name))
-                if (kind := (name, argument.type)) not in buffers:
+                before[like := (name, argument.type)] += 1
+                if (kind := (*like, before[like])) not in buffers:
                     element = element_type(argument.type)
                     layout = lowering.placement(shape_of(argument.type), element)
                     buffers[kind] = lowering.new_buffer(name, layout, element)
@@ -51,8 +56,8 @@ def spill_carried(lowering: Lowering) -> None:
     for loop, name in missing:
         raise PlanError(
             f"loop {loop} shared={name}",
-            why=f"the loop carries no tensor {name} from iteration to iteration, or, in a coarse schedule, "
-            "others in its place",
+            why=f"the loop carries no tensor {name} from iteration to iteration, or, in a coarse "
+            "schedule, others in its place",
             remedy=f"leave {name} out, or write schedule=fine",
         )
 
