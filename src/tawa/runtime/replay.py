@@ -99,6 +99,7 @@ def replay(kernel: CompiledKernel) -> Iterator[Step]:
 def after_pass(kernel: CompiledKernel, name: str) -> str:
     """Return the IR that a pass left; ArgumentError names the passes where there is no such."""
     names: list[str] = []
+    name = pipeline.FORMER.get(name, name)
     for step in replay(kernel):
         if step.name == name:
             return step.after
