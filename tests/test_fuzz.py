@@ -19,6 +19,8 @@ from fuzz_reduce import reduce
 from fuzz_run import Counterexample, run_case
 from tawa.errors import LaunchError
 
+CUBINS = True
+
 SHORT = settings(suppress_health_check=list(HealthCheck))
 # The wider kernels take seconds each, the emulated ones most; `make fuzz` runs many.
 FEW = settings(SHORT, max_examples=settings.default.max_examples // 2)

@@ -21,6 +21,8 @@ import idiom_training
 from codegen_emulator import needs_compiler
 from idiom_case import Idiom
 
+CUBINS = True
+
 FILES = [
     idiom_corners,
     idiom_inductor,

@@ -33,8 +33,6 @@ from tawa.runtime.image import (  # noqa: E402
 )
 from tawa.target import H200  # noqa: E402
 
-CUBINS = False
-
 
 @tawa.jit
 def add(x, y, out, n, BLOCK: tl.constexpr):

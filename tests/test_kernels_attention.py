@@ -8,6 +8,8 @@ from tawa.errors import ArgumentError, PlanError
 from tawa.kernels.attention import Tuner, Variant, attention, bind, prepare, side_by_side, variants
 from tawa.runtime.dtypes import numpy_dtype
 
+CUBINS = True
+
 
 def normal(*shape, dtype="f16", seed=0):
     values = np.random.default_rng(seed).standard_normal(shape, np.float32)

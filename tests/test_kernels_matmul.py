@@ -9,6 +9,8 @@ import tawa
 from tawa.kernels.matmul import Tuner, matmul
 from tawa.kernels.variants import Variant
 
+CUBINS = True
+
 
 def normal(*shape, dtype="bf16", seed=0):
     from tawa.runtime.dtypes import numpy_dtype

@@ -9,7 +9,7 @@ import pytest
 from tawa.errors import InternalError
 from tawa.ir import parse
 from tawa.passes import pipeline
-from tawa.runtime.replay import replay
+from tawa.runtime.replay import after_pass, replay
 from tawa.tools import cli
 from tawa.tools.arguments import read_arguments
 from tawa.tools.explain import find_kernel
@@ -159,6 +159,11 @@ def test_opt_shows_the_line_that_is_wrong(case, gemm, tmp_path, capsys):
 def test_opt_asks_for_the_plan_of_lowered_ir(capsys):
     assert cli.main(["opt", str(DATA / "gemm.aref.mlir"), "--pass", "lower"]) == 2
     assert "needs the plan that this IR was made by" in capsys.readouterr().err
+
+
+def test_former_names_of_passes_are_taken(gemm):
+    assert set(pipeline.FORMER.values()) < set(pipeline.PASSES)
+    assert after_pass(gemm, "ask_masks") == after_pass(gemm, "version_masks")
 
 
 def test_no_pass_of_that_name(capsys):

@@ -12,8 +12,6 @@ from torch.nn import functional as F  # noqa: E402
 
 import tawa.torch as tt  # noqa: E402
 
-CUBINS = False
-
 OPS = torch.ops.tawa
 PLAIN = [1, 1], [0, 0, 0, 0], [1, 1]
 DEEP = [1, 1, 1], [0] * 6, [1, 1, 1]

@@ -8,8 +8,6 @@ from tawa.errors import ArgumentError
 from tawa.kernels.attention import attention
 from tawa.kernels.matmul import matmul
 
-CUBINS = False
-
 torch = pytest.importorskip("torch")
 
 

@@ -22,8 +22,6 @@ from attention_tiles import small_tiles  # noqa: E402
 from torch_reference import attention as reference  # noqa: E402
 from torch_reference import doubles, worst  # noqa: E402
 
-CUBINS = False
-
 OPS = torch.ops.tawa
 
 

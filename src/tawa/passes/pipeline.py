@@ -227,6 +227,16 @@ PASSES: Mapping[str, Pass] = MappingProxyType(
 )
 """Every pass by its name."""
 
+FORMER: Mapping[str, str] = MappingProxyType(
+    {
+        "ask_alignment": "version_alignment",
+        "ask_bounds": "guard_bounds",
+        "ask_masks": "version_masks",
+        "lag_maxima": "rescale_lazily",
+    }
+)
+"""Names that passes had in 0.2, taken until the release after 0.3."""
+
 
 # The same without promotion alone: of a kernel that gets no roles and has no products.
 TILE_BY_THREADS: tuple[Pass, ...] = tuple(each for each in TILE if each is not promote)

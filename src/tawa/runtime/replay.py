@@ -98,7 +98,10 @@ def replay(kernel: CompiledKernel) -> Iterator[Step]:
 
 def after_pass(kernel: CompiledKernel, name: str) -> str:
     """Return the IR that a pass left; ArgumentError names the passes where there is no such."""
+    from tawa.passes.pipeline import FORMER
+
     names: list[str] = []
+    name = FORMER.get(name, name)
     for step in replay(kernel):
         if step.name == name:
             return step.after

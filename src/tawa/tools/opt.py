@@ -56,7 +56,7 @@ def list_passes() -> Iterator[str]:
 
 
 def _pass(name: str) -> pipeline.Pass:
-    if (one := pipeline.PASSES.get(name)) is None:
+    if (one := pipeline.PASSES.get(pipeline.FORMER.get(name, name))) is None:
         raise ArgumentError(
             f"there is no pass {name!r}",
             why="the passes are " + ", ".join(pipeline.PASSES),
