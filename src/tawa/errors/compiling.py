@@ -24,10 +24,9 @@ class OverBudget(TawaError):  # noqa: N818
     Message::
 
         the plan needs 311,376 bytes of shared memory
-          why: a block has 231,424; a@28 x 5 slots: 81,920, b@29 x 5 slots: 163,840, barriers of
-          a@28+b@29: 80, stage of c_desc@31: 65,536 do:  use smaller block sizes, or a smaller
-          depth=
-    """
+          why: a block has 231,424; a@28 x 5 slots: 81,920, b@29 x 5 slots: 163,840, barriers of a@28+b@29: 80, stage of c_desc@31: 65,536
+          do:  use smaller block sizes, or a smaller depth=
+    """  # noqa: E501
 
     excess = 0  # bytes of shared memory over what a block has, where that is known
 
@@ -93,9 +92,9 @@ class PlanError(TawaError):
     Message::
 
         consumers=3
-          why: a warpgroup takes a multiple of 64 rows of a product; the products have [128] rows,
-          so [1, 2] warpgroups can share them do:  change the block size, or the pin
-    """
+          why: a warpgroup takes a multiple of 64 rows of a product; the products have [128] rows, so [1, 2] warpgroups can share them
+          do:  change the block size, or the pin
+    """  # noqa: E501
 
 
 class ProtocolError(TawaError):
@@ -132,9 +131,8 @@ class ProtocolError(TawaError):
         deadlock: every role waits
           step  role  line  waits for            phase         arrived/needed
           12    mma   -     a@28+b@29 filled[0]  0 (parity 0)  0/1 -16384 bytes due
-          why: mma waits for phase 0 of a@28+b@29 filled[0], which has 0/1 arrivals and has 16384
-          bytes that nobody expected; nobody is left to do it
-    """
+          why: mma waits for phase 0 of a@28+b@29 filled[0], which has 0/1 arrivals and has 16384 bytes that nobody expected; nobody is left to do it
+    """  # noqa: E501
 
 
 class UnprovedProtocol(ProtocolError):  # noqa: N818
@@ -162,13 +160,10 @@ class UnprovedProtocol(ProtocolError):  # noqa: N818
 
     Message::
 
-        matmul is not proved: the roles at a@28+b@29 filled are not shown to agree for every input:
-        mma waits for iterations(K, step 64) phases; nobody arrives; a phase takes 1
-          why: rule "one control": what decides how often roles synchronize is one function of the
-          launch in all of them: each barrier gets as many arrivals as the roles that wait for it
-          ask for, for every input. do:  compile it with specialize=False, which leaves less to
-          prove, or split it.
-    """
+        matmul is not proved: the roles at a@28+b@29 filled are not shown to agree for every input: mma waits for iterations(K, step 64) phases; nobody arrives; a phase takes 1
+          why: rule "one control": what decides how often roles synchronize is one function of the launch in all of them: each barrier gets as many arrivals as the roles that wait for it ask for, for every input.
+          do:  compile it with specialize=False, which leaves less to prove, or split it.
+    """  # noqa: E501
 
 
 class BuildError(TawaError):
@@ -224,12 +219,10 @@ class TuningError(TawaError):
 
         none of the 2 configurations of matmul can be built
           why: each has its reason:
-            depth=8: the plan needs 458,880 bytes of shared memory: a block has 231,424; a@28 x 8
-            slots: 131,072, b@29 x 8 slots: 262,144, barriers of a@28+b@29: 128, stage of c_desc@31:
-            65,536 consumers=3: consumers=3: a warpgroup takes a multiple of 64 rows of a product;
-            the products have [128] rows, so [1, 2] warpgroups can share them
+            depth=8: the plan needs 458,880 bytes of shared memory: a block has 231,424; a@28 x 8 slots: 131,072, b@29 x 8 slots: 262,144, barriers of a@28+b@29: 128, stage of c_desc@31: 65,536
+            consumers=3: consumers=3: a warpgroup takes a multiple of 64 rows of a product; the products have [128] rows, so [1, 2] warpgroups can share them
           do:  add a configuration with smaller block sizes or fewer stages
-    """
+    """  # noqa: E501
 
 
 class InternalError(TawaError):

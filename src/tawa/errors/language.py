@@ -92,9 +92,9 @@ class UnknownName(TawaError):  # noqa: N818
           at kernel.py:8
                 at = tl.arange(0, BLOCK)
                                   ^^^^^
-          why: a kernel reads globals when it is compiled: its value could change after the kernel
-          is compiled do:  write BLOCK = tl.constexpr(...), or pass it as an argument
-    """
+          why: a kernel reads globals when it is compiled: its value could change after the kernel is compiled
+          do:  write BLOCK = tl.constexpr(...), or pass it as an argument
+    """  # noqa: E501
 
 
 class DefinitionError(TawaError):

@@ -28,10 +28,9 @@ class DescriptorError(TawaError):
 
     Message::
 
-        x_desc: TMA needs strides that are multiples of 16 bytes, got 130 (65 x f16) along dimension
-        0
+        x_desc: TMA needs strides that are multiples of 16 bytes, got 130 (65 x f16) along dimension 0
           do:  pad the rows of x_desc to 72 elements, or load it through pointers
-    """
+    """  # noqa: E501
 
 
 class ArgumentError(TawaError):
@@ -85,15 +84,12 @@ class LaunchError(TawaError):
 
     Message::
 
-        the GPU reported an error at the launch of fill: CUDA_ERROR_ILLEGAL_ADDRESS (700): an
-        illegal memory access was encountered
-          why: this kernel or one before it failed on the device, and nothing more runs in this
-          process. The latest launches, this one first:
+        the GPU reported an error at the launch of fill: CUDA_ERROR_ILLEGAL_ADDRESS (700): an illegal memory access was encountered
+          why: this kernel or one before it failed on the device, and nothing more runs in this process. The latest launches, this one first:
             fill: grid (1,); x=float32[1000], n=1000, B=1024
             fill on grid (1048576,): x = f32 at 0x7f0000000000, n = 1000
-          do:  start the process anew with CUDA_LAUNCH_BLOCKING=1, which shows the kernel at fault;
-          tawa.simulate checks a kernel without a GPU
-    """
+          do:  start the process anew with CUDA_LAUNCH_BLOCKING=1, which shows the kernel at fault; tawa.simulate checks a kernel without a GPU
+    """  # noqa: E501
 
     lost = False
     """Whether the GPU takes nothing more from this process."""
@@ -116,9 +112,8 @@ class NoDriver(TawaError):  # noqa: N818
 
         the NVIDIA driver is too old: it serves CUDA 12.4
           why: the kernels are CUDA 13.0 binaries, which need driver 580 or newer
-          do:  update the driver, or run it in the simulator: pass NumPy arrays, or call
-          tawa.simulate
-    """
+          do:  update the driver, or run it in the simulator: pass NumPy arrays, or call tawa.simulate
+    """  # noqa: E501
 
 
 class MissingPackage(TawaError):  # noqa: N818
