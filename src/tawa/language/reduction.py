@@ -15,7 +15,8 @@ def reduce(input: Any, axis: int | None, combine_fn: Any, keep_dims: bool = Fals
     """Combine the elements of a tensor, or of a tuple of tensors, along `axis`.
 
     `combine_fn` is a helper function of a kernel: it takes two elements (of each tensor) and gives
-    their combination. It must be associative.
+    their combination. It must be associative and commutative: each thread combines what it holds,
+    which need not be neighbours, before threads combine theirs. (`associative_scan` keeps order.)
     """
     ...
 
