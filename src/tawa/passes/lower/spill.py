@@ -56,7 +56,7 @@ def spill_carried(lowering: Lowering) -> None:
     for loop, name in missing:
         raise PlanError(
             f"loop {loop} shared={name}",
-            why=f"the loop carries no tensor {name} from iteration to iteration, or, in a coarse "
+            why=f"the loop carries no tensor {name} to its next iteration, or, in a coarse "
             "schedule, others in its place",
             remedy=f"leave {name} out, or write schedule=fine",
         )
