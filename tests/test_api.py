@@ -123,6 +123,13 @@ def test_stages_are_computed_once_when_read():
         asm.text("cubin")
 
 
+def test_a_kernel_of_the_simulator_says_how_to_get_a_cubin():
+    asm = Assembly({"cuda": "c"}, {"ptx": lambda: "ptx text"})
+    for level in ("cubin", "sass"):
+        with pytest.raises(KeyError, match=f"no stage '{level}'.*on the CPU.*compile"):
+            asm[level]
+
+
 def test_without_a_driver_the_error_names_the_way_out():
     pytest.importorskip("cuda.bindings.driver")
     connect.cache_clear()

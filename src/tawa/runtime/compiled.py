@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Stage: TypeAlias = str | bytes
 LEVELS = ("tile", "aref", "hopper", "cuda", "ptx", "cubin", "sass")
+_BUILT = ("cubin", "sass")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,9 @@ class Assembly(Mapping[str, Stage]):
             if (stage := self._stages.get(level)) is not None:
                 return stage
             if (compute := self._later.get(level)) is None:
-                raise KeyError(f"no stage {level!r}; there are " + ", ".join(self))
+                unbuilt = level in _BUILT and "cubin" not in self._stages
+                more = "; launches on the CPU build none: compile(...) does" if unbuilt else ""
+                raise KeyError(f"no stage {level!r}; there are {', '.join(self)}{more}")
             return self._stages.setdefault(level, compute())
 
     def __iter__(self) -> Iterator[str]:
