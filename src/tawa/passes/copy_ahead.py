@@ -3,8 +3,7 @@ one.
 
 Before -> after (D = 4 slots, P = 2 products in flight)::
 
-    scf.for %k .. (%p = %p0) {                  %p3 = scf.for %j .. (%p = %p0) {  // 3 iterations at
-    most
+    scf.for %k .. (%p = %p0) {                  %p3 = scf.for %j .. (%p = %p0) {  // at most 3
       %slot = aref.put_enter %ab                  put of what %p names
       %a, %b = copies of what %p names            scf.yield %p + ..
       aref.put_exit %slot(%a, %b)               }

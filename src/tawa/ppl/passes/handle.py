@@ -4,8 +4,7 @@ Before -> after, for importance sampling::
 
     %x = sample %mu, %tau {Normal}      words of Philox, Box and Muller, a multiplication
     observe %v, %x, %s {Normal}         log weight += log density
-    record %x {title="x"}               kept memory of the lane, if each run has it once an
-    iteration
+    record %x {title="x"}               kept memory of the lane, if runs have one an iteration
 
 Requires: a lowered model. Ensures: no effect is left in what was handled, unless the handler left
 it.
