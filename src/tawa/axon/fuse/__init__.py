@@ -200,7 +200,7 @@ def _plain(value: Any) -> Any:
     """Return arguments with numbers of NumPy, which have shapes and no memory, as Python's."""
     if isinstance(value, tuple | list):
         return tuple([_plain(each) for each in value])  # pyright: ignore
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if isinstance(value, np.generic) else value  # pyright: ignore
 
 
 def _flat(value: Any) -> list[Any]:
