@@ -224,3 +224,10 @@ def test_values_used_again_and_again_are_computed_once():
     module = axon.load("fun chain x = loop 7 (fn y => softmax (y + y)) x")
     fused = fuse(module.chain)
     assert fused(floats(2, 16)).shape == (2, 16)
+
+
+def test_arrays_of_one_number_and_numbers_of_numpy():
+    """Which have no row, and no memory."""
+    found, x, one = axon.load("fun f b x = sigmoid (x + b)").f, floats(5), np.float32(0.5)
+    for given in ((np.asarray(one), np.asarray(one)), (one, x), (x, one)):
+        same(fuse(found), *given)

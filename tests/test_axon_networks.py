@@ -230,12 +230,36 @@ def test_writes_to_arrays_are_followed_in_traced_modules():
         (lambda x: x.argmax(1) & 1, "logical_and` wants bool"),
         (lambda x: torch.einsum("ii->i", x[:, :4]), "'ii->i', with"),
         (lambda x: x.argmax(1).view(torch.float64), "view"),
+        (lambda x: behind(x, lambda y: y[:, :4].diagonal(dim1=0, dim2=1)), "add_ in place"),
+        (lambda x: behind(x, lambda y: y.movedim(0, 1)), "add_ in place"),
+        (lambda x: behind(x, lambda y: y.unflatten(1, (2, 3))), "add_ in place"),
     ],
 )
 def test_what_torch_computes_otherwise_is_refused(function, what):
     x = torch.randn(4, 6)
     with pytest.raises(AxonError, match=what):
         axon.load_export(torch.export.export(Given(function), (x,)))
+
+
+def behind(x, view):
+    y = x * 1
+    view(y).add_(1)
+    return y
+
+
+def ordered(x, i):
+    """The least numbers of types, nan, equal numbers; types of which neither holds the other."""
+    least, x = (i * 64 - 128).to(torch.int8), x.masked_fill(x > 1, torch.nan)
+    bytes_ = i.to(torch.uint8)
+    return (
+        *(each.min(1).values for each in (x, i, least, bytes_)),
+        *(each.amax((0, -1)) for each in (x, i, least, bytes_)),
+        *(each.amin((1, 0), keepdim=True) for each in (x, i, least, bytes_)),
+        *(torch.sort(each, descending=True).values for each in (x, i, least, bytes_)),
+        *(torch.sort(i, stable=True, dim=0, descending=d).indices for d in (True, False)),
+        *(torch.topk(each, 2).values for each in (x, least, bytes_)),
+        *((least.to(torch.uint8) == least), x.half() == x.to(torch.bfloat16)),
+    )
 
 
 def casts(x, i):
@@ -324,7 +348,7 @@ def numbers(x, i):
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize("function", [casts, products, pieces, numbers])
+@pytest.mark.parametrize("function", [casts, products, pieces, numbers, ordered])
 def test_exported_operators_are_those_of_torch(function):
     """In value and element type; in core operators too."""
     torch.manual_seed(2)
@@ -339,7 +363,7 @@ def test_exported_operators_are_those_of_torch(function):
         found = axon.load_export(each)(x, i)
         for place, (one, other) in enumerate(zip(found, wanted, strict=True)):
             torch.testing.assert_close(
-                one, other, rtol=1e-4, atol=1e-5, msg=lambda m, p=place: f"{p}: {m}"
+                one, other, rtol=1e-4, atol=1e-5, equal_nan=True, msg=lambda m, p=place: f"{p}: {m}"
             )
 
 

@@ -252,7 +252,7 @@ FORMS = [  # operator, operands after the first, attributes, the first operand, 
     ("Slice", {"s": np.array([-1]), "e": np.array([-(2**31)]), "a": np.array([1]),
                "t": np.array([-1])}),
     ("Squeeze", {"a": np.array([1, 3])}, {}, normal(2, 1, 3, 1)), ("NonZero", {}, {}, T),
-    ("OneHot", {"d": np.array(4), "v": np.array([2, 5], np.int64)}, {}, W % 4), ("IsInf",),
+    ("OneHot", {"d": np.array(4), "v": np.array([2, 5], np.int64)}, {}, W % 12 - 6), ("IsInf",),
     ("Attention", {"k": normal(2, 3, 5, 6), "v": normal(2, 3, 5, 6)}, {}, X, 23),
     ("MatMul", {"w": normal(6)}),
 ]  # fmt: skip

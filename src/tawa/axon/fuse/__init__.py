@@ -9,6 +9,8 @@ from itertools import accumulate, chain
 from operator import mul
 from typing import Any
 
+import numpy as np
+
 from tawa import compile_ir
 from tawa.axon.fuse.kernel import Array, Form, Graph, build, form_of, reciprocal
 from tawa.axon.fuse.trace import Axis, Node, Traced, refused
@@ -55,6 +57,7 @@ class Fused:
 
     def __call__(self, *arguments: Any) -> Any:
         """Compile where no kernel fits yet, and launch; return new arrays, as the function does."""
+        arguments = tuple([_plain(each) for each in arguments])
         arrays = [each for each in _flat(arguments) if hasattr(each, "shape")]
         if not arrays:
             raise AxonGuard(f"{self.function.name} is given no array to compute with")
@@ -138,8 +141,8 @@ class Fused:
             for view, step, strides in zip(views, steps, numbers)
         ]
         strides = [[number for number in each if number is not None] for each in numbers]
-        even = all(
-            view.address % 16 == 0 and all(number % 16 == 0 for number in (width, *each))
+        even = width % 16 == 0 and all(
+            view.address % 16 == 0 and all(number % 16 == 0 for number in each)
             for view, form, each in zip(views, forms, strides)
             if form.columns
         )
@@ -191,6 +194,13 @@ def _grouped(rows: Sequence[Axis], steps: Sequence[dict[Axis, int]]) -> list[lis
         else:
             groups.append([axis])
     return groups
+
+
+def _plain(value: Any) -> Any:
+    """Return arguments with numbers of NumPy, which have shapes and no memory, as Python's."""
+    if isinstance(value, tuple | list):
+        return tuple([_plain(each) for each in value])  # pyright: ignore
+    return value.item() if isinstance(value, np.generic) else value  # pyright: ignore
 
 
 def _flat(value: Any) -> list[Any]:

@@ -235,7 +235,8 @@ class _Emission:
             self._reduce(level, head)
             self._known(level)
         for node, array, base in self._outputs(wide=False):
-            where = base + k.zeros((1, self.count, 1, 1), "i32")
+            shape = (1, self.count, 1, 1) if form.span else (self.kept, 1, self.lanes, 1)
+            where = base + k.zeros(shape, "i32")
             k.store(where, self._stored(self.rows[node], array), self.inside)
         if self._outputs(wide=True):
             self._store(0, head)

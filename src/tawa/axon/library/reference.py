@@ -281,7 +281,7 @@ def tile(x: Array, axis: int, count: int) -> Array:
 def topk(x: Array, count: int) -> Array:
     """Return the greatest items along the last axis."""
     need(x.ndim >= 1 and 0 <= count <= x.shape[-1], "too few items")
-    return -np.sort(-x, axis=-1)[..., :count]
+    return np.flip(np.sort(x, axis=-1), -1)[..., :count]
 
 
 def leaky_relu(x: Array, slope: float) -> Array:
@@ -576,7 +576,7 @@ def _others() -> dict[str, Callable[..., Any]]:
         "cumsum": _one_axis(np.cumsum),
         "cumprod": _one_axis(np.cumprod),
         "sort": _one_axis(np.sort),
-        "argsort": _one_axis(np.argsort),
+        "argsort": _one_axis(lambda x, axis: np.argsort(x, axis, stable=True)),
         "softmax": _one_axis(_softmax),
         "log_softmax": _one_axis(_log_softmax),
         "instance_norm": windows.instance_norm,

@@ -69,7 +69,7 @@ class Aten(Shapes):
         own, wanted = self._element(value), self._made
         if name in _COMPARES:
             every = [each for each in map(self._element, arguments) if each]
-            wanted = max(every, key=_ORDER.index, default=None)
+            wanted = functools.reduce(_joined, every) if every else None
         if own is None or own == wanted or wanted is None or (name == "where" and own == "bool"):
             return value
         return self._build.cast(value, wanted)
@@ -463,3 +463,10 @@ _PROMOTES = _COMPARES | {
     *("sin", "cos", "tanh", "sigmoid", "sum", "cumsum", "prod"),
 }
 _ORDER = ["bool", "u8", "i8", "i16", "i32", "i64", "f16", "bf16", "f32", "f64"]
+
+
+def _joined(a: str, b: str) -> str:
+    """Return the element type in which torch computes with two."""
+    neither = {"u8": "i16", "f16": "f32"}  # holds the other's numbers
+    low, high = sorted((a, b), key=_ORDER.index)
+    return neither[low] if (low, high) in (("u8", "i8"), ("f16", "bf16")) else high

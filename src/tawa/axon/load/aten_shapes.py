@@ -303,10 +303,18 @@ class Shapes:
         return self.gather(x, dim, index)
 
     def sort(self, x: Any, dim: Any = -1, descending: Any = False, stable: Any = None) -> Any:
-        turned = self._build.call("neg", x) if descending else x
-        found = self._build.call("sort", turned, axis=dim)
-        values = self._build.call("neg", found) if descending else found
-        return Parts(lambda i: self._build.call("argsort", turned, axis=dim) if i else values)
+        build = self._build
+        if not descending:
+            return Parts(lambda i: build.call("argsort" if i else "sort", x, axis=dim))
+
+        def turned(x: Any) -> Any:  # numbers have no opposite that is sure to be one of their type
+            return build.call("flip", x, axis=dim)
+
+        def places() -> Any:
+            last = build.cast(build.binary("-", build.call("dim", dim, x), 1), "i64")
+            return build.binary("-", last, turned(build.call("argsort", turned(x), axis=dim)))
+
+        return Parts(lambda i: places() if i else turned(build.call("sort", x, axis=dim)))
 
     def argsort(self, x: Any, dim: Any = -1, descending: Any = False, stable: Any = None) -> Any:
         return self.sort(x, dim, descending).item(1)

@@ -257,7 +257,9 @@ class _Import:
                 return build.call("cumsum", x, axis=self._numbers(given[1])[0])
             case "OneHot" if options.get("axis", -1) == -1 and isinstance(given[2], np.ndarray):
                 off, on = given[2].tolist()
-                made = build.call("one_hot", x, classes=self._sizes(given[1])[0])
+                count = self._sizes(given[1])[0]
+                ended = build.call("where", build.call("less", x, 0), aten.add(x, count), x)
+                made = build.call("one_hot", ended, classes=count)  # below 0 is from the end
                 made = aten.add(aten.mul(made, float(on - off)), float(off))
                 return build.cast(made, NAMES[given[2].dtype.name])
             case "NonZero":

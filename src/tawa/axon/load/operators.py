@@ -229,12 +229,12 @@ def reduction(build: Builder, name: str, x: Any, axes: Any, keep: bool) -> Tree:
     if name not in ("max", "min"):
         made = build.call(name, x, axes=axes)
         return build.call("insert", made, axes=axes) if keep else made
-    if name == "min":
-        x = build.call("neg", x)
+    if len(axes) == 1:
+        made = build.call(name, x, axis=axes[0])
+        return build.call("insert", made, axes=axes) if keep else made
     for axis in axes:
-        x = build.call("max_keep", x, axis=axis)
-    x = build.call("neg", x) if name == "min" else x
-    return x if keep else build.call("sum", x, axes=axes)
+        x = build.call("insert", build.call(name, x, axis=axis), axes=[axis])
+    return x if keep else build.call("cast_like", x, build.call("sum", x, axes=axes))
 
 
 def padded(build: Builder, x: Any, pads: Sequence[tuple[int, Any, Any]], value: float = 0) -> Any:

@@ -11,6 +11,7 @@ import linecache
 import re
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -143,16 +144,27 @@ def _same(node: Any) -> list[Any]:
 
 
 def _view(node: Any) -> bool:
+    """Whether what an operation gives may be in the memory of its first operand."""
     name = _name(node) if node.op.startswith("call") else ""
-    return name in _VIEWS or (name == "getattr" and node.args[1] != "shape")
+    return name in _VIEWS or _views(name) or (name == "getattr" and node.args[1] != "shape")
+
+
+@cache
+def _views(name: str) -> bool:
+    """Whether torch says of an operator that its result may be in the memory of its operand."""
+    packet = getattr(_torch().ops.aten, name, None)
+    overloads = packet.overloads() if packet is not None else ()
+    given = [getattr(packet, each)._schema.arguments[:1] for each in overloads]
+    aliases = [arguments[0].alias_info for arguments in given if arguments]
+    return any(alias is not None and not alias.is_write for alias in aliases)
 
 
 _IN_PLACE = {"iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "setitem"}
+# What torch says of no operator: Python's own, and what may give its operand as it is.
 _VIEWS = {
-    *("getitem", "select", "slice", "narrow", "chunk", "split", "split_with_sizes", "unbind"),
-    *("view", "reshape", "flatten", "permute", "transpose", "swapaxes", "swapdims", "t", "squeeze"),
-    *("unsqueeze", "expand", "expand_as", "detach", "alias", "contiguous", "to", "float"),
-    "dropout",
+    *("getitem", "float", "double", "half", "bfloat16", "bool", "long", "int", "short", "char"),
+    *("byte", "type_as", "dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout"),
+    *("alpha_dropout", "feature_alpha_dropout", "atleast_1d", "atleast_2d", "atleast_3d"),
 }
 
 

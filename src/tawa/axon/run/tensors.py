@@ -186,6 +186,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "repeat": torch.repeat_interleave,
         "flip": lambda x, axis: x.flip(axis),
         "sort": lambda x, axis: x.sort(axis).values,
+        "argsort": lambda x, axis, stable: x.argsort(dim=axis, stable=stable),
         "diagonal": lambda x, axis1, axis2: x.diagonal(dim1=axis1, dim2=axis2),
         "sliding_window_view": lambda x, size, axis: x.unfold(axis, size, 1),
         "zeros_like": partial(_filled, 0),

@@ -81,5 +81,8 @@ def others(value: Any) -> list[Any]:
     """Return the arrays in a value that are not NumPy's."""
     if isinstance(value, tuple | list):
         return [each for item in value for each in others(item)]  # pyright: ignore
+    import numpy as np
+
     known = not hasattr(value, "shape") or hasattr(value, "__array_ufunc__")
+    known = known or isinstance(value, np.generic)  # a number: what a sum of NumPy's gives
     return [] if known else [value]
