@@ -28,6 +28,8 @@ from tawa.errors import (
 )
 from tawa.runtime import compiler, cubins, dispatch, nvrtc
 
+CUBINS = True
+
 HALF = np.float16
 
 

@@ -9,6 +9,8 @@ import pytest
 import tawa
 import tawa.language as tl
 
+CUBINS = True
+
 
 @tawa.jit
 def scores(

@@ -7,6 +7,8 @@ import tawa.language as tl
 from tawa.ir import hopper, parse
 from tawa.ir.walk import all_of
 
+CUBINS = True
+
 
 @tawa.jit
 def chained(q, k, v, out, n, B: tl.constexpr):

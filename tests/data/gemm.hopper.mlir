@@ -57,12 +57,12 @@
     %m_1 = tile.elementwise "mul"(%pid_m_1, %bm_1) : (i32, i32) -> i32
     %n_1 = tile.elementwise "mul"(%pid_n_1, %bn_1) : (i32, i32) -> i32
     %acc_zero = tile.constant {value = #builtin.int<0>} : tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>
-    %acc, %slot_end_1, %phase_end_1, %trip_end, %oldest_end = scf.for %k_1 = %zero_1 to %K step %bk_1 iter_args(%acc_in = %acc_zero, %slot_1 = %zero_1, %phase_1 = %zero_1, %trip = %zero_1, %oldest = %zero_1) -> (tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>, i32, i32, i32, i32) : i32 {
+    %acc, %slot_end_1, %phase_end_1, %iteration_end, %oldest_end = scf.for %k_1 = %zero_1 to %K step %bk_1 iter_args(%acc_in = %acc_zero, %slot_1 = %zero_1, %phase_1 = %zero_1, %iteration = %zero_1, %oldest = %zero_1) -> (tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>, i32, i32, i32, i32) : i32 {
       hopper.wait %filled[%slot_1], %phase_1 : !hopper.barriers<#builtin.int<3>>, i32, i32
       %a_1 = hopper.slot %a_ring[%slot_1] : (!hopper.buffer<#builtin.int<3>, bf16, #hopper.shared_layout<"128x64 order(0,1) 16b swizzle128">>, i32) -> !hopper.view<bf16, #hopper.shared_layout<"128x64 order(0,1) 16b swizzle128">, #hopper.shared_layout<"128x64 order(0,1) 16b swizzle128">>
       %b_1 = hopper.slot %b_ring[%slot_1] : (!hopper.buffer<#builtin.int<3>, bf16, #hopper.shared_layout<"64x256 order(0,1) 16b swizzle128">>, i32) -> !hopper.view<bf16, #hopper.shared_layout<"64x256 order(0,1) 16b swizzle128">, #hopper.shared_layout<"64x256 order(0,1) 16b swizzle128">>
       hopper.wgmma_fence
-      %more = tile.elementwise "gt"(%trip, %zero_1) : (i32, i32) -> i1
+      %more = tile.elementwise "gt"(%iteration, %zero_1) : (i32, i32) -> i1
       %acc_out = hopper.wgmma %a_1, %b_1, %acc_in if %more : (!hopper.view<bf16, #hopper.shared_layout<"128x64 order(0,1) 16b swizzle128">, #hopper.shared_layout<"128x64 order(0,1) 16b swizzle128">>, !hopper.view<bf16, #hopper.shared_layout<"64x256 order(0,1) 16b swizzle128">, #hopper.shared_layout<"64x256 order(0,1) 16b swizzle128">>, tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>, i1) -> tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>
       hopper.wgmma_commit
       hopper.wgmma_wait {pending = #builtin.int<1>}
@@ -80,11 +80,11 @@
       %slot_out_1 = tile.elementwise "select"(%slot_out_wraps_1, %zero_1, %slot_out_next_1) : (i1, i32, i32) -> i32
       %phase_out_flip_1 = tile.elementwise "xor"(%phase_1, %one_1) : (i32, i32) -> i32
       %phase_out_1 = tile.elementwise "select"(%slot_out_wraps_1, %phase_out_flip_1, %phase_1) : (i1, i32, i32) -> i32
-      %trip_out = tile.elementwise "add"(%trip, %one_1) : (i32, i32) -> i32
-      scf.yield %acc_out, %slot_out_1, %phase_out_1, %trip_out, %oldest_out : tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>, i32, i32, i32, i32
+      %iteration_out = tile.elementwise "add"(%iteration, %one_1) : (i32, i32) -> i32
+      scf.yield %acc_out, %slot_out_1, %phase_out_1, %iteration_out, %oldest_out : tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>, i32, i32, i32, i32
     }
     %acc_done = hopper.wgmma_wait {pending = #builtin.int<0>} of %acc : tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">> -> tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>
-    %any = tile.elementwise "gt"(%trip_end, %zero_1) : (i32, i32) -> i1
+    %any = tile.elementwise "gt"(%iteration_end, %zero_1) : (i32, i32) -> i1
     scf.if %any {
       hopper.arrive %freed[%oldest_end] {by = "warpgroup"} : !hopper.barriers<#builtin.int<3>>, i32
     }

@@ -90,11 +90,11 @@
       %row_1 = tile.elementwise "mul"(%pid_2, %18) : (i32, i32) -> i32
       %column_1 = tile.elementwise "mul"(%pid_3, %14) : (i32, i32) -> i32
       %acc = tile.constant {value = #tile.real<"0.0">} : tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>
-      %acc_1, %slot_end_3, %phase_end_3, %trip_end, %oldest_end = scf.for %k_1 = %zero_1 to %K step %15 iter_args(%acc_2 = %acc, %slot_3 = %slot_2, %phase_3 = %phase_2, %trip = %zero_1, %oldest = %zero_1) -> (tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>, i32, i32, i32, i32) : i32 {
+      %acc_1, %slot_end_3, %phase_end_3, %iteration_end, %oldest_end = scf.for %k_1 = %zero_1 to %K step %15 iter_args(%acc_2 = %acc, %slot_3 = %slot_2, %phase_3 = %phase_2, %iteration = %zero_1, %oldest = %zero_1) -> (tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>, i32, i32, i32, i32) : i32 {
         hopper.wait %filled[%slot_3], %phase_3 : !hopper.barriers<#builtin.int<3>>, i32, i32
         %a_1 = hopper.slot %a_ring[%slot_3] : (!hopper.buffer<#builtin.int<3>, bf16, #hopper.shared_layout<"128x64 order(0,1) 16b swizzle128">>, i32) -> !hopper.view<bf16, #hopper.shared_layout<"128x64 order(0,1) 16b swizzle128">, #hopper.shared_layout<"128x64 order(0,1) 16b swizzle128">>
         %b_1 = hopper.slot %b_ring[%slot_3] : (!hopper.buffer<#builtin.int<3>, bf16, #hopper.shared_layout<"64x256 order(0,1) 16b swizzle128">>, i32) -> !hopper.view<bf16, #hopper.shared_layout<"64x256 order(0,1) 16b swizzle128">, #hopper.shared_layout<"64x256 order(0,1) 16b swizzle128">>
-        %more = tile.elementwise "gt"(%trip, %zero_1) : (i32, i32) -> i1
+        %more = tile.elementwise "gt"(%iteration, %zero_1) : (i32, i32) -> i1
         hopper.wgmma_fence
         %acc_3 = hopper.wgmma %a_1, %b_1, %acc_2 if %more : (!hopper.view<bf16, #hopper.shared_layout<"128x64 order(0,1) 16b swizzle128">, #hopper.shared_layout<"128x64 order(0,1) 16b swizzle128">>, !hopper.view<bf16, #hopper.shared_layout<"64x256 order(0,1) 16b swizzle128">, #hopper.shared_layout<"64x256 order(0,1) 16b swizzle128">>, tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>, i1) -> tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>
         hopper.wgmma_commit
@@ -107,11 +107,11 @@
         %next_slot_1 = tile.elementwise "select"(%27, %zero_1, %26) : (i1, i32, i32) -> i32
         %28 = tile.elementwise "xor"(%phase_3, %16) : (i32, i32) -> i32
         %next_phase_1 = tile.elementwise "select"(%27, %28, %phase_3) : (i1, i32, i32) -> i32
-        %next_trip = tile.elementwise "add"(%trip, %16) : (i32, i32) -> i32
+        %next_trip = tile.elementwise "add"(%iteration, %16) : (i32, i32) -> i32
         scf.yield %acc_3, %next_slot_1, %next_phase_1, %next_trip, %slot_3 : tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>, i32, i32, i32, i32
       }
       %acc_4 = hopper.wgmma_wait {pending = #builtin.int<0>} of %acc_1 : tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">> -> tensor<128x256xf32, #hopper.layout<"128x256 r[2:(0,1) 2:(8,0) 32:(0,8)] l[4:(0,2) 8:(1,0)] w[4:(16,0) 2:(64,0)]">>
-      %29 = tile.elementwise "gt"(%trip_end, %zero_1) : (i32, i32) -> i1
+      %29 = tile.elementwise "gt"(%iteration_end, %zero_1) : (i32, i32) -> i1
       scf.if %29 {
         hopper.arrive %freed[%oldest_end] {by = "warpgroup"} : !hopper.barriers<#builtin.int<3>>, i32
       }

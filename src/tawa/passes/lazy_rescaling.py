@@ -1,4 +1,4 @@
-"""Purpose: let the maximum under which exponentials are summed headroom, so that sums are seldom
+"""Purpose: let the maximum under which exponentials are summed lag, so that sums are seldom
 scaled.
 
 Before -> after (an online softmax; `headroom` is 8 for powers of two)::
@@ -70,7 +70,7 @@ def rescale_lazily(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Dec
             degrees = find_degrees(loop, index, above)
             if reason := degrees.reason or _why_not_worth(degrees):
                 name = loop.body.block.args[index + 1].name_hint or "a carried maximum"
-                notes.append(Declined(f"letting {name} headroom", reason))
+                notes.append(Declined(f"letting {name} lag", reason))
                 continue
             _rewrite(loop, index, above, degrees)
             break
@@ -181,7 +181,7 @@ class _Kind(Enum):
 
 @dataclass(slots=True)
 class Degrees:
-    """What was found: `reason` why the maximum may not headroom, or nothing.
+    """What was found: `reason` why the maximum may not lag, or nothing.
 
     `sums` gives, by carried argument of degree one, what it is multiplied by: a view of `ratio`.
     `function` is the exponential. Weights are at most 2 ** `lift`, and are converted to types that

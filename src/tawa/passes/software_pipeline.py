@@ -136,10 +136,10 @@ class _Pipeliner:
 
     def _pipelined(self, emit: _Emit, outer: _Emit) -> list[SSAValue]:
         depth, order = self._depth, self.schedule.order
-        for iteration in range(depth):
+        for step in range(depth):
             for operation in order:
-                if self.stages.of[operation] <= iteration:
-                    iteration = iteration - self.stages.of[operation]
+                if self.stages.of[operation] <= step:
+                    iteration = step - self.stages.of[operation]
                     copy = emit.copy(operation, self._at_start(iteration, outer))
                     for old, new in zip(operation.results, copy.results):
                         self.early[old, iteration] = new

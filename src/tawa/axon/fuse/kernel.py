@@ -6,6 +6,7 @@ reductions become known, one depth after the other. What is beyond them is read 
 sums of higher depth follow those they depend on (`follow`); those that cannot have a loop of their
 own, and what is needed again in the next loop is computed again. Where nothing is reduced, elements
 are counted through all rows: a program has as many of them, whatever the rows are.
+Length: one walk over the program writes loads, reductions and stores, by the same state.
 """
 
 from __future__ import annotations
