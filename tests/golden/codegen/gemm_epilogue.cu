@@ -3,7 +3,7 @@
   for (int r = 0; r < 128; ++r) {
     pin(acc[r]);
   }
-  const bool any = trip > 0;
+  const bool any = iteration > 0;
   if (any) {
     if (thread % 128 == 0) {
       barrier_arrive(shared + A_B_14_FREED + oldest * 8);

@@ -11,7 +11,7 @@ __device__ __forceinline__ void role_mma(const u32 shared, const int K, const Te
   float acc[128];
   int slot = 0;
   int phase = 0;
-  int trip = 0;
+  int iteration = 0;
   int oldest = 0;
   #pragma unroll
   for (int r = 0; r < 128; ++r) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ void role_mma(const u32 shared, const int K, const Te
     const u32 a = shared + A + slot * A_SLOT;
     const u32 b = shared + B + slot * B_SLOT;
     wgmma_fence();
-    const bool more = trip > 0;
+    const bool more = iteration > 0;
     const u64 a_operand = descriptor<1>(a + warpgroup * 8192, 16, 1024);
     const u64 b_operand = descriptor<1>(b, 8192, 1024);
     #pragma unroll
@@ -53,9 +53,9 @@ __device__ __forceinline__ void role_mma(const u32 shared, const int K, const Te
     const int slot_out = slot_out_wraps ? 0 : slot_out_next;
     const int phase_out_flip = phase ^ 1;
     const int phase_out = slot_out_wraps ? phase_out_flip : phase;
-    const int trip_out = trip + 1u;
+    const int iteration_out = iteration + 1u;
     slot = slot_out;
     phase = phase_out;
-    trip = trip_out;
+    iteration = iteration_out;
     oldest = oldest_out;
   }
