@@ -7,7 +7,7 @@ import pytest
 
 from tawa import axon
 from tawa.axon.fuse import fuse
-from tawa.axon.fuse.kernel import reciprocal
+from tawa.axon.fuse.forms import reciprocal
 from tawa.errors import AxonError, AxonGuard
 
 PROGRAM = """

@@ -287,7 +287,7 @@ def products(x, i):
             x[0, 0] @ y,
         ),
         *(x[0, 0] @ x[0, 1], torch.addmm(x[0, :, :3], x[1], y, beta=2, alpha=0.5)),
-        torch.nn.functional.scaled_dot_product_attention(x, x, x, torch.ones(4, 4).bool().tril()),
+        torch.nn.functional.scaled_dot_product_attention(x, x, x, torch.ones(4, 4).bool().tril(-1)),
     )
 
 

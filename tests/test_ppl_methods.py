@@ -188,6 +188,16 @@ def count(p):
     return 1 + count(p)
 
 
+@pytest.mark.parametrize(
+    ("method", "option"),
+    [("importance", "particles"), ("smc", "tiles"), ("smc", "draws"), ("nuts", "steps"),
+     ("hmc", "depth"), ("tempered", "chains"), ("mh", "accept")],
+)  # fmt: skip
+def test_an_option_that_a_method_does_not_read_is_refused(method, option):
+    with pytest.raises(ModelError, match=f"{option}= has no meaning for method='{method}'"):
+        ppl.infer(states, SERIES, method=method, **{option: 4})
+
+
 def test_pmmh_refuses_by_name():
     with pytest.raises(ModelError, match="pmmh needs parameters="):
         ppl.infer(states, models.SERIES, method="pmmh")

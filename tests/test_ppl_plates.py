@@ -377,12 +377,6 @@ def test_what_tiles_cannot_compute_is_refused_with_its_reason(model, why):
         ppl.infer(model, x, models["normal"][1], method="hmc", tiles=True, chains=1, draws=1)
 
 
-def test_tiles_are_for_methods_with_gradients():
-    x, models = regression(3)
-    with pytest.raises(ModelError, match="no meaning for method='smc'"):
-        ppl.infer(logistic, x, models["logistic"][1], method="smc", tiles=True)
-
-
 @pytest.mark.parametrize(("lanes", "parts"), [(4096, 4), (1024, 16), (128 * 132, 1), (16, 128)])
 def test_all_multiprocessors_have_about_the_same_to_do(lanes, parts):
     split = Split(131_072, lanes)

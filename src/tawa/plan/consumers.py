@@ -254,7 +254,7 @@ def _is_dot(operation: Operation) -> bool:
 
 
 def ordinary_warps(problem: Problem) -> int:
-    """Return the warps of an ordinary kernel: as hinted, or as many as its tensors need.
+    """Return the warps of an ordinary kernel: as hinted (num_warps), or as its tensors need.
 
     A hint for fewer warps than products need is not met: the others would compile badly.
     """

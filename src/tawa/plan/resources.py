@@ -80,7 +80,7 @@ def scratch_bytes(
     Tiles written to memory by threads (from the fragments of a product to whole rows), tiles loaded
     by the consumer itself: needed one after the other, so the largest counts. Operands of products
     that are computed in registers or lie the wrong way round have a buffer each, which the products
-    of a block share, unless they are `transposed` round on the way.
+    of a block share, unless they are `transposed` on the way.
     """
     sizes = [0]
     operands: dict[tuple[SSAValue, int, Block | None], int] = {}

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tawa import compile_ir
-from tawa.axon.fuse.kernel import Array, Form, Graph, build, form_of, reciprocal
+from tawa.axon.fuse.forms import Array, Form, form_of, reciprocal
+from tawa.axon.fuse.kernel import Graph, build
 from tawa.axon.fuse.trace import Axis, Node, Traced, refused
 from tawa.axon.module import Function
 from tawa.axon.run.values import NAMES, key_of

@@ -202,8 +202,10 @@ class Aten(Shapes):
         elif attn_mask is not None:
             if self._element(attn_mask) == "bool":
                 scores = build.call("where", attn_mask, scores, -math.inf)
-            else:
-                scores = build.binary("+", scores, attn_mask)
+                weights = build.call("softmax", scores)
+                # A row that sees nothing has no sum: it is 0 in torch.
+                return build.call("matmul", build.call("where", attn_mask, weights, 0.0), v)
+            scores = build.binary("+", scores, attn_mask)
         return build.call("matmul", build.call("softmax", scores), v)
 
     def conv2d(

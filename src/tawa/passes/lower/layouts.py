@@ -5,7 +5,7 @@ Before -> after: ``tensor<128x256xf32>`` -> ``tensor<128x256xf32, #hopper.layout
 are set by `convert`, which also inserts the conversions between neighbours that disagree).
 Anchors, strongest first: 8-bit register operands that an accumulator's threads hold already, up to
 their conversion from wider elements; accumulators of products; register operands of products;
-matrices to be transposed round; scans and histograms; reductions in loops along short axes; loads,
+matrices to be transposed; scans and histograms; reductions in loops along short axes; loads,
 then stores (coalesced); all else (`anchors`). A row that is repeated along a tile is read as the
 tile's threads need it where that takes each a few accesses: to read it once and hand it round would
 take two barriers.

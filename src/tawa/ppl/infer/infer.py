@@ -40,6 +40,20 @@ LEAST = {
 """The least that options of whole numbers may be."""
 
 
+_CHAINS = ("mh", "hmc", "nuts", "pmmh")
+READ_BY = {
+    **dict.fromkeys(("chains", "warmup", "thin"), _CHAINS),
+    "draws": ("importance", *_CHAINS),
+    "particles": ("smc", "pmmh", "tempered"),
+    "parameters": ("pmmh",),
+    "trace": ("mh", "tempered"),
+    "steps": ("hmc", "tempered"),
+    "depth": ("nuts",),
+    **dict.fromkeys(("step_size", "accept", "metric", "tiles"), ("hmc", "nuts")),
+}
+"""The methods that an option says something to; one that is not here is read by all."""
+
+
 def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> Posterior:
     """Draw from the posterior of a model.
 
@@ -65,12 +79,13 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
             raise ModelError(
                 f"{name}= is not an option", why=f"options: {', '.join(sorted(known))}"
             )
-    if options.get("tiles") and method not in ("hmc", "nuts"):
-        raise ModelError(
-            f"tiles=True has no meaning for method={method!r}",
-            why="tile kernels compute values and gradients, which hmc and nuts ask for",
-            remedy='use method="nuts", or leave tiles=True out',
-        )
+    for name in options:
+        if method not in (methods := READ_BY.get(name, METHODS)):
+            raise ModelError(
+                f"{name}= has no meaning for method={method!r}",
+                why=f"it is an option of {', '.join(methods)}",
+                remedy="leave it out, or name one of these",
+            )
     kinds = {"float32": "f32", "float64": "f64", "f32": "f32", "f64": "f64"}
     dtype = str(options.pop("dtype", "float32"))
     if dtype not in kinds:
