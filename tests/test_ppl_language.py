@@ -227,10 +227,10 @@ def test_a_trace_that_is_too_small_and_weights_that_are_zero():
         ppl.observe(ppl.Uniform(0.0, x), y)
         return x
 
-    for method in ("importance", "smc", "mh"):
+    for method, size in (("importance", "draws"), ("smc", "particles"), ("mh", "draws")):
         what = "after observation 1" if method == "smc" else "weight"
         with pytest.raises(WeightError, match=what):
-            ppl.infer(never, 2.0, method=method, draws=5, particles=5)
+            ppl.infer(never, 2.0, method=method, **{size: 5})
 
 
 def test_the_text_of_the_ir():

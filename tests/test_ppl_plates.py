@@ -182,7 +182,7 @@ def test_chains_that_wait_draw_what_lanes_draw(monkeypatch, name, method, step_s
     x, models = regression(3)
     model, y = models[name]
     options = {"method": method, "chains": 5, "draws": 4, "warmup": 12, "dtype": "float64"}
-    options |= {"steps": 3, "depth": 3, "seed": 3, "step_size": step_size}
+    options |= {"depth" if method == "nuts" else "steps": 3, "seed": 3, "step_size": step_size}
     lanes = ppl.infer(model, x, y, **options)
     tiles = ppl.infer(model, x, y, tiles=True, **options)
     for name_, given in lanes.draws.items():
