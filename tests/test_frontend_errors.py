@@ -113,6 +113,7 @@ def test_unsupported_syntax(function, says):
     assert error.what == says
     assert error.why
     assert error.remedy
+    assert ("@tawa.jit" in error.remedy) == (function in (uses_def, uses_lambda))
     first = function.__code__.co_firstlineno
     assert first < error.place.line <= first + 4
 

@@ -11,6 +11,7 @@ import tawa.language as tl
 from codegen_emulator import emulate, needs_compiler
 from frontend_kernels import of
 from tawa.codegen.generate import generate
+from tawa.errors import TypeMismatch
 from tawa.frontend import build
 from tawa.language.extra import cuda, libdevice
 from tawa.passes import pipeline
@@ -235,6 +236,21 @@ def test_sort_topk_and_flip(dtype, level):
     np.testing.assert_array_equal(out[2], x[:, ::-1])
     np.testing.assert_array_equal(out[3], x[::-1])
     np.testing.assert_array_equal(out[4].ravel()[:4].reshape(2, 2), np.sort(x)[:, ::-1][:, :2])
+
+
+def sorts(out_ptr, DIM: tl.constexpr):
+    tl.store(out_ptr, tl.sum(tl.sort(tl.arange(0, 8), DIM), 0))
+
+
+def flips(out_ptr, DIM: tl.constexpr):
+    tl.store(out_ptr, tl.sum(tl.flip(tl.arange(0, 8), DIM), 0))
+
+
+@pytest.mark.parametrize("function", [sorts, flips])
+@pytest.mark.parametrize("dim", [1, 2, -2])
+def test_there_is_no_such_dimension(function, dim):
+    with pytest.raises(TypeMismatch, match=r"tl\.(sort|flip)"):
+        build(function, of(out_ptr="i32*", DIM=dim), {})
 
 
 def test_sorting_loses_nothing_to_nan():

@@ -160,6 +160,10 @@ def test_a_parameter_named_like_an_option_is_both():
         ((0, 0, 0, 0), {"x": 0}, "add got 'x' twice"),
         ((0, 0, 0, 0), {"num_warp": 0}, "did you mean 'num_warps'"),
         ((0, 0, 0), {"BLOK": 0}, "add does not know 'BLOK'"),
+        ((0, 0, 0, 0), {"num_warps": 3}, "add got num_warps=3"),
+        ((0, 0, 0, 0), {"num_warps": 0}, "add got num_warps=0"),
+        ((0, 0, 0, 0), {"num_warps": 4.0}, "add got num_warps=4.0"),
+        ((0, 0, 0, 0), {"num_stages": -1}, "add got num_stages=-1"),
     ],
 )
 def test_misfits_name_the_arguments(args, keywords, text):

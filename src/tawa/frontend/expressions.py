@@ -59,7 +59,9 @@ def _evaluate(c: Context, node: ast.expr) -> Value:
             raise c.unsupported(
                 f"{_DESCRIPTIONS.get(type(node), type(node).__name__)} cannot stand in a kernel",
                 why="the tile language has Python's operators, calls, indexing and tuples",
-                remedy="compute it in host code and pass the result as an argument",
+                remedy=_REMEDIES.get(
+                    type(node), "compute it in host code and pass the result as an argument"
+                ),
             )
 
 
@@ -74,6 +76,10 @@ _DESCRIPTIONS: dict[type[ast.expr], str] = {
     ast.Await: "await",
     ast.NamedExpr: "an assignment inside an expression (:=)",
     ast.Starred: "a starred expression",
+}
+_REMEDIES: dict[type[ast.expr], str] = {
+    ast.Lambda: "write it as a function of the module, with @tawa.jit",
+    ast.NamedExpr: "assign the name on a line of its own",
 }
 
 

@@ -44,8 +44,13 @@ def _is_power(number):
 
 @constexpr_function
 def _dimension(dim, rank):
-    """Return the dimension that `dim` names, counted from the front; the last without it."""
-    return (rank - 1 if dim is None else dim) % rank
+    """Return the dimension that `dim` names, counted from the front; the last without it.
+
+    One outside of 0 to `rank` - 1 is none: users ask.
+    """
+    if dim is None:
+        return rank - 1
+    return dim + rank if dim < 0 else dim
 
 
 @Written
@@ -137,7 +142,9 @@ def bitonic_merge(x, dim: tl.constexpr = None, descending: tl.constexpr = False)
 @Written
 def flip(x, dim: tl.constexpr = None):
     """Turn the order of the elements along `dim` (2**n of them) round; the last without it."""
-    at: tl.constexpr = _dimension(dim, len(x.shape))
+    rank: tl.constexpr = len(x.shape)
+    at: tl.constexpr = _dimension(dim, rank)
+    tl.static_assert(0 <= at < rank, "tl.flip turns one of the tensor's dimensions round")
     tl.static_assert(_is_power(x.shape[at]), "tl.flip turns 2**n elements round")
     steps: tl.constexpr = _log2(x.shape[at])
     cube = tl.reshape(x, [*x.shape[:at], *([2] * steps), *x.shape[at + 1 :]])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Integral
 from typing import Any
 
 from tawa.constants import freeze
@@ -89,6 +90,7 @@ def bind(kernel: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any
     ordered = {p.name: values.get(p.name, p.default) for p in kernel.parameters}
     # A parameter named like an option (num_stages: tl.constexpr) is both, as in Triton.
     extra |= {name: unwrap_constant(ordered[name]) for name in ordered if name in HINTS}
+    _check_hints(kernel, extra)
     if kernel.debug is not None:
         extra.setdefault("debug", kernel.debug)
     return Call(
@@ -114,6 +116,24 @@ def _check_extra(kernel: KernelFunction, extra: Iterable[str]) -> None:
         f" {', '.join(sorted(options))}",
         remedy=f"did you mean {_names(near)}?" if near else "remove it, or add the parameter",
     )
+
+
+def _check_hints(kernel: KernelFunction, given: Mapping[str, Any]) -> None:
+    """Refuse numbers of warps and stages that mean nothing."""
+    warps, stages = given.get("num_warps"), given.get("num_stages")
+    if not (warps is None or (_counts(warps, 1) and warps & (warps - 1) == 0)):
+        wrong = f"num_warps={warps!r}", "a program has a power of two of warps: 1, 2, 4 ..."
+    elif not (stages is None or _counts(stages, 0)):
+        wrong = f"num_stages={stages!r}", "a loop has a whole number of stages, 0 or more"
+    else:
+        return
+    raise ArgumentError(
+        f"{kernel.name} got {wrong[0]}", why=wrong[1], remedy="leave it out to let tawa decide"
+    )
+
+
+def _counts(value: Any, least: int) -> bool:
+    return isinstance(value, Integral) and value >= least
 
 
 def _names(names: Sequence[str]) -> str:
