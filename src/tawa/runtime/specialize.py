@@ -133,7 +133,7 @@ def _check_hints(kernel: KernelFunction, given: Mapping[str, Any]) -> None:
 
 
 def _counts(value: Any, least: int) -> bool:
-    return isinstance(value, Integral) and value >= least
+    return isinstance(value, Integral) and int(value) >= least
 
 
 def _names(names: Sequence[str]) -> str:
