@@ -48,7 +48,7 @@ def pyright(tmp_path_factory):
 
 
 RELAXED = """
-[mypy-plain,wrong]
+[mypy-plain,mypy-wrong]
 disallow_any_generics = False
 disallow_incomplete_defs = False
 disallow_untyped_calls = False
