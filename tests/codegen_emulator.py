@@ -47,7 +47,7 @@ NUMBERS = {
 }  # fmt: skip
 
 
-def call(source: CudaSource) -> str:
+def call(source: CudaSource, space: str) -> str:
     """The call of an entry with the arguments of the blob."""
     head = re.search(rf"\n{source.entry_name}\((.*?)\) \{{", source.text)
     assert head is not None
@@ -55,7 +55,7 @@ def call(source: CudaSource) -> str:
              for item in head[1].split(", ") if item]  # fmt: skip
     passed = ", ".join(f"*(const {kind}*)(blob + {i} * 128)" for i, kind in enumerate(kinds))
     shape = f"{{{source.threads}, {source.shared_bytes}, {source.cluster}, {resident(source)}}}"
-    entry = f"[=] {{ ::{source.entry_name}({passed}); }}"  # whatever names main() has
+    entry = f"[=] {{ ::{space}::{source.entry_name}({passed}); }}"  # whatever names main() has
     return f"emu::launch({entry}, grid, {shape}, seed); break;"
 
 
@@ -67,12 +67,23 @@ def resident(source: CudaSource) -> int:
     return blocks
 
 
-def harness(sources: Sequence[CudaSource]) -> str:
-    """main(): reads the arguments' blob, launches an entry, writes the memory back."""
-    cases = "\n".join(f"      case {i}: {call(source)}" for i, source in enumerate(sources))
-    return f"""
-alignas(1024) unsigned char memory[1];  // its address is never asked for: see shared_address
+def unit(sources: Sequence[CudaSource]) -> str:
+    """What is compiled: every text in a namespace of its own, and main()."""
+    spaces = {source.text: f"text_{i}" for i, source in enumerate(sources)}
+    parts = [PRELUDE]
+    for source in {source.text: source for source in sources}.values():
+        # The address of `memory` is never asked for: see shared_address.
+        memory = "alignas(1024) unsigned char memory[1];"
+        text = hosted(source).replace('extern "C" ', "")
+        parts.append(f"namespace {spaces[source.text]} {{\n{memory}\n{text}\n}}")
+    calls = [call(source, spaces[source.text]) for source in sources]
+    return "\n".join([*parts, harness(calls)])
 
+
+def harness(calls: Sequence[str]) -> str:
+    """main(): reads the arguments' blob, launches an entry, writes the memory back."""
+    cases = "\n".join(f"      case {i}: {each}" for i, each in enumerate(calls))
+    return f"""
 int main(int count, char** words) {{
   FILE* file = fopen(words[1], "rb+");
   fseek(file, 0, SEEK_END);
@@ -143,7 +154,8 @@ def emulate(
 ) -> None:
     """Run a kernel at hopper level; `grid` is the user's, `blocks` a persistent kernel's own.
 
-    `among` are all kernels of the same text, which is compiled once for all of them.
+    `among` are the kernels that are compiled with it, once for all of them: most of what a small
+    program takes is the start of the compiler and the linker.
     """
     source = kernel if isinstance(kernel, CudaSource) else generate(kernel)
     held = {name: getattr(value, "base", None) for name, value in arguments.items()}
@@ -243,7 +255,7 @@ def run(
     among: Sequence[CudaSource],
 ) -> bytes:
     """Compile and run the host program on a file of memory."""
-    path = program(f"{PRELUDE}\n{hosted(source)}\n{harness(among)}")
+    path = program(unit(among))
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         (base / "memory").write_bytes(memory)

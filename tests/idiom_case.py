@@ -7,7 +7,7 @@ they were before the launch and returns what arrays hold after it, by parameter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -73,12 +73,14 @@ class Idiom:
         compiled = self.kernel.compile(*placed, grid=self.grid, **named)
         return generate(compiled.asm.program("hopper"))
 
-    def emulate(self) -> None:
-        """Run the generated text against the emulation of the device functions."""
+    def emulate(self, among: Sequence[CudaSource] = ()) -> None:
+        """Run the generated text, one `among` others, against the emulation of the device
+        functions.
+        """
         before, after = self.arguments(), self.arguments()
         _, flat = innermost(self.kernel).spread(after)
         grid = (*self.grid, 1, 1)[:3]
-        emulate(self.source, flat, grid, blocks=2)
+        emulate(self.source, flat, grid, blocks=2, among=among)
         self.check(before, after)
 
 

@@ -22,9 +22,9 @@ import test_lower_instances as instances
 import test_lower_pingpong as pingpong
 from frontend_kernels import of
 from kernel_subject import Arguments, Ready, Subject, copied, descriptor
-from library_kernels import LIBRARY
+from library_kernels import LIBRARY, Library
 from lower_kernels import CASES, DTYPES, Case, fresh, integers, tile_kernel
-from proof_kernels import DATA, KERNELS, PLANS, codegen_products, lower, of_launch
+from proof_kernels import DATA, KERNELS, PLANS, codegen_products, lowered_launch
 from tawa.frontend import build
 from tawa.frontend.signature import DescriptorArg, PointerArg
 from tawa.ir import parse, tile
@@ -361,16 +361,13 @@ def _told() -> Iterator[tuple[str, Subject]]:
 # --- the library ----------------------------------------------------------------------------------
 
 
-def ready(launches: list[Launch], index: int, kept: dict[str, tuple[Any, Any]]) -> Ready:
+def ready(launches: list[Launch], index: int) -> Ready:
     """A launch of the library; those before it have run, as the oracle has them."""
     for before in launches[:index]:
-        made = ready([before], 0, kept)
+        made = ready([before], 0)
         simulate(made.oracle, made.grid, made.arguments, level="tile")
     launch = launches[index]
-    key, oracle, pins = of_launch(launch)
-    if key not in kept:
-        kept[key] = oracle, lower(oracle.clone(), pins)
-    oracle, kernel = kept[key]
+    oracle, kernel = lowered_launch(launch)
     values = bind(launch.kernel.kernel, launch.arguments, dict(launch.options)).values
     given = {name: host_argument(values[name]) for name in oracle.argument_names}
     return Ready(oracle, kernel, (*launch.grid, 1, 1)[:3], given)
@@ -378,12 +375,9 @@ def ready(launches: list[Launch], index: int, kept: dict[str, tuple[Any, Any]]) 
 
 def _library() -> Iterator[tuple[str, Subject]]:
     for name, item in LIBRARY.items():
-        kept: dict[str, tuple[Any, Any]] = {}
 
-        def at(
-            extent: int | None, item: Any = item, kept: dict[str, tuple[Any, Any]] = kept
-        ) -> Ready:
-            return ready(item.launches(extent), item.index, kept)
+        def at(extent: int | None, item: Library = item) -> Ready:
+            return ready(item.launches(extent), item.index)
 
         yield name, Subject(at, item.step, item.exact, least=item.least)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ class Subject:
     exact: bool = True
     least: int = 0
 
+    @cached_property
     def depth(self) -> int:
         """The slots of the longest ring."""
         rings = [op for op in self.at(None).kernel.walk() if isinstance(op, hopper.Barriers)]
@@ -57,7 +59,7 @@ class Subject:
         if not self.step:
             yield None
             return
-        for iterations in range(self.least, 2 * self.depth() + 3):
+        for iterations in range(self.least, 2 * self.depth + 3):
             yield iterations * self.step
             if iterations and self.step > 16:
                 yield iterations * self.step - self.step // 32 * 16

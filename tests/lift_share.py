@@ -32,8 +32,8 @@ def kernels() -> Iterator[tuple[str, tile.Kernel, Pins]]:
     for name, function, signature in plain:
         yield name, build(function, signature, {}), Pins()
     for name, item in LIBRARY.items():
-        _, kernel, pins = of_launch(item.launches(None)[item.index])
-        yield name, kernel, pins
+        _, make, pins = of_launch(item.launches(None)[item.index])
+        yield name, make(), pins
 
 
 def outcome(kernel: tile.Kernel, pins: Pins) -> str:

@@ -1,6 +1,7 @@
 """Every hopper kernel of the tests, by name: what the proof is measured on and mutants are made of.
 
-`KERNELS[name]()` lowers one, from its Python source or tile IR, by the pipeline a compile runs.
+`MAKERS[name]()` lowers one, from its Python source or tile IR, by the pipeline a compile runs;
+`KERNELS[name]()` is a copy of what was lowered once in the process.
 """
 
 from __future__ import annotations
@@ -63,20 +64,21 @@ def _shape(name: str, **pins: Any) -> tile.Kernel:
     return lower(parse(text_of(name)), Pins(**pins))
 
 
-def of_launch(launch: Launch) -> tuple[str, tile.Kernel, Pins]:
-    """Return the tile IR that a launch of the library compiles, with a key, and its pins."""
+def of_launch(launch: Launch) -> tuple[str, Make, Pins]:
+    """Return what builds the tile IR that a launch of the library compiles, with a key that is its
+    own, and its pins."""
     jit = launch.kernel
     call = bind(jit.kernel, launch.arguments, dict(launch.options))
     signature = derive_signature(jit.kernel, call.values)
-    key = f"{jit.kernel.name} {signature} {call.options} {call.pins}"
-    return key, build(jit.fn, signature, call.options), call.pins
+    key = f"{jit.fn.__module__} {jit.kernel.name} {signature} {call.options} {call.pins}"
+    return key, partial(build, jit.fn, signature, call.options), call.pins
 
 
 def _launch(name: str) -> tile.Kernel:
     """Lower a launch of the library."""
     item = LIBRARY[name]
-    _, kernel, pins = of_launch(item.launches(None)[item.index])
-    return lower(kernel, pins)
+    _, make, pins = of_launch(item.launches(None)[item.index])
+    return lower(make(), pins)
 
 
 def codegen_products() -> Iterator[tuple[str, Any, Any]]:
@@ -164,13 +166,40 @@ def _registry() -> Iterator[tuple[str, Make]]:
         yield name, partial(_launch, name)
 
 
-KERNELS: dict[str, Make] = dict(_registry())
+MAKERS: dict[str, Make] = dict(_registry())
+
+
+_LAUNCHED: dict[str, tuple[tile.Kernel, tile.Kernel]] = {}
+
+
+def lowered_launch(launch: Launch) -> tuple[tile.Kernel, tile.Kernel]:
+    """The tile IR that a launch of the library compiles, and what it is lowered to, once in a
+    process: nobody changes them."""
+    key, make, pins = of_launch(launch)
+    if key not in _LAUNCHED:
+        oracle = make()
+        _LAUNCHED[key] = oracle, lower(oracle.clone(), pins)
+    return _LAUNCHED[key]
+
+
+@cache
+def _kept(name: str) -> tile.Kernel:
+    if (item := LIBRARY.get(name)) is not None:
+        return lowered_launch(item.launches(None)[item.index])[1]
+    return MAKERS[name]()
+
+
+def _copy(name: str) -> tile.Kernel:
+    return _kept(name).clone()
+
+
+KERNELS: dict[str, Make] = {name: partial(_copy, name) for name in MAKERS}
 
 
 @cache
 def text(name: str) -> str:
-    """Return the hopper IR of a kernel as text, lowered once in a process."""
-    return str(KERNELS[name]())
+    """Return the hopper IR of a kernel as text, printed once in a process."""
+    return str(_kept(name))
 
 
 _FLASH = ("flash 64", "flash 128 causal split", "flash 256 causal split in turns")
@@ -183,4 +212,4 @@ def shortened() -> list[Any]:
     return [pytest.param(name, marks=long) if name in more else name for name in KERNELS]
 
 
-__all__ = ["KERNELS", "lower", "shortened", "text"]
+__all__ = ["KERNELS", "MAKERS", "lower", "lowered_launch", "shortened", "text"]

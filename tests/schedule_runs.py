@@ -111,7 +111,7 @@ def try_kernel(name: str, part: int = 0, parts: int = 1) -> Tally:
         before = time.perf_counter()
         tally.states = verify(usual, H200).states
         tally.proof_ms = 1000 * (time.perf_counter() - before)
-    tally.depth = subject.depth()
+    tally.depth = subject.depth
     for group in list(trials(subject, 1000 * list(SUBJECTS).index(name)))[part::parts]:
         ready = subject.at(group[0].extent)
         want = ready.expected()

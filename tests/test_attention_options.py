@@ -104,13 +104,11 @@ def long(*values):
     return pytest.param(*values, marks=pytest.mark.long)
 
 
+# One option at a time is in test_attention_trips.
 @pytest.mark.parametrize("variant", [SMALL, long(SPLIT)], ids=str)
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("window both sides", "alibi", "bias of keys", "all") else long(name)
-        for name in OPTIONS
-    ],
+    [name if name in ("bias of keys", "all") else long(name) for name in OPTIONS],
 )
 def test_options_over_tails(name, variant):
     check(*inputs(queries=200, keys=152, groups=2), variant, **OPTIONS[name])
@@ -119,9 +117,8 @@ def test_options_over_tails(name, variant):
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
-        ("window", 8),
         ("window both sides", 320),
-        *(long("window", keys) for keys in (64, 128, 320)),
+        *(long("window", keys) for keys in (8, 64, 128, 320)),
         *(long("window both sides", keys) for keys in (8, 64, 128)),
     ],
 )
@@ -144,11 +141,6 @@ def test_every_trip_count_of_few_queries(iterations, monkeypatch):
     monkeypatch.setattr("tawa.kernels.attention_launches.splits_of", lambda *_: 2)
     two = Variant(64, 32, pins=(("depth", {"k": 2, "v": 2}),))
     check(*inputs(queries=1, keys=32 * iterations), two)
-
-
-def test_a_window_beyond_the_keys():
-    """The first rows stand before all keys and see none; the last see them through the window."""
-    check(*inputs(queries=200, keys=40), SPLIT, causal=True, window=20)
 
 
 @pytest.mark.parametrize("dim", [96, long(192)])

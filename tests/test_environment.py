@@ -11,12 +11,17 @@ PASSED_ON = {"HOME", "PYTHONPATH", "PYTEST_CURRENT_TEST", "KEPT"}
 
 
 def is_environment(node: ast.expr) -> bool:
-    return ast.unparse(node) in ("os.environ", "environ")
+    match node:
+        case ast.Name("environ") | ast.Attribute(ast.Name("os"), "environ"):
+            return True
+        case _:
+            return False
 
 
 def variables_read(file: Path) -> Iterator[str]:
     """The variables that a file reads: `os.environ[...]`, `.get`, `.pop`, `os.getenv`, `in`."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    text = file.read_text()
+    for node in ast.walk(ast.parse(text)) if "env" in text else ():
         match node:
             case ast.Call(func=ast.Attribute(value=where, attr="get" | "pop"), args=[name, *_]) if (
                 is_environment(where)

@@ -9,7 +9,7 @@ import tawa.language as tl
 from tawa.kernels import attention
 from tawa.kernels.attention import Variant
 from tawa.runtime.compiled import CompiledKernel
-from test_attention_options import OPTIONS, SINKS, inputs
+from test_attention_options import OPTIONS, SINKS, check, inputs
 from test_known_crashes import causal
 
 
@@ -82,6 +82,7 @@ def test_products_that_get_longer(first, axis, persistent):
         ({"queries": 200, "keys": 40}, {"causal": True, "window": 20}),
         ({"queries": 128, "keys": 128}, {"window": (70, 30), "sink": SINKS}),
     ],
+    # Beyond the keys, the first rows see none and the last see them through the window.
     ids=["few keys", "a window beyond the keys", "both sides"],
 )
 @pytest.mark.parametrize(
@@ -96,3 +97,4 @@ def test_windows_in_loops_of_their_own(given, options, variant):
     for launch in attention.launches(operands, variant):
         kernel = launch.kernel.compile(*launch.arguments, grid=launch.grid, **launch.options)
         assert given_up(kernel) == []
+    check(q, k, v, variant, **options)

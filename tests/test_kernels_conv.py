@@ -126,17 +126,6 @@ def try_geometries(form, **how):
     random_geometry()
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_random_geometries(form):
-    try_geometries(form, max_examples=2, derandomize=True, phases=[Phase.generate])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("form", FORMS)
-def test_many_random_geometries(form):
-    try_geometries(form, max_examples=300)
-
-
 TAKEN = [
     ("window", Geometry(2, 9, 11, 24, 40, 3, 3, (3, 2), (2, 1, 0, 2), (1, 2))),
     ("window", Geometry(1, 7, 9, 48, 48, 2, 3, (1, 4), (1, 1, 1, 1), groups=3)),
@@ -154,6 +143,23 @@ TAKEN = [
     ("depthwise", Geometry(1, 8, 11, 8, 12, 2, 3, (1, 2), (1, 0, 1, 1), (1, 1), 4)),
     ("direct", Geometry(1, 9, 10, 6, 10, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 2)),
 ]
+
+
+TWICE = {form for form, _ in TAKEN if [name for name, _ in TAKEN].count(form) > 1}
+
+
+@pytest.mark.parametrize(
+    "form", [pytest.param(f, marks=pytest.mark.long if f in TWICE else ()) for f in FORMS]
+)
+def test_random_geometries(form):
+    """Of the forms that are above with one geometry."""
+    try_geometries(form, max_examples=2, derandomize=True, phases=[Phase.generate])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", FORMS)
+def test_many_random_geometries(form):
+    try_geometries(form, max_examples=300)
 
 
 @pytest.mark.parametrize(("form", "g"), TAKEN)

@@ -5,6 +5,8 @@ The simulator moves whole tiles and does not see layouts; the emulated text move
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from codegen_emulator import emulate, needs_compiler
@@ -20,12 +22,26 @@ TIMINGS = 3
 """Of asynchronous work, by the seed: at random, as late or as early as can be."""
 
 
+TOGETHER = 12
+"""Texts that are compiled at once."""
+SHORT = [name for name in shortened() if isinstance(name, str)]
+
+
+@cache
+def texts(batch: int) -> list[CudaSource]:
+    """Those of `TOGETHER` kernels, at their usual sizes."""
+    chosen = SHORT[batch * TOGETHER : (batch + 1) * TOGETHER]
+    return [generate(KERNELS[name]()) for name in chosen]
+
+
 def run(name: str, seed: int, extent: int | None = None, blocks: int = 2) -> None:
     subject = SUBJECTS[name]
     ready = subject.at(extent)
     got, source = ready.fresh(), generate(ready.kernel)
     assert instructions(source) <= instructions(SOURCES[0]), "an instruction without a program"
-    emulate(source, got, ready.grid, blocks=blocks, seed=seed)
+    among = texts(SHORT.index(name) // TOGETHER) if name in SHORT else []
+    how = {"among": among} if source in among else {}
+    emulate(source, got, ready.grid, blocks=blocks, seed=seed, **how)
     subject.same(ready.expected(), got)
 
 

@@ -46,9 +46,9 @@ DOUBLE = """
 """
 
 
-def test_eight_processes_compile_one_kernel_at_once(tmp_path):
-    """All get the same kernel, the folder one whole file a key, and a ninth compiles nothing."""
-    digests = processes(DOUBLE, 8, tmp_path, str(time.time() + 2))
+def test_four_processes_compile_one_kernel_at_once(tmp_path):
+    """All get the same kernel, the folder one whole file a key, and a fifth compiles nothing."""
+    digests = processes(DOUBLE, 4, tmp_path, str(time.time() + 2))
     assert len(set(digests)) == 1
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     kept = 2 if nvrtc.is_available() else 1  # the kernel, and its cubin by the text

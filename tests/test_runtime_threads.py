@@ -12,7 +12,7 @@ import pytest
 import tawa.language as tl
 from in_processes import processes
 from in_threads import together
-from proof_kernels import KERNELS
+from proof_kernels import MAKERS
 from runtime_fakes import FakeCompiler, GpuArray, kernel
 from tawa.codegen.generate import generate
 from tawa.errors import LaunchError
@@ -81,7 +81,7 @@ def test_threads_compile_different_kernels_at_once():
     names = ("codegen matmul_nn", "copies gather", "turns attention fine", "shape load under an if")
 
     def made(name):
-        kernel = KERNELS[name]()
+        kernel = MAKERS[name]()
         return str(kernel), generate(kernel).text, verify(kernel, H200).states
 
     alone = {name: made(name) for name in names}

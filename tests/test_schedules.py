@@ -86,7 +86,7 @@ def turns_as_often_as_asked(name: str) -> None:
         assert all(map(constant, loops)) or name in FIXED
         return
     iterations = {-(-extent // subject.step) for extent in subject.extents() if extent is not None}
-    assert iterations == set(range(int(name in PARTS), 2 * subject.depth() + 3))
+    assert iterations == set(range(int(name in PARTS), 2 * subject.depth + 3))
 
 
 LOOPS = ("scf.for", "scf.while")

@@ -68,11 +68,11 @@ def test_opcheck_is_green():
     opcheck(OPS.matmul_activation_backward, given)
     q, k, v = (half(1, h, 40, d, grad=True) for h, d in ((1, 64), (1, 64), (1, 40)))
     dropped = {"dropout": 0.2, "rng": torch.tensor([3, 4])}
-    opcheck(OPS.attention, (q, k, v), {"causal": True, **dropped})
+    opcheck(OPS.attention, (q, k, v), dropped)
     with torch.no_grad():
-        out, lse = OPS.attention(q, k, v, causal=True, **dropped)
+        out, lse = OPS.attention(q, k, v, **dropped)
         given = (each.detach() for each in (out, q, k, v, out, lse))
-        opcheck(OPS.attention_backward, tuple(given), {"causal": True, **dropped})
+        opcheck(OPS.attention_backward, tuple(given), dropped)
         bias = half(1, 1, 40, 40)
         how = {"bias": bias, "bias_gradient": True}
         given = q, q, q, q, q, lse

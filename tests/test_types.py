@@ -4,7 +4,6 @@ import ast
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,12 +22,20 @@ def wrong_lines(name):
     return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
 
 
-def pyright(tmp_path, mode, *names):
-    for each in HERE.glob("*.py"):
-        shutil.copy(each, tmp_path)
-    config = {"typeCheckingMode": mode, "include": [*names], "extraPaths": [str(SOURCES)]}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
-    command = [sys.executable, "-m", "pyright", "--outputjson", "-p", str(tmp_path)]
+STRICT = ("annotated.py", "launches.py")
+
+
+@pytest.fixture(scope="module")
+def pyright(tmp_path_factory):
+    """Errors as (file, line, message): one run, in which each file says how strict it is."""
+    folder = tmp_path_factory.mktemp("typed")
+    names = [each.name for each in HERE.glob("*.py")]
+    for name in names:
+        mode = "strict" if name in STRICT else "basic"
+        (folder / name).write_text(f"{(HERE / name).read_text()}\n# pyright: {mode}\n")
+    config = {"include": names, "extraPaths": [str(SOURCES)]}
+    (folder / "pyrightconfig.json").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "-p", str(folder)]
     command += ["--pythonpath", sys.executable]
     run = subprocess.run(command, capture_output=True, text=True, timeout=200)
     found = json.loads(run.stdout)
@@ -40,35 +47,49 @@ def pyright(tmp_path, mode, *names):
     }
 
 
-def mypy(tmp_path, options, *names):
-    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path), "--show-error-codes"]
-    command += ["--follow-imports=silent", *options, *(str(HERE / name) for name in names)]
+LOOSE = (
+    *("disallow_any_generics", "disallow_incomplete_defs", "disallow_untyped_calls"),
+    *("disallow_untyped_decorators", "disallow_untyped_defs", "warn_return_any"),
+)
+# Bodies without annotations are looked into only where mistakes are to be seen.
+LOOSER = {"plain": (*LOOSE, "check_untyped_defs"), "wrong": LOOSE}
+
+
+@pytest.fixture(scope="module")
+def mypy(tmp_path_factory):
+    """Errors as (file, line, message): one strict run, which lets what is not annotated be."""
+    folder = tmp_path_factory.mktemp("mypy")
+    lines = ["[mypy]"]
+    for module, flags in LOOSER.items():
+        lines += [f"[mypy-{module}]", *(f"{flag} = False" for flag in flags)]
+    (folder / "mypy.ini").write_text("\n".join(lines))
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(folder), "--show-error-codes"]
+    command += ["--config-file", str(folder / "mypy.ini"), "--follow-imports=silent", "--strict"]
+    command += map(str, HERE.glob("*.py"))
     environment = {**os.environ, "MYPYPATH": f"{SOURCES}:{HERE}"}
     run = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment)
     assert run.returncode in (0, 1), run.stderr
-    return [line for line in run.stdout.splitlines() if ": error: " in line]
+    found = (line.split(":", 2) for line in run.stdout.splitlines() if ": error: " in line)
+    return {(Path(file).name, int(line), message) for file, line, message in found}
 
 
 @pytest.mark.timeout(400)
-def test_annotated_kernels_are_clean_under_both_tools_strict(tmp_path):
-    assert pyright(tmp_path, "strict", "annotated.py", "launches.py") == set()
-    assert mypy(tmp_path, ["--strict"], "annotated.py", "launches.py") == []
+def test_annotated_kernels_are_clean_under_both_tools_strict(pyright, mypy):
+    assert [each for each in pyright if each[0] in STRICT] == []
+    assert [each for each in mypy if each[0] in STRICT] == []
 
 
 @pytest.mark.timeout(400)
-def test_kernels_without_annotations_are_clean_under_both_tools_basic(tmp_path):
-    assert pyright(tmp_path, "basic", "plain.py") == set()
-    assert mypy(tmp_path, [], "plain.py") == []
+def test_kernels_without_annotations_are_clean_under_both_tools_basic(pyright, mypy):
+    assert [each for each in pyright if each[0] == "plain.py"] == []
+    assert [each for each in mypy if each[0] == "plain.py"] == []
 
 
 @pytest.mark.timeout(400)
-def test_mistakes_are_still_seen(tmp_path):
-    lines = {line for _, line, _ in pyright(tmp_path, "basic", "wrong.py")}
+def test_mistakes_are_still_seen(pyright, mypy):
+    lines = {line for name, line, _ in pyright if name == "wrong.py"}
     assert lines == wrong_lines("wrong.py")
-    seen = {
-        int(line.split(":")[1]) for line in mypy(tmp_path, ["--check-untyped-defs"], "wrong.py")
-    }
-    assert seen == wrong_lines("wrong.py")
+    assert {line for name, line, _ in mypy if name == "wrong.py"} == wrong_lines("wrong.py")
 
 
 def test_declared_methods_are_those_of_the_frontend():

@@ -13,7 +13,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 import proof_kernels
 import tawa.cypress as cy
 from lower_kernels import CASES
-from proof_kernels import KERNELS, text
+from proof_kernels import MAKERS, text
 from tawa import ir
 from tawa.cypress.kernels.gemm import gemm as task_gemm
 from tawa.cypress.kernels.sums import sums as task_sums
@@ -51,7 +51,7 @@ def test_all_kernels_do_what_their_aref_programs_ask_for(monkeypatch: pytest.Mon
         return made[-1][0]
 
     monkeypatch.setattr(proof_kernels, "lower", lower)
-    for make in KERNELS.values():
+    for make in MAKERS.values():
         make()
     assert len(made) > len(CASES)
     for kernel, program in made:
