@@ -9,6 +9,7 @@ import tawa
 import tawa.language as tl
 from tawa.runtime import nvrtc
 from tawa.target import H200
+from tawa.verify import verify
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is not installed")
 
@@ -133,6 +134,13 @@ def test_a_block_more_where_registers_allow() -> None:
     assert compiled.resources.spills == 0
     assert compiled.launch.blocks == compiled.plan.blocks
     assert H200.blocks_resident(256, used, compiled.launch.shared) * 256 >= 1024
+    assert verify(compiled.asm.program("hopper")).ok  # built again, and not proved again
+    pinned = layer_norm.compile(
+        *arguments, grid=(64,), BLOCK=8192, num_warps=8, blocks=compiled.launch.blocks
+    )
+    for level in ("hopper", "cuda"):
+        assert compiled.asm.text(level) == pinned.asm.text(level)
+    assert compiled.plan == pinned.plan
 
 
 def test_blocks_that_registers_leave_room_for() -> None:

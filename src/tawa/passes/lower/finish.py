@@ -51,6 +51,7 @@ from tawa.passes.lower.puts import arrivals_of_put
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.shared import place_buffers
 from tawa.passes.lower.views import root_slot, via_of, view_kind
+from tawa.target import Target
 
 _WARPGROUP = 4
 
@@ -299,18 +300,30 @@ def set_launch(lowering: Lowering) -> None:
             why=f"a block has {lowering.target.named_barriers}, number 0 is the block's own.",
             remedy="use fewer consumer warpgroups.",
         )
-    facts = {
-        "threads": IntAttr(threads),
-        "registers": IntAttr(lowering.target.registers_at_launch(threads)),
-        "shared": IntAttr(shared),
-        "cluster": IntAttr(lowering.plan.cluster),
-        "persistent": BoolAttr.from_bool(lowering.plan.persistent),
-    }
-    if lowering.plan.blocks > 1:
-        facts["blocks"] = IntAttr(lowering.plan.blocks)
-    if starts_early(lowering.kernel):
-        facts["early"] = IntAttr(1)
-    lowering.kernel.attributes["launch"] = DictionaryAttr(facts)
+    lowering.kernel.attributes["launch"] = DictionaryAttr(
+        {
+            "threads": IntAttr(threads),
+            "registers": IntAttr(lowering.target.registers_at_launch(threads)),
+            "shared": IntAttr(shared),
+            "cluster": IntAttr(lowering.plan.cluster),
+            "persistent": BoolAttr.from_bool(lowering.plan.persistent),
+            **({"blocks": IntAttr(lowering.plan.blocks)} if lowering.plan.blocks > 1 else {}),
+            **({"early": IntAttr(1)} if starts_early(lowering.kernel) else {}),
+        }
+    )
+
+
+def share_registers(kernel: tile.Kernel, blocks: int, target: Target) -> None:
+    """Let a kernel of one role, whose launch is set, share a multiprocessor's registers with so
+    many blocks: what lowering it by a plan with `blocks` gives.
+    """
+    assert kernel.launch is not None
+    (role,) = all_of(kernel, hopper.Role)
+    registers = IntAttr(target.shared_by(blocks).registers_at_launch(32 * role.warps.data))
+    role.attributes["registers"] = registers
+    facts = {**kernel.launch.data, "registers": registers}
+    early = {name: facts.pop(name) for name in ("early",) if name in facts}
+    kernel.attributes["launch"] = DictionaryAttr({**facts, "blocks": IntAttr(blocks), **early})
 
 
 # --- whether the warps of a warpgroup meet --------------------------------------------------------
