@@ -195,7 +195,7 @@ class Contiguity:
                 return of_any_function(*parts)
 
     def _truncates(self, dividend: SSAValue) -> bool:
-        """Tell whether quotients may be cut towards zero from below, where blocks begin elsewhere."""
+        """Tell whether quotients may be cut towards zero from below: blocks begin elsewhere."""
         kind = element_type(dividend.type)
         return is_signed(kind) and not range_of(dividend, self._ranges).is_natural
 

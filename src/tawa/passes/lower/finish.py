@@ -43,7 +43,7 @@ from tawa.analysis.effects import has_effect
 from tawa.errors import OverBudget
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, layout_of
-from tawa.ir.walk import all_of, is_terminator, marked_pure, walk
+from tawa.ir.walk import all_of, is_terminator, marked_pure, operations_of, walk
 from tawa.passes.dead import sweep
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
@@ -218,7 +218,7 @@ def _is_needed(operation: Operation) -> bool:
 def _share(block: Block, known: dict[object, list[SSAValue]]) -> None:
     """Replace a pure scalar operation by an equal one that dominates it."""
     scope = dict(known)
-    for operation in list(block.ops):
+    for operation in operations_of(block):
         if _may_be_shared(operation):
             told = [(name, _told(value)) for name, value in operation.attributes.items()]
             key = (
