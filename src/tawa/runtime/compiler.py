@@ -374,7 +374,6 @@ def _carry_out(
         lowered = pipeline.run(pipeline.HOPPER, work, plan, target, begin)
         refuse_declined(pins, plan, lowered)
         notes += lowered
-        made |= stage_of("hopper", work)
     with watch.phase("code generation", work, plan):
         try:
             source = generate(work)
@@ -387,6 +386,8 @@ def _carry_out(
     building = cubins.start(source, arch=target.arch, strict=strict) if built else None
     with watch.phase("proof", work, plan):
         proof = verify(work, target, program)
+    with watch.phase("lowering", work, plan):  # here: NVRTC is at work
+        made |= stage_of("hopper", work)
     cubin, resources, slow = _finish(work, plan, source, building, target, watch)
     if cubin is not None:
         made["cubin"] = cubin.data
