@@ -357,8 +357,16 @@ def report(rows: list[Row], failed: dict[str, list[str]], gpu: bool) -> str:
         for r in broken
     ]
     slow = sorted(rows, key=lambda r: -r.seconds)[:10]
-    lines += ["", "longest to compile (s; Triton's)"]
-    lines += [f"  {r.seconds:5.1f} {r.triton_seconds:5.1f} {r.kernel} [{r.call}]" for r in slow]
+    quick = sum(row.seconds <= 2 * row.triton_seconds for row in sound)
+    lines += [
+        "",
+        f"{quick} within twice Triton's time; longest to compile (s, of them CPU; Triton's)",
+    ]
+    for r in slow:
+        lines.append(
+            f"  {r.seconds:5.1f} {r.cpu_seconds:5.1f} {r.triton_seconds:5.1f} {r.kernel} [{r.call}]"
+        )
+        lines.append("    " + ", ".join(f"{name} {s:.2f}" for name, s in r.phases.items()))
     ordinary = [row for row in rows if row.product and row.compiled and not row.specialized]
     lines += ["", f"{len(ordinary)} with products are ordinary kernels"]
     lines += [f"  {r.kernel} [{r.call}] {r.reason}" for r in ordinary]

@@ -5,51 +5,52 @@ from __future__ import annotations
 from abc import ABCMeta
 from typing import Any
 
-from xdsl.ir import SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.irdl.operations import (
-    AfterVariadicSingleAccessor,
     BeforeVariadicSingleAccessor,
     UniqueVariadicAccessor,
     VarIRConstruct,
 )
 
 
+class _Operand(BeforeVariadicSingleAccessor):
+    def __get__(self, obj: Any, objtype: type | None = None) -> Any:
+        return tuple.__getitem__(obj._operands, self.idx)
+
+
+class _Result(BeforeVariadicSingleAccessor):
+    def __get__(self, obj: Any, objtype: type | None = None) -> Any:
+        return tuple.__getitem__(obj.results, self.idx)
+
+
+class _Operands(UniqueVariadicAccessor):
+    def __get__(self, obj: Any, objtype: type | None = None) -> Any:
+        return obj._operands
+
+
 class _Kind(ABCMeta):
     """Types whose instances are known by their type: asking an abstract class takes twice as long,
     and passes ask hundreds of thousands of times.
 
-    Operands and results are read by name at once: the accessors that xDSL's decorator sets make a
-    view of all operands first, which takes four times as long.
+    Operands and results are read by name as often. The accessors that xDSL's decorator sets make a
+    view of all operands first, which takes four times as long; those that need none are replaced.
     """
 
     __instancecheck__ = type.__instancecheck__
 
     def __setattr__(cls, name: str, value: object) -> None:
-        super().__setattr__(name, _reader(value) or value)
-
-
-def _reader(accessor: object) -> property | None:
-    """Return what reads what one of xDSL's accessors does, None where that takes a look at more
-    than the operands or the results.
-    """
-    item: Any = tuple[SSAValue, ...].__getitem__
-    match accessor:
-        case BeforeVariadicSingleAccessor(idx=place):
-            pass
-        case AfterVariadicSingleAccessor(idx=place, num_defs=count):
-            place -= count
-        case UniqueVariadicAccessor(idx=0, num_defs=1, construct=VarIRConstruct.OPERAND):
-            return property(lambda op: op._operands)
-        case _:
-            return None
-    match accessor.construct:
-        case VarIRConstruct.OPERAND:
-            return property(lambda op: item(op._operands, place))
-        case VarIRConstruct.RESULT:
-            return property(lambda op: item(op.results, place))
-        case _:
-            return None
+        match value:
+            case BeforeVariadicSingleAccessor(construct=VarIRConstruct.OPERAND as kind, idx=place):
+                value = _Operand(kind, place)
+            case BeforeVariadicSingleAccessor(construct=VarIRConstruct.RESULT as kind, idx=place):
+                value = _Result(kind, place)
+            case UniqueVariadicAccessor(
+                construct=VarIRConstruct.OPERAND as kind, idx=0, num_defs=1
+            ):
+                value = _Operands(kind, 0, 1)
+            case _:
+                pass
+        super().__setattr__(name, value)
 
 
 class TawaOperation(IRDLOperation, metaclass=_Kind):
