@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from typing import Any
+from typing import Any, cast
 
 from xdsl.irdl import IRDLOperation
 from xdsl.irdl.operations import (
@@ -12,15 +12,17 @@ from xdsl.irdl.operations import (
     VarIRConstruct,
 )
 
+_AT = cast("Any", tuple).__getitem__  # without the tuple's own in Python, which asks for slices
+
 
 class _Operand(BeforeVariadicSingleAccessor):
     def __get__(self, obj: Any, objtype: type | None = None) -> Any:
-        return tuple.__getitem__(obj._operands, self.idx)
+        return _AT(obj._operands, self.idx)
 
 
 class _Result(BeforeVariadicSingleAccessor):
     def __get__(self, obj: Any, objtype: type | None = None) -> Any:
-        return tuple.__getitem__(obj.results, self.idx)
+        return _AT(obj.results, self.idx)
 
 
 class _Operands(UniqueVariadicAccessor):
