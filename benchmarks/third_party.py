@@ -25,7 +25,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,8 @@ class Row:
     us: float = 0.0
     triton_us: float = 0.0
     options: str = ""  # warps, stages and constants
+    cpu_seconds: float = 0.0  # of `seconds`, of all threads
+    phases: dict[str, float] = field(default_factory=dict[str, float])  # of `seconds`
 
 
 # --- one launch -----------------------------------------------------------------------------
@@ -69,15 +71,16 @@ def compile_both(row: Row, launch: Any) -> None:
     except Exception as error:
         row.triton = short(error)
     row.triton_seconds = time.perf_counter() - began
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     try:
         made = tawa.jit(launch.fn).compile(**launch.values, **launch.options, grid=launch.grid)
         row.compiled, row.specialized = True, made.plan.specialized
+        row.phases = {name: round(seconds, 3) for name, seconds in made.timings.items()}
         if not row.specialized and row.product:
             row.reason = why_ordinary(made)
     except Exception as error:
         row.reason = short(error)
-    row.seconds = time.perf_counter() - began
+    row.seconds, row.cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
 
 
 def triton_compiled(launch: Any) -> str:
@@ -354,8 +357,16 @@ def report(rows: list[Row], failed: dict[str, list[str]], gpu: bool) -> str:
         for r in broken
     ]
     slow = sorted(rows, key=lambda r: -r.seconds)[:10]
-    lines += ["", "longest to compile (s; Triton's)"]
-    lines += [f"  {r.seconds:5.1f} {r.triton_seconds:5.1f} {r.kernel} [{r.call}]" for r in slow]
+    quick = sum(row.seconds <= 2 * row.triton_seconds for row in sound)
+    lines += [
+        "",
+        f"{quick} within twice Triton's time; longest to compile (s, of them CPU; Triton's)",
+    ]
+    for r in slow:
+        lines.append(
+            f"  {r.seconds:5.1f} {r.cpu_seconds:5.1f} {r.triton_seconds:5.1f} {r.kernel} [{r.call}]"
+        )
+        lines.append("    " + ", ".join(f"{name} {s:.2f}" for name, s in r.phases.items()))
     ordinary = [row for row in rows if row.product and row.compiled and not row.specialized]
     lines += ["", f"{len(ordinary)} with products are ordinary kernels"]
     lines += [f"  {r.kernel} [{r.call}] {r.reason}" for r in ordinary]

@@ -1,14 +1,21 @@
 """Kernels that the memory bounds: what is computed once, where threads meet, how many blocks."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import tawa
 import tawa.language as tl
+from tawa.codegen.generate import generate
+from tawa.ir.text import text_of
+from tawa.passes import pipeline
 from tawa.runtime import nvrtc
+from tawa.runtime.compiler import Stopwatch, _share
+from tawa.runtime.crash import Steps
 from tawa.target import H200
+from tawa.verify import verify
 
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is not installed")
 
@@ -133,6 +140,15 @@ def test_a_block_more_where_registers_allow() -> None:
     assert compiled.resources.spills == 0
     assert compiled.launch.blocks == compiled.plan.blocks
     assert H200.blocks_resident(256, used, compiled.launch.shared) * 256 >= 1024
+    # Built again for a number of blocks it is what lowering by such a plan gives.
+    shared = _share(compiled, 3, H200, Stopwatch(Steps(), "layer_norm"))
+    assert shared is not None
+    assert verify(shared.asm.program("hopper")).ok
+    lowered = compiled.asm.program("aref").clone()
+    pipeline.run(pipeline.HOPPER, lowered, replace(compiled.plan, blocks=3), H200)
+    assert shared.asm.text("hopper") == text_of(lowered)
+    assert shared.asm.text("cuda") == generate(lowered).text
+    assert shared.launch.blocks == shared.plan.blocks == 3
 
 
 def test_blocks_that_registers_leave_room_for() -> None:

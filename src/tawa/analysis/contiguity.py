@@ -16,7 +16,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerType
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
-from tawa.analysis.ranges import range_of
+from tawa.analysis.ranges import Known, range_of
 from tawa.analysis.regularity import (
     UNBOUNDED,
     Regularity,
@@ -54,6 +54,7 @@ class Contiguity:
         self._known: dict[SSAValue, Regularity] = {
             value: (Run(1, multiple, 1),) for value, multiple in (assumed or {}).items()
         }
+        self._ranges = Known()
 
     def width(
         self, pointer: SSAValue, mask: SSAValue | None, layout: RegisterLayout, bytes_each: int
@@ -171,7 +172,7 @@ class Contiguity:
         match op.function.data:
             case "add" | "sub" | "mul" | "irem" | "idiv" if not _counts(op.results[0].type):
                 return of_any_function(*parts)  # what floats are rounded to is no number's multiple
-            case "irem" | "idiv" if _truncates(op.inputs[0]):
+            case "irem" | "idiv" if self._truncates(op.inputs[0]):
                 return of_any_function(*parts)
             case "add":
                 return total(*parts)
@@ -192,6 +193,11 @@ class Contiguity:
                 return chosen(parts[0], both) if shape_of(op.inputs[0].type) else both
             case _:
                 return of_any_function(*parts)
+
+    def _truncates(self, dividend: SSAValue) -> bool:
+        """Tell whether quotients may be cut towards zero from below: blocks begin elsewhere."""
+        kind = element_type(dividend.type)
+        return is_signed(kind) and not range_of(dividend, self._ranges).is_natural
 
     # --- arguments ----------------------------------------------------------------------------
 
@@ -216,6 +222,7 @@ class Contiguity:
         for _ in range(_ROUNDS):
             trial = Contiguity()
             trial._known = {**self._known, value: guess}
+            trial._ranges = self._ranges
             weaker = meet(guess, trial.of(back))
             if weaker == guess:
                 return guess
@@ -299,12 +306,6 @@ def _magnitude(value: Attribute) -> int:
             return abs(number) or UNBOUNDED
         case _:
             return 1
-
-
-def _truncates(dividend: SSAValue) -> bool:
-    """Tell whether quotients may be cut towards zero from below, where blocks begin elsewhere."""
-    kind = element_type(dividend.type)
-    return is_signed(kind) and not range_of(dividend).is_natural
 
 
 def _counts(kind: Attribute) -> bool:

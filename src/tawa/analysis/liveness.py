@@ -13,7 +13,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import CONTROL, children
 from tawa.ir.control import terminator, yielded
-from tawa.ir.walk import is_terminator
+from tawa.ir.walk import is_terminator, operations_of
 
 Keep = Callable[[Operation], bool]
 
@@ -33,8 +33,8 @@ class Liveness:
 
     def mark_roots(self, block: Block, keep: Keep) -> None:
         """Make roots of the statements of a block that `keep` chooses, nested ones included."""
-        for operation in block.ops:
-            if operation.regions and isinstance(operation, CONTROL):
+        for operation in operations_of(block):
+            if operation.regions and type(operation) in CONTROL:
                 for region in operation.regions:
                     for inner in region.blocks:
                         self.mark_roots(inner, keep)
@@ -61,7 +61,7 @@ class Liveness:
         match operation:
             case _ if not operation.regions:
                 if operation not in self._stops:
-                    self.want(*operation.operands)
+                    self.want(*operation._operands)  # pyright: ignore[reportPrivateUsage]
             case scf.ForOp():
                 self.want(operation.lb, operation.ub, operation.step)
             case scf.IfOp():
@@ -75,7 +75,7 @@ class Liveness:
                 for inner in children(operation):
                     self.need(inner)
         parent = operation.parent_op()
-        if isinstance(parent, CONTROL):
+        if parent is not None and type(parent) in CONTROL:
             self.need(parent)
 
     def _follow(self, value: SSAValue) -> None:

@@ -29,10 +29,12 @@ def _hint(value: SSAValue) -> str:
     return value.name_hint or "v"
 
 
+_NAMED = frozenset({*READS, *WRITES, tile.Dot, scf.ForOp, scf.WhileOp, hopper.NextProgram})
+
+
 def is_named(operation: Operation) -> bool:
     """Tell whether a plan may speak of this operation."""
-    kinds = (*READS, *WRITES, tile.Dot, scf.ForOp, scf.WhileOp, hopper.NextProgram)
-    return isinstance(operation, kinds)
+    return type(operation) in _NAMED
 
 
 def _base_name(operation: Operation) -> str:

@@ -11,7 +11,7 @@ the tensor it looks at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
@@ -20,7 +20,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator
-from tawa.ir.walk import walk
+from tawa.ir.walk import operations_of, walk
 
 Looks = Callable[[SSAValue], SSAValue | None]
 """Gives the tensor a view looks at; None for a tensor of its own."""
@@ -89,7 +89,7 @@ class _Allocator:
         for block in body.blocks:
             self._block(block, set())
         storage = self._merge()
-        self._anchor(storage)
+        self._anchor(storage, {op: place for place, op in enumerate(walk(body))})
         return storage
 
     # --- who owns -----------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class _Allocator:
             self._moves.append((weight, source, target))
 
     def _block(self, block: Block, live: set[SSAValue]) -> set[SSAValue]:
-        for op in reversed(list(block.ops)):
+        for op in reversed(operations_of(block)):
             live = self._visit(op, live)
         return live
 
@@ -255,7 +255,7 @@ class _Allocator:
     def _cross(self, some: list[SSAValue], others: list[SSAValue]) -> bool:
         return any(self._crosses[value].intersection(others) for value in some)
 
-    def _anchor(self, storage: Storage) -> None:
+    def _anchor(self, storage: Storage, order: Mapping[Operation, int]) -> None:
         """Place each array's declaration before its first definition, where all uses see it."""
         for first, values in storage.members.items():
             sites = [_site(value) for value in values]
@@ -263,9 +263,7 @@ class _Allocator:
             depth = 0
             while all(len(path) > depth + 1 for path in paths) and _one_block(paths, depth + 1):
                 depth += 1
-            tops = [path[depth] for path in paths]
-            block = tops[0].parent_block()
-            anchor = next(op for op in block.ops if op in tops) if block else tops[0]
+            anchor = min((path[depth] for path in paths), key=order.__getitem__)
             storage.declared_before.setdefault(anchor, []).append(first)
 
 

@@ -10,9 +10,9 @@ from types import FunctionType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.errors import Place
-from tawa.frontend.liveness import Liveness
+from tawa.frontend.liveness import Liveness, analyse
 from tawa.frontend.names import Builtin, Helper
-from tawa.frontend.source import Source
+from tawa.frontend.source import Source, read_source
 from tawa.ir import tile
 from tawa.ir.build.context import Context as Operations
 from tawa.ir.build.context import Elements
@@ -50,16 +50,23 @@ class Context(Operations):
     """Everything that reading a statement needs: emit, look up, call a helper.
 
     `stack` are the functions being compiled, outermost first; `inline` compiles a call of a helper
-    (it stands here because reductions call it and it needs the statements).
+    (it stands here because reductions call it and it needs the statements). `read` are the helpers
+    whose source was read before.
     """
 
     frame: Frame
     stack: tuple[FunctionType, ...]
     inline: Callable[[Context, FunctionType, Sequence[Value], Mapping[str, Value]], Value]
+    read: dict[FunctionType, tuple[Source, Liveness]] = field(
+        default_factory=dict[FunctionType, tuple[Source, Liveness]]
+    )
 
-    def enter(self, frame: Frame, function: FunctionType) -> Context:
+    def enter(self, function: FunctionType) -> Context:
         """Return the context of a call of `function`."""
-        return replace(self, frame=frame, stack=(*self.stack, function))
+        if (known := self.read.get(function)) is None:
+            source = read_source(function)
+            known = self.read[function] = source, analyse(source.tree)
+        return replace(self, frame=Frame(*known), stack=(*self.stack, function))
 
     def bind(self, name: str, value: Value, node: ast.AST) -> None:
         """Make a variable stand for a value from here on."""

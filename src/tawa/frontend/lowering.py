@@ -172,8 +172,8 @@ def inline_call(
             why="helpers are compiled into their caller, so a call cannot come back",
             remedy="write a loop",
         )
-    source = read_source(function)
-    inner = c.enter(Frame(source, analyse(source.tree)), function)
+    inner = c.enter(function)
+    source = inner.frame.source
     bound = _bind_call(c, source, positional, named)
     outer = (c.builder.place, c.builder.calls, set(c.builder.fresh))
     c.builder.calls = (c.builder.place, *c.builder.calls)

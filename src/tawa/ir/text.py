@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from functools import cache, lru_cache
 from io import StringIO
 from types import TracebackType
 from typing import TypeAlias
@@ -14,7 +14,9 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import FileLineColLoc, IntAttr, StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue, TypeAttribute
 from xdsl.printer import Printer
+from xdsl.traits import IsolatedFromAbove
 
+from tawa.ir.operation import TawaOperation
 from tawa.ir.walk import walk
 
 Place: TypeAlias = tuple[str, int, int]
@@ -68,6 +70,14 @@ class _Printer(Printer):
     def in_parens(self) -> AbstractContextManager[None]:
         return self._parens
 
+    def print_op(self, op: Operation) -> None:
+        if _has_own_format(type(op)):
+            self._print_results(op)
+            self._write(op.name)
+            op.print(self)
+        else:
+            super().print_op(op)
+
     def print_ssa_value(self, value: SSAValue) -> str:
         if (name := self._ssa_values.get(value)) is None:
             return super().print_ssa_value(value)
@@ -90,6 +100,16 @@ class _Printer(Printer):
             self.print_string(f'"{bytestring.decode("ascii")}"')
         else:
             super().print_bytes_literal(bytestring)
+
+
+@cache
+def _has_own_format(kind: type[Operation]) -> bool:
+    """Tell whether an operation prints what stands after its name, and shares its names with those
+    around it.
+    """
+    return issubclass(kind, TawaOperation) and not (
+        kind.print is Operation.print or kind.has_trait(IsolatedFromAbove)
+    )
 
 
 @lru_cache(maxsize=1024)

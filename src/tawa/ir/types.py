@@ -97,10 +97,10 @@ def is_signed(kind: Attribute) -> bool:
 def bit_width(kind: Attribute) -> int:
     """Return the width of a scalar type in bits; a pointer has 64."""
     match kind:
+        case IntegerType():  # first: they are asked for most
+            return kind.width.data
         case PtrType():
             return 64
-        case IntegerType():
-            return kind.width.data
         case _ if isinstance(kind, AnyFloat):
             return kind.bitwidth
         case _:
@@ -114,7 +114,7 @@ def element_type(kind: Attribute) -> Attribute:
 
 def shape_of(kind: Attribute) -> tuple[int, ...]:
     """Return the shape of a tensor type, or () for a scalar."""
-    return tuple(kind.get_shape()) if type(kind) is TensorType else ()
+    return tuple([extent.data for extent in kind.shape.data]) if type(kind) is TensorType else ()
 
 
 def with_shape(shape: Sequence[int], element: Attribute) -> Attribute:

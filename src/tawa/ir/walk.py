@@ -48,6 +48,16 @@ def _add_regions(operation: Operation, found: list[Operation]) -> None:
             _add(block, found)
 
 
+def operations_of(block: Block) -> list[Operation]:
+    """Return the operations of a block: the list of its `ops`, which counts them first."""
+    found: list[Operation] = []
+    operation = block.first_op
+    while operation is not None:
+        found.append(operation)
+        operation = operation._next_op  # pyright: ignore[reportPrivateUsage]
+    return found
+
+
 def all_of(top: Holder, *kinds: type[Kind]) -> list[Kind]:
     """Return the operations of `walk` that are of one of `kinds`."""
     return [operation for operation in walk(top) if type(operation) in kinds]  # pyright: ignore[reportReturnType]

@@ -26,7 +26,7 @@ from tawa.analysis.effects import CONTROL, has_effect
 from tawa.analysis.liveness import Keep, Liveness
 from tawa.ir import tile
 from tawa.ir.control import terminator
-from tawa.ir.walk import is_terminator
+from tawa.ir.walk import is_terminator, operations_of
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -49,13 +49,13 @@ def sweep(block: Block, keep: Keep) -> None:
 
 
 def _erase_dead(block: Block, live: Liveness) -> None:
-    for operation in reversed(list(block.ops)):
+    for operation in reversed(operations_of(block)):
         if is_terminator(operation):
             continue
         if operation not in live.operations:
             _drop(operation)
             continue
-        if not (operation.regions and isinstance(operation, CONTROL)):
+        if not (operation.regions and type(operation) in CONTROL):
             continue
         for region in operation.regions:
             for inner in region.blocks:

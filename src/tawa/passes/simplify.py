@@ -34,7 +34,7 @@ from tawa.ir import tile
 from tawa.ir.control import terminator
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import shape_of
-from tawa.ir.walk import is_terminator, marked_pure, walk
+from tawa.ir.walk import is_terminator, marked_pure, operations_of, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, fold, integer_of
 from tawa.plan.plan import Declined, Plan
@@ -263,7 +263,7 @@ def _sink_views(block: Block) -> None:
     """Let a view of a tile stand before its first use: it costs nothing, and what stands between
     the load and the use may then move past.
     """
-    for operation in reversed(list(block.ops)):
+    for operation in reversed(operations_of(block)):
         for region in operation.regions:
             for inner in region.blocks:
                 _sink_views(inner)

@@ -30,6 +30,7 @@ TILE_ALIGNMENT = 1024
 """The span over which the 128-byte swizzle repeats: what each tile's base is aligned to."""
 _LEAST_SWIZZLE = 32
 """Bytes of a row that the narrowest swizzle mode moves about."""
+_CHEAP = (tile.Constant, tile.Splat, tile.Arange, tile.Broadcast, tile.ExpandDims)
 SLACK = 40
 """Registers for addresses, loop counters and barriers beside the tensors, from built kernels."""
 LEAST_SLACK = 24
@@ -302,9 +303,7 @@ class _Pressure:
 
     def _is_cheap(self, value: SSAValue) -> bool:
         """Constants, filled tensors and indices are made again where they are needed."""
-        return value in self._in_shared or isinstance(
-            value.owner, (tile.Constant, tile.Splat, tile.Arange, tile.Broadcast, tile.ExpandDims)
-        )
+        return value in self._in_shared or type(value.owner) in _CHEAP
 
     def of_block(self, block: Block, after: frozenset[SSAValue]) -> int:
         live = set(after)

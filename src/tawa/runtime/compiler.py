@@ -12,8 +12,10 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tawa.analysis.naming import name_statements
@@ -36,6 +38,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of, has
 from tawa.passes import pipeline
 from tawa.passes.halve import in_halves
+from tawa.passes.lower.finish import share_registers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import FULL_SPEED, Declined, Plan
 from tawa.plan.planner import NO_PINS, rank_plans
@@ -66,6 +69,7 @@ ATTEMPTS = 7
 _FRAMES = 12_000
 FEW = 16
 """Accesses to local memory in loops of roles that cost less than the plan that is second."""
+_FAST = "fast code"
 _SMALLER = "use smaller block sizes"
 _BY_THREADS = Declined(
     "TMA", "nothing has roles or products: threads reach memory as fast, and load ahead"
@@ -245,7 +249,8 @@ def _compile(
                 continue
             made = less_local(made, target, pins, attempt)
             if (made.resources.local_in_loops or 0) <= FEW:
-                return more_resident(made, kernel, target, pins, attempt)
+                share = partial(_share, target=target, watch=watch)
+                return more_resident(made, kernel, target, pins, share)
             kind = made.plan.specialized
             slow.append(made)
             refused.append(BuildError(_waits_for_memory(made.resources)))
@@ -369,7 +374,6 @@ def _carry_out(
         lowered = pipeline.run(pipeline.HOPPER, work, plan, target, begin)
         refuse_declined(pins, plan, lowered)
         notes += lowered
-        made |= stage_of("hopper", work)
     with watch.phase("code generation", work, plan):
         try:
             source = generate(work)
@@ -382,15 +386,11 @@ def _carry_out(
     building = cubins.start(source, arch=target.arch, strict=strict) if built else None
     with watch.phase("proof", work, plan):
         proof = verify(work, target, program)
-    cubin: nvrtc.Cubin | None = None
-    if building is not None:
-        with watch.phase("nvrtc", work, plan):  # what is left of it
-            cubin = building.result()
-        notes += tuple(Declined("fast code", defect) for defect in nvrtc.defects_of(cubin.log))
+    with watch.phase("lowering", work, plan):  # here: NVRTC is at work
+        made |= stage_of("hopper", work)
+    cubin, resources, slow = _finish(work, plan, source, building, target, watch)
+    if cubin is not None:
         made["cubin"] = cubin.data
-    resources = _resources(work, source, target.shared_by(plan.blocks), cubin)
-    if resources.local_in_loops:
-        notes += (Declined("fast code", _waits_for_memory(resources)),)
     rejected = tuple(
         Declined(f"plan {number}", error.what) for number, error in enumerate(errors, 1)
     )
@@ -400,21 +400,79 @@ def _carry_out(
         signature=signature,
         plan=plan,
         asm=with_later(made, {"hopper": work}),
-        launch=LaunchShape(
-            source.threads,
-            source.shared_bytes,
-            source.cluster,
-            source.persistent,
-            plan.blocks,
-            source.early,
-        ),
+        launch=_launch(source, plan),
         parameters=source.parameters,
         resources=resources,
         proof=Proof(proof.ok, proof.states, proof.verdict),
         timings=dict(watch.seconds),
-        declined=tuple(dict.fromkeys((*notes, *rejected))),
+        declined=tuple(dict.fromkeys((*notes, *slow, *rejected))),
         guards=guards_of(work, plan),
         demands=demands_of(work),
+    )
+
+
+def _finish(
+    work: tile.Kernel,
+    plan: Plan,
+    source: CudaSource,
+    building: Future[nvrtc.Cubin] | None,
+    target: Target,
+    watch: Stopwatch,
+) -> tuple[nvrtc.Cubin | None, Resources, tuple[Declined, ...]]:
+    """Wait for the cubin, where one is made; return it, what a block takes, and what is slow."""
+    cubin: nvrtc.Cubin | None = None
+    slow: tuple[Declined, ...] = ()
+    if building is not None:
+        with watch.phase("nvrtc", work, plan):  # what is left of it
+            cubin = building.result()
+        slow = tuple(Declined(_FAST, defect) for defect in nvrtc.defects_of(cubin.log))
+    resources = _resources(work, source, target.shared_by(plan.blocks), cubin)
+    if resources.local_in_loops:
+        slow += (Declined(_FAST, _waits_for_memory(resources)),)
+    return cubin, resources, slow
+
+
+def _share(
+    made: CompiledKernel, blocks: int, target: Target, watch: Stopwatch
+) -> CompiledKernel | None:
+    """Return an ordinary kernel built for `blocks` on a multiprocessor, None where it cannot be.
+
+    What depends on their number are the registers that ptxas is given, and nothing of the program:
+    it is not lowered or proved again.
+    """
+    plan = replace(made.plan, blocks=blocks)
+    work = made.asm.program("hopper").clone()
+    with watch.phase("code generation", work, plan):
+        share_registers(work, blocks, target)
+        stages = {**made.asm.ready, **stage_of("hopper", work)}
+        source = generate(work)
+        stages["cuda"] = source.text
+    building = cubins.start(source, arch=target.arch, strict=not plan.sharing)
+    try:
+        cubin, resources, slow = _finish(work, plan, source, building, target, watch)
+    except BuildError:
+        return None
+    if cubin is not None:
+        stages["cubin"] = cubin.data
+    return replace(
+        made,
+        plan=plan,
+        asm=with_later(stages, {"hopper": work}),
+        launch=_launch(source, plan),
+        resources=resources,
+        timings=dict(watch.seconds),
+        declined=(*(note for note in made.declined if note.feature != _FAST), *slow),
+    )
+
+
+def _launch(source: CudaSource, plan: Plan) -> LaunchShape:
+    return LaunchShape(
+        source.threads,
+        source.shared_bytes,
+        source.cluster,
+        source.persistent,
+        plan.blocks,
+        source.early,
     )
 
 

@@ -12,7 +12,6 @@ them in parts. It is asked for one block more as long as it needs no memory for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from tawa.ir import tile
 from tawa.ir.walk import has
@@ -51,12 +50,12 @@ def more_resident(
     kernel: tile.Kernel,
     target: Target,
     pins: Pins,
-    attempt: Callable[[Plan], CompiledKernel | None],
+    share: Callable[[CompiledKernel, int], CompiledKernel | None],
 ) -> CompiledKernel:
     """Return an ordinary kernel without products, made for as many blocks as fit without a spill.
 
-    `attempt` compiles it by another plan, or gives None where that cannot be done. Any other kernel
-    is returned as it is.
+    `share` builds it for a number of blocks, or gives None where that cannot be done. Any other
+    kernel is returned as it is.
     """
     if made.plan.specialized or pins.plan is not None or pins.blocks is not None:
         return made
@@ -69,7 +68,7 @@ def more_resident(
         roomy = target.blocks_resident(threads, fewer, made.launch.shared) >= blocks
         if (blocks - 1) * threads >= ENOUGH or not roomy or fewer < LEAST * used:
             break
-        tighter = attempt(replace(made.plan, blocks=blocks))
+        tighter = share(made, blocks)
         if tighter is None or (tighter.resources.spills or 0) > (made.resources.spills or 0):
             break
         made = tighter

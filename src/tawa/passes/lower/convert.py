@@ -25,6 +25,7 @@ from tawa.ir.types import (
     layout_of,
     shape_of,
 )
+from tawa.ir.walk import operations_of
 from tawa.layouts.convert import register_map
 from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import RegisterLayout
@@ -71,7 +72,7 @@ class _Converter:
         return self.interned[layout]
 
     def _block(self, block: Block) -> None:
-        for operation in list(block.ops):
+        for operation in operations_of(block):
             self._operation(operation)
             if not isinstance(operation, (tile.Reduce, tile.Scan)):
                 for region in operation.regions:

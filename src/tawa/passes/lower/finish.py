@@ -43,7 +43,7 @@ from tawa.analysis.effects import has_effect
 from tawa.errors import OverBudget
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, layout_of
-from tawa.ir.walk import all_of, is_terminator, marked_pure, walk
+from tawa.ir.walk import all_of, is_terminator, marked_pure, operations_of, walk
 from tawa.passes.dead import sweep
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
@@ -51,6 +51,7 @@ from tawa.passes.lower.puts import arrivals_of_put
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.shared import place_buffers
 from tawa.passes.lower.views import root_slot, via_of, view_kind
+from tawa.target import Target
 
 _WARPGROUP = 4
 
@@ -217,7 +218,7 @@ def _is_needed(operation: Operation) -> bool:
 def _share(block: Block, known: dict[object, list[SSAValue]]) -> None:
     """Replace a pure scalar operation by an equal one that dominates it."""
     scope = dict(known)
-    for operation in list(block.ops):
+    for operation in operations_of(block):
         if _may_be_shared(operation):
             told = [(name, _told(value)) for name, value in operation.attributes.items()]
             key = (
@@ -299,18 +300,30 @@ def set_launch(lowering: Lowering) -> None:
             why=f"a block has {lowering.target.named_barriers}, number 0 is the block's own.",
             remedy="use fewer consumer warpgroups.",
         )
-    facts = {
-        "threads": IntAttr(threads),
-        "registers": IntAttr(lowering.target.registers_at_launch(threads)),
-        "shared": IntAttr(shared),
-        "cluster": IntAttr(lowering.plan.cluster),
-        "persistent": BoolAttr.from_bool(lowering.plan.persistent),
-    }
-    if lowering.plan.blocks > 1:
-        facts["blocks"] = IntAttr(lowering.plan.blocks)
-    if starts_early(lowering.kernel):
-        facts["early"] = IntAttr(1)
-    lowering.kernel.attributes["launch"] = DictionaryAttr(facts)
+    lowering.kernel.attributes["launch"] = DictionaryAttr(
+        {
+            "threads": IntAttr(threads),
+            "registers": IntAttr(lowering.target.registers_at_launch(threads)),
+            "shared": IntAttr(shared),
+            "cluster": IntAttr(lowering.plan.cluster),
+            "persistent": BoolAttr.from_bool(lowering.plan.persistent),
+            **({"blocks": IntAttr(lowering.plan.blocks)} if lowering.plan.blocks > 1 else {}),
+            **({"early": IntAttr(1)} if starts_early(lowering.kernel) else {}),
+        }
+    )
+
+
+def share_registers(kernel: tile.Kernel, blocks: int, target: Target) -> None:
+    """Let a kernel of one role, whose launch is set, share a multiprocessor's registers with so
+    many blocks: what lowering it by a plan with `blocks` gives.
+    """
+    assert kernel.launch is not None
+    (role,) = all_of(kernel, hopper.Role)
+    registers = IntAttr(target.shared_by(blocks).registers_at_launch(32 * role.warps.data))
+    role.attributes["registers"] = registers
+    facts = {**kernel.launch.data, "registers": registers}
+    early = {name: facts.pop(name) for name in ("early",) if name in facts}
+    kernel.attributes["launch"] = DictionaryAttr({**facts, "blocks": IntAttr(blocks), **early})
 
 
 # --- whether the warps of a warpgroup meet --------------------------------------------------------
