@@ -53,6 +53,7 @@ class Score:
     fates: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    equivalent: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     survivors: list[str] = field(default_factory=list)
     contested: list[str] = field(default_factory=list)
@@ -207,6 +208,7 @@ def _judge(mutant: Mutant, simulated: Simulated, result: Score) -> None:
     elif mutant.harmless:
         fate = "equivalent"
         result.reasons[mutant.harmless] += 1
+        result.equivalent.append(mutant.name)
     else:
         fate = simulated.judge(mutant.make()) or "survivor"
         if fate == "unchanged":
@@ -244,7 +246,7 @@ def merged(parts: Iterable[Part]) -> list[Score]:
         item.false_alarm = item.false_alarm or result["false_alarm"]
         for name in ("kinds", "fates", "rules", "reasons"):
             getattr(item, name).update(result[name])
-        for name in ("unchanged", "survivors", "contested"):
+        for name in ("equivalent", "unchanged", "survivors", "contested"):
             getattr(item, name).extend(result[name])
     return list(found.values())
 
