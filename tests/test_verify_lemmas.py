@@ -262,7 +262,7 @@ def test_waits_that_are_said_not_to_be_mistaken_come_before_the_next_phase() -> 
     rng = random.Random(7)
     accepted = refused = 0
     window = range(-4, 10)
-    for _ in range(12):
+    for _ in range(20):
         depths = [rng.choice((1, 2, 3)) for _ in range(2)]
         leads = {0: 0, 1: depths[1]}
         waiters, arrivers = {0: [1], 1: [0]}, {0: [0], 1: [1]}
@@ -289,5 +289,5 @@ def test_waits_that_are_said_not_to_be_mistaken_come_before_the_next_phase() -> 
             assert (ring in mistaken) == (counterexample(*order, late, logic=ORDERS) is not None)
             accepted += ring not in mistaken
             refused += ring in mistaken
-    assert accepted > 3
-    assert refused > 3
+    assert accepted > 2
+    assert refused > 2
