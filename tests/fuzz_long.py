@@ -48,6 +48,7 @@ class Tally:
     states: int = 0
     declined: Counter[str] = field(default_factory=Counter[str])
     refused: Counter[str] = field(default_factory=Counter[str])
+    unproved: Counter[str] = field(default_factory=Counter[str])
     features: Counter[str] = field(default_factory=Counter[str])
     counterexamples: list[dict[str, str]] = field(default_factory=list)
 
@@ -145,6 +146,7 @@ class Run:
         tally.built += one.how["nvrtc"]
         tally.runs += outcome.runs
         tally.states += outcome.states
+        tally.unproved.update(outcome.unproved)
 
     def finish(self, work: IMapIterator[Tried]) -> bool:
         """Count the kernels of a round; say whether they ended soon enough after the time."""
@@ -197,6 +199,7 @@ def facts(run: Run, minutes: float) -> dict[str, Any]:
         "states of the proof": tally.states,
         "declined": dict(tally.declined.most_common()),
         "pins refused": dict(tally.refused.most_common()),
+        "plans not proved": dict(tally.unproved.most_common()),
         "features": dict(tally.features.most_common()),
         "counterexamples": tally.counterexamples,
     }
@@ -222,7 +225,9 @@ def together(parts: list[dict[str, Any]]) -> dict[str, Any]:
 
 def page(found: dict[str, Any]) -> str:
     """The run as a page."""
-    declined, refused = sum(found["declined"].values()), sum(found["pins refused"].values())
+    declined, refused, unproved = (
+        sum(found[name].values()) for name in ("declined", "pins refused", "plans not proved")
+    )
     lines = [
         f"# Fuzzing, {found['date']}",
         "",
@@ -242,11 +247,16 @@ def page(found: dict[str, Any]) -> str:
         f"| states of the proof | {found['states of the proof']:,} |",
         f"| declined with a named reason | {declined:,} |",
         f"| pins refused with a named reason; run without them | {refused:,} |",
+        f"| plans that the proof refused, another was taken | {unproved:,} |",
         f"| counterexamples | {len(found['counterexamples']):,} |",
         "",
         "Declined, by reason (numbers replaced by N):",
         "",
         *(f"- {count}: {reason}" for reason, count in found["declined"].items()),
+        "",
+        "Plans that the proof refused, by reason:",
+        "",
+        *(f"- {count}: {reason}" for reason, count in found["plans not proved"].items()),
         "",
         "Pins refused, by reason:",
         "",

@@ -7,6 +7,7 @@ A kernel may be declined instead, by an error that names the reason.
 
 from __future__ import annotations
 
+import re
 import subprocess
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -60,6 +61,8 @@ class Outcome:
     specialized: bool = False
     runs: int = 0
     states: int = 0
+    unproved: tuple[str, ...] = ()
+    """Why the proof refused a plan, before another one was taken."""
 
 
 class NoStore(DiskStore):
@@ -206,15 +209,19 @@ def _run(case: Case, seeds: int, emulated: bool) -> Outcome:
             run = partial(emulate, program, grid=case.grid, blocks=MULTIPROCESSORS, seed=seed)
             same(expected, ran(how, run), how, case)
     runs = len(ways) + TIMINGS * emulated
-    return Outcome("equal", "", refused, made.plan.specialized, runs, made.proof.states)
+    plans = [each.reason for each in made.declined if each.feature.startswith("plan ")]
+    unproved = tuple(_bare(each) for each in plans if "is not proved" in each)
+    return Outcome("equal", "", refused, made.plan.specialized, runs, made.proof.states, unproved)
 
 
 def reason_of(error: TawaError) -> str:
     """The class of an error and the first words of its reason, numbers left out."""
-    import re
-
     text = f"{error.what}: {error.why}" if error.why else error.what
-    return f"{type(error).__name__}: {re.sub(r'[0-9][0-9,.]*', 'N', text)[:140]}"
+    return f"{type(error).__name__}: {_bare(text)}"
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"[0-9][0-9,.]*", "N", text)[:140]
 
 
 def commit() -> str:

@@ -1,6 +1,7 @@
 """The mutation test of the proof: every kernel of the tests, broken in every way we know.
 
     python tests/mutation.py [--jobs N] [--minutes M] [--shard I/N] [--merge] [--only NAME ...]
+                             [--every N]
 
 A mutant is *killed* by a rule of the proof, or, where the proof accepts it, by the simulator under
 adversarial schedules. What is left is *equivalent* for a reason that `mutants.harmless` checks on
@@ -53,6 +54,7 @@ class Score:
     fates: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    equivalent: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     survivors: list[str] = field(default_factory=list)
     contested: list[str] = field(default_factory=list)
@@ -207,6 +209,7 @@ def _judge(mutant: Mutant, simulated: Simulated, result: Score) -> None:
     elif mutant.harmless:
         fate = "equivalent"
         result.reasons[mutant.harmless] += 1
+        result.equivalent.append(mutant.name)
     else:
         fate = simulated.judge(mutant.make()) or "survivor"
         if fate == "unchanged":
@@ -225,8 +228,10 @@ def _kind(mutant: Mutant) -> str:
 # --- all kernels ----------------------------------------------------------------------------------
 
 
-def units(names: Iterable[str]) -> list[Unit]:
-    return [Unit(name, "mutants", part, PARTS) for name in names for part in range(PARTS)]
+def units(names: Iterable[str], every: int = 1) -> list[Unit]:
+    """All mutants of kernels, or each `every`-th of them."""
+    parts = range(PARTS) if every == 1 else (0,)
+    return [Unit(name, "mutants", part, max(every, PARTS)) for name in names for part in parts]
 
 
 def task(unit: Unit) -> dict[str, Any]:
@@ -244,13 +249,15 @@ def merged(parts: Iterable[Part]) -> list[Score]:
         item.false_alarm = item.false_alarm or result["false_alarm"]
         for name in ("kinds", "fates", "rules", "reasons"):
             getattr(item, name).update(result[name])
-        for name in ("unchanged", "survivors", "contested"):
+        for name in ("equivalent", "unchanged", "survivors", "contested"):
             getattr(item, name).extend(result[name])
     return list(found.values())
 
 
-def table(scores: list[Score], sources: dict[str, int], missing: int = 0) -> str:
-    """Return the scores as a page; `missing` parts of kernels were not judged."""
+def table(scores: list[Score], sources: dict[str, int], missing: int = 0, sample: int = 1) -> str:
+    """Return the scores as a page; `missing` parts of kernels were not judged; of each kernel one
+    mutant in `sample` was.
+    """
     fates = sum((item.fates for item in scores), Counter[str]())
     kinds = sum((item.kinds for item in scores), Counter[str]())
     rules = sum((item.rules for item in scores), Counter[str]())
@@ -262,6 +269,7 @@ def table(scores: list[Score], sources: dict[str, int], missing: int = 0) -> str
     lines = ["# Mutation test of the proof", ""]
     lines += [
         f"{len(scores)} kernels, {total} mutants; {len(alarms)} of the originals flagged.",
+        *([f"A sample: each {sample}th mutant of each kernel."] * (sample > 1)),
         *([f"{missing} of the parts of kernels are missing."] * bool(missing)),
         f"Sources: {', '.join(f'{count} parts of {name}' for name, count in sources.items())}.",
         "`python tests/mutation.py` makes this page; its docstring says what the fates mean.",
@@ -302,11 +310,13 @@ def _say(unit: Unit, result: dict[str, Any]) -> None:
 
 def main() -> int:
     """Score all kernels; return 1 where a mutant survives or an original is refused."""
-    chosen = arguments(__doc__, "mutants").parse_args()
+    parser = arguments(__doc__, "mutants")
+    parser.add_argument("--every", type=int, default=1, help="judge one mutant in so many")
+    chosen = parser.parse_args()
     names = [n for n in KERNELS if not chosen.only or any(part in n for part in chosen.only)]
     if not chosen.merge:
-        run(units(names), task, chosen, _say)
-    parts, missing = gathered(chosen.parts, units(names))
+        run(units(names, chosen.every), task, chosen, _say)
+    parts, missing = gathered(chosen.parts, units(names, chosen.every))
     scores = merged(parts)
     figures = {
         "of": len(names),
@@ -314,7 +324,8 @@ def main() -> int:
         "sources": made_of(parts),
         "kernels": [vars(item) for item in scores],
     }
-    keep(chosen.out, "mutants", table(scores, made_of(parts), len(missing)), figures)
+    page = table(scores, made_of(parts), len(missing), chosen.every)
+    keep(chosen.out, "mutants", page, figures)
     return int(any(item.survivors or item.false_alarm for item in scores))
 
 

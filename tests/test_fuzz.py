@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +17,7 @@ import tawa.language as tl
 from codegen_emulator import needs_compiler
 from fuzz_kernels import Array, Case, case_of, cases, written
 from fuzz_reduce import reduce
-from fuzz_run import Counterexample, run_case
+from fuzz_run import Counterexample, compile_case, run_case
 from tawa.errors import LaunchError
 
 CUBINS = True
@@ -55,6 +56,12 @@ def small() -> Case:
     }
     shape = {"BM": 16, "BN": 32}
     return written(kernel, arguments, constants=shape, grid=(1, 1, 1), options={"num_stages": 2})
+
+
+def test_a_box_of_every_iteration_may_be_copied_after_the_loop() -> None:
+    """Its last copy stands behind the loop; another ring's role is behind it in two loops."""
+    with mock.patch("tawa.runtime.nvrtc.is_available", return_value=False):
+        assert compile_case(case_of(3000214)).plan.specialized
 
 
 def test_data_are_equal_at_every_call_and_results_start_as_nan() -> None:

@@ -13,6 +13,7 @@ from xdsl.ir import Operation
 from kernel_runs import SUBJECTS
 from proof_kernels import shortened
 from schedule_runs import Tally, Trial, page, simulated, trials, trials_at, try_kernel
+from tawa.verify import check
 
 ALL = ("instances gemm depth 1", "shape trip count read from memory")
 
@@ -24,11 +25,12 @@ def chosen(name: str) -> Trial:
 
 
 @pytest.mark.parametrize("name", shortened())
-def test_a_trial_gives_the_oracle(name: str) -> None:
+def test_a_kernel_is_proved_and_a_trial_gives_the_oracle(name: str) -> None:
     subject = SUBJECTS[name]
     turns_as_often_as_asked(name)  # here, where the kernel is at hand
     trial = chosen(name)
     ready = subject.at(trial.extent)
+    check(ready.kernel)
     subject.same(ready.expected(), simulated(ready, trial))
 
 

@@ -29,7 +29,7 @@ from simulator_samples import (
     without,
 )
 from tawa.errors import ProtocolError
-from tawa.ir import hopper
+from tawa.ir import hopper, parse
 from tawa.simulator import simulate
 from tawa.simulator.launch import launch_blocks
 
@@ -120,6 +120,15 @@ def run_relay(kernel, tiles: int = 7, blocks: int = 2, **how):
     arguments = {"x": host(x, (64, 64)), "y": host(y, (64, 64))}
     simulate(kernel, (tiles, 1, 1), arguments, multiprocessors=blocks, **how)
     return x, y
+
+
+def test_a_group_of_no_stores_needs_no_wait() -> None:
+    """It is complete at once: PTX ISA, cp.async.bulk.commit_group."""
+    text = str(relay(warps=4))
+    end = text.index("\n", text.rindex("hopper.bulk_wait"))
+    kernel = parse(f'{text[:end]}\nhopper.bulk_commit {{by = "warpgroup"}}{text[end:]}')
+    x, y = run_relay(kernel, 2)
+    assert np.array_equal(y, x + x)
 
 
 @pytest.mark.parametrize("late", LATE)

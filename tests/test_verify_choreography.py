@@ -80,6 +80,11 @@ def is_wrong(roles: list[Body], depths: list[int], iterations: int) -> bool:
         ]
         for body in roles
     ]
+    return hangs(programs, depths)
+
+
+def hangs(programs: list[Body], depths: list[int]) -> bool:
+    """Run programs, each as far as it can; tell whether they hang, or free what none has got."""
     at = [0] * len(programs)
     filled, held, used = ([0] * len(depths) for _ in range(3))
     moved = True
@@ -106,6 +111,26 @@ def is_wrong(roles: list[Body], depths: list[int], iterations: int) -> bool:
                 at[who] += 1
                 moved = True
     return any(place < len(program) for place, program in zip(at, programs, strict=True))
+
+
+Nest = list["Event | Nest"]
+"""The body of a loop; a loop in it makes as many iterations as the number of its own."""
+Names = dict[tuple[str, int], tuple[str, str]]
+"""Slot and phase of each kind of event of a ring."""
+
+
+def flat(body: Nest) -> Body:
+    """All events of a body."""
+    return [event for part in body for event in ([part] if isinstance(part, Event) else flat(part))]
+
+
+def unrolled(body: Nest, iterations: int) -> Body:
+    """The events of a loop, one after the other."""
+    found: Body = []
+    for number in range(iterations):
+        for part in body:
+            found += [part] if isinstance(part, Event) else unrolled(part, number)
+    return found
 
 
 class Writer:
@@ -184,6 +209,28 @@ class Writer:
         self.lines.append(f"scf.yield {values} : {types}\n}}")
         return "\n".join(self.lines)
 
+    def loop(self, end: str, body: Nest, names: Names) -> None:
+        """Write a loop, and those in it."""
+        keys = list(dict.fromkeys((each.kind, each.ring) for each in flat(body)))
+        own = {key: (self.name(), self.name()) for key in keys}
+        pairs = [pair for key in keys for pair in zip(own[key], names[key], strict=True)]
+        started = ", ".join(f"{new} = {old}" for new, old in pairs)
+        types, at = ", ".join(["i32"] * len(pairs)), self.name()
+        ends = {key: (self.name(), self.name()) for key in keys}
+        results = ", ".join(each for key in keys for each in ends[key])
+        self.lines.append(
+            f"{results} = scf.for {at} = %zero to {end} step %one "
+            f"iter_args({started}) -> ({types}) : i32 {{"
+        )
+        for part in body:
+            if isinstance(part, Event):
+                own[part.kind, part.ring] = self.event(part, *own[part.kind, part.ring])
+            else:
+                self.loop(at, part, own)
+        values = ", ".join(each for key in keys for each in own[key])
+        self.lines.append(f"scf.yield {values} : {types}\n}}")
+        names |= ends
+
 
 def kernel_of(roles: list[Body], depths: list[int]) -> ir.tile.Kernel:
     return of_texts([Writer(str(n), body, depths).text() for n, body in enumerate(roles)], depths)
@@ -244,6 +291,59 @@ def test_exactly_the_systems_that_end_are_accepted() -> None:
 def test_exactly_the_systems_that_end_are_accepted_of_many() -> None:
     accepted, wrong, missed = compared(2, 3000)
     assert accepted > 500
+    assert (wrong, missed) == (0, 0)
+
+
+def nested(rng: random.Random) -> tuple[list[list[Nest]], list[int]]:
+    """Two roles of a loop and, after it, one with a loop in it. Of each ring one role puts and the
+    other one takes, in any order."""
+    depths = [rng.choice((1, 1, 2, 3)) for _ in range(3)]
+    roles: list[list[Nest]] = [[], []]
+    parts: list[tuple[Body, Body]] = []
+    for ring in range(3):
+        sides: list[Body] = [[Event("put", ring)], [Event("get", ring), Event("free", ring)]]
+        parts.append((sides[0], sides[1]))
+    for role in (0, 1):
+        second: Nest = [*parts[2][role]]
+        second.insert(rng.randrange(len(second) + 1), [*parts[1][role]])
+        roles[role] += [[*parts[0][role]], second]
+    if rng.random() < 0.7:  # who puts is asked first, and far ahead
+        roles.reverse()
+    return roles, depths
+
+
+@pytest.mark.parametrize("seed", [3, pytest.param(4, marks=pytest.mark.long)])
+def test_loops_in_loops_of_as_many_iterations_as_the_one_around_them(seed: int) -> None:
+    """A role may be iterations of the outer loop behind another, and meets the inner loops as these
+    were then: random kernel 3000214."""
+    rng = random.Random(seed)
+    accepted = wrong = missed = 0
+    for _ in range(5 if seed == 3 else 100):
+        roles, depths = nested(rng)
+        hanging = any(
+            hangs([unrolled(first, m) + unrolled(second, n) for first, second in roles], depths)
+            for m in (0, 1, 2, 7)
+            for n in range(8)
+        )
+        texts: list[str] = []
+        for role, loops in enumerate(roles):
+            writer = Writer(str(role), [], depths)
+            names: Names = {
+                (event.kind, event.ring): ("%zero", "%one" if event.kind == "put" else "%zero")
+                for each in loops
+                for event in flat(each)
+            }
+            for end, each in zip(("%m", "%n"), loops, strict=True):
+                writer.loop(end, each, names)
+            texts.append("\n".join(writer.lines))
+        try:
+            run(of_texts(texts, depths, "%m: i32, %n: i32"))
+        except Refused:
+            missed += not hanging
+        else:
+            accepted += 1
+            wrong += hanging
+    assert accepted > 1
     assert (wrong, missed) == (0, 0)
 
 

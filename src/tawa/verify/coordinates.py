@@ -13,7 +13,7 @@ Where there is no aref program, as for hopper IR that was written by hand, none 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeAlias
 
@@ -326,6 +326,8 @@ class _Checker:
     def check_parts(self, parts: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]) -> None:
         """The parts of each iteration make the box once, and no iteration is left out."""
         asked, operation = parts[0][0].asked, parts[0][1]
+        if self._is_constant(asked):
+            parts = self._in_turn(asked, parts)
         order: dict[tuple[Term | None, int], Operation] = {}
         by: dict[tuple[Term | None, int], dict[tuple[int, ...], int]] = {}
         for match, copy in parts:
@@ -370,6 +372,38 @@ class _Checker:
                     "turn",
                     copy,
                 )
+
+    def _is_constant(self, asked: Asked) -> bool:
+        """Tell whether a box is the same one in all iterations of its inner loop."""
+        inner = "iteration", len(asked.loops) - 1
+        return bool(asked.loops) and inner not in self.terms.support_of(asked.offsets)
+
+    def _in_turn(
+        self, asked: Asked, parts: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]
+    ) -> list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]:
+        """Of a box that is the same in all iterations say of each copy which one it is of: its
+        offsets do not, and the iteration whose turn it is has the same box.
+        """
+        at = self.terms.iteration(len(asked.loops) - 1)
+        early, in_loop = 0, False
+        before: dict[tuple[int, ...], int] = {}
+        found: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]] = []
+        for match, copy in parts:
+            match = replace(match, when=None)
+            if len(loops_around(copy)) < len(asked.loops):
+                number = before.setdefault(match.start, 0)
+                before[match.start] += 1
+                when = self._last(asked) if in_loop else self.terms.constant(number)
+                early = early if in_loop else max(early, number + 1)
+                match = replace(match, when=when)
+            elif first := self._first(copy, match):
+                early = first
+            else:
+                in_loop = True
+                if early:
+                    match = replace(match, when=self.terms.add(at, self.terms.constant(early)))
+            found.append((match, copy))
+        return found
 
     def _first(self, copy: Operation, match: _Match) -> int:
         """Return of how many first iterations a copy is, where a loop of its own makes these: as

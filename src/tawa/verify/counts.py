@@ -147,22 +147,32 @@ class Counts(Sums):
         """Write max(0, T - j) - max(0, T - k) as the sum of T > i for j <= i < k.
 
         There are as many of these as conditions left to cancel them, or the count is not 0; some
-        may always hold, and cancel a number.
+        may always hold, and cancel a number: the first ones, as T > i is less with each i.
         """
         places, height, runs = sorted(rises), 0, list[tuple[int, int, int]]()
         for place, following in pairwise(places):
             height += rises[place][1]
             if height:
                 runs.append((place, following, height))
-        conditions = sum(isinstance(factor, Holds) for product in count for factor in product)
-        if sum(stop - start for start, stop, _ in runs) > conditions + abs(count.get(rest, 0)):
+
+        def beyond(place: int) -> Count:
+            return self.positive(self.terms.add(span.length, span.step, -place))
+
+        left = sum(isinstance(factor, Holds) for product in count for factor in product)
+        if sum(stop - start for start, stop, _ in runs) > left + abs(count.get(rest, 0)):
             return False
+        for start, stop, _ in runs:
+            for place in range(stop - 1, start - 1, -1):
+                if beyond(place) == self.constant(1):
+                    break
+                left -= 1
+                if left < 0:
+                    return False
         for product, _ in rises.values():
             del count[product]
         for start, stop, high in runs:
             for place in range(start, stop):
-                x = self.terms.add(span.length, span.step, -place)
-                for product, times in self.mul(frozenset({(rest, 1)}), self.positive(x)):
+                for product, times in self.mul(frozenset({(rest, 1)}), beyond(place)):
                     count[product] = count.get(product, 0) + high * times
         return True
 

@@ -491,8 +491,10 @@ class Decisions:
                     continue
                 inside = {each[depth][0] for each in labels if len(each) > depth}
                 if tag not in inside:
-                    # Nobody is there now: only a bound is left, for who comes to the loop again.
-                    most = self._exact(depth) + (self.patience + 1 if inside else 0)
+                    # Nobody is there now: only a bound is left, for who comes to the loop again;
+                    # who has yet to come to these iterations makes as many as the others.
+                    late = inside or len(depends) == depth
+                    most = self._exact(depth) + (self.patience + 1 if late else 0)
                     low = min(low, most) if low is not None else None
                     if tag != EXACT or (high is not None and high > most):
                         high = None
@@ -531,7 +533,7 @@ class Decisions:
             following = _Member(family, depth, 1, True)
             if family < 0 or self._inside(following, known, labels) is not False:
                 return found | place.ahead[depth].again
-            found |= place.ahead[depth + 1].asks
+            found |= place.ahead[depth + 1].asks | {family}  # at its head it asks for its end
         return found
 
 
