@@ -25,6 +25,7 @@ from tawa.integers.expressions import Symbol, ceildiv, of_atom, render
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.tools.lift.leaf import refused
+from tawa.tools.lift.tensors import with_tensors
 from tawa.tools.lift.walk import AXES, Walk, label_of
 
 
@@ -36,6 +37,7 @@ def lift(compiled: Any) -> str:
     which nothing does. Raises MappingError for what tasks have no words for.
     """
     kernel = compiled.asm.program("tile").clone()
+    plan = with_tensors(kernel, compiled.plan)
     # Tasks know their place first, and sizes have no names: CUDA text shows both.
     operations = list(kernel.walk())
     for operation in operations:
@@ -49,7 +51,7 @@ def lift(compiled: Any) -> str:
         operation.result.name_hint = AXES[operation.axis.data]
         operation.detach()
         kernel.body.block.insert_op_before(operation, kernel.body.block.first_op)
-    plain = compile_ir(kernel, plan=str(compiled.plan))
+    plain = compile_ir(kernel, plan=plan)
     try:
         walk = Walk(kernel, plain.plan, whole=False)
         program = read(text_of(walk))

@@ -14,7 +14,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.cypress.size import divides, extent, key, number, sized
 from tawa.integers.expressions import ZERO, Expr, Symbol, constant, of_atom, render
 from tawa.ir import tile
-from tawa.ir.types import DescType, PtrType, shape_of
+from tawa.ir.types import DescType, shape_of
 from tawa.plan.plan import Plan
 from tawa.tools.lift.leaf import WORDS, LeafText, element_of, refused
 
@@ -94,8 +94,6 @@ class Walk:
         for value, facts in zip(self.kernel.body.block.args, self.kernel.arguments, strict=True):
             name = self._names[value] = self._named(facts.data["name"].data)
             self.arguments[name] = value
-            if isinstance(value.type, PtrType):
-                raise refused(f"{name}, a pointer", None, "tasks take tensors, by descriptors")
             if not isinstance(value.type, DescType):
                 self.numbers[value] = name
                 self.sizes[value] = key(number(name))
@@ -204,6 +202,8 @@ class Walk:
                 found = of_atom(Symbol(AXES[axis], -1 - axis))
             case tile.DescExtent() if operation.what.data == "shape":
                 found = key(extent(self._names[operation.desc], operation.axis.data))
+            case tile.Cast() if known:
+                found = known[0]
             case tile.Elementwise() if len(known) == len(operation.operands):
                 function = operation.function.data
                 if function not in _SIZES:
@@ -376,7 +376,7 @@ class Walk:
         body = statements or [f"return {self._local(inputs[0])}"]
         head = f'@cy.leaf("{name}", {said})\ndef {name}({", ".join(order)}):'
         self.leaves.append("\n    ".join([head, *body]))
-        where = {n: "SHARED" if value in self.loads else "REGISTER" for n, value in reads.items()}
+        where = {n: self._memory(value) for n, value in reads.items()}
         where |= {n: "GLOBAL" if o in parts else "REGISTER" for n, o in writes.items()}
         mems = f"[{', '.join(where[each] for each in order)}]"
         ways = {store.store: store.via for store in self.plan.stores}
@@ -406,6 +406,12 @@ class Walk:
             f'I("{name}", {name}, WARPGROUP, {mems}{more})',
         ]
         self.calls.append(f"{name}_over")
+
+    def _memory(self, value: SSAValue) -> str:
+        """Return where a leaf finds what it reads."""
+        if (load := self.loads.get(value)) is None:
+            return "REGISTER"
+        return "GLOBAL" if self.plan.takes_directly(label_of(load)) else "SHARED"
 
     def type_of(self, value: SSAValue) -> str:
         """Return the annotation of a tensor or number."""
