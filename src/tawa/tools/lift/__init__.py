@@ -78,7 +78,7 @@ def read(text: str) -> Program:
     return complete(space["mapping"])
 
 
-_NAME = re.compile(r"((?:for |while )?[A-Za-z_][\w#]*@\d+(?:#\d+)?|[A-Za-z_]\w*)")
+_NAME = re.compile(r"\b((?:for |while )?[A-Za-z_][\w#]*@\d+(?:#\d+)?|[A-Za-z_]\w*)")
 
 
 def same_but_for_names(one: str, other: str) -> bool:

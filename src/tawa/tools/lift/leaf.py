@@ -36,11 +36,12 @@ _NAMED = (
     "fma",
 )
 _REDUCTIONS = {"add": "sum", "max": "max", "min": "min"}
+_SCANS = {"add": "cumsum", "mul": "cumprod"}
 
 
 WORDS = (
     *(tile.Elementwise, tile.Cast, tile.Reduce, tile.Splat, tile.Broadcast, tile.ExpandDims),
-    *(tile.Reshape, tile.Transpose, tile.Arange),
+    *(tile.Scan, tile.Reshape, tile.Transpose, tile.Arange),
 )
 """The operations that a leaf can be printed of, besides constants."""
 
@@ -113,11 +114,13 @@ class LeafText:
                 return f"{inner}.reshape{shape}"
             case tile.Transpose() if len(shape) == 2:
                 return f"{inner}.T"
-            case tile.Reduce() if inner:
+            case tile.Reduce() | tile.Scan() if inner:
                 body: list[Any] = list(operation.body.block.ops)
-                word = _REDUCTIONS.get(body[0].function.data) if len(body) == 2 else None
+                words = _SCANS if isinstance(operation, tile.Scan) else _REDUCTIONS
+                word = words.get(body[0].function.data) if len(body) == 2 else None
+                back = ", reverse=True" * bool(operation.attributes.get("reverse"))
                 if word:
-                    return f"tl.{word}({inner}, {operation.axis.data})"
+                    return f"tl.{word}({inner}, {operation.axis.data}{back})"
             case tile.Elementwise():
                 return self._elementwise(operation, shape)
             case _:

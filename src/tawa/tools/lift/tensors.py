@@ -6,6 +6,7 @@ of one dimension too; descriptors that a kernel makes of its arguments become it
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
@@ -38,7 +39,7 @@ def with_tensors(kernel: tile.Kernel, plan: Plan) -> str:
     simplify_kernel(kernel)  # equal descriptors are one, and the address arithmetic is dead
     name_statements(kernel)
     rings = {n for ring in plan.arefs for each in (ring.payload, *ring.also) for n in each}
-    text = str(plan).replace(" via=copy_async", "")
+    text = str(replace(plan, guards=())).replace(" via=copy_async", "")
     for (old, label), new in zip(before, _accesses(kernel), strict=True):
         called = name_of(new)
         text = text.replace(f" {called} ", f" {label} ")
@@ -47,6 +48,8 @@ def with_tensors(kernel: tile.Kernel, plan: Plan) -> str:
         new.attributes[LABEL] = StringAttr(label)
     for value in [each for each in block.args if isinstance(each.type, PtrType)]:
         _describe(kernel, value, declined)
+    if plan.specialized:  # distinct tensors of a program do not overlap
+        text += "".join(f"guard {read}, {stored}\n" for read, stored in _apart(kernel))
     simplify_kernel(kernel)
     unused = [n for n, each in enumerate(block.args) if not list(each.uses)]
     for n in reversed(unused):
@@ -59,6 +62,16 @@ def with_tensors(kernel: tile.Kernel, plan: Plan) -> str:
 
 def _accesses(kernel: tile.Kernel) -> list[Any]:
     return [each for each in kernel.walk() if isinstance(each, (*READS, *WRITES))]
+
+
+def _apart(kernel: tile.Kernel) -> set[tuple[str, str]]:
+    """Return the tensors that are loaded, each with one that is stored, by name."""
+    names = dict(zip(kernel.body.block.args, kernel.argument_names, strict=True))
+    ends: list[set[str]] = [
+        {names[each.desc] for each in kernel.walk() if isinstance(each, kind)}
+        for kind in (tile.DescLoad, tile.DescStore)
+    ]
+    return {(read, stored) for read in ends[0] for stored in ends[1]}
 
 
 def _describe(kernel: tile.Kernel, pointer: SSAValue, declined: dict[str, str]) -> None:

@@ -430,18 +430,23 @@ class Walk:
         b = dot.b.owner.value if transposed else dot.b
         if len(shape_of(dot.a.type)) != 2 or b not in self.loads:
             raise refused("this product", dot, "tasks have A B and A B^T of matrices, B as loaded")
-        asked = dot.precision.data, dot.max_imprecise.data
-        if asked[0] != "tf32" or asked[1] not in (0, 1 << 30):  # what tl.dot has, and that of FP8
-            why = f"it asks for {asked}, and tasks multiply as tl.dot does unasked"
-            raise refused("the precision of this product", dot, why)
         self._clear(dot.result, dot.acc, lines)
         task, name = "mma_t" if transposed else "mma", f"product_{self.products.index(dot) + 1}"
+        more = f', input_precision="{dot.precision.data}"' * (dot.precision.data != "tf32")
+        if (run := dot.max_imprecise.data) not in (0, 1 << 30):  # tl.dot's own, and that of FP8
+            more += f", max_num_imprecise_acc={run}"
+        leaf = f", leaf={name}" * bool(more)
+        if more:
+            self.leaves.append(
+                f'@cy.leaf("{task}", reads="C A B", writes="C")\ndef {name}(C, A, B):\n'
+                f"    return tl.dot(A, B{'.T' * transposed}, C{more})"
+            )
         moved = {each.product: each.a for each in self.plan.operands}.get(label_of(dot))
         lies = "shared" if dot.a in self.loads else "registers"
         columns = ', split="columns"' if self.plan.split == "columns" else ""
         a = {"registers": "REGISTER", "shared": "SHARED"}[moved or lies]
         warps = self.plan.consumers[0].warps if self.plan.specialized else self.plan.warps
-        self.instances.append(f'*cy.lib.{task}("{name}", WGS={warps // 4}, A={a}{columns})')
+        self.instances.append(f'*cy.lib.{task}("{name}", WGS={warps // 4}, A={a}{columns}{leaf})')
         self.calls.append(name)
         self._copied([dot.a, b])
         self.labels["product"] += [label_of(dot)] if moved else []
