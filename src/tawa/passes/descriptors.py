@@ -108,9 +108,7 @@ def _has_work_to_overlap(kernel: tile.Kernel) -> bool:
     return False
 
 
-def _promote(
-    kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str], least: int
-) -> str:
+def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str], least: int) -> str:
     """Rewrite one access; return the reason if it stays, else an empty text."""
     if isinstance(op, tile.Load) and (reason := _load_refusal(kernel, op)):
         return reason
