@@ -43,7 +43,7 @@ def outcome(kernel: tile.Kernel, pins: Pins) -> str:
     try:
         walked = kernel.clone()
         with_tensors(walked, Plan())
-        Walk(walked, Plan(), whole=False)  # most are refused before anything is compiled
+        Walk(walked, Plan(), 0, whole=False)  # most are refused before anything is compiled
         lift(compile_ir(kernel, plan=pins))
     except TawaError as refusal:
         return f"{refusal.what}: {refusal.why}"

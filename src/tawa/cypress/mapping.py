@@ -161,6 +161,8 @@ class Instance:
         return f"I({', '.join(parts)})"
 
 
+CEILING = 231_424
+"""Bytes of shared memory that a block may take where a mapping does not say."""
 _DEFAULTS = {each.name: each.default for each in fields(Instance)}
 
 
@@ -169,7 +171,7 @@ class Mapping:
     """Instances, one of them the entry, and the shared memory that a block may take (bytes)."""
 
     instances: Sequence[Instance]
-    ceiling: int = 231_424
+    ceiling: int = CEILING
     machine: Machine = HOPPER
 
     def __post_init__(self) -> None:

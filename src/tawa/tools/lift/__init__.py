@@ -18,6 +18,7 @@ from tawa import compile_ir
 from tawa.cypress import event
 from tawa.cypress.emit import subject
 from tawa.cypress.event import CopyIn, CopyOut, For, calls
+from tawa.cypress.mapping import CEILING
 from tawa.cypress.program import Program, complete
 from tawa.cypress.size import extent, key
 from tawa.errors import MappingError
@@ -52,13 +53,14 @@ def lift(compiled: Any) -> str:
         operation.detach()
         kernel.body.block.insert_op_before(operation, kernel.body.block.first_op)
     plain = compile_ir(kernel, plan=plan)
+    used = sum(buffer.bytes for buffer in plain.resources.buffers)
     try:
-        walk = Walk(kernel, plain.plan, whole=False)
+        walk = Walk(kernel, plain.plan, used, whole=False)
         program = read(text_of(walk))
     except MappingError as error:
         if "past the end" not in error.what:
             raise
-        walk = Walk(kernel, plain.plan, whole=True)
+        walk = Walk(kernel, plain.plan, used, whole=True)
         program = read(text_of(walk))
     lines = _unsaid(walk, program)
     text = text_of(walk, lines)
@@ -144,6 +146,7 @@ def text_of(walk: Walk, lines: Sequence[str] = ()) -> str:
         f'I("block", {name}_block, BLOCK, [{_times(inner)}], {_fields(walk, lines)})',
         *walk.instances,
     ]
+    ceiling = f", ceiling={walk.used}" if walk.used > CEILING else ""
     listed = "".join(f"    {each},\n" for each in instances)
     return "\n\n\n".join(
         [
@@ -153,7 +156,7 @@ def text_of(walk: Walk, lines: Sequence[str] = ()) -> str:
             *walk.leaves,
             _variant(name, f"{name}_host", kinds, walk.written, host),
             _variant(name, f"{name}_block", inner, writes, [*body, *walk.body]),
-            f"mapping = cy.Mapping(\n[\n{listed}]\n)\n".replace("(\n[", "([").replace("]\n)", "])"),
+            f"mapping = cy.Mapping([\n{listed}]{ceiling})\n",
         ]
     )
 

@@ -41,7 +41,7 @@ _SCANS = {"add": "cumsum", "mul": "cumprod"}
 
 WORDS = (
     *(tile.Elementwise, tile.Cast, tile.Reduce, tile.Splat, tile.Broadcast, tile.ExpandDims),
-    *(tile.Scan, tile.Reshape, tile.Transpose, tile.Arange),
+    *(tile.Dot, tile.Scan, tile.Reshape, tile.Transpose, tile.Arange),
 )
 """The operations that a leaf can be printed of, besides constants."""
 
@@ -56,6 +56,14 @@ def refused(what: str, operation: Operation | None, why: str) -> MappingError:
     """Return the error of what tasks have no words for."""
     place = None if operation is None else place_of(operation)
     return MappingError(f"{what} cannot be said as tasks", place=place, why=why)
+
+
+def dot_text(dot: tile.Dot, a: str, b: str, c: str) -> str:
+    """Return the text of a product and what it is added to, in the precision that it asks for."""
+    more = f', input_precision="{dot.precision.data}"' * (dot.precision.data != "tf32")
+    if (run := dot.max_imprecise.data) not in (0, 1 << 30):  # tl.dot's own, and that of FP8
+        more += f", max_num_imprecise_acc={run}"
+    return f"tl.dot({a}, {b}, {c}{more})"
 
 
 def element_of(value: SSAValue) -> str:
@@ -99,6 +107,8 @@ class LeafText:
             case tile.Constant():
                 number = _number(operation)
                 return f"tl.full({shape}, {number}, {element_of(value)})" if shape else number
+            case tile.Dot():
+                return dot_text(operation, *map(self.of, (operation.a, operation.b, operation.acc)))
             case tile.Splat():
                 return f"tl.full({shape}, {inner}, {element_of(value)})"
             case tile.ExpandDims():

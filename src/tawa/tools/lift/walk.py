@@ -16,7 +16,7 @@ from tawa.integers.expressions import ZERO, Expr, Symbol, constant, of_atom, ren
 from tawa.ir import tile
 from tawa.ir.types import DescType, shape_of
 from tawa.plan.plan import Plan
-from tawa.tools.lift.leaf import WORDS, LeafText, element_of, refused
+from tawa.tools.lift.leaf import WORDS, LeafText, dot_text, element_of, refused
 
 AXES = ("i", "j", "n")
 """What the indices of programs along the grid's axes are called."""
@@ -63,10 +63,13 @@ def label_of(operation: Operation) -> str:
 
 @dataclass(slots=True)
 class Walk:
-    """What is printed of a kernel; `whole` asks calls that loops end where tensors do."""
+    """What is printed of a kernel that has `used` bytes of shared memory; `whole` asks calls that
+    loops end where tensors do.
+    """
 
     kernel: Any
     plan: Plan
+    used: int
     whole: bool
     arguments: dict[str, SSAValue] = field(default_factory=dict[str, SSAValue])
     numbers: dict[SSAValue, str] = field(default_factory=dict[SSAValue, str])
@@ -101,7 +104,10 @@ class Walk:
                 raise refused(f"{name}, {set(facts.data) - {'name'}}", None, "tensors are plain")
         for operation in self.kernel.walk():
             self._join(operation)
-        self.products = [each for each in self.kernel.walk() if isinstance(each, tile.Dot)]
+        dots = [each for each in self.kernel.walk() if isinstance(each, tile.Dot)]
+        # wgmma is of 64 rows: a kernel of smaller products has them in plain leaves.
+        wide = any(shape_of(each.result.type)[-2] % 64 == 0 for each in dots)
+        self.products = dots if wide else []
         self._block(self.kernel.body.block, self.body)
 
     def _named(self, hint: str | None, otherwise: str = "x") -> str:
@@ -169,7 +175,7 @@ class Walk:
                     pass
                 case tile.Reshape() if self._store_of(operation.value) is not None:
                     pass
-                case tile.Dot():
+                case tile.Dot() if operation in self.products:
                     self._leaf(pending, lines)
                     self._product(operation, lines)
                 case scf.ForOp():
@@ -227,7 +233,7 @@ class Walk:
                 self.loads[operation.result] = load
             case tile.Transpose() if operation.value in self.loads:
                 uses = [use.operation for use in operation.result.uses]
-                return all(isinstance(e, tile.Dot) and e.b is operation.result for e in uses)
+                return all(e in self.products and e.b is operation.result for e in uses)
             case _:
                 return False
         return True
@@ -432,14 +438,12 @@ class Walk:
             raise refused("this product", dot, "tasks have A B and A B^T of matrices, B as loaded")
         self._clear(dot.result, dot.acc, lines)
         task, name = "mma_t" if transposed else "mma", f"product_{self.products.index(dot) + 1}"
-        more = f', input_precision="{dot.precision.data}"' * (dot.precision.data != "tf32")
-        if (run := dot.max_imprecise.data) not in (0, 1 << 30):  # tl.dot's own, and that of FP8
-            more += f", max_num_imprecise_acc={run}"
-        leaf = f", leaf={name}" * bool(more)
-        if more:
+        said = dot_text(dot, "A", "B.T" if transposed else "B", "C")
+        leaf = f", leaf={name}" * ("=" in said)
+        if leaf:
             self.leaves.append(
                 f'@cy.leaf("{task}", reads="C A B", writes="C")\ndef {name}(C, A, B):\n'
-                f"    return tl.dot(A, B{'.T' * transposed}, C{more})"
+                f"    return {said}"
             )
         moved = {each.product: each.a for each in self.plan.operands}.get(label_of(dot))
         lies = "shared" if dot.a in self.loads else "registers"
