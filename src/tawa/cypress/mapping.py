@@ -65,7 +65,7 @@ class Instance:
         kept: dict[str, Any] = {"mems": tuple(self.mems), "calls": tuple(self.calls)}
         kept["plan"] = tuple(self.plan)
         kept |= {"place": self.place or here(), "tunables": MappingProxyType({**self.tunables})}
-        if not isinstance(self.pipeline, int | Auto):
+        if isinstance(self.pipeline, Table):
             kept["pipeline"] = MappingProxyType({**self.pipeline})
         for name, value in kept.items():
             object.__setattr__(self, name, value)
@@ -119,7 +119,7 @@ class Instance:
     @property
     def depths(self) -> Table[str, int]:
         """The depth of each ring that the mapping names."""
-        return {} if isinstance(self.pipeline, int | Auto) else self.pipeline
+        return self.pipeline if isinstance(self.pipeline, Table) else {}
 
     @property
     def memory(self) -> Table[str, Memory]:
