@@ -82,9 +82,11 @@ def _describe(kernel: tile.Kernel, pointer: SSAValue, declined: dict[str, str]) 
     made: list[Any] = [use.operation for use in pointer.uses]
     if not made:
         return
-    if len(made) > 1 or not isinstance(made[0], tile.MakeDesc):
+    blocks = all(isinstance(each, tile.MakeDesc) for each in made)
+    if len(made) > 1 or not blocks:
         why = "; ".join(f"{name}: {reason}" for name, reason in declined.items())
-        why = why or "its blocks are of several shapes, and a tensor has one"
+        why = "its blocks are of several shapes, and a tensor has one" if blocks else why
+        why = why or "elements or atomics take it, and a tensor is taken in blocks"
         raise refused(f"{names[at]}, a pointer", None, why)
     name = names[at].removesuffix("_ptr")
     name = names[at] if name in names else name
