@@ -66,7 +66,8 @@ def _accesses(kernel: tile.Kernel) -> list[Any]:
 
 def _apart(kernel: tile.Kernel) -> set[tuple[str, str]]:
     """Return the tensors that are loaded, each with one that is stored, by name."""
-    names = dict(zip(kernel.body.block.args, kernel.argument_names, strict=True))
+    arguments: list[SSAValue] = list(kernel.body.block.args)
+    names = dict(zip(arguments, kernel.argument_names, strict=True))
     ends: list[set[str]] = [
         {names[each.desc] for each in kernel.walk() if isinstance(each, kind)}
         for kind in (tile.DescLoad, tile.DescStore)
@@ -77,8 +78,8 @@ def _apart(kernel: tile.Kernel) -> set[tuple[str, str]]:
 def _describe(kernel: tile.Kernel, pointer: SSAValue, declined: dict[str, str]) -> None:
     """Make an argument of the descriptor that a kernel makes of a pointer."""
     block = kernel.body.block
-    names = kernel.argument_names
-    at = list(block.args).index(pointer)
+    names, arguments = kernel.argument_names, list[SSAValue](block.args)
+    at = arguments.index(pointer)
     made: list[Any] = [use.operation for use in pointer.uses]
     if not made:
         return

@@ -232,7 +232,7 @@ class Walk:
                     return False
                 self.loads[operation.result] = load
             case tile.Transpose() if operation.value in self.loads:
-                uses = [use.operation for use in operation.result.uses]
+                uses: list[Any] = [use.operation for use in operation.result.uses]
                 return all(e in self.products and e.b is operation.result for e in uses)
             case _:
                 return False
