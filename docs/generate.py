@@ -67,6 +67,55 @@ def error_page(kind: type[errors.TawaError]) -> str:
     return "\n".join(lines)
 
 
+def mapping_page() -> str:
+    """Return the page of `MappingError`, with every message that the code of task programs has."""
+    lines = [error_page(errors.MappingError), "## Every message", ""]
+    lines += ["What a message names stands as `…`; alternatives stand with `|` between them.", ""]
+    for path in sorted((SOURCE / "cypress").glob("*.py")):
+        tree = ast.parse(path.read_text())
+        found = [e for e in ast.walk(tree) if isinstance(e, ast.Call) and _is_refusal(e)]
+        made = {_refusal(each): None for each in sorted(found, key=lambda each: each.lineno)}
+        if made:
+            about = (ast.get_docstring(tree) or "").partition("\n\n")[0]
+            lines += [f"### {' '.join(about.split())}", "", *made, ""]
+    return "\n".join(lines)
+
+
+def _is_refusal(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Name("MappingError") | ast.Attribute(attr="error"):
+            return bool(call.args) and _words(call.args[0]).strip("…") != ""
+        case _:
+            return False
+
+
+def _refusal(call: ast.Call) -> str:
+    """Return a line of the page: what an error says, why, and what to do."""
+    said = {each.arg: _words(each.value) for each in call.keywords}
+    # An instance's error begins with its name.
+    what = ('"…"' if isinstance(call.func, ast.Attribute) else "") + _words(call.args[0])
+    forms = {": {}": said.get("why", "…"), ". **Do:** {}": said.get("remedy", "…")}
+    more = [(form, text) for form, text in forms.items() if text.strip("…")]
+    return f"- `{what}`" + "".join(form.format(text) for form, text in more) + "."
+
+
+def _words(node: ast.expr) -> str:
+    """Return the text that an expression makes, with `…` for what only a call knows."""
+    match node:
+        case ast.Constant(str() as text):
+            return text
+        case ast.JoinedStr(values):
+            return "".join(map(_words, values))
+        case ast.BinOp(left, ast.Add(), right):
+            return _words(left) + _words(right)
+        case ast.IfExp(_, then, other):
+            return f"{_words(then)} | {_words(other)}"
+        case ast.BoolOp(ast.Or(), values):
+            return _words(values[-1])
+        case _:
+            return "…"
+
+
 # In the order of the page; what is named in none of them goes to the module that defines it.
 _CHAPTERS = {
     "program": "Programs, loops, hints and checks",
@@ -198,6 +247,7 @@ def pages() -> dict[str, str]:
         "language.md": language_page(),
         "build.md": build_page(),
         **{f"errors/{kind.__name__}.md": error_page(kind) for kind in kinds_of_errors()},
+        "errors/MappingError.md": mapping_page(),
     }
 
 

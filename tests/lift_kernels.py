@@ -44,6 +44,25 @@ def running(x_desc, o_desc, BM: tl.constexpr):
     o_desc.store([row, 0], tl.cumsum(x_desc.load([row, 0]), 1))
 
 
+def picked(x_desc, o_desc, BM: tl.constexpr):
+    row = tl.program_id(0) * BM
+    x = x_desc.load([row, 0])
+    o_desc.store([row, 0], tl.gather(x, (x > 0).to(tl.int32), 1))
+
+
+def blocks(x_ptr, o_ptr, N, BM: tl.constexpr, BN: tl.constexpr):
+    row = tl.program_id(0) * BM + tl.arange(0, BM)
+    at = row[:, None] * N + tl.arange(0, BN)[None, :]
+    x = tl.load(x_ptr + at, mask=tl.arange(0, BN)[None, :] < N, other=0.0).to(tl.float32)
+    tl.store(o_ptr + row, tl.sum(x, 1))
+
+
+def both_ways(x_ptr, o_ptr, B: tl.constexpr):
+    row, column = tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    x = tl.load(x_ptr + row * B + column) + tl.load(x_ptr + tl.arange(0, B))[None, :]
+    tl.store(o_ptr + row * B + column, x)
+
+
 def shifted(x_desc, o_desc, BM: tl.constexpr):
     row = tl.program_id(0) * BM
     o_desc.store([row, 0], x_desc.load([row + 8, 0]))
@@ -94,6 +113,12 @@ LIFTED = {
         row_sums,
         of(x_desc=D("f16", (64, 128)), o_desc=D("f32", (64,)), N="i32", BM=64, BN=128),
     ),
+    "running sums": (running, _ROWS),
+    "pointers": (pointers, of(x_ptr="f32*/16", o_ptr="f32*/16", B=128)),
+    "pointers to rows": (
+        blocks,
+        of(x_ptr="f16*/16", o_ptr="f32*/16", N="i32/16", BM=64, BN=128),
+    ),
     "row maxima": (row_max, of(x_desc=D("f32", (64, 128)), o_desc=D("f32", (64,)), BM=64)),
     "scaled": (scaled, _ROWS | of(scale="f32")),
     "gemm, both transposed": (
@@ -109,9 +134,13 @@ LIFTED = {
 }
 
 REFUSED = {
-    "tile.scan": (running, _ROWS),
+    "tile.gather": (picked, _ROWS),
     "x_desc from .* on": (shifted, _ROWS),
     r"64\*i in a leaf": (numbered, _ROWS),
     "scf.while": (while_loop, _ROWS | of(N="i32")),
-    "x_ptr, a pointer": (pointers, of(x_ptr="f32*/16", o_ptr="f32*/16", B=128)),
+    "x_ptr, a pointer": (pointers, of(x_ptr="f32*", o_ptr="f32*/16", B=128)),
+    r"x_ptr, a pointer(?=.*\n.*several shapes)": (
+        both_ways,
+        of(x_ptr="f32*/16", o_ptr="f32*/16", B=64),
+    ),
 }

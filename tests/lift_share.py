@@ -6,6 +6,7 @@ Each is lifted from its tile IR under its pins, or refused; a refusal has a name
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -20,6 +21,7 @@ from tawa.ir import tile
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
 from tawa.tools.lift import lift
+from tawa.tools.lift.tensors import with_tensors
 from tawa.tools.lift.walk import Walk
 
 
@@ -39,7 +41,9 @@ def kernels() -> Iterator[tuple[str, tile.Kernel, Pins]]:
 def outcome(kernel: tile.Kernel, pins: Pins) -> str:
     """Return "lifted", or why not."""
     try:
-        Walk(kernel.clone(), Plan(), whole=False)  # most are refused before anything is compiled
+        walked = kernel.clone()
+        with_tensors(walked, Plan())
+        Walk(walked, Plan(), 0, whole=False)  # most are refused before anything is compiled
         lift(compile_ir(kernel, plan=pins))
     except TawaError as refusal:
         return f"{refusal.what}: {refusal.why}"
@@ -51,9 +55,11 @@ def kind(why: str) -> str:
     return re.sub(r"^\S+, a pointer", "a pointer", why)
 
 
-def main() -> None:
+def main(*only: str) -> None:
     counts: Counter[str] = Counter()
     for name, kernel, pins in kernels():
+        if only and name not in only:
+            continue
         said = outcome(kernel, pins)
         counts[kind(said)] += 1
         print(f"{name:50} {said}", flush=True)
@@ -63,4 +69,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

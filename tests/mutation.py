@@ -25,7 +25,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from long_runs import Part, Unit, arguments, gathered, keep, made_of, run
 from mutants import Mutant, mutants
-from proof_kernels import KERNELS
+from proof_kernels import KERNELS, TASKS
 from tawa.errors import TawaError
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType
@@ -179,7 +179,7 @@ class Simulated:
 
 @cache
 def _lowered(name: str) -> tuple[tile.Kernel, Simulated]:
-    kernel = KERNELS[name]()
+    kernel = (KERNELS | TASKS)[name]()
     return kernel, Simulated(kernel)
 
 

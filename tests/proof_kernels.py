@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import counted_kernels as counted
+import tawa.cypress as cy
 import test_lower_copy_async as copies
 import test_lower_instances as instances
 import test_lower_pingpong as pingpong
@@ -22,6 +23,8 @@ from codegen_kernels import ATTENTION, ORDINARY, attention, matmul_nn, matmul_nt
 from frontend_kernels import of
 from library_kernels import LIBRARY
 from lower_kernels import CASES, Case, lowered, product
+from tawa.cypress.kernels import dual, gemm, sums
+from tawa.cypress.kernels.attention import attention as attention_tasks
 from tawa.frontend import build
 from tawa.frontend.signature import DescriptorArg
 from tawa.ir import parse, tile
@@ -196,6 +199,23 @@ def _copy(name: str) -> tile.Kernel:
 KERNELS: dict[str, Make] = {name: partial(_copy, name) for name in MAKERS}
 
 
+def _program(make: Callable[..., cy.Mapping], *sizes: Any, **more: Any) -> tile.Kernel:
+    """Lower a task program under its own plan."""
+    emitted = cy.program(make(*sizes, **more)).emitted
+    return lower(emitted.kernel.clone(), Pins(plan=emitted.plan))
+
+
+TASKS: dict[str, Make] = {
+    "tasks gemm": partial(_program, gemm.gemm, 2, 128, 64, 32, 3),
+    "tasks batched": partial(_program, gemm.gemm, 1, 64, 64, 32, 2, batched=True, tiles=2),
+    "tasks dual": partial(_program, dual.dual, 2, 128, 64, 32, 2),
+    "tasks sums": partial(_program, sums.sums, 2, 128, 64, 32, 2),
+    "tasks fa2": partial(_program, attention_tasks, "fa2", 2, 128, 64, 64, True, turns=False),
+    "tasks fa3": partial(_program, attention_tasks, "fa3", 2, 128, 64, 64),
+}
+"""The six task programs, which few tests but that of the mutants take."""
+
+
 @cache
 def text(name: str) -> str:
     """Return the hopper IR of a kernel as text, printed once in a process."""
@@ -212,4 +232,4 @@ def shortened() -> list[Any]:
     return [pytest.param(name, marks=long) if name in more else name for name in KERNELS]
 
 
-__all__ = ["KERNELS", "MAKERS", "lower", "lowered_launch", "shortened", "text"]
+__all__ = ["KERNELS", "MAKERS", "TASKS", "lower", "lowered_launch", "shortened", "text"]

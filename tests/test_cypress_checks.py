@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import runpy
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -442,6 +444,90 @@ def test_mappings_that_do_not_fit_are_refused(mapping, words):
     assert why in text, text
     if "|" not in words and "go down" not in words:
         assert words.replace("\\", "") in text, text
+    assert any(re.fullmatch(line, caught.value.what) for line in listed()), text
+
+
+@cache
+def listed():
+    """The messages on the page of the error, as patterns."""
+    page = EXAMPLE.parent.parent / "docs" / "reference" / "errors" / "MappingError.md"
+    lines = re.findall(r"^- `(.*)`(?::|\.|$)", page.read_text(), re.M)
+    assert len(lines) > 80
+    return [re.escape(line).replace("…", ".*") for line in lines]
+
+
+def _one(place, memory, *others):
+    return {"mems": [memory if n == place else other for n, other in enumerate(others)]}
+
+
+_INNER = ("host", "block", "tile", "wg", "warp")
+MANY = {
+    "HOST does not see": [
+        ("host", _one(n, m, *[GLOBAL] * 3)) for n in range(3) for m in (SHARED, REGISTER)
+    ],
+    "BLOCK does not see REGISTER": [
+        (name, _one(n, REGISTER, NONE, SHARED, SHARED))
+        for name in ("block", "tile")
+        for n in range(3)
+    ],
+    "is a leaf and maps . to NONE": [
+        *(("leaf", _one(n, NONE, REGISTER, SHARED, SHARED)) for n in range(3)),
+        *(("copy", _one(n, NONE, GLOBAL, REGISTER)) for n in range(2)),
+    ],
+    "gives . memories": [(name, {"mems": [NONE] * n}) for name in _INNER for n in (1, 4)],
+    "launches itself without end": [("warp", {"calls": ["warp"]})],
+    "which is no instance": [(name, {"calls": [f"{name}s"]}) for name in _INNER],
+    "launches .*, and calls 0 instances": [(name, {"calls": ["clear"]}) for name in _INNER[2:]],
+    "WGS=": [("tile", {"WGS": n}) for n in (0, -1, True, 1.5, "two")],
+    "pipeline=": [("block", {"pipeline": n}) for n in (0, -1, True, 1.5)],
+    "there is no wgmma of": [("wg", {"N": n}) for n in (4, 12, 20, 264, 512)],
+    "instruction wide": [("wg", {"N": n}) for n in (8, 16, 32, 64)],
+    "a part is a whole number of instructions": [
+        *(("wg", {"N": n}) for n in (56, 136, 248, 256)),
+        ("wg", {"calls": ["wg"]}),
+        ("warp", {"PROC": WARP}),
+    ],
+    "parts of wgmma|does not start wgmma|goes to one of": [
+        ("wg", {"PROC": THREAD}),
+        ("tile", {"calls": ["warp"]}),
+        ("wg", {"level": BLOCK}),
+        ("warp", {"level": THREAD}),
+    ],
+    "sets what a block is": [
+        (name, field)
+        for name in ("tile", "wg", "leaf")
+        for field in ({"pipeline": 2}, {"persistent": True}, {"cluster": 2})
+    ],
+    "this one [02]": [(name, {"entry": name != "host"}) for name in _INNER],
+    "is no variant": [(name, {"variant": each}) for name in _INNER for each in (len, None)],
+    "of wgmma is mapped to": [
+        ("leaf", {"mems": [REGISTER, a, REGISTER]}) for a in (SHARED, REGISTER)
+    ],
+}
+
+
+@pytest.mark.parametrize("words", MANY)
+def test_each_way_to_say_what_does_not_fit_is_refused(mapping, words):
+    for name, changes in MANY[words]:
+        with pytest.raises(MappingError, match=words) as caught:
+            cy.program(mapping.with_(name, **changes))
+        what = caught.value.what
+        assert any(re.fullmatch(line, what) for line in listed()), (name, changes, what)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("tile", {"WGS": 1}),
+        ("block", {"pipeline": 1}),
+        ("block", {"persistent": False}),
+        ("block", {"cluster": 2}),
+        ("leaf", {"mems": [REGISTER, REGISTER, SHARED]}),
+        ("wg", {"mems": [NONE, NONE, SHARED]}),
+    ],
+)
+def test_what_stands_beside_them_is_not(mapping, name, changes):
+    cy.program(mapping.with_("host", U=64 if "WGS" in changes else 128).with_(name, **changes))
 
 
 def test_the_nearest_name_is_proposed(mapping):

@@ -272,9 +272,6 @@ def test_what_no_loop_carries_does_not_lie_in_shared_memory():
     with pytest.raises(MappingError, match='s of "scores_leaf" is mapped to SHARED') as caught:
         cy.program(in_shared(scores, "scores", {}))
     assert caught.value.why == "no loop carries s in SHARED"
-    left = in_shared(plain, "tile", {}).with_("block", pipeline=cy.auto)
-    with pytest.raises(MappingError, match="pipeline is left to the planner"):
-        cy.program(left)
     program = cy.program(plain)
     for loop in ("shared=other", "shared=k"):
         plan = program.show("plan").replace("mma_depth=2", f"mma_depth=1 {loop}")
@@ -357,6 +354,22 @@ def test_auto_is_the_planners_choice():
     assert all(ring.depth > 1 for ring in plan.arefs)
     assert "pipeline=cy.auto" in str(program.mapping)
     assert str(plan).splitlines()[0] in program.explain()
+
+
+def test_auto_keeps_tensors_where_the_mapping_says():
+    mapping = in_shared(sums.sums(2, 128, 64, 64), "tile", {"add": "R"})
+    program = cy.program(mapping.with_("block", pipeline=cy.auto))
+    (loop,) = program.plan.loops
+    assert (loop.schedule, loop.mma_depth, loop.shared) == ("fine", 1, ("acc", "total"))
+    agree("sums", program, Random(5))
+    mapping = attention.attention("fa2", 1, 64, 32, 64).with_("block", pipeline=cy.auto)
+    parts = ("product", "product_wg", "product_warp", "product_leaf")
+    for part, a in zip(parts, (NONE, NONE, NONE, SHARED), strict=True):
+        mapping = mapping.with_(part, mems=[mapping[part].mems[0], a, SHARED])
+    program = cy.program(mapping)
+    assert {each.a for each in program.plan.operands} == {"shared"}
+    assert len(program.plan.operands) == 2
+    agree("fa2", program, Random(5))
 
 
 def test_tunables_and_memories_may_be_left_out():

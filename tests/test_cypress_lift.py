@@ -30,7 +30,7 @@ def lifted(name):
     return lift(compiled(LIFTED[name]))
 
 
-QUICK = ("gemm", "gemm, batched", "softmax", "row sums", "row maxima", "scaled")
+QUICK = ("gemm", "gemm, batched", "softmax", "row sums", "row maxima", "scaled", "pointers")
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -79,6 +79,11 @@ def test_a_lifted_program_is_a_program():
     _, results = run_lifted("gemm", a, b, c, 80)
     for *_, made, _ in results:
         np.testing.assert_array_equal(made, a.astype(int) @ b.astype(int))
+    x, o = rng.integers(-9, 9, (72, 128)).astype(np.float16), np.zeros(72, np.float32)
+    program, results = run_lifted("pointers to rows", x, o)
+    assert program.parameters == ("x", "o")
+    for _, made in results:
+        np.testing.assert_array_equal(made, x.sum(1, dtype=np.float32))
     x, scale = rng.standard_normal((72, 128)).astype(np.float32), -3
     _, results = run_lifted("scaled", x, np.zeros_like(x), scale)
     for _, made, _ in results:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mutation import Score, score, table
-from proof_kernels import KERNELS
+from proof_kernels import KERNELS, TASKS
 
 # A few of each kind; of each, every ninth mutant or so, beginning with another one for each kernel.
 SAMPLE = (
@@ -33,7 +33,7 @@ def test_mutants_of_the_sample(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [*KERNELS, *TASKS])
 def test_mutants(name: str) -> None:
     found = score(name, 5)
     assert found.false_alarm == ""

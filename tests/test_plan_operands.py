@@ -8,6 +8,7 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.errors import PlanError
+from tawa.plan.text import parse_plan
 
 
 @tawa.jit
@@ -25,7 +26,7 @@ def compiled(m: int, n: int, place: str = ""):
     pins = {}
     if place:
         plan = str(multiply.compile(*arrays, m, n, 64, grid=(1,)).plan)
-        pins = {"plan": f"{plan}operand c@18 a={place}\n"}
+        pins = {"plan": f"{plan}operand c@19 a={place}\n"}
     return multiply.compile(*arrays, m, n, 64, grid=(1,), **pins)
 
 
@@ -36,7 +37,7 @@ def test_a_computed_operand_is_taken_from_where_the_plan_says():
 
 
 def test_a_product_that_wgmma_does_not_take_has_no_choice():
-    with pytest.raises(PlanError, match="operand c@18 a=shared") as error:
+    with pytest.raises(PlanError, match="operand c@19 a=shared") as error:
         compiled(16, 16, "shared")
     assert "M = 16 is not a multiple of 64" in str(error.value)
 
@@ -82,6 +83,12 @@ def test_a_plan_keeps_sums_in_shared_memory_and_loads_into_registers():
         expected = (a.astype(int) @ b.T).T @ b.astype(int)
         np.testing.assert_array_equal(c, expected.astype(np.float16))
         c[:] = 0
+    pinned = {"shared": "acc", "direct": "b", "operands": {"acc": "registers"}}
+    pins = turned.compile(*descs, 64, 64, grid=(1,), specialize=False, **pinned).plan
+    lines = f"loop {loop} shared=acc\nload {load} via=registers\n"
+    assert pins == parse_plan(f"{plan}{lines}operand acc@{line - 1} a=registers\n")
+    turned[(1,)](*descs, 64, B=64, specialize=False, **pinned)
+    np.testing.assert_array_equal(c, expected.astype(np.float16))
     wrong = f"{plan}load score@{line - 2} via=registers\n"
     with pytest.raises(PlanError, match="load score@"):
         turned.compile(*descs, 64, 64, grid=(1,), plan=wrong)

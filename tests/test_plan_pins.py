@@ -83,6 +83,10 @@ def refusal(pins: dict[str, Any]) -> PlanError:
         ),
         ({"registers": {"mma": "many"}}, "registers['mma']='many'", NUMBER, "an int of"),
         ({"registers": {"mma": 0}}, "registers['mma']=0", "multiples of 8 in 24..256", "or more"),
+        ({"shared": 3}, "shared=3", "tensors that loops carry", 'write shared=["x", "y"]'),
+        ({"direct": [3]}, "direct=[3]", "loads that threads make", 'write direct=["x", "y"]'),
+        ({"operands": {"s": 1}}, "operands['s']=1", "its first operand", "use 'registers' or"),
+        ({"operands": "s"}, "operands='s'", "by name", "operands={'s': 'registers'}"),
         ({"plan": 3}, "plan=3", "a Plan or its text", "use kernel.plan"),
         ({"plan": Plan(), "depth": 2}, "plan= together with depth=", "decides all", "drop plan="),
     ],
@@ -105,6 +109,9 @@ def test_good_values_are_kept_hashable() -> None:
     assert pins == Pins(depth=(("a", 4), ("b", 2)), consumers=2, registers=(("mma", 232),))
     assert hash(pins)
     assert pins.given == ("consumers", "depth", "registers")
+    listed = Pins(shared="acc", direct=["b", "a", "b"], operands={"s": "shared"})
+    assert listed == Pins(shared=("acc",), direct=("b", "a"), operands=(("s", "shared"),))
+    assert hash(listed)
 
 
 # --- pins of roles on an ordinary kernel --------------------------------------------------------

@@ -34,6 +34,9 @@ VALUES: dict[str, list[Any]] = {
     "store": ["tma", "registers"],
     "parts": [1, 2, 4],
     "places": [1, 2],
+    "shared": ["acc", ["acc", "m_i"]],
+    "direct": ["a", "k"],
+    "operands": [{"acc": "registers"}, {"acc": "shared"}],
 }
 ALONE = [{name: value} for name, values in VALUES.items() for value in values]
 PAIRS = [{a: VALUES[a][-1], b: VALUES[b][-1]} for a, b in combinations(VALUES, 2)]
@@ -66,6 +69,13 @@ def otherwise(pins: Pins, plan: Plan) -> Iterator[str]:
         "store": all(store.via == pins.store for store in plan.stores),
         "parts": all(store.parts == pins.parts for store in plan.stores if store.via == "tma"),
         "places": all(store.places == pins.places for store in plan.stores if store.via == "tma"),
+    }
+    carried = {name for loop in plan.loops for name in loop.shared}
+    held |= {
+        "shared": carried == {*(pins.shared or ())},
+        "direct": {name.split("@")[0] for name in plan.direct} == {*(pins.direct or ())},
+        "operands": {n.product.split("@")[0]: n.a for n in plan.operands}
+        == dict(pins.operands or ()),
     }
     yield from (name for name in pins.given if not held.get(name, True))
 

@@ -337,3 +337,11 @@ def test_the_text_of_a_function_is_what_inspect_gives() -> None:
         assert source_of(function).rstrip() == inspect.getsource(function).rstrip()
     with pytest.raises(OSError, match="not to be had"):
         source_of(eval("lambda: 1"))
+
+
+def test_the_tree_of_a_helper_is_made_once() -> None:
+    from tawa.frontend.source import read_source
+    from tawa.kernels import gemm
+
+    read, again = (read_source(gemm.matmul_descriptors) for _ in range(2))
+    assert read.tree is again.tree

@@ -55,13 +55,15 @@ class Block:
     multiples: tuple[tuple[Polynomial, int], ...] = ()
 
 
-def describe(pointer: SSAValue, mask: SSAValue | None) -> Block | Refusal:
-    """Return the block that a masked tensor of pointers addresses, or the reason it is none."""
+def describe(pointer: SSAValue, mask: SSAValue | None, least: int = 2) -> Block | Refusal:
+    """Return the block that a masked tensor of pointers addresses, or the reason it is none; one
+    of fewer than `least` dimensions is none.
+    """
     form = pointer_form(pointer)
     if form is None or not is_argument(form.base):
         return Refusal("the addresses are not affine in the tile's coordinates")
     shape = shape_of(pointer.type)
-    if sum(extent > 1 for extent in shape) < 2:
+    if sum(extent > 1 for extent in shape) < least:
         return Refusal("a tile of fewer than two dimensions: an ordinary load is as fast")
     strides = _strides(form.index, shape)
     if isinstance(strides, Refusal):

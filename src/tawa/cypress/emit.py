@@ -264,20 +264,19 @@ def _plan(
             remedy="write persistent=True, or leave tiles out",
         )
     split = _split(events)
+    moved = [call for call in calls(events.body) if id(call) in products]
     if isinstance(block.pipeline, Auto):
         if block.plan:
             raise block.error(
                 " gives lines of the plan, and leaves pipeline to the planner",
                 remedy="say the depth of the rings, or leave the lines out",
             )
-        if events.shared:
-            slot, leaf = next(iter(events.shared.items()))
-            raise leaf.error(
-                f" maps {slot.name} to SHARED, and pipeline is left to the planner",
-                why="the planner keeps what loops carry in registers",
-                remedy="say the depth of the rings, or map it to REGISTER",
-            )
-        return _pins(block, groups, stores, split), ()
+        places = Pins(
+            shared=tuple(slot.name for slot in events.shared) or None,
+            direct=tuple(event.slot.name for event in loaded if event.direct) or None,
+            operands=tuple((products[id(call)], call.a) for call in moved if call.a) or None,
+        )
+        return _pins(block, groups, stores, split, places), ()
     rings = _rings(block, loads)
     sizes = {event.slot.name: event for event, _ in loads}
     buffers = [
@@ -285,7 +284,6 @@ def _plan(
         for ring in rings
         for name in ring.payload
     ]
-    moved = [call for call in calls(events.body) if id(call) in products]
     buffers += [
         (f"A of {products[id(call)]}", _bytes(call.slots[_operand(call)]))
         for call in moved
@@ -404,12 +402,15 @@ def _eviction(store: CopyOut) -> Literal["", "first"]:
     return "first" if store.staged else ""
 
 
-def _pins(block: Instance, groups: int, stores: list[CopyOut], split: Split) -> Pins:
-    """Return what a mapping fixes where it leaves rings and schedules to the planner."""
+def _pins(block: Instance, groups: int, stores: list[CopyOut], split: Split, places: Pins) -> Pins:
+    """Return what a mapping fixes where it leaves rings and schedules to the planner: `places`, and
+    what a block is.
+    """
     ways = {store.staged for store in stores}
     if not block.specialize:
-        return Pins(specialize=False)
-    return Pins(
+        return replace(places, specialize=False)
+    return replace(
+        places,
         specialize=True,
         consumers=groups * block.tiles,
         persistent=block.persistent,

@@ -125,19 +125,28 @@ def mma(
     N: int | Auto = auto,
     A: Memory = SHARED,
     split: Literal["rows", "columns"] = "rows",
+    leaf: Variant = mma_leaf,
 ) -> tuple[Instance, ...]:
     """Return the tree of C += A B on one tile: WGS warpgroups by rows, wgmma of 64 x N x 16.
 
     `N` is by default the width of what a warpgroup has, `split` says what that is: rows of the
-    tile, or columns. `A` is where wgmma takes its first operand from: SHARED or REGISTER.
+    tile, or columns. `A` is where wgmma takes its first operand from: SHARED or REGISTER. `leaf` is
+    what multiplies: one of your own may ask for another precision.
     """
     tile = mma_tile if split == "rows" else mma_columns
-    return _tree(name, tile, mma_split, mma_leaf, WGS, N, A)
+    return _tree(name, tile, mma_split, leaf, WGS, N, A)
 
 
-def mma_t(name: str, *, WGS: int, N: int | Auto = auto, A: Memory = SHARED) -> tuple[Instance, ...]:
+def mma_t(
+    name: str,
+    *,
+    WGS: int,
+    N: int | Auto = auto,
+    A: Memory = SHARED,
+    leaf: Variant = mma_t_leaf,
+) -> tuple[Instance, ...]:
     """Return the tree of the task "mma_t", C += A B^T, by rows; else as `mma`."""
-    return _tree(name, mma_t_tile, mma_t_split, mma_t_leaf, WGS, N, A)
+    return _tree(name, mma_t_tile, mma_t_split, leaf, WGS, N, A)
 
 
 def _tree(

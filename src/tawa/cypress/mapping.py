@@ -65,7 +65,7 @@ class Instance:
         kept: dict[str, Any] = {"mems": tuple(self.mems), "calls": tuple(self.calls)}
         kept["plan"] = tuple(self.plan)
         kept |= {"place": self.place or here(), "tunables": MappingProxyType({**self.tunables})}
-        if not isinstance(self.pipeline, int | Auto):
+        if isinstance(self.pipeline, Table):
             kept["pipeline"] = MappingProxyType({**self.pipeline})
         for name, value in kept.items():
             object.__setattr__(self, name, value)
@@ -119,7 +119,7 @@ class Instance:
     @property
     def depths(self) -> Table[str, int]:
         """The depth of each ring that the mapping names."""
-        return {} if isinstance(self.pipeline, int | Auto) else self.pipeline
+        return self.pipeline if isinstance(self.pipeline, Table) else {}
 
     @property
     def memory(self) -> Table[str, Memory]:
@@ -161,6 +161,8 @@ class Instance:
         return f"I({', '.join(parts)})"
 
 
+CEILING = 231_424
+"""Bytes of shared memory that a block may take where a mapping does not say."""
 _DEFAULTS = {each.name: each.default for each in fields(Instance)}
 
 
@@ -169,7 +171,7 @@ class Mapping:
     """Instances, one of them the entry, and the shared memory that a block may take (bytes)."""
 
     instances: Sequence[Instance]
-    ceiling: int = 231_424
+    ceiling: int = CEILING
     machine: Machine = HOPPER
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ import linecache
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CellType, CodeType, FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -154,16 +155,16 @@ def read_source(function: Callable[..., object] | object) -> Source:
             remedy="decorate a function with @tawa.jit",
         )
     try:
-        lines = inspect.getblock(lines_of(plain))
+        text = source_of(plain)
     except OSError:
         raise UnsupportedSyntax(
             f"the source of {plain.__qualname__} is not available",
             why="a kernel is compiled from its source text, which Python reads from a file",
             remedy="define the kernel in a file or a notebook cell, not through exec()",
         ) from None
-    flat = textwrap.dedent("".join(lines))
+    flat = textwrap.dedent(text)
     first_line = plain.__code__.co_firstlineno
-    indent = len(lines[0]) - len(lines[0].lstrip())
+    indent = _indentation(text)
     tree = _parse_function(flat)
     file = plain.__code__.co_filename
     if tree is None:
@@ -176,6 +177,7 @@ def read_source(function: Callable[..., object] | object) -> Source:
     return Source(plain, tree, file, first_line, indent)
 
 
+@lru_cache(maxsize=256)  # a helper is read at each call; nothing changes a tree
 def _parse_function(text: str) -> ast.FunctionDef | None:
     try:
         module = parse(text)

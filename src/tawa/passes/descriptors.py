@@ -67,13 +67,18 @@ def promote_always(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Dec
     return _promote_each(kernel, True)
 
 
-def _promote_each(kernel: tile.Kernel, gains: bool) -> tuple[Declined, ...]:
+def promote_vectors(kernel: tile.Kernel) -> tuple[Declined, ...]:
+    """Promote accesses of one dimension as well: a kernel that is said as tasks has tensors."""
+    return _promote_each(kernel, True, least=1)
+
+
+def _promote_each(kernel: tile.Kernel, gains: bool, least: int = 2) -> tuple[Declined, ...]:
     declined: list[Declined] = []
     guards: list[str] = []
     for op in walk(kernel):
         match op:
             case tile.Load() | tile.Store() if isinstance(op.pointer.type, TensorType):
-                reason = _promote(kernel, op, guards) if gains else _NOTHING
+                reason = _promote(kernel, op, guards, least) if gains else _NOTHING
             case _:
                 continue
         if reason:
@@ -103,11 +108,11 @@ def _has_work_to_overlap(kernel: tile.Kernel) -> bool:
     return False
 
 
-def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str]) -> str:
+def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str], least: int) -> str:
     """Rewrite one access; return the reason if it stays, else an empty text."""
     if isinstance(op, tile.Load) and (reason := _load_refusal(kernel, op)):
         return reason
-    block = describe(op.pointer, op.mask)
+    block = describe(op.pointer, op.mask, least)
     if isinstance(block, Refusal):
         return block.reason
     if any(dim.wrap is not None and not _wrap_is_harmless(op, dim) for dim in block.dims):

@@ -66,7 +66,7 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
             return fitting
         needs, budgets, choices = needs | more, budgets | room, [*choices, *wider]
     best = min(choices, key=lambda n: needs[n] / budgets[n])
-    held, listed = carried_need(problem.kernel, 4 * best)
+    held, listed = carried_need(problem.kernel, 4 * best, problem.kept)
     if held + LEAST_SLACK > budgets[best]:
         raise OverBudget(
             f"the consumer needs more than {held} registers a thread",
@@ -171,7 +171,7 @@ def _apart(problem: Problem) -> list[tuple[int, int]]:
     budget = split_registers(
         count, needed, problem.target, producer_need(loads), transposer=bool(problem.transposed)
     ).consumer
-    held, listed = carried_need(problem.kernel, 4)
+    held, listed = carried_need(problem.kernel, 4, problem.kept)
     if held + LEAST_SLACK > budget:
         raise OverBudget(
             f"a consumer needs more than {held} registers a thread",

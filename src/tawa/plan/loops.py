@@ -11,14 +11,17 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.stages import find_stages
 from tawa.errors import PlanError
 from tawa.ir import tile
+from tawa.ir.control import terminator
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import LoopPlan, Plan
 from tawa.plan.problem import Problem
+from tawa.plan.resources import carried_in_shared
 from tawa.plan.rings import Rings
 
 
 def plan_loops(problem: Problem, rings: Rings, consumers: int) -> tuple[LoopPlan, ...]:
-    """Return a plan for each loop with products directly in it, in program order.
+    """Return a plan for each loop with products directly in it, or with tensors that it carries in
+    shared memory, in program order.
 
     `consumers` warpgroups take turns at the tensor cores.
     """
@@ -28,9 +31,25 @@ def plan_loops(problem: Problem, rings: Rings, consumers: int) -> tuple[LoopPlan
             dots = [
                 dot for dot in problem.dots if next(iter(enclosing_loops(dot)), None) is operation
             ]
+            kept = _kept(problem, operation)
             if dots:
-                found.append(_plan_loop(problem, name, operation, dots, rings, consumers))
+                made = _plan_loop(problem, name, operation, dots, rings, consumers, kept)
+                found.append(replace(made, shared=kept))
+            elif kept:
+                found.append(LoopPlan(name, shared=kept))
     return tuple(found)
+
+
+def plan_kept(problem: Problem) -> tuple[LoopPlan, ...]:
+    """Return a plan for each loop of an ordinary kernel that carries tensors in shared memory."""
+    loops = [(n, op) for n, op in problem.statements.items() if isinstance(op, scf.ForOp)]
+    return tuple(LoopPlan(n, shared=kept) for n, op in loops if (kept := _kept(problem, op)))
+
+
+def _kept(problem: Problem, loop: scf.ForOp) -> tuple[str, ...]:
+    """Return the tensors that a loop is to carry in shared memory, by their names."""
+    carried = carried_in_shared(loop, problem.pins.shared or ())
+    return tuple(dict.fromkeys(each.name_hint for each in carried if each.name_hint))
 
 
 def _plan_loop(
@@ -40,17 +59,18 @@ def _plan_loop(
     dots: list[tile.Dot],
     rings: Rings,
     consumers: int,
+    kept: tuple[str, ...],
 ) -> LoopPlan:
     depth = rings.depths.get(loop, 0)
     schedule = problem.pins.schedule
     if schedule in (None, "coarse"):
         unshaped = find_stages(loop).reason
-        if not (refused := unshaped or _why_not_overlapped(problem, name, depth)):
+        if not (refused := unshaped or _why_not_overlapped(problem, name, depth, kept)):
             return LoopPlan(name, "coarse", 1, pins=True)
         if schedule == "coarse" and not (unshaped and _some_coarse(problem)):
             raise PlanError(f"schedule='coarse' of '{name}'", why=refused)
         schedule = "fine"
-    reason = _why_drained(loop, dots, rings)
+    reason = _why_drained(loop, dots, rings, kept)
     if depth < 2:
         reason = reason or f"the ring has {depth} slots, and each product in flight holds one"
     pinned = pick(problem.pins.mma_depth, (name,), "mma_depth")
@@ -70,8 +90,12 @@ def _plan_loop(
     return LoopPlan(name, schedule, pinned)
 
 
-def _why_not_overlapped(problem: Problem, name: str, depth: int) -> str:
+def _why_not_overlapped(problem: Problem, name: str, depth: int, kept: tuple[str, ...]) -> str:
     """Return why two iterations of a loop cannot be under way at once, or nothing."""
+    if kept:
+        return (
+            f"it carries others in the place of {', '.join(kept)}, which shared memory is to hold"
+        )
     if depth < 2:
         return f"its rings have {depth} slots, and two iterations are under way at once"
     if (pick(problem.pins.mma_depth, (name,), "mma_depth") or 1) > 1:
@@ -85,11 +109,15 @@ def _some_coarse(problem: Problem) -> bool:
     return any(not find_stages(loop).reason for loop in loops)
 
 
-def _why_drained(loop: scf.ForOp, dots: list[tile.Dot], rings: Rings) -> str:
+def _why_drained(loop: scf.ForOp, dots: list[tile.Dot], rings: Rings, kept: tuple[str, ...]) -> str:
     """Return why all products must be complete at the end of an iteration, or nothing."""
+    carried = zip(loop.body.block.args[1:], terminator(loop.body.block).operands, strict=True)
+    stored = {value for argument, value in carried if argument.name_hint in kept}
     for dot in dots:
         if dot.parent is not loop.body.block:
             return f"{name_of(dot)} stands under a branch"
+        if dot.result in stored:
+            return f"the result of {name_of(dot)} is stored in shared memory"
         if any(use.operation.name != "scf.yield" for use in dot.result.uses):
             return f"the result of {name_of(dot)} is used in the iteration that makes it"
         if dot.a not in rings.tiles or dot.b not in rings.tiles:

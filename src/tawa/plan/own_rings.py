@@ -39,7 +39,7 @@ def with_rings(problem: Problem, plan: Plan) -> Plan | None:
     or they do not fit.
     """
     payloads = _payloads(problem, tile.Load)
-    if not payloads or problem.pins.depth or problem.pins.mma_depth:
+    if not payloads or problem.pins.depth or problem.pins.mma_depth or problem.pins.shared:
         return None
     loops = tuple(LoopPlan(name_of(loop), "fine", _in_flight(loop, payloads)) for loop in payloads)
     for depth in DEPTHS:

@@ -8,7 +8,7 @@ but hints: see `tawa.plan.planner`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, cast, get_args
 
@@ -16,8 +16,10 @@ from tawa.errors import PlanError
 from tawa.plan.plan import Arrangement, Grouped, Plan, Schedule, Split, Walk
 from tawa.syntax import in_ascii
 
+Names = str | Sequence[str] | None
 ByName = int | Mapping[str, int] | tuple[tuple[str, int], ...] | None
 StoreWay = Literal["tma", "slot", "registers"]
+OperandWay = Literal["registers", "shared"]
 
 ROLES = ("load", "transpose", "mma")
 """The roles the planner makes, by the names a pin of registers uses."""
@@ -30,6 +32,10 @@ _WORDS = {
     "split": get_args(Split),
     "store": get_args(StoreWay),
     "walk": get_args(Walk),
+}
+_NAMES = {
+    "direct": "loads that threads make by themselves, from global memory into registers",
+    "shared": "tensors that loops carry from iteration to iteration in shared memory",
 }
 # The least a count can be, and what the least means.
 _COUNTS = {
@@ -55,8 +61,11 @@ class Pins:
     for all rings or by a load's variable (``{"a": 4}`` or ``{"a@12": 4}``), `mma_depth` P for all
     loops or by a loop's name, `registers` a thread's budget by role (``{"load": 40, "mma": 232}``).
     `split`: what of a product each warpgroup has. `store`: "tma" goes through a stage of its own,
-    "slot" through the slot of a loaded tile that is done with. `plan` is a whole plan, or its text,
-    and stands alone. Raises PlanError for a value that a field cannot have in any kernel.
+    "slot" through the slot of a loaded tile that is done with. `shared` names tensors that loops
+    carry in shared memory (``"acc"``), `direct` loads that threads make by themselves, `operands`
+    where wgmma takes the first operand of a product from (``{"s": "registers"}``). `plan` is a
+    whole plan, or its text, and stands alone. Raises PlanError for a value that a field cannot have
+    in any kernel.
     """
 
     specialize: bool | None = None
@@ -76,6 +85,9 @@ class Pins:
     store: StoreWay | None = None
     parts: int | None = None
     places: int | None = None
+    shared: Names = None
+    direct: Names = None
+    operands: Mapping[str, OperandWay] | tuple[tuple[str, OperandWay], ...] | None = None
     plan: Plan | str | None = None
 
     def __post_init__(self) -> None:
@@ -140,6 +152,19 @@ def _checked(name: str, value: Any) -> Any:
         raise _wrong(name, value, f"{name} is one word for the whole kernel", f"use {words}")
     if name == "plan" and not isinstance(value, Plan | str):
         raise _wrong(name, value, "a plan is a Plan or its text", "use kernel.plan, or its str()")
+    if name in _NAMES:
+        given = (value,) if isinstance(value, str) else value
+        if not isinstance(given, Sequence) or not all(isinstance(n, str) for n in _items(given)):
+            raise _wrong(name, value, f"it names {_NAMES[name]}", f'write {name}=["x", "y"]')
+        return tuple(dict.fromkeys(map(in_ascii, _items(given))))
+    if name == "operands":
+        pairs = _pairs(name, value, "{'s': 'registers'}")
+        ways = get_args(OperandWay)
+        for product, way in pairs:
+            if way not in ways:
+                why = "wgmma takes its first operand from registers or from shared memory"
+                raise _wrong(f"{name}[{product!r}]", way, why, f"use {ways[0]!r} or {ways[1]!r}")
+        return tuple(sorted(pairs))
     if name in _COUNTS:
         return _count(name, name, value, *_COUNTS[name])
     if name in _COUNTS_BY_NAME:
@@ -154,19 +179,24 @@ def _counts(name: str, value: Any, least: int, why: str) -> int | tuple[tuple[st
         if name == "registers":
             raise _wrong(name, value, "each role has its own budget", f"write registers={form}")
         return _count(name, name, value, least, why)
-    given = cast("Mapping[Any, Any] | tuple[Any, ...]", value)
-    pairs = tuple(given.items()) if isinstance(given, Mapping) else given
-    for pair in pairs:
-        if not (_is_pair(pair) and isinstance(pair[0], str)):
-            raise _wrong(name, value, f"{name} is given by name", f"write {name}={form}")
+    pairs = _pairs(name, value, form)
     if name == "registers":
         _check_roles(pairs)
     checked = [(key, _count(name, f"{name}[{key!r}]", n, least, why)) for key, n in pairs]
     return tuple(sorted(checked))
 
 
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, tuple) and len(cast(tuple[Any, ...], value)) == 2
+def _pairs(name: str, value: Any, form: str) -> tuple[tuple[str, Any], ...]:
+    """Return what is given by name, as pairs."""
+    pairs = _items(value.items() if isinstance(value, Mapping) else value)
+    for pair in pairs:
+        if not (isinstance(pair, tuple) and len(_items(pair)) == 2 and isinstance(pair[0], str)):
+            raise _wrong(name, value, f"{name} is given by name", f"write {name}={form}")
+    return pairs
+
+
+def _items(value: Any) -> tuple[Any, ...]:
+    return tuple(cast("Iterable[Any]", value)) if isinstance(value, Iterable) else (value,)
 
 
 def _check_roles(pairs: tuple[tuple[str, Any], ...]) -> None:
@@ -221,11 +251,12 @@ def fits(key: str, name: str) -> bool:
     return in_ascii(key) in (name, name.split("@")[0], name.split("#")[0])
 
 
-def check_keys(pins: ByName, names: tuple[str, ...], what: str) -> None:
-    """Raise PlanError when a pin names nothing of the kernel."""
+def check_keys(pins: object, names: tuple[str, ...], what: str) -> None:
+    """Raise PlanError when a pin, by name or a list of names, names nothing of the kernel."""
     if pins is None or isinstance(pins, int):
         return
-    for key in dict(pins):
+    for each in _items(pins):
+        key = each if isinstance(each, str) else each[0]
         if not any(fits(key, name) for name in names):
             raise PlanError(
                 f"{what}: the kernel has nothing named {key!r}",

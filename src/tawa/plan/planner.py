@@ -16,12 +16,12 @@ from xdsl.dialects import scf
 from tawa.analysis.effects import enclosing_loops
 from tawa.analysis.memory import met_in_loops
 from tawa.analysis.naming import NEXT_PROGRAM, name_of, name_statements
-from tawa.analysis.roles import partition
+from tawa.analysis.roles import Partition, Payload, partition
 from tawa.analysis.stages import takes_turned_product
 from tawa.analysis.tma import is_host_made
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
-from tawa.ir.types import i32
+from tawa.ir.types import i32, shape_of
 from tawa.ir.walk import all_of
 from tawa.plan.budgets import check_register_sum, producer_need, split_registers
 from tawa.plan.consumers import (
@@ -32,7 +32,7 @@ from tawa.plan.consumers import (
     ordinary_warps,
     share_columns,
 )
-from tawa.plan.loops import plan_loops, steadier
+from tawa.plan.loops import plan_kept, plan_loops, steadier
 from tawa.plan.order import (
     check_grouped,
     check_walk,
@@ -45,7 +45,7 @@ from tawa.plan.order import (
 )
 from tawa.plan.own_rings import check_own_rings, copied_ahead, with_rings
 from tawa.plan.pingpong import gains_by_turns
-from tawa.plan.pins import Pins, check_keys
+from tawa.plan.pins import Pins, check_keys, fits
 from tawa.plan.plan import (
     FULL_SPEED,
     ArefPlan,
@@ -64,7 +64,14 @@ from tawa.plan.residency import (
     shared_by,
     suffices,
 )
-from tawa.plan.resources import aliases, check_shared, scratch_bytes, tile_bytes
+from tawa.plan.resources import (
+    aliases,
+    check_shared,
+    kept_buffers,
+    scratch_bytes,
+    tile_bytes,
+    total,
+)
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
 from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
 from tawa.plan.time import estimate
@@ -74,6 +81,7 @@ from tawa.plan.unhonoured import (
     check_direct,
     check_operands,
     check_split,
+    is_plain,
     refuse_loops,
     refuse_roles,
     refuse_stores,
@@ -102,6 +110,7 @@ def rank_plans(
     if pins.specialize is False:
         refuse_roles(pins, "specialize=False")
     _check_pins(problem)
+    problem = replace(problem, partition=_without_direct(problem))
     refuse_stores(problem, notes)
     refuse_unstaged(problem)
     if reason := _why_ordinary(problem):
@@ -141,6 +150,37 @@ def _check_pins(problem: Problem) -> None:
     loops = tuple(name for name, op in problem.statements.items() if isinstance(op, scf.ForOp))
     check_keys(pins.depth, loads + sent, "depth")
     check_keys(pins.mma_depth, loops, "mma_depth")
+    check_keys(pins.direct, _takeable(problem), "direct")
+    check_keys(pins.operands, tuple(map(name_of, problem.dots)), "operands")
+    tensors = [
+        each.name_hint
+        for loop in problem.statements.values()
+        if isinstance(loop, scf.ForOp)
+        for each in loop.body.block.args[1:]
+        if shape_of(each.type)
+    ]
+    check_keys(pins.shared, tuple(dict.fromkeys(filter(None, tensors))), "shared")
+
+
+def _takeable(problem: Problem) -> tuple[str, ...]:
+    """Return the loads that threads can make by themselves."""
+    loads = [each for each in problem.statements.values() if isinstance(each, tile.DescLoad)]
+    return tuple(name_of(each) for each in loads if is_plain(each))
+
+
+def _direct(problem: Problem) -> tuple[str, ...]:
+    keys = problem.pins.direct or ()
+    return tuple(n for n in _takeable(problem) if any(fits(key, n) for key in keys))
+
+
+def _without_direct(problem: Problem) -> Partition:
+    """Return what the producer does beside the loads that threads are to make by themselves."""
+    taken = {problem.statements[name] for name in _direct(problem)}
+    left = (
+        Payload(tuple(load for load in payload.loads if load not in taken))
+        for payload in problem.partition.payloads
+    )
+    return replace(problem.partition, payloads=tuple(each for each in left if each.loads))
 
 
 def _take(problem: Problem, given: Plan | str) -> Plan:
@@ -239,6 +279,9 @@ def _ordinary(problem: Problem, *declined: Declined) -> tuple[Plan, ...]:
     plan = Plan(
         warps=ordinary_warps(problem),
         stores=_stores(problem, 1),
+        direct=_direct(problem),
+        loops=plan_kept(problem),
+        operands=_pinned_operands(problem),
         declined=(*problem.declined, *declined),
         guards=_named(problem, met_in_loops(problem.kernel)) if may_guard else (),
     )
@@ -320,6 +363,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         arefs=rings.arefs,
         loops=plan_loops(problem, rings, (1 if apart else consumers) * problem.blocks),
         stores=_stores(problem, rings.parts, staged),
+        direct=_direct(problem),
         operands=_operands(problem),
         arrangement=problem.pins.arrangement or "cooperative",
         warps=sum(role.warps * role.instances for role in roles),
@@ -334,6 +378,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     walk = choose_walk(problem, plan)
     plan = replace(plan, walk=walk, arefs=(*plan.arefs, *rings_of_walk(walk)))
     check_apart(problem, plan)
+    check_operands(problem, plan)
     check_register_sum(plan, problem.target)
     check_shared(plan, problem.statements, problem.target)
     declined.extend(_unmet(problem, consumers, rings))
@@ -362,7 +407,8 @@ def _rings(problem: Problem, persistent: bool, instances: int, staged: Mapping[s
     scratch = scratch_bytes(
         problem.statements.values(), tiles_of(problem.partition), aliases(problem.transposed)
     )
-    room = problem.target.shared_per_block - scratch
+    kept = kept_buffers((each, problem.pins.shared or ()) for each in problem.statements.values())
+    room = problem.target.shared_per_block - scratch - total(kept) * instances
     if persistent and may_ask(problem):
         room -= sum(ring.depth * (tile_bytes(i32) + 16) for ring in rings_of_walk("dynamic"))
     beside = instances > 1
@@ -371,15 +417,23 @@ def _rings(problem: Problem, persistent: bool, instances: int, staged: Mapping[s
     )
 
 
+def _pinned_operands(problem: Problem) -> tuple[OperandPlan, ...]:
+    pinned = problem.pins.operands or ()
+    pairs = pinned.items() if isinstance(pinned, Mapping) else pinned
+    names = [name_of(dot) for dot in problem.dots]
+    return tuple(OperandPlan(name, way) for name in names for k, way in pairs if fits(k, name))
+
+
 def _operands(problem: Problem) -> tuple[OperandPlan, ...]:
-    """Return the products whose first operand stays in shared memory.
+    """Return the products whose first operand is pinned, or stays in shared memory.
 
     What a product gave, transposed, must go there on its way to other threads. wgmma reads it
     there; fetched back it would hold registers until the product is done.
     """
-    return tuple(
-        OperandPlan(name_of(dot), "shared") for dot in problem.dots if takes_turned_product(dot)
-    )
+    pinned = _pinned_operands(problem)
+    turned = [name_of(dot) for dot in problem.dots if takes_turned_product(dot)]
+    free = [name for name in turned if name not in {each.product for each in pinned}]
+    return (*pinned, *(OperandPlan(name, "shared") for name in free))
 
 
 def _stores(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import IntAttr, IntegerAttr
-from xdsl.ir import Attribute, Operation
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.analysis.roles import Partition
 from tawa.analysis.transposed import Transposed
@@ -14,6 +14,7 @@ from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Declined
+from tawa.plan.resources import carried_in_shared as carried
 from tawa.target import Target
 
 
@@ -37,6 +38,12 @@ class Problem:
     def dots(self) -> list[tile.Dot]:
         """The products, in program order."""
         return [op for op in self.statements.values() if isinstance(op, tile.Dot)]
+
+    @property
+    def kept(self) -> list[SSAValue]:
+        """The tensors that loops are to carry in shared memory."""
+        names = self.pins.shared or ()
+        return [each for loop in self.statements.values() for each in carried(loop, names)]
 
     @property
     def declined(self) -> tuple[Declined, ...]:

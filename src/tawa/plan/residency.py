@@ -122,7 +122,10 @@ def suffices(problem: Problem, plan: Plan, carried: bool = False) -> bool:
     spare = 0 if counted else SPARE
     return all(
         register_need(problem.kernel, role.warps, loads) + spare <= role.registers
-        or (counted and carried_need(problem.kernel, role.warps)[0] + ROOM <= role.registers)
+        or (
+            counted
+            and carried_need(problem.kernel, role.warps, problem.kept)[0] + ROOM <= role.registers
+        )
         for role in plan.consumers
     )
 

@@ -7,6 +7,7 @@ of the role, plus slack for scalars and addresses; ptxas has the last word.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -149,6 +150,8 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
             # Instances of a role have stages of their own.
             size = stage_bytes(statements[store.store], store.parts) * store.places * instances
             found.append(Buffer(f"stage of {store.store}", size))
+    kept = kept_buffers((statements[loop.loop], loop.shared) for loop in plan.loops)
+    found += [Buffer(buffer.label, buffer.bytes * instances) for buffer in kept]
     in_ring = aliases(_loads_of(plan.arefs, statements))
     transposed_rings = [ring for ring in plan.arefs if ring.via == "transpose"]
     transposed = aliases(_loads_of(transposed_rings, statements))
@@ -156,6 +159,21 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
     if size:
         found.append(Buffer("scratch", size))
     return found
+
+
+def carried_in_shared(loop: Operation, names: Container[str]) -> list[SSAValue]:
+    """Return the tensors of some names that a loop carries."""
+    carried = loop.body.block.args[1:] if isinstance(loop, scf.ForOp) else ()
+    return [each for each in carried if (each.name_hint or "") in names and shape_of(each.type)]
+
+
+def kept_buffers(loops: Iterable[tuple[Operation, Container[str]]]) -> list[Buffer]:
+    """Return what loops carry in shared memory; those of one name and type have one buffer."""
+    most: Counter[tuple[str, Attribute]] = Counter()
+    for loop, names in loops:
+        carried = carried_in_shared(loop, names)
+        most |= Counter((each.name_hint or "", each.type) for each in carried)
+    return [Buffer(name, tile_bytes(kind) * count) for (name, kind), count in most.items()]
 
 
 def _loads_of(rings: Iterable[ArefPlan], statements: Mapping[str, Operation]) -> list[Operation]:
@@ -232,10 +250,13 @@ def _made_of_ranges(kernel: tile.Kernel) -> set[SSAValue]:
     return found
 
 
-def carried_need(kernel: tile.Kernel, warps: int) -> tuple[int, list[str]]:
+def carried_need(
+    kernel: tile.Kernel, warps: int, elsewhere: Container[SSAValue] = ()
+) -> tuple[int, list[str]]:
     """Return the registers of what no schedule can avoid holding: a loop's carried tensors.
 
-    The second result lists these tensors for a message.
+    Those `elsewhere` a loop carries in shared memory. The second result lists these tensors for a
+    message.
     """
     worst: tuple[int, list[str]] = (0, [])
     for loop in walk(kernel):
@@ -243,15 +264,16 @@ def carried_need(kernel: tile.Kernel, warps: int) -> tuple[int, list[str]]:
             continue
         tensors = [
             value
-            for value in loop.iter_args
-            if shape_of(value.type) and not isinstance(element_type(value.type), PtrType)
+            for value in loop.body.block.args[1:]
+            if shape_of(value.type)
+            and not isinstance(element_type(value.type), PtrType)
+            and value not in elsewhere
         ]
         need = sum(_registers(value.type, warps * 32) for value in tensors)
         if need > worst[0]:
             listed = [
                 f"{argument.name_hint} of {name_of(loop)}: {_registers(argument.type, warps * 32)}"
-                for argument in loop.body.block.args[1:]
-                if shape_of(argument.type) and not isinstance(element_type(argument.type), PtrType)
+                for argument in tensors
             ]
             worst = (need, listed)
     return worst

@@ -11,7 +11,7 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.tma import is_host_made
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.types import bit_width, element_type, shape_of
+from tawa.ir.types import DescType, bit_width, element_type, shape_of
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.problem import Problem
@@ -158,6 +158,11 @@ def check_operands(problem: Problem, plan: Plan) -> None:
             )
 
 
+def is_plain(load: tile.DescLoad) -> bool:
+    """Tell whether threads can make a load by themselves: windows are counted by TMA alone."""
+    return isinstance(load.desc.type, DescType) and load.desc.type.window is None
+
+
 def check_direct(problem: Problem, plan: Plan) -> None:
     """Raise PlanError for a load into registers that is none by a descriptor, or is in a ring."""
     transposing = {
@@ -165,8 +170,7 @@ def check_direct(problem: Problem, plan: Plan) -> None:
     }
     for name in plan.direct:
         load = problem.statements.get(name)
-        plain = isinstance(load, tile.DescLoad) and load.desc.type.window is None  # pyright: ignore
-        if not plain or name in transposing:
+        if not (isinstance(load, tile.DescLoad) and is_plain(load)) or name in transposing:
             raise PlanError(
                 f"load {name} via=registers",
                 why="the plan has a ring for it as well"

@@ -18,6 +18,7 @@ from tawa import compile_ir
 from tawa.cypress import event
 from tawa.cypress.emit import subject
 from tawa.cypress.event import CopyIn, CopyOut, For, calls
+from tawa.cypress.mapping import CEILING
 from tawa.cypress.program import Program, complete
 from tawa.cypress.size import extent, key
 from tawa.errors import MappingError
@@ -25,6 +26,7 @@ from tawa.integers.expressions import Symbol, ceildiv, of_atom, render
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.tools.lift.leaf import refused
+from tawa.tools.lift.tensors import with_tensors
 from tawa.tools.lift.walk import AXES, Walk, label_of
 
 
@@ -36,6 +38,7 @@ def lift(compiled: Any) -> str:
     which nothing does. Raises MappingError for what tasks have no words for.
     """
     kernel = compiled.asm.program("tile").clone()
+    plan = with_tensors(kernel, compiled.plan)
     # Tasks know their place first, and sizes have no names: CUDA text shows both.
     operations = list(kernel.walk())
     for operation in operations:
@@ -49,14 +52,15 @@ def lift(compiled: Any) -> str:
         operation.result.name_hint = AXES[operation.axis.data]
         operation.detach()
         kernel.body.block.insert_op_before(operation, kernel.body.block.first_op)
-    plain = compile_ir(kernel, plan=str(compiled.plan))
+    plain = compile_ir(kernel, plan=plan)
+    used = sum(buffer.bytes for buffer in plain.resources.buffers)
     try:
-        walk = Walk(kernel, plain.plan, whole=False)
+        walk = Walk(kernel, plain.plan, used, whole=False)
         program = read(text_of(walk))
     except MappingError as error:
         if "past the end" not in error.what:
             raise
-        walk = Walk(kernel, plain.plan, whole=True)
+        walk = Walk(kernel, plain.plan, used, whole=True)
         program = read(text_of(walk))
     lines = _unsaid(walk, program)
     text = text_of(walk, lines)
@@ -76,7 +80,7 @@ def read(text: str) -> Program:
     return complete(space["mapping"])
 
 
-_NAME = re.compile(r"((?:for |while )?[A-Za-z_][\w#]*@\d+(?:#\d+)?|[A-Za-z_]\w*)")
+_NAME = re.compile(r"\b((?:for |while )?[A-Za-z_][\w#]*@\d+(?:#\d+)?|[A-Za-z_]\w*)")
 
 
 def same_but_for_names(one: str, other: str) -> bool:
@@ -142,6 +146,7 @@ def text_of(walk: Walk, lines: Sequence[str] = ()) -> str:
         f'I("block", {name}_block, BLOCK, [{_times(inner)}], {_fields(walk, lines)})',
         *walk.instances,
     ]
+    ceiling = f", ceiling={walk.used}" if walk.used > CEILING else ""
     listed = "".join(f"    {each},\n" for each in instances)
     return "\n\n\n".join(
         [
@@ -151,7 +156,7 @@ def text_of(walk: Walk, lines: Sequence[str] = ()) -> str:
             *walk.leaves,
             _variant(name, f"{name}_host", kinds, walk.written, host),
             _variant(name, f"{name}_block", inner, writes, [*body, *walk.body]),
-            f"mapping = cy.Mapping(\n[\n{listed}]\n)\n".replace("(\n[", "([").replace("]\n)", "])"),
+            f"mapping = cy.Mapping([\n{listed}]{ceiling})\n",
         ]
     )
 

@@ -36,11 +36,12 @@ _NAMED = (
     "fma",
 )
 _REDUCTIONS = {"add": "sum", "max": "max", "min": "min"}
+_SCANS = {"add": "cumsum", "mul": "cumprod"}
 
 
 WORDS = (
     *(tile.Elementwise, tile.Cast, tile.Reduce, tile.Splat, tile.Broadcast, tile.ExpandDims),
-    *(tile.Reshape, tile.Transpose, tile.Arange),
+    *(tile.Dot, tile.Scan, tile.Reshape, tile.Transpose, tile.Arange),
 )
 """The operations that a leaf can be printed of, besides constants."""
 
@@ -55,6 +56,14 @@ def refused(what: str, operation: Operation | None, why: str) -> MappingError:
     """Return the error of what tasks have no words for."""
     place = None if operation is None else place_of(operation)
     return MappingError(f"{what} cannot be said as tasks", place=place, why=why)
+
+
+def dot_text(dot: tile.Dot, a: str, b: str, c: str) -> str:
+    """Return the text of a product and what it is added to, in the precision that it asks for."""
+    more = f', input_precision="{dot.precision.data}"' * (dot.precision.data != "tf32")
+    if (run := dot.max_imprecise.data) not in (0, 1 << 30):  # tl.dot's own, and that of FP8
+        more += f", max_num_imprecise_acc={run}"
+    return f"tl.dot({a}, {b}, {c}{more})"
 
 
 def element_of(value: SSAValue) -> str:
@@ -98,6 +107,8 @@ class LeafText:
             case tile.Constant():
                 number = _number(operation)
                 return f"tl.full({shape}, {number}, {element_of(value)})" if shape else number
+            case tile.Dot():
+                return dot_text(operation, *map(self.of, (operation.a, operation.b, operation.acc)))
             case tile.Splat():
                 return f"tl.full({shape}, {inner}, {element_of(value)})"
             case tile.ExpandDims():
@@ -113,11 +124,13 @@ class LeafText:
                 return f"{inner}.reshape{shape}"
             case tile.Transpose() if len(shape) == 2:
                 return f"{inner}.T"
-            case tile.Reduce() if inner:
+            case tile.Reduce() | tile.Scan() if inner:
                 body: list[Any] = list(operation.body.block.ops)
-                word = _REDUCTIONS.get(body[0].function.data) if len(body) == 2 else None
+                words = _SCANS if isinstance(operation, tile.Scan) else _REDUCTIONS
+                word = words.get(body[0].function.data) if len(body) == 2 else None
+                back = ", reverse=True" * bool(operation.attributes.get("reverse"))
                 if word:
-                    return f"tl.{word}({inner}, {operation.axis.data})"
+                    return f"tl.{word}({inner}, {operation.axis.data}{back})"
             case tile.Elementwise():
                 return self._elementwise(operation, shape)
             case _:

@@ -14,9 +14,9 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.cypress.size import divides, extent, key, number, sized
 from tawa.integers.expressions import ZERO, Expr, Symbol, constant, of_atom, render
 from tawa.ir import tile
-from tawa.ir.types import DescType, PtrType, shape_of
+from tawa.ir.types import DescType, shape_of
 from tawa.plan.plan import Plan
-from tawa.tools.lift.leaf import WORDS, LeafText, element_of, refused
+from tawa.tools.lift.leaf import WORDS, LeafText, dot_text, element_of, refused
 
 AXES = ("i", "j", "n")
 """What the indices of programs along the grid's axes are called."""
@@ -63,10 +63,13 @@ def label_of(operation: Operation) -> str:
 
 @dataclass(slots=True)
 class Walk:
-    """What is printed of a kernel; `whole` asks calls that loops end where tensors do."""
+    """What is printed of a kernel that has `used` bytes of shared memory; `whole` asks calls that
+    loops end where tensors do.
+    """
 
     kernel: Any
     plan: Plan
+    used: int
     whole: bool
     arguments: dict[str, SSAValue] = field(default_factory=dict[str, SSAValue])
     numbers: dict[SSAValue, str] = field(default_factory=dict[SSAValue, str])
@@ -94,8 +97,6 @@ class Walk:
         for value, facts in zip(self.kernel.body.block.args, self.kernel.arguments, strict=True):
             name = self._names[value] = self._named(facts.data["name"].data)
             self.arguments[name] = value
-            if isinstance(value.type, PtrType):
-                raise refused(f"{name}, a pointer", None, "tasks take tensors, by descriptors")
             if not isinstance(value.type, DescType):
                 self.numbers[value] = name
                 self.sizes[value] = key(number(name))
@@ -103,7 +104,10 @@ class Walk:
                 raise refused(f"{name}, {set(facts.data) - {'name'}}", None, "tensors are plain")
         for operation in self.kernel.walk():
             self._join(operation)
-        self.products = [each for each in self.kernel.walk() if isinstance(each, tile.Dot)]
+        dots = [each for each in self.kernel.walk() if isinstance(each, tile.Dot)]
+        # wgmma is of 64 rows: a kernel of smaller products has them in plain leaves.
+        wide = any(shape_of(each.result.type)[-2] % 64 == 0 for each in dots)
+        self.products = dots if wide else []
         self._block(self.kernel.body.block, self.body)
 
     def _named(self, hint: str | None, otherwise: str = "x") -> str:
@@ -171,7 +175,7 @@ class Walk:
                     pass
                 case tile.Reshape() if self._store_of(operation.value) is not None:
                     pass
-                case tile.Dot():
+                case tile.Dot() if operation in self.products:
                     self._leaf(pending, lines)
                     self._product(operation, lines)
                 case scf.ForOp():
@@ -204,6 +208,8 @@ class Walk:
                 found = of_atom(Symbol(AXES[axis], -1 - axis))
             case tile.DescExtent() if operation.what.data == "shape":
                 found = key(extent(self._names[operation.desc], operation.axis.data))
+            case tile.Cast() if known:
+                found = known[0]
             case tile.Elementwise() if len(known) == len(operation.operands):
                 function = operation.function.data
                 if function not in _SIZES:
@@ -226,8 +232,8 @@ class Walk:
                     return False
                 self.loads[operation.result] = load
             case tile.Transpose() if operation.value in self.loads:
-                uses = [use.operation for use in operation.result.uses]
-                return all(isinstance(e, tile.Dot) and e.b is operation.result for e in uses)
+                uses: list[Any] = [use.operation for use in operation.result.uses]
+                return all(e in self.products and e.b is operation.result for e in uses)
             case _:
                 return False
         return True
@@ -376,7 +382,7 @@ class Walk:
         body = statements or [f"return {self._local(inputs[0])}"]
         head = f'@cy.leaf("{name}", {said})\ndef {name}({", ".join(order)}):'
         self.leaves.append("\n    ".join([head, *body]))
-        where = {n: "SHARED" if value in self.loads else "REGISTER" for n, value in reads.items()}
+        where = {n: self._memory(value) for n, value in reads.items()}
         where |= {n: "GLOBAL" if o in parts else "REGISTER" for n, o in writes.items()}
         mems = f"[{', '.join(where[each] for each in order)}]"
         ways = {store.store: store.via for store in self.plan.stores}
@@ -407,6 +413,12 @@ class Walk:
         ]
         self.calls.append(f"{name}_over")
 
+    def _memory(self, value: SSAValue) -> str:
+        """Return where a leaf finds what it reads."""
+        if (load := self.loads.get(value)) is None:
+            return "REGISTER"
+        return "GLOBAL" if self.plan.takes_directly(label_of(load)) else "SHARED"
+
     def type_of(self, value: SSAValue) -> str:
         """Return the annotation of a tensor or number."""
         kind: Any = value.type
@@ -424,18 +436,21 @@ class Walk:
         b = dot.b.owner.value if transposed else dot.b
         if len(shape_of(dot.a.type)) != 2 or b not in self.loads:
             raise refused("this product", dot, "tasks have A B and A B^T of matrices, B as loaded")
-        asked = dot.precision.data, dot.max_imprecise.data
-        if asked[0] != "tf32" or asked[1] not in (0, 1 << 30):  # what tl.dot has, and that of FP8
-            why = f"it asks for {asked}, and tasks multiply as tl.dot does unasked"
-            raise refused("the precision of this product", dot, why)
         self._clear(dot.result, dot.acc, lines)
         task, name = "mma_t" if transposed else "mma", f"product_{self.products.index(dot) + 1}"
+        said = dot_text(dot, "A", "B.T" if transposed else "B", "C")
+        leaf = f", leaf={name}" * ("=" in said)
+        if leaf:
+            self.leaves.append(
+                f'@cy.leaf("{task}", reads="C A B", writes="C")\ndef {name}(C, A, B):\n'
+                f"    return {said}"
+            )
         moved = {each.product: each.a for each in self.plan.operands}.get(label_of(dot))
         lies = "shared" if dot.a in self.loads else "registers"
         columns = ', split="columns"' if self.plan.split == "columns" else ""
         a = {"registers": "REGISTER", "shared": "SHARED"}[moved or lies]
         warps = self.plan.consumers[0].warps if self.plan.specialized else self.plan.warps
-        self.instances.append(f'*cy.lib.{task}("{name}", WGS={warps // 4}, A={a}{columns})')
+        self.instances.append(f'*cy.lib.{task}("{name}", WGS={warps // 4}, A={a}{columns}{leaf})')
         self.calls.append(name)
         self._copied([dot.a, b])
         self.labels["product"] += [label_of(dot)] if moved else []
