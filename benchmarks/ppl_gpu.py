@@ -17,6 +17,7 @@ import numpy as np
 import ppl_models as models
 from tawa import ppl
 from tawa.ppl.emit import gpu
+from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer.chains import collect, program_of
 from tawa.ppl.infer.execute import Executable
 from tawa.ppl.infer.infer import METHODS, READ_BY
@@ -63,7 +64,8 @@ def compare_bits():
 def timed(method: str, options: Options):
     """Return the result of a run, and the milliseconds of its kernel."""
     driver = gpu._driver()
-    composed = program_of(models.schools, (models.Y, models.SIGMA), options, method)
+    lowered = lower(models.schools, (models.Y, models.SIGMA), options.dtype)
+    composed = program_of(lowered, options, method)
     began = time.perf_counter()
     executable = Executable(composed.program, "cuda")
     kernel = gpu.kernel(executable.text)

@@ -13,8 +13,6 @@ import pytest
 
 import ppl_models as models
 from tawa import ppl
-from tawa.ppl.infer.chains import collect, program_of
-from tawa.ppl.infer.options import Options
 
 DATA = np.array([0.8, 1.9, 0.4, 1.2, 1.6])
 COUNTS = np.array([3, 1, 4, 2, 2])
@@ -457,21 +455,6 @@ def test_eight_schools_of_posteriordb(method):
         assert abs(draws.std() / deviation - 1) < 0.1, name
 
 
-def nuts_of_data(model, first, **options):
-    """Return a function of data of the same sizes and a seed: the draws of a program made once."""
-    options = Options(**options)
-    composed = program_of(model, (first,), options, "nuts")
-    executable = composed.executable(options)
-
-    def draws(data, seed):
-        composed.lowered.data[0][...] = data
-        buffers = composed.buffers(options.chains)
-        executable.run(composed.arguments(seed), buffers, options.chains, 1)
-        return collect(model, (data,), composed, options, buffers).value
-
-    return draws
-
-
 def unlikeness_of_ranks(method, model, draw, runs):
     """Simulation-based calibration (Talts et al. 2018): chi-square of 8 bins of ranks.
 
@@ -482,16 +465,14 @@ def unlikeness_of_ranks(method, model, draw, runs):
     counts = np.zeros(bins)
     infer = partial(ppl.infer, model, method=method)
     if method == "nuts":
-        _, data = draw(rng)
-        draws_of = nuts_of_data(model, data, chains=1, draws=size, thin=4, warmup=100)
+        draws_of = partial(infer, chains=1, draws=size, thin=4, warmup=100)
     elif method == "mh":
         draws_of = partial(infer, chains=1, draws=size, thin=60, warmup=300)
     else:
         draws_of = partial(infer, particles=2000)
     for run in range(runs):
         truth, data = draw(rng)
-        draws = draws_of(data, seed=run)
-        draws = (draws if method == "nuts" else draws.value).ravel()
+        draws = draws_of(data, seed=run, threads=1).value.ravel()
         draws = draws if method != "smc" else rng.choice(draws, size)
         counts[int(np.sum(draws < truth)) * bins // (size + 1)] += 1
     return float(((counts - runs / bins) ** 2 / (runs / bins)).sum())

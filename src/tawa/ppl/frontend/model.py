@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any, NoReturn
 
@@ -24,6 +24,8 @@ class Model:
     """
 
     function: Callable[..., Any]
+    programs: dict[Any, Any] = field(default_factory=lambda: {}, compare=False, repr=False)
+    """What methods made of it (`infer/compose.py`), by their options and its arguments' form."""
 
     @property
     def name(self) -> str:

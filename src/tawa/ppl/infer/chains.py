@@ -9,8 +9,8 @@ import numpy as np
 
 from tawa.errors import GradientError, ModelError
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.program import lower
-from tawa.ppl.infer.compose import Composed
+from tawa.ppl.frontend.program import Lowered, lower
+from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.hamiltonian import hmc_chain, nuts_chain
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
@@ -25,23 +25,21 @@ if TYPE_CHECKING:
 
 
 def differentiated(
-    model: Model,
-    arguments: tuple[Any, ...],
-    dtype: Any,
+    lowered: Lowered,
     method: str,
     plates: list[Plate] | None = None,
+    wanted: tuple[str, ...] | None = None,
 ) -> Composed:
     """Return a program with the procedures `gradient` and `generate` on the variables z and g.
 
     Big plates go to the list `plates`, where one is given; a model without one is refused.
     """
-    lowered = lower(model, arguments, dtype)
-    program, layout = lowered.program, Layout()
+    program, layout = lowered.program, Layout(wanted)
     density = Density(lowered.low, layout, method)
     called = [op for op in program.operations() if op.code == "call"]
     if called:
         raise GradientError(
-            f"{model.name} calls itself",
+            f"{program.name} calls itself",
             place=called[0].place,
             why=f"{method} moves a vector of a fixed length: recursion could go to any depth",
             remedy='use method="mh" or "smc", or loop over an array',
@@ -49,10 +47,10 @@ def differentiated(
     handle(program, density)
     if density.size == 0:
         raise GradientError(
-            f"{model.name} has no site", why=f"{method} moves the values of sample sites"
+            f"{program.name} has no site", why=f"{method} moves the values of sample sites"
         )
-    vector = Type(dtype, (density.size,))
-    program.variables |= {"z": vector, "g": vector, "logw": Type(dtype)}
+    vector, real = (Type(program.dtype, shape) for shape in ((density.size,), ()))
+    program.variables |= {"z": vector, "g": vector, "logw": real}
     program.variables |= {"draw": I32, "count": I32}
     generate = clone(program.body, {}, lambda op: op.code == "factor")
     if plates is not None:
@@ -67,14 +65,10 @@ def differentiated(
 
 
 def program_of(
-    model: Model,
-    arguments: tuple[Any, ...],
-    options: Options,
-    method: str,
-    plates: list[Plate] | None = None,
+    lowered: Lowered, options: Options, method: str, plates: list[Plate] | None = None
 ) -> Composed:
     """Return the lane program of a chain; `plates` as in `differentiated`."""
-    composed = differentiated(model, arguments, options.dtype, method, plates)
+    composed = differentiated(lowered, method, plates, options.keep)
     size = composed.program.variables["z"].size
     composed.share(
         draws=options.draws,
@@ -110,13 +104,21 @@ def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior
     """Return the method hmc, of `steps` leapfrogs a draw, or nuts, of at most 2 ** `depth`."""
 
     def run(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
-        plates: list[Plate] | None = [] if options.tiles else None
-        composed = program_of(model, arguments, options, method, plates)
-        if plates is not None:
+        if options.tiles:
             from tawa.ppl.tiles.steps import in_steps
 
+            plates: list[Plate] = []
+            lowered = lower(model, arguments, options.dtype)
+            composed = program_of(lowered, options, method, plates)
             buffers = in_steps(composed, plates, options)
         else:
+            composed, _ = made(
+                model,
+                arguments,
+                options,
+                method,
+                lambda lowered: (program_of(lowered, options, method), None),
+            )
             buffers = composed.buffers(options.chains)
             given = composed.arguments(options.seed)
             composed.executable(options).run(given, buffers, options.chains, options.threads)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tawa.ppl.emit.machine import STORED
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.program import Lowered, lower
+from tawa.ppl.frontend.program import Lowered, given, lower
+from tawa.ppl.frontend.source import held
 from tawa.ppl.frontend.surface import run, write
 from tawa.ppl.frontend.values import Lane
-from tawa.ppl.infer.execute import Executable, seed_words
+from tawa.ppl.infer.execute import Device, Executable, seed_words
 from tawa.ppl.infer.kept import unpack
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value
@@ -28,9 +29,11 @@ class Composed:
 
     lowered: Lowered
     layout: Layout
+    handler: Handler | None = None
     lane: Lane = field(default_factory=lambda: Lane({}))
     numbers: dict[str, int | float] = field(default_factory=lambda: {})
     rows: dict[str, int] = field(default_factory=lambda: {})
+    executables: dict[tuple[Device, str], Executable] = field(default_factory=lambda: {})
 
     @property
     def program(self) -> Program:
@@ -100,8 +103,11 @@ class Composed:
         return {name: np.zeros((n, lanes), STORED[kinds[name]]) for name, n in self.rows.items()}
 
     def executable(self, options: Options) -> Executable:
-        """Compile the program."""
-        return Executable(self.program, options.device, options.cpu)
+        """Make the program ready, once for a device."""
+        key = options.device, options.cpu
+        if key not in self.executables:
+            self.executables[key] = Executable(self.program, *key)
+        return self.executables[key]
 
     def unpack(
         self, buffers: Mapping[str, np.ndarray[Any, Any]], draws: int
@@ -130,25 +136,61 @@ def bare(name: str) -> Composed:
     return Composed(Lowered(program, low, None, ()), Layout())
 
 
+T = TypeVar("T")
+PROGRAMS = 64
+"""How many programs a model keeps."""
+NOT_IN_A_PROGRAM = {"seed": 0, "chains": 0, "particles": 0, "threads": None}
+"""The options that no program depends on, with one value for all."""
+
+
+def made(
+    model: Model,
+    arguments: tuple[Any, ...],
+    options: Options,
+    method: str,
+    make: Callable[[Lowered], tuple[Composed, T]],
+) -> tuple[Composed, T]:
+    """Return what `make` makes of a lowered model, with the data of these arguments.
+
+    It is made once for a method, its options, and arguments of a form; again where a name that was
+    read outside of the model, in its module or in a function it calls, stands for something else.
+    """
+    parts = given(model, arguments, options.dtype)
+    # Not the form itself: 1 and True are equal.
+    key = method, repr(parts.form), replace(options, **NOT_IN_A_PROGRAM)
+    composed, rest = model.programs.get(key, (None, None))
+    if composed is None or any(
+        held(*name) is not found for name, found in composed.lowered.low.uses.items()
+    ):
+        composed, rest = make(lower(model, parts, options.dtype))
+        model.programs.pop(key, None)
+        model.programs[key] = composed, rest
+        for oldest in list(model.programs)[:-PROGRAMS]:
+            model.programs.pop(oldest, None)
+    return replace(composed, lowered=replace(composed.lowered, data=parts.data)), rest
+
+
 MakeHandler = Callable[[Any, Layout], Handler]
 
 
 def compose(
-    model: Model,
-    arguments: tuple[Any, ...],
-    dtype: Kind,
+    lowered: Lowered,
     handler: MakeHandler = Handler,
     stack: int = 64,
+    wanted: tuple[str, ...] | None = None,
 ) -> Composed:
-    """Lower a model, give its effects their meaning, and make procedures of it.
+    """Give a lowered model's effects their meaning, and make procedures of it.
+
+    Of what it draws and returns, all or what is `wanted` by name is kept.
 
     `begin` sets up a run, `go` runs the model to its next suspension or its end.
     """
-    lowered = lower(model, arguments, dtype)
-    layout = Layout()
+    layout = Layout(wanted)
     program = lowered.program
+    dtype = program.dtype
     program.variables |= {"draw": I32, "count": I32, "logw": Type(dtype), "fault": I32}
-    handle(program, handler(lowered.low, layout))
+    meaning = handler(lowered.low, layout)
+    handle(program, meaning)
     if any(op.code in ("call", "suspend") for op in program.operations()):
         cut(program, stack)
         begin, go = program.procedures.pop("start"), program.procedures.pop("resume")
@@ -164,7 +206,7 @@ def compose(
             low.call(_blank, (Lane({}),))
     begin.ops[:0] = head.ops
     program.procedures |= {"begin": begin, "go": go}
-    return Composed(lowered, layout)
+    return Composed(lowered, layout, meaning)
 
 
 def _blank(lane: Any) -> None:

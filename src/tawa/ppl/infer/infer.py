@@ -62,6 +62,7 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
     Methods: `importance mh smc hmc nuts pmmh tempered`. Options: `chains`, `draws` (each chain's;
     of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"), `dtype`
     ("float32", "float64"), `stack` (words a lane), `trace` (values a run; mh, tempered),
+    `keep` (names of what is kept of a draw: sites, and "value", what the model returns; all),
     `particles` (smc, tempered; of pmmh, each chain's), `parameters` (pmmh: names of sites),
     `steps` (hmc: leapfrogs a draw; tempered: proposals a temperature), `step_size` (hmc, nuts),
     `depth` (nuts), `accept`, `metric` (hmc, nuts: "diagonal" or "dense" mass matrix), `threads`,
@@ -98,6 +99,12 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
         whole = isinstance(number, int | np.integer) and number >= least
         if number is not None and not whole:  # None is what an option is without being given
             raise ModelError(f"{name}={number!r} is not a whole number of {least} or more")
+    for name in ("keep", "parameters"):
+        if (names := options.get(name)) is None:
+            continue
+        if isinstance(names, str) or not all(isinstance(item, str) for item in names):
+            raise ModelError(f"{name}={names!r} is not a tuple of names", remedy='("mu", "tau")')
+        options[name] = tuple(names)
     if not 0.0 < options.get("accept", 0.5) < 1.0:
         raise ModelError(f"accept={options['accept']} is not between 0 and 1")
     step = options.get("step_size")

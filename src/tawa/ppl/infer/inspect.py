@@ -39,7 +39,8 @@ class Inspected:
 
     def _chain(self, *, gpu: bool) -> str:
         options = Options(dtype=self.dtype)
-        program = program_of(self.model, self.arguments, options, self.method).program
+        lowered = lower(self.model, self.arguments, self.dtype)
+        program = program_of(lowered, options, self.method).program
         return emit(program, library, gpu=gpu)[0]
 
     @property
@@ -63,11 +64,11 @@ class Inspected:
     @property
     def size(self) -> int:
         """How many free numbers the model has."""
-        composed = differentiated(self.model, self.arguments, "f64", self.method)
+        composed = differentiated(lower(self.model, self.arguments, "f64"), self.method)
         return composed.program.variables["z"].size
 
     def _at(self, z: Any) -> tuple[float, np.ndarray[Any, Any]]:
-        composed = differentiated(self.model, self.arguments, "f64", self.method)
+        composed = differentiated(lower(self.model, self.arguments, "f64"), self.method)
         size = composed.program.variables["z"].size
         for name in ("point", "slope"):
             composed.buffer("f64", size, name)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tawa.ppl.frontend.values import rebuild
 from tawa.ppl.ir.core import BOOL
-from tawa.ppl.passes.handle import Kept, Layout
+from tawa.ppl.passes.handle import VALUE, Kept, Layout
 
 Array = np.ndarray[Any, Any]
 
@@ -18,14 +18,14 @@ def unpack(
 ) -> tuple[dict[str, Array], Any]:
     """Return the draws by name, and the value; `real` and `whole` are (draws, slots, lanes)."""
     named: dict[str, Array] = {}
-    values: list[tuple[str, Array]] = []
+    values: list[Array] = []
     for title, kept in layout.places.items():
         array = _take(kept, real if kept.type.is_float else whole)
-        if title == "value" or title.startswith("value."):
-            values.append((title, array))
+        if title == VALUE or title.startswith(f"{VALUE}."):
+            values.append(array)
         else:
             named[title] = array
-    return named, rebuild(template, [array for _, array in values])
+    return named, rebuild(template, values) if layout.wants(VALUE) else None
 
 
 def _take(kept: Kept, source: Array) -> Array:

@@ -15,9 +15,10 @@ from tawa.errors import WeightError
 from tawa.ppl.frontend.indexing import fault
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.program import Lowered
 from tawa.ppl.frontend.surface import log, run, select
 from tawa.ppl.frontend.values import Lane
-from tawa.ppl.infer.compose import Composed, compose, keep
+from tawa.ppl.infer.compose import Composed, compose, keep, made
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.ir.core import I32, Op, Region, Type, Value
@@ -199,23 +200,27 @@ def chain(lane: Any, sizes: Any) -> None:
             keep(lane.held_real, lane.held_whole, sizes, row)
 
 
-def traced(model: Model, arguments: tuple[Any, ...], options: Options) -> Composed:
+def traced(lowered: Lowered, options: Options) -> Composed:
     """Return the program whose runs reuse the values of a trace."""
     return compose(
-        model,
-        arguments,
-        options.dtype,
+        lowered,
         lambda low, layout: Reuse(low, layout, options.trace),
         options.stack,
+        options.keep,
     )
+
+
+def _program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
+    composed = traced(lowered, options)
+    composed.share(draws=options.draws, warmup=options.warmup, thin=options.thin, tries=1000)
+    composed.keeping(options.draws)
+    composed.algorithm(chain, composed.sizes, results="held accepted")
+    return composed, None
 
 
 def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Run chains of single-site proposals; `thin` proposals a kept draw."""
-    composed = traced(model, arguments, options)
-    composed.share(draws=options.draws, warmup=options.warmup, thin=options.thin, tries=1000)
-    composed.keeping(options.draws)
-    composed.algorithm(chain, composed.sizes, results="held accepted")
+    composed, _ = made(model, arguments, options, "mh", lambda low: _program(low, options))
     buffers = composed.buffers(options.chains)
     given = composed.arguments(options.seed)
     composed.executable(options).run(given, buffers, options.chains, options.threads)

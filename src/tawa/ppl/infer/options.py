@@ -29,6 +29,7 @@ class Options:
     cpu: str = ""
     particles: int = 1000
     parameters: tuple[str, ...] = ()
+    keep: tuple[str, ...] | None = None
     step_size: float | None = None
     steps: int = 16
     depth: int = 10
