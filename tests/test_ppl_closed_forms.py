@@ -489,6 +489,30 @@ def _from(prior, likelihood):
     return draw
 
 
+@ppl.model
+def ordered_pair(y):
+    x = ppl.sample(ppl.OrderedNormal(2, 0.5, 2.0))
+    ppl.map(lambda m, v: ppl.observe(ppl.Normal(m, 1.5), v), x, y)
+    return x[0]
+
+
+@ppl.model
+def correlated_pairs(y):
+    factor = ppl.sample(ppl.LKJCholesky(2, 1.5))
+    ppl.map(lambda row: ppl.observe(ppl.MultivariateNormal([0.0, 0.0], factor), row), y)
+    return factor[1, 0]
+
+
+def draw_ordered_pair(rng):
+    x = np.sort(rng.normal(0.5, 2.0, 2))
+    return x[0], rng.normal(x, 1.5)
+
+
+def draw_correlated_pairs(rng):
+    r = 2 * rng.beta(1.5, 1.5) - 1
+    return r, rng.multivariate_normal([0, 0], [[1, r], [r, 1]], 6)
+
+
 CALIBRATED = [
     (normal_mean, _from(lambda r: r.normal(0.5, 2.0), lambda r, x: r.normal(x, 1.5, 5))),
     (normal_precision, _from(lambda r: r.gamma(3, 1 / 2), lambda r, x: r.normal(1, x**-0.5, 5))),
@@ -500,6 +524,8 @@ CALIBRATED = [
     (geometric, _from(lambda r: r.beta(2, 3), lambda r, x: r.geometric(x, 5) - 1)),
     (pareto_shape, _from(lambda r: r.gamma(2), lambda r, x: 0.2 * (1 + r.pareto(x, 5)))),
     (lognormal_mean, _from(lambda r: r.normal(0.5, 2), lambda r, x: r.lognormal(x, 1.5, 5))),
+    (ordered_pair, draw_ordered_pair),
+    (correlated_pairs, draw_correlated_pairs),
 ]
 
 

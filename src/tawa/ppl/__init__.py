@@ -54,9 +54,11 @@ from tawa.ppl.math.distributions import InverseGamma as InverseGamma
 from tawa.ppl.math.distributions import Laplace as Laplace
 from tawa.ppl.math.distributions import Logistic as Logistic
 from tawa.ppl.math.distributions import LogNormal as LogNormal
+from tawa.ppl.math.distributions import LKJCholesky as LKJCholesky
 from tawa.ppl.math.distributions import MultivariateNormal as MultivariateNormal
 from tawa.ppl.math.distributions import NegativeBinomial as NegativeBinomial
 from tawa.ppl.math.distributions import Normal as Normal
+from tawa.ppl.math.distributions import OrderedNormal as OrderedNormal
 from tawa.ppl.math.distributions import Pareto as Pareto
 from tawa.ppl.math.distributions import Poisson as Poisson
 from tawa.ppl.math.distributions import StudentT as StudentT

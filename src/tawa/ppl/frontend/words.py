@@ -62,6 +62,13 @@ def distribution(
 
 def _parameter(low: Context, family: Distribution, parameter: Parameter, item: Any) -> Value:
     given: Any = item
+    if parameter.takes == "size":
+        if isinstance(given, bool) or not isinstance(given, int) or given < 2:
+            raise Misfit(
+                f"{parameter.name} of {family.name} is a whole number of 2 or more that is known "
+                f"when the model is compiled, not {describe(given)}"
+            )
+        return low.b.build((given,), lambda place: place)
     rank = {"vector": 1, "matrix": 2}.get(parameter.takes, 0)
     if is_record(given) and rank == 1:
         given = vectors.pack(low, list(item))

@@ -396,6 +396,57 @@ def cholesky(matrix: Any) -> Any:
     return factor
 
 
+def ascending(x: Any) -> Any:
+    """Whether each number of a vector is above the one before it."""
+    rises = True
+    for k in range(1, len(x)):
+        rises = rises & (x[k - 1] < x[k])
+    return rises
+
+
+def _draw_ordered(size: Any, loc: Any, scale: Any) -> Any:
+    x = each(lambda k: standard_normal(), size)
+    ordered = x
+    for i in range(len(x)):
+        rank = 0
+        for k in range(len(x)):
+            before = (x[k] < x[i]) | ((x[k] == x[i]) & (k < i))
+            rank = rank + select(before, 1, 0)
+        ordered = put(ordered, rank, loc + scale * x[i])
+    return ordered
+
+
+def _ordered_normal(x: Any, size: Any, loc: Any, scale: Any) -> Any:
+    total = lgamma(float(len(x)) + 1.0)
+    for k in range(len(x)):
+        total = total + _at_normal((x[k] - loc) / scale) - log(scale)
+    return when(ascending(x), total)
+
+
+def _draw_lkj(size: Any, concentration: Any) -> Any:
+    n = len(size)
+
+    def drawn(i: Any, j: Any) -> Any:
+        a = concentration + 0.5 * float(n - 2 - j)
+        r = 2.0 * draw_beta(a, a) - 1.0
+        return r, log1p(-r * r), 0.0
+
+    factor, _ = on.partial(n, drawn)
+    return factor
+
+
+def _lkj(factor: Any, size: Any, concentration: Any) -> Any:
+    n = len(size)
+    total = float(n - 1) * lgamma(concentration + 0.5 * float(n - 1))
+    inside = factor[0, 0] > 0.0
+    for k in range(1, n):
+        total = total - 0.5 * float(k) * LOG_PI - lgamma(concentration + 0.5 * float(n - 1 - k))
+        inside = inside & (factor[k, k] > 0.0)
+        diagonal = select(factor[k, k] > 0.0, factor[k, k], 1.0)
+        total = total + (float(n - 1 - k) + 2.0 * (concentration - 1.0)) * log(diagonal)
+    return when(inside, total)
+
+
 def _flat(x: Any) -> Any:
     return 0.0
 
@@ -571,6 +622,18 @@ DiscreteUniform = _whole(
     "DiscreteUniform", "low:int high:int", _d_discrete_uniform, _discrete_uniform
 )
 Dirichlet = _vector("Dirichlet", "concentration:vector", on.SIMPLEX, _draw_dirichlet, _dirichlet)
+OrderedNormal = _vector(
+    "OrderedNormal", "size:size loc:=0 scale:=1", on.ORDERED, _draw_ordered, _ordered_normal
+)
+LKJCholesky = Distribution(
+    "LKJCholesky",
+    _p("size:size concentration:=1"),
+    "matrix",
+    on.CORRELATION,
+    _draw_lkj,
+    _lkj,
+    lambda size, _: size * 2,
+)
 MultivariateNormal = _vector(
     "MultivariateNormal",
     "loc:vector factor:matrix",
