@@ -115,3 +115,43 @@ def test_what_was_not_kept_is_missed_by_name():
         ppl.infer(scaled, 0.4, method="importance", keep=["sigma"])
     with pytest.raises(ModelError, match="not a tuple of names"):
         ppl.infer(scaled, 0.4, method="importance", keep="mu")
+
+
+@ppl.model
+def mixed(y):
+    x = ppl.sample(ppl.Normal(0.0, 1.0))
+    k = ppl.sample(ppl.Poisson(3.0))
+    ppl.observe(ppl.Normal(x + float(k), 1.0), y)
+    return x > 0.0
+
+
+@pytest.mark.parametrize(("model", "method"), [(scaled, "nuts"), (mixed, "mh")])
+def test_running_moments_are_those_of_the_draws(model, method):
+    options = {"method": method, "chains": 3, "draws": 50, "warmup": 20, "seed": 2}
+    options["dtype"] = "float64"
+    whole = ppl.infer(model, 0.4, **options)
+    post = ppl.infer(model, 0.4, moments=True, **options)
+    assert dict(post.draws) == {}
+    named = {**whole.draws, **({"value": whole.value} if model is mixed else {})}
+    for name, draws in named.items():
+        found = post.moments[name]
+        np.testing.assert_allclose(found.mean, draws.mean(1), rtol=1e-9)
+        np.testing.assert_allclose(found.variance, draws.var(1, ddof=1), rtol=1e-9)
+        between = draws.mean(1).var(0, ddof=1)
+        want = np.sqrt(49 / 50 + between / draws.var(1, ddof=1).mean(0))
+        np.testing.assert_allclose(found.rhat, want, rtol=1e-9)
+    with pytest.raises(ModelError, match=r"post.moments\['x'\]"):
+        _ = post["x"]
+    with pytest.raises(ModelError, match="moments= has no meaning"):
+        ppl.infer(model, 0.4, method="smc", moments=True)
+
+
+def test_the_memory_of_a_run_is_logged_before_it(caplog):
+    caplog.set_level("INFO", "tawa.ppl")
+    options = {"method": "mh", "chains": 1000, "draws": 10, "warmup": 0}
+    ppl.infer(mixed, 0.4, **options)
+    ppl.infer(mixed, 0.4, keep=["k"], **options)
+    every, named = caplog.messages
+    # Draws of x, k and the value; the weight, how many were accepted.
+    assert every == "mh of mixed: 1000 lanes, 128 bytes each, 0.128 MB"
+    assert named == "mh of mixed: 1000 lanes, 48 bytes each, 0.048 MB"

@@ -52,9 +52,9 @@ from tawa.ppl.math.distributions import HalfNormal as HalfNormal
 from tawa.ppl.math.distributions import HalfStudentT as HalfStudentT
 from tawa.ppl.math.distributions import InverseGamma as InverseGamma
 from tawa.ppl.math.distributions import Laplace as Laplace
+from tawa.ppl.math.distributions import LKJCholesky as LKJCholesky
 from tawa.ppl.math.distributions import Logistic as Logistic
 from tawa.ppl.math.distributions import LogNormal as LogNormal
-from tawa.ppl.math.distributions import LKJCholesky as LKJCholesky
 from tawa.ppl.math.distributions import MultivariateNormal as MultivariateNormal
 from tawa.ppl.math.distributions import NegativeBinomial as NegativeBinomial
 from tawa.ppl.math.distributions import Normal as Normal

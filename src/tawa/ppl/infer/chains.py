@@ -79,7 +79,7 @@ def program_of(
         accept_target=options.accept,
         fixed=int(options.step_size is not None),
     )
-    composed.keeping(options.draws)
+    hold = composed.keeping(options.draws, moments=options.moments)
     dense = options.metric == "dense"
     composed.declare((size,), "p", "mean", "apart")
     composed.declare((size, size) if dense else (size,), "scale", "square")
@@ -93,6 +93,7 @@ def program_of(
         composed.share(steps=options.steps)
     composed.algorithm(
         nuts_chain if method == "nuts" else hmc_chain,
+        hold,
         composed.sizes,
         dense,
         results="found singular step accepted divergent leapfrogs",
@@ -117,6 +118,7 @@ def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior
                 arguments,
                 options,
                 method,
+                options.chains,
                 lambda lowered: (program_of(lowered, options, method), None),
             )
             buffers = composed.buffers(options.chains)
@@ -148,11 +150,13 @@ def collect(
             why=f"rounding in {options.dtype} is coarser than what a dense mass matrix has to hold",
             remedy='pass dtype="float64", or metric="diagonal"',
         )
-    named, value = composed.unpack(buffers, options.draws)
+    named, value, moments = composed.unpack(buffers, options)
     statistics = {
         "step_size": buffers["step"][0],
         "accept": buffers["accepted"][0] / (options.draws * options.thin),
         "divergent": buffers["divergent"][0],
         "leapfrogs": buffers["leapfrogs"][0],
     }
-    return Posterior(model, arguments, options, named, value, statistics=statistics)
+    return Posterior(
+        model, arguments, options, named, value, moments=moments, statistics=statistics
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from logging import getLogger
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,10 +14,10 @@ from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, given, lower
 from tawa.ppl.frontend.source import held
-from tawa.ppl.frontend.surface import run, write
+from tawa.ppl.frontend.surface import read, run, write
 from tawa.ppl.frontend.values import Lane
 from tawa.ppl.infer.execute import Device, Executable, seed_words
-from tawa.ppl.infer.kept import unpack
+from tawa.ppl.infer.kept import Moments, moments, unpack
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value
 from tawa.ppl.passes.cut import cut
@@ -62,10 +63,21 @@ class Composed:
         self.program.buffers[name] = kind
         self.rows[name] = rows
 
-    def keeping(self, draws: int) -> None:
-        """Add the buffers of `keep`."""
+    @property
+    def bytes(self) -> int:
+        """How many bytes of buffers a lane has."""
+        kinds = self.program.buffers
+        return sum(n * np.dtype(STORED[kinds[name]]).itemsize for name, n in self.rows.items())
+
+    def keeping(self, draws: int, *, moments: bool = False) -> Callable[..., None]:
+        """Add the buffers of `keep`, or those of `accumulate`; return which."""
+        if moments:
+            for name in ("mean", "square"):
+                self.buffer(self.program.dtype, sum(self.sizes), name)
+            return accumulate
         for name, kind, size in zip(("real", "whole"), (self.program.dtype, I32.kind), self.sizes):
             self.buffer(kind, size * draws, name)
+        return keep
 
     def algorithm(
         self, function: Callable[..., Any], *args: Any, results: str = "", site: int = -1
@@ -110,15 +122,19 @@ class Composed:
         return self.executables[key]
 
     def unpack(
-        self, buffers: Mapping[str, np.ndarray[Any, Any]], draws: int
-    ) -> tuple[dict[str, np.ndarray[Any, Any]], Any]:
-        """Return what `keep` kept by name, shaped (lanes, draws, ...), and the value."""
+        self, buffers: Mapping[str, np.ndarray[Any, Any]], options: Options
+    ) -> tuple[dict[str, np.ndarray[Any, Any]], Any, dict[str, Moments]]:
+        """Return what `keep` kept by name, (lanes, draws, ...), and the value; or moments."""
+        draws = options.draws
+        if options.moments:
+            found = moments(self.layout, buffers["mean"], buffers["square"], draws)
+            return {}, None, found
         lanes = buffers["real"].shape[-1]
         shaped = (
             buffers[name].reshape(draws, size, lanes)
             for name, size in zip(("real", "whole"), self.sizes, strict=True)
         )
-        return unpack(self.layout, self.lowered.template, *shaped)
+        return *unpack(self.layout, self.lowered.template, *shaped), {}
 
     def particles(
         self, real: np.ndarray[Any, Any], whole: np.ndarray[Any, Any]
@@ -137,6 +153,7 @@ def bare(name: str) -> Composed:
 
 
 T = TypeVar("T")
+LOG = getLogger("tawa.ppl")
 PROGRAMS = 64
 """How many programs a model keeps."""
 NOT_IN_A_PROGRAM = {"seed": 0, "chains": 0, "particles": 0, "threads": None}
@@ -148,9 +165,12 @@ def made(
     arguments: tuple[Any, ...],
     options: Options,
     method: str,
+    lanes: int,
     make: Callable[[Lowered], tuple[Composed, T]],
 ) -> tuple[Composed, T]:
     """Return what `make` makes of a lowered model, with the data of these arguments.
+
+    How much memory a run with so many lanes takes is logged.
 
     It is made once for a method, its options, and arguments of a form; again where a name that was
     read outside of the model, in its module or in a function it calls, stands for something else.
@@ -167,6 +187,8 @@ def made(
         model.programs[key] = composed, rest
         for oldest in list(model.programs)[:-PROGRAMS]:
             model.programs.pop(oldest, None)
+    size, name = composed.bytes, f"{method} of {model.name}"
+    LOG.info("%s: %d lanes, %d bytes each, %.4g MB", name, lanes, size, lanes * size / 1e6)
     return replace(composed, lowered=replace(composed.lowered, data=parts.data)), rest
 
 
@@ -224,6 +246,21 @@ def keep(real: Any, whole: Any, sizes: Any, row: Any) -> None:
         write("real", row * sizes[0] + k, real[k])
     for k in range(sizes[1]):
         write("whole", row * sizes[1] + k, whole[k])
+
+
+def accumulate(real: Any, whole: Any, sizes: Any, row: Any) -> None:
+    """Add kept memory to the means and sums of squares of the `row` draws before it (Welford)."""
+    for k in range(sizes[0]):
+        _learn(k, real[k], row)
+    for k in range(sizes[1]):
+        _learn(sizes[0] + k, float(whole[k]), row)
+
+
+def _learn(k: Any, x: Any, row: Any) -> None:
+    before = read("mean", k, "real")
+    mean = before + (x - before) / float(row + 1)
+    write("mean", k, mean)
+    write("square", k, read("square", k, "real") + (x - before) * (x - mean))
 
 
 def particle(lane: Any, sizes: Any) -> None:

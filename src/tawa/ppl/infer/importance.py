@@ -21,8 +21,8 @@ def _program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
 
 def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Draw `draws` particles from the prior; what comes out is resampled by weight."""
-    composed, _ = made(model, arguments, options, "importance", lambda low: _program(low, options))
-    lanes = options.draws
+    lanes, name = options.draws, "importance"
+    composed, _ = made(model, arguments, options, name, lanes, lambda low: _program(low, options))
     buffers = composed.buffers(lanes)
     given = composed.arguments(options.seed)
     composed.executable(options).run(given, buffers, lanes, options.threads)

@@ -43,6 +43,7 @@ LEAST = {
 _CHAINS = ("mh", "hmc", "nuts", "pmmh")
 READ_BY = {
     **dict.fromkeys(("chains", "warmup", "thin"), _CHAINS),
+    "moments": ("mh", "hmc", "nuts"),
     "draws": ("importance", *_CHAINS),
     "particles": ("smc", "pmmh", "tempered"),
     "parameters": ("pmmh",),
@@ -63,6 +64,7 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
     of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"), `dtype`
     ("float32", "float64"), `stack` (words a lane), `trace` (values a run; mh, tempered),
     `keep` (names of what is kept of a draw: sites, and "value", what the model returns; all),
+    `moments` (mh, hmc, nuts: of draws only means and variances are kept, in `Posterior.moments`),
     `particles` (smc, tempered; of pmmh, each chain's), `parameters` (pmmh: names of sites),
     `steps` (hmc: leapfrogs a draw; tempered: proposals a temperature), `step_size` (hmc, nuts),
     `depth` (nuts), `accept`, `metric` (hmc, nuts: "diagonal" or "dense" mass matrix), `threads`,

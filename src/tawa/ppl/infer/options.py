@@ -30,6 +30,7 @@ class Options:
     particles: int = 1000
     parameters: tuple[str, ...] = ()
     keep: tuple[str, ...] | None = None
+    moments: bool = False
     step_size: float | None = None
     steps: int = 16
     depth: int = 10

@@ -144,7 +144,7 @@ def pmmh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterio
             records.rows(state, "new")[:] = end.log_evidence
     held = {"real": np.concatenate(reals), "whole": np.concatenate(wholes)}
     held["real"] = held["real"].astype(np.float64 if options.dtype == "f64" else np.float32)
-    named, value = particles.composed.unpack(held, options.draws)
+    named, value, _ = particles.composed.unpack(held, options)
     statistics = {"accepted": accepted / (options.draws * options.thin)}
     return Posterior(model, arguments, options, named, value, statistics=statistics)
 

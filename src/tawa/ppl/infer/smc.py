@@ -92,7 +92,8 @@ class Filter:
             return composed, Records(composed, fresh=fresh, copied=True)
 
         self.options = options
-        self.composed, self.records = made(model, arguments, options, method, make)
+        lanes = options.particles * (options.chains if method == "pmmh" else 1)
+        self.composed, self.records = made(model, arguments, options, method, lanes, make)
         # A model without observations ends at once.
         self.never = "pc" not in self.composed.program.variables
         self.executable = self.composed.executable(options)

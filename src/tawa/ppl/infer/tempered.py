@@ -34,7 +34,9 @@ def _program(lowered: Lowered, options: Options) -> tuple[Composed, Records]:
 def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Move `particles` from the prior to the posterior; any program, also with random structure."""
     lanes, name = options.particles, "tempered"
-    composed, records = made(model, arguments, options, name, lambda low: _program(low, options))
+    composed, records = made(
+        model, arguments, options, name, lanes, lambda low: _program(low, options)
+    )
     executable = composed.executable(options)
     state = composed.buffers(lanes)
     evidence, heats = 0.0, [0.0]
