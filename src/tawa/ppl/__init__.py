@@ -29,8 +29,12 @@ from tawa.ppl.frontend.surface import select as select
 from tawa.ppl.frontend.surface import sqrt as sqrt
 from tawa.ppl.infer.infer import infer as infer
 from tawa.ppl.infer.inspect import inspect as inspect
+from tawa.ppl.infer.own import resume as resume
+from tawa.ppl.infer.own import start as start
 from tawa.ppl.infer.posterior import Posterior as Posterior
 from tawa.ppl.infer.posterior import predict as predict
+from tawa.ppl.infer.smc import FACTOR as FACTOR
+from tawa.ppl.infer.smc import OBSERVE as OBSERVE
 from tawa.ppl.math.distributions import Bernoulli as Bernoulli
 from tawa.ppl.math.distributions import BernoulliLogit as BernoulliLogit
 from tawa.ppl.math.distributions import Beta as Beta
@@ -66,3 +70,5 @@ from tawa.ppl.math.distributions import Uniform as Uniform
 from tawa.ppl.math.distributions import Weibull as Weibull
 from tawa.ppl.math.distributions import cholesky as cholesky
 from tawa.ppl.math.distributions import solve_lower as solve_lower
+from tawa.ppl.math.distributions import uniform as uniform
+from tawa.ppl.passes.cut import DONE as DONE

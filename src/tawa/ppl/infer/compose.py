@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from logging import getLogger
 from typing import Any, TypeVar
@@ -164,7 +164,7 @@ def made(
     model: Model,
     arguments: tuple[Any, ...],
     options: Options,
-    method: str,
+    method: Hashable,
     lanes: int,
     make: Callable[[Lowered], tuple[Composed, T]],
 ) -> tuple[Composed, T]:
@@ -187,7 +187,7 @@ def made(
         model.programs[key] = composed, rest
         for oldest in list(model.programs)[:-PROGRAMS]:
             model.programs.pop(oldest, None)
-    size, name = composed.bytes, f"{method} of {model.name}"
+    size, name = composed.bytes, f"{getattr(method, '__name__', method)} of {model.name}"
     LOG.info("%s: %d lanes, %d bytes each, %.4g MB", name, lanes, size, lanes * size / 1e6)
     return replace(composed, lowered=replace(composed.lowered, data=parts.data)), rest
 
