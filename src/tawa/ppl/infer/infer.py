@@ -15,7 +15,7 @@ from tawa.ppl.infer.chains import chains
 from tawa.ppl.infer.execute import Device
 from tawa.ppl.infer.importance import importance
 from tawa.ppl.infer.mh import mh
-from tawa.ppl.infer.options import Metric, Options
+from tawa.ppl.infer.options import DTYPES, Metric, Options
 from tawa.ppl.infer.own import own
 from tawa.ppl.infer.pmmh import pmmh
 from tawa.ppl.infer.posterior import Posterior
@@ -69,8 +69,9 @@ def infer(
     become a part of the program, reals and arrays are data.
     Methods: `importance mh smc hmc nuts pmmh tempered`, or a function of your own (`infer/own.py`),
     which has the options of importance. Options: `chains`, `draws` (each chain's;
-    of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"), `dtype`
-    ("float32", "float64"; the model's), `stack` (words a lane), `trace` (mh, tempered: values a run),
+    of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"),
+    `dtype` ("float32", "float64"; the model's), `stack` (words a lane), `trace` (mh, tempered:
+    values a run),
     `keep` (names of what is kept of a draw: sites, and "value", what the model returns; all),
     `moments` (mh, hmc, nuts: of draws only means and variances are kept, in `Posterior.moments`),
     `particles` (smc, tempered; of pmmh, each chain's), `parameters` (pmmh: names of sites),
@@ -102,9 +103,8 @@ def infer(
                 why=f"it is an option of {', '.join(methods)}",
                 remedy="leave it out, or name one of these",
             )
-    kinds = {"float32": "f32", "float64": "f64", "f32": "f32", "f64": "f64"}
     dtype = str(options.pop("dtype", model.dtype))
-    if dtype not in kinds:
+    if dtype not in DTYPES:
         raise ModelError(f"dtype={dtype!r} is not known", why="float32 or float64")
     for name, known in (("device", get_args(Device)), ("metric", get_args(Metric))):
         if options.get(name, known[0]) not in known:
@@ -125,4 +125,4 @@ def infer(
     step = options.get("step_size")
     if step is not None and not (isinstance(step, int | float | np.floating) and step > 0):
         raise ModelError(f"step_size={step!r} is not a number above 0")
-    return run(model, arguments, Options(dtype=kinds[dtype], **options))  # type: ignore[arg-type]
+    return run(model, arguments, Options(dtype=DTYPES[dtype], **options))  # type: ignore[arg-type]

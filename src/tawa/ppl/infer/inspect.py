@@ -16,7 +16,7 @@ from tawa.ppl.frontend.program import lower
 from tawa.ppl.frontend.surface import read, run, write
 from tawa.ppl.infer.chains import differentiated, program_of
 from tawa.ppl.infer.execute import Executable
-from tawa.ppl.infer.options import Options
+from tawa.ppl.infer.options import DTYPES, Options
 from tawa.ppl.ir.core import Kind
 from tawa.ppl.ir.text import program_text
 from tawa.ppl.math.library import library
@@ -89,4 +89,4 @@ def _evaluate(lane: Any) -> None:
 @contextmanager
 def inspect(model: Model, *arguments: Any) -> Generator[Inspected]:
     """Look at a model: its IR, LLVM IR and PTX, log density and gradient."""
-    yield Inspected(model, arguments)
+    yield Inspected(model, arguments, DTYPES.get(model.dtype, "f32"))

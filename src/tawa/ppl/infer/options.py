@@ -9,6 +9,7 @@ from tawa.ppl.infer.execute import Device
 from tawa.ppl.ir.core import Kind
 
 Metric = Literal["diagonal", "dense"]
+DTYPES: dict[str, Kind] = {"float32": "f32", "float64": "f64", "f32": "f32", "f64": "f64"}
 
 
 @dataclass(frozen=True, slots=True)
