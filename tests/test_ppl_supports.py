@@ -98,21 +98,21 @@ def test_a_correlation_that_rounds_to_one_has_a_density():
 
 @pytest.mark.parametrize("method", ["importance", "nuts"])
 def test_ordered_numbers_are_those_of_a_sort(method):
-    options = {"draws": 40_000} if method == "importance" else {"chains": 8, "draws": 1500}
+    options = {"draws": 40_000} if method == "importance" else {"chains": 4, "draws": 1000}
     post = ppl.infer(ordered, method=method, seed=1, **options)
     x = post.value.reshape(-1, 3)
     assert (np.diff(x) > 0).all()
     want = np.sort(np.random.default_rng(0).normal(0.5, 2.0, (200_000, 3)))
-    size = len(x) if method == "importance" else 3000  # effective draws of 12,000
+    size = len(x) if method == "importance" else 1500  # effective draws of 4,000
     error = want.std(0) / math.sqrt(size)
     assert (abs(x.mean(0) - want.mean(0)) < 4.5 * error).all()
-    np.testing.assert_allclose(x.std(0), want.std(0), rtol=0.06)
+    np.testing.assert_allclose(x.std(0), want.std(0), rtol=0.08)
 
 
 @pytest.mark.parametrize("method", ["importance", "nuts"])
 def test_correlations_have_the_moments_of_their_distribution(method):
     """Each is 2 beta(a, a) - 1, of a = concentration + 1 / 2: its variance is 1 / (2a + 1)."""
-    options = {"draws": 40_000} if method == "importance" else {"chains": 8, "draws": 1500}
+    options = {"draws": 40_000} if method == "importance" else {"chains": 4, "draws": 1000}
     factors = ppl.infer(correlated, 2.0, method=method, seed=2, **options).value.reshape(-1, 3, 3)
     np.testing.assert_allclose(np.triu(factors, 1), 0.0)
     found = correlations(factors.astype(float))
@@ -120,7 +120,7 @@ def test_correlations_have_the_moments_of_their_distribution(method):
     for i, j in ((1, 0), (2, 0), (2, 1)):
         r = found[:, i, j]
         assert abs(r.mean()) < 0.03
-        assert r.var() == pytest.approx(1 / 6, rel=0.06)
+        assert r.var() == pytest.approx(1 / 6, rel=0.09)
 
 
 @ppl.model
