@@ -1,14 +1,15 @@
 """tawa.ppl beside NumPyro, BlackJAX and PyMC with nutpie on this CPU: NUTS over twelve models.
 
-    PYTHONPATH=src:tests python benchmarks/ppl.py [--systems tawa,numpyro,...] [NAME ...] >> LINES
+    PYTHONPATH=src:tests python benchmarks/ppl.py [--systems numpyro,...] [NAME ...] >> LINES
     PYTHONPATH=src:tests python benchmarks/ppl.py --table LINES
 
-Each system and model runs in a process of its own, on one core: four chains of 1,000 draws after
-1,000 of warm-up (nutpie: its own 400), float64. A row's time is CPU seconds of the fastest of
+Each system and model runs in a process of its own, on one core, and in turns: tawa runs again
+before each peer, and a ratio is that of two neighbours. Four chains of 1,000 draws after 1,000 of
+warm-up (nutpie: its own 400), float64. A row's time is CPU seconds of the fastest of
 `--runs` calls after the first, warm-up counted, compiling not: the first call less that is shown
 apart. The effective sample size is ArviZ's bulk one, the smallest of all parameters' elements, on
 everyone's draws; of eight schools those of theta, not of its standard values. What is not
-installed, or takes longer than `--limit` seconds, is said so in its place. `--table` makes the
+installed, or takes longer than `--limit` CPU seconds, is said so in its place. `--table` makes the
 table of such lines, the last of a system and model; of the two ways that NumPyro and BlackJAX run
 chains, one after the other and all at once, it shows the faster.
 """
@@ -18,6 +19,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -31,8 +34,6 @@ import ppl_models as models
 import test_ppl_closed_forms as closed
 from ppl_peers import CALLS, Call, Draws, Sizes
 from tawa import ppl
-from tawa.ppl.infer.chains import collect, program_of
-from tawa.ppl.infer.options import Options
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(200, 4))
@@ -85,17 +86,10 @@ CASES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 def tawa_call(name: str, given: tuple[Any, ...], sizes: Sizes) -> Call:
     model = CASES[name][0]
-    options = Options(*sizes, dtype="f64", threads=1)
-    built: list[Any] = []
 
     def call(seed: int) -> Draws:
-        if not built:
-            composed = program_of(model, given, options, "nuts")
-            built.extend((composed, composed.executable(options)))
-        composed, executable = built
-        buffers = composed.buffers(sizes.chains)
-        executable.run(composed.arguments(seed), buffers, sizes.chains, 1)
-        return dict(collect(model, given, composed, options, buffers).draws)
+        options = {**sizes._asdict(), "seed": seed, "dtype": "float64", "threads": 1}
+        return dict(ppl.infer(model, *given, method="nuts", **options).draws)
 
     return call
 
@@ -133,18 +127,11 @@ def measured(system: str, name: str, sizes: Sizes, runs: int) -> dict[str, Any]:
 def apart(system: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measure in a process of its own."""
     command = [sys.executable, __file__, "--one", system, "--runs", str(options.runs), name]
-    command += [f"--{key}={getattr(options, key)}" for key in Sizes._fields]
+    command += [f"--{key}={getattr(options, key)}" for key in (*Sizes._fields, "limit")]
     one_thread = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "OMP_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=options.limit,
-            env=os.environ | one_thread,
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"longer than {options.limit} s"}
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | one_thread)
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return {"failed": f"longer than {options.limit} CPU s"}
     if done.returncode:
         return {"failed": (done.stderr.strip().splitlines() or ["?"])[-1]}
     return json.loads(done.stdout.splitlines()[-1])
@@ -155,7 +142,8 @@ def table(lines: list[str]) -> str:
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     for line in lines:
         facts = json.loads(line)
-        rows.setdefault(facts["model"], {})[facts["system"]] = facts
+        row = rows.setdefault(facts["model"], {})
+        row[facts["system"]] = facts | {"beside": row.get("tawa")}
     peers = list(dict.fromkeys(system.partition("-")[0] for system in CALLS))
     head = "| model | tawa: ESS | CPU s | ESS/s | compile s |"
     head += "".join(f" {peer}: ESS | CPU s | ESS/s | compile s | ratio |" for peer in peers)
@@ -175,7 +163,8 @@ def table(lines: list[str]) -> str:
                 cells += ["-"] * 4 + [found[0]["failed"] if found else "not run"]
                 continue
             best = max(ran, key=lambda facts: facts["ess_per_s"])
-            ratio = ours["ess"] / ours["s"] / (best["ess"] / best["s"])
+            beside = best["beside"]
+            ratio = beside["ess"] / beside["s"] / (best["ess"] / best["s"])
             ratios[peer].append(ratio)
             cells += [*(str(best[key]) for key in keys), f"{ratio:.1f}"]
         lines.append("| " + " | ".join(cells) + " |")
@@ -189,17 +178,18 @@ def table(lines: list[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*", default=list(CASES))
-    parser.add_argument("--systems", default=",".join(["tawa", *CALLS]))
+    parser.add_argument("--systems", default=",".join(CALLS))
     parser.add_argument("--chains", type=int, default=4)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--warmup", type=int, default=1000)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--limit", type=float, default=300.0)
+    parser.add_argument("--limit", type=int, default=300)
     parser.add_argument("--one", default="")
     parser.add_argument("--table", default="")
     options = parser.parse_args()
     if options.one:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        resource.setrlimit(resource.RLIMIT_CPU, (options.limit, options.limit))
         sizes = Sizes(options.chains, options.draws, options.warmup)
         print(json.dumps(measured(options.one, options.names[0], sizes, options.runs)))
         return
@@ -207,9 +197,10 @@ def main() -> None:
         print(table(Path(options.table).read_text().splitlines()))
         return
     for name in options.names:
-        for system in options.systems.split(","):
-            facts = apart(system, name, options)
-            print(json.dumps({"model": name, "system": system, **facts}), flush=True)
+        for peer in options.systems.split(","):
+            for system in dict.fromkeys(("tawa", peer)):
+                facts = apart(system, name, options)
+                print(json.dumps({"model": name, "system": system, **facts}), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy as np
 
 import ppl_models as models
 from tawa import ppl
+from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer.chains import program_of
 from tawa.ppl.infer.execute import Executable
 from tawa.ppl.infer.options import Options
@@ -29,7 +30,8 @@ def main() -> None:
         ("hmc", Options(chains=64, draws=500, warmup=100, steps=12, step_size=0.35, seed=1)),
         ("nuts", Options(chains=64, draws=500, warmup=500, seed=1)),
     ):
-        composed = program_of(models.schools, (models.Y, models.SIGMA), options, method)
+        lowered = lower(models.schools, (models.Y, models.SIGMA), options.dtype)
+        composed = program_of(lowered, options, method)
         executable = Executable(composed.program, "cpu")
         given = composed.arguments(options.seed)
         best, leaps = float("inf"), 0

@@ -1,6 +1,7 @@
 """tawa.ppl on a GPU: bits against the CPU, and leapfrogs a second beside NumPyro.
 
     PYTHONPATH=src:tests python benchmarks/ppl_gpu.py [--chains 4096] [--draws 1000] [--no-numpyro]
+    PYTHONPATH=src:tests python benchmarks/ppl_gpu.py --group
 
 Prints one line of JSON for each measurement. Kernel times are of CUDA events around one launch
 of a kernel that has run once before; NumPyro's are of its second run, compilation not counted.
@@ -17,6 +18,7 @@ import numpy as np
 import ppl_models as models
 from tawa import ppl
 from tawa.ppl.emit import gpu
+from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer.chains import collect, program_of
 from tawa.ppl.infer.execute import Executable
 from tawa.ppl.infer.infer import METHODS, READ_BY
@@ -63,7 +65,8 @@ def compare_bits():
 def timed(method: str, options: Options):
     """Return the result of a run, and the milliseconds of its kernel."""
     driver = gpu._driver()
-    composed = program_of(models.schools, (models.Y, models.SIGMA), options, method)
+    lowered = lower(models.schools, (models.Y, models.SIGMA), options.dtype)
+    composed = program_of(lowered, options, method)
     began = time.perf_counter()
     executable = Executable(composed.program, "cuda")
     kernel = gpu.kernel(executable.text)
@@ -200,13 +203,34 @@ def particles(count: int, length: int = 20, device: str = "cuda"):
     )
 
 
+def group(device: str):
+    """One warp of chains, 32, and the same chains on one core: seconds of a call after a first."""
+    given = (models.schools, models.Y, models.SIGMA)
+    for method in ("hmc", "nuts"):
+        options = {"method": method, "chains": 32, "draws": 1000, "warmup": 500, "threads": 1}
+        seconds = {}
+        for place in ("cpu", device):
+            ppl.infer(*given, device=place, **options)
+            times = []
+            for seed in range(1, 4):
+                began = time.perf_counter()
+                ppl.infer(*given, device=place, seed=seed, **options)
+                times.append(time.perf_counter() - began)
+            seconds[place] = round(min(times), 4)
+        say(group=method, **seconds, ratio=round(seconds[device] / seconds["cpu"], 2))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--chains", type=int, default=4096)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--no-numpyro", action="store_true")
     parser.add_argument("--particles", type=int, default=0, help="only a filter of so many")
+    parser.add_argument("--group", action="store_true", help="only 32 chains, beside one core")
     options = parser.parse_args()
+    if options.group:
+        group("cuda")
+        return
     if options.particles:
         particles(options.particles)
         return

@@ -24,6 +24,7 @@ import ppl_ptx
 from tawa import ppl
 from tawa.errors import TawaError
 from tawa.ppl.emit import gpu
+from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer.chains import program_of
 from tawa.ppl.infer.options import Options
 from tawa.ppl.tiles.steps import Steps
@@ -79,7 +80,7 @@ def plates(rows: int, chains: int):
     )
     found = []
     began = time.perf_counter()
-    composed = program_of(logistic, (x, y), options, "hmc", found)
+    composed = program_of(lower(logistic, (x, y), options.dtype), options, "hmc", found)
     with Steps(composed, found, options) as steps:
         (kernel,) = steps.kernels
         say(

@@ -11,6 +11,7 @@ import pytest
 import ppl_models as models
 from tawa import ppl
 from tawa.ppl.emit.machine import Machine
+from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer import execute
 from tawa.ppl.infer.chains import program_of
 from tawa.ppl.infer.execute import Executable, machine
@@ -80,7 +81,7 @@ COUNTED = (np.array([[0, 3], [2, 7]]), np.array([0.4, 2.0]))
 def test_what_depends_on_data_alone_is_computed_before_the_run(device):
     """Of a Poisson rate's logarithms of gamma and those of widths and literals, none is left."""
     options = Options(dtype="f64", chains=2, draws=2, warmup=2)
-    program = program_of(counts, COUNTED, options, "nuts").program
+    program = program_of(lower(counts, COUNTED, options.dtype), options, "nuts").program
     codes = [op.code for op in walk(program.procedures["gradient"])]
     assert codes.count("lgamma") >= 2
     executable = Executable(program, device)

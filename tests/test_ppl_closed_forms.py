@@ -13,8 +13,6 @@ import pytest
 
 import ppl_models as models
 from tawa import ppl
-from tawa.ppl.infer.chains import collect, program_of
-from tawa.ppl.infer.options import Options
 
 DATA = np.array([0.8, 1.9, 0.4, 1.2, 1.6])
 COUNTS = np.array([3, 1, 4, 2, 2])
@@ -457,21 +455,6 @@ def test_eight_schools_of_posteriordb(method):
         assert abs(draws.std() / deviation - 1) < 0.1, name
 
 
-def nuts_of_data(model, first, **options):
-    """Return a function of data of the same sizes and a seed: the draws of a program made once."""
-    options = Options(**options)
-    composed = program_of(model, (first,), options, "nuts")
-    executable = composed.executable(options)
-
-    def draws(data, seed):
-        composed.lowered.data[0][...] = data
-        buffers = composed.buffers(options.chains)
-        executable.run(composed.arguments(seed), buffers, options.chains, 1)
-        return collect(model, (data,), composed, options, buffers).value
-
-    return draws
-
-
 def unlikeness_of_ranks(method, model, draw, runs):
     """Simulation-based calibration (Talts et al. 2018): chi-square of 8 bins of ranks.
 
@@ -482,16 +465,14 @@ def unlikeness_of_ranks(method, model, draw, runs):
     counts = np.zeros(bins)
     infer = partial(ppl.infer, model, method=method)
     if method == "nuts":
-        _, data = draw(rng)
-        draws_of = nuts_of_data(model, data, chains=1, draws=size, thin=4, warmup=100)
+        draws_of = partial(infer, chains=1, draws=size, thin=4, warmup=100)
     elif method == "mh":
         draws_of = partial(infer, chains=1, draws=size, thin=60, warmup=300)
     else:
         draws_of = partial(infer, particles=2000)
     for run in range(runs):
         truth, data = draw(rng)
-        draws = draws_of(data, seed=run)
-        draws = (draws if method == "nuts" else draws.value).ravel()
+        draws = draws_of(data, seed=run, threads=1).value.ravel()
         draws = draws if method != "smc" else rng.choice(draws, size)
         counts[int(np.sum(draws < truth)) * bins // (size + 1)] += 1
     return float(((counts - runs / bins) ** 2 / (runs / bins)).sum())
@@ -508,6 +489,30 @@ def _from(prior, likelihood):
     return draw
 
 
+@ppl.model
+def ordered_pair(y):
+    x = ppl.sample(ppl.OrderedNormal(2, 0.5, 2.0))
+    ppl.map(lambda m, v: ppl.observe(ppl.Normal(m, 1.5), v), x, y)
+    return x[0]
+
+
+@ppl.model
+def correlated_pairs(y):
+    factor = ppl.sample(ppl.LKJCholesky(2, 1.5))
+    ppl.map(lambda row: ppl.observe(ppl.MultivariateNormal([0.0, 0.0], factor), row), y)
+    return factor[1, 0]
+
+
+def draw_ordered_pair(rng):
+    x = np.sort(rng.normal(0.5, 2.0, 2))
+    return x[0], rng.normal(x, 1.5)
+
+
+def draw_correlated_pairs(rng):
+    r = 2 * rng.beta(1.5, 1.5) - 1
+    return r, rng.multivariate_normal([0, 0], [[1, r], [r, 1]], 6)
+
+
 CALIBRATED = [
     (normal_mean, _from(lambda r: r.normal(0.5, 2.0), lambda r, x: r.normal(x, 1.5, 5))),
     (normal_precision, _from(lambda r: r.gamma(3, 1 / 2), lambda r, x: r.normal(1, x**-0.5, 5))),
@@ -519,6 +524,8 @@ CALIBRATED = [
     (geometric, _from(lambda r: r.beta(2, 3), lambda r, x: r.geometric(x, 5) - 1)),
     (pareto_shape, _from(lambda r: r.gamma(2), lambda r, x: 0.2 * (1 + r.pareto(x, 5)))),
     (lognormal_mean, _from(lambda r: r.normal(0.5, 2), lambda r, x: r.lognormal(x, 1.5, 5))),
+    (ordered_pair, draw_ordered_pair),
+    (correlated_pairs, draw_correlated_pairs),
 ]
 
 

@@ -111,6 +111,38 @@ def test_moments_and_mass(row):
         assert abs(draws.var() / variance - 1.0) < 30 / math.sqrt(size)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_counts_have_their_probabilities(dtype):
+    """Draws by search and by splitting, of rare and of frequent events; chi-square over counts."""
+
+    @ppl.model
+    def model(rate):
+        some = ppl.sample(ppl.Binomial(40, 0.3))
+        most = ppl.sample(ppl.Binomial(100, 0.97))
+        split = ppl.sample(ppl.Binomial(300, 0.4))
+        few, many = ppl.sample(ppl.Poisson(rate)), ppl.sample(ppl.Poisson(20.0 * rate))
+        return some, most, split, few, many
+
+    def binomial(n, p):
+        return [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+
+    def poisson(rate):
+        return [math.exp(k * math.log(rate) - rate - math.lgamma(k + 1)) for k in range(200)]
+
+    chances = [binomial(40, 0.3), binomial(100, 0.97), binomial(300, 0.4)]
+    chances += [poisson(3.0), poisson(60.0)]
+    options = {"method": "importance", "draws": N, "seed": 3, "dtype": dtype}
+    for draws, chance in zip(ppl.infer(model, 3.0, **options).value, chances, strict=True):
+        expected = N * np.array(chance)
+        seen = np.bincount(draws[0], minlength=len(expected))
+        assert len(seen) == len(expected)
+        usual = expected > 10
+        square = ((seen - expected)[usual] ** 2 / expected[usual]).sum()
+        square += (seen[~usual].sum() - expected[~usual].sum()) ** 2 / expected[~usual].sum()
+        freedom = usual.sum()
+        assert square < freedom + 4.5 * math.sqrt(2 * freedom)
+
+
 def test_categorical_and_dirichlet_and_multivariate():
     @ppl.model
     def model(weights, factor):

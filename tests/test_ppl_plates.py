@@ -9,6 +9,7 @@ import pytest
 
 from tawa import ppl
 from tawa.errors import ModelError
+from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer.chains import program_of
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import free_values
@@ -97,7 +98,7 @@ def prepared(name: str, columns: int, **options):
     model, y = models[name]
     plates: list = []
     given = Options(**{"dtype": "f64", "tiles": True, "warmup": 0, **options})
-    return program_of(model, (x, y), given, "hmc", plates), plates, given
+    return program_of(lower(model, (x, y), given.dtype), given, "hmc", plates), plates, given
 
 
 @pytest.mark.parametrize(

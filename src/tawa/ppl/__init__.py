@@ -29,8 +29,12 @@ from tawa.ppl.frontend.surface import select as select
 from tawa.ppl.frontend.surface import sqrt as sqrt
 from tawa.ppl.infer.infer import infer as infer
 from tawa.ppl.infer.inspect import inspect as inspect
+from tawa.ppl.infer.own import resume as resume
+from tawa.ppl.infer.own import start as start
 from tawa.ppl.infer.posterior import Posterior as Posterior
 from tawa.ppl.infer.posterior import predict as predict
+from tawa.ppl.infer.smc import FACTOR as FACTOR
+from tawa.ppl.infer.smc import OBSERVE as OBSERVE
 from tawa.ppl.math.distributions import Bernoulli as Bernoulli
 from tawa.ppl.math.distributions import BernoulliLogit as BernoulliLogit
 from tawa.ppl.math.distributions import Beta as Beta
@@ -52,11 +56,13 @@ from tawa.ppl.math.distributions import HalfNormal as HalfNormal
 from tawa.ppl.math.distributions import HalfStudentT as HalfStudentT
 from tawa.ppl.math.distributions import InverseGamma as InverseGamma
 from tawa.ppl.math.distributions import Laplace as Laplace
+from tawa.ppl.math.distributions import LKJCholesky as LKJCholesky
 from tawa.ppl.math.distributions import Logistic as Logistic
 from tawa.ppl.math.distributions import LogNormal as LogNormal
 from tawa.ppl.math.distributions import MultivariateNormal as MultivariateNormal
 from tawa.ppl.math.distributions import NegativeBinomial as NegativeBinomial
 from tawa.ppl.math.distributions import Normal as Normal
+from tawa.ppl.math.distributions import OrderedNormal as OrderedNormal
 from tawa.ppl.math.distributions import Pareto as Pareto
 from tawa.ppl.math.distributions import Poisson as Poisson
 from tawa.ppl.math.distributions import StudentT as StudentT
@@ -64,3 +70,5 @@ from tawa.ppl.math.distributions import Uniform as Uniform
 from tawa.ppl.math.distributions import Weibull as Weibull
 from tawa.ppl.math.distributions import cholesky as cholesky
 from tawa.ppl.math.distributions import solve_lower as solve_lower
+from tawa.ppl.math.distributions import uniform as uniform
+from tawa.ppl.passes.cut import DONE as DONE

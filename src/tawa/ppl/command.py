@@ -6,6 +6,7 @@ import argparse
 import ast
 import importlib
 import importlib.util
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ def command(options: argparse.Namespace) -> int:
     for text in options.options:
         name, _, value = text.partition("=")
         named[name] = _literal(value)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("tawa.ppl").setLevel(logging.INFO)  # the memory of the run
     post = infer(model, *given, method=options.method, **named)
     print(post.summary())
     if post.log_evidence == post.log_evidence:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tawa.ppl.frontend.arithmetic import Arithmetic
-from tawa.ppl.frontend.source import Closure
+from tawa.ppl.frontend.source import Closure, Holder
 from tawa.ppl.ir.core import Builder, Program, Type, Value
 
 
@@ -27,7 +27,7 @@ class Context(ABC):
     """The program under construction, and the sites and functions that were met.
 
     `limits` are what integers are known not to reach; a site is named by `path` and `active`, the
-    functions under way.
+    functions under way. `uses` is what names of functions' surroundings and of modules stood for.
     """
 
     def __init__(self, program: Program, builder: Builder) -> None:
@@ -42,6 +42,7 @@ class Context(ABC):
         self.titles: dict[tuple[object, ...], str] = {}
         self.specialised: dict[tuple[Any, ...], Specialised] = {}
         self.limits: dict[Value, int] = {}
+        self.uses: dict[tuple[Holder, str], Any] = {}
 
     @abstractmethod
     def call(self, function: Callable[..., Any] | Closure, args: tuple[Any, ...]) -> Any:

@@ -24,10 +24,14 @@ class Support:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter: its name, what it is, and its value where none is given."""
+    """A parameter: its name, what it is, and its value where none is given.
+
+    A size is a whole number known when the model is compiled; functions of the family get the
+    vector of places 0, 1, ... of that length for it.
+    """
 
     name: str
-    takes: Literal["real", "int", "vector", "matrix"] = "real"
+    takes: Literal["real", "int", "vector", "matrix", "size"] = "real"
     default: float | None = None
 
 

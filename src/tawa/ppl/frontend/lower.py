@@ -21,7 +21,16 @@ from tawa.ppl.frontend.arithmetic import RANK, Misfit, describe, is_array
 from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.family import Distribution
 from tawa.ppl.frontend.recursion import Recursive, Unknown
-from tawa.ppl.frontend.source import Closure, Source, as_load, read, returns
+from tawa.ppl.frontend.source import (
+    MISSING,
+    Closure,
+    Holder,
+    Source,
+    as_load,
+    held,
+    read,
+    returns,
+)
 from tawa.ppl.frontend.values import (
     Hole,
     Lane,
@@ -453,7 +462,10 @@ class Lowering(Context):
                 if isinstance(holder, Lane):
                     return memory.read(self, holder, attr)
                 if isinstance(holder, ModuleType):
-                    return words.resolve(getattr(holder, attr, None) or self._missing(attr))
+                    found = self._outside(holder, attr)
+                    if found is MISSING:
+                        raise Misfit(f"there is no {attr}")
+                    return words.resolve(found)
                 if attr == "shape" and is_array(holder):
                     return holder.type.shape
                 raise Misfit(f"{describe(holder)} has no attribute {attr} in a model")
@@ -528,15 +540,18 @@ class Lowering(Context):
                 kind = type(node).__name__
                 raise self.error(f"{kind} cannot stand in a model", node, why=_SUBSET)
 
-    def _missing(self, attr: str) -> Any:
-        raise Misfit(f"there is no {attr}")
+    def _outside(self, holder: Holder, name: str) -> Any:
+        """Return what is used of a function's surroundings or of a module, and note that."""
+        self.uses[holder, name] = found = held(holder, name)
+        return found
 
     def _name(self, name: str, node: ast.AST, scope: dict[str, Any]) -> Any:
         assert self.source is not None
         if name in scope:
             return scope[name]
-        if name in self.source.names:
-            return words.resolve(self.source.names[name])
+        found = self._outside(self.source.function, name)
+        if found is not MISSING:
+            return words.resolve(found)
         if name in words.PYTHON:
             return getattr(builtins, name)
         raise self.error(

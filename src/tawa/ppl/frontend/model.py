@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, overload
 
 from tawa.errors import ModelError
 
@@ -24,6 +25,9 @@ class Model:
     """
 
     function: Callable[..., Any]
+    dtype: str = "float32"
+    programs: dict[Any, Any] = field(default_factory=lambda: {}, compare=False, repr=False)
+    """What methods made of it (`infer/compose.py`), by their options and its arguments' form."""
 
     @property
     def name(self) -> str:
@@ -39,15 +43,26 @@ class Model:
         )
 
 
-def model(function: Callable[..., Any]) -> Model:
+@overload
+def model(function: Callable[..., Any], /) -> Model: ...
+@overload
+def model(*, dtype: str) -> Callable[[Callable[..., Any]], Model]: ...
+def model(function: Any = None, /, *, dtype: str = "float32") -> Any:
     """Make a model of a function. Its source is read when it is first used.
 
+    `@ppl.model(dtype="float64")` makes one whose runs are in float64 where they do not say other.
     Raises ModelError for anything but a function with source.
     """
+    if function is None:
+        return partial(_made, dtype)
+    return _made(dtype, function)
+
+
+def _made(dtype: str, function: Any) -> Model:
     if not isinstance(function, FunctionType):
         raise ModelError(
             f"{function!r:.60} is no model",
             why="a model is a Python function, whose source is read",
             remedy="write @ppl.model above a def",
         )
-    return Model(function)
+    return Model(function, dtype)

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 from tawa.errors import ModelError, Place
@@ -22,7 +22,7 @@ class Source:
     file: str
     line: int
     column: int
-    names: dict[str, Any]
+    function: Callable[..., Any]
 
     def place(self, node: ast.AST) -> Place:
         """Return the span of a node; of one over several lines, its first."""
@@ -32,6 +32,23 @@ class Source:
         if getattr(node, "end_lineno", line) != line:
             end = column + 1
         return Place(self.file, self.line + line - 1, self.column + column, self.column + end)
+
+
+MISSING = object()
+Holder = Callable[..., Any] | ModuleType
+
+
+def held(holder: Holder, name: str) -> Any:
+    """Return what a function or a module has by a name now; `MISSING` where it has nothing."""
+    if isinstance(holder, ModuleType):
+        return getattr(holder, name, MISSING)
+    free = holder.__code__.co_freevars
+    if name in free:
+        try:
+            return (holder.__closure__ or ())[free.index(name)].cell_contents
+        except ValueError:  # not assigned yet: using it is an error with a place
+            return MISSING
+    return holder.__globals__.get(name, MISSING)
 
 
 @dataclass(eq=False, slots=True)
@@ -59,15 +76,8 @@ def read(function: Callable[..., Any]) -> Closure:
     Raises ModelError where its source cannot be read.
     """
     code = function.__code__
-    names: dict[str, Any] = dict(function.__globals__)
-    cells = function.__closure__ or ()
-    for cell_name, cell in zip(code.co_freevars, cells, strict=True):
-        try:
-            names[cell_name] = cell.cell_contents
-        except ValueError:  # not assigned yet: using it is an error with a place
-            continue
     file, line, column, node = _parsed(code)
-    source = Source(file, line, column, names)
+    source = Source(file, line, column, function)
     if not isinstance(node, ast.FunctionDef):
         raise ModelError(
             f"{code.co_name} is not defined with def",

@@ -15,7 +15,7 @@ from tawa.ppl.frontend.family import Distribution, Drawn, Parameter
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.source import Closure
 from tawa.ppl.frontend.values import View, is_record
-from tawa.ppl.ir.core import BOOL, I32, Type, Value
+from tawa.ppl.ir.core import BOOL, I32, Region, Type, Value
 from tawa.ppl.ir.operations import FUNCTIONS
 
 PYTHON = ("range", "len", "sum", "min", "max", "abs", "float", "int", "enumerate", "zip")
@@ -62,6 +62,15 @@ def distribution(
 
 def _parameter(low: Context, family: Distribution, parameter: Parameter, item: Any) -> Value:
     given: Any = item
+    if parameter.takes == "size":
+        if isinstance(given, bool) or not isinstance(given, int) or given < 2:
+            raise Misfit(
+                f"{parameter.name} of {family.name} is a whole number of 2 or more that is known "
+                f"when the model is compiled, not {describe(given)}"
+            )
+        with low.b.inside(Region((Value(I32),))) as places:
+            places.yields = places.args
+        return low.b.op("build", (), (Type("i32", (given,)),), (places,), count=given).result
     rank = {"vector": 1, "matrix": 2}.get(parameter.takes, 0)
     if is_record(given) and rank == 1:
         given = vectors.pack(low, list(item))

@@ -9,8 +9,8 @@ import numpy as np
 
 from tawa.errors import GradientError, ModelError
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.program import lower
-from tawa.ppl.infer.compose import Composed
+from tawa.ppl.frontend.program import Lowered, lower
+from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.hamiltonian import hmc_chain, nuts_chain
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
@@ -25,23 +25,21 @@ if TYPE_CHECKING:
 
 
 def differentiated(
-    model: Model,
-    arguments: tuple[Any, ...],
-    dtype: Any,
+    lowered: Lowered,
     method: str,
     plates: list[Plate] | None = None,
+    wanted: tuple[str, ...] | None = None,
 ) -> Composed:
     """Return a program with the procedures `gradient` and `generate` on the variables z and g.
 
     Big plates go to the list `plates`, where one is given; a model without one is refused.
     """
-    lowered = lower(model, arguments, dtype)
-    program, layout = lowered.program, Layout()
+    program, layout = lowered.program, Layout(wanted)
     density = Density(lowered.low, layout, method)
     called = [op for op in program.operations() if op.code == "call"]
     if called:
         raise GradientError(
-            f"{model.name} calls itself",
+            f"{program.name} calls itself",
             place=called[0].place,
             why=f"{method} moves a vector of a fixed length: recursion could go to any depth",
             remedy='use method="mh" or "smc", or loop over an array',
@@ -49,10 +47,10 @@ def differentiated(
     handle(program, density)
     if density.size == 0:
         raise GradientError(
-            f"{model.name} has no site", why=f"{method} moves the values of sample sites"
+            f"{program.name} has no site", why=f"{method} moves the values of sample sites"
         )
-    vector = Type(dtype, (density.size,))
-    program.variables |= {"z": vector, "g": vector, "logw": Type(dtype)}
+    vector, real = (Type(program.dtype, shape) for shape in ((density.size,), ()))
+    program.variables |= {"z": vector, "g": vector, "logw": real}
     program.variables |= {"draw": I32, "count": I32}
     generate = clone(program.body, {}, lambda op: op.code == "factor")
     if plates is not None:
@@ -67,14 +65,10 @@ def differentiated(
 
 
 def program_of(
-    model: Model,
-    arguments: tuple[Any, ...],
-    options: Options,
-    method: str,
-    plates: list[Plate] | None = None,
+    lowered: Lowered, options: Options, method: str, plates: list[Plate] | None = None
 ) -> Composed:
     """Return the lane program of a chain; `plates` as in `differentiated`."""
-    composed = differentiated(model, arguments, options.dtype, method, plates)
+    composed = differentiated(lowered, method, plates, options.keep)
     size = composed.program.variables["z"].size
     composed.share(
         draws=options.draws,
@@ -85,7 +79,7 @@ def program_of(
         accept_target=options.accept,
         fixed=int(options.step_size is not None),
     )
-    composed.keeping(options.draws)
+    hold = composed.keeping(options.draws, moments=options.moments)
     dense = options.metric == "dense"
     composed.declare((size,), "p", "mean", "apart")
     composed.declare((size, size) if dense else (size,), "scale", "square")
@@ -99,6 +93,7 @@ def program_of(
         composed.share(steps=options.steps)
     composed.algorithm(
         nuts_chain if method == "nuts" else hmc_chain,
+        hold,
         composed.sizes,
         dense,
         results="found singular step accepted divergent leapfrogs",
@@ -110,13 +105,22 @@ def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior
     """Return the method hmc, of `steps` leapfrogs a draw, or nuts, of at most 2 ** `depth`."""
 
     def run(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
-        plates: list[Plate] | None = [] if options.tiles else None
-        composed = program_of(model, arguments, options, method, plates)
-        if plates is not None:
+        if options.tiles:
             from tawa.ppl.tiles.steps import in_steps
 
+            plates: list[Plate] = []
+            lowered = lower(model, arguments, options.dtype)
+            composed = program_of(lowered, options, method, plates)
             buffers = in_steps(composed, plates, options)
         else:
+            composed, _ = made(
+                model,
+                arguments,
+                options,
+                method,
+                options.chains,
+                lambda lowered: (program_of(lowered, options, method), None),
+            )
             buffers = composed.buffers(options.chains)
             given = composed.arguments(options.seed)
             composed.executable(options).run(given, buffers, options.chains, options.threads)
@@ -146,11 +150,13 @@ def collect(
             why=f"rounding in {options.dtype} is coarser than what a dense mass matrix has to hold",
             remedy='pass dtype="float64", or metric="diagonal"',
         )
-    named, value = composed.unpack(buffers, options.draws)
+    named, value, moments = composed.unpack(buffers, options)
     statistics = {
         "step_size": buffers["step"][0],
         "accept": buffers["accepted"][0] / (options.draws * options.thin),
         "divergent": buffers["divergent"][0],
         "leapfrogs": buffers["leapfrogs"][0],
     }
-    return Posterior(model, arguments, options, named, value, statistics=statistics)
+    return Posterior(
+        model, arguments, options, named, value, moments=moments, statistics=statistics
+    )

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from logging import getLogger
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tawa.ppl.emit.machine import STORED
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.program import Lowered, lower
-from tawa.ppl.frontend.surface import run, write
+from tawa.ppl.frontend.program import Lowered, given, lower
+from tawa.ppl.frontend.source import held
+from tawa.ppl.frontend.surface import read, run, write
 from tawa.ppl.frontend.values import Lane
-from tawa.ppl.infer.execute import Executable, seed_words
-from tawa.ppl.infer.kept import unpack
+from tawa.ppl.infer.execute import Device, Executable, seed_words
+from tawa.ppl.infer.kept import Moments, moments, unpack
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value
 from tawa.ppl.passes.cut import cut
@@ -28,9 +30,11 @@ class Composed:
 
     lowered: Lowered
     layout: Layout
+    handler: Handler | None = None
     lane: Lane = field(default_factory=lambda: Lane({}))
     numbers: dict[str, int | float] = field(default_factory=lambda: {})
     rows: dict[str, int] = field(default_factory=lambda: {})
+    executables: dict[tuple[Device, str], Executable] = field(default_factory=lambda: {})
 
     @property
     def program(self) -> Program:
@@ -59,10 +63,21 @@ class Composed:
         self.program.buffers[name] = kind
         self.rows[name] = rows
 
-    def keeping(self, draws: int) -> None:
-        """Add the buffers of `keep`."""
+    @property
+    def bytes(self) -> int:
+        """How many bytes of buffers a lane has."""
+        kinds = self.program.buffers
+        return sum(n * np.dtype(STORED[kinds[name]]).itemsize for name, n in self.rows.items())
+
+    def keeping(self, draws: int, *, moments: bool = False) -> Callable[..., None]:
+        """Add the buffers of `keep`, or those of `accumulate`; return which."""
+        if moments:
+            for name in ("mean", "square"):
+                self.buffer(self.program.dtype, sum(self.sizes), name)
+            return accumulate
         for name, kind, size in zip(("real", "whole"), (self.program.dtype, I32.kind), self.sizes):
             self.buffer(kind, size * draws, name)
+        return keep
 
     def algorithm(
         self, function: Callable[..., Any], *args: Any, results: str = "", site: int = -1
@@ -100,19 +115,26 @@ class Composed:
         return {name: np.zeros((n, lanes), STORED[kinds[name]]) for name, n in self.rows.items()}
 
     def executable(self, options: Options) -> Executable:
-        """Compile the program."""
-        return Executable(self.program, options.device, options.cpu)
+        """Make the program ready, once for a device."""
+        key = options.device, options.cpu
+        if key not in self.executables:
+            self.executables[key] = Executable(self.program, *key)
+        return self.executables[key]
 
     def unpack(
-        self, buffers: Mapping[str, np.ndarray[Any, Any]], draws: int
-    ) -> tuple[dict[str, np.ndarray[Any, Any]], Any]:
-        """Return what `keep` kept by name, shaped (lanes, draws, ...), and the value."""
+        self, buffers: Mapping[str, np.ndarray[Any, Any]], options: Options
+    ) -> tuple[dict[str, np.ndarray[Any, Any]], Any, dict[str, Moments]]:
+        """Return what `keep` kept by name, (lanes, draws, ...), and the value; or moments."""
+        draws = options.draws
+        if options.moments:
+            found = moments(self.layout, buffers["mean"], buffers["square"], draws)
+            return {}, None, found
         lanes = buffers["real"].shape[-1]
         shaped = (
             buffers[name].reshape(draws, size, lanes)
             for name, size in zip(("real", "whole"), self.sizes, strict=True)
         )
-        return unpack(self.layout, self.lowered.template, *shaped)
+        return *unpack(self.layout, self.lowered.template, *shaped), {}
 
     def particles(
         self, real: np.ndarray[Any, Any], whole: np.ndarray[Any, Any]
@@ -130,25 +152,67 @@ def bare(name: str) -> Composed:
     return Composed(Lowered(program, low, None, ()), Layout())
 
 
+T = TypeVar("T")
+LOG = getLogger("tawa.ppl")
+PROGRAMS = 64
+"""How many programs a model keeps."""
+NOT_IN_A_PROGRAM = {"seed": 0, "chains": 0, "particles": 0, "threads": None}
+"""The options that no program depends on, with one value for all."""
+
+
+def made(
+    model: Model,
+    arguments: tuple[Any, ...],
+    options: Options,
+    method: Hashable,
+    lanes: int,
+    make: Callable[[Lowered], tuple[Composed, T]],
+) -> tuple[Composed, T]:
+    """Return what `make` makes of a lowered model, with the data of these arguments.
+
+    How much memory a run with so many lanes takes is logged.
+
+    It is made once for a method, its options, and arguments of a form; again where a name that was
+    read outside of the model, in its module or in a function it calls, stands for something else.
+    """
+    parts = given(model, arguments, options.dtype)
+    # Not the form itself: 1 and True are equal.
+    key = method, repr(parts.form), replace(options, **NOT_IN_A_PROGRAM)
+    composed, rest = model.programs.get(key, (None, None))
+    if composed is None or any(
+        held(*name) is not found for name, found in composed.lowered.low.uses.items()
+    ):
+        composed, rest = make(lower(model, parts, options.dtype))
+        model.programs.pop(key, None)
+        model.programs[key] = composed, rest
+        for oldest in list(model.programs)[:-PROGRAMS]:
+            model.programs.pop(oldest, None)
+    size, name = composed.bytes, f"{getattr(method, '__name__', method)} of {model.name}"
+    LOG.info("%s: %d lanes, %d bytes each, %.4g MB", name, lanes, size, lanes * size / 1e6)
+    return replace(composed, lowered=replace(composed.lowered, data=parts.data)), rest
+
+
 MakeHandler = Callable[[Any, Layout], Handler]
 
 
 def compose(
-    model: Model,
-    arguments: tuple[Any, ...],
-    dtype: Kind,
+    lowered: Lowered,
     handler: MakeHandler = Handler,
     stack: int = 64,
+    wanted: tuple[str, ...] | None = None,
 ) -> Composed:
-    """Lower a model, give its effects their meaning, and make procedures of it.
+    """Give a lowered model's effects their meaning, and make procedures of it.
+
+    Of what it draws and returns, all or what is `wanted` by name is kept.
 
     `begin` sets up a run, `go` runs the model to its next suspension or its end.
     """
-    lowered = lower(model, arguments, dtype)
-    layout = Layout()
+    layout = Layout(wanted)
     program = lowered.program
+    dtype = program.dtype
     program.variables |= {"draw": I32, "count": I32, "logw": Type(dtype), "fault": I32}
-    handle(program, handler(lowered.low, layout))
+    meaning = handler(lowered.low, layout)
+    handle(program, meaning)
     if any(op.code in ("call", "suspend") for op in program.operations()):
         cut(program, stack)
         begin, go = program.procedures.pop("start"), program.procedures.pop("resume")
@@ -164,7 +228,7 @@ def compose(
             low.call(_blank, (Lane({}),))
     begin.ops[:0] = head.ops
     program.procedures |= {"begin": begin, "go": go}
-    return Composed(lowered, layout)
+    return Composed(lowered, layout, meaning)
 
 
 def _blank(lane: Any) -> None:
@@ -182,6 +246,21 @@ def keep(real: Any, whole: Any, sizes: Any, row: Any) -> None:
         write("real", row * sizes[0] + k, real[k])
     for k in range(sizes[1]):
         write("whole", row * sizes[1] + k, whole[k])
+
+
+def accumulate(real: Any, whole: Any, sizes: Any, row: Any) -> None:
+    """Add kept memory to the means and sums of squares of the `row` draws before it (Welford)."""
+    for k in range(sizes[0]):
+        _learn(k, real[k], row)
+    for k in range(sizes[1]):
+        _learn(sizes[0] + k, float(whole[k]), row)
+
+
+def _learn(k: Any, x: Any, row: Any) -> None:
+    before = read("mean", k, "real")
+    mean = before + (x - before) / float(row + 1)
+    write("mean", k, mean)
+    write("square", k, read("square", k, "real") + (x - before) * (x - mean))
 
 
 def particle(lane: Any, sizes: Any) -> None:

@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, Protocol, Self
@@ -24,6 +25,8 @@ from tawa.ppl.passes.hoist import hoist
 
 Device = Literal["cpu", "cuda", "interpreter"]
 _LOCK = threading.Lock()
+CALLERS_STACK = 1 << 15
+"""Bytes that are left on the stack of whoever calls: as few as a thread of Python may have."""
 Buffers = Mapping[str, np.ndarray[Any, Any]]
 
 
@@ -54,7 +57,7 @@ class Executable:
         self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None = None
     ) -> None:
         """Run all lanes. Raises StackError or ModelError where a lane could not go on."""
-        with self.on(arguments, buffers, lanes, threads) as running:
+        with self.on(arguments, buffers, lanes, threads, long=True) as running:
             running.launch()
             for name, array in buffers.items():
                 running.fetch(name, array)
@@ -66,10 +69,14 @@ class Executable:
         buffers: Mapping[str, Any],
         lanes: int,
         threads: int | None = None,
+        *,
+        long: bool = False,
     ) -> Running:
         """Return the program with its data and buffers on its device, for many launches.
 
         A buffer is an array, the memory of another running program, or a number of rows of zeros.
+        `threads=None` are as many as there are cores; a single one is the caller's, but of a `long`
+        launch, which a signal (Ctrl-C) may interrupt.
         """
         arguments, buffers = self.given(arguments), {"fault": 2, **buffers}
         ordered = {name: buffers[name] for name in self.program.buffers}
@@ -77,20 +84,11 @@ class Executable:
             from tawa.ppl.emit.gpu import Lanes
 
             return Lanes(self.text, self.program, arguments, ordered, lanes)
-        return OnHost(self, arguments, ordered, lanes, threads)
+        return OnHost(self, arguments, ordered, lanes, threads, long=long)
 
     def check(self, running: Running) -> None:
         """Raise StackError or ModelError where a lane could not go on."""
         check_faults(self.program, running.rows("fault", 0, 2))
-
-    def launch(
-        self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None
-    ) -> None:
-        """Run all lanes on the CPU or in the interpreter."""
-        if self.device == "interpreter":
-            interpret(self.program, arguments, buffers, range(lanes), library)
-        else:
-            self._on_cpu(arguments, buffers, lanes, threads)
 
     def given(self, arguments: Sequence[Any]) -> Sequence[Any]:
         """Return what the program takes: its arguments, and what depends on these alone."""
@@ -101,23 +99,15 @@ class Executable:
         self.before.run(arguments, arrays, 1)
         return (*arguments, *arrays.values())
 
-    def _on_cpu(
-        self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None
-    ) -> None:
+    def function(self) -> Callable[..., None]:
+        """Return the machine code, of the first lane, the one behind the last, how many all are,
+        arguments and buffers.
+        """
         types: list[Any] = [ctypes.c_int64] * 3
-        values: list[Any] = []
-        for param, given in zip(self.program.params, arguments, strict=True):
+        for param in self.program.params:
             types.append(ctypes.c_void_p if param.type.shape else C_TYPES[param.type.kind])
-            values.append(given.ctypes.data if param.type.shape else given)
-        for name, array in buffers.items():
-            _check_buffer(name, self.program.buffers[name], array, lanes)
-            types.append(ctypes.c_void_p)
-            values.append(array.ctypes.data)
-        kernel = machine(self.text, self.cpu).function(types)
-        count = max(1, min(threads or len(os.sched_getaffinity(0)), lanes))
-        edges = [lanes * k // count for k in range(count + 1)]
-        parts = list(pairwise(edges))
-        in_threads(self.stack, [lambda p=p: kernel(p[0], p[1], lanes, *values) for p in parts])
+        types += [ctypes.c_void_p] * len(self.program.buffers)
+        return machine(self.text, self.cpu).function(types)
 
 
 class Running(Protocol):
@@ -170,23 +160,40 @@ class OnHost:
         buffers: Mapping[str, Any],
         lanes: int,
         threads: int | None,
+        *,
+        long: bool,
     ) -> None:
-        self.executable, self.lanes, self.threads = executable, lanes, threads
+        self.executable, self.lanes = executable, lanes
         program = executable.program
-        self.arguments = list(arguments)
-        self.places = {param.name: k for k, param in enumerate(program.params)}
         self.memory: dict[str, Any] = {
             name: self.zeros((held, lanes), program.buffers[name])
             if isinstance(held, int)
             else held
             for name, held in buffers.items()
         }
+        self.given = [*arguments, *self.memory.values()]
+        names = [*(param.name for param in program.params), *self.memory]
+        self.places = {name: k for k, name in enumerate(names)}
+        self.workers: ThreadPoolExecutor | None = None
+        if executable.device == "interpreter":
+            return
+        for name, array in self.memory.items():
+            _check_buffer(name, program.buffers[name], array, lanes)
+        self.values = [x.ctypes.data if isinstance(x, np.ndarray) else x for x in self.given]
+        self.function = executable.function()
+        count = max(1, min(threads or len(os.sched_getaffinity(0)), lanes))
+        edges = [lanes * k // count for k in range(count + 1)]
+        self.parts = list(pairwise(edges))
+        if long or count > 1 or executable.stack > CALLERS_STACK:
+            self.workers = workers(executable.stack, count)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.memory.clear()
+        if self.workers:
+            self.workers.shutdown(wait=False)  # one that was interrupted goes on to its end
 
     def put(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the array."""
@@ -198,9 +205,24 @@ class OnHost:
 
     def launch(self, **numbers: int | float) -> None:
         """Run all lanes."""
+        program, lanes = self.executable.program, self.lanes
+        if self.executable.device == "interpreter":
+            for name, number in numbers.items():
+                self.given[self.places[name]] = number
+            arguments = self.given[: len(program.params)]
+            interpret(program, arguments, self.memory, range(lanes), library)
+            return
         for name, number in numbers.items():
-            self.arguments[self.places[name]] = number
-        self.executable.launch(self.arguments, self.memory, self.lanes, self.threads)
+            self.values[self.places[name]] = number
+        if not self.workers:
+            self.function(0, lanes, lanes, *self.values)
+            return
+        for done in [self.workers.submit(self._part, *part) for part in self.parts]:
+            done.result()
+
+    def _part(self, first: int, end: int) -> None:
+        # A method: arrays live on for as long as a thread works on them.
+        self.function(first, end, self.lanes, *self.values)
 
     def fetch(self, name: str, array: np.ndarray[Any, Any], row: int = 0) -> None:
         """Copy a buffer, from a row on."""
@@ -219,6 +241,9 @@ class OnHost:
         """Make two buffers change places."""
         memory = self.memory
         memory[one], memory[other] = memory[other], memory[one]
+        if self.executable.device != "interpreter":
+            a, b = self.places[one], self.places[other]
+            self.values[a], self.values[b] = self.values[b], self.values[a]
 
 
 def _check_buffer(name: str, kind: Kind, array: np.ndarray[Any, Any], lanes: int) -> None:
@@ -229,29 +254,19 @@ def _check_buffer(name: str, kind: Kind, array: np.ndarray[Any, Any], lanes: int
         )
 
 
-def in_threads(stack: int, work: Sequence[Callable[[], None]]) -> None:
-    """Run functions in threads whose stacks hold a lane's memory; raise what one of them raised."""
-    errors: list[BaseException] = []
-
-    def guarded(function: Callable[[], None]) -> None:
-        try:
-            function()
-        except BaseException as error:
-            errors.append(error)
-
+def workers(stack: int, count: int) -> ThreadPoolExecutor:
+    """Return threads whose stacks hold a lane's memory."""
     with _LOCK:
         page = 1 << 16
         before = threading.stack_size((4 << 20) + (2 * stack + page - 1) // page * page)
         try:
-            threads = [threading.Thread(target=guarded, args=(w,)) for w in work]
-            for thread in threads:
-                thread.start()
+            made = ThreadPoolExecutor(count)
+            together = threading.Barrier(count)  # a thread is made where no other is idle
+            for ready in [made.submit(together.wait) for _ in range(count)]:
+                ready.result()
         finally:
             threading.stack_size(before)
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    return made
 
 
 def check_faults(program: Program, faults: np.ndarray[Any, Any]) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.surface import exp, log, log1p, run, select, sqrt, word
-from tawa.ppl.infer.compose import keep
 from tawa.ppl.math.distributions import cholesky, normal_pair, uniform
 
 INF = float("inf")
@@ -207,7 +206,7 @@ def find_start(lane: Any) -> None:
     lane.best_logw = lane.logw
 
 
-def finish(lane: Any, sizes: Any, rate: Any, diverged: Any, dense: Any) -> None:
+def finish(lane: Any, hold: Any, sizes: Any, rate: Any, diverged: Any, dense: Any) -> None:
     """End a draw: adapt in the warm-up, keep it after."""
     if lane.t < lane.warmup:
         if lane.fixed == 0:
@@ -219,11 +218,11 @@ def finish(lane: Any, sizes: Any, rate: Any, diverged: Any, dense: Any) -> None:
         if after % lane.thin == 0:
             lane.z = lane.best_z
             run("generate")
-            keep(lane.kept_real, lane.kept_whole, sizes, after // lane.thin - 1)
+            hold(lane.kept_real, lane.kept_whole, sizes, after // lane.thin - 1)
     lane.t += 1
 
 
-def hmc_chain(lane: Any, sizes: Any, dense: Any) -> None:
+def hmc_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
     """Run a chain of trajectories of `steps` leapfrogs."""
     begin_chain(lane, dense)
     while lane.t < lane.end:
@@ -241,7 +240,7 @@ def hmc_chain(lane: Any, sizes: Any, dense: Any) -> None:
             lane.best_z = lane.z
             lane.best_g = lane.g
             lane.best_logw = lane.logw
-        finish(lane, sizes, exp(min(change, 0.0)), change < -1000.0, dense)
+        finish(lane, hold, sizes, exp(min(change, 0.0)), change < -1000.0, dense)
 
 
 def begin_tree(lane: Any) -> None:
@@ -326,7 +325,7 @@ def join_subtree(lane: Any) -> Any:
     return first <= 0.0 or second <= 0.0 or lane.height == len(lane.ladder_p)
 
 
-def nuts_chain(lane: Any, sizes: Any, dense: Any) -> None:
+def nuts_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
     """Run a chain of no-U-turn trajectories of at most 2 ** `depth` leapfrogs."""
     begin_chain(lane, dense)
     lane.new = True
@@ -355,5 +354,5 @@ def nuts_chain(lane: Any, sizes: Any, dense: Any) -> None:
             done = join_subtree(lane)
         if done:
             lane.leapfrogs += lane.leaps
-            finish(lane, sizes, lane.accept / float(lane.leaps), diverged, dense)
+            finish(lane, hold, sizes, lane.accept / float(lane.leaps), diverged, dense)
             lane.new = True

@@ -5,23 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.infer.compose import compose, particle
+from tawa.ppl.frontend.program import Lowered
+from tawa.ppl.infer.compose import Composed, compose, made, particle
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.weights import Weights, evidence_of, uniforms
 
 
-def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
-    """Draw `draws` particles from the prior; what comes out is resampled by weight."""
-    composed = compose(model, arguments, options.dtype, stack=options.stack)
+def _program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
+    composed = compose(lowered, stack=options.stack, wanted=options.keep)
     composed.keeping(1)
     composed.algorithm(particle, composed.sizes, results="logw")
-    lanes = options.draws
+    return composed, None
+
+
+def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
+    """Draw `draws` particles from the prior; what comes out is resampled by weight."""
+    lanes, name = options.draws, "importance"
+    composed, _ = made(model, arguments, options, name, lanes, lambda low: _program(low, options))
     buffers = composed.buffers(lanes)
     given = composed.arguments(options.seed)
     composed.executable(options).run(given, buffers, lanes, options.threads)
     logs = buffers["logw"][0].copy()
-    with Weights(lanes, 1, options.dtype, "cpu", {"logw": buffers["logw"]}) as weights:
+    with Weights(
+        lanes, 1, options.dtype, "cpu", {"logw": buffers["logw"]}, options.threads
+    ) as weights:
         weighed = weights.weigh()
         evidence = evidence_of(weighed, lanes)
         chosen = weights.choice(weighed, uniforms(options.seed, 0, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from types import FunctionType
 from typing import Any, get_args
 
 import numpy as np
@@ -14,7 +15,8 @@ from tawa.ppl.infer.chains import chains
 from tawa.ppl.infer.execute import Device
 from tawa.ppl.infer.importance import importance
 from tawa.ppl.infer.mh import mh
-from tawa.ppl.infer.options import Metric, Options
+from tawa.ppl.infer.options import DTYPES, Metric, Options
+from tawa.ppl.infer.own import own
 from tawa.ppl.infer.pmmh import pmmh
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.smc import smc
@@ -43,6 +45,7 @@ LEAST = {
 _CHAINS = ("mh", "hmc", "nuts", "pmmh")
 READ_BY = {
     **dict.fromkeys(("chains", "warmup", "thin"), _CHAINS),
+    "moments": ("mh", "hmc", "nuts"),
     "draws": ("importance", *_CHAINS),
     "particles": ("smc", "pmmh", "tempered"),
     "parameters": ("pmmh",),
@@ -54,14 +57,23 @@ READ_BY = {
 """The methods that an option says something to; one that is not here is read by all."""
 
 
-def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> Posterior:
+def infer(
+    model: Any,
+    *arguments: Any,
+    method: str | Callable[[Any], None] = "nuts",
+    **options: Any,
+) -> Posterior:
     """Draw from the posterior of a model.
 
     Arguments are numbers, arrays of numbers, and tuples of them; whole numbers and booleans
     become a part of the program, reals and arrays are data.
-    Methods: `importance mh smc hmc nuts pmmh tempered`. Options: `chains`, `draws` (each chain's;
-    of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"), `dtype`
-    ("float32", "float64"), `stack` (words a lane), `trace` (values a run; mh, tempered),
+    Methods: `importance mh smc hmc nuts pmmh tempered`, or a function of your own (`infer/own.py`),
+    which has the options of importance. Options: `chains`, `draws` (each chain's;
+    of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"),
+    `dtype` ("float32", "float64"; the model's), `stack` (words a lane), `trace` (mh, tempered:
+    values a run),
+    `keep` (names of what is kept of a draw: sites, and "value", what the model returns; all),
+    `moments` (mh, hmc, nuts: of draws only means and variances are kept, in `Posterior.moments`),
     `particles` (smc, tempered; of pmmh, each chain's), `parameters` (pmmh: names of sites),
     `steps` (hmc: leapfrogs a draw; tempered: proposals a temperature), `step_size` (hmc, nuts),
     `depth` (nuts), `accept`, `metric` (hmc, nuts: "diagonal" or "dense" mass matrix), `threads`,
@@ -71,8 +83,13 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
     """
     if not isinstance(model, Model):
         raise ModelError(f"{model!r} is not a model", remedy="put @ppl.model before its def")
-    if method not in METHODS:
+    if not isinstance(method, FunctionType) and method not in METHODS:
         raise ModelError(f"method={method!r} is not known", why=f"methods: {', '.join(METHODS)}")
+    reads, run = (
+        ("importance", own(method))
+        if isinstance(method, FunctionType)
+        else (str(method), METHODS[str(method)])
+    )
     known = {field.name for field in fields(Options)}
     for name in options:
         if name not in known:
@@ -80,15 +97,14 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
                 f"{name}= is not an option", why=f"options: {', '.join(sorted(known))}"
             )
     for name in options:
-        if method not in (methods := READ_BY.get(name, METHODS)):
+        if reads not in (methods := READ_BY.get(name, METHODS)):
             raise ModelError(
                 f"{name}= has no meaning for method={method!r}",
                 why=f"it is an option of {', '.join(methods)}",
                 remedy="leave it out, or name one of these",
             )
-    kinds = {"float32": "f32", "float64": "f64", "f32": "f32", "f64": "f64"}
-    dtype = str(options.pop("dtype", "float32"))
-    if dtype not in kinds:
+    dtype = str(options.pop("dtype", model.dtype))
+    if dtype not in DTYPES:
         raise ModelError(f"dtype={dtype!r} is not known", why="float32 or float64")
     for name, known in (("device", get_args(Device)), ("metric", get_args(Metric))):
         if options.get(name, known[0]) not in known:
@@ -98,9 +114,15 @@ def infer(model: Any, *arguments: Any, method: str = "nuts", **options: Any) -> 
         whole = isinstance(number, int | np.integer) and number >= least
         if number is not None and not whole:  # None is what an option is without being given
             raise ModelError(f"{name}={number!r} is not a whole number of {least} or more")
+    for name in ("keep", "parameters"):
+        if (names := options.get(name)) is None:
+            continue
+        if isinstance(names, str) or not all(isinstance(item, str) for item in names):
+            raise ModelError(f"{name}={names!r} is not a tuple of names", remedy='("mu", "tau")')
+        options[name] = tuple(names)
     if not 0.0 < options.get("accept", 0.5) < 1.0:
         raise ModelError(f"accept={options['accept']} is not between 0 and 1")
     step = options.get("step_size")
     if step is not None and not (isinstance(step, int | float | np.floating) and step > 0):
         raise ModelError(f"step_size={step!r} is not a number above 0")
-    return METHODS[method](model, arguments, Options(dtype=kinds[dtype], **options))  # type: ignore[arg-type]
+    return run(model, arguments, Options(dtype=DTYPES[dtype], **options))  # type: ignore[arg-type]

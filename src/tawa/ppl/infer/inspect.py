@@ -12,11 +12,11 @@ import numpy as np
 from tawa.ppl.emit.llvm import emit
 from tawa.ppl.emit.machine import ptx
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.program import lower
+from tawa.ppl.frontend.program import Lowered, lower
 from tawa.ppl.frontend.surface import read, run, write
 from tawa.ppl.infer.chains import differentiated, program_of
-from tawa.ppl.infer.execute import Executable
-from tawa.ppl.infer.options import Options
+from tawa.ppl.infer.compose import Composed, made
+from tawa.ppl.infer.options import DTYPES, Options
 from tawa.ppl.ir.core import Kind
 from tawa.ppl.ir.text import program_text
 from tawa.ppl.math.library import library
@@ -39,7 +39,8 @@ class Inspected:
 
     def _chain(self, *, gpu: bool) -> str:
         options = Options(dtype=self.dtype)
-        program = program_of(self.model, self.arguments, options, self.method).program
+        lowered = lower(self.model, self.arguments, self.dtype)
+        program = program_of(lowered, options, self.method).program
         return emit(program, library, gpu=gpu)[0]
 
     @property
@@ -63,18 +64,29 @@ class Inspected:
     @property
     def size(self) -> int:
         """How many free numbers the model has."""
-        composed = differentiated(self.model, self.arguments, "f64", self.method)
-        return composed.program.variables["z"].size
+        return self._point().program.variables["z"].size
 
     def _at(self, z: Any) -> tuple[float, np.ndarray[Any, Any]]:
-        composed = differentiated(self.model, self.arguments, "f64", self.method)
-        size = composed.program.variables["z"].size
-        for name in ("point", "slope"):
-            composed.buffer("f64", size, name)
-        composed.algorithm(_evaluate, results="logw")
-        buffers = composed.buffers(1) | {"point": np.array(z, np.float64).reshape(size, 1)}
-        Executable(composed.program, "cpu").run(composed.arguments(0), buffers, 1)
+        composed = self._point()
+        buffers = composed.buffers(1)
+        buffers["point"][:, 0] = z
+        options = Options(dtype="f64")
+        composed.executable(options).run(composed.arguments(0), buffers, 1)
         return float(buffers["logw"][0, 0]), buffers["slope"][:, 0]
+
+    def _point(self) -> Composed:
+        """Return the program that evaluates at a point."""
+
+        def make(lowered: Lowered) -> tuple[Composed, None]:
+            composed = differentiated(lowered, self.method)
+            size = composed.program.variables["z"].size
+            for name in ("point", "slope"):
+                composed.buffer("f64", size, name)
+            composed.algorithm(_evaluate, results="logw")
+            return composed, None
+
+        key = "inspect", self.method
+        return made(self.model, self.arguments, Options(dtype="f64"), key, 1, make)[0]
 
 
 def _evaluate(lane: Any) -> None:
@@ -88,4 +100,4 @@ def _evaluate(lane: Any) -> None:
 @contextmanager
 def inspect(model: Model, *arguments: Any) -> Generator[Inspected]:
     """Look at a model: its IR, LLVM IR and PTX, log density and gradient."""
-    yield Inspected(model, arguments)
+    yield Inspected(model, arguments, DTYPES.get(model.dtype, "f32"))

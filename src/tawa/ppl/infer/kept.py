@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tawa.ppl.frontend.values import rebuild
 from tawa.ppl.ir.core import BOOL
-from tawa.ppl.passes.handle import Kept, Layout
+from tawa.ppl.passes.handle import VALUE, Kept, Layout
 
 Array = np.ndarray[Any, Any]
 
@@ -18,14 +19,42 @@ def unpack(
 ) -> tuple[dict[str, Array], Any]:
     """Return the draws by name, and the value; `real` and `whole` are (draws, slots, lanes)."""
     named: dict[str, Array] = {}
-    values: list[tuple[str, Array]] = []
+    values: list[Array] = []
     for title, kept in layout.places.items():
         array = _take(kept, real if kept.type.is_float else whole)
-        if title == "value" or title.startswith("value."):
-            values.append((title, array))
+        if title == VALUE or title.startswith(f"{VALUE}."):
+            values.append(array)
         else:
             named[title] = array
-    return named, rebuild(template, [array for _, array in values])
+    return named, rebuild(template, values) if layout.wants(VALUE) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean and variance of each chain's draws: arrays (chains, ...)."""
+
+    mean: Array
+    variance: Array
+    draws: int
+
+    @property
+    def rhat(self) -> Array:
+        """R-hat of whole chains (Gelman and Rubin 1992), one an element."""
+        within, n = self.variance.mean(0), self.draws
+        between = self.mean.var(0, ddof=1)
+        return np.sqrt((n - 1) / n + between / within)
+
+
+def moments(layout: Layout, mean: Array, square: Array, draws: int) -> dict[str, Moments]:
+    """Return means and variances by name, of rows of reals and, behind these, whole numbers."""
+    made: dict[str, Moments] = {}
+    for title, kept in layout.places.items():
+        first = kept.start + (0 if kept.type.is_float else layout.sizes["kept_real"])
+        rows = slice(first, first + kept.size)
+        shape = (mean.shape[1], *kept.shape)
+        variance = square[rows] / max(1, draws - 1)
+        made[title] = Moments(mean[rows].T.reshape(shape), variance.T.reshape(shape), draws)
+    return made
 
 
 def _take(kept: Kept, source: Array) -> Array:

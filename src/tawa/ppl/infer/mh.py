@@ -15,9 +15,10 @@ from tawa.errors import WeightError
 from tawa.ppl.frontend.indexing import fault
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.program import Lowered
 from tawa.ppl.frontend.surface import log, run, select
 from tawa.ppl.frontend.values import Lane
-from tawa.ppl.infer.compose import Composed, compose, keep
+from tawa.ppl.infer.compose import Composed, compose, made
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.ir.core import I32, Op, Region, Type, Value
@@ -185,7 +186,7 @@ def propose(lane: Any, heat: Any) -> None:
         accept(lane)
 
 
-def chain(lane: Any, sizes: Any) -> None:
+def chain(lane: Any, hold: Any, sizes: Any) -> None:
     """Run a chain: a first run with a weight, then proposals; keep every `thin`-th."""
     first(lane)
     total = select(lane.held > -INF, lane.warmup + lane.draws * lane.thin, 0)
@@ -196,26 +197,31 @@ def chain(lane: Any, sizes: Any) -> None:
         step = step + 1
         if step > lane.warmup and (step - lane.warmup) % lane.thin == 0:
             row = (step - lane.warmup) // lane.thin - 1
-            keep(lane.held_real, lane.held_whole, sizes, row)
+            hold(lane.held_real, lane.held_whole, sizes, row)
 
 
-def traced(model: Model, arguments: tuple[Any, ...], options: Options) -> Composed:
+def traced(lowered: Lowered, options: Options) -> Composed:
     """Return the program whose runs reuse the values of a trace."""
     return compose(
-        model,
-        arguments,
-        options.dtype,
+        lowered,
         lambda low, layout: Reuse(low, layout, options.trace),
         options.stack,
+        options.keep,
     )
+
+
+def _program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
+    composed = traced(lowered, options)
+    composed.share(draws=options.draws, warmup=options.warmup, thin=options.thin, tries=1000)
+    hold = composed.keeping(options.draws, moments=options.moments)
+    composed.algorithm(chain, hold, composed.sizes, results="held accepted")
+    return composed, None
 
 
 def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Run chains of single-site proposals; `thin` proposals a kept draw."""
-    composed = traced(model, arguments, options)
-    composed.share(draws=options.draws, warmup=options.warmup, thin=options.thin, tries=1000)
-    composed.keeping(options.draws)
-    composed.algorithm(chain, composed.sizes, results="held accepted")
+    lanes, name = options.chains, "mh"
+    composed, _ = made(model, arguments, options, name, lanes, lambda low: _program(low, options))
     buffers = composed.buffers(options.chains)
     given = composed.arguments(options.seed)
     composed.executable(options).run(given, buffers, options.chains, options.threads)
@@ -225,6 +231,8 @@ def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
             why="mh begins at a run that agrees with what was observed",
             remedy="check the observations' supports and units",
         )
-    named, value = composed.unpack(buffers, options.draws)
+    named, value, moments = composed.unpack(buffers, options)
     rate = buffers["accepted"][0] / max(1, options.warmup + options.draws * options.thin)
-    return Posterior(model, arguments, options, named, value, statistics={"accepted": rate})
+    return Posterior(
+        model, arguments, options, named, value, moments=moments, statistics={"accepted": rate}
+    )

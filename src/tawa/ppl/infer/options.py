@@ -9,6 +9,7 @@ from tawa.ppl.infer.execute import Device
 from tawa.ppl.ir.core import Kind
 
 Metric = Literal["diagonal", "dense"]
+DTYPES: dict[str, Kind] = {"float32": "f32", "float64": "f64", "f32": "f32", "f64": "f64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Options:
     cpu: str = ""
     particles: int = 1000
     parameters: tuple[str, ...] = ()
+    keep: tuple[str, ...] | None = None
+    moments: bool = False
     step_size: float | None = None
     steps: int = 16
     depth: int = 10

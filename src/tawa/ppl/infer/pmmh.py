@@ -93,21 +93,23 @@ def walker(size: int, warmup: int) -> tuple[Composed, Records]:
 
 def pmmh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Run chains over `parameters`; a kept draw has its values and those of one particle."""
-    made: list[Moved] = []
-
-    def handler(low: Lowering, layout: Layout) -> Moved:
-        made.append(Moved(low, layout, options.parameters))
-        return made[0]
-
-    particles = Filter(model, arguments, options, handler)
-    missing = [name for name in options.parameters if name not in made[0].found]
+    particles = Filter(
+        model,
+        arguments,
+        options,
+        lambda low, layout: Moved(low, layout, options.parameters),
+        "pmmh",
+    )
+    moved = particles.composed.handler
+    assert isinstance(moved, Moved)
+    missing = [name for name in options.parameters if name not in moved.found]
     if missing or not options.parameters:
         raise ModelError(
             f"{model.name} has no site {missing[0]}" if missing else "pmmh needs parameters=",
             why="a chain moves the sites that it names, particles draw all others",
             remedy='pass parameters=("name", ...), names of real sites of every run',
         )
-    composed, records = walker(made[0].size, options.warmup)
+    composed, records = walker(moved.size, options.warmup)
     executable = composed.executable(options)
     chains, total = options.chains, options.warmup + options.draws * options.thin
     state = composed.buffers(chains)
@@ -142,7 +144,7 @@ def pmmh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterio
             records.rows(state, "new")[:] = end.log_evidence
     held = {"real": np.concatenate(reals), "whole": np.concatenate(wholes)}
     held["real"] = held["real"].astype(np.float64 if options.dtype == "f64" else np.float32)
-    named, value = particles.composed.unpack(held, options.draws)
+    named, value, _ = particles.composed.unpack(held, options)
     statistics = {"accepted": accepted / (options.draws * options.thin)}
     return Posterior(model, arguments, options, named, value, statistics=statistics)
 

@@ -11,6 +11,7 @@ import numpy as np
 from tawa.errors import ModelError
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.infer import diagnostics
+from tawa.ppl.infer.kept import Moments
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.replay import replay
 
@@ -24,6 +25,7 @@ class Posterior:
     `value` is what the model returned; `log_evidence` and `log_weights` are those of
     importance, smc and tempered
     (else nan and None). `statistics` are the method's own: acceptance, step sizes, divergences.
+    `moments` are those of a run with `moments=True`, which has no draws.
     """
 
     model: Model
@@ -34,6 +36,7 @@ class Posterior:
     log_evidence: float = float("nan")
     log_weights: Array | None = None
     statistics: Mapping[str, Any] = field(default_factory=lambda: {})
+    moments: Mapping[str, Moments] = field(default_factory=lambda: {})
 
     def __getitem__(self, name: str) -> Array:
         """Return the draws of a site."""
@@ -45,7 +48,9 @@ class Posterior:
                 f"{self.model.name} has no kept site {name}",
                 why=f"kept sites: {known}; a site in recursion or in a loop of "
                 f"unknown length has no fixed place",
-                remedy="name a site by assigning its sample to a variable, or return the value",
+                remedy="name a site by assigning its sample to a variable, or return the value"
+                if not self.moments
+                else f"moments=True keeps no draws: see post.moments[{name!r}]",
             ) from None
 
     def __contains__(self, name: object) -> bool:

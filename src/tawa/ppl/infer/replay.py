@@ -10,6 +10,7 @@ import numpy as np
 from tawa.errors import ModelError
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer.compose import BLANK, compose, particle
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import BOOL, I32, Op, Type, Value
@@ -22,11 +23,18 @@ class Replay(Handler):
     """Take sites' values from draws; keep draws of the observations, or their log densities."""
 
     def __init__(
-        self, low: Lowering, layout: Layout, draws: Mapping[str, Array], predictive: bool
+        self,
+        low: Lowering,
+        layout: Layout,
+        draws: Mapping[str, Array],
+        *,
+        predictive: bool,
+        left_out: bool,
     ) -> None:
         super().__init__(low, layout)
         self.draws = draws
         self.predictive = predictive
+        self.left_out = left_out
         self.given: dict[str, list[Array]] = {"given_real": [], "given_whole": []}
         self.rows = dict.fromkeys(self.given, 0)
 
@@ -47,6 +55,13 @@ class Replay(Handler):
         (drawn,) = op.operands
         title, type_ = op.attrs["title"], drawn.type
         held = self.draws.get(title)
+        if held is None and self.left_out:
+            raise ModelError(
+                f"the posterior has no draws of {title}",
+                place=op.place,
+                why="keep= of its run left them out",
+                remedy=f"keep {title} as well",
+            )
         if held is None:
             return super().record(op, nest)
         shape = (*(count for _, count in nest.loops), *type_.shape)
@@ -104,27 +119,29 @@ def replay(
     predictive: bool,
 ) -> tuple[dict[str, Array], Any]:
     """Return what the runs kept by name, shaped (chains, draws, ...), and the value."""
-    made: list[Replay] = []
-
-    def handler(low: Lowering, layout: Layout) -> Replay:
-        made.append(Replay(low, layout, draws, predictive))
-        return made[0]
-
-    composed = compose(model, arguments, options.dtype, handler, options.stack)
-    if not made[0].given["given_real"] and not made[0].given["given_whole"]:
+    composed = compose(
+        lower(model, arguments, options.dtype),
+        lambda low, layout: Replay(
+            low, layout, draws, predictive=predictive, left_out=options.keep is not None
+        ),
+        options.stack,
+    )
+    handler = composed.handler
+    assert isinstance(handler, Replay)
+    if not handler.given["given_real"] and not handler.given["given_whole"]:
         raise ModelError(
             f"{model.name} has no site of the posterior",
             why=f"kept sites: {', '.join(draws) or 'none'}",
             remedy="name a site by assigning its sample to a variable",
         )
-    composed.buffer(options.dtype, made[0].rows["given_real"], "given_real")
-    composed.buffer("i32", made[0].rows["given_whole"], "given_whole")
+    composed.buffer(options.dtype, handler.rows["given_real"], "given_real")
+    composed.buffer("i32", handler.rows["given_whole"], "given_whole")
     composed.keeping(1)
     composed.algorithm(particle, composed.sizes)
     chains, count = next(iter(draws.values())).shape[:2]
     lanes = chains * count
     buffers = composed.buffers(lanes)
-    for name, parts in made[0].given.items():
+    for name, parts in handler.given.items():
         row = 0
         for part in parts:
             flat = part.reshape(lanes, -1).T

@@ -15,8 +15,9 @@ import numpy as np
 
 from tawa.ppl.emit.machine import STORED
 from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.program import Lowered
 from tawa.ppl.frontend.surface import here, read, run
-from tawa.ppl.infer.compose import MakeHandler, compose
+from tawa.ppl.infer.compose import Composed, MakeHandler, compose, made
 from tawa.ppl.infer.execute import Running
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
@@ -79,18 +80,22 @@ class Filter:
         arguments: tuple[Any, ...],
         options: Options,
         handler: MakeHandler = AtObservations,
+        method: str = "smc",
     ) -> None:
+        def make(lowered: Lowered) -> tuple[Composed, Records]:
+            composed = compose(lowered, handler, options.stack, options.keep)
+            composed.program.variables.setdefault("kind", I32)
+            composed.share(fresh=0, generation=0)
+            composed.buffer("i32", 1, "chosen")
+            composed.algorithm(_step, results="logw kind failed")
+            fresh = (*FRESH, "logw", "source", "failed")
+            return composed, Records(composed, fresh=fresh, copied=True)
+
         self.options = options
-        self.composed = compose(model, arguments, options.dtype, handler, options.stack)
-        program = self.composed.program
-        program.variables.setdefault("kind", I32)
-        self.never = "pc" not in program.variables  # a model without observations ends at once
-        self.composed.share(fresh=0, generation=0)
-        self.composed.buffer("i32", 1, "chosen")
-        self.composed.algorithm(_step, results="logw kind failed")
-        self.records = Records(
-            self.composed, fresh=(*FRESH, "logw", "source", "failed"), copied=True
-        )
+        lanes = options.particles * (options.chains if method == "pmmh" else 1)
+        self.composed, self.records = made(model, arguments, options, method, lanes, make)
+        # A model without observations ends at once.
+        self.never = "pc" not in self.composed.program.variables
         self.executable = self.composed.executable(options)
 
     def run(self, seed: int, z: Array | None = None) -> Filtered:
@@ -105,7 +110,9 @@ class Filter:
         given = self.composed.arguments(seed)
         with (
             self.executable.on(given, buffers, size * groups, options.threads) as lanes,
-            Weights(size, groups, options.dtype, options.device, lanes.memory) as weights,
+            Weights(
+                size, groups, options.dtype, options.device, lanes.memory, options.threads
+            ) as weights,
         ):
             evidence, sizes = self._filter(seed, lanes, weights)
             (chosen,) = lanes.rows("chosen", 0, 1)

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.program import Lowered
 from tawa.ppl.frontend.surface import run
+from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.mh import first, propose, traced
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
@@ -21,18 +23,25 @@ from tawa.ppl.infer.records import Array, Records
 from tawa.ppl.infer.weights import Weighed, Weights, evidence_of, uniforms
 
 
-def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
-    """Move `particles` from the prior to the posterior; any program, also with random structure."""
-    composed, lanes = traced(model, arguments, options), options.particles
+def _program(lowered: Lowered, options: Options) -> tuple[Composed, Records]:
+    composed = traced(lowered, options)
     composed.share(heat=0.0, generation=0, moves=options.steps, tries=1)
     composed.algorithm(_step, options.trace)
     in_use = dict.fromkeys(("site", "count", "start", "density", "word"), "used")
-    records = Records(composed, {f"trace_{name}": count for name, count in in_use.items()})
+    return composed, Records(composed, {f"trace_{name}": count for name, count in in_use.items()})
+
+
+def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
+    """Move `particles` from the prior to the posterior; any program, also with random structure."""
+    lanes, name = options.particles, "tempered"
+    composed, records = made(
+        model, arguments, options, name, lanes, lambda low: _program(low, options)
+    )
     executable = composed.executable(options)
     state = composed.buffers(lanes)
     evidence, heats = 0.0, [0.0]
     powers = np.zeros((1, lanes))
-    with Weights(lanes, 1, "f64", "cpu", {"logw": powers}) as weights:
+    with Weights(lanes, 1, "f64", "cpu", {"logw": powers}, options.threads) as weights:
         while True:
             given = composed.arguments(options.seed, heat=heats[-1], generation=len(heats) - 1)
             executable.run(given, state, lanes, options.threads)

@@ -62,7 +62,13 @@ class Weights:
     """
 
     def __init__(
-        self, size: int, groups: int, kind: Kind, device: Device, memory: Mapping[str, Any]
+        self,
+        size: int,
+        groups: int,
+        kind: Kind,
+        device: Device,
+        memory: Mapping[str, Any],
+        threads: int | None = None,
     ) -> None:
         self.size, self.groups, self.parts = size, groups, -(-size // STRETCH)
         bits = max(1, (size - 1).bit_length())
@@ -79,7 +85,7 @@ class Weights:
             given = composed.arguments(0, scale=2.0**self.scale, **numbers)
             names = composed.program.buffers.keys() - {"fault"}
             held = {name: buffers[name] for name in names}
-            return executable.on(given, held, lanes)
+            return executable.on(given, held, lanes, threads)
 
         memory = {name: memory[name] for name in _FOLLOWED if name in memory}
         self.peak = on(_peak, adders, **memory, top=1, count=2)
@@ -271,5 +277,6 @@ def uniforms(seed: int, number: int, count: int) -> Array:
     """Return numbers in (0, 1) for the host's own use, `number` tells one call from another."""
     composed, executable = _host()
     buffers = composed.buffers(count)
-    executable.run(composed.arguments(seed, number=number), buffers, count, 1)
+    with executable.on(composed.arguments(seed, number=number), buffers, count, 1) as running:
+        running.launch()
     return buffers["uniform"][0]

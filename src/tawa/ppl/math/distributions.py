@@ -227,10 +227,13 @@ def _binomial(k: Any, n: Any, probability: Any) -> Any:
 
 
 def draw_binomial(n: Any, probability: Any) -> Any:
-    """Count successes; large n is split at a beta order statistic (Devroye, X.4.3)."""
+    """Count successes: an expected count above 32, of either kind, is split (Devroye, X.4.3).
+
+    What is left goes up the distribution function from 0, of the kind that is rarer.
+    """
     p = 1.0 * probability
     k = 0 * n
-    while n > 16:
+    while float(n) * min(p, 1.0 - p) > 32.0:
         a = 1 + n // 2
         b = n + 1 - a
         x = draw_beta(float(a), float(b))
@@ -238,9 +241,17 @@ def draw_binomial(n: Any, probability: Any) -> Any:
         p = select(low, p / x, (p - x) / (1.0 - x))
         k = select(low, k, k + a)
         n = select(low, a - 1, b - 1)
-    for _ in range(n):
-        k = k + select(uniform() < p, 1, 0)
-    return k
+    rare = min(p, 1.0 - p)
+    odds = rare / (1.0 - rare)
+    chance = exp(float(n) * log1p(-rare))
+    mark = uniform()
+    i = 0 * n
+    # Beyond the mean a chance that takes nothing off the mark is the last.
+    while mark >= chance and (float(i) < float(n) * rare or mark - chance < mark):
+        mark = mark - chance
+        chance = chance * odds * float(n - i) / float(i + 1)
+        i = i + 1
+    return k + select(p > 0.5, n - i, i)
 
 
 def _poisson(k: Any, rate: Any) -> Any:
@@ -249,10 +260,13 @@ def _poisson(k: Any, rate: Any) -> Any:
 
 
 def draw_poisson(rate: Any) -> Any:
-    """Count arrivals; a large rate is split at a gamma order statistic (Ahrens and Dieter)."""
+    """Count arrivals; a large rate is split at a gamma order statistic (Ahrens and Dieter).
+
+    What is left goes up the distribution function from 0.
+    """
     left = 1.0 * rate
     k = 0
-    going = left > 16.0
+    going = left > 32.0
     while going:
         m = int(0.875 * left)
         x = standard_gamma(float(m))
@@ -262,12 +276,15 @@ def draw_poisson(rate: Any) -> Any:
         else:
             k = k + m
             left = left - x
-        going = left > 16.0
-    arrival = -log(uniform())
-    while arrival < left:
-        k = k + 1
-        arrival = arrival - log(uniform())
-    return k
+        going = left > 32.0
+    chance = exp(-left)
+    mark = uniform()
+    i = 0.0
+    while mark >= chance and (i < left or mark - chance < mark):  # as in `draw_binomial`
+        mark = mark - chance
+        i = i + 1.0
+        chance = chance * left / i
+    return k + int(i)
 
 
 def _negative_binomial(k: Any, total: Any, probability: Any) -> Any:
@@ -377,6 +394,57 @@ def cholesky(matrix: Any) -> Any:
         row = put(row, i, sqrt(rest))
         factor = put(factor, i, row)
     return factor
+
+
+def ascending(x: Any) -> Any:
+    """Whether each number of a vector is above the one before it."""
+    rises = True
+    for k in range(1, len(x)):
+        rises = rises & (x[k - 1] < x[k])
+    return rises
+
+
+def _draw_ordered(size: Any, loc: Any, scale: Any) -> Any:
+    x = each(lambda k: standard_normal(), size)
+    ordered = x
+    for i in range(len(x)):
+        rank = 0
+        for k in range(len(x)):
+            before = (x[k] < x[i]) | ((x[k] == x[i]) & (k < i))
+            rank = rank + select(before, 1, 0)
+        ordered = put(ordered, rank, loc + scale * x[i])
+    return ordered
+
+
+def _ordered_normal(x: Any, size: Any, loc: Any, scale: Any) -> Any:
+    total = lgamma(float(len(x)) + 1.0)
+    for k in range(len(x)):
+        total = total + _at_normal((x[k] - loc) / scale) - log(scale)
+    return when(ascending(x), total)
+
+
+def _draw_lkj(size: Any, concentration: Any) -> Any:
+    n = len(size)
+
+    def drawn(i: Any, j: Any) -> Any:
+        a = concentration + 0.5 * float(n - 2 - j)
+        r = 2.0 * draw_beta(a, a) - 1.0
+        return r, log1p(-r * r), 0.0
+
+    factor, _ = on.partial(n, drawn)
+    return factor
+
+
+def _lkj(factor: Any, size: Any, concentration: Any) -> Any:
+    n = len(size)
+    total = float(n - 1) * lgamma(concentration + 0.5 * float(n - 1))
+    inside = factor[0, 0] > 0.0
+    for k in range(1, n):
+        total = total - 0.5 * float(k) * LOG_PI - lgamma(concentration + 0.5 * float(n - 1 - k))
+        inside = inside & (factor[k, k] > 0.0)
+        diagonal = select(factor[k, k] > 0.0, factor[k, k], 1.0)
+        total = total + (float(n - 1 - k) + 2.0 * (concentration - 1.0)) * log(diagonal)
+    return when(inside, total)
 
 
 def _flat(x: Any) -> Any:
@@ -554,6 +622,18 @@ DiscreteUniform = _whole(
     "DiscreteUniform", "low:int high:int", _d_discrete_uniform, _discrete_uniform
 )
 Dirichlet = _vector("Dirichlet", "concentration:vector", on.SIMPLEX, _draw_dirichlet, _dirichlet)
+OrderedNormal = _vector(
+    "OrderedNormal", "size:size loc:=0 scale:=1", on.ORDERED, _draw_ordered, _ordered_normal
+)
+LKJCholesky = Distribution(
+    "LKJCholesky",
+    _p("size:size concentration:=1"),
+    "matrix",
+    on.CORRELATION,
+    _draw_lkj,
+    _lkj,
+    lambda size, _: size * 2,
+)
 MultivariateNormal = _vector(
     "MultivariateNormal",
     "loc:vector factor:matrix",

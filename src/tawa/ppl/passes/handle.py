@@ -17,8 +17,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tawa.errors import ModelError
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.ir.core import I32, Op, Program, Region, Type, Value
+
+VALUE = "value"
+"""The title of what a model returns; of several numbers also `value.0` and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +90,18 @@ class Kept:
 
 @dataclass(eq=False, slots=True)
 class Layout:
-    """The kept memory of a program: one place for each record."""
+    """The kept memory of a program: one place for each record of `wanted`, or of all."""
 
+    wanted: tuple[str, ...] | None = None
     places: dict[str, Kept] = field(default_factory=lambda: {})
     sizes: dict[str, int] = field(default_factory=lambda: {"kept_real": 0, "kept_whole": 0})
+    titles: dict[str, None] = field(default_factory=lambda: {})
     partial: bool = False
+
+    def wants(self, title: str) -> bool:
+        """Whether a record is one of those wanted."""
+        self.titles[title] = None
+        return self.wanted is None or title in self.wanted
 
     def add(self, title: str, type_: Type, nest: Nest) -> Kept:
         """Give a record its place. The same title again has the same place: branches of an if."""
@@ -139,7 +150,7 @@ class Handler:
 
     def record(self, op: Op, nest: Nest) -> Value:
         """Keep a value in the lane's memory; return what stands for it from here on."""
-        if nest.known:
+        if nest.known and self.layout.wants(op.attrs["title"]):
             self.keep(op.attrs["title"], op.operands[0], nest)
         return op.operands[0]
 
@@ -165,11 +176,20 @@ def handle(program: Program, handler: Handler) -> None:
     rewriter.region(program.body, Nest())
     names = ["value"] if len(program.body.yields) == 1 else []
     names = names or [f"value.{k}" for k in range(len(program.body.yields))]
-    with handler.low.b.inside(program.body):
-        for title, value in zip(names, program.body.yields, strict=True):
-            handler.keep(title, value, Nest())
+    layout = handler.layout
+    if layout.wants(VALUE):
+        with handler.low.b.inside(program.body):
+            for title, value in zip(names, program.body.yields, strict=True):
+                handler.keep(title, value, Nest())
     program.body.yields = ()
-    for memory, size in handler.layout.sizes.items():
+    unknown = [title for title in layout.wanted or () if title not in layout.titles]
+    if unknown:
+        raise ModelError(
+            f"keep= names {unknown[0]}, and {program.name} has no such site",
+            why=f"what it keeps: {', '.join(layout.titles)}",
+            remedy='name sites of these; "value" is what the model returns',
+        )
+    for memory, size in layout.sizes.items():
         kind = handler.low.b.real if memory == "kept_real" else I32
         program.variables[memory] = Type(kind.kind, (max(1, size),))
 
