@@ -127,8 +127,8 @@ def test_elements_are_counted_through_rows_of_any_width(module, monkeypatch):
     wide = fuse(module.rows)
     for scale in ((5, 1, 3, 1), (1, 4, 3, 1), (5, 4, 1, 16)):
         same(wide, floats(*scale), floats(5, 4, 3, 16))
-    plain = axon.fuse.form_of
-    monkeypatch.setattr(axon.fuse, "form_of", lambda *given: plain(*given[:-1], 2**31))
+    plain = axon.fuse.launch.form_of
+    monkeypatch.setattr(axon.fuse.launch, "form_of", lambda *given: plain(*given[:-1], 2**31))
     far = fuse(module.rows)
     same(far, floats(5, 1, 3, 1), floats(5, 4, 3, 16))
     ((_, form),) = far.kernels

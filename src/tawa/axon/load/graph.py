@@ -186,15 +186,19 @@ class Graph:
 
         Weights are copied to their device once.
         """
+        return self.function(*self.near(inputs))
+
+    def near(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Return inputs and the weights beside them."""
         if not others(inputs):
-            return self.function(*inputs, self.weights)
+            return *inputs, self.weights
         from tawa.axon.run import tensors
 
-        device = tensors.device_of(inputs)
+        device = tensors.device_of(tuple(inputs))
         if device is not None and device not in self._moved:
             moved = tensors.wrapped(self.weights, device)
             self._moved[device] = tensors.unwrapped(moved, device)
-        return self.function(*inputs, self._moved.get(device, self.weights))
+        return *inputs, self._moved.get(device, self.weights)
 
     @property
     def shapes(self) -> Mapping[str, str]:
