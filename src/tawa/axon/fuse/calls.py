@@ -47,6 +47,7 @@ def conv(
 
     rank = x.ndim - 2
     run = {1: conv1d, 2: conv2d, 3: conv3d}[rank]
+    options["padding"] = options.pop("pad")
     each = {name: value if isinstance(value, int) else tuple(value)
             for name, value in options.items()}  # fmt: skip
     if rank == 1:

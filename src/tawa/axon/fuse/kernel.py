@@ -160,6 +160,8 @@ class _Emission:
             for i, step in enumerate(steps):
                 if step[g] is not None:
                     self.bases[i] = self.bases[i] + index * step[g]
+        if not extents:  # one row, of which a program has several places
+            self.bases = [base + k.zeros((1, self.count, 1, 1), "i32") for base in self.bases]
 
     def _elements(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> None:
         """Make each base point at the elements of this program, and note which there are."""

@@ -130,7 +130,7 @@ class Plan:
         for each in others:
             below = {*self._leaves(each)}
             if each not in self._stored and self._alike([*made, each]) and below & reads:
-                if all(leaf in self._stored and leaf not in made for leaf in below):
+                if below <= self._stored:
                     made.append(each)
                     self._stored.add(each)
         self._stored.difference_update(made)

@@ -245,6 +245,7 @@ class Traced(NDArrayOperatorsMixin):
             return product(*inputs)
         if method != "__call__" or options or name not in POINTWISE:
             raise refused(name)
+        inputs = _lifted(inputs)
         return pointwise(POINTWISE[name], inputs, _dtype(ufunc, name, inputs))
 
     def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
@@ -289,13 +290,23 @@ def _cuts(values: Sequence[Any]) -> Cuts | None:
     return next((each.cuts for each in values if isinstance(each, Traced) and each.cuts), None)
 
 
+def _lifted(inputs: Sequence[Any]) -> Sequence[Any]:
+    """Return inputs whose arrays of NumPy are constants, of the type of what they meet."""
+    near = next((each for each in inputs if isinstance(each, Traced) and each.cuts), None)
+    if near is None:
+        return inputs
+    found = list(inputs)
+    for place, value in enumerate(inputs):
+        if isinstance(value, np.ndarray) and value.ndim:
+            made = near.cuts.constant(value)
+            found[place] = made if made.dtype == "bool" else made.astype(near.dtype)
+    return found
+
+
 def pointwise(name: str, inputs: Sequence[Any], dtype: str) -> Traced:
     """Return a function of the elements of arrays and numbers."""
     cuts = _cuts(inputs)
-    inputs = [
-        cuts.constant(value) if cuts and isinstance(value, np.ndarray) and value.ndim else value
-        for value in inputs
-    ]
+    inputs = list(inputs)
     given = [value for value in inputs if isinstance(value, Traced)]
     if cuts is not None and _meet([value.axes for value in given]):
         inputs = [cuts.apart(v) if isinstance(v, Traced) and v.ndim else v for v in inputs]
@@ -398,6 +409,7 @@ def _along_last(x: Traced, numbers: Sequence[int]) -> Traced:
 
 
 def _where(condition: Any, one: Any, other: Any) -> Traced:
+    one, other = _lifted((one, other))
     dtype = np.result_type(_sample(one), _sample(other)).name
     return pointwise("where", (condition, one, other), dtype)
 
