@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
+from axon_networks import MORE, NETWORKS
 from tawa import axon
 from tawa.axon.fuse import compile
-from tawa.errors import ArgumentError, AxonError, AxonGuard
+from tawa.errors import AxonError, AxonGuard
 
 PROGRAM = """
 fun mlp (w1, b1, w2, b2) x = softmax (linear (relu (linear x w1 + b1)) w2 + b2)
@@ -25,10 +28,15 @@ fun resnet (w1, m, v, s, t, w2, b) x =
   in relu (conv {pad = 1} w2 y + unsqueeze {axis = -1} (unsqueeze {axis = -1} b) + x) end
 fun across x = softmax {axis = 0} x + softmax x
 fun scaled x =
-  let val d = rsqrt (sum {axes = [1]} (square x)) in unsqueeze {axis = 1} d * x * d - transpose x end
+  let val d = rsqrt (sum {axes = [1]} (square x))
+  in unsqueeze {axis = 1} d * x * d - transpose x end
 fun norms (s, t) x = relu (group_norm {groups = 2} s t x) + instance_norm x
-fun moves x = let val (a, b) = split {axis = 1} x in concat [exp b, max_pool {size = 3, stride = 1, pad = 1} a] 1 end
-fun items x = (fold (fn a => fn r => tanh (a + r)) (sum {axes = [0]} x) x, map softmax x, iota (last x) + x)
+fun moves x =
+  let val (a, b) = split {axis = 1} x
+  in concat [exp b, max_pool {size = 3, stride = 1, pad = 1} a] 1 end
+fun items x =
+  let val last_ = fold (fn a => fn r => tanh (a + r)) (sum {axes = [0]} x) x
+  in (last_, map softmax x, iota (last x) + x) end
 fun twice (w, x) = let val y = matmul x w in (relu y, y, sum_all y, last y) end
 fun shared (w, x, y) = let val z = tanh (x * y + x) in (linear z w, linear (relu z) w + z) end
 fun wide (w, x) = linear x w
@@ -73,10 +81,10 @@ def test_a_perceptron_is_two_products_and_a_kernel(module):
 
 def test_a_block_of_a_transformer(module):
     torch = pytest.importorskip("torch")
-    half, square = np.float16, [(32, 32)] * 4
-    weights = [draw(32, dtype=half), *(draw(*each, dtype=half) for each in square)]
-    weights += [draw(32, dtype=half), draw(32, 64, dtype=half), draw(64, 32, dtype=half)]
-    x = draw(2, 16, 32, dtype=half)
+    half, square = np.float16, [(16, 16)] * 4
+    weights = [draw(16, dtype=half), *(draw(*each, dtype=half) for each in square)]
+    weights += [draw(16, dtype=half), draw(16, 24, dtype=half), draw(24, 16, dtype=half)]
+    x = draw(1, 8, 16, dtype=half)
     steps = same(module.block, tuple(weights), x, tolerance=2e-3)
     kept = [step for step in steps if step not in ("reshape", "transpose")]
     products = ["kernel", "matmul", "matmul", "matmul", "attention", "matmul"]
@@ -136,11 +144,29 @@ def test_what_is_not_compiled_is_named(module):
 def test_an_imported_network_is_compiled():
     torch = pytest.importorskip("torch")
     net = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3, stride=2, padding=1), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1),
-        torch.nn.Flatten(), torch.nn.Linear(4, 6), torch.nn.LayerNorm(6),
-    ).eval()  # fmt: skip
+        torch.nn.Conv2d(3, 4, 3, stride=2, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 6),
+        torch.nn.LayerNorm(6),
+    ).eval()
     compiled = compile(axon.load_fx(net, dims={"x": "n 3 h w", "input": "n 3 h w"}))
     x = torch.randn(2, 3, 7, 6)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), net(x), rtol=5e-3, atol=5e-3)
     assert "relu(conv + bias)" in str(compiled.plan(x))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted({**NETWORKS, **MORE}))
+def test_networks_compiled_are_those_of_torch(name):
+    """Convolutions of float32 go through tf32."""
+    torch = pytest.importorskip("torch")
+    make, dims, draw_input, _ = {**NETWORKS, **MORE}[name]
+    torch.manual_seed(0)
+    net, x = make().eval(), draw_input(random.Random(0))
+    compiled = compile(axon.load_fx(net, dims=dims))
+    with torch.no_grad():
+        wanted = net(x)
+    torch.testing.assert_close(compiled(x), wanted, rtol=0, atol=5e-3 * float(wanted.abs().max()))

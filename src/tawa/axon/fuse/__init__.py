@@ -93,7 +93,7 @@ class Compiled:
 
     def __init__(self, function: Function | Graph) -> None:
         self.function = function.function if isinstance(function, Graph) else function
-        self._near = function.near if isinstance(function, Graph) else lambda arguments: arguments
+        self._graph = function if isinstance(function, Graph) else None
         self.kernels: Kernels = {}
         self._plans: dict[Any, Plan] = {}
 
@@ -107,7 +107,8 @@ class Compiled:
         return self._planned(arguments)[0]
 
     def _planned(self, arguments: tuple[Any, ...]) -> tuple[Plan, list[Any]]:
-        arguments = tuple([_plain(each) for each in self._near(arguments)])
+        arguments = self._graph.near(arguments) if self._graph else arguments
+        arguments = tuple([_plain(each) for each in arguments])
         arrays = _arrays(self.function, arguments)
         if any(getattr(array, "requires_grad", False) for array in arrays):
             raise AxonGuard(

@@ -68,8 +68,10 @@ def _attention(cuts: Cuts, root: Node, readers: Readers) -> Step | None:
     if readers[weights.node] != {root} or weights.dtype not in ("float16", "bfloat16"):
         return None
     for node, step in _products(cuts, weights.node, readers):
-        q, k = step.inputs if step.name == "matmul" else (None, None)
-        if q is None or not q.shape[:-2] == k.shape[:-2] == v.shape[:-2] or q.ndim < 3:
+        if step.name != "matmul":
+            continue
+        q, k = step.inputs
+        if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2] or q.ndim < 3:
             continue
         if not 0 < max(q.shape[-1], v.shape[-1]) <= _HEAD_DIM or 0 in (*k.shape, *q.shape):
             continue

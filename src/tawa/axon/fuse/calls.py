@@ -6,7 +6,7 @@ Their axes are in the language's order: channels before pixels, for NumPy as wel
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tawa.runtime.arrays import is_tensor, look
@@ -45,25 +45,17 @@ def conv(
     from tawa.kernels.conv import conv1d, conv2d
     from tawa.kernels.conv_volumes import conv3d
 
-    rank = x.ndim - 2
-    run = {1: conv1d, 2: conv2d, 3: conv3d}[rank]
-    options["padding"] = options.pop("pad")
-    each = {name: value if isinstance(value, int) else tuple(value)
-            for name, value in options.items()}  # fmt: skip
-    if rank == 1:
-        each = {n: v if isinstance(v, int) else v[0] for n, v in each.items()}
-    given = {"x": x, "w": w, "residual": residual}
+    run: Callable[..., Any] = {3: conv1d, 4: conv2d, 5: conv3d}[x.ndim]
+    how: dict[str, Any] = {"activation": activation}
+    for name, value in options.items():
+        each = value if isinstance(value, int) else tuple(value)
+        each = each[0] if x.ndim == 3 and isinstance(each, tuple) else each
+        how["padding" if name == "pad" else name] = each
+    if not isinstance(x, sys.modules["numpy"].ndarray):
+        return run(x, w, bias, residual=residual, layout="copy", **how)
     inward, outward = (0, *range(2, x.ndim), 1), (0, x.ndim - 1, *range(1, x.ndim - 1))
-    turns = isinstance(x, sys.modules["numpy"].ndarray)
-    if turns:
-        given = {n: a if a is None else permuted(a, inward).copy(order="C")
-                 for n, a in given.items()}  # fmt: skip
-    else:
-        each["layout"] = "copy"
-    made = run(
-        given["x"], given["w"], bias, residual=given["residual"], activation=activation, **each
-    )
-    return permuted(made, outward) if turns else made
+    turned = [a if a is None else permuted(a, inward).copy(order="C") for a in (x, w, residual)]
+    return permuted(run(*turned[:2], bias, residual=turned[2], **how), outward)
 
 
 def attention(q: Any, k: Any, v: Any, *, scale: float) -> Any:

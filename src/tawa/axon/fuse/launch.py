@@ -14,7 +14,6 @@ from tawa.axon.fuse.calls import dense, permuted
 from tawa.axon.fuse.forms import Array, Form, form_of, reciprocal
 from tawa.axon.fuse.kernel import Graph, build
 from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Traced, refused
-from tawa.axon.run.values import NAMES
 from tawa.runtime.arrays import View, empty_beside, look
 
 Kernels = dict[tuple[str, Form], Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tawa.axon.fuse.trace import Cuts, Node, Step, Traced
 

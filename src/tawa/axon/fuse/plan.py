@@ -10,7 +10,7 @@ from typing import Any
 from tawa.axon.fuse.absorb import absorbed
 from tawa.axon.fuse.launch import Kernels, Launch
 from tawa.axon.fuse.needs import demanded, traced_in
-from tawa.axon.fuse.trace import REDUCTIONS, Axis, Cuts, Node, Step, Traced, evaluated
+from tawa.axon.fuse.trace import REDUCTIONS, Cuts, Node, Step, Traced, evaluated
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +121,19 @@ class Plan:
         ]
         later = {each: self._inner(each) for each in others}
         for node in inner[1:]:
-            alike = node in known and self._alike([*made, node])
-            if alike and (node in others or self._worth(node)):
-                if any(node in nodes for nodes in later.values()):
-                    made.append(node)
-                    self._stored.add(node)
-                    later = {each: self._inner(each) for each in others if each not in made}
+            shared = any(node in nodes for nodes in later.values())
+            if not shared or node not in known or not self._alike([*made, node]):
+                continue
+            if node in others or self._worth(node):
+                made.append(node)
+                self._stored.add(node)
+                later = {each: self._inner(each) for each in others if each not in made}
         for each in others:
             below = {*self._leaves(each)}
-            if each not in self._stored and self._alike([*made, each]) and below & reads:
-                if below <= self._stored:
-                    made.append(each)
-                    self._stored.add(each)
+            ready = each not in self._stored and below <= self._stored
+            if ready and below & reads and self._alike([*made, each]):
+                made.append(each)
+                self._stored.add(each)
         self._stored.difference_update(made)
         inputs = list(dict.fromkeys(leaf for node in made for leaf in self._leaves(node)))
         self._stored.update(made)

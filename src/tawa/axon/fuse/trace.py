@@ -245,8 +245,8 @@ class Traced(NDArrayOperatorsMixin):
             return product(*inputs)
         if method != "__call__" or options or name not in POINTWISE:
             raise refused(name)
-        inputs = _lifted(inputs)
-        return pointwise(POINTWISE[name], inputs, _dtype(ufunc, name, inputs))
+        given = _lifted(inputs)
+        return pointwise(POINTWISE[name], given, _dtype(ufunc, name, given))
 
     def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
         return _called(function, inputs, options)
@@ -263,6 +263,8 @@ def _sample(value: Any) -> Any:
     """Return what stands for a value where NumPy is asked for the type of a result."""
     if isinstance(value, Traced):
         return np.empty(0, value.node.dtype)
+    if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
+        return value.item()  # a number, whose type is that of what it meets
     return int(value) if isinstance(value, Size) else value
 
 
@@ -293,7 +295,7 @@ def _cuts(values: Sequence[Any]) -> Cuts | None:
 def _lifted(inputs: Sequence[Any]) -> Sequence[Any]:
     """Return inputs whose arrays of NumPy are constants, of the type of what they meet."""
     near = next((each for each in inputs if isinstance(each, Traced) and each.cuts), None)
-    if near is None:
+    if near is None or near.cuts is None:
         return inputs
     found = list(inputs)
     for place, value in enumerate(inputs):
@@ -327,7 +329,9 @@ def pointwise(name: str, inputs: Sequence[Any], dtype: str) -> Traced:
     floats = [value for value in given if value.dtype != "bool"]
     types = {value.dtype for value in [each for each in floats if each.ndim] or floats}
     narrow = dtype == "float32" and len(types) == 1
-    return Traced(Node(name, operands, dtype), axes, [*types][0] if narrow else dtype, cuts, reduced)
+    return Traced(
+        Node(name, operands, dtype), axes, next(iter(types)) if narrow else dtype, cuts, reduced
+    )
 
 
 def _roots(x: Traced) -> tuple[Axis, tuple[Axis, ...]]:
@@ -396,7 +400,6 @@ def _reduction(name: str) -> Callable[..., Traced]:
 
 def _along_last(x: Traced, numbers: Sequence[int]) -> Traced:
     """Return an array whose last axis is those of some numbers; one that a kernel reduces."""
-    assert x.cuts is not None, "asked where there are cuts"
     left = [n for n in range(x.ndim) if n not in numbers]
     if len(numbers) != 1 or numbers[0] != x.ndim - 1:
         if left != list(range(len(left))):
@@ -405,7 +408,7 @@ def _along_last(x: Traced, numbers: Sequence[int]) -> Traced:
         if len(numbers) != 1:
             x = np.reshape(x, (*sizes, math.prod(map(int, x.shape[len(left) :]))))  # pyright: ignore
     same = x.reduced is None or (x.reduced[0].root is x.axes[-1].root and _fits(x.reduced, x.axes))
-    return x if same and not x.axes[-1].one else x.cuts.apart(x)
+    return x if x.cuts is None or (same and not x.axes[-1].one) else x.cuts.apart(x)
 
 
 def _where(condition: Any, one: Any, other: Any) -> Traced:
@@ -455,19 +458,19 @@ def _swapped(x: Traced, one: int, other: int) -> Traced:
     return _transpose(x, order)
 
 
-def product(a: Traced, b: Traced) -> Traced:
+def product(a: Any, b: Any) -> Traced:
     """Return a product as a step: the library's where it takes the types."""
+    a, b = _lifted((a, b))
     cuts = _cuts((a, b))
     if cuts is None:
         raise refused("matmul")
-    a, b = (cuts.constant(each) if isinstance(each, np.ndarray) else each for each in (a, b))
     batch = np.broadcast_shapes(*[tuple(map(int, each.shape[:-2])) for each in (a, b)])
-    sizes = [int(size) for each, place in ((a, -2), (b, -1)) if each.ndim > 1 for size in
-             [each.shape[place]]]  # fmt: skip
-    taken = a.dtype == b.dtype and a.dtype in calls.FLOATS
-    step = Step("matmul", calls.matmul if taken else np.matmul, (a, b), plain=taken)
-    return cuts.step(step, (*batch, *sizes), np.result_type(_sample(a), _sample(b)).name
-                     if computed(a.dtype) == a.dtype else a.dtype)
+    rows, columns = ([int(n) for n in each.shape[-2:]] for each in (a, b))
+    shape = (*batch, *rows[:-1], *columns[1:])
+    if a.dtype == b.dtype and a.dtype in calls.FLOATS:
+        return cuts.step(Step("matmul", calls.matmul, (a, b), plain=True), shape, a.dtype)
+    dtype = np.result_type(_sample(a), _sample(b)).name
+    return cuts.step(Step("matmul", np.matmul, (a, b)), shape, dtype)
 
 
 def _stack(items: Sequence[Traced], axis: int = 0) -> Traced:

@@ -7,13 +7,15 @@ from functools import cache, partial
 from typing import Any
 
 from tawa.axon.fuse import calls
-from tawa.axon.fuse.trace import Cuts, Step, Traced, computed
+from tawa.axon.fuse.needs import traced_in
+from tawa.axon.fuse.trace import Cuts, Step, Traced
 from tawa.axon.library import reference, scheme_of
 from tawa.axon.run.values import DTYPES, type_of
 from tawa.axon.shapes.words import Source, Span
 from tawa.axon.types.infer import Inference
 from tawa.axon.types.kinds import DEFAULT, Arrow, Options, Product, Tensor, Type
 from tawa.errors import AxonError
+from tawa.integers import Expr
 
 
 @cache
@@ -26,7 +28,7 @@ def meaning(name: str) -> Callable[..., Any]:
     plain = reference.meaning(name)
 
     def apply(*arguments: Any, **options: Any) -> Any:
-        cuts = _cuts(arguments)
+        cuts = next((each.cuts for each in traced_in(arguments) if each.cuts), None)
         if cuts is None:
             return plain(*arguments, **options)
         if name != "conv":
@@ -37,13 +39,6 @@ def meaning(name: str) -> Callable[..., Any]:
         return _step(cuts, name, arguments, options)
 
     return apply
-
-
-def _cuts(value: Any) -> Cuts | None:
-    if isinstance(value, tuple | list):
-        found: Sequence[Any] = value  # pyright: ignore[reportUnknownVariableType]
-        return next((cuts for each in found if (cuts := _cuts(each))), None)
-    return value.cuts if isinstance(value, Traced) else None
 
 
 def _step(cuts: Cuts, name: str, arguments: Any, options: dict[str, Any]) -> Any:
@@ -57,22 +52,24 @@ def _step(cuts: Cuts, name: str, arguments: Any, options: dict[str, Any]) -> Any
         run = partial(calls.conv, **given) if plain else run
 
     def made(kind: Type, run: Callable[..., Any]) -> Traced:
-        sizes = [size.value for size in kind.word] if isinstance(kind, Tensor) else [None]
-        if not isinstance(kind, Tensor) or None in sizes:
+        word = kind.word if isinstance(kind, Tensor) else ()
+        shape = [size.value for size in word if isinstance(size, Expr) and size.value is not None]
+        if not isinstance(kind, Tensor) or len(shape) < len(word):
             raise AxonError(
                 f"`{name}` cannot be compiled",
                 why="the size of what it gives depends on data",
                 remedy="leave it outside of the function that is compiled",
             )
         element = kind.element if isinstance(kind.element, str) else DEFAULT[kind.element.kind]
-        shape = [size for size in sizes if size is not None]
         return cuts.step(Step(name, run, tuple(arguments), plain), shape, DTYPES[element])
 
     if not isinstance(kind, Product):
         return made(kind, run)
-    return tuple(
-        [made(item, lambda *given, i=i: run(*given)[i]) for i, item in enumerate(kind.items)]
-    )
+    return tuple([made(item, partial(_item, run, i)) for i, item in enumerate(kind.items)])
+
+
+def _item(run: Callable[..., Any], index: int, *given: Any) -> Any:
+    return run(*given)[index]
 
 
 def result_of(name: str, arguments: Sequence[Any], options: dict[str, Any]) -> Type:
