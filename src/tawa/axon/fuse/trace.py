@@ -473,6 +473,35 @@ def product(a: Any, b: Any) -> Traced:
     return cuts.step(Step("matmul", np.matmul, (a, b)), shape, dtype)
 
 
+def _einsum(equation: str, *operands: Traced) -> Traced:
+    """Return a sum of products of two arrays as a product of matrices, over batches."""
+    words, _, out = equation.replace(" ", "").partition("->")
+    a, _, b = words.partition(",")
+    single = all(len({*word}) == len(word) and word.isalpha() for word in (a, b, out))
+    if len(operands) != 2 or not single or any((n in a) + (n in b) + (n in out) < 2 for n in a + b):
+        raise refused("einsum")
+    one, other = operands
+    sizes = {n: int(size) for x, word in ((one, a), (other, b)) for n, size in zip(word, x.shape)}
+    inner = [n for n in a if n in b and n not in out]
+    batch, rows, columns = ([n for n in out if (n in a, n in b) == where]
+                            for where in ((True, True), (True, False), (False, True)))  # fmt: skip
+
+    def shaped(x: Traced, word: str, order: Sequence[str], shape: Sequence[int]) -> Traced:
+        places = [word.index(n) for n in order]
+        x = x if places == sorted(places) else np.transpose(x, places)
+        return x if [*map(int, x.shape)] == [*shape] else np.reshape(x, shape)
+
+    def together(*groups: Sequence[str]) -> list[int]:
+        return [*[sizes[n] for n in batch], *[math.prod(sizes[n] for n in g) for g in groups]]
+
+    left = shaped(one, a, [*batch, *rows, *inner], together(rows, inner))
+    right = shaped(other, b, [*batch, *inner, *columns], together(inner, columns))
+    word = "".join([*batch, *rows, *columns])
+    made = product(left, right)
+    made = shaped(made, word, word, [sizes[n] for n in word]) if made.ndim != len(word) else made
+    return shaped(made, word, out, [sizes[n] for n in out])
+
+
 def _stack(items: Sequence[Traced], axis: int = 0) -> Traced:
     shape = [int(size) for size in items[0].shape]
     shape.insert(axis % (len(shape) + 1), len(items))
@@ -495,6 +524,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "transpose": _transpose,
     "swapaxes": _swapped,
     "stack": _stack,
+    "einsum": _einsum,
     "zeros_like": _zeros_like,
     "ones_like": lambda x: np.where(False, x, 1),
     "ndim": lambda x: x.ndim,

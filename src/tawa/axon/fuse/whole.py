@@ -9,7 +9,7 @@ from typing import Any
 from tawa.axon.fuse import calls
 from tawa.axon.fuse.needs import traced_in
 from tawa.axon.fuse.trace import Cuts, Step, Traced
-from tawa.axon.library import reference, scheme_of
+from tawa.axon.library import DIRECTED, reference, scheme_of
 from tawa.axon.run.values import DTYPES, type_of
 from tawa.axon.shapes.words import Source, Span
 from tawa.axon.types.infer import Inference
@@ -76,7 +76,8 @@ def result_of(name: str, arguments: Sequence[Any], options: dict[str, Any]) -> T
     """Return the type of what an operator gives for arguments and options."""
     inference = Inference(scheme_of, lambda place, why: AxonError(f"`{name}`: {why}"))
     inference.begin()
-    place, scheme = Span(1, 1, 2), scheme_of(name)
+    text = f" {arguments[0]}" if name in DIRECTED else ""
+    place, scheme = Span(1, 1, 2), scheme_of(name + text)
     assert scheme is not None, "an operator has a type"
     source = Source(0, name, place, place)
     kind = inference.resolve(inference.instantiate(scheme, source))

@@ -182,7 +182,7 @@ class Aten(Shapes):
 
     def einsum(self, equation: Any, *operands: Any, path: Any = None) -> Any:
         items = operands[0] if len(operands) == 1 and isinstance(operands[0], list) else operands
-        return shared.einsum(self._build, equation, items)
+        return self._build.call("einsum", equation, *items)
 
     def scaled_dot_product_attention(
         self, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tawa.axon.library import composed, signatures
+from tawa.axon.library import DIRECTED, composed, signatures
 from tawa.axon.module import Function, Guard, of_declarations
 from tawa.axon.run.values import NAMES, others
 from tawa.axon.shapes.words import Span
@@ -81,7 +81,8 @@ class Builder:
 
     def _free(self, wanted: str) -> str:
         """Return a name that nothing has; one that an operator has gets `_` at its end."""
-        wanted = f"{wanted}_" if wanted in signatures() or wanted in composed() else wanted
+        own = any(wanted in each for each in (signatures(), composed(), DIRECTED))
+        wanted = f"{wanted}_" if own else wanted
         name, number = wanted, 0
         while name in self._taken:
             number += 1

@@ -236,7 +236,7 @@ class _Import:
             case "CastLike":
                 return build.call("cast_like", self._tree(given[1]), x)
             case "Einsum":
-                return shared.einsum(build, options["equation"].decode(), [*map(self._tree, given)])
+                return build.call("einsum", options["equation"].decode(), *map(self._tree, given))
             case "Tile":
                 return aten.repeat(x, self._sizes(given[1]))
             case "Range":

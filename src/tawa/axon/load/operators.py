@@ -117,62 +117,6 @@ def product(build: Builder, x: Any, y: Any, rank: int | None = None) -> Tree:
     return build.call("linear" if rank == 2 else "matmul", x, y)
 
 
-def einsum(build: Builder, equation: str, operands: Sequence[Any]) -> Any:
-    """Return a sum of products by the letters of axes, as products of two operands in turn."""
-    left, arrow, out = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if not arrow:
-        out = "".join(sorted(n for n in set(left) - {","} if left.count(n) == 1))
-    if "." in equation or any(len(set(term)) < len(term) for term in (*terms, out)):
-        what = f"the einsum {equation!r}, with `...` or one letter twice in an operand,"
-        raise build.refuse(f"{what} is not supported", "write each axis as a letter of its own")
-    value, letters = operands[0], terms[0]
-    for number, (other, term) in enumerate(zip(operands[1:], terms[1:]), 2):
-        kept = set(out).union(*terms[number:])
-        value, letters = _contracted(build, (value, letters), (other, term), kept)
-    value, letters = _summed(build, value, letters, set(out))
-    return _ordered(build, value, letters, out)
-
-
-def _summed(build: Builder, x: Any, letters: str, kept: set[str]) -> tuple[Any, str]:
-    axes = [axis for axis, letter in enumerate(letters) if letter not in kept]
-    x = build.call("sum", x, axes=axes) if axes else x
-    return x, "".join(letter for letter in letters if letter in kept)
-
-
-def _ordered(build: Builder, x: Any, letters: str, wanted: Sequence[str]) -> Any:
-    order = [letters.index(letter) for letter in wanted]
-    return x if order == [*range(len(order))] else build.call("permute", x, order)
-
-
-def _contracted(
-    build: Builder, one: tuple[Any, str], other: tuple[Any, str], kept: set[str]
-) -> tuple[Any, str]:
-    """Return the sum over the letters of two operands that are not kept, and its letters."""
-    (a, in_a), (b, in_b) = (
-        _summed(build, *each, kept | set(apart[1])) for each, apart in ((one, other), (other, one))
-    )
-    batch = [n for n in in_a if n in in_b and n in kept]
-    inner = [n for n in in_a if n in in_b and n not in kept]
-    rows, columns = [n for n in in_a if n not in in_b], [n for n in in_b if n not in in_a]
-    sizes = {
-        n: build.call("dim", i, x) for x, ls in ((a, in_a), (b, in_b)) for i, n in enumerate(ls)
-    }
-
-    def matrix(x: Any, letters: str, first: list[str], second: list[str]) -> Any:
-        x = _ordered(build, x, letters, [*batch, *first, *second])
-        for place, group in ((len(batch) + len(first), second), (len(batch), first)):
-            if len(group) != 1:  # of none, an axis of size 1
-                x = build.call("merge", x, axis=place, count=len(group))
-        return x
-
-    made = build.call("matmul", matrix(a, in_a, rows, inner), matrix(b, in_b, inner, columns))
-    for axis, group in ((-1, columns), (len(batch), rows)):
-        if len(group) != 1:
-            made = build.call("unmerge", made, [sizes[n] for n in group], axis=axis)
-    return made, "".join([*batch, *rows, *columns])
-
-
 def batch_norm(
     build: Builder, x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float
 ) -> Tree:
