@@ -278,7 +278,7 @@ def products(x, i):
         *(
             torch.einsum("bij->ib", x),
             torch.einsum("...ij,...kj->...ik", x, x[0]),
-            torch.einsum("bii->bi", x[:, :, :3]),
+            torch.einsum("bii->bi", x[:, :, :4]),
             torch.einsum("bij,jk", x, y),
             torch.einsum("bi,bj->ij", i, i),
         ),
