@@ -225,7 +225,10 @@ def test_writes_to_arrays_are_followed_in_traced_modules():
     [
         (behind_a_view, "mul_ in place"),
         (lambda x: x + torch.rand(6), "rand is not supported"),
-        (lambda x: x[torch.arange(4), x.argmax(1)], "an index of several arrays"),
+        (
+            lambda x: x.reshape(2, 2, 6)[x.argmax(1)[:2], :, x.argmax(1)[:2]],
+            "an index of arrays apart",
+        ),
         (lambda x: x[x[:, 0] > 0], "an index by truth values"),
         (lambda x: x.argmax(1) & 1, "logical_and` wants bool"),
         (lambda x: x.argmax(1).view(torch.float64), "view"),
@@ -394,3 +397,31 @@ def test_networks_compiled_are_those_of_torch(name):
     with torch.no_grad():
         wanted = net(x)
     torch.testing.assert_close(compiled(x), wanted, rtol=0, atol=5e-3 * float(wanted.abs().max()))
+
+
+def around(x, i):
+    f, x = torch.nn.functional, x[:, None]
+    return (
+        *(f.pad(x, (2, 1, 0, 3), m) for m in ("reflect", "replicate", "circular")),
+        *(f.avg_pool2d(x, 3, 2, 1, count_include_pad=False), torch.roll(x, 3)),
+        *(
+            f.interpolate(x, scale_factor=2, mode="bilinear", align_corners=c)
+            for c in (False, True)
+        ),
+        *(f.interpolate(x, (3, 9), mode="bilinear"), f.interpolate(x[0], 4, mode="linear")),
+        *(x[:, 0, [0, -1], [[2], [1]]], x[0, 0].T),
+    )
+
+
+@pytest.mark.parametrize("load", ["fx", "export"])
+def test_items_around_and_between_items(load):
+    """Paddings by items, means of them alone, lines between them, and indices of several arrays."""
+    x, module = torch.randn(2, 4, 6), Given(lambda x: around(x, None))
+    exported = load == "export"
+    graph = (
+        axon.load_export(torch.export.export(module, (x,))) if exported else axon.load_fx(module)
+    )
+    for one, other in zip(graph(x), module(x), strict=True):
+        torch.testing.assert_close(one, other)
+    with pytest.raises(AxonGuard, match="drop_last"):
+        axon.load_fx(Given(lambda x: torch.nn.functional.pad(x, (3, 3), "reflect")))(x[..., :3])

@@ -78,11 +78,19 @@ def convolution(
 
 
 def pool(
-    build: Builder, name: str, x: Any, size: Any, stride: Any, pad: Any, ceil: bool = False
+    build: Builder,
+    name: str,
+    x: Any,
+    size: Any,
+    stride: Any,
+    pad: Any,
+    ceil: bool = False,
+    counted: bool = True,
 ) -> Tree:
     """Return `max_pool` or `avg_pool`; the stride is the size where it is not given.
 
-    `ceil`: with a last window that goes beyond the end, if it begins before it.
+    `ceil`: with a last window that goes beyond the end, if it begins before it. `counted`: a mean
+    is of the padding as well.
     """
     stride = stride or size
     if ceil:
@@ -95,7 +103,12 @@ def pool(
             over = build.binary("-", k - 2 * p, build.call("dim", axis, x))
             pads = [(axis, 0, build.binary("%", over, s))]
             x = padded(build, x, pads, -math.inf)
-    return build.call(name, x, size=each(size), stride=each(stride), pad=each(pad))
+    options = {"size": each(size), "stride": each(stride), "pad": each(pad)}
+    made = build.call(name, x, **options)
+    if counted:
+        return made
+    share = build.call(name, build.call("ones_like", x), **options)
+    return build.binary("/", made, share)
 
 
 def linear(build: Builder, x: Any, weight: Any, bias: Any = None) -> Tree:
@@ -181,12 +194,46 @@ def reduction(build: Builder, name: str, x: Any, axes: Any, keep: bool) -> Tree:
     return x if keep else build.call("cast_like", x, build.call("sum", x, axes=axes))
 
 
-def padded(build: Builder, x: Any, pads: Sequence[tuple[int, Any, Any]], value: float = 0) -> Any:
-    """Return x with a value before and after along axes: (axis, before, after)."""
+PADDINGS = {"reflect": "reflect", "replicate": "edge", "edge": "edge", "circular": "wrap",
+            "wrap": "wrap"}  # fmt: skip
+
+
+def padded(
+    build: Builder, x: Any, pads: Sequence[tuple[int, Any, Any]], value: float = 0, mode: str = ""
+) -> Any:
+    """Return x with a value before and after along axes: (axis, before, after).
+
+    `mode`: with items of its own, "reflect", "edge" or "wrap" as in NumPy.
+    """
     options = {"value": value} if value else {}
     for axis, before, after in pads:
-        if before != 0 or after != 0:
+        if before == 0 and after == 0:
+            continue
+        if not mode:
             x = build.call("pad", x, axis=axis, before=before, after=after, **options)
+            continue
+        own = build.call("dim", axis, x)
+
+        def cut(side: str, x: Any, count: Any, axis: int = axis) -> Tree:
+            return build.call(f"drop_{side}", x, axis=axis, count=count)
+
+        def around(
+            own: Any, side: str, other: str, count: Any, x: Any = x, axis: int = axis
+        ) -> Any:
+            left = build.binary("-", own, count)
+            match mode:
+                case "reflect":
+                    inner = cut(other, cut(side, x, 1), build.binary("-", left, 1))
+                    return build.call("flip", inner, axis=axis)
+                case "edge":
+                    one = cut(other, x, build.binary("-", own, 1))
+                    return build.call("tile", one, axis=axis, count=count)
+                case _:
+                    return cut(side, x, left)
+
+        parts = [around(own, "first", "last", before), x, around(own, "last", "first", after)]
+        parts = [part for part, count in zip(parts, (before, 1, after)) if count != 0]
+        x = build.call("concat", parts, axis)
     return x
 
 
@@ -240,13 +287,49 @@ def expanded(build: Builder, x: Any, sizes: Sequence[Any]) -> Tree:
     return build.call("expand", x, kept)
 
 
-def upsampled(build: Builder, x: Any, scales: Any, mode: str) -> Tree:
-    """Return x with each item repeated along the axes from the third on."""
-    numbers = [float(n) for n in scales] if isinstance(scales, Sequence) else [float(scales)]
-    if mode != "nearest" or any(n != int(n) for n in numbers):
+LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}  # and along how many axes
+
+
+def upsampled(
+    build: Builder, x: Any, scales: Any, mode: str, axes: int, corners: bool = False
+) -> Tree:
+    """Return x with each item repeated, or lines between items, along the last axes."""
+    numbers = [float(n) for n in scales] if isinstance(scales, Sequence) else [float(scales)] * axes
+    if mode not in ("nearest", *LINEAR) or any(n != int(n) for n in numbers):
         text = f"{mode} by {numbers}"
         raise build.refuse(f"resizing {text} is not supported", "use nearest, by whole numbers")
-    return build.call("upsample", x, scale=each([int(n) for n in numbers]))
+    whole = [int(n) for n in numbers]
+    if mode == "nearest":
+        return build.call("upsample", x, scale=each(whole))
+    sizes = [build.binary("*", build.call("dim", axis, x), n) for axis, n in
+             enumerate(whole, -len(whole))]  # fmt: skip
+    return interpolated(build, x, sizes, corners)
+
+
+def interpolated(build: Builder, x: Any, sizes: Sequence[Any], corners: bool) -> Any:
+    """Return x with what lies on lines between its items along the last axes.
+
+    `corners`: the first and last items stay where they are, else the ends of the axis do.
+    """
+    for axis, size in enumerate(sizes, -len(sizes)):
+        own = build.call("dim", axis, x)
+        last = build.binary("-", own, 1)
+        steps = build.binary("-", size, 1) if corners else size
+        steps = build.call("maximum", build.cast(steps, "f32"), 1.0)
+        scale = build.binary("/", build.cast(last if corners else own, "f32"), steps)
+        place = build.cast(build.call("iota", size), "f32")
+        place = place if corners else build.binary("+", place, 0.5)
+        place = build.binary("*", place, scale)
+        place = place if corners else build.call("relu", build.binary("-", place, 0.5))
+        low = build.call("floor", place)
+        share = build.call("cast_like", x, build.binary("-", place, low))
+        if axis != -1:
+            share = build.call("insert", share, axes=[*range(axis + 1, 0)])
+        first = build.cast(low, "i64")
+        second = build.call("minimum", build.binary("+", first, 1), build.cast(last, "i64"))
+        a, b = (build.call("gather", x, index, axis=axis) for index in (first, second))
+        x = build.call("lerp", share, a, b)
+    return x
 
 
 def resized(build: Builder, x: Any, sizes: Sequence[Any]) -> Any:
