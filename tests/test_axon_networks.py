@@ -409,7 +409,7 @@ def around(x, i):
             for c in (False, True)
         ),
         *(f.interpolate(x, (3, 9), mode="bilinear"), f.interpolate(x[0], 4, mode="linear")),
-        *(x[:, 0, [0, -1], [[2], [1]]], x[0, 0].T),
+        *(x[:, :, [0, -1], [[2], [1]]], x[0, 0].T),
     )
 
 
