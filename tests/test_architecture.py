@@ -36,9 +36,9 @@ ORDER = (
     "runtime",
     "testing",
     "ppl",
-    "axon.fuse",
     "tools",
     "kernels",
+    "axon.fuse",
     "torch",
 )
 # What stands on the core, and all of it that these may import, besides one another.

@@ -7,12 +7,18 @@ import pytest
 
 from axon_programs import annotations_hold, other_inputs, random_program
 from tawa import axon
+from tawa.axon.library import scheme_of
 from tawa.axon.module import Function
 from tawa.axon.run.evaluate import Evaluation
 from tawa.axon.shapes.constraints import Holds
+from tawa.axon.shapes.solver import Conflict
+from tawa.axon.shapes.words import Source
 from tawa.axon.syntax.parser import parse_program
-from tawa.axon.types.kinds import Scheme
+from tawa.axon.types.infer import Inference
+from tawa.axon.types.kinds import Scheme, Tensor, arrows
+from tawa.axon.types.unify import Mismatch
 from tawa.errors import AxonError, AxonGuard
+from tawa.integers import constant
 
 
 def by_numpy(made, value, arrays):
@@ -87,3 +93,53 @@ def test_guards_hold_where_numpy_runs():
 def test_guards_hold_where_numpy_runs_long(start):
     late = sum(judge(seed) for seed in range(start, start + 500))
     assert late < 10
+
+
+def instantiates(function, shapes):
+    """Whether a function's scheme has the type of f32 arrays of shapes, the last its result."""
+    inference = Inference(scheme_of, lambda place, why: AxonError(why))
+    inference.begin()
+    place = function.inferred.place
+    source = Source(0, function.name, place, place)
+    kind = inference.instantiate(function.inferred.scheme, source)
+    *taken, given = [Tensor("f32", tuple(map(constant, shape))) for shape in shapes]
+    try:
+        inference.unify(arrows(taken, given), kind, source)
+        inference.release()
+        inference.settle(final=True)
+    except (Conflict, Mismatch):
+        return False
+    return not inference.solver.waiting and not inference.solver.facts
+
+
+def instances(seed: int) -> int:
+    """Compare a scheme with types of sizes alone that it has, and that it has not; count those."""
+    made = random_program(seed)
+    text = made.text()
+    value = Evaluation(parse_program(text)).value("f")
+    found, function = 0, None
+    for turn in range(5):
+        arrays = made.inputs if turn == 0 else other_inputs(made, seed * 10 + turn)
+        result = by_numpy(made, value, arrays)
+        if result is None:
+            continue
+        found += 1
+        function = function or axon.load(text).f
+        taken, sizes = [array.shape for array in arrays], result.shape
+        assert instantiates(function, [*taken, sizes]), f"seed {seed}\n{text}"
+        places = range(len(sizes))
+        more = [[size + (axis == k) for axis, size in enumerate(sizes)] for k in places]
+        for other in ([*sizes, 1], *more):
+            assert not instantiates(function, [*taken, other]), f"seed {seed}\n{text}"
+    return found
+
+
+def test_schemes_are_those_of_all_their_instances():
+    assert sum(map(instances, range(1000, 1040))) > 80
+
+
+@pytest.mark.long
+def test_schemes_are_those_of_2000_instances():
+    seeds, found = iter(range(1000, 10_000)), 0
+    while found < 2000:
+        found += instances(next(seeds))

@@ -95,6 +95,8 @@ def test_exponentials_follow_no_reference_that_they_may_exceed(module):
 
 def test_rows_of_a_width_share_a_program(module):
     fused = fuse(module.soft)
+    same(fused, floats(7))
+    fused.kernels.clear()
     for rows, width in ((19, 64), (19, 63), (5, 272), (5, 271), (2, 1040)):
         same(fused, floats(rows, width))
     spans = [form.span for _, form in fused.kernels]
@@ -127,8 +129,8 @@ def test_elements_are_counted_through_rows_of_any_width(module, monkeypatch):
     wide = fuse(module.rows)
     for scale in ((5, 1, 3, 1), (1, 4, 3, 1), (5, 4, 1, 16)):
         same(wide, floats(*scale), floats(5, 4, 3, 16))
-    plain = axon.fuse.form_of
-    monkeypatch.setattr(axon.fuse, "form_of", lambda *given: plain(*given[:-1], 2**31))
+    plain = axon.fuse.launch.form_of
+    monkeypatch.setattr(axon.fuse.launch, "form_of", lambda *given: plain(*given[:-1], 2**31))
     far = fuse(module.rows)
     same(far, floats(5, 1, 3, 1), floats(5, 4, 3, 16))
     ((_, form),) = far.kernels

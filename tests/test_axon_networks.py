@@ -225,10 +225,12 @@ def test_writes_to_arrays_are_followed_in_traced_modules():
     [
         (behind_a_view, "mul_ in place"),
         (lambda x: x + torch.rand(6), "rand is not supported"),
-        (lambda x: x[torch.arange(4), x.argmax(1)], "an index of several arrays"),
+        (
+            lambda x: x.reshape(2, 2, 6)[x.argmax(1)[:2], :, x.argmax(1)[:2]],
+            "an index of arrays apart",
+        ),
         (lambda x: x[x[:, 0] > 0], "an index by truth values"),
         (lambda x: x.argmax(1) & 1, "logical_and` wants bool"),
-        (lambda x: torch.einsum("ii->i", x[:, :4]), "'ii->i', with"),
         (lambda x: x.argmax(1).view(torch.float64), "view"),
         (lambda x: behind(x, lambda y: y[:, :4].diagonal(dim1=0, dim2=1)), "add_ in place"),
         (lambda x: behind(x, lambda y: y.movedim(0, 1)), "add_ in place"),
@@ -278,6 +280,8 @@ def products(x, i):
         *(torch.einsum("bij,bkj->bik", x, x), torch.einsum("bhid,bhjd->bhij", h, h)),
         *(
             torch.einsum("bij->ib", x),
+            torch.einsum("...ij,...kj->...ik", x, x[0]),
+            torch.einsum("bii->bi", x[:, :, :4]),
             torch.einsum("bij,jk", x, y),
             torch.einsum("bi,bj->ij", i, i),
         ),
@@ -380,3 +384,44 @@ def test_a_module_of_bfloat16():
     exported = axon.load_export(torch.export.export(module, (i,)))
     for graph in (exported, axon.load_fx(module)):
         torch.testing.assert_close(graph(i), wanted, rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted({**NETWORKS, **MORE}))
+def test_networks_compiled_are_those_of_torch(name):
+    """Convolutions of float32 go through tf32."""
+    make, dims, draw_input, _ = {**NETWORKS, **MORE}[name]
+    torch.manual_seed(0)
+    net, x = make().eval(), draw_input(random.Random(0))
+    compiled = compile(axon.load_fx(net, dims=dims))
+    with torch.no_grad():
+        wanted = net(x)
+    torch.testing.assert_close(compiled(x), wanted, rtol=0, atol=5e-3 * float(wanted.abs().max()))
+
+
+def around(x, i):
+    f, x = torch.nn.functional, x[:, None]
+    return (
+        *(f.pad(x, (2, 1, 0, 3), m) for m in ("reflect", "replicate", "circular")),
+        *(f.avg_pool2d(x, 3, 2, 1, count_include_pad=False), torch.roll(x, 3)),
+        *(
+            f.interpolate(x, scale_factor=2, mode="bilinear", align_corners=c)
+            for c in (False, True)
+        ),
+        *(f.interpolate(x, (3, 9), mode="bilinear"), f.interpolate(x[0], 4, mode="linear")),
+        *(x[:, :, [0, -1], [[2], [1]]], x[0, 0].T),
+    )
+
+
+@pytest.mark.parametrize("load", ["fx", "export"])
+def test_items_around_and_between_items(load):
+    """Paddings by items, means of them alone, lines between them, and indices of several arrays."""
+    x, module = torch.randn(2, 4, 6), Given(lambda x: around(x, None))
+    exported = load == "export"
+    graph = (
+        axon.load_export(torch.export.export(module, (x,))) if exported else axon.load_fx(module)
+    )
+    for one, other in zip(graph(x), module(x), strict=True):
+        torch.testing.assert_close(one, other)
+    with pytest.raises(AxonGuard, match="cannot take"):
+        axon.load_fx(Given(lambda x: torch.nn.functional.pad(x, (3, 3), "reflect")))(x[..., :3])

@@ -10,7 +10,7 @@ are counted through all rows: a program has as many of them, whatever the rows a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,15 +23,21 @@ from tawa.ir.build import KernelBuilder
 
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
           "int8": "i8", "bool": "i1", "uint8": "u8", "uint16": "u16", "uint32": "u32",
-          "uint64": "u64"}  # fmt: skip
+          "uint64": "u64", "float16": "f16", "bfloat16": "bf16"}  # fmt: skip
 _OPERATORS = {"<", "<=", ">", ">=", "==", "!=", "+", "-", "*", "/", "&", "|", "^"}
 _ONE_FOR_ALL = ("==", "!=", "<", "<=", ">", ">=", "where")  # whose operands are of one type
 
 
 class Graph:
-    """The nodes that outputs need, inputs first, and the axis that is the columns."""
+    """The nodes that outputs need, inputs first, and the axis that is the columns.
 
-    def __init__(self, outputs: Sequence[Node], last: Axis) -> None:
+    `leaves` are read, as arguments of these numbers; by default those that are arguments.
+    """
+
+    def __init__(
+        self, outputs: Sequence[Node], last: Axis, leaves: Mapping[Node, Node] | None = None
+    ) -> None:
+        self._leaves = leaves or {}
         self._known: dict[tuple[object, ...], Node] = {}
         self._same: dict[Node, Node] = {}
         self.outputs = [self._add(node) for node in outputs]
@@ -53,6 +59,9 @@ class Graph:
     def _add(self, node: Node) -> Node:
         """Return the one node that computes what this one does, after those it needs."""
         if node in self._same:
+            return self._same[node]
+        if node in self._leaves:
+            self._same[node] = self._add(self._leaves[node])
             return self._same[node]
         inputs = tuple([self._add(e) if isinstance(e, Node) else e for e in node.inputs])
         told = [each if isinstance(each, Node) else repr(each) for each in inputs]
@@ -151,6 +160,8 @@ class _Emission:
             for i, step in enumerate(steps):
                 if step[g] is not None:
                     self.bases[i] = self.bases[i] + index * step[g]
+        if not extents:  # one row, of which a program has several places
+            self.bases = [base + k.zeros((1, self.count, 1, 1), "i32") for base in self.bases]
 
     def _elements(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> None:
         """Make each base point at the elements of this program, and note which there are."""
@@ -452,6 +463,8 @@ class _Emission:
         match node.name:
             case "cast":
                 return first
+            case "float16" | "bfloat16" as narrow:
+                return first.to(_SHORT[narrow]).to(kind)
             case "neg":
                 return -first
             case "square":

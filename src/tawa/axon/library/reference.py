@@ -447,6 +447,19 @@ def bilinear(a: Array, w: Array, b: Array) -> Array:
     return np.einsum("...m,kmn,...n->...k", a, w, b)
 
 
+def einsum(equation: str, *operands: Array) -> Array:
+    """Return sums of products, as an equation of axes says; axes of one letter have one size."""
+    sizes: dict[str, int] = {}
+    words = equation.replace(" ", "").partition("->")[0].split(",")
+    for word, array in zip(words, operands, strict=True):
+        before, dots, after = word.partition("...")
+        need(len(before + after) <= array.ndim and (dots or len(word) == array.ndim), "ranks")
+        ends = array.shape[array.ndim - len(after) :] if after else ()
+        for letter, size in (*zip(before, array.shape), *zip(after, ends)):
+            need(sizes.setdefault(letter, size) == size, f"sizes of {letter}")
+    return np.einsum(equation, *operands)
+
+
 def stack(items: Sequence[Array], axis: int) -> Array:
     """Return arrays of one shape along a new axis."""
     return np.stack(items, _axis(axis, items[0].ndim + 1))
@@ -545,6 +558,7 @@ def _others() -> dict[str, Callable[..., Any]]:
         "size": lambda x: x.size,
         "rank": lambda x: x.ndim,
         "shape": lambda x: x.shape,
+        "append": lambda one, other: (*one, *other),
         "dim": lambda axis, x: x.shape[_axis(axis, x.ndim)],
         "zeros": _sized(np.zeros),
         "ones": _sized(np.ones),

@@ -182,7 +182,7 @@ class Aten(Shapes):
 
     def einsum(self, equation: Any, *operands: Any, path: Any = None) -> Any:
         items = operands[0] if len(operands) == 1 and isinstance(operands[0], list) else operands
-        return shared.einsum(self._build, equation, items)
+        return self._build.call("einsum", equation, *items)
 
     def scaled_dot_product_attention(
         self, q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,
@@ -268,9 +268,11 @@ class Aten(Shapes):
         ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None,
     ) -> Any:  # fmt: skip
         pads = padding if isinstance(padding, Sequence) else [padding]
-        plain = not ceil_mode and divisor_override is None
-        self._need(plain and (count_include_pad or not any(pads)), "this mean of windows")
-        return shared.pool(self._build, "avg_pool", x, kernel_size, stride, padding)
+        self._need(not ceil_mode and divisor_override is None, "this mean of windows")
+        counted = count_include_pad or not any(pads)
+        return shared.pool(
+            self._build, "avg_pool", x, kernel_size, stride, padding, counted=counted
+        )
 
     avg_pool1d = avg_pool3d = avg_pool2d
 
@@ -289,12 +291,27 @@ class Aten(Shapes):
         self, x: Any, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
         align_corners: Any = None, recompute_scale_factor: Any = None, antialias: bool = False,
     ) -> Any:  # fmt: skip
+        self._need(not antialias, "resizing that is smoothed")
+        number = size if size is not None else scale_factor
+        axes = len(number) if isinstance(number, Sequence) else 0
+        if not axes and mode in shared.LINEAR:
+            axes = shared.LINEAR[mode]
+        elif not axes and size is not None:
+            axes = self.rank_for("interpolate to one size", x) - 2
         if size is None:
-            return shared.upsampled(self._build, x, scale_factor, mode)
-        if not isinstance(size, Sequence):
-            size = [size] * (self.rank_for("interpolate to one size", x) - 2)
+            corners = bool(align_corners)
+            return shared.upsampled(self._build, x, scale_factor, mode, axes or 1, corners)
+        size = size if isinstance(size, Sequence) else [size] * axes
+        if mode in shared.LINEAR:
+            return shared.interpolated(self._build, x, size, bool(align_corners))
         self._need(mode == "nearest", f"resizing by {mode}")
         return shared.resized(self._build, x, size)
+
+    def upsample_bilinear2d(self, x: Any, size: Any, corners: bool, *scales: Any) -> Any:
+        factors = scales[0] if scales and isinstance(scales[0], Sequence) else None
+        return self.interpolate(x, size, factors, "bilinear", corners)
+
+    upsample_linear1d = upsample_trilinear3d = upsample_bilinear2d
 
     def upsample_nearest2d(self, x: Any, size: Any, scales: Any = None) -> Any:
         return self.interpolate(x, size, scales)

@@ -258,6 +258,12 @@ class Shapes:
             self._need(isinstance(index, int) and index < len(x), f"result {index}")
             return x[index]
         items = index if isinstance(index, tuple) else (index,)
+        arrays = [None if _is_plain(item) else item for item in items]
+        if sum(each is not None for each in arrays) > 1:
+            others = all(item == slice(None) for item in items if _is_plain(item))
+            self._need(others, "an index of several arrays beside others")
+            given = [np.array(item) if isinstance(item, list) else item for item in arrays]
+            return self.index(x, given)
         dots = [place for place, item in enumerate(items) if item is Ellipsis]
         first, later = (items[: dots[0]], items[dots[0] + 1 :]) if dots else (items, ())
         done = 0
@@ -293,8 +299,21 @@ class Shapes:
 
     def index(self, x: Any, items: Any) -> Any:
         kept = [place for place, item in enumerate(items) if item is not None]
-        self._need(len(kept) == 1, "an index of several arrays")
-        return self._gathered(x, kept[0], items[kept[0]])[0]
+        build, first = self._build, kept[0]
+        if len(kept) == 1:
+            return self._gathered(x, first, items[first])[0]
+        self._need(kept == [*range(first, first + len(kept))], "an index of arrays apart")
+        place: Any = None
+        for axis in kept:  # they count the items of all their axes in one
+            whole = str(self._element(items[axis])).startswith(("i", "u"))
+            self._need(whole, "an index by truth values")
+            size = build.cast(build.call("dim", axis, x), "i64")
+            item = build.binary("%", build.cast(items[axis], "i64"), size)
+            place = (
+                item if place is None else build.binary("+", build.binary("*", place, size), item)
+            )
+        x = build.call("merge", x, axis=first, count=len(kept))
+        return build.call("gather", x, place, axis=first)
 
     def gather(self, x: Any, dim: Any, index: Any, sparse_grad: Any = False) -> Any:
         return self._build.call("take_along", x, index, axis=dim)
@@ -363,15 +382,32 @@ class Shapes:
             x = self._build.call("flip", x, axis=axis)
         return x
 
-    def roll(self, x: Any, shifts: Any, dims: Any) -> Any:
+    def numpy_T(self, x: Any) -> Any:  # noqa: N802 - torch's name
+        order = [*reversed(range(self.rank_for("T", x)))]
+        return self._build.call("permute", x, order)
+
+    def roll(self, x: Any, shifts: Any, dims: Any = ()) -> Any:
+        if not listed([dims]):
+            (by,) = listed([shifts])
+            flat = self._build.call("roll", self._build.call("ravel", x), axis=0, by=by)
+            return self._build.call("reshape", flat, self._build.call("shape", x))
         for by, axis in zip(listed([shifts]), listed([dims]), strict=True):
             x = self._build.call("roll", x, axis=axis, by=by)
         return x
 
     def pad(self, x: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-        self._need(mode == "constant", f"padding by {mode}")
+        self._need(mode == "constant" or mode in shared.PADDINGS, f"padding by {mode}")
         axes = [(-1 - i, pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)]
-        return shared.padded(self._build, x, axes, value or 0)
+        return shared.padded(self._build, x, axes, value or 0, shared.PADDINGS.get(mode, ""))
+
+    def _reflected(self, x: Any, pad: Any) -> Any:
+        return self.pad(x, pad, "reflect")
+
+    def _replicated(self, x: Any, pad: Any) -> Any:
+        return self.pad(x, pad, "replicate")
+
+    reflection_pad1d = reflection_pad2d = reflection_pad3d = _reflected
+    replication_pad1d = replication_pad2d = replication_pad3d = _replicated
 
     def constant_pad_nd(self, x: Any, pad: Any, value: Any = 0) -> Any:
         return self.pad(x, pad, value=value)
@@ -440,3 +476,8 @@ def listed(given: Sequence[Any]) -> list[Any]:
     """Return numbers that were given one by one, or as one list."""
     first = given[0] if len(given) == 1 else None
     return list(first) if isinstance(first, list | tuple) else list(given)
+
+
+def _is_plain(item: Any) -> bool:
+    """Tell whether an item of an index is no array."""
+    return item is None or item is Ellipsis or isinstance(item, slice | int)

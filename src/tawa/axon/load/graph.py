@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tawa.axon.library import composed, signatures
+from tawa.axon.library import DIRECTED, composed, signatures
 from tawa.axon.module import Function, Guard, of_declarations
 from tawa.axon.run.values import NAMES, others
 from tawa.axon.shapes.words import Span
@@ -81,7 +81,8 @@ class Builder:
 
     def _free(self, wanted: str) -> str:
         """Return a name that nothing has; one that an operator has gets `_` at its end."""
-        wanted = f"{wanted}_" if wanted in signatures() or wanted in composed() else wanted
+        own = any(wanted in each for each in (signatures(), composed(), DIRECTED))
+        wanted = f"{wanted}_" if own else wanted
         name, number = wanted, 0
         while name in self._taken:
             number += 1
@@ -186,15 +187,19 @@ class Graph:
 
         Weights are copied to their device once.
         """
+        return self.function(*self.near(inputs))
+
+    def near(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Return inputs and the weights beside them."""
         if not others(inputs):
-            return self.function(*inputs, self.weights)
+            return *inputs, self.weights
         from tawa.axon.run import tensors
 
-        device = tensors.device_of(inputs)
+        device = tensors.device_of(tuple(inputs))
         if device is not None and device not in self._moved:
             moved = tensors.wrapped(self.weights, device)
             self._moved[device] = tensors.unwrapped(moved, device)
-        return self.function(*inputs, self._moved.get(device, self.weights))
+        return *inputs, self._moved.get(device, self.weights)
 
     @property
     def shapes(self) -> Mapping[str, str]:

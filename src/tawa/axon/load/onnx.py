@@ -189,7 +189,9 @@ class _Import:
             return self._of_sizes(node.op_type, given, options)
         kind, aten = node.op_type, self.aten
         if constant and not symbolic and kind not in _RANDOM:
-            evaluator = self.onnx.reference.ReferenceEvaluator(node, opsets={"": self.version})
+            from onnx.reference import ReferenceEvaluator
+
+            evaluator = ReferenceEvaluator(node, opsets={"": self.version})
             known = dict(zip(node.input, given))
             return list(evaluator.run(None, {name: known[name] for name in known if name}))
         x = self._tree(given[0]) if given and not isinstance(given[0], _ShapeOf) else None
@@ -236,7 +238,7 @@ class _Import:
             case "CastLike":
                 return build.call("cast_like", self._tree(given[1]), x)
             case "Einsum":
-                return shared.einsum(build, options["equation"].decode(), [*map(self._tree, given)])
+                return build.call("einsum", options["equation"].decode(), *map(self._tree, given))
             case "Tile":
                 return aten.repeat(x, self._sizes(given[1]))
             case "Range":
@@ -361,8 +363,8 @@ class _Import:
                 return self._slice(x, given)
             case "Split":
                 return self._split(x, given, options, len(node.output))
-            case "Pad" if options.get("mode", b"constant") == b"constant":
-                return self._pad(x, given)
+            case "Pad":
+                return self._pad(x, given, options.get("mode", b"constant").decode())
             case _ if kind in _REDUCTIONS:
                 return self._reduce(kind, x, given, options)
             case "Expand":
@@ -466,15 +468,19 @@ class _Import:
         pads, ceil = self._pads(rank, options), bool(options.get("ceil_mode"))
         equal = all(before == after for _, before, after in pads)
         counted = kind == "MaxPool" or options.get("count_include_pad")
-        counted = counted or not any(before or after for _, before, after in pads)
-        if not counted or set(options.get("dilations", [1])) != {1} or (ceil and not equal):
+        counted = bool(counted or not any(before or after for _, before, after in pads))
+        if (
+            not (counted or equal)
+            or set(options.get("dilations", [1])) != {1}
+            or (ceil and not equal)
+        ):
             raise self.build.refuse(f"this {kind} is not supported: {options}")
         name = "max_pool" if kind == "MaxPool" else "avg_pool"
         if not equal:
             x = shared.padded(self.build, x, pads, -np.inf if kind == "MaxPool" else 0)
             pads = [(0, 0, 0)] * rank
         stride, inside = options.get("strides", [1] * rank), [before for _, before, _ in pads]
-        return shared.pool(self.build, name, x, sizes, list(stride), inside, ceil)
+        return shared.pool(self.build, name, x, sizes, list(stride), inside, ceil, counted)
 
     def _reduce(self, kind: str, x: Any, given: list[Any], options: dict[str, Any]) -> Tree:
         axes: Any = options.get("axes")
@@ -513,14 +519,16 @@ class _Import:
             sizes = [each] * count
         return [shared.parted(self.build, x, axis, sizes, number) for number in range(count)]
 
-    def _pad(self, x: Any, given: list[Any]) -> Any:
+    def _pad(self, x: Any, given: list[Any], mode: str) -> Any:
         pads, count = self._sizes(given[1]), len(self._sizes(given[1])) // 2
         value = given[2] if len(given) > 2 and given[2] is not None else np.zeros(1)
         if not isinstance(value, np.ndarray):
             raise self.build.refuse("padding by what is computed is not supported")
         named = len(given) > 3 and given[3] is not None
         axes = self._numbers(given[3]) if named else list(range(count))
-        return shared.padded(self.build, x, [*zip(axes, pads[:count], pads[count:])], value.item())
+        widths = [*zip(axes, pads[:count], pads[count:])]
+        how = "" if mode == "constant" else shared.PADDINGS[mode]
+        return shared.padded(self.build, x, widths, value.item(), how)
 
     def _resize(self, x: Any, given: list[Any], options: dict[str, Any]) -> Tree:
         scales = given[2] if len(given) > 2 else None
@@ -530,11 +538,12 @@ class _Import:
         rounded = options.get("nearest_mode", b"round_prefer_floor").decode()
         halves = ("half_pixel", "pytorch_half_pixel")
         repeats = rounded.startswith("round") if how in halves else rounded == "floor"
-        if how not in (*halves, "asymmetric") or not repeats:
+        mode = options.get("mode", b"nearest").decode()
+        corners = how == "align_corners" and mode == "linear"
+        lines = mode == "linear" and (corners or how in halves)
+        if not lines and (how not in (*halves, "asymmetric") or not repeats or mode == "linear"):
             raise self.build.refuse(f"Resize by {how} and {rounded} is not supported")
-        return shared.upsampled(
-            self.build, x, scales[2:].tolist(), options.get("mode", b"nearest").decode()
-        )
+        return shared.upsampled(self.build, x, scales[2:].tolist(), mode, len(scales) - 2, corners)
 
 
 @dataclass(frozen=True)

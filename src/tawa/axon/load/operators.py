@@ -78,11 +78,19 @@ def convolution(
 
 
 def pool(
-    build: Builder, name: str, x: Any, size: Any, stride: Any, pad: Any, ceil: bool = False
+    build: Builder,
+    name: str,
+    x: Any,
+    size: Any,
+    stride: Any,
+    pad: Any,
+    ceil: bool = False,
+    counted: bool = True,
 ) -> Tree:
     """Return `max_pool` or `avg_pool`; the stride is the size where it is not given.
 
-    `ceil`: with a last window that goes beyond the end, if it begins before it.
+    `ceil`: with a last window that goes beyond the end, if it begins before it. `counted`: a mean
+    is of the padding as well.
     """
     stride = stride or size
     if ceil:
@@ -95,7 +103,12 @@ def pool(
             over = build.binary("-", k - 2 * p, build.call("dim", axis, x))
             pads = [(axis, 0, build.binary("%", over, s))]
             x = padded(build, x, pads, -math.inf)
-    return build.call(name, x, size=each(size), stride=each(stride), pad=each(pad))
+    options = {"size": each(size), "stride": each(stride), "pad": each(pad)}
+    made = build.call(name, x, **options)
+    if counted:
+        return made
+    share = build.call(name, build.call("ones_like", x), **options)
+    return build.binary("/", made, share)
 
 
 def linear(build: Builder, x: Any, weight: Any, bias: Any = None) -> Tree:
@@ -115,62 +128,6 @@ def product(build: Builder, x: Any, y: Any, rank: int | None = None) -> Tree:
         made = build.call("linear", x, build.call("unsqueeze", y, axis=1))
         return build.call("squeeze", made, axis=-1)
     return build.call("linear" if rank == 2 else "matmul", x, y)
-
-
-def einsum(build: Builder, equation: str, operands: Sequence[Any]) -> Any:
-    """Return a sum of products by the letters of axes, as products of two operands in turn."""
-    left, arrow, out = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if not arrow:
-        out = "".join(sorted(n for n in set(left) - {","} if left.count(n) == 1))
-    if "." in equation or any(len(set(term)) < len(term) for term in (*terms, out)):
-        what = f"the einsum {equation!r}, with `...` or one letter twice in an operand,"
-        raise build.refuse(f"{what} is not supported", "write each axis as a letter of its own")
-    value, letters = operands[0], terms[0]
-    for number, (other, term) in enumerate(zip(operands[1:], terms[1:]), 2):
-        kept = set(out).union(*terms[number:])
-        value, letters = _contracted(build, (value, letters), (other, term), kept)
-    value, letters = _summed(build, value, letters, set(out))
-    return _ordered(build, value, letters, out)
-
-
-def _summed(build: Builder, x: Any, letters: str, kept: set[str]) -> tuple[Any, str]:
-    axes = [axis for axis, letter in enumerate(letters) if letter not in kept]
-    x = build.call("sum", x, axes=axes) if axes else x
-    return x, "".join(letter for letter in letters if letter in kept)
-
-
-def _ordered(build: Builder, x: Any, letters: str, wanted: Sequence[str]) -> Any:
-    order = [letters.index(letter) for letter in wanted]
-    return x if order == [*range(len(order))] else build.call("permute", x, order)
-
-
-def _contracted(
-    build: Builder, one: tuple[Any, str], other: tuple[Any, str], kept: set[str]
-) -> tuple[Any, str]:
-    """Return the sum over the letters of two operands that are not kept, and its letters."""
-    (a, in_a), (b, in_b) = (
-        _summed(build, *each, kept | set(apart[1])) for each, apart in ((one, other), (other, one))
-    )
-    batch = [n for n in in_a if n in in_b and n in kept]
-    inner = [n for n in in_a if n in in_b and n not in kept]
-    rows, columns = [n for n in in_a if n not in in_b], [n for n in in_b if n not in in_a]
-    sizes = {
-        n: build.call("dim", i, x) for x, ls in ((a, in_a), (b, in_b)) for i, n in enumerate(ls)
-    }
-
-    def matrix(x: Any, letters: str, first: list[str], second: list[str]) -> Any:
-        x = _ordered(build, x, letters, [*batch, *first, *second])
-        for place, group in ((len(batch) + len(first), second), (len(batch), first)):
-            if len(group) != 1:  # of none, an axis of size 1
-                x = build.call("merge", x, axis=place, count=len(group))
-        return x
-
-    made = build.call("matmul", matrix(a, in_a, rows, inner), matrix(b, in_b, inner, columns))
-    for axis, group in ((-1, columns), (len(batch), rows)):
-        if len(group) != 1:
-            made = build.call("unmerge", made, [sizes[n] for n in group], axis=axis)
-    return made, "".join([*batch, *rows, *columns])
 
 
 def batch_norm(
@@ -237,12 +194,46 @@ def reduction(build: Builder, name: str, x: Any, axes: Any, keep: bool) -> Tree:
     return x if keep else build.call("cast_like", x, build.call("sum", x, axes=axes))
 
 
-def padded(build: Builder, x: Any, pads: Sequence[tuple[int, Any, Any]], value: float = 0) -> Any:
-    """Return x with a value before and after along axes: (axis, before, after)."""
+PADDINGS = {"reflect": "reflect", "replicate": "edge", "edge": "edge", "circular": "wrap",
+            "wrap": "wrap"}  # fmt: skip
+
+
+def padded(
+    build: Builder, x: Any, pads: Sequence[tuple[int, Any, Any]], value: float = 0, mode: str = ""
+) -> Any:
+    """Return x with a value before and after along axes: (axis, before, after).
+
+    `mode`: with items of its own, "reflect", "edge" or "wrap" as in NumPy.
+    """
     options = {"value": value} if value else {}
     for axis, before, after in pads:
-        if before != 0 or after != 0:
+        if before == 0 and after == 0:
+            continue
+        if not mode:
             x = build.call("pad", x, axis=axis, before=before, after=after, **options)
+            continue
+        own = build.call("dim", axis, x)
+
+        def cut(side: str, x: Any, count: Any, axis: int = axis) -> Tree:
+            return build.call(f"drop_{side}", x, axis=axis, count=count)
+
+        def around(
+            own: Any, side: str, other: str, count: Any, x: Any = x, axis: int = axis
+        ) -> Any:
+            left = build.binary("-", own, count)
+            match mode:
+                case "reflect":
+                    inner = cut(other, cut(side, x, 1), build.binary("-", left, 1))
+                    return build.call("flip", inner, axis=axis)
+                case "edge":
+                    one = cut(other, x, build.binary("-", own, 1))
+                    return build.call("tile", one, axis=axis, count=count)
+                case _:
+                    return cut(side, x, left)
+
+        parts = [around(own, "first", "last", before), x, around(own, "last", "first", after)]
+        parts = [part for part, count in zip(parts, (before, 1, after)) if count != 0]
+        x = build.call("concat", parts, axis)
     return x
 
 
@@ -296,13 +287,49 @@ def expanded(build: Builder, x: Any, sizes: Sequence[Any]) -> Tree:
     return build.call("expand", x, kept)
 
 
-def upsampled(build: Builder, x: Any, scales: Any, mode: str) -> Tree:
-    """Return x with each item repeated along the axes from the third on."""
-    numbers = [float(n) for n in scales] if isinstance(scales, Sequence) else [float(scales)]
-    if mode != "nearest" or any(n != int(n) for n in numbers):
+LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}  # and along how many axes
+
+
+def upsampled(
+    build: Builder, x: Any, scales: Any, mode: str, axes: int, corners: bool = False
+) -> Tree:
+    """Return x with each item repeated, or lines between items, along the last axes."""
+    numbers = [float(n) for n in scales] if isinstance(scales, Sequence) else [float(scales)] * axes
+    if mode not in ("nearest", *LINEAR) or any(n != int(n) for n in numbers):
         text = f"{mode} by {numbers}"
         raise build.refuse(f"resizing {text} is not supported", "use nearest, by whole numbers")
-    return build.call("upsample", x, scale=each([int(n) for n in numbers]))
+    whole = [int(n) for n in numbers]
+    if mode == "nearest":
+        return build.call("upsample", x, scale=each(whole))
+    sizes = [build.binary("*", build.call("dim", axis, x), n) for axis, n in
+             enumerate(whole, -len(whole))]  # fmt: skip
+    return interpolated(build, x, sizes, corners)
+
+
+def interpolated(build: Builder, x: Any, sizes: Sequence[Any], corners: bool) -> Any:
+    """Return x with what lies on lines between its items along the last axes.
+
+    `corners`: the first and last items stay where they are, else the ends of the axis do.
+    """
+    for axis, size in enumerate(sizes, -len(sizes)):
+        own = build.call("dim", axis, x)
+        last = build.binary("-", own, 1)
+        steps = build.binary("-", size, 1) if corners else size
+        steps = build.call("maximum", build.cast(steps, "f32"), 1.0)
+        scale = build.binary("/", build.cast(last if corners else own, "f32"), steps)
+        place = build.cast(build.call("iota", size), "f32")
+        place = place if corners else build.binary("+", place, 0.5)
+        place = build.binary("*", place, scale)
+        place = place if corners else build.call("relu", build.binary("-", place, 0.5))
+        low = build.call("floor", place)
+        share = build.call("cast_like", x, build.binary("-", place, low))
+        if axis != -1:
+            share = build.call("insert", share, axes=[*range(axis + 1, 0)])
+        first = build.cast(low, "i64")
+        second = build.call("minimum", build.binary("+", first, 1), build.cast(last, "i64"))
+        a, b = (build.call("gather", x, index, axis=axis) for index in (first, second))
+        x = build.call("lerp", share, a, b)
+    return x
 
 
 def resized(build: Builder, x: Any, sizes: Sequence[Any]) -> Any:

@@ -6,10 +6,10 @@ NumPy's functions, of which meanings are made, compute with arrays of other libr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
-from tawa.axon.library import composed, signatures
+from tawa.axon.library import DIRECTED, composed, signatures
 from tawa.axon.run.values import converted
 from tawa.axon.syntax.parser import parse_type
 from tawa.axon.syntax.tree import (
@@ -138,6 +138,10 @@ class Evaluation:
                 return value
             case Call(Name(name), Record(fields)) if name not in values:
                 return self._operator(name, fields, values)
+            case Call(Name(name), Literal(str() as text)) if (
+                name in DIRECTED and name not in values
+            ):
+                return curried(partial(self.meaning(name), text), text.count(",") + 1)
             case Call(function, argument):
                 value = self.evaluate(function, values)
                 return value(self.evaluate(argument, values))

@@ -283,7 +283,7 @@ class _Parser:
         return self._chain(("<", "<=", ">", ">="), self._sum)
 
     def _sum(self) -> Tree:
-        return self._chain(("+", "-"), self._product)
+        return self._chain(("+", "-", "++"), self._product)
 
     def _product(self) -> Tree:
         return self._chain(("*", "/", "//", "%"), self._negative)

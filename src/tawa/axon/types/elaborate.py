@@ -221,11 +221,9 @@ class Scope:
             case Operation(name="prod"), Operation(name="prod"):
                 words = [self.word(_items(side.inputs[0])) for side in (left, right)]
                 self.constraints.append(SameProduct(self.source, *words))
-            case Variable(row=True) | Listed(), Operation() if right.name in FUNCTIONS:
+            case _, Operation() if right.name in FUNCTIONS and _is_word(left):
                 self.constraints.append(self._function(self.word(_items(left)), right))
-            case (Variable(row=True) | Listed(), Variable(row=True) | Listed()) if (
-                relation.sign == "="
-            ):
+            case _ if relation.sign == "=" and _is_word(left) and _is_word(right):
                 words = [self.word(_items(side)) for side in (left, right)]
                 self.constraints.append(SameWord(self.source, *words))
             case _:
@@ -297,6 +295,17 @@ class Scope:
 
 def _items(size: Size) -> tuple[Size, ...]:
     return size.items if isinstance(size, Listed) else (size,)
+
+
+def _is_word(size: Size) -> bool:
+    """Tell whether a size is written as a shape."""
+    match size:
+        case Variable():
+            return size.row
+        case Operation():
+            return size.name == "++"
+        case _:
+            return isinstance(size, Listed)
 
 
 def _named(size: Size, rows: dict[str, Symbol]) -> Size:

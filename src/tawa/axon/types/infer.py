@@ -49,7 +49,7 @@ from tawa.integers import Expr, Symbol, at_least, constant
 
 OPERATORS = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod",
-    "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal",
+    "++": "append", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal",
 }  # fmt: skip
 # Operators of integers: of those that are known when a program is checked, and when it runs.
 ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -115,7 +115,8 @@ class Inference(Unifier):
                 raise self.wrong(tree.at, f"`{tree.operator}` is not for integers")
             self._unify_at(tree.place, overload.result, Int(value), source)
             return True
-        if not final and not isinstance(left, Tensor) and not isinstance(right, Tensor):
+        known = isinstance(left, Tensor) or isinstance(right, Tensor) or tree.operator == "++"
+        if not final and not known:
             return False
         scheme = self.library(OPERATORS[tree.operator])
         assert scheme is not None
@@ -197,7 +198,9 @@ class Inference(Unifier):
         source = Source(self.fresh.number(), label, head.place, head.place)
         mark = len(self.held)
         if isinstance(head, Name):
-            kind = self._head(head, source, env)
+            first = arguments[0] if arguments else None
+            written = first.value if isinstance(first, Literal) else None
+            kind = self._head(head, source, env, written if isinstance(written, str) else "")
             taken = self.resolve(kind)
             if isinstance(taken, Arrow) and isinstance(taken.argument, Options):
                 fields: tuple[tuple[str, Tree], ...] = ()
@@ -213,13 +216,20 @@ class Inference(Unifier):
         self.release(mark)
         return kind
 
-    def _head(self, head: Name, source: Source, env: Env) -> Type:
-        """Return the type of a name: bound here, a size of an annotation, or of the library."""
+    def _head(self, head: Name, source: Source, env: Env, text: str = "") -> Type:
+        """Return the type of a name: bound here, a size of an annotation, or of the library.
+
+        That of an operator may follow from a text, its first argument.
+        """
         bound = env.get(head.name)
         sizes = self.scopes[-1].dims if self.scopes else {}
         if bound is None and head.name in sizes:
             return Int(sizes[head.name])
-        found = bound.type if bound is not None else self.library(head.name)
+        name = f"{head.name} {text}" if text else head.name
+        try:
+            found = bound.type if bound is not None else self.library(name)
+        except ValueError as error:
+            raise self.wrong(head.place, f"`{name}`: {error}") from error
         if found is None:
             raise self.wrong(head.place, f"`{head.name}` is not defined")
         return self.instantiate(found, source) if isinstance(found, Scheme) else found

@@ -1,0 +1,162 @@
+"""What follows a product and is the library's with it: a bias, an activation, attention.
+
+The forms are programs of the language, traced as every other; a value has a form if one graph
+is the other with arrays for its variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any, Literal, TypeAlias
+
+from tawa.axon.fuse import calls
+from tawa.axon.fuse.needs import below, demanded, traced_in
+from tawa.axon.fuse.trace import Axis, Cuts, Node, Operand, Step, Traced, evaluated
+
+_ACTIVATIONS = {"relu": "relu x", "leaky_relu": "leaky_relu x", "silu": "silu x", "": "x"}
+_FINISHES = {"": "x", "b": "x + b", "r": "x + r", "br": "x + b + r"}
+_SCORES = ("softmax (x * s)", "softmax (x / s)", "softmax x")
+_HEAD_DIM = 256  # the most that `tawa.kernels.attention` takes
+Bound: TypeAlias = dict[str, Operand]
+Readers: TypeAlias = dict[Node, set[Node | None]]
+
+
+@cache
+def _form(text: str) -> Operand:
+    """Return the graph of an expression of x [m, n], b [n], r [m, n] and a number s."""
+    from tawa.axon.module import load
+
+    m, n = Axis(2), Axis(3)
+    words: dict[str, tuple[Axis, ...]] = {"x": (m, n), "b": (n,), "r": (m, n), "s": ()}
+    given = [Traced(Node(f"any {v}", (), "float32"), axes, "float32") for v, axes in words.items()]
+    found: Traced = load(f"fun form (x, b, r, s) = {text}").form.run(tuple(given))
+    return found.node
+
+
+def absorbed(cuts: Cuts, wanted: Sequence[Node]) -> dict[Node, Step]:
+    """Return steps that make what kernels after products would: they replace both."""
+    found: dict[Node, Step] = {}
+    for replace in (_attention, _finished):
+        roots = demanded(cuts, wanted, found)
+        readers: Readers = {node: {None} for node in wanted}
+        for root in roots:
+            step = found.get(root) or cuts.of.get(root)
+            inputs = [t.node for t in traced_in(step.inputs)] if step else below(root)
+            for node in inputs:
+                readers.setdefault(node, set()).add(root)
+        for root in roots:
+            if root not in found and (step := replace(cuts, root, readers)):
+                found[root] = step
+    return found
+
+
+def _products(cuts: Cuts, root: Node, readers: Readers) -> Iterator[tuple[Node, Step]]:
+    """Yield the library's products and convolutions that this value alone is computed from."""
+    for node in below(root) if root.name != "load" else ():
+        step = cuts.of.get(node)
+        if step and step.plain and step.name in ("matmul", "conv") and readers[node] == {root}:
+            yield node, step
+
+
+def _attention(cuts: Cuts, root: Node, readers: Readers) -> Step | None:
+    """Return a product of weights and values as attention, where weights are softmax(s q k')."""
+    last = cuts.of.get(root)
+    if last is None or last.name != "matmul" or not last.plain:
+        return None
+    weights, v = last.inputs
+    if readers[weights.node] != {root} or weights.dtype not in ("float16", "bfloat16"):
+        return None
+    for node, step in _products(cuts, weights.node, readers):
+        if step.name != "matmul":
+            continue
+        q, k = step.inputs
+        if not q.shape[:-2] == k.shape[:-2] == v.shape[:-2] or q.ndim < 3:
+            continue
+        if not 0 < max(q.shape[-1], v.shape[-1]) <= _HEAD_DIM or 0 in (*k.shape, *q.shape):
+            continue
+        for text in _SCORES:
+            bound: Bound = {"x": node}
+            if _is(_form(text), weights.node, bound) and (s := _number(bound.get("s", 1.0))):
+                scale = 1 / s if "/" in text else s
+                run = partial(calls.attention, scale=scale)
+                return Step("attention", run, (q, k, v), plain=True)
+    return None
+
+
+def _number(operand: Operand) -> float | None:
+    """Return the value of what is computed of no array."""
+    if not isinstance(operand, Node):
+        return float(operand)
+    return None if below(operand) else float(evaluated(operand))
+
+
+def _finished(cuts: Cuts, root: Node, readers: Readers) -> Step | None:
+    """Return a product with a bias, an activation and a residual, where that is all of a value."""
+    for node, step in _products(cuts, root, readers):
+        made = cuts.known[node]
+        convolves = step.name == "conv"
+        channels = made.axes[1 if convolves else -1].root
+        for activation, outer in _ACTIVATIONS.items():
+            for kind, inner in _FINISHES.items():
+                if kind + activation == "" or ("r" in kind and not convolves):
+                    continue
+                bound: Bound = {"x": node}
+                if not _is(_form(outer.replace("x", f"({inner})")), root, bound):
+                    continue
+                bias = _vector(cuts, bound.get("b"), channels)
+                like = _whole(cuts, bound.get("r"), made)
+                if ("b" in kind) == bool(bias) and ("r" in kind) == bool(like):
+                    run: Callable[..., Any] = partial(step.run, activation=activation)
+                    name = "".join([step.name, " + bias" * bool(bias), " + residual" * bool(like)])
+                    more = (bias, like) if convolves else (bias,)
+                    shown = f"{activation}({name})" if activation else name
+                    return Step(shown, run, (*step.inputs, *more), plain=True)
+    return None
+
+
+def _vector(cuts: Cuts, operand: Operand | None, channels: Axis) -> Traced | None:
+    """Return an array of one number for each channel as [channels]."""
+    if not isinstance(operand, Node) or operand.name != "load":
+        return None
+    known = cuts.known[operand]
+    own = [axis for axis in known.axes if axis.root is channels]
+    if len(own) != 1 or any(axis.size != 1 for axis in known.axes if axis.root is not channels):
+        return None
+    return Traced(operand, own, known.dtype, cuts)
+
+
+def _whole(cuts: Cuts, operand: Operand | None, made: Traced) -> Traced | None:
+    """Return an array that has an element for each of another."""
+    if not isinstance(operand, Node) or operand.name != "load":
+        return None
+    known = cuts.known[operand]
+    same = [axis.root for axis in known.axes] == [axis.root for axis in made.axes]
+    return known if same and known.dtype == made.dtype else None
+
+
+def _is(form: Operand, node: Operand, bound: Bound) -> bool:
+    """Tell whether a value has a form, and note what stands for the form's variables."""
+    if not isinstance(form, Node) or not isinstance(node, Node):
+        if isinstance(form, Node) and form.name.startswith("any "):
+            return _same(bound.setdefault(form.name[4:], node), node)
+        return not isinstance(form, Node) and repr(form) == repr(node)
+    if form.name.startswith("any "):
+        return _same(bound.setdefault(form.name[4:], node), node)
+    if form is node:
+        return True
+    if (form.name, form.dtype, len(form.inputs)) != (node.name, node.dtype, len(node.inputs)):
+        return False
+    if form.name == "load" or (form.name == "size" and form.axis is not node.axis):
+        return False
+    orders: tuple[Literal[1, -1], ...] = (1, -1) if form.name in ("+", "*") else (1,)
+    for order in orders:
+        tried = dict(bound)
+        if all(_is(a, b, tried) for a, b in zip(form.inputs, node.inputs[::order])):
+            bound.update(tried)
+            return True
+    return False
+
+
+def _same(one: Operand, other: Operand) -> bool:
+    return one is other or _is(one, other, {})

@@ -1,0 +1,164 @@
+"""Whole programs compiled: kernels between products of the library compute what `run/` does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tawa import axon
+from tawa.axon.fuse import compile
+from tawa.errors import AxonError, AxonGuard
+
+PROGRAM = """
+fun mlp (w1, b1, w2, b2) x = softmax (linear (relu (linear x w1 + b1)) w2 + b2)
+fun attend (q, k, v) =
+  let val s = matmul q (transpose k) * rsqrt (cast_like q (last q))
+  in matmul (softmax s) v end
+fun block (g, wq, wk, wv, wo, h, w1, w2) x =
+  let val y = rms_norm g x
+      fun part w = heads {count = 2} (linear y w)
+      val z = x + linear (unheads (attend (part wq, part wk, part wv))) wo
+      val u = rms_norm h z
+  in z + linear (silu (linear u w1)) w2 end
+fun resnet (w1, m, v, s, t, w2, b) x =
+  let val y = relu (batch_norm m v s t (conv {pad = 1} w1 x))
+  in relu (conv {pad = 1} w2 y + unsqueeze {axis = -1} (unsqueeze {axis = -1} b) + x) end
+fun across x = softmax {axis = 0} x + softmax x
+fun scaled x =
+  let val d = rsqrt (sum {axes = [1]} (square x))
+  in unsqueeze {axis = 1} d * x * d - transpose x end
+fun norms (s, t) x = relu (group_norm {groups = 2} s t x) + instance_norm x
+fun moves x =
+  let val (a, b) = split {axis = 1} x
+  in concat [exp b, max_pool {size = 3, stride = 1, pad = 1} a] 1 end
+fun items x =
+  let val last_ = fold (fn a => fn r => tanh (a + r)) (sum {axes = [0]} x) x
+  in (last_, map softmax x, iota (last x) + x) end
+fun twice (w, x) = let val y = matmul x w in (relu y, y, sum_all y, last y) end
+fun shared (w, x, y) = let val z = tanh (x * y + x) in (linear z w, linear (relu z) w + z) end
+fun wide (w, x) = linear x w
+fun some x = nonzero x
+fun contracted (a, b) = einsum "bqhd,bkhd->bhqk" a b
+fun traced a = einsum "ii" a
+"""
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def module() -> axon.Module:
+    return axon.load(PROGRAM)
+
+
+def draw(*shape: int, dtype: type = np.float32):
+    return (RNG.standard_normal(shape) / np.sqrt(shape[-1])).astype(dtype)
+
+
+def flat(value):
+    return [each for item in value for each in flat(item)] if isinstance(value, tuple) else [value]
+
+
+def same(function, *arguments, tolerance: float = 3e-6) -> list[str]:
+    """Compare with the language's own result of float64 arguments; return the plan's steps."""
+
+    def exact(value):
+        if isinstance(value, tuple):
+            return tuple(map(exact, value))
+        return value.astype(np.float64) if value.dtype.kind == "f" else value
+
+    compiled = compile(function)
+    got, want = flat(compiled(*arguments)), flat(function(*map(exact, arguments)))
+    for one, other in zip(got, want, strict=True):
+        assert np.shape(one) == np.shape(other)
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+    return [str(step).partition(" [")[0] for step in compiled.plan(*arguments).steps]
+
+
+def test_a_perceptron_is_two_products_and_a_kernel(module):
+    given = (draw(16, 32), draw(32), draw(32, 8), draw(8)), draw(5, 16)
+    assert same(module.mlp, *given) == ["relu(matmul + bias)", "matmul", "kernel"]
+
+
+def test_a_block_of_a_transformer(module):
+    torch = pytest.importorskip("torch")
+    half, square = np.float16, [(16, 16)] * 4
+    weights = [draw(16, dtype=half), *(draw(*each, dtype=half) for each in square)]
+    weights += [draw(16, dtype=half), draw(16, 24, dtype=half), draw(24, 16, dtype=half)]
+    x = draw(1, 8, 16, dtype=half)
+    steps = same(module.block, tuple(weights), x, tolerance=2e-3)
+    kept = [step for step in steps if step not in ("reshape", "transpose")]
+    products = ["kernel", "matmul", "matmul", "matmul", "attention", "matmul"]
+    assert kept == [*products, "kernel", "silu(matmul)", "matmul", "kernel"]
+    compiled = compile(module.block)
+    got = compiled(tuple(map(torch.from_numpy, weights)), torch.from_numpy(x))
+    assert got.dtype == torch.float16
+    np.testing.assert_array_equal(got.numpy(), compiled(tuple(weights), x))
+
+
+def test_a_block_of_a_residual_network(module):
+    half, c = np.float16, 8
+    vectors = [draw(c, dtype=half) for _ in range(4)]
+    vectors[1] = np.abs(vectors[1])
+    given = (draw(c, c, 3, 3, dtype=half), *vectors, draw(c, c, 3, 3, dtype=half), vectors[0])
+    steps = same(module.resnet, given, draw(2, c, 4, 6, dtype=half), tolerance=1e-2)
+    kept = [step for step in steps if step not in ("reshape", "unsqueeze")]
+    assert kept == ["conv", "kernel", "relu(conv + bias + residual)"]
+
+
+def test_axes_that_are_no_single_one_are_apart(module):
+    """Each is refused by `fuse`: two axes reduced, a diagonal, other orders."""
+    same(module.across, draw(5, 6))
+    same(module.scaled, draw(6, 6))
+    same(module.norms, (draw(4), draw(4)), draw(2, 4, 3, 5))
+
+
+def test_moves_and_functions_of_items_are_steps(module):
+    assert "max_pool" in same(module.moves, draw(1, 4, 3, 2))
+    same(module.items, draw(3, 4))
+
+
+def test_what_several_need_is_computed_once(module):
+    """A product that is a result is no part of another; a sum that two read is stored."""
+    steps = same(module.twice, (draw(8, 16), draw(4, 8)))
+    assert steps.count("matmul") == 1
+    steps = same(module.shared, (draw(8, 8), draw(4, 8), draw(4, 8)))
+    assert steps == ["kernel", "matmul", "matmul", "kernel"]
+
+
+def test_an_equation_of_two_arrays_is_a_product(module):
+    steps = same(module.contracted, (draw(2, 3, 2, 4), draw(2, 5, 2, 4)))
+    assert "matmul" in steps
+    assert "einsum" not in steps
+    assert same(module.traced, draw(3, 3)) == ["einsum"]
+
+
+def test_types_that_the_library_does_not_take(module):
+    whole = (RNG.integers(-4, 4, (4, 3)), RNG.integers(-4, 4, (2, 4)))
+    same(module.wide, whole)
+    same(module.wide, (draw(4, 3, dtype=np.float64), draw(2, 4, dtype=np.float64)), tolerance=0)
+
+
+def test_what_is_not_compiled_is_named(module):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(AxonError, match=r"`nonzero` cannot be compiled(.|\n)*depends on data"):
+        compile(module.some)(draw(3))
+    with pytest.raises(AxonGuard, match="requires a gradient"):
+        compile(module.wide)((torch.ones(2, 3, requires_grad=True), torch.ones(4, 2)))
+    with pytest.raises(AxonGuard, match="cannot take"):
+        compile(module.wide)((draw(2, 3), draw(4, 3)))
+
+
+def test_an_imported_network_is_compiled():
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, stride=2, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4, 6),
+        torch.nn.LayerNorm(6),
+    ).eval()
+    compiled = compile(axon.load_fx(net, dims={"x": "n 3 h w", "input": "n 3 h w"}))
+    x = torch.randn(2, 3, 7, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), net(x), rtol=5e-3, atol=5e-3)
+    assert "relu(conv + bias)" in str(compiled.plan(x))
