@@ -12,12 +12,12 @@ from tawa.torch.functional import (
     attention,
     flash_attn_func,
     flash_attn_varlen_func,
-    flash_attn_with_kvcache,
     linear,
     matmul,
     scaled_dot_product_attention,
 )
 from tawa.torch.hugging_face import register as register_hugging_face
+from tawa.torch.kv_cache import flash_attn_with_kvcache
 from tawa.torch.layers import Linear, Replaced, replace
 from tawa.torch.operator import op
 from tawa.torch.triton import replace_triton
