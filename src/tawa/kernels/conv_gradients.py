@@ -87,15 +87,9 @@ def conv2d_input_gradient(
     keep_gradients(w=w, dy=dy)
     grown = nhwc("dy", dy)
     filters = nhwc("w", w, axes=len(dy.shape))
-    shape = channels_last("x_shape", x_shape, grown)
-    return _gradient(
-        tuner or _TUNERS["input"],
-        (grown, filters),
-        (shape, look(filters).shape),
-        how,
-        out_dtype,
-        launch_pdl,
-    )
+    shapes = channels_last("x_shape", x_shape, grown), look(filters).shape
+    best = tuner or _TUNERS["input"]
+    return _gradient(best, (grown, filters), shapes, how, out_dtype, launch_pdl)
 
 
 def channels_last(name: str, shape: tuple[int, ...], like: Any) -> tuple[int, ...]:
@@ -155,15 +149,9 @@ def conv2d_weight_gradient(
     keep_gradients(x=x, dy=dy)
     image = nhwc("x", x)
     grown = nhwc("dy", dy, axes=len(x.shape))
-    shape = channels_last("w_shape", w_shape, grown)
-    return _gradient(
-        tuner or _TUNERS["weight"],
-        (image, grown),
-        (look(image).shape, shape),
-        how,
-        out_dtype,
-        launch_pdl,
-    )
+    shapes = look(image).shape, channels_last("w_shape", w_shape, grown)
+    best = tuner or _TUNERS["weight"]
+    return _gradient(best, (image, grown), shapes, how, out_dtype, launch_pdl)
 
 
 def _gradient(
