@@ -516,7 +516,7 @@ def test_packed_attention_with_slopes(small):
 )
 def test_dot_product_attention_is_jaxs(small, lengths, how):
     q = numbers(2, lengths[0], 2, 64, dtype=np.float16)
-    k, v = (numbers(2, lengths[1], 1, 64, dtype=np.float16, seed=seed) for seed in (1, 2))
+    k, v = (numbers(2, lengths[1], 2, 64, dtype=np.float16, seed=seed) for seed in (1, 2))
     how = dict(how)
     for name in ("bias", "mask"):
         if name in how:
@@ -546,6 +546,7 @@ def test_dot_product_attention_of_other_forms(small):
         ({"implementation": "cudnn"}, "implementation='cudnn'"),
         ({"mask": jnp.ones((24, 24))}, "mask holds float32"),
         ({"local_window_size": (2, 0)}, "the last queries see no key"),
+        ({"bias": jnp.ones((1, 1, 1, 24, 24))}, "bias has 5 axes"),
     ):
         with pytest.raises(ArgumentError, match=message):
             tj.dot_product_attention(q, q[:9], q[:9], **how)

@@ -293,9 +293,9 @@ def replace(module: nn.Module, *, verbose: bool = True) -> Replaced:
     not.
 
     `nn.Conv1d`, `nn.ConvTranspose1d` and so on become `Conv1d`, `ConvTranspose1d` and so on, with
-    the same parameters; filters of images and volumes are laid out in channels_last memory. Give the module
-    images in such memory too, as x.to(memory_format=torch.channels_last): they are copied
-    otherwise.
+    the same parameters; filters of images and volumes are laid out in channels_last memory. Give
+    the module images in such memory too, as x.to(memory_format=torch.channels_last): they are
+    copied otherwise.
     """
     swapped: list[str] = []
     left: list[tuple[str, str]] = []
