@@ -77,7 +77,7 @@ def networks(device: str, size: int, **how: Any) -> tuple[Any, Any, Any]:
     theirs = copy.deepcopy(exact).half().to(memory_format=torch.channels_last)
     ours = copy.deepcopy(theirs)
     report = tt.conv.replace(ours, verbose=False)
-    if report.left:
+    if report.left or not report.swapped:
         raise SystemExit(f"not swapped: {report.left}")
     return ours, theirs, exact
 

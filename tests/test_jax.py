@@ -474,6 +474,7 @@ def scores_of(positions_q, positions_k, slope):
     return -slope * jnp.abs(positions_q[:, None] - positions_k[None, :])
 
 
+@pytest.mark.long
 def test_packed_attention_with_slopes(small):
     """Beside each sequence alone, the slopes as a bias."""
     q, k, v = (numbers(1, 2, 60, 64, dtype=np.float16, seed=seed) for seed in range(3))
@@ -507,8 +508,8 @@ def test_packed_attention_with_slopes(small):
 @pytest.mark.parametrize(
     ("lengths", "how"),
     [
-        ((24, 40), {"is_causal": True, "bias": (2, 1, 24, 40)}),
-        ((24, 40), {"local_window_size": (9, 3), "mask": (1, 2, 24, 40)}),
+        long(((24, 40), {"is_causal": True, "bias": (2, 1, 24, 40)})),
+        long(((24, 40), {"local_window_size": (9, 3), "mask": (1, 2, 24, 40)})),
         long(((40, 24), {"local_window_size": 20, "query_seq_lengths": (30, 40)})),
         long(((40, 24), {"is_causal": True, "key_value_seq_lengths": (24, 9), "scale": 0.3})),
         long(((24, 24), {"mask": (24, 1), "bias": (2, 2, 1, 1)})),
@@ -542,6 +543,15 @@ def test_dot_product_attention_of_other_forms(small):
     q = numbers(24, 1, 64, dtype=np.float16)
     found = tj.dot_product_attention(q, q, q, return_residual=True)
     near(found, jax.nn.dot_product_attention(q, q, q, return_residual=True))
+    q, k = (numbers(2, n, 2, 64, dtype=np.float16, seed=n) for n in (24, 40))
+    mask = (numbers(1, 2, 24, 40) > -1) | (jnp.arange(40) == 0)
+    how = {"is_causal": True, "mask": mask, "bias": numbers(2, 1, 24, 40, seed=3)}
+    how["query_seq_lengths"] = jnp.array([24, 9], jnp.int32)
+    how["key_value_seq_lengths"] = jnp.array([20, 24], jnp.int32)
+    wide = [each.astype(jnp.float32) for each in (q, k, k)]
+    found = tj.dot_product_attention(q, k, k, **how)
+    near(found, jax.nn.dot_product_attention(*wide, **how))
+    q = q[0, :, :1]
     for how, message in (
         ({"implementation": "cudnn"}, "implementation='cudnn'"),
         ({"mask": jnp.ones((24, 24))}, "mask holds float32"),
@@ -553,7 +563,8 @@ def test_dot_product_attention_of_other_forms(small):
 
 
 CONVOLUTIONS = [
-    ((2, 9, 8, 8), (16, 3, 3, 4), {"stride": 2, "padding": ((1, 0), (0, 2)), "groups": 2}),
+    ((1, 5, 4, 8), (8, 2, 1, 8), {"stride": (2, 1), "padding": ((1, 0), (0, 2))}),
+    long(((2, 9, 8, 8), (16, 3, 3, 4), {"stride": 2, "padding": ((1, 0), (0, 2)), "groups": 2})),
     long(((2, 12, 8), (16, 3, 8), {"padding": "same", "dilation": 2})),
     long(((1, 5, 6, 4, 3), (5, 2, 3, 1, 3), {"stride": (1, 2, 1), "padding": 1})),
 ]
@@ -588,6 +599,7 @@ def test_convolutions_are_laxs_with_gradients(images, filters, how):
     near(back(weight.astype(out.dtype)), exact_back(weight), 5e-2)
 
 
+@pytest.mark.long
 def test_convolutions_have_second_gradients_and_are_mapped():
     x, w = numbers(2, 1, 5, 4, 8, dtype=np.float16), numbers(8, 2, 2, 8, dtype=np.float16, seed=1)
 
@@ -609,7 +621,7 @@ def test_convolutions_have_second_gradients_and_are_mapped():
 @pytest.mark.parametrize(
     ("spec", "how"),
     [
-        (("NCHW", "OIHW", "NCHW"), {"padding": "SAME", "lhs_dilation": (2, 1)}),
+        long((("NCHW", "OIHW", "NCHW"), {"padding": [(1, 2), (0, 1)], "lhs_dilation": (2, 1)})),
         long((("NHWC", "HWIO", "NCHW"), {"padding": "SAME_LOWER"})),
         long(
             (
@@ -637,6 +649,7 @@ def test_conv_general_dilated_refuses_by_name():
         ({"precision": jax.lax.Precision.HIGHEST}, "float32 with precision=HIGHEST"),
         ({"preferred_element_type": jnp.bfloat16}, "preferred_element_type=bfloat16"),
         ({"lhs_dilation": (2, 2), "window_strides": (2, 2)}, "the former alone"),
+        ({"lhs_dilation": (2, 2)}, "padding='VALID' with lhs_dilation"),
         ({"lhs_dilation": (2, 2), "padding": [(3, 0), (0, 0)]}, "no further than 2"),
     ):
         given = {"window_strides": (1, 1), "padding": "VALID", **how}

@@ -147,10 +147,11 @@ def test_layers_are_swapped_and_compile():
 
 @pytest.mark.parametrize("axes", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 3))])
 def test_transposed_layers_are_torchs_with_gradients(axes):
-    kind = getattr(nn, f"ConvTranspose{axes}d")
-    layer = kind(8, 16, 3, stride=2, padding=1, groups=2 if axes == 1 else 1).half()
+    kind, window = getattr(nn, f"ConvTranspose{axes}d"), 2 if axes == 2 else 3
+    how = {"stride": 2, "padding": window - 2, "groups": 2 if axes == 1 else 1}
+    layer = kind(8, 16, window, **how).half()
     x = half(2, 8, *(3, 4, 3)[:axes], grad=True)
-    plain = kind(8, 16, 3, stride=2, padding=1, groups=layer.groups).double()
+    plain = kind(8, 16, window, **how).double()
     plain.load_state_dict(layer.state_dict())
     size = [2 * n for n in x.shape[2:]]
     other = x.detach().double().requires_grad_()

@@ -62,7 +62,7 @@ def _filled(array: Any, groups: int, *axes: int) -> Any:
     return jnp.pad(array, ends) if any(end for _, end in ends) else array
 
 
-def _forward(how: _How, x: Any, w: Any, bias: Any = None, activation: str = "") -> Any:
+def _forward(how: _How, x: Any, w: Any, bias: Any, activation: str) -> Any:
     count = w.shape[0]
     if len(how.pixels) == 3:  # what TMA counts steps by 16 bytes
         x, w = _filled(x, how.groups, -1), _filled(w, how.groups, 0, -1)
@@ -122,9 +122,9 @@ def _mapped(function: Any, batched: bool) -> Any:
 def _functions(how: _How) -> tuple[Any, Any, Any]:
     """Return the convolution of (x, w), and its gradients: by x of (dy, w), by w of (dy, x)."""
     launched = [
-        _mapped(partial(_forward, how), True),
-        _mapped(partial(_by_input, how), True),
-        _mapped(partial(_by_weight, how), False),
+        _mapped(lambda x, w: _forward(how, x, w, None, ""), True),
+        _mapped(lambda dy, w: _by_input(how, dy, w), True),
+        _mapped(lambda dy, x: _by_weight(how, dy, x), False),
     ]
     convolve, by_input, by_weight = map(jax.custom_vjp, launched)
 
@@ -146,7 +146,7 @@ def _functions(how: _How) -> tuple[Any, Any, Any]:
 @cache
 def _finished(how: _How, activation: str) -> Any:
     """Return the convolution with bias and activation in its epilogue."""
-    launched = _mapped(partial(_forward, how, activation=activation), True)
+    launched = _mapped(lambda x, w, bias: _forward(how, x, w, bias, activation), True)
     convolve, by_input, by_weight = _functions(how)
 
     @jax.custom_vjp
@@ -202,18 +202,16 @@ def conv(
         )
     steps, spread = each_axis("stride", stride, 1, axes), each_axis("dilation", dilation, 1, axes)
     sides = paddings(padding, w.shape[1:-1], steps, spread)
-    found = _convolution(x, w, bias, steps, sides, spread, groups, activation)
-    return found
+    return _convolution(x, w, bias, steps, sides, spread, groups, activation)
 
 
 def _convolution(x: Any, w: Any, bias: Any, *given: Any) -> Any:
     """Convolve; what is along one axis are images one pixel high."""
-    *by_axis, groups, activation = given
+    steps, sides, spread, groups, activation = given
     if x.ndim == 3:
-        steps, sides, spread = by_axis
         high = ((1, *steps), ((0, 0), *sides), (1, *spread), groups, activation)
         return _convolution(x[:, None], w[:, None], bias, *high)[:, 0]
-    how = _How(x.shape[1:-1], w.shape[1:-1], *by_axis, groups)
+    how = _How(x.shape[1:-1], w.shape[1:-1], steps, sides, spread, groups)
     if bias is None and not activation:
         return _functions(how)[0](x, w)
     return _finished(how, activation)(x, w, None if bias is None else jnp.asarray(bias))
@@ -251,9 +249,14 @@ def conv_general_dilated(
     steps, spread = tuple(window_strides), tuple(rhs_dilation or (1,) * axes)
     apart, groups = tuple(lhs_dilation or (1,) * axes), feature_group_count
     if isinstance(padding, str):
+        if max(apart) > 1:
+            raise ArgumentError(
+                f"padding={padding!r} with lhs_dilation={apart}",
+                why="as in jax.lax, words are not those of a transposed convolution",
+                remedy="give the padding in numbers",
+            )
         reach = [(size - 1) * step + 1 for size, step in zip(w.shape[1:-1], spread)]
-        wide = [(size - 1) * step + 1 for size, step in zip(x.shape[1:-1], apart)]
-        padding = jax.lax.padtype_to_pads(wide, reach, steps, padding)
+        padding = jax.lax.padtype_to_pads(x.shape[1:-1], reach, steps, padding)
     sides = tuple((int(before), int(after)) for before, after in padding)
     if max(apart) == 1:
         sides = paddings(sides, w.shape[1:-1], steps, spread)
@@ -321,7 +324,8 @@ def _check_kinds(lhs: Any, batch_groups: int, precision: Any, kind: Any) -> None
         )
     if lhs.dtype != jnp.float32:
         return
-    asked = precision if precision is not None else jax.config.jax_default_matmul_precision
+    settings: Any = jax.config
+    asked = settings.jax_default_matmul_precision if precision is None else precision
     each: Any = asked if isinstance(asked, tuple | list) else (asked,)
     coarse = {None, "default", "fastest", "tensorfloat32", jax.lax.Precision.DEFAULT}
     if not set(each) <= coarse:
