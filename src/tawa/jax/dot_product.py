@@ -85,6 +85,7 @@ def dot_product_attention(
     if query_seq_lengths is not None:
         real = jnp.arange(queries) < jnp.asarray(query_seq_lengths)[:, None]
         out = jnp.where(real[..., None, None], out, 0)
+        lse = jnp.where(real[..., None], lse, -jnp.inf)
     if query.ndim == 3:
         out, lse = out[0], lse[0]
     return (out, lse) if return_residual else out
