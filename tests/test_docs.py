@@ -52,6 +52,11 @@ def test_every_design_note_is_in_the_index() -> None:
         assert f"(design/{note.name})" in index
 
 
+def test_every_folder_is_in_the_tree() -> None:
+    named = re.findall(r"`([a-z]+)/`", (ROOT / "docs" / "tree.md").read_text())
+    assert {path.parent.name for path in ROOT.glob("src/tawa/*/__init__.py")} <= set(named)
+
+
 def test_the_programs_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) <= 80
