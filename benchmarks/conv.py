@@ -1,7 +1,7 @@
 """Layers of networks: convolutions over each view, beside cuDNN's best, on one GPU.
 
     python benchmarks/conv.py [--sets resnet50,convnext,unet,odd,volumes] [--batches 1,8,128]
-                              [--gradients] [--dtype f16] [--budget 500] [--out FILE.json]
+                              [--gradients | --fused] [--dtype f16] [--budget 500] [--out FILE.json]
 
 The peer is torch's conv2d in channels_last memory with `cudnn.benchmark`. Of each form that takes a
 layer the likeliest tiles are tried, and the fastest of all is `tawa`; `window` (TMA counts pixels)
@@ -9,8 +9,9 @@ and `other` (the best other view in place) stand beside it. Each layer runs in a
 compiled before it gets the GPU; results are compared with float64 on the first, a middle and the
 last image, over NaN that stood there before. `--gradients` times those by input and filters
 instead, with the tile that the library settles on, beside cuDNN's; they are compared with float32
-products of all images, since they are sums over them. All take turns, five rounds, medians; calls
-are replayed from CUDA graphs, so that launching is in no figure.
+products of all images, since they are sums over them. `--fused` times bias, residual and ReLU in
+the epilogue, beside cuDNN's convolution with a bias, torch's sum and its ReLU. All take turns, five
+rounds, medians; calls are replayed from CUDA graphs, so that launching is in no figure.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def candidates(problem: Any) -> list[Any]:
     return found
 
 
-def compile_ahead(layer: Layer, dtype: str, batch: int, gradients: bool) -> None:
+def compile_ahead(layer: Layer, dtype: str, batch: int, what: str) -> None:
     """Import and compile what will be measured, without the GPU; failures are told there."""
     import torch  # noqa: F401
 
@@ -145,14 +146,16 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, gradients: bool) -> None
 
     g = geometry_of(layer, batch)
     x, w, dy = (tawa.array(shape, dtype) for shape in shapes_of(layer, batch))
-    if gradients:
+    if what == "gradients":
         for tile in weight_tiles(g, x, dy):
             build(lambda tile=tile: weight_launches(g, x, dy, w, tile=tile))
         for tile in input_tiles(g, dy, w):
             build(lambda tile=tile: input_launches(g, dy, w, x, tile))
         return
-    operands = bind(x, w, g)
-    tried = variants(operands.problem) if layer.deep else candidates(operands.problem)
+    added = {"bias": tawa.array((g.co,), dtype), "residual": dy, "activation": "relu"}
+    operands = bind(x, w, g, **added if what == "fused" else {})
+    settled = layer.deep or what == "fused"
+    tried = variants(operands.problem) if settled else candidates(operands.problem)
     for variant in tried:
         build(lambda variant=variant: prepare(operands, variant))
 
@@ -167,8 +170,8 @@ def shapes_of(layer: Layer, batch: int) -> tuple[tuple[int, ...], ...]:
     return (n, *pixels, layer.c), filters, (n, *counts, layer.co)
 
 
-def measure_calls(layer: Layer, dtype: str, batch: int, gradients: bool) -> list[dict[str, Any]]:
-    """Check and time what the library settles on: of volumes, and gradients."""
+def measure_calls(layer: Layer, dtype: str, batch: int, what: str) -> list[dict[str, Any]]:
+    """Check and time what the library settles on: of volumes, gradients, fused epilogues."""
     import torch
     import torch.nn.functional as F
 
@@ -193,11 +196,19 @@ def measure_calls(layer: Layer, dtype: str, batch: int, gradients: bool) -> list
 
     calls: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {}
     plain = F.conv3d if layer.deep else F.conv2d
-    if gradients:
+    if what == "gradients":
         of_x, of_w = conv2d_input_gradient, conv2d_weight_gradient
         sizes = tuple(x.shape), tuple(w.shape)
         calls["dx"] = (lambda: of_x(sizes[0], w, dy, **how)), lambda *each: backward(0, *each)
         calls["dw"] = (lambda: of_w(x, sizes[1], dy, **how)), lambda *each: backward(1, *each)
+    elif what == "fused":
+        bias = torch.randn(layer.co, device="cuda", dtype=kind)
+        finish: dict[str, Any] = {"bias": bias, "residual": dy, "activation": "relu", **how}
+
+        def three(x: Any, w: Any, dy: Any) -> Any:
+            return torch.relu(plain(x, w, bias.to(x.dtype), **how) + dy)
+
+        calls["fused"] = (lambda: conv2d(x, w, **finish)), three
     else:
         calls["y"] = (lambda: conv2d(x, w, **how)), lambda x, w, _: plain(x, w, **how)
     results: list[dict[str, Any]] = []
@@ -316,7 +327,8 @@ def main() -> None:
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--batches", default="1,8,128")
     parser.add_argument("--dtype", default="f16", choices=("f16", "bf16"))
-    parser.add_argument("--gradients", action="store_true")
+    parser.add_argument("--gradients", dest="what", action="store_const", const="gradients")
+    parser.add_argument("--fused", dest="what", action="store_const", const="fused")
     parser.add_argument("--budget", type=float, default=500.0)
     parser.add_argument("--limit", type=float, default=45.0, help="seconds for a layer")
     parser.add_argument("--out", default="")
@@ -326,24 +338,24 @@ def main() -> None:
         name, index, batch = options.one.split(":")
         layer = SETS[name][int(index)]
         one = layer, options.dtype, int(batch)
-        special = options.gradients or bool(layer.deep)
+        special = options.what or layer.deep
         worker(
-            lambda: compile_ahead(*one, options.gradients),
-            lambda: measure_calls(*one, options.gradients) if special else [measure(*one)],
+            lambda: compile_ahead(*one, options.what or ""),
+            lambda: measure_calls(*one, options.what or "") if special else [measure(*one)],
         )
         return
     batches = options.batches.split(",")
     jobs: dict[str, list[str]] = {}
     for name in options.sets.split(","):
         for batch in batches:
-            what = ", gradients" * options.gradients
+            what = f", {options.what}" if options.what else ""
             jobs[f"{name}{what}, {options.dtype}, N = {batch}"] = [
                 f"{name}:{index}:{batch}"
                 for index, layer in enumerate(SETS[name])
                 if batch == batches[0] or not layer.batch
             ]
     command = [sys.executable, __file__, "--dtype", options.dtype]
-    run_jobs(jobs, [*command, *["--gradients"] * options.gradients], table, options)
+    run_jobs(jobs, [*command, *[f"--{options.what}"] * bool(options.what)], table, options)
 
 
 if __name__ == "__main__":

@@ -191,6 +191,20 @@ def _packed(extent: int | None) -> list[Launch]:
     return attention.launches(operands, Variant(64, 64))
 
 
+def _packed_over_a_cache(extent: int | None) -> list[Launch]:
+    """Queries of three sequences, one empty, over keys that begin and end in rows of their own."""
+    keys = 100 if extent is None else extent
+    starts = np.array([0, 9, 9, 14], np.int32)
+    begin, end = (np.array(each, np.int32) for each in ((0, 3, 5), (keys, 4, 5 + keys // 2)))
+    q = normal(1, 2 * HEADS, 14, 64)
+    k, v = (normal(3, HEADS, keys + 8, 64, seed=seed) for seed in (1, 2))
+    out = np.full(q.shape, np.nan, np.float16)
+    options = {"cu_seqlens": starts, "leftpad": begin, "lengths": end}
+    operands = attention.bind(q, k, v, out=out, lse=True, causal=True, **options)
+    with mock.patch("tawa.kernels.attention_launches.splits_of", return_value=1):
+        return attention.launches(operands, Variant(8, 64))
+
+
 def _flash() -> Iterator[tuple[str, Library]]:
     for dim in (64, 128, 256):
         columns = 64 if dim == 256 else 128
@@ -231,6 +245,7 @@ def _attentions() -> Iterator[tuple[str, Library]]:
     for index in range(2):
         # The first of the two kernels orders the tiles: none of its loops is over keys.
         yield f"attention packed {index}", Library(_packed, index, 64 * index, False)
+    yield "attention packed over a cache", Library(_packed_over_a_cache, 1, 64, False)
     few = {"variant": Variant(64, 64), "queries": 3, "groups": 2, "causal": True}
     yield "attention few queries", Library(partial(_attention, splits=1, **few), 0, 64, False)
     few["variant"] = Variant(8, 64)

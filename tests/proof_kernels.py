@@ -226,8 +226,9 @@ _FLASH = ("flash 64", "flash 128 causal split", "flash 256 causal split in turns
 
 
 def shortened() -> list[Any]:
-    """All names, for a test's parameters; variants of one attention, but three, in `make long`."""
+    """All names, for a test's parameters; variants of one attention, but some, in `make long`."""
     more = {name for name in KERNELS if name.startswith("flash ") and name not in _FLASH}
+    more.add("attention packed over a cache")
     long = pytest.mark.long
     return [pytest.param(name, marks=long) if name in more else name for name in KERNELS]
 

@@ -252,7 +252,7 @@ def test_the_same_is_dropped_whatever_the_tiles_and_a_gradient_is_the_same_again
         attention(q, k, v, dropout=0.5)
     with pytest.raises(ArgumentError, match=r"dropout is 1\.5"):
         attention(q, k, v, dropout=1.5, rng=how["rng"])
-    with pytest.raises(ArgumentError, match="dropout beside lengths"):
+    with pytest.raises(ArgumentError, match="dropout beside block_table, lengths"):
         attention(q, k, v, lengths=torch.tensor([5]), **how)
 
 

@@ -274,6 +274,50 @@ def test_pages_of_keys(page, queries, lengths, options):
         agree(out[one], lse[one], *want)
 
 
+@pytest.mark.parametrize("page", [0, long(100)])
+@pytest.mark.parametrize("dims", [(64, 64), long((64, 128))], ids=str)
+def test_keys_of_a_cache_begin_and_lie_where_they_are_said_to(page, dims):
+    """`leftpad`, and a table of one page, of any number of rows, a batch."""
+    q, held, _ = inputs(batch=5, heads=4, queries=3, keys=100, dim=dims[0], groups=2)
+    q, values = q[:3], normal(5, 2, 100, dims[1], seed=9)
+    begin, end, places = (np.array(each, np.int32) for each in ((7, 0, 90), (80, 2, 90), (4, 0, 2)))
+    k, v = (each[places] if page else each[:3] for each in (held, values))
+    given = (held, values) if page else (k, v)
+    options = {"causal": True, "window": (30, None), "alibi": normal(4, dtype="f32") ** 2}
+    where = {"block_table": places[:, None]} if page else {}
+    out, lse = attention(
+        q, *given, leftpad=begin, lengths=end, return_lse=True, tuner=Tuner(), **where, **options
+    )
+    for b in range(3):
+        one, rows = slice(b, b + 1), slice(begin[b], end[b])
+        agree(out[one], lse[one], *reference(q[one], k[one, :, rows], v[one, :, rows], **options))
+
+
+@pytest.mark.parametrize(
+    ("of_queries", "lengths", "page", "splits"),
+    [
+        ((1, 1, 0, 1), (130, 60, 40, 0), 64, 2),
+        ((70, 0, 20), (90, 30, 100), 0, 1),
+        long((70, 1, 20), (90, 30, 100), 16, 3),
+    ],
+)
+def test_packed_queries_over_a_cache(of_queries, lengths, page, splits, monkeypatch):
+    monkeypatch.setattr("tawa.kernels.attention_launches.splits_of", lambda *_: splits)
+    q, starts = packed(of_queries, 6)
+    batch = len(of_queries)
+    _, k, v = inputs(batch=batch, heads=2, keys=max(lengths))
+    where = {"cu_seqlens": starts, "lengths": np.array(lengths, np.int32)}
+    given = k, v
+    if page:
+        *given, where["block_table"] = paged(k, v, page)
+    out, options = np.full_like(q, np.nan), {"causal": True, "sink": normal(6, dtype="f32")}
+    _, lse = attention(q, *given, out=out, return_lse=True, tuner=Tuner(), **where, **options)
+    for b, length in enumerate(lengths):
+        rows = slice(*starts[b : b + 2])
+        one = q[:, :, rows], k[b : b + 1, :, :length], v[b : b + 1, :, :length]
+        agree(out[:, :, rows], lse[:, :, rows], *reference(*one, **options))
+
+
 @pytest.mark.parametrize("rows", [8, long(16), 64])
 @pytest.mark.parametrize("splits", [1, long(2), long(7)])
 def test_parts_are_combined(splits, rows, monkeypatch):
@@ -332,9 +376,14 @@ TABLE = np.zeros((1, 2), np.int32)
         ({"cu_seqlens": STARTS.astype(np.int64)}, "cu_seqlens is i64"),
         ({"cu_seqlens": STARTS[None]}, "cu_seqlens has shape"),
         ({"cu_seqlens": (STARTS, TABLE[0, :1])}, "cu_seqlens of the keys is i32 (1,)"),
-        ({"cu_seqlens": STARTS, "lengths": np.array([5], np.int32)}, "cu_seqlens beside lengths"),
+        (
+            {"cu_seqlens": (STARTS, STARTS), "lengths": np.array([5], np.int32)},
+            "cu_seqlens of keys beside block_table, lengths",
+        ),
         ({"cu_seqlens": STARTS, "bias": normal(1, 1, 128, 128)}, "bias beside"),
         ({"lengths": np.array([5, 6], np.int32)}, "lengths is i32 (2,)"),
+        ({"leftpad": np.array([129], np.int32)}, "leftpad has 129 to 129"),
+        ({"leftpad": STARTS[:1], "block_table": TABLE}, "leftpad beside a block_table of several"),
         ({"block_table": TABLE[0]}, "block_table has shape"),
         ({"block_table": TABLE.astype(np.uint32)}, "block_table is u32"),
         ({"block_table": np.zeros((2, 2), np.int32)}, "block_table is i32 (2, 2)"),

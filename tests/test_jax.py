@@ -34,6 +34,10 @@ from tawa.runtime.image import (  # noqa: E402
 from tawa.target import H200  # noqa: E402
 
 
+def long(values):
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
 @tawa.jit
 def add(x, y, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -462,5 +466,194 @@ def test_attention_with_bias_sink_and_dropout(small):
     near((out, back(v)), (wide, exact_back(v.astype(jnp.float32))))
     with pytest.raises(ArgumentError, match=r"dropout 0\.4 without a key"):
         tj.attention(q[0], k[0], v[0], dropout=0.4)
-    with pytest.raises(ArgumentError, match=r"jax\.vmap of attention over sink or key"):
+    with pytest.raises(ArgumentError, match=r"jax\.vmap of attention over sink, key, alibi"):
         jax.vmap(lambda sink: tj.attention(q[0], k[0], v[0], sink=sink))(sink[None])
+
+
+def scores_of(positions_q, positions_k, slope):
+    return -slope * jnp.abs(positions_q[:, None] - positions_k[None, :])
+
+
+@pytest.mark.long
+def test_packed_attention_with_slopes(small):
+    """Beside each sequence alone, the slopes as a bias."""
+    q, k, v = (numbers(1, 2, 60, 64, dtype=np.float16, seed=seed) for seed in range(3))
+    starts, slopes = jnp.array([0, 20, 20, 60], jnp.int32), jnp.array([0.5, 0.125])
+    parts = [(0, 20), (20, 60)]
+
+    def ours(q, k, v):
+        return tj.attention(q, k, v, causal=True, alibi=slopes, cu_seqlens=starts)
+
+    def theirs(q, k, v):
+        found = []
+        for low, high in parts:
+            at = jnp.arange(high - low, dtype=jnp.float32)
+            bias = jnp.stack([scores_of(at, at, slope) for slope in slopes])
+            one = (each[:, :, low:high].swapaxes(1, 2) for each in (q, k, v))
+            made = jax.nn.dot_product_attention(*one, bias[None], is_causal=True)
+            found.append(made.swapaxes(1, 2))
+        return jnp.concatenate(found, 2)
+
+    weight = numbers(1, 2, 60, 64, seed=5)
+    out, back = jax.vjp(jax.jit(ours), q, k, v)
+    wide = [each.astype(jnp.float32) for each in (q, k, v)]
+    exact, exact_back = jax.vjp(theirs, *wide)
+    near((out, back(weight.astype(jnp.float16))), (exact, exact_back(weight)))
+    both = tj.attention(q, k, v, causal=True, alibi=slopes, cu_seqlens=(starts, starts))
+    near(both, out, 0)
+    with pytest.raises(ArgumentError, match=r"vmap of attention over sink, key, alibi"):
+        jax.vmap(lambda alibi: tj.attention(q, k, v, alibi=alibi))(slopes[None].repeat(2, 0))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "how"),
+    [
+        long(((24, 40), {"is_causal": True, "bias": (2, 1, 24, 40)})),
+        long(((24, 40), {"local_window_size": (9, 3), "mask": (1, 2, 24, 40)})),
+        long(((40, 24), {"local_window_size": 20, "query_seq_lengths": (30, 40)})),
+        long(((40, 24), {"is_causal": True, "key_value_seq_lengths": (24, 9), "scale": 0.3})),
+        long(((24, 24), {"mask": (24, 1), "bias": (2, 2, 1, 1)})),
+    ],
+)
+def test_dot_product_attention_is_jaxs(small, lengths, how):
+    q = numbers(2, lengths[0], 2, 64, dtype=np.float16)
+    k, v = (numbers(2, lengths[1], 2, 64, dtype=np.float16, seed=seed) for seed in (1, 2))
+    how = dict(how)
+    for name in ("bias", "mask"):
+        if name in how:
+            how[name] = numbers(*how[name], seed=3)
+    if "mask" in how:
+        how["mask"] = (how["mask"] > 0) | (jnp.arange(lengths[1])[None] == 0)
+    for name in ("query_seq_lengths", "key_value_seq_lengths"):
+        if name in how:
+            how[name] = jnp.array(how[name], jnp.int32)
+    bias = how.pop("bias", jnp.zeros((1, 1, 1, 1)))
+
+    def run(attend, *given):
+        return jax.vjp(lambda q, k, v, bias: attend(q, k, v, bias, **how), *given)
+
+    out, back = run(tj.dot_product_attention, q, k, v, bias)
+    wide = [each.astype(jnp.float32) for each in (q, k, v)]
+    exact, exact_back = run(jax.nn.dot_product_attention, *wide, bias)
+    weight = numbers(*out.shape, seed=4)
+    near((out, back(weight.astype(out.dtype))), (exact, exact_back(weight)), 3e-2)
+
+
+def test_dot_product_attention_of_other_forms(small):
+    q = numbers(24, 1, 64, dtype=np.float16)
+    found = tj.dot_product_attention(q, q, q, return_residual=True)
+    near(found, jax.nn.dot_product_attention(q, q, q, return_residual=True))
+    q, k = (numbers(2, n, 2, 64, dtype=np.float16, seed=n) for n in (24, 40))
+    mask = (numbers(1, 2, 24, 40) > -1) | (jnp.arange(40) == 0)
+    how = {"is_causal": True, "mask": mask, "bias": numbers(2, 1, 24, 40, seed=3)}
+    how["query_seq_lengths"] = jnp.array([24, 9], jnp.int32)
+    how["key_value_seq_lengths"] = jnp.array([20, 24], jnp.int32)
+    wide = [each.astype(jnp.float32) for each in (q, k, k)]
+    found = tj.dot_product_attention(q, k, k, **how)
+    near(found, jax.nn.dot_product_attention(*wide, **how))
+    q = q[0, :, :1]
+    for how, message in (
+        ({"implementation": "cudnn"}, "implementation='cudnn'"),
+        ({"mask": jnp.ones((24, 24))}, "mask holds float32"),
+        ({"local_window_size": (2, 0)}, "the last queries see no key"),
+        ({"bias": jnp.ones((1, 1, 1, 24, 24))}, "bias has 5 axes"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            tj.dot_product_attention(q, q[:9], q[:9], **how)
+
+
+CONVOLUTIONS = [
+    ((1, 5, 4, 8), (8, 2, 1, 8), {"stride": (2, 1), "padding": ((1, 0), (0, 2))}),
+    long(((2, 9, 8, 8), (16, 3, 3, 4), {"stride": 2, "padding": ((1, 0), (0, 2)), "groups": 2})),
+    long(((2, 12, 8), (16, 3, 8), {"padding": "same", "dilation": 2})),
+    long(((1, 5, 6, 4, 3), (5, 2, 3, 1, 3), {"stride": (1, 2, 1), "padding": 1})),
+]
+
+
+def lax_convolution(x, w, stride=1, padding=0, dilation=1, groups=1):
+    axes = x.ndim - 2
+    each = lambda given: (given,) * axes if isinstance(given, int) else given  # noqa: E731
+    pads = "SAME" if padding == "same" else padding
+    pads = [(pads, pads)] * axes if isinstance(pads, int) else pads
+    last = "N" + "DHW"[-axes:] + "C"
+    kernel = "O" + "DHW"[-axes:] + "I"
+    return jax.lax.conv_general_dilated(
+        *(x, w, each(stride), pads, None, each(dilation), (last, kernel, last), groups)
+    )
+
+
+@pytest.mark.parametrize(("images", "filters", "how"), CONVOLUTIONS)
+def test_convolutions_are_laxs_with_gradients(images, filters, how):
+    x, w = (numbers(*each, dtype=np.float16, seed=n) for n, each in enumerate((images, filters)))
+    bias = numbers(filters[0], dtype=np.float16, seed=2)
+    wide = [each.astype(jnp.float32) for each in (x, w, bias)]
+
+    def theirs(x, w, bias):
+        return jax.nn.relu(lax_convolution(x, w, **how) + bias)
+
+    ours = jax.jit(lambda x, w, bias: tj.conv(x, w, bias, activation="relu", **how))
+    out, back = jax.vjp(ours, x, w, bias)
+    exact, exact_back = jax.vjp(theirs, *wide)
+    near(out, exact)
+    weight = numbers(*out.shape, seed=3)
+    near(back(weight.astype(out.dtype)), exact_back(weight), 5e-2)
+
+
+@pytest.mark.long
+def test_convolutions_have_second_gradients_and_are_mapped():
+    x, w = numbers(2, 1, 5, 4, 8, dtype=np.float16), numbers(8, 2, 2, 8, dtype=np.float16, seed=1)
+
+    def twice(convolve, x, w):
+        def first(x):
+            return (convolve(x, w).astype(jnp.float32) ** 2).mean()
+
+        return (jax.grad(first)(x).astype(jnp.float32) ** 2).sum()
+
+    given = x[0], w
+    found = jax.grad(lambda x, w: twice(tj.conv, x, w), (0, 1))(*given)
+    wide = [each.astype(jnp.float32) for each in given]
+    near(found, jax.grad(lambda x, w: twice(lax_convolution, x, w), (0, 1))(*wide))
+    loss = lambda convolve: lambda x, w: convolve(x, w).astype(jnp.float32).sum()  # noqa: E731
+    found = jax.vmap(jax.grad(loss(tj.conv), (0, 1)), (0, None))(x, w)
+    near(found, jax.vmap(jax.grad(loss(lax_convolution), (0, 1)), (0, None))(x, w), 5e-2)
+
+
+@pytest.mark.parametrize(
+    ("spec", "how"),
+    [
+        long((("NCHW", "OIHW", "NCHW"), {"padding": [(1, 2), (0, 1)], "lhs_dilation": (2, 1)})),
+        long((("NHWC", "HWIO", "NCHW"), {"padding": "SAME_LOWER"})),
+        long(
+            (
+                ("NWC", "WIO", "NWC"),
+                {"padding": [(1, 2)], "lhs_dilation": (3,), "feature_group_count": 2},
+            )
+        ),
+    ],
+)
+def test_conv_general_dilated_is_laxs(spec, how):
+    sizes = {"N": 2, "C": 16, "H": 6, "W": 5}
+    groups = how.get("feature_group_count", 1)
+    window = {"O": 8, "I": 16 // groups, "H": 3, "W": 2}
+    x = numbers(*(sizes[each] for each in spec[0]), dtype=np.float16)
+    w = numbers(*(window[each] for each in spec[1]), dtype=np.float16, seed=1)
+    given = {"window_strides": (1,) * (x.ndim - 2), "dimension_numbers": spec, **how}
+    exact = jax.lax.conv_general_dilated(x.astype(jnp.float32), w.astype(jnp.float32), **given)
+    near(tj.conv_general_dilated(x, w, **given), exact)
+
+
+def test_conv_general_dilated_refuses_by_name():
+    x, w = numbers(1, 8, 6, 6), numbers(8, 8, 3, 3)
+    for how, message in (
+        ({"batch_group_count": 2}, "batch_group_count=2"),
+        ({"precision": jax.lax.Precision.HIGHEST}, "float32 with precision=HIGHEST"),
+        ({"preferred_element_type": jnp.bfloat16}, "preferred_element_type=bfloat16"),
+        ({"lhs_dilation": (2, 2), "window_strides": (2, 2)}, "the former alone"),
+        ({"lhs_dilation": (2, 2)}, "padding='VALID' with lhs_dilation"),
+        ({"lhs_dilation": (2, 2), "padding": [(3, 0), (0, 0)]}, "no further than 2"),
+    ):
+        given = {"window_strides": (1, 1), "padding": "VALID", **how}
+        with pytest.raises(ArgumentError, match=message):
+            tj.conv_general_dilated(x, w, **given)
+    with pytest.raises(ArgumentError, match="no activation 'tanh'"):
+        tj.conv(x, w, activation="tanh")

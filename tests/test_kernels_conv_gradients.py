@@ -12,10 +12,12 @@ from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.conv_gradients import (
     conv2d_input_gradient,
     conv2d_weight_gradient,
+    conv_transpose1d,
     conv_transpose2d,
 )
 from tawa.kernels.conv_input_gradient import input_launches, input_tiles
 from tawa.kernels.conv_variants import Tile
+from tawa.kernels.conv_volumes import conv_transpose3d
 from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 from tawa.runtime.arrays import array
 from test_kernels_conv import exact, integers
@@ -306,6 +308,19 @@ def test_transposed():
         y = conv_transpose2d(x, w, out_dtype="f32", **how)
         assert torch.equal(y.double(), want)
         assert y.is_contiguous(memory_format=last)
+
+
+@pytest.mark.parametrize("axes", [1, 3])
+def test_transposed_signals_and_volumes(axes):
+    torch = pytest.importorskip("torch")
+    ours = {1: conv_transpose1d, 3: conv_transpose3d}[axes]
+    size, groups = (5, 4, 6)[-axes:], 2 if axes == 1 else 1
+    x, w = integers(2, 16, *size), integers(16, 8, *(3, 2, 3)[-axes:], seed=1)
+    how = {"stride": 2, "padding": 1, "output_padding": 1, "groups": groups}
+    given = torch.tensor(x).double(), torch.tensor(w).double()
+    want = getattr(torch.nn.functional, f"conv_transpose{axes}d")(*given, **how)
+    last = [np.ascontiguousarray(np.moveaxis(each, 1, -1)) for each in (x, w)]
+    assert np.array_equal(np.moveaxis(ours(*last, out_dtype="f32", **how), -1, 1), want.numpy())
 
 
 def test_refusals_name_the_rule():

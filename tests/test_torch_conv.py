@@ -118,18 +118,22 @@ def test_second_gradients_are_right(convolve, plain, shapes):
     near(penalty(convolve, x, w), penalty(plain, *wide), 2e-2)
 
 
+class Subclass(nn.Conv2d):
+    pass
+
+
 def test_layers_are_swapped_and_compile():
     model = nn.Sequential(
         nn.Conv2d(8, 16, 3, padding=1, padding_mode="reflect"),
         nn.Conv1d(4, 4, 3),
         nn.Conv3d(4, 4, 3),
-        nn.ConvTranspose2d(4, 4, 3),
+        Subclass(4, 4, 3),
     ).half()
     x, signal = half(1, 8, 6, 6), half(2, 4, 9)
     expected = model[0](x), model[1](signal)
     report = tt.conv.replace(model, verbose=False)
     assert report.swapped == ("0 (Conv2d)", "1 (Conv1d)", "2 (Conv3d)")
-    assert report.left == (("3 (ConvTranspose2d)", "no layer of tawa's"),)
+    assert report.left == (("3 (Subclass)", "no layer of tawa's"),)
     assert type(model[0]) is tt.Conv2d
     near([model[0](x), model[1](signal)], expected)
     compiled = torch.compile(model[0], backend="aot_eager", fullgraph=True)
@@ -139,6 +143,31 @@ def test_layers_are_swapped_and_compile():
     assert model[0].weight.grad.shape == (16, 8, 3, 3)
     mapped = torch.vmap(lambda x: OPS.conv2d(x, model[0].weight.detach(), None, *PLAIN))
     assert mapped(half(8, 6, 6)[None, None].expand(2, 1, -1, -1, -1)).shape == (2, 1, 16, 4, 4)
+
+
+@pytest.mark.parametrize("axes", [2, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 3))])
+def test_transposed_layers_are_torchs_with_gradients(axes):
+    kind, window = getattr(nn, f"ConvTranspose{axes}d"), 2 if axes == 2 else 3
+    how = {"stride": 2, "padding": window - 2, "groups": 2 if axes == 1 else 1}
+    layer = kind(8, 16, window, **how).half()
+    x = half(2, 8, *(3, 4, 3)[:axes], grad=True)
+    plain = kind(8, 16, window, **how).double()
+    plain.load_state_dict(layer.state_dict())
+    size = [2 * n for n in x.shape[2:]]
+    other = x.detach().double().requires_grad_()
+    exact = plain(other, output_size=size)
+    expected = torch.autograd.grad(exact.square().sum(), (other, *plain.parameters()))
+    report = tt.conv.replace(network := nn.Sequential(layer), verbose=False)
+    assert report.swapped == (f"0 (ConvTranspose{axes}d)",)
+    run = torch.compile(network[0], fullgraph=True, backend="aot_eager")
+    found = run(x, output_size=size)
+    near([found], [exact])
+    made = torch.autograd.grad(found.float().square().sum(), (x, *network.parameters()))
+    near(made, expected, 1e-2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert network[0].float()(x.float()).dtype == torch.bfloat16
+    with pytest.raises(ArgumentError, match="below the stride"):
+        tt.conv_transpose2d(half(1, 8, 4, 4), half(8, 8, 3, 3), output_padding=1)
 
 
 def test_autocast_and_tf32(monkeypatch):

@@ -416,8 +416,97 @@ def test_flash_attention_over_a_cache(paged):
         held = [each[table].reshape(2, 64, 2, 64) for each in held]
     assert torch.equal(held[0], dense[0])
     assert torch.equal(held[1], dense[1])
-    with pytest.raises(ArgumentError, match="rotary_cos"):
-        tt.flash_attn_with_kvcache(q, *held, rotary_cos=q)
+
+
+def rotated(x, cos, sin, positions, interleaved):
+    """x [length, heads, dim] in float64, turned by the angles of its positions."""
+    x, width = x.double().clone(), 2 * cos.shape[1]
+    cos, sin = (each[positions].double()[:, None] for each in (cos, sin))
+    pairs = (slice(0, width, 2), slice(1, width, 2))
+    pairs = pairs if interleaved else (slice(0, width // 2), slice(width // 2, width))
+    a, b = (x[..., each].clone() for each in pairs)
+    x[..., pairs[0]], x[..., pairs[1]] = a * cos - b * sin, a * sin + b * cos
+    return x
+
+
+@pytest.mark.parametrize(
+    ("interleaved", "causal", "new", "paged"),
+    [
+        (True, True, 3, True),
+        (False, False, 3, False),
+        pytest.param(False, True, 1, False, marks=pytest.mark.long),
+    ],
+)
+def test_a_cache_with_rotated_keys(interleaved, causal, new, paged):
+    """Rotary embeddings of part of the columns, batches elsewhere in the cache, padding left."""
+    held = [half(6, 64, 2, 64) for _ in range(2)]
+    q, k, v = half(2, new, 4, 64), half(2, new, 2, 64), half(2, new, 4, 64)[:, :, ::2]
+    angles = torch.rand(130, 24) * 6
+    cos, sin = angles.cos().half(), angles.sin().half()
+    lengths, where = torch.tensor([5, 40]), {}
+    begin = torch.tensor([0, 0])
+    if paged:
+        table = torch.tensor([[5, 3], [2, 0]])
+        where["block_table"] = table
+    else:
+        table, begin = torch.tensor([[4], [1]]), torch.tensor([2, 0], dtype=torch.int32)
+        where |= {"cache_batch_idx": table[:, 0], "cache_leftpad": begin}
+    dense = [each[table].flatten(1, 2).double() for each in held]
+    how = {"causal": causal, "rotary_interleaved": interleaved, **where}
+    compiled = torch.compile(tt.flash_attn_with_kvcache, fullgraph=True, backend="aot_eager")
+    call = compiled if paged else tt.flash_attn_with_kvcache
+    out, lse = call(q, *held, k, v, cos, sin, cache_seqlens=lengths, return_softmax_lse=True, **how)
+    assert lse.shape == (2, 4, new)
+    for row, length in enumerate(lengths.tolist()):
+        at = torch.arange(length, length + new)
+        dense[0][row, at] = rotated(k[row], cos, sin, at, interleaved)
+        dense[1][row, at] = v[row].double()
+        turned = rotated(q[row], cos, sin, at if causal else at * 0 + length, interleaved)
+        mask = torch.ones(new, length + new).bool()
+        mask = mask.tril(length) if causal else mask
+        mask[:, : begin[row]] = False
+        one = turned[None], *(each[row : row + 1, : length + new] for each in dense)
+        near(out[row], sdpa(*one, attn_mask=mask, enable_gqa=True)[0], 4e-3)
+    for each, expected in zip(held, dense):
+        near(each[table].flatten(1, 2), expected, 4e-3)
+
+
+def test_a_cache_refuses_by_name():
+    q, held = half(2, 3, 2, 64), half(2, 64, 2, 64)
+    cos, ends = half(64, 16), torch.tensor([5, 62])
+    for how, message in (
+        ({"rotary_cos": cos, "rotary_sin": cos}, "without new k and v"),
+        ({"k": q, "v": q}, "without cache_seqlens"),
+        ({"k": q, "v": q, "cache_seqlens": ends}, "new rows end at 65"),
+        ({"k": q, "v": q, "cache_seqlens": 5, "rotary_cos": cos}, "go together"),
+        (
+            {"k": q, "v": q, "cache_seqlens": 5, "rotary_cos": cos[:9], "rotary_sin": cos[:9]},
+            "each of the 64 rows",
+        ),
+        ({"block_table": ends[:, None], "cache_batch_idx": ends}, "cache_batch_idx beside"),
+        (
+            {"k": q, "v": q, "cache_seqlens": 5, "cache_batch_idx": torch.tensor([0, 2])},
+            "new rows lie in the pages 0 to 2",
+        ),
+        ({"k": q[..., :32], "v": q, "cache_seqlens": 5}, "2 heads of 32"),
+        ({"k": half(2, 3, 2, 64, grad=True), "v": q, "cache_seqlens": 5}, "no gradient of flash"),
+    ):
+        with pytest.raises(ArgumentError, match=message):
+            tt.flash_attn_with_kvcache(q, held, held.clone(), **how)
+
+
+def test_packed_queries_over_pages():
+    q, pages = half(9, 4, 64), [half(6, 16, 2, 64) for _ in range(2)]
+    starts, ends = (torch.tensor(each, dtype=torch.int32) for each in ([0, 1, 9], [0, 30, 48]))
+    table = torch.tensor([[4, 1], [5, 0]])
+    dense = [each[table].flatten(1, 2) for each in pages]
+    how = {"causal": True, "block_table": table}
+    out = tt.flash_attn_varlen_func(q, *pages, starts, ends, 8, 30, **how)
+    for row, (new, length) in enumerate(((1, 30), (8, 18))):
+        part = slice(*starts[row : row + 2].tolist())
+        one = q[None, part], *(each[row : row + 1, :length] for each in dense)
+        mask = torch.ones(new, length).tril(length - new).bool()
+        near(out[part], sdpa(*one, attn_mask=mask, enable_gqa=True)[0])
 
 
 def test_replace_swaps_what_it_can_and_says_the_rest(capsys):

@@ -310,6 +310,38 @@ def test_aot_inductor_loads_what_it_packs(tmp_path):
         assert worst([torch._inductor.aoti_load_package(path)(x)], [model(x)]) < 1e-2
 
 
+@pytest.mark.parametrize("new", [1, 40])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_a_cache_with_rotated_keys_and_left_padding(new, interleaved):
+    held = [drawn(5, 1000, 2, 128) for _ in range(2)]
+    q, k, v = drawn(2, new, 8, 128), drawn(2, new, 2, 128), drawn(2, new, 2, 128)
+    angles = torch.rand(1000, 32, device="cuda") * 6
+    cos, sin = angles.cos(), angles.sin()
+    ends, begin, where = (torch.tensor(x, device="cuda") for x in ([900, 37], [100, 5], [4, 1]))
+    dense = [each[where].double() for each in held]
+
+    def turn(x, at):
+        x, (c, s) = x.double().clone(), (each[at].double()[:, None] for each in (cos, sin))
+        both = (slice(0, 64, 2), slice(1, 64, 2)) if interleaved else (slice(32), slice(32, 64))
+        a, b = (x[..., each].clone() for each in both)
+        x[..., both[0]], x[..., both[1]] = a * c - b * s, a * s + b * c
+        return x
+
+    out = tt.flash_attn_with_kvcache(
+        *(q, *held, k, v, cos, sin, ends, where, begin),
+        causal=True,
+        rotary_interleaved=interleaved,
+    )
+    for row, end in enumerate(ends.tolist()):
+        at = torch.arange(end, end + new, device="cuda")
+        dense[0][row, at], dense[1][row, at] = turn(k[row], at), v[row].double()
+        rows = slice(int(begin[row]), end + new)
+        one = turn(q[row], at)[None], *(each[row : row + 1, rows] for each in dense)
+        exact, _ = reference(*(each.transpose(1, 2).cpu() for each in one), causal=True)
+        assert worst([out[row : row + 1].cpu()], [exact.transpose(1, 2)]) < 2e-2
+    assert worst([each[where] for each in held], dense) < 1e-2
+
+
 def test_a_kernel_as_an_operator_in_one_graph():
     made = tt.op(
         "gpu_tested::add(Tensor x, Tensor y, Tensor out, SymInt n)",

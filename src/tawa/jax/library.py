@@ -45,7 +45,7 @@ class _Reader(Recipes):
         return [None] * len(self.recipe.results)
 
 
-def _read(call: Callable[..., Any], tuner: Any, *given: Any, **options: Any) -> Recipe:
+def read(call: Callable[..., Any], tuner: Any, *given: Any, **options: Any) -> Recipe:
     """Return what a call of the library does on placeholders."""
     reader = tuner.recipes = _Reader(())
     call(*given, **options, tuner=tuner)
@@ -53,7 +53,7 @@ def _read(call: Callable[..., Any], tuner: Any, *given: Any, **options: Any) -> 
     return reader.recipe
 
 
-def _run(
+def run(
     name: str,
     recipe: Recipe,
     names: Sequence[str],
@@ -131,8 +131,8 @@ def _launched(turned: tuple[bool, bool], options: tuple[tuple[str, Any], ...]) -
         given = {"a": a, "b": b, "bias": bias, "gradient": gradient}
         forms = {name: None if each is None else form_of(each) for name, each in given.items()}
         forms |= {name: _lying(given[name], other) for name, other in zip("ab", turned)}
-        recipe = _read(products.matmul, products.Tuner(keep=False), **forms, **dict(options))
-        return _run("matmul", recipe, products.ARRAYS, given, forms)[0]
+        recipe = read(products.matmul, products.Tuner(keep=False), **forms, **dict(options))
+        return run("matmul", recipe, products.ARRAYS, given, forms)[0]
 
     @product.def_vmap
     def batched(size: int, mapped: Sequence[bool], a: Any, b: Any, bias: Any, gradient: Any) -> Any:
@@ -251,7 +251,7 @@ def _by_batch(function: Callable[..., Any], batched: int) -> Any:
     def rule(size: int, flags: Sequence[bool], *given: Any) -> Any:
         if any(flags[batched:]):
             raise ArgumentError(
-                "jax.vmap of attention over sink or key",
+                "jax.vmap of attention over sink, key, alibi or cu_seqlens",
                 why="a launch has one of each",
                 remedy="map by jax.lax.map, or put the axis into the batch of q, k and v",
             )
@@ -294,47 +294,57 @@ def _attention(options: tuple[tuple[str, Any], ...]) -> Any:
             forms["rng"] = array((2,), "i64")
         return forms
 
-    def launched(q: Any, k: Any, v: Any, bias: Any, sink: Any, rng: Any) -> Any:
-        given = {"q": q, "k": k, "v": v, "bias": bias, "sink": sink, "rng": rng}
+    def launched(*arrays: Any) -> Any:
+        given: dict[str, Any] = dict(zip(_FORWARD, arrays))
         forms = forms_of(given)
         tuner = forward.Tuner(keep=False)
-        recipe = _read(forward.attention, tuner, **forms, **named, return_lse=True)
-        return tuple(_run("attention", recipe, forward.ARRAYS, given, forms))
+        how = _packed(forms) | named
+        recipe = read(forward.attention, tuner, **how, return_lse=True)
+        return tuple(run("attention", recipe, forward.ARRAYS, given, forms))
 
     def sums(*arrays: Any) -> Any:
         given: dict[str, Any] = dict(zip(_GRADIENTS, arrays))
         forms = forms_of(given)
         tuner, bias_gradient = backward.Tuner(keep=False), given["bias"] is not None
-        call = backward.attention_backward
-        recipe = _read(call, tuner, **forms, **named, bias_gradient=bias_gradient)
-        return tuple(_run("attention_backward", recipe, backward.ARRAYS, given, forms))
+        how = _packed(forms) | named
+        recipe = read(backward.attention_backward, tuner, **how, bias_gradient=bias_gradient)
+        return tuple(run("attention_backward", recipe, backward.ARRAYS, given, forms))
 
-    inner, gradients_of = _by_batch(launched, 4), _by_batch(sums, len(_GRADIENTS) - 1)
+    inner, gradients_of = _by_batch(launched, 4), _by_batch(sums, 8)
 
     @jax.custom_vjp
-    def attend(q: Any, k: Any, v: Any, bias: Any, sink: Any, rng: Any) -> Any:
-        return inner(q, k, v, bias, sink, rng)
+    def attend(*given: Any) -> Any:
+        return inner(*given)
 
     def save(*given: Any) -> Any:
         out, lse = inner(*given)
         return (out, lse), (*given, out, lse)
 
     def gradients(kept: Any, grads: Any) -> Any:
-        q, k, v, bias, sink, rng, out, lse = kept
+        q, k, v, bias, sink, *rest, out, lse = kept
         grad, grad_lse = grads
-        found = gradients_of(q, k, v, grad, out, lse, grad_lse, bias, rng)
+        found = gradients_of(q, k, v, grad, out, lse, grad_lse, bias, *rest)
         of_sink = None
         if sink is not None:
             delta = (grad.astype(jnp.float32) * out).sum(-1) - grad_lse
             of_sink = -(jnp.exp(sink[:, None] - lse) * delta).sum((0, 2))
-        return *found[:3], None if bias is None else found[3], of_sink, None
+        return *found[:3], None if bias is None else found[3], of_sink, None, None, None, None
 
     attend.defvjp(save, gradients)
     return attend
 
 
-_GRADIENTS = ("q", "k", "v", "grad", "out", "lse", "grad_lse", "bias", "rng")
-"""The arrays of the gradients of attention; all but the last have a batch."""
+_REST = ("rng", "alibi", "cu_seqlens", "cu_seqlens_k")
+_FORWARD = ("q", "k", "v", "bias", "sink", *_REST)
+_GRADIENTS = ("q", "k", "v", "grad", "out", "lse", "grad_lse", "bias", *_REST)
+"""The arrays of attention and of its gradients; those up to `bias` have a batch."""
+
+
+def _packed(forms: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of the library, which takes the starts of keys beside those of queries."""
+    given = dict(forms)
+    of_keys = given.pop("cu_seqlens_k")
+    return given if of_keys is None else given | {"cu_seqlens": (given["cu_seqlens"], of_keys)}
 
 
 def attention(
@@ -347,7 +357,9 @@ def attention(
     window: int | tuple[int | None, int | None] | None = None,
     softcap: float | None = None,
     bias: Any = None,
+    alibi: Any = None,
     sink: Any = None,
+    cu_seqlens: Any = None,
     dropout: float = 0.0,
     key: Any = None,
     return_lse: bool = False,
@@ -355,12 +367,18 @@ def attention(
     """Return softmax(scale * q k^T) v of JAX arrays [batch, heads, length, head_dim], as
     `tawa.kernels.attention.attention` does, and with `return_lse` (out, lse).
 
+    `cu_seqlens` of packed sequences is an array of int32, or a pair of them, for q and for k and v.
     `key`, of `jax.random`, decides what `dropout` drops: the same in the gradients, and wherever it
     is the same. Has gradients by q, k, v (f16 and bf16), bias and sink, the same at every run, and
     `jax.vmap` over q, k, v and bias, which makes one batch of all. Raises `ArgumentError` for what
-    does not fit together; gradients of gradients are refused.
+    does not fit together; gradients of gradients are refused, and alibi is taken as a constant.
     """
-    arrays = [None if each is None else jnp.asarray(each) for each in (q, k, v, bias, sink)]
+    both = isinstance(cu_seqlens, tuple | list)
+    starts, starts_k = cu_seqlens if both else (cu_seqlens, None)
+    given = q, k, v, bias, sink, alibi, starts, starts_k
+    arrays = [None if each is None else jnp.asarray(each) for each in given]
+    if alibi is not None:
+        arrays[5] = jax.lax.stop_gradient(arrays[5])
     if dropout and key is None:
         raise ArgumentError(
             f"dropout {dropout} without a key",
@@ -370,7 +388,7 @@ def attention(
     rng = jax.random.bits(key, (4,), jnp.uint32) if dropout else None
     options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
     options |= {"dropout": dropout}
-    out, lse = _attention(tuple(options.items()))(*arrays, rng)
+    out, lse = _attention(tuple(options.items()))(*arrays[:5], rng, *arrays[5:])
     return (out, lse) if return_lse else out
 
 

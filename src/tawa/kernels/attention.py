@@ -69,7 +69,7 @@ _TILES_8: dict[int, tuple[tuple[int, int, str], ...]] = {
 }
 ARRAYS = (
     *("q", "k", "v", "out", "bias", "alibi", "sink"),
-    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths", "rng"),
+    *("cu_seqlens", "cu_seqlens_k", "block_table", "lengths", "leftpad", "rng"),
 )
 OPTIONS = ("causal", "scale", "window", "softcap", "dropout", "descale", "lse")
 # Weights are 2 ** LIFT times their value in 8 bits: e4m3 holds numbers from 2 ** -9 to 448.
@@ -112,6 +112,7 @@ def attention(
     cu_seqlens: Any = None,
     block_table: Any = None,
     lengths: Any = None,
+    leftpad: Any = None,
     dropout: float = 0.0,
     rng: Any = None,
     descale: tuple[float, float, float] | None = None,
@@ -140,13 +141,17 @@ def attention(
         alibi: f32 [heads]; minus this slope times the distance is added to the scores.
         sink: f32 [heads], the logit of one more key, which has no value.
         cu_seqlens: int32 [sequences + 1], where each sequence starts along the third axis of q, k
-            and v, whose batch is 1, and the end; or such an array for q and one for k and v.
+            and v, whose batch is 1, and the end; or such an array for q and one for k and v. Beside
+            `block_table`, `lengths` or `leftpad` of q alone: k and v have a batch per sequence.
         block_table: int32 or int64 [batch, pages of a sequence]: k and v are pages, [pages,
             kv_heads, rows of a page, head_dim], and row j of a batch is row j % rows of page
             table[batch, j // rows]. What pages hold past the length must be finite numbers. A page
-            that is not there is refused on the CPU; on a GPU the rows that see it become NaN.
-        lengths: int32 or int64 [batch], how many keys a batch has, where not all (a cache). More
-            than there are is refused on the CPU; on a GPU all there are count.
+            that is not there is refused on the CPU; on a GPU the rows that see it become NaN. A
+            table of one page a batch is where in k and v each batch lies.
+        lengths: int32 or int64 [batch], the row where the keys of a batch end, where not at the
+            last (a cache). More than there are is refused on the CPU; on a GPU all there are count.
+        leftpad: int32 or int64 [batch], the row where the keys of a batch begin, 0 if not given;
+            refused with several pages a batch.
         dropout: the probability that a weight becomes zero; the others are divided by 1 - dropout.
         rng: int64 [2] beside `dropout`, a seed and an offset (of which the low 32 bits count): the
             same are dropped wherever both are the same. `flash_scores.drop` says which.
@@ -182,7 +187,8 @@ def attention(
             pass
         case _:
             starts, starts_k = cu_seqlens, None
-    given = q, k, v, out, bias, alibi, sink, starts, starts_k, block_table, lengths, rng
+    cache = block_table, lengths, leftpad
+    given = q, k, v, out, bias, alibi, sink, starts, starts_k, *cache, rng
     asked = causal, scale, window, softcap, dropout, descale, return_lse
 
     def write() -> Recipe:
@@ -191,13 +197,12 @@ def attention(
         held = symbols(arrays)
         operands = bind(**held, **options)
         writer = Writer(held, q, launch_pdl)
-        keyed = lengths is not None or block_table is not None
-        if keyed and look(q).device == CPU:
+        if operands.problem.options.cached and look(q).device == CPU:
             page, places = operands.problem.options.page, look(operands.k).shape[0]
+            extras = operands.extras
             writer.work(
                 partial(check_values, operands.problem.keys, page, places),
-                operands.extras.lengths,
-                operands.extras.table,
+                *(extras.lengths, extras.table, extras.leftpad),
             )
         if 0 in operands.shape:
             return writer.finish(operands.out, operands.lse)
@@ -297,7 +302,7 @@ def _kind(problem: Problem) -> Problem:
     """Return the problem under whose name a choice is kept."""
     if not _varies(problem):
         return problem
-    return replace(problem, queries=min(problem.queries, 128), keys=128)
+    return replace(problem, queries=min(problem.mean_queries, 128), keys=128)
 
 
 _TUNER = Tuner()

@@ -84,7 +84,7 @@ def widest(problem: Problem) -> int:
 def form(problem: Problem) -> str:
     """Return which kernel computes a problem: "plain", "options" or "decode"."""
     options = problem.options
-    if options.page or options.lengths:
+    if options.cached:
         return "decode"
     if problem.dtype.startswith("f8"):
         return "plain"
@@ -104,7 +104,7 @@ def variants(problem: Problem) -> Iterator[Variant]:
     if form(problem) == "decode":
         most = 64 if wide else 128
         page = problem.options.page
-        columns = most if page < 64 else next(n for n in (128, 64) if n <= most and page % n == 0)
+        columns = next((n for n in (128, 64) if n <= most and page % n == 0), most)
         # A tile of queries is small beside those of keys, whose rings get its second slot. Memory
         # sets the pace, and blocks of one part each start as fast as they can.
         once = (("depth", (("q", 1),)), ("persistent", False))
@@ -257,7 +257,7 @@ def splits_of(
     """
     programs = problem.batch * problem.heads // problem.groups * _packed(problem, rows)[1]
     tiles = -(-problem.keys // columns)
-    prologue = _GATHERING if problem.options.page % columns else _PROLOGUE
+    prologue = _GATHERING if _gathers(problem, columns) else _PROLOGUE
 
     def even(splits: int) -> float:
         waves = -(-programs * splits // processors)
@@ -282,7 +282,7 @@ def _rows(problem: Problem) -> int:
     The keys then are the 64 rows that tensor cores take at least, and nobody computes weights for
     rows that are not there.
     """
-    there = problem.queries << (problem.groups - 1).bit_length()
+    there = problem.mean_queries << (problem.groups - 1).bit_length()
     return next((rows for rows in _FLAT if there <= rows), ROWS)
 
 
@@ -293,17 +293,22 @@ def _share(problem: Problem, rows: int, columns: int) -> bool:
     while the warps of the other meet, which takes as long for a short tile as for a long one.
     Producers whose threads copy need the registers of both.
     """
-    if rows == ROWS or problem.options.page % columns:
+    if rows == ROWS or _gathers(problem, columns):
         return False
     programs = problem.batch * problem.heads // problem.groups * _packed(problem, rows)[1]
     many = programs * splits_of(problem, rows, columns) > H200.multiprocessors
     return many or columns * widest(problem) <= _SHORT
 
 
+def _gathers(problem: Problem, columns: int) -> bool:
+    """Tell whether a tile of keys has rows of several pages."""
+    return problem.options.page % columns != 0 and problem.keys > problem.options.page
+
+
 def _packed(problem: Problem, rows: int) -> tuple[int, int]:
-    """Return how many heads are side by side in a tile of rows, and how many tiles there are."""
+    """Return how many heads are side by side in a tile of rows, and how many tiles a batch has."""
     pack = min(rows, 1 << (problem.groups - 1).bit_length())
-    return pack, -(-problem.queries // (rows // pack)) * -(-problem.groups // pack)
+    return pack, -(-problem.mean_queries // (rows // pack)) * -(-problem.groups // pack)
 
 
 def _heads_inside(problem: Problem, array: Any, rows: int, pack: int) -> Any:
@@ -315,7 +320,7 @@ def _heads_inside(problem: Problem, array: Any, rows: int, pack: int) -> Any:
     batch, head, row, unit = settled(view)
     dim = view.shape[3]
     shape = (
-        problem.batch,
+        view.shape[0],
         problem.heads // problem.groups,
         problem.queries,
         problem.groups,
@@ -332,33 +337,48 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
     shared = problem.heads // problem.groups
     splits = splits_of(problem, variant.rows, variant.columns)
     pack, blocks = _packed(problem, variant.rows)
+    pairs, most = shared * problem.batch, problem.queries
+    before: list[Launch] = []
+    table = None
+    if options.packed:
+        # Sequences come by their queries: what keys they have is not known before.
+        lines, bounded = variant.rows // pack, problem.causal or options.right
+        starts = (extras.starts[0], extras.starts[0])
+        listed = list_packed(operands.q, starts, problem.queries, lines, bounded)
+        before.append(listed)
+        _, _, table, _, tiles = listed.arguments
+        pairs, blocks, most = shared, tiles * -(-problem.groups // pack), lines
     workspace: tuple[Any, Any, Any] = (None, None, None)
     rows = 0
     if splits > 1:
-        rows = 1 << (pack * min(problem.queries, variant.rows // pack) - 1).bit_length()
-        tiles = shared * problem.batch * blocks
+        rows = 1 << (pack * min(most, variant.rows // pack) - 1).bit_length()
+        tiles = pairs * blocks
         workspace = (
             empty_beside(operands.q, (tiles * splits * rows * width,), "f32"),
             empty_beside(operands.q, (tiles * splits * rows,), "f32"),
             counters_beside(operands.q, tiles),
         )
     # A tile of keys lies in one page, or its rows are gathered.
-    gathered = options.page % variant.columns != 0
+    gathered = _gathers(problem, variant.columns)
     held = [operands.k, operands.v]
     if not gathered:
         held = [describe(each, variant.columns) for each in held]
+    pointed = bool(rows) or options.packed
     o_strides = settled(look(operands.out))
     arguments = (
         _heads_inside(problem, operands.q, variant.rows, pack),
         *held,
-        None if rows else _heads_inside(problem, operands.out, variant.rows, pack),
-        operands.out if rows else None,
+        None if pointed else _heads_inside(problem, operands.out, variant.rows, pack),
+        operands.out if pointed else None,
         operands.lse,
         *workspace,
         extras.sink,
         extras.alibi,
         extras.table,
         extras.lengths,
+        extras.leftpad,
+        table,
+        extras.starts[0],
         problem.queries,
         problem.keys,
         shared,
@@ -382,6 +402,8 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         "PAGE": options.page,
         "GATHER": gathered,
         "LENGTHS": options.lengths,
+        "PADS": options.leftpad,
+        "PACKED": options.packed,
         "LEFT": options.left,
         "RIGHT": problem.causal or options.right,
         "CAP": options.softcap,
@@ -391,8 +413,13 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         "ROWS": rows,
         "CHUNK": _together(rows * width) if rows else 0,
     }
-    grid = (splits, shared * problem.batch, blocks)
-    return [Launch(attention_split, grid, arguments, constants | CHOSEN | dict(variant.pins))]
+    main = Launch(
+        attention_split,
+        (splits, pairs, blocks),
+        arguments,
+        constants | CHOSEN | dict(variant.pins),
+    )
+    return [*before, main]
 
 
 def _together(elements: int) -> int:

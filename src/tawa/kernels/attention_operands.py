@@ -36,15 +36,22 @@ class Options:
     packed: bool = False
     dropout: bool = False
     lengths: bool = False
+    leftpad: bool = False
     page: int = 0
+
+    @property
+    def cached(self) -> bool:
+        """Whether k and v are a cache: batches of their own, of which some rows are keys."""
+        return self.lengths or self.leftpad or self.page > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What a choice depends on; `heads` are those of the queries, `groups` share a head of keys.
 
-    `queries` and `keys` are the most of a sequence, of packed sequences the sum of all; `head_dim`
-    is the width of q and k, `value_dim` that of v and the output.
+    `queries` and `keys` are the most of a sequence, of packed sequences the sum of all, but for the
+    keys of a cache, which has `batch` sequences; `head_dim` is the width of q and k, `value_dim`
+    that of v and the output.
     """
 
     dtype: str
@@ -59,10 +66,16 @@ class Problem:
     options: Options = Options()
 
     @property
+    def mean_queries(self) -> int:
+        """The queries of a batch; of packed ones the mean, rounded up."""
+        packed = self.options.packed and self.options.cached
+        return -(-self.queries // max(1, self.batch)) if packed else self.queries
+
+    @property
     def flops(self) -> float:
         """2 * batch * heads * queries * keys * (head_dim + value_dim), half under a causal mask."""
         width = self.head_dim + self.value_dim
-        whole = 2.0 * self.batch * self.heads * self.queries * self.keys * width
+        whole = 2.0 * self.batch * self.heads * self.mean_queries * self.keys * width
         return whole / 2 if self.causal else whole
 
 
@@ -84,6 +97,7 @@ class Extras:
     starts: tuple[Any, Any] = (None, None)
     table: Any = None
     lengths: Any = None
+    leftpad: Any = None
     rng: Any = None
     limit: int = 0
     kept_scale: float = 1.0
@@ -110,7 +124,8 @@ class Operands:
     def shape(self) -> tuple[int, int, int, int]:
         """Shape of the output."""
         problem = self.problem
-        return (problem.batch, problem.heads, problem.queries, problem.value_dim)
+        batch = 1 if problem.options.packed else problem.batch
+        return (batch, problem.heads, problem.queries, problem.value_dim)
 
 
 def bind(
@@ -129,6 +144,7 @@ def bind(
     cu_seqlens_k: Any = None,
     block_table: Any = None,
     lengths: Any = None,
+    leftpad: Any = None,
     dropout: float = 0.0,
     rng: Any = None,
     descale: tuple[float, float, float] | None = None,
@@ -143,7 +159,11 @@ def bind(
     places, shared, keys, _ = views["k"].shape
     page = keys if block_table is not None else 0
     width = views["v"].shape[3]
-    wanted = (places if page else batch, shared, keys)
+    starts = _starts(cu_seqlens, cu_seqlens_k, batch)
+    cached = any(each is not None for each in (block_table, lengths, leftpad))
+    packed = cached and starts[0] is not None
+    sequences = look(starts[0]).shape[0] - 1 if packed else batch
+    wanted = (places if page else sequences, shared, keys)
     _check_shape("k", views["k"], (*wanted, dim))
     _check_shape("v", views["v"], (*wanted, width))
     _check_heads(heads, shared, dim, width)
@@ -169,7 +189,7 @@ def bind(
             remedy="pass a dense array",
         )
     if page:
-        keys = page * _pages(block_table, batch, page)
+        keys = page * _pages(block_table, sequences, page)
     left, right = _window(window, causal)
     extras = Extras(
         left=left or 0,
@@ -179,9 +199,10 @@ def bind(
         sink=_per_head("sink", sink, heads),
         bias=bias,
         bias_strides=_bias_strides(bias, (batch, heads, queries, keys)),
-        starts=_starts(cu_seqlens, cu_seqlens_k, batch),
+        starts=starts,
         table=block_table,
-        lengths=_lengths(lengths, batch),
+        lengths=_per_batch("lengths", lengths, sequences),
+        leftpad=_per_batch("leftpad", leftpad, sequences),
         rng=_rng(dropout, rng),
         **_chances(dropout),
     )
@@ -195,10 +216,23 @@ def bind(
         packed=cu_seqlens is not None,
         dropout=dropout > 0,
         lengths=lengths is not None,
+        leftpad=leftpad is not None,
         page=page,
     )
     _check_together(options)
-    if page % 64 and dim != width:
+    if cached and cu_seqlens_k is not None:
+        raise ArgumentError(
+            "cu_seqlens of keys beside block_table, lengths or leftpad",
+            why="the keys of a cache do not lie one after the other",
+            remedy="pass cu_seqlens of the queries alone, and lengths, the keys of each sequence",
+        )
+    if leftpad is not None and page < keys and page:
+        raise ArgumentError(
+            "leftpad beside a block_table of several pages",
+            why="tiles of keys, which begin at the first, would lie in two pages",
+            remedy="put what is not to be seen into pages that the table does not name",
+        )
+    if page % 64 and page < keys and dim != width:
         raise ArgumentError(
             f"pages of {page} rows with head dims {dim} of keys and {width} of values",
             why="rows of such pages are gathered, keys and values at the same places",
@@ -207,7 +241,8 @@ def bind(
     given = [name for name, on in asdict(options).items() if on]
     of_q, of_k, of_v = check_descale(descale, dtype, given)
     groups = heads // max(1, shared)
-    problem = Problem(dtype, batch, heads, groups, queries, keys, dim, width, right == 0, options)
+    sizes = (sequences, heads, groups, queries, keys, dim, width)
+    problem = Problem(dtype, *sizes, right == 0, options)
     sums = empty_beside(q, (batch, heads, queries), "f32") if lse else None
     factor = 1 / math.sqrt(dim) if scale is None and dim else scale
     factor = float(factor or 0.0) * of_q * of_k
@@ -358,10 +393,10 @@ def _chances(dropout: float) -> dict[str, Any]:
     return {"limit": limit, "kept_scale": 1 / (1 - dropout) if dropout < 1 else 0.0}
 
 
-def _lengths(lengths: Any, batch: int) -> Any:
-    if lengths is not None:
-        _check_array("lengths", look(lengths), (batch,), "i32", "i64")
-    return lengths
+def _per_batch(name: str, array: Any, batch: int) -> Any:
+    if array is not None:
+        _check_array(name, look(array), (batch,), "i32", "i64")
+    return array
 
 
 def _pages(block_table: Any, batch: int, page: int) -> int:
@@ -372,10 +407,11 @@ def _pages(block_table: Any, batch: int, page: int) -> int:
             f"block_table has shape {tuple(view.shape)}", why="it is [batch, pages of a sequence]"
         )
     _check_array("block_table", view, (batch, view.shape[1]), "i32", "i64")
-    if page % 64 and page not in (16, 32):
+    if page % 64 and page not in (16, 32) and view.shape[1] > 1:
         raise ArgumentError(
             f"a page has {page} rows",
-            why="tiles of keys lie in one page: 16, 32 or a multiple of 64 rows",
+            why="tiles of keys lie in one page: 16, 32 or a multiple of 64 rows; only pages that"
+            " hold a batch each have any number",
         )
     return view.shape[1]
 
@@ -428,22 +464,15 @@ def _bias_strides(bias: Any, wanted: tuple[int, int, int, int]) -> tuple[int, in
 
 def _check_together(options: Options) -> None:
     """Raise ArgumentError for options that no kernel here has at once."""
-    keyed = options.page or options.lengths
-    if options.bias and (options.packed or keyed):
+    if options.bias and (options.packed or options.cached):
         raise ArgumentError(
-            "bias beside cu_seqlens, block_table or lengths",
+            "bias beside cu_seqlens, block_table, lengths or leftpad",
             why="its rows and columns are those of one dense batch",
             remedy="use alibi, a window or a soft cap, or one call for each sequence",
         )
-    if options.dropout and keyed:
+    if options.dropout and options.cached:
         raise ArgumentError(
-            f"dropout beside {'block_table' if options.page else 'lengths'}",
+            "dropout beside block_table, lengths or leftpad",
             why="caches of keys are for inference",
             remedy="pass dropout=0",
-        )
-    if options.packed and keyed:
-        raise ArgumentError(
-            f"cu_seqlens beside {'block_table' if options.page else 'lengths'}",
-            why="packed sequences have their keys in k and v, one after the other",
-            remedy="pass queries of one length as a batch",
         )

@@ -8,7 +8,7 @@ from tawa.errors import ArgumentError
 from tawa.runtime.arrays import host_array
 
 
-def check_values(keys: int, page: int, places: int, lengths: Any, table: Any) -> None:
+def check_values(keys: int, page: int, places: int, lengths: Any, table: Any, leftpad: Any) -> None:
     """Raise ArgumentError for arrays of the CPU that name keys or pages which are not there.
 
     `keys` a batch has at most, in pages of `page` rows (0: in none), of which there are `places`.
@@ -23,6 +23,10 @@ def check_values(keys: int, page: int, places: int, lengths: Any, table: Any) ->
             f"lengths has {count.min()} to {count.max()}",
             why=f"a batch has 0 to {keys} keys",
             remedy="pass how many keys each batch has, and all keys in k and v",
+        )
+    if leftpad is not None and _outside(first := host_array(leftpad), keys + 1).any():
+        raise ArgumentError(
+            f"leftpad has {first.min()} to {first.max()}", why=f"a batch has {keys} rows"
         )
     if table is None:
         return

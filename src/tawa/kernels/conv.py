@@ -262,7 +262,7 @@ def conv1d(
     """
     high: dict[str, Any] = {}
     for name, array in {"x": x, "w": w, "residual": residual, "out": out}.items():
-        high[name] = None if array is None else _heightened(name, array)
+        high[name] = None if array is None else heightened(name, array)
     if not isinstance(padding, str):
         padding = (0, pair("padding", padding, 0))
     y = conv2d(
@@ -277,15 +277,21 @@ def conv1d(
         out=high["out"],
         **options,
     )
-    return out if out is not None else y[:, :, 0] if _is_chw(y) else y[:, 0]
+    return out if out is not None else lowered(y)
 
 
-def _heightened(name: str, array: Any) -> Any:
+def heightened(name: str, array: Any) -> Any:
+    """Return signals as images one pixel high."""
     if len(array.shape) != 3:
         raise ArgumentError(
             f"{name} has shape {tuple(array.shape)}", why="a convolution in 1D has three axes"
         )
     return array[:, :, None] if _is_chw(array) else array[:, None]
+
+
+def lowered(array: Any) -> Any:
+    """Return images one pixel high as signals."""
+    return array[:, :, 0] if _is_chw(array) else array[:, 0]
 
 
 def _is_chw(array: Any) -> bool:

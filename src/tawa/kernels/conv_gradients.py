@@ -12,16 +12,15 @@ from functools import partial
 from typing import Any
 
 from tawa.errors import ArgumentError
-from tawa.kernels import tuner
+from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, look
-from tawa.kernels.conv import as_given, keep_gradients, nhwc
-from tawa.kernels.conv_geometry import Geometry, geometry_of, pair
+from tawa.kernels.conv import as_given, heightened, keep_gradients, lowered, nhwc
+from tawa.kernels.conv_geometry import Geometry, each_axis, geometry_of
 from tawa.kernels.conv_input_gradient import input_launches, input_tiles
 from tawa.kernels.conv_variants import Tile
 from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
-from tawa.kernels.straight import Recipes
 from tawa.runtime.arrays import array
 
 _TILES: dict[str, Callable[..., list[Tile]]] = {"input": input_tiles, "weight": weight_tiles}
@@ -29,11 +28,36 @@ _LAUNCHES: dict[str, Callable[..., list[Launch]]] = {
     "input": input_launches,
     "weight": weight_launches,
 }
-_NAMES = {"input": ("dy", "w"), "weight": ("x", "dy")}
-_RECIPES = {of: Recipes(names) for of, names in _NAMES.items()}
-_TUNERS: dict[str, tuner.Tuner[Any, Tile]] = {
-    of: tuner.Tuner(f"conv_{of}_gradient", names) for of, names in _NAMES.items()
-}
+ARRAYS = {"input": ("dy", "w"), "weight": ("x", "dy")}
+"""The arguments of either gradient that are arrays, all of which are read."""
+
+
+class Tuner(tuning.Tuner[Any, Tile]):
+    """Remembers the fastest tile of each gradient of "input" or "weight" that it has timed."""
+
+    def __init__(self, of: str, *, keep: bool = True) -> None:
+        super().__init__(f"conv_{of}_gradient", ARRAYS[of], keep=keep)
+        self.of = of
+
+    def choose(self, g: Geometry, arrays: tuple[Any, Any, Any]) -> Tile:
+        """Return the fastest tile, timed on the GPU of `arrays` if the problem is new.
+
+        `arrays` are what is read, and one to write to. Raises `ArgumentError`, `TuningError`.
+        """
+        views = tuple(map(look, arrays))
+        key = (g, *((view.dtype, view.strides, view.address % 16) for view in views))
+
+        def ready(tile: Tile) -> Callable[[], Any]:
+            return tuning.ready(_LAUNCHES[self.of](g, *arrays, tile=tile))
+
+        def candidates() -> list[tuning.Candidate[Tile]]:
+            tiles = _TILES[self.of](g, *arrays[:2])
+            return [tuning.Candidate(tile, partial(ready, tile)) for tile in tiles]
+
+        return self.settle(key, candidates, arrays[0])
+
+
+_TUNERS = {of: Tuner(of) for of in ARRAYS}
 
 
 def conv2d_input_gradient(
@@ -47,6 +71,7 @@ def conv2d_input_gradient(
     groups: int = 1,
     out_dtype: str = "",
     launch_pdl: bool = False,
+    tuner: Tuner | None = None,
 ) -> Any:
     """Return dx, of `x_shape`, for dy, the gradient of conv2d(x, w)'s result.
 
@@ -62,10 +87,9 @@ def conv2d_input_gradient(
     keep_gradients(w=w, dy=dy)
     grown = nhwc("dy", dy)
     filters = nhwc("w", w, axes=len(dy.shape))
-    shape = channels_last("x_shape", x_shape, grown)
-    return _gradient(
-        "input", (grown, filters), (shape, look(filters).shape), how, out_dtype, launch_pdl
-    )
+    shapes = channels_last("x_shape", x_shape, grown), look(filters).shape
+    best = tuner or _TUNERS["input"]
+    return _gradient(best, (grown, filters), shapes, how, out_dtype, launch_pdl)
 
 
 def channels_last(name: str, shape: tuple[int, ...], like: Any) -> tuple[int, ...]:
@@ -108,6 +132,7 @@ def conv2d_weight_gradient(
     out_dtype: str = "",
     deterministic: bool = True,
     launch_pdl: bool = False,
+    tuner: Tuner | None = None,
 ) -> Any:
     """Return dw, of `w_shape`, for dy, the gradient of conv2d(x, w)'s result.
 
@@ -124,14 +149,13 @@ def conv2d_weight_gradient(
     keep_gradients(x=x, dy=dy)
     image = nhwc("x", x)
     grown = nhwc("dy", dy, axes=len(x.shape))
-    shape = channels_last("w_shape", w_shape, grown)
-    return _gradient(
-        "weight", (image, grown), (look(image).shape, shape), how, out_dtype, launch_pdl
-    )
+    shapes = look(image).shape, channels_last("w_shape", w_shape, grown)
+    best = tuner or _TUNERS["weight"]
+    return _gradient(best, (image, grown), shapes, how, out_dtype, launch_pdl)
 
 
 def _gradient(
-    of: str,
+    best: Tuner,
     read: tuple[Any, Any],
     shapes: tuple[tuple[int, ...], tuple[int, ...]],
     how: tuple[Any, Any, Any, int],
@@ -139,39 +163,22 @@ def _gradient(
     launch_pdl: bool,
 ) -> Any:
     """Return a gradient for two arrays; `shapes` are those of images and filters, channels last."""
-    shape, launches = shapes[of == "weight"], _LAUNCHES[of]
+    arrays, launches = ARRAYS[best.of], _LAUNCHES[best.of]
+    shape = shapes[best.of == "weight"]
 
     def write() -> Recipe:
-        names = symbols(dict(zip(_NAMES[of], read)))
+        names = symbols(dict(zip(arrays, read)))
         g, kind = geometry_of(*shapes, *how), out_dtype or look(read[0]).dtype
-        given = [names[name] for name in _NAMES[of]]
+        given = [names[name] for name in arrays]
         out = empty_beside(given[0], shape, kind)
         writer = Writer(names, read[0], launch_pdl)
         if 0 not in shape:
-            tile = _settled(of, g, (*read, empty_beside(read[0], shape, kind))) if g.n else None
+            tile = best.choose(g, (*read, empty_beside(read[0], shape, kind))) if g.n else None
             for launch in launches(g, *given, out, tile=tile):
                 writer.launch(launch)
         return writer.finish(out)
 
-    return as_given(_RECIPES[of].run(read, (*shapes, *how, out_dtype, launch_pdl), write)[0])
-
-
-def _settled(of: str, g: Geometry, arrays: tuple[Any, Any, Any]) -> Tile:
-    """Return the fastest tile of a gradient, timed on the GPU of `arrays` if the problem is new.
-
-    `arrays` are what is read, and one to write to. Raises `ArgumentError`, `TuningError`.
-    """
-    views = tuple(map(look, arrays))
-    key = (g, *((view.dtype, view.strides, view.address % 16) for view in views))
-
-    def ready(tile: Tile) -> Callable[[], Any]:
-        return tuner.ready(_LAUNCHES[of](g, *arrays, tile=tile))
-
-    def candidates() -> list[tuner.Candidate[Tile]]:
-        tiles = _TILES[of](g, *arrays[:2])
-        return [tuner.Candidate(tile, partial(ready, tile)) for tile in tiles]
-
-    return _TUNERS[of].settle(key, candidates, arrays[0])
+    return as_given(best.recipes.run(read, (*shapes, *how, out_dtype, launch_pdl), write)[0])
 
 
 def conv_transpose2d(
@@ -188,26 +195,50 @@ def conv_transpose2d(
     """Return the transposed convolution: what `conv2d_input_gradient` is of dy = x.
 
     `w` is (C, Co/g, Fh, Fw) in torch's order, (C, Fh, Fw, Co/g) in NumPy's; `output_padding` adds
-    rows and columns at the end. Raises `ArgumentError` as `conv2d_input_gradient`.
+    rows and columns at the end. Volumes have an axis more. Raises `ArgumentError` as
+    `conv2d_input_gradient`.
     """
     keep_gradients(x=x, w=w)
-    image, filters = nhwc("x", x), nhwc("w", w)
-    n, h, width, _ = look(image).shape
-    _, fh, fw, channels = look(filters).shape
-    steps, spread = pair("stride", stride, 1), pair("dilation", dilation, 1)
-    sides, more = pair("padding", padding, 0), pair("output_padding", output_padding, 0)
-    sizes = [
-        (extent - 1) * step - 2 * side + (f - 1) * d + 1 + extra
-        for extent, step, side, f, d, extra in zip(
-            (h, width), steps, sides, (fh, fw), spread, more, strict=True
+    image = nhwc("x", x)
+    n, *pixels, _ = look(image).shape
+    _, *size, channels = look(nhwc("w", w, axes=len(pixels) + 2)).shape
+    steps, spread, sides, more = (
+        each_axis(name, value, least, len(pixels))
+        for name, value, least in (
+            ("stride", stride, 1),
+            ("dilation", dilation, 1),
+            ("padding", padding, 0),
+            ("output_padding", output_padding, 0),
         )
-    ]
+    )
     if any(extra >= step for extra, step in zip(more, steps)):
         raise ArgumentError(
             f"output_padding={output_padding} at stride {steps}", why="it is below the stride"
         )
-    shape = (n, *sizes, channels * groups)
-    if as_given(image) is not image:
-        shape = (n, channels * groups, *sizes)
+    pixels = [
+        (extent - 1) * step - 2 * side + (f - 1) * d + 1 + extra
+        for extent, step, side, f, d, extra in zip(pixels, steps, sides, size, spread, more)
+    ]
+    channels *= groups
+    shape = (n, *pixels, channels) if as_given(image) is image else (n, channels, *pixels)
     how: dict[str, Any] = {"stride": steps, "padding": sides, "dilation": spread}
     return conv2d_input_gradient(shape, w, x, groups=groups, out_dtype=out_dtype, **how)
+
+
+def conv_transpose1d(
+    x: Any,
+    w: Any,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    output_padding: int = 0,
+    dilation: int = 1,
+    **options: Any,
+) -> Any:
+    """Return the transposed convolution along one axis: `conv_transpose2d` of images one pixel
+    high, with its other options. torch: x (N, C, W), w (C, Co/g, Fw); NumPy: (N, W, C), (C, Fw,
+    Co/g).
+    """
+    how: dict[str, Any] = {"stride": (1, stride), "padding": (0, padding)}
+    how |= {"output_padding": (0, output_padding), "dilation": (1, dilation)}
+    return lowered(conv_transpose2d(heightened("x", x), heightened("w", w), **how, **options))

@@ -11,7 +11,11 @@ from typing import Any
 
 from tawa.errors import ArgumentError
 from tawa.kernels.conv import conv2d
-from tawa.kernels.conv_gradients import conv2d_input_gradient, conv2d_weight_gradient
+from tawa.kernels.conv_gradients import (
+    conv2d_input_gradient,
+    conv2d_weight_gradient,
+    conv_transpose2d,
+)
 
 
 def conv3d(x: Any, w: Any, bias: Any = None, **options: Any) -> Any:
@@ -43,6 +47,11 @@ def conv3d_weight_gradient(x: Any, w_shape: tuple[int, ...], dy: Any, **options:
     As `tawa.kernels.conv_gradients.conv2d_weight_gradient`, of arrays as `conv3d` takes them.
     """
     return conv2d_weight_gradient(_volumes("x", x), w_shape, dy, **options)
+
+
+def conv_transpose3d(x: Any, w: Any, **options: Any) -> Any:
+    """Return the transposed convolution of volumes, as `conv_transpose2d` that of images."""
+    return conv_transpose2d(_volumes("x", x), w, **options)
 
 
 def _volumes(name: str, array: Any) -> Any:

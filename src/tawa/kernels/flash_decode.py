@@ -19,7 +19,7 @@ from tawa.kernels.flash_scores import LOG2_E, attend, named_pages, span
 @tawa.jit
 def attention_split(
     q_desc, k_desc, v_desc, o_desc, o_ptr, lse_ptr, parts_ptr, sums_ptr, count_ptr,
-    sink_ptr, slopes_ptr, table_ptr, lengths_ptr,
+    sink_ptr, slopes_ptr, table_ptr, lengths_ptr, pads_ptr, tiles_ptr, q_starts_ptr,
     queries, keys, kv_heads, splits, factor, cap, left, right, table_step,
     o_batch, o_head, o_step, k_page, k_head, k_step, v_page, v_head, v_step, dim, places,
     GROUP: tl.constexpr,
@@ -31,6 +31,8 @@ def attention_split(
     PAGE: tl.constexpr,
     GATHER: tl.constexpr,
     LENGTHS: tl.constexpr,
+    PADS: tl.constexpr,
+    PACKED: tl.constexpr,
     LEFT: tl.constexpr,
     RIGHT: tl.constexpr,
     CAP: tl.constexpr,
@@ -49,8 +51,12 @@ def attention_split(
     kv_heads, keys, dim), with `PAGE`, a multiple of `BLOCK_N`, (pages, kv_heads, PAGE, dim): key j
     is row j % PAGE of the page table[batch, j // PAGE].
     There are `places` pages. With `GATHER`, for smaller ones, k_desc and v_desc are pointers, with
-    strides before the last.
-    `LENGTHS`: a batch has lengths_ptr[batch] keys, of those there are.
+    strides before the last. Where there is one page a batch, it may have any number of rows.
+    `LENGTHS`: the keys of a batch end at row lengths_ptr[batch], of those there are; `PADS`: they
+    begin at row pads_ptr[batch], for which there are no more than one page.
+    `PACKED`: the queries of batch b lie from row q_starts_ptr[b] on, of one batch of q; grid
+    (splits, kv_heads, tiles * cdiv(GROUP, PACK)), and `tiles_ptr` is that of `attention_options`,
+    for blocks of BLOCK_M / PACK queries.
     `ROWS`, not 0 where there are several parts: so many rows of a block, a power of two, hold
     queries. A part leaves its rows, normalised, in `parts_ptr`, f32 [kv_heads * batch * blocks,
     splits, ROWS, VALUE_DIM], their log-sum-exp in base two in `sums_ptr`, f32 of that shape but the
@@ -62,16 +68,34 @@ def attention_split(
     block = tl.program_id(2)
     batch = pair // kv_heads
     head = pair - batch * kv_heads
+    cache = batch  # whose keys these are
+    lines_of_head = queries
+    q_start = 0
+    base = 0
+    if PACKED:
+        entry = block // tl.cdiv(GROUP, PACK)
+        cache = tl.load(tiles_ptr + 2 * entry)
+        own = tl.load(tiles_ptr + 2 * entry + 1)
+        q_start = tl.load(q_starts_ptr + cache)
+        queries = tl.load(q_starts_ptr + cache + 1) - q_start
+        queries = tl.where(own < 0, 0, queries)
     if LENGTHS:
-        keys = tl.maximum(0, tl.minimum(tl.load(lengths_ptr + batch), keys)).to(tl.int32)
+        keys = tl.maximum(0, tl.minimum(tl.load(lengths_ptr + cache), keys)).to(tl.int32)
+    if PADS:
+        base = tl.maximum(0, tl.minimum(tl.load(pads_ptr + cache), keys)).to(tl.int32)
+        keys = keys - base
+    if PACKED:
+        keys = tl.where(own < 0, 0, keys)
     if PAGE:
-        table_ptr = table_ptr + batch.to(tl.int64) * table_step
+        table_ptr = table_ptr + cache.to(tl.int64) * table_step
     if GATHER:
         k_desc = k_desc + head.to(tl.int64) * k_head
         v_desc = v_desc + head.to(tl.int64) * v_head
     chunks = tl.cdiv(GROUP, PACK)
     lot = block // chunks
     member = (block - lot * chunks) * PACK
+    if PACKED:
+        lot = tl.maximum(own, 0)
     first = lot * (BLOCK_M // PACK)
     packed = tl.arange(0, BLOCK_M)
     lines = first + packed // PACK
@@ -88,7 +112,7 @@ def attention_split(
         factor = tl.where(named_pages(table_ptr, begin, end, places, PAGE), factor, float("nan"))
 
     query_heads = head * GROUP + members
-    q = q_desc.load([batch, head, first, member, 0]).reshape(BLOCK_M, HEAD_DIM)
+    q = q_desc.load([batch, head, q_start + first, member, 0]).reshape(BLOCK_M, HEAD_DIM)
     top = tl.full((BLOCK_M,), -1e30, tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     if SINK:
@@ -103,7 +127,7 @@ def attention_split(
         slopes = tl.load(slopes_ptr + query_heads, mask=real, other=0.0) * LOG2_E
     acc = tl.zeros((BLOCK_M, VALUE_DIM), tl.float32)
     acc, total, top = attend(
-        acc, total, top, q, k_desc, v_desc, table_ptr, batch, head, 0,
+        acc, total, top, q, k_desc, v_desc, table_ptr, cache, head, base,
         begin, end, whole_low, whole_high, rows, keys, left, right, factor, cap,
         slopes, None, 0, queries, 0, k_page, k_step, v_page, v_step, dim,
         places, None, 0, 0, BLOCK_M, BLOCK_N, HEAD_DIM, VALUE_DIM, PAGE, GATHER,
@@ -133,20 +157,29 @@ def attention_split(
             its_head = head * GROUP + its_member
             there = (its_line < queries) & (its_member < GROUP)
             columns = tl.arange(0, VALUE_DIM)
-            at = batch.to(tl.int64) * o_batch + its_head.to(tl.int64) * o_head + its_line * o_step
+            its_place = q_start + its_line
+            at = batch.to(tl.int64) * o_batch + its_head.to(tl.int64) * o_head + its_place * o_step
             tl.store(
                 o_ptr + at[:, None] + columns[None, :], out.to(o_ptr.dtype.element_ty),
                 mask=there[:, None] & (columns < dim)[None, :],
             )  # fmt: skip
             if LSE:
-                at = (heads_before + its_head).to(tl.int64) * queries + its_line
+                at = (heads_before + its_head).to(tl.int64) * lines_of_head + its_place
                 tl.store(lse_ptr + at, whole * 0.6931471805599453, mask=there)
             tl.store(count_ptr + place, 0)
     else:
-        out = acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M // PACK, PACK, VALUE_DIM)
-        o_desc.store([batch, head, first, member, 0], out)
+        if PACKED:  # a descriptor would store the rows past the end too, which are another's
+            columns = tl.arange(0, VALUE_DIM)
+            at = query_heads.to(tl.int64) * o_head + (q_start + lines) * o_step
+            tl.store(
+                o_ptr + at[:, None] + columns[None, :], acc.to(o_ptr.dtype.element_ty),
+                mask=real[:, None] & (columns < dim)[None, :],
+            )  # fmt: skip
+        else:
+            out = acc.to(o_desc.dtype).reshape(1, 1, BLOCK_M // PACK, PACK, VALUE_DIM)
+            o_desc.store([batch, head, first, member, 0], out)
         if LSE:
-            at = (heads_before + query_heads).to(tl.int64) * queries + lines
+            at = (heads_before + query_heads).to(tl.int64) * lines_of_head + q_start + lines
             tl.store(lse_ptr + at, line * 0.6931471805599453, mask=real)
 
 

@@ -128,11 +128,11 @@ def attend(
 
     Tiles within whole_low .. whole_high need no mask. `MASK` is "" where that is so of all, "all"
     where each is masked, "edge" where tiles are asked. Keys lie from row `base` of `batch`, or with
-    `PAGE` in the pages that `table_ptr` names; with `GATHER` a tile has rows of several pages, and
-    k_desc and v_desc are pointers to the head in page 0, with steps from page to page and row to
-    row, and `dim` columns; the caller looks whether pages are there (`named_pages`). Without
-    `GATHER` what lies in none of the `places` pages there are makes its rows NaN. `DROPOUT`: some
-    are dropped, see `drop`.
+    `PAGE` in the pages that `table_ptr` names, from row `base` of each; with `GATHER` a tile has
+    rows of several pages, and k_desc and v_desc are pointers to the head in page 0, with steps from
+    page to page and row to row, and `dim` columns; the caller looks whether pages are there
+    (`named_pages`). Without `GATHER` what lies in none of the `places` pages there are makes its
+    rows NaN. `DROPOUT`: some are dropped, see `drop`.
     """
     for start in range(low, high, BLOCK_N):
         scaled = factor
@@ -149,7 +149,7 @@ def attend(
                 page = tl.load(table_ptr + start // PAGE)
                 scaled = tl.where((page >= 0) & (page < places), factor, float("nan"))
                 where = page.to(tl.int32)
-                line = start % PAGE
+                line = base + start % PAGE
             else:
                 where = batch
                 line = base + start

@@ -7,17 +7,30 @@ torch is imported here, and nowhere else in this package. `import tawa.torch` al
 from __future__ import annotations
 
 from tawa.torch import conv
-from tawa.torch.conv import Conv1d, Conv2d, Conv3d, conv1d, conv2d, conv3d
+from tawa.torch.conv import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from tawa.torch.functional import (
     attention,
     flash_attn_func,
     flash_attn_varlen_func,
-    flash_attn_with_kvcache,
     linear,
     matmul,
     scaled_dot_product_attention,
 )
 from tawa.torch.hugging_face import register as register_hugging_face
+from tawa.torch.kv_cache import flash_attn_with_kvcache
 from tawa.torch.layers import Linear, Replaced, replace
 from tawa.torch.operator import op
 from tawa.torch.triton import replace_triton
@@ -26,6 +39,9 @@ __all__ = [
     "Conv1d",
     "Conv2d",
     "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "Linear",
     "Replaced",
     "attention",
@@ -33,6 +49,9 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "flash_attn_func",
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",

@@ -122,6 +122,105 @@ def conv1d(
     return found.squeeze(-2)
 
 
+# --- transposed -----------------------------------------------------------------------------------
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """Return a transposed convolution as `torch.nn.functional.conv_transpose2d`.
+
+    It is the gradient of `conv2d` by its input, of the same kernels, types and layouts; gradients
+    by input, weight and bias, and second ones. Raises `ArgumentError` for what the kernels do not
+    compute.
+    """
+    return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """Return a transposed convolution as `torch.nn.functional.conv_transpose3d`."""
+    return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """Return a transposed convolution as `torch.nn.functional.conv_transpose1d`."""
+    steps, sides, more, spread = (
+        (least, *for_each(name, given, 1))
+        for name, given, least in (
+            ("stride", stride, 1),
+            ("padding", padding, 0),
+            ("output_padding", output_padding, 0),
+            ("dilation", dilation, 1),
+        )
+    )
+    high = input.unsqueeze(-2), weight.unsqueeze(-2), bias
+    return _transposed(2, *high, steps, sides, more, groups, spread).squeeze(-2)
+
+
+def _transposed(
+    axes: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: int | Sequence[int],
+    padding: int | Sequence[int],
+    output_padding: int | Sequence[int],
+    groups: int,
+    dilation: int | Sequence[int],
+) -> Tensor:
+    if input.dim() == axes + 1 and weight.dim() == axes + 2:
+        how: Any = (stride, padding, output_padding, groups, dilation)
+        return _transposed(axes, input[None], weight, bias, *how)[0]
+    if input.dim() != axes + 2 or weight.dim() != axes + 2:
+        raise ArgumentError(
+            f"images have {input.dim()} axes, filters {weight.dim()}",
+            why=f"both have {axes + 2}: number, channels and {axes} of pixels; one image lacks the"
+            " number",
+        )
+    steps, spread = for_each("stride", stride, axes), for_each("dilation", dilation, axes)
+    sides = for_each("padding", padding, axes)
+    more = for_each("output_padding", output_padding, axes)
+    if any(extra >= step for extra, step in zip(more, steps)):
+        raise ArgumentError(
+            f"output_padding={output_padding} at stride {steps}", why="it is below the stride"
+        )
+    size = [
+        (pixels - 1) * step - 2 * side + (window - 1) * spaced + 1 + extra
+        for pixels, step, side, window, spaced, extra in zip(
+            input.shape[2:], steps, sides, weight.shape[2:], spread, more
+        )
+    ]
+    around = [side for each in sides for side in (each, each)]
+    given = input, weight, size, list(steps), around, list(spread), groups
+    found = OPERATORS[axes].by_input(*given)
+    return found if bias is None else found + bias.to(found.dtype).view(-1, *(1,) * axes)
+
+
 # --- layers -------------------------------------------------------------------------------------
 
 
@@ -149,10 +248,43 @@ class Conv1d(nn.Conv1d):
         return conv1d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
+class _Transposed(nn.modules.conv._ConvTransposeNd):
+    """What the three layers share: torch's `output_size`, which decides `output_padding`."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        if self.padding_mode != "zeros":
+            raise ArgumentError(
+                f"{type(self).__name__} with padding_mode={self.padding_mode!r}",
+                why="as in torch, only zeros are padded",
+            )
+        axes = len(self.kernel_size)
+        rest: Any = (self.stride, self.padding, self.kernel_size, axes, self.dilation)
+        more: Any = self._output_padding(input, output_size, *rest)
+        call = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}[axes]
+        sides: Any = self.padding
+        how = (self.stride, sides, more, self.groups, self.dilation)
+        return call(input, self.weight, self.bias, *how)
+
+
+class ConvTranspose1d(_Transposed, nn.ConvTranspose1d):
+    """`torch.nn.ConvTranspose1d` that tawa computes, with its gradients."""
+
+
+class ConvTranspose2d(_Transposed, nn.ConvTranspose2d):
+    """`torch.nn.ConvTranspose2d` that tawa computes, with its gradients."""
+
+
+class ConvTranspose3d(_Transposed, nn.ConvTranspose3d):
+    """`torch.nn.ConvTranspose3d` that tawa computes, with its gradients."""
+
+
 _OURS: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv1d: Conv1d,
     nn.Conv2d: Conv2d,
     nn.Conv3d: Conv3d,
+    nn.ConvTranspose1d: ConvTranspose1d,
+    nn.ConvTranspose2d: ConvTranspose2d,
+    nn.ConvTranspose3d: ConvTranspose3d,
 }
 
 
@@ -160,10 +292,10 @@ def replace(module: nn.Module, *, verbose: bool = True) -> Replaced:
     """Swap the convolutions of a module for tawa's, in place; print and return what was and was
     not.
 
-    `nn.Conv1d`, `nn.Conv2d` and `nn.Conv3d` become `Conv1d`, `Conv2d` and `Conv3d`, with the same
-    parameters; filters of the latter two are laid out in channels_last memory. Give the module
-    images in such memory too, as x.to(memory_format=torch.channels_last): they are copied
-    otherwise.
+    `nn.Conv1d`, `nn.ConvTranspose1d` and so on become `Conv1d`, `ConvTranspose1d` and so on, with
+    the same parameters; filters of images and volumes are laid out in channels_last memory. Give
+    the module images in such memory too, as x.to(memory_format=torch.channels_last): they are
+    copied otherwise.
     """
     swapped: list[str] = []
     left: list[tuple[str, str]] = []
@@ -183,7 +315,7 @@ def replace(module: nn.Module, *, verbose: bool = True) -> Replaced:
         else:
             named: Any = layer
             named.__class__ = ours
-            if ours is not Conv1d:
+            if weight.dim() > 3:
                 weight.data = pixels_last(weight.data)
             swapped.append(label)
     found = Replaced(tuple(swapped), tuple(left))
@@ -192,4 +324,18 @@ def replace(module: nn.Module, *, verbose: bool = True) -> Replaced:
     return found
 
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d", "conv1d", "conv2d", "conv3d", "replace"]
+__all__ = [
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "replace",
+]

@@ -354,6 +354,7 @@ def _register_seconds(made: Operators) -> None:
         operator.register_vmap(ops.refuse_vmap(operator._qualname.partition("::")[2]))
     for key in ("AutocastCUDA", "AutocastCPU"):
         ops.under_autocast(forward, key, (0, 1, 2))
+        ops.under_autocast(by_input, key, (0, 1))  # which a transposed convolution is
 
 
 _check_shapes = lru_cache(maxsize=4096)(conv_gradients.check)

@@ -63,6 +63,7 @@ def attention(
     cu_seqlens: Any = None,
     block_table: Tensor | None = None,
     lengths: Tensor | None = None,
+    leftpad: Tensor | None = None,
     dropout: float = 0.0,
     rng: Tensor | None = None,
     deterministic: bool = True,
@@ -85,9 +86,9 @@ def attention(
     left, right = _sides(window)
     given = (
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
-        *(start, start_k, block_table, lengths, dropout, rng),
+        *(start, start_k, block_table, lengths, leftpad, dropout, rng),
     )
-    if ops.is_direct(q, k, v, bias, alibi, sink, start, start_k, block_table, lengths):
+    if ops.is_direct(q, k, v, bias, alibi, sink, start, start_k, block_table, lengths, leftpad):
         out = None if torch.is_autocast_enabled(q.device.type) else ops.result_of(q, v)
         return ops.compute_attention(*given, out=out, return_lse=return_lse)
     out, lse = ops.attention(*given, deterministic)
@@ -190,7 +191,7 @@ def bias_of(mask: Tensor, shape: Sequence[int], kind: torch.dtype) -> Tensor:
 # --- as FlashAttention has it -------------------------------------------------------------------
 
 
-def _flash_options(
+def flash_options(
     dropout_p: float,
     softmax_scale: float | None,
     causal: bool,
@@ -198,6 +199,7 @@ def _flash_options(
     softcap: float,
     alibi_slopes: Tensor | None,
 ) -> dict[str, Any]:
+    """Return the options of `attention` by FlashAttention's; raises `ArgumentError`."""
     left, right = (None if side < 0 else side for side in window_size)
     if alibi_slopes is not None and alibi_slopes.dim() != 1:
         raise ArgumentError(
@@ -233,7 +235,7 @@ def flash_attn_func(
     whatever `deterministic` says. With `return_attn_probs`: (out, lse, None). Raises
     `ArgumentError` for slopes that differ within a batch.
     """
-    options = _flash_options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    options = flash_options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     turned = (each.transpose(1, 2) for each in (q, k, v))
     out, lse = attention(*turned, **options, return_lse=True)
     out = out.transpose(1, 2)
@@ -260,99 +262,19 @@ def flash_attn_varlen_func(
 ) -> Any:
     """Return attention of packed sequences, q, k, v [tokens, heads, dim], as flash_attn does.
 
-    `max_seqlen_q` and `max_seqlen_k` are not needed and not looked at. Raises `ArgumentError` for
-    a block table.
+    With `block_table` [sequences, pages of a sequence] k and v are pages, [pages, rows of a page,
+    heads, dim], and `cu_seqlens_k` says how many keys a sequence has; there are no gradients then.
+    `max_seqlen_q` and `max_seqlen_k` are not needed and not looked at.
     """
-    if block_table is not None:
-        raise ArgumentError(
-            "flash_attn_varlen_func with a block_table",
-            why="packed queries have their keys one after the other",
-            remedy="call flash_attn_with_kvcache for queries of one length",
-        )
-    options = _flash_options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    turned = (each.transpose(0, 1).unsqueeze(0) for each in (q, k, v))
-    starts = (cu_seqlens_q, cu_seqlens_k)
-    out, lse = attention(*turned, **options, cu_seqlens=starts, return_lse=True)
+    options = flash_options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    q = q.transpose(0, 1).unsqueeze(0)
+    if block_table is None:
+        k, v = (each.transpose(0, 1).unsqueeze(0) for each in (k, v))
+        options["cu_seqlens"] = (cu_seqlens_q, cu_seqlens_k)
+    else:
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
+        options |= {"cu_seqlens": cu_seqlens_q, "lengths": cu_seqlens_k.diff()}
+        options["block_table"] = block_table
+    out, lse = attention(q, k, v, **options, return_lse=True)
     out = out.squeeze(0).transpose(0, 1)
     return (out, lse.squeeze(0), None) if return_attn_probs else out
-
-
-def flash_attn_with_kvcache(
-    q: Tensor,
-    k_cache: Tensor,
-    v_cache: Tensor,
-    k: Tensor | None = None,
-    v: Tensor | None = None,
-    rotary_cos: Tensor | None = None,
-    rotary_sin: Tensor | None = None,
-    cache_seqlens: int | Tensor | None = None,
-    cache_batch_idx: Tensor | None = None,
-    cache_leftpad: Tensor | None = None,
-    block_table: Tensor | None = None,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
-    rotary_interleaved: bool = True,
-    alibi_slopes: Tensor | None = None,
-    num_splits: int = 0,
-    return_softmax_lse: bool = False,
-) -> Any:
-    """Return attention of q [batch, length, heads, dim] over a cache, as flash_attn does.
-
-    The cache is [batch, rows, heads, dim], or with `block_table` [pages, rows of a page, heads,
-    dim]. New `k` and `v` [batch, length, heads, dim] are written into it, in place, from
-    `cache_seqlens` on. Raises `ArgumentError` for rotary embeddings, `cache_batch_idx` and
-    `cache_leftpad`, and for gradients; `num_splits` is chosen here.
-    """
-    for name, given in (
-        ("rotary_cos", rotary_cos),
-        ("rotary_sin", rotary_sin),
-        ("cache_batch_idx", cache_batch_idx),
-        ("cache_leftpad", cache_leftpad),
-    ):
-        if given is not None:
-            raise ArgumentError(
-                f"flash_attn_with_kvcache with {name}",
-                why="the kernels neither rotate nor look up batches",
-                remedy="rotate q and k, or index the cache, before the call",
-            )
-    if (k is None) != (v is None):
-        raise ArgumentError("k and v go together")
-    batch = q.shape[0]
-    lengths: Tensor | None = None
-    if isinstance(cache_seqlens, int):
-        lengths = torch.full((batch,), cache_seqlens, dtype=torch.int32, device=q.device)
-    elif cache_seqlens is not None:
-        lengths = cache_seqlens.to(torch.int32)
-    if k is not None and v is not None:
-        if lengths is None:
-            raise ArgumentError(
-                "new k and v without cache_seqlens", why="it says where they are written"
-            )
-        _append(k_cache, v_cache, k, v, lengths, block_table)
-        lengths = lengths + k.shape[1]
-    options = _flash_options(0.0, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    out, lse = attention(
-        *(each.transpose(1, 2) for each in (q, k_cache, v_cache)),
-        **options,
-        lengths=lengths,
-        block_table=None if block_table is None else block_table.to(torch.int32),
-        return_lse=True,
-    )
-    out = out.transpose(1, 2)
-    return (out, lse) if return_softmax_lse else out
-
-
-def _append(
-    k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor | None
-) -> None:
-    """Write new rows into a cache, from each batch's length on."""
-    rows = lengths[:, None].long() + torch.arange(k.shape[1], device=k.device)
-    if table is None:
-        where = torch.arange(k.shape[0], device=k.device)[:, None], rows
-    else:
-        size = k_cache.shape[1]
-        where = table.long().gather(1, rows // size), rows % size
-    k_cache[where] = k.to(k_cache.dtype)
-    v_cache[where] = v.to(v_cache.dtype)

@@ -266,7 +266,7 @@ def _window(left: int | None, right: int | None) -> tuple[int | None, int | None
 def compute_attention(*given: Any, out: Tensor | None, return_lse: bool) -> Any:
     """Return `tawa.kernels.attention.attention` of the arguments of `attention`, in its order."""
     q, k, v, causal, scale, left, right, softcap, bias, alibi, sink, *rest = given
-    starts, starts_k, table, lengths, dropout, rng = rest
+    starts, starts_k, table, lengths, leftpad, dropout, rng = rest
     return _attention.attention(
         rows_of(q),
         rows_of(k),
@@ -281,6 +281,7 @@ def compute_attention(*given: Any, out: Tensor | None, return_lse: bool) -> Any:
         cu_seqlens=starts if starts_k is None else (starts, starts_k),
         block_table=table,
         lengths=dense(lengths),
+        leftpad=dense(leftpad),
         dropout=dropout,
         rng=dense(rng),
         out=out,
@@ -305,6 +306,7 @@ def attention(
     cu_seqlens_k: Tensor | None = None,
     block_table: Tensor | None = None,
     lengths: Tensor | None = None,
+    leftpad: Tensor | None = None,
     dropout: float = 0.0,
     rng: Tensor | None = None,
     deterministic: bool = True,
@@ -312,7 +314,7 @@ def attention(
     """Return (out, lse); `left`, `right` are a window, `deterministic` is for the gradients."""
     given = (
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
-        *(cu_seqlens, cu_seqlens_k, block_table, lengths, dropout, rng),
+        *(cu_seqlens, cu_seqlens_k, block_table, lengths, leftpad, dropout, rng),
     )
     made, lse = compute_attention(*given, out=result_of(q, v), return_lse=True)
     return made, lse
@@ -344,7 +346,7 @@ _FORWARD = tuple(inspect.signature(attention._init_fn).parameters)
 def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     given = dict(zip(_FORWARD, inputs))
     q = given["q"]
-    without = [n for n in ("block_table", "lengths") if given[n] is not None]
+    without = [n for n in ("block_table", "lengths", "leftpad") if given[n] is not None]
     ctx.needed = _needed(ctx, len(inputs))
     by_slopes = ctx.needed[_FORWARD.index("alibi")]
     if without or by_slopes or q.dtype in _NARROW:
@@ -461,7 +463,7 @@ def _attention_vmap(
     batched = {"q", "k", "v", "bias"}
     named = dict(zip(_FORWARD, given))
     mapped = [name for name, dim in zip(_FORWARD, dims) if dim is not None]
-    whole = ("cu_seqlens", "block_table", "lengths", "rng")
+    whole = ("cu_seqlens", "block_table", "lengths", "leftpad", "rng")
     refused = [name for name in mapped if name not in batched]
     refused += [name for name in whole if named.get(name) is not None and name not in refused]
     if refused:
