@@ -76,7 +76,8 @@ cross_entropy (slice {axis = 3} 0 X) (argmax {axis = 3} X); mse X X; embedding M
 embedding (slice {axis = 0} 0 M) I; gather {axis = 1} X I; one_hot {classes = 3} I
 attention X X X; loop 3 (fn v => v * v) X; map (fn v => sum {axes = [0]} v) X
 fold (fn a => fn v => a + v) (zeros [3, 8, 4]) X; scan (fn a => fn b => maximum a b) X
-reduce (fn a => fn b => a * b) X; reshape X [6, -1]; flatten X; ravel X; transpose X
+reduce (fn a => fn b => a * b) X; reshape X [6, -1]; reshape X (append [8] [2, 12])
+flatten X; ravel X; transpose X; append (shape X) [2]
 permute X [3, 0, 2, 1]; swap {first = 0, second = 2} X; expand Y [5, 3, 8, 2]
 squeeze {axis = 2} Y; unsqueeze {axis = -1} X; insert {axes = [0, 2]} X; concat [X, X] 2
 stack [X, X] ~1; split {axis = 2} X; split3 {axis = 1} X; split4 {axis = 3} X

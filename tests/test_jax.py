@@ -648,7 +648,10 @@ def test_conv_general_dilated_refuses_by_name():
         ({"batch_group_count": 2}, "batch_group_count=2"),
         ({"precision": jax.lax.Precision.HIGHEST}, "float32 with precision=HIGHEST"),
         ({"preferred_element_type": jnp.bfloat16}, "preferred_element_type=bfloat16"),
-        ({"lhs_dilation": (2, 2), "window_strides": (2, 2)}, "the former alone"),
+        (
+            {"lhs_dilation": (2, 2), "window_strides": (2, 2), "padding": [(0, 0), (0, 0)]},
+            "the former alone",
+        ),
         ({"lhs_dilation": (2, 2)}, "padding='VALID' with lhs_dilation"),
         ({"lhs_dilation": (2, 2), "padding": [(3, 0), (0, 0)]}, "no further than 2"),
     ):

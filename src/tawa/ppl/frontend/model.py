@@ -47,15 +47,13 @@ class Model:
 def model(function: Callable[..., Any], /) -> Model: ...
 @overload
 def model(*, dtype: str) -> Callable[[Callable[..., Any]], Model]: ...
-def model(function: Any = None, /, *, dtype: str = "float32") -> Any:
+def model(*function: Any, dtype: str = "float32") -> Any:
     """Make a model of a function. Its source is read when it is first used.
 
     `@ppl.model(dtype="float64")` makes one whose runs are in float64 where they do not say other.
     Raises ModelError for anything but a function with source.
     """
-    if function is None:
-        return partial(_made, dtype)
-    return _made(dtype, function)
+    return _made(dtype, *function) if function else partial(_made, dtype)
 
 
 def _made(dtype: str, function: Any) -> Model:
