@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from axon_networks import MORE, NETWORKS, UNet  # noqa: E402
 from tawa import axon  # noqa: E402
+from tawa.axon.fuse import compile  # noqa: E402
 from tawa.axon.load.torch_graphs import trace  # noqa: E402
 from tawa.errors import AxonError, AxonGuard  # noqa: E402
 
