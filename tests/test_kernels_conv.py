@@ -265,10 +265,10 @@ def test_what_follows_the_sum(form, splits, activations):
         assert np.abs(y - want / (1 + np.exp(-want))).max() < 1e-2
 
 
-def test_a_clamp_keeps_nan():
+def test_activations_keep_nan():
     x, w = integers(1, 4, 4, 8), integers(8, 1, 1, 8)
     x[0, 0, 0, 0] = np.nan
-    for activation in ("relu6", ("clamp", -1.0, 1.0)):
+    for activation in ("relu", "relu6", ("clamp", -1.0, 1.0)):
         assert np.isnan(conv2d(x, w, activation=activation)[0, 0, 0]).all()
 
 

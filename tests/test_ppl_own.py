@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tawa import ppl
 from tawa.errors import ModelError
 
-
-def rejection(lane):
-    """As in examples/07_ppl_own_method.py."""
-    going = True
-    while going:
-        ppl.start(lane)
-        alive = True
-        while alive and lane.kind != ppl.DONE:
-            before = lane.logw
-            ppl.resume()
-            alive = ppl.log(ppl.uniform()) < lane.logw - before
-        going = not alive
+EXAMPLE = Path(__file__).parents[1] / "examples" / "07_ppl_own_method.py"
+rejection = runpy.run_path(str(EXAMPLE))["rejection"]
 
 
 def best_of_three(lane):

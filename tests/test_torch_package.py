@@ -443,7 +443,7 @@ def test_a_cache_with_rotated_keys(interleaved, causal, new, paged):
     q, k, v = half(2, new, 4, 64), half(2, new, 2, 64), half(2, new, 4, 64)[:, :, ::2]
     angles = torch.rand(130, 24) * 6
     cos, sin = angles.cos().half(), angles.sin().half()
-    lengths, where = torch.tensor([5, 40]), {}
+    lengths, where = torch.tensor([5, 9, 40], dtype=torch.int32)[::2], {}
     begin = torch.tensor([0, 0])
     if paged:
         table = torch.tensor([[5, 3], [2, 0]])

@@ -46,9 +46,11 @@ def grouped_tile(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
 
 @tawa.jit
 def activate(x, ACTIVATION: tl.constexpr):
-    """Apply "relu", "leaky_relu", "silu" or "gelu" (the tanh form); "" leaves `x` as it is."""
+    """Apply "relu", "leaky_relu", "silu" or "gelu" (the tanh form), which leave NaN as it is; ""
+    leaves all.
+    """
     if ACTIVATION == "relu":
-        x = tl.maximum(x, 0.0)
+        x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     elif ACTIVATION == "leaky_relu":
         x = tl.where(x >= 0, x, 0.01 * x)
     elif ACTIVATION == "silu":

@@ -154,6 +154,8 @@ def place(
     if 0 in x.shape:
         return
     x = x if x.stride(-1) == 1 else x.contiguous()
+    starts = starts.contiguous()
+    table = table if table is None or table.stride(-1) == 1 else table.contiguous()
     rows = y.shape[1] * (1 if table is None else table.shape[1])
     if cache and x.device.type == "cpu":
         _check_places(starts, length, rows, y, table)

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.surface import exp, log, log1p, run, select, sqrt, word
-from tawa.ppl.math.distributions import cholesky, normal_pair, uniform
+from tawa.ppl.math.distributions import normal_pair, uniform
+from tawa.ppl.math.vectors import cholesky
 
 INF = float("inf")
 TARGET_PULL, T0, KAPPA = 0.05, 10.0, 0.75

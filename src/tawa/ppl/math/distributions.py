@@ -1,6 +1,6 @@
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 # (lambdas of the subset: what a parameter is, the model's compiler infers)
-"""The distributions: draws and log densities in the subset, from their definitions.
+"""The distributions of numbers: draws and log densities in the subset, from their definitions.
 
 Outside of its support a density is 0: its logarithm is minus infinity.
 
@@ -21,7 +21,6 @@ from tawa.ppl.frontend.surface import (
     lgamma,
     log,
     log1p,
-    put,
     random,
     select,
     sinturn,
@@ -29,8 +28,6 @@ from tawa.ppl.frontend.surface import (
     word,
 )
 from tawa.ppl.frontend.surface import map as each
-from tawa.ppl.frontend.surface import reduce as fold
-from tawa.ppl.frontend.surface import repeat as times
 from tawa.ppl.math import supports as on
 from tawa.ppl.math.supports import log1pexp
 
@@ -137,7 +134,8 @@ def _student(df: Any) -> Any:
 # Log densities of location 0 and scale 1.
 
 
-def _at_normal(u: Any) -> Any:
+def at_normal(u: Any) -> Any:
+    """Return the log density of a standard normal number."""
     return -0.5 * u * u - HALF_LOG_TWO_PI
 
 
@@ -183,7 +181,7 @@ def _beta(x: Any, a: Any, b: Any) -> Any:
 def _lognormal(x: Any, loc: Any, scale: Any) -> Any:
     inside = x > 0.0
     y = log(select(inside, x, 1.0))
-    return when(inside, _at_normal((y - loc) / scale) - log(scale) - y)
+    return when(inside, at_normal((y - loc) / scale) - log(scale) - y)
 
 
 def _weibull(x: Any, shape: Any, scale: Any) -> Any:
@@ -339,114 +337,6 @@ def _discrete_uniform(k: Any, low: Any, high: Any) -> Any:
     return when((k >= low) & (k <= high), -log(float(high - low + 1)))
 
 
-def _dirichlet(x: Any, concentration: Any) -> Any:
-    terms = each(lambda p, a: xlogy(a - 1.0, p) - lgamma(a), x, concentration)
-    return sum(terms) + lgamma(sum(concentration))
-
-
-def _draw_dirichlet(concentration: Any) -> Any:
-    parts = each(lambda a: standard_gamma(a), concentration)
-    total = sum(parts)
-    return each(lambda part: part / total, parts)
-
-
-def solve_lower(factor: Any, right: Any) -> Any:
-    """Return x of factor @ x = right for a lower triangular factor."""
-    n = len(right)
-    x = each(lambda r: r * 0.0, right)
-    for i in range(n):
-        done = 0.0
-        for j in range(i):
-            done = done + factor[i, j] * x[j]
-        x = put(x, i, (right[i] - done) / factor[i, i])
-    return x
-
-
-def _multivariate_normal(x: Any, loc: Any, factor: Any) -> Any:
-    u = solve_lower(factor, each(lambda a, b: a - b, x, loc))
-    n = len(x)
-    half_log_determinant = 0.0
-    for i in range(n):
-        half_log_determinant = half_log_determinant + log(factor[i, i])
-    return -0.5 * fold(lambda t, v: t + v * v, u, 0.0) - half_log_determinant - n * HALF_LOG_TWO_PI
-
-
-def _draw_multivariate_normal(loc: Any, factor: Any) -> Any:
-    z = times(len(loc), lambda: standard_normal())
-    step = factor @ z
-    return each(lambda a, b: a + b, loc, step)
-
-
-def cholesky(matrix: Any) -> Any:
-    """Return the lower Cholesky factor of a positive definite matrix, row after row."""
-    n = len(matrix)
-    factor = each(lambda row: each(lambda item: item * 0.0, row), matrix)
-    for i in range(n):
-        row = factor[i]
-        for j in range(i):
-            done = 0.0
-            for k in range(j):
-                done = done + row[k] * factor[j, k]
-            row = put(row, j, (matrix[i, j] - done) / factor[j, j])
-        rest = matrix[i, i]
-        for k in range(i):
-            rest = rest - row[k] * row[k]
-        row = put(row, i, sqrt(rest))
-        factor = put(factor, i, row)
-    return factor
-
-
-def ascending(x: Any) -> Any:
-    """Whether each number of a vector is above the one before it."""
-    rises = True
-    for k in range(1, len(x)):
-        rises = rises & (x[k - 1] < x[k])
-    return rises
-
-
-def _draw_ordered(size: Any, loc: Any, scale: Any) -> Any:
-    x = each(lambda k: standard_normal(), size)
-    ordered = x
-    for i in range(len(x)):
-        rank = 0
-        for k in range(len(x)):
-            before = (x[k] < x[i]) | ((x[k] == x[i]) & (k < i))
-            rank = rank + select(before, 1, 0)
-        ordered = put(ordered, rank, loc + scale * x[i])
-    return ordered
-
-
-def _ordered_normal(x: Any, size: Any, loc: Any, scale: Any) -> Any:
-    total = lgamma(float(len(x)) + 1.0)
-    for k in range(len(x)):
-        total = total + _at_normal((x[k] - loc) / scale) - log(scale)
-    return when(ascending(x), total)
-
-
-def _draw_lkj(size: Any, concentration: Any) -> Any:
-    n = len(size)
-
-    def drawn(i: Any, j: Any) -> Any:
-        a = concentration + 0.5 * float(n - 2 - j)
-        r = 2.0 * draw_beta(a, a) - 1.0
-        return r, log1p(-r * r), 0.0
-
-    factor, _ = on.partial(n, drawn)
-    return factor
-
-
-def _lkj(factor: Any, size: Any, concentration: Any) -> Any:
-    n = len(size)
-    total = float(n - 1) * lgamma(concentration + 0.5 * float(n - 1))
-    inside = factor[0, 0] > 0.0
-    for k in range(1, n):
-        total = total - 0.5 * float(k) * LOG_PI - lgamma(concentration + 0.5 * float(n - 1 - k))
-        inside = inside & (factor[k, k] > 0.0)
-        diagonal = select(factor[k, k] > 0.0, factor[k, k], 1.0)
-        total = total + (float(n - 1 - k) + 2.0 * (concentration - 1.0)) * log(diagonal)
-    return when(inside, total)
-
-
 def _flat(x: Any) -> Any:
     return 0.0
 
@@ -460,7 +350,8 @@ def _draw_half_flat() -> Any:
     return exp(4.0 * uniform() - 2.0)
 
 
-def _p(text: str) -> tuple[Parameter, ...]:
+def parameters(text: str) -> tuple[Parameter, ...]:
+    """Return parameters of a text: names, what they take, and defaults: `loc:=0 total:int`."""
     made: list[Parameter] = []
     for item in text.split():
         name, _, rest = item.partition(":")
@@ -470,7 +361,7 @@ def _p(text: str) -> tuple[Parameter, ...]:
     return tuple(made)
 
 
-_LS = _p("loc:=0 scale:=1")
+_LS = parameters("loc:=0 scale:=1")
 
 
 def _location_scale(name: str, standard: Any, at: Any) -> Distribution:
@@ -512,18 +403,11 @@ def _density_half_student(x: Any, df: Any, scale: Any) -> Any:
 def _scaled(
     name: str, text: str, draw: Any, density: Any, support: Any = on.POSITIVE
 ) -> Distribution:
-    return Distribution(name, _p(text), "real", support, draw, density)
+    return Distribution(name, parameters(text), "real", support, draw, density)
 
 
 def _whole(name: str, text: str, draw: Any, density: Any) -> Distribution:
-    return Distribution(name, _p(text), "int", on.WHOLE, draw, density)
-
-
-def _vector(name: str, text: str, support: Any, draw: Any, density: Any) -> Distribution:
-    def shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-        return shapes[0]
-
-    return Distribution(name, _p(text), "vector", support, draw, density, shape)
+    return Distribution(name, parameters(text), "int", on.WHOLE, draw, density)
 
 
 def _d_lognormal(loc: Any, scale: Any) -> Any:
@@ -576,21 +460,21 @@ def _chi(x: Any, df: Any) -> Any:
     return _gamma(x, 0.5 * df, 0.5)
 
 
-Normal = _location_scale("Normal", standard_normal, _at_normal)
+Normal = _location_scale("Normal", standard_normal, at_normal)
 Cauchy = _location_scale("Cauchy", _cauchy, _at_cauchy)
 Laplace = _location_scale("Laplace", _laplace, _at_laplace)
 Logistic = _location_scale("Logistic", _logistic, _at_logistic)
 Gumbel = _location_scale("Gumbel", _gumbel, _at_gumbel)
 StudentT = Distribution(
     "StudentT",
-    _p("df loc:=0 scale:=1"),
+    parameters("df loc:=0 scale:=1"),
     "real",
     on.REAL,
     _draw_student,
     _density_student,
     shift_scale=(1, 2),
 )
-HalfNormal = _half("HalfNormal", standard_normal, _at_normal)
+HalfNormal = _half("HalfNormal", standard_normal, at_normal)
 HalfCauchy = _half("HalfCauchy", _cauchy, _at_cauchy)
 HalfStudentT = _scaled("HalfStudentT", "df scale:=1", _draw_half_student, _density_half_student)
 LogNormal = _scaled("LogNormal", "loc:=0 scale:=1", _d_lognormal, _lognormal)
@@ -604,9 +488,11 @@ Beta = _scaled("Beta", "a b", draw_beta, _beta, on.UNIT)
 Uniform = _scaled("Uniform", "low:=0 high:=1", _d_uniform, _uniform, on.INTERVAL)
 Flat = _scaled("Flat", "", _draw_flat, _flat, on.REAL)
 HalfFlat = _scaled("HalfFlat", "", _draw_half_flat, _flat)
-Bernoulli = Distribution("Bernoulli", _p("probability"), "bool", on.WHOLE, _d_bernoulli, _bernoulli)
+Bernoulli = Distribution(
+    "Bernoulli", parameters("probability"), "bool", on.WHOLE, _d_bernoulli, _bernoulli
+)
 BernoulliLogit = Distribution(
-    "BernoulliLogit", _p("logit"), "bool", on.WHOLE, _d_bernoulli_logit, _bernoulli_logit
+    "BernoulliLogit", parameters("logit"), "bool", on.WHOLE, _d_bernoulli_logit, _bernoulli_logit
 )
 Binomial = _whole("Binomial", "total:int probability", draw_binomial, _binomial)
 Poisson = _whole("Poisson", "rate", draw_poisson, _poisson)
@@ -620,24 +506,4 @@ CategoricalLogits = _whole(
 )
 DiscreteUniform = _whole(
     "DiscreteUniform", "low:int high:int", _d_discrete_uniform, _discrete_uniform
-)
-Dirichlet = _vector("Dirichlet", "concentration:vector", on.SIMPLEX, _draw_dirichlet, _dirichlet)
-OrderedNormal = _vector(
-    "OrderedNormal", "size:size loc:=0 scale:=1", on.ORDERED, _draw_ordered, _ordered_normal
-)
-LKJCholesky = Distribution(
-    "LKJCholesky",
-    _p("size:size concentration:=1"),
-    "matrix",
-    on.CORRELATION,
-    _draw_lkj,
-    _lkj,
-    lambda size, _: size * 2,
-)
-MultivariateNormal = _vector(
-    "MultivariateNormal",
-    "loc:vector factor:matrix",
-    on.REALS,
-    _draw_multivariate_normal,
-    _multivariate_normal,
 )

@@ -6,6 +6,7 @@ of one dimension too; descriptors that a kernel makes of its arguments become it
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -39,13 +40,15 @@ def with_tensors(kernel: tile.Kernel, plan: Plan) -> str:
     simplify_kernel(kernel)  # equal descriptors are one, and the address arithmetic is dead
     name_statements(kernel)
     rings = {n for ring in plan.arefs for each in (ring.payload, *ring.also) for n in each}
-    text = str(replace(plan, guards=())).replace(" via=copy_async", "")
+    labels: dict[str, str] = {}
+    direct = ""
     for (old, label), new in zip(before, _accesses(kernel), strict=True):
-        called = name_of(new)
-        text = text.replace(f" {called} ", f" {label} ")
+        labels[called := name_of(new)] = label
         if isinstance(new, tile.DescLoad) and old is not new and rings.isdisjoint((label, called)):
-            text += f"load {label} via=registers\n"
+            direct += f"load {label} via=registers\n"
         new.attributes[LABEL] = StringAttr(label)
+    text = str(replace(plan, guards=())).replace(" via=copy_async", "")
+    text = re.sub(r"(?<= )[^ \n]+(?= )", lambda word: labels.get(word[0], word[0]), text) + direct
     for value in [each for each in block.args if isinstance(each.type, PtrType)]:
         _describe(kernel, value, declined)
     if plan.specialized:  # distinct tensors of a program do not overlap
