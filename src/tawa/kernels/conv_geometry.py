@@ -206,29 +206,6 @@ def pair(name: str, value: Any, least: int) -> tuple[int, int]:
     return cast("tuple[int, int]", each_axis(name, value, least, 2))
 
 
-def transposed_pixels(
-    pixels: Sequence[int],
-    window: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    more: Sequence[int],
-) -> tuple[int, ...]:
-    """Return the pixels of a transposed convolution of `pixels`, with `more` at the end, the output
-    padding. Raises `ArgumentError` where that is not below the stride: they would see nothing.
-    """
-    if any(extra >= step for extra, step in zip(more, stride, strict=True)):
-        raise ArgumentError(
-            f"output_padding={tuple(more)} at stride {tuple(stride)}", why="it is below the stride"
-        )
-    return tuple(
-        (extent - 1) * step - 2 * side + (size - 1) * gap + 1 + extra
-        for extent, size, step, side, gap, extra in zip(
-            pixels, window, stride, padding, dilation, more, strict=True
-        )
-    )
-
-
 def paddings(
     padding: Any, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> tuple[tuple[int, int], ...]:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tawa.errors import ArgumentError
-from tawa.kernels.conv_geometry import transposed_pixels
 from tawa.torch import ops
 from tawa.torch.conv_operators import OPERATORS, for_each, paddings, pixels_last, rim
 from tawa.torch.layers import KINDS, Replaced
@@ -206,9 +205,19 @@ def _transposed(
     steps, spread = for_each("stride", stride, axes), for_each("dilation", dilation, axes)
     sides = for_each("padding", padding, axes)
     more = for_each("output_padding", output_padding, axes)
-    size = transposed_pixels(input.shape[2:], weight.shape[2:], steps, sides, spread, more)
+    if any(extra >= step for extra, step in zip(more, steps)):
+        raise ArgumentError(
+            f"output_padding={output_padding} at stride {steps}", why="it is below the stride"
+        )
+    # As in `tawa.kernels.conv_gradients`, whose functions Dynamo does not trace.
+    size = [
+        (pixels - 1) * step - 2 * side + (window - 1) * spaced + 1 + extra
+        for pixels, step, side, window, spaced, extra in zip(
+            input.shape[2:], steps, sides, weight.shape[2:], spread, more
+        )
+    ]
     around = [side for each in sides for side in (each, each)]
-    given = input, weight, list(size), list(steps), around, list(spread), groups
+    given = input, weight, size, list(steps), around, list(spread), groups
     found = OPERATORS[axes].by_input(*given)
     return found if bias is None else found + bias.to(found.dtype).view(-1, *(1,) * axes)
 
