@@ -46,9 +46,7 @@ def grouped_tile(tile, tiles_m, tiles_n, GROUP_M: tl.constexpr):
 
 @tawa.jit
 def activate(x, ACTIVATION: tl.constexpr):
-    """Apply "relu", "leaky_relu", "silu" or "gelu" (the tanh form), which leave NaN as it is; ""
-    leaves all.
-    """
+    """Apply "relu", "leaky_relu", "silu" or "gelu" (by tanh), or "", nothing; NaN stays NaN."""
     if ACTIVATION == "relu":
         x = tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
     elif ACTIVATION == "leaky_relu":
