@@ -31,12 +31,13 @@ from tawa.ir.types import DescType, PtrType, spell
 from tawa.ir.walk import walk
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
-from tawa.runtime.build import Compiler, Request
+from tawa.runtime.build import Compiler
 from tawa.runtime.compiled import CompiledKernel, spell_argument
 from tawa.runtime.dispatch import target_for
 from tawa.runtime.fingerprint import Fingerprint
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.kernel import KernelFunction, Parameter
+from tawa.runtime.request import Request
 from tawa.runtime.specialize import HINTS, PINS, Call, derive_signature, number
 from tawa.runtime.store import DiskStore
 from tawa.target import H200, Target
