@@ -17,7 +17,18 @@ from xdsl.ir import Operation
 from tawa.errors import ProtocolError
 from tawa.ir import hopper
 from tawa.ir.types import ViewType, shape_of
-from tawa.simulator.decode import Decoder, Frame, Rule, Step, Ternary, Unary, Wait, effect, pure
+from tawa.simulator.decode import (
+    Decoder,
+    Frame,
+    Rule,
+    Step,
+    Ternary,
+    Unary,
+    Wait,
+    computes,
+    effect,
+    pure,
+)
 from tawa.simulator.dot import dot
 from tawa.simulator.footprints import groups_of, operand_owners, register_layout, touch
 from tawa.simulator.role import Fragment, Product, Role
@@ -195,10 +206,6 @@ def _fma_dot(decoder: Decoder, operation: hopper.FmaDot) -> Step:
     return acting(run)
 
 
-def _convert_layout(operation: hopper.ConvertLayout) -> Unary:
-    return lambda value: value
-
-
 def _columns(operation: hopper.Columns) -> Unary:
     start = operation.start.data
     stop = start + shape_of(operation.result.type)[-1]
@@ -233,7 +240,7 @@ MMA_RULES: dict[type[Operation], Rule] = {
     hopper.WgmmaWait: _wait,
     hopper.Mma: pure(_mma),
     hopper.FmaDot: _fma_dot,
-    hopper.ConvertLayout: pure(_convert_layout),
+    hopper.ConvertLayout: computes(lambda value: value),
     hopper.Columns: pure(_columns),
     hopper.Uninitialized: pure(_uninitialized),
     hopper.Pin: _pin,

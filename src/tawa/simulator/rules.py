@@ -18,7 +18,18 @@ from xdsl.ir import Operation
 from tawa.errors import LaunchError
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, Real, element_type, shape_of
-from tawa.simulator.decode import CONTROL, Binary, Decoder, Rule, Step, Ternary, Unary, effect, pure
+from tawa.simulator.decode import (
+    CONTROL,
+    Binary,
+    Decoder,
+    Rule,
+    Step,
+    Ternary,
+    Unary,
+    computes,
+    effect,
+    pure,
+)
 from tawa.simulator.dot import dot
 from tawa.simulator.elements import element_function, elementwise
 from tawa.simulator.memory import Descriptor, GlobalMemory, Watch
@@ -118,14 +129,6 @@ def _reshape(operation: tile.Reshape) -> Unary:
 def _transpose(operation: tile.Transpose) -> Unary:
     permutation = [item.data for item in operation.permutation]
     return lambda value: np.transpose(value, permutation)
-
-
-def _split(operation: tile.Split) -> Unary:
-    return lambda value: (value[..., 0][()], value[..., 1][()])
-
-
-def _join(operation: tile.Join) -> Binary:
-    return lambda first, second: np.stack([first, second], axis=-1)
 
 
 def _gather(operation: tile.Gather) -> Binary:
@@ -397,8 +400,8 @@ RULES: dict[type[Operation], Rule] = {
     tile.Broadcast: pure(_broadcast),
     tile.Reshape: pure(_reshape),
     tile.Transpose: pure(_transpose),
-    tile.Split: pure(_split),
-    tile.Join: pure(_join),
+    tile.Split: computes(lambda value: (value[..., 0][()], value[..., 1][()])),
+    tile.Join: computes(lambda first, second: np.stack([first, second], axis=-1)),
     tile.Gather: pure(_gather),
     tile.Histogram: pure(_histogram),
     tile.Elementwise: pure(elementwise),
