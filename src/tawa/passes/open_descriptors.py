@@ -31,12 +31,11 @@ from xdsl.ir import Attribute, Block, SSAValue
 from tawa.analysis.effects import CONTROL
 from tawa.analysis.tma import padding_of
 from tawa.errors import DescriptorError
-from tawa.ir import tile
+from tawa.ir import place_of, tile
 from tawa.ir.control import passed_on, terminator
 from tawa.ir.types import DescType, PtrType, i64
 from tawa.ir.walk import all_of
 from tawa.passes.fold import integer_of
-from tawa.passes.lower.context import place_of
 from tawa.passes.lower.emit import (
     Emitter,
     append_operands,

@@ -23,13 +23,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation, SSAValue
 
 from tawa.errors import InternalError, Place
 from tawa.frontend.context import Context
 from tawa.frontend.source import source_of, underlying
-from tawa.ir import tile
+from tawa.ir import place_of, tile
 from tawa.ir.build.builder import Builder
 from tawa.plan.plan import Plan
 from tawa.runtime.compiled import spell_signature
@@ -200,7 +199,7 @@ def _place_of(value: Any) -> Place | None:
             return value.builder.place
         case SSAValue():
             return _place_of(value.owner) if isinstance(value.owner, Operation) else None
-        case Operation(location=FileLineColLoc() as where):
-            return Place(where.filename.data, where.line.data, where.column.data)
+        case Operation():
+            return place_of(value)
         case _:
             return None

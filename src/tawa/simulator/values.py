@@ -10,11 +10,11 @@ from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects.builtin import FileLineColLoc, IndexType
-from xdsl.ir import Attribute, Operation
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import Attribute
 
 from tawa.element_types import ELEMENT_TYPES, numpy_dtype
-from tawa.errors import Place
+from tawa.ir import place_of as place_of
 from tawa.ir.types import PtrType, element_type, scalar, shape_of
 
 Array: TypeAlias = NDArray[Any]
@@ -140,14 +140,6 @@ def reinterpret(value: Any, dtype: DType) -> Any:
     """Read the bits of each element as another type of the same width."""
     array = np.ascontiguousarray(value)
     return array.view(dtype).reshape(np.shape(value))[()]
-
-
-def place_of(operation: Operation) -> Place | None:
-    """Return the Python place an operation stands for, if it has one."""
-    where = operation.location
-    if not isinstance(where, FileLineColLoc):
-        return None
-    return Place(where.filename.data, where.line.data, where.column.data)
 
 
 def gathered(value: Array, index: Array, axis: int) -> Array:

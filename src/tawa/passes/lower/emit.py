@@ -8,12 +8,12 @@ them to whatever `scf` operations enclose their updates, so that no pass knows a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
 from xdsl.builder import Builder
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.rewriter import InsertPoint
@@ -249,6 +249,12 @@ def _take_place(old: Operation, new: Operation) -> None:
 def append_operands(operation: Operation, values: Sequence[SSAValue]) -> None:
     """Append operands to an operation whose last operand group is variadic."""
     operation.operands = [*operation.operands, *values]
+
+
+def ask_launch(kernel: tile.Kernel, attribute: str, conditions: Iterable[str]) -> None:
+    """Leave conditions of a launch (`tawa.runtime.guards`) on a kernel, each once."""
+    if texts := [StringAttr(text) for text in dict.fromkeys(conditions)]:
+        kernel.attributes[attribute] = ArrayAttr(texts)
 
 
 class Carrier:

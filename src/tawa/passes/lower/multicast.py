@@ -14,7 +14,7 @@ split. Raises `PlanError` when no load is left to share.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
 
 from tawa.analysis.neighbours import Neighbours
@@ -22,6 +22,7 @@ from tawa.errors import PlanError
 from tawa.ir import hopper
 from tawa.ir.types import ViewType
 from tawa.passes.lower.context import Lowering, Ring
+from tawa.passes.lower.emit import ask_launch
 from tawa.passes.lower.maps import tensor_map
 
 # What TMA's destinations are aligned to. A part need not start where the swizzle's pattern does:
@@ -31,15 +32,14 @@ _DESTINATION = 128
 
 def share_loads(lowering: Lowering) -> None:
     """Multicast the loads whose place is the same in all blocks of the cluster."""
-    blocks = lowering.plan.cluster
+    kernel, blocks = lowering.kernel, lowering.plan.cluster
     if blocks == 1:
         return
     neighbours = _neighbours(lowering, blocks)
     differing = neighbours.differing
     shared = [_share_ring(lowering, ring, differing) for ring in lowering.rings.values()]
     if neighbours.assumed:
-        texts = [StringAttr(text) for text in neighbours.conditions(lowering.kernel)]
-        lowering.kernel.attributes["cluster_guards"] = ArrayAttr(texts)
+        ask_launch(kernel, "cluster_guards", neighbours.conditions(kernel))
     if not any(shared):
         raise PlanError(
             f"cluster={blocks}: no load is the same in all blocks of a cluster.",

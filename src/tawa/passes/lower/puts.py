@@ -31,14 +31,14 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.effects import VIEWS
 from tawa.errors import DescriptorError
-from tawa.ir import aref, hopper, tile
+from tawa.ir import aref, hopper, place_of, tile
 from tawa.ir.types import BufferType, ViewType, shape_of
 from tawa.ir.walk import walk
 from tawa.layouts.fragments import axes
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
 from tawa.layouts.transpose import sides
-from tawa.passes.lower.context import Lowering, Ring, place_of
+from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
 from tawa.passes.lower.exchange import store_scalar
 from tawa.passes.lower.maps import load_boxes, tensor_map
