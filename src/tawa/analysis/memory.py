@@ -16,7 +16,7 @@ from tawa.analysis.effects import WRITES, accessed, clobbers, enclosing_loops, o
 from tawa.analysis.polynomial import polynomial
 from tawa.ir import hopper, tile
 from tawa.ir.control import passed_on
-from tawa.ir.types import DescType, PtrType, element_type
+from tawa.ir.types import PtrType, element_type
 from tawa.ir.walk import Holder, all_of, walk
 
 
@@ -107,7 +107,6 @@ def box_of(operation: Operation) -> Box | None:
     match operation:
         case tile.DescLoad() | tile.DescStore() | tile.DescAtomic():
             kind = operation.desc.type
-            assert isinstance(kind, DescType), "a descriptor access goes through a descriptor"
             if kind.window is not None:  # whose pixels lie anywhere in the images
                 return None
             offsets = tuple(polynomial(offset) for offset in operation.offsets)

@@ -19,7 +19,7 @@ from xdsl.irdl import (
 )
 from xdsl.traits import NoTerminator
 
-from tawa.ir.operation import EFFECT, PLAIN, TawaOperation, dialect
+from tawa.ir.operation import EFFECT, PLAIN, TawaOperation, dialect, operand_of
 from tawa.ir.types import ArefType, SlotType, i32
 
 
@@ -56,7 +56,7 @@ class PutEnter(TawaOperation):
     """Wait until the next slot is free and give it to the producer."""
 
     name = "aref.put_enter"
-    aref = operand_def(ArefType)
+    aref = operand_of(ArefType)
     slot = result_def(SlotType)
     assembly_format = PLAIN
 
@@ -65,7 +65,7 @@ class PutExit(TawaOperation):
     """Publish a slot holding `values`, effective when the work that makes them is complete."""
 
     name = "aref.put_exit"
-    slot = operand_def(SlotType)
+    slot = operand_of(SlotType)
     values = var_operand_def()
     assembly_format = "$slot `(` $values `)` attr-dict `:` type(operands)"
 
@@ -74,7 +74,7 @@ class GetEnter(TawaOperation):
     """Wait until the next slot is filled and lend its values."""
 
     name = "aref.get_enter"
-    aref = operand_def(ArefType)
+    aref = operand_of(ArefType)
     values = var_result_def()
     assembly_format = PLAIN
 
@@ -83,7 +83,7 @@ class GetExit(TawaOperation):
     """Free the oldest borrowed slot, effective when all work that reads it is complete."""
 
     name = "aref.get_exit"
-    aref = operand_def(ArefType)
+    aref = operand_of(ArefType)
     assembly_format = EFFECT
 
 
@@ -94,7 +94,7 @@ class GetSkip(TawaOperation):
     """
 
     name = "aref.get_skip"
-    aref = operand_def(ArefType)
+    aref = operand_of(ArefType)
     count = operand_def(i32)
     assembly_format = "$aref `,` $count attr-dict `:` type(operands)"
 

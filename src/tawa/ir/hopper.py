@@ -32,7 +32,16 @@ from xdsl.irdl import (
 )
 from xdsl.traits import NoTerminator, Pure
 
-from tawa.ir.operation import EFFECT, PLAIN, Computation, Source, TawaOperation, Unary, dialect
+from tawa.ir.operation import (
+    EFFECT,
+    PLAIN,
+    Computation,
+    Source,
+    TawaOperation,
+    Unary,
+    dialect,
+    operand_of,
+)
 from tawa.ir.types import (
     BarriersType,
     BufferType,
@@ -58,7 +67,7 @@ class LaunchFact(TawaOperation):
 class AtBarrier(TawaOperation):
     """Something that happens at one barrier, `slot` of an array."""
 
-    barriers = operand_def(BarriersType)
+    barriers = operand_of(BarriersType)
     slot = operand_def(i32)
     assembly_format = "$barriers `[` $slot `]` attr-dict `:` type(operands)"
 
@@ -66,7 +75,7 @@ class AtBarrier(TawaOperation):
 class ViewOfView(Computation):
     """The bytes of a view, or some of them, seen otherwise."""
 
-    view = operand_def(ViewType)
+    view = operand_of(ViewType)
     result = result_def(ViewType)
 
 
@@ -113,7 +122,7 @@ class InitBarriers(TawaOperation):
     """Thread 0 of the block initialises the array (mbarrier.init)."""
 
     name = "hopper.init_barriers"
-    barriers = operand_def(BarriersType)
+    barriers = operand_of(BarriersType)
     assembly_format = EFFECT
 
 
@@ -136,7 +145,7 @@ class PrefetchMap(TawaOperation):
     """
 
     name = "hopper.prefetch_map"
-    map = operand_def(TensorMapType)
+    map = operand_of(TensorMapType)
     assembly_format = EFFECT
 
 
@@ -278,7 +287,7 @@ class Wait(TawaOperation):
     """
 
     name = "hopper.wait"
-    barriers = operand_def(BarriersType)
+    barriers = operand_of(BarriersType)
     slot = operand_def(i32)
     phase = operand_def(i32)
     assembly_format = "$barriers `[` $slot `]` `,` $phase attr-dict `:` type(operands)"
@@ -308,7 +317,7 @@ class Slot(Computation):
     """The tile in slot `index` of a buffer."""
 
     name = "hopper.slot"
-    buffer = operand_def(BufferType)
+    buffer = operand_of(BufferType)
     index = operand_def(i32)
     result = result_def(ViewType)
     assembly_format = "$buffer `[` $index `]` attr-dict `:` functional-type(operands, results)"
@@ -341,7 +350,7 @@ class SharedLoad(TawaOperation):
     """Read a view into registers. `via` is "plain" (ld.shared) or "ldmatrix"."""
 
     name = "hopper.shared_load"
-    view = operand_def(ViewType)
+    view = operand_of(ViewType)
     via = attr_def(StringAttr)
     result = result_def()
     assembly_format = "$via $view attr-dict `:` functional-type(operands, results)"
@@ -354,7 +363,7 @@ class SharedGather(TawaOperation):
     """
 
     name = "hopper.shared_gather"
-    view = operand_def(ViewType)
+    view = operand_of(ViewType)
     index = operand_def()
     axis = attr_def(IntAttr)
     result = result_def()
@@ -370,7 +379,7 @@ class SharedStore(TawaOperation):
 
     name = "hopper.shared_store"
     value = operand_def()
-    view = operand_def(ViewType)
+    view = operand_of(ViewType)
     via = attr_def(StringAttr)
     owners = opt_attr_def(UnitAttr)
     assembly_format = "$via $value `,` $view attr-dict `:` type(operands)"
@@ -386,8 +395,8 @@ class SharedTranspose(TawaOperation):
     """
 
     name = "hopper.shared_transpose"
-    source = operand_def(ViewType)
-    view = operand_def(ViewType)
+    source = operand_of(ViewType)
+    view = operand_of(ViewType)
     interleaved = attr_def(BoolAttr)
     assembly_format = "$source `,` $view attr-dict `:` type(operands)"
 
@@ -447,10 +456,10 @@ class TmaLoad(TawaOperation):
     """
 
     name = "hopper.tma_load"
-    map = operand_def(TensorMapType)
+    map = operand_of(TensorMapType)
     offsets = var_operand_def(i32)
-    view = operand_def(ViewType)
-    barriers = operand_def(BarriersType)
+    view = operand_of(ViewType)
+    barriers = operand_of(BarriersType)
     slot = operand_def(i32)
     multicast = opt_attr_def(IntAttr)
     eviction = opt_attr_def(StringAttr)
@@ -467,9 +476,9 @@ class TmaStore(TawaOperation):
     """
 
     name = "hopper.tma_store"
-    map = operand_def(TensorMapType)
+    map = operand_of(TensorMapType)
     offsets = var_operand_def(i32)
-    view = operand_def(ViewType)
+    view = operand_of(ViewType)
     by = attr_def(StringAttr)
     eviction = opt_attr_def(StringAttr)
     reduce = opt_attr_def(StringAttr)
@@ -505,7 +514,7 @@ class CopyAsync(TawaOperation):
     name = "hopper.copy_async"
     pointer = operand_def()
     mask = opt_operand_def()
-    view = operand_def(ViewType)
+    view = operand_of(ViewType)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
 
 
@@ -537,7 +546,7 @@ class Wgmma(TawaOperation):
 
     name = "hopper.wgmma"
     a = operand_def()
-    b = operand_def(ViewType)
+    b = operand_of(ViewType)
     acc = operand_def()
     accumulate = opt_operand_def(Attribute)
     result = result_def()
@@ -582,8 +591,8 @@ class FmaDot(TawaOperation):
     """a @ b + acc by fused multiply-add, both operands read from shared memory by each thread."""
 
     name = "hopper.fma_dot"
-    a = operand_def(ViewType)
-    b = operand_def(ViewType)
+    a = operand_of(ViewType)
+    b = operand_of(ViewType)
     acc = operand_def()
     result = result_def()
     assembly_format = PLAIN

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from xdsl.ir import Attribute, Dialect, Operation
+from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
 from xdsl.irdl.operations import (
     BeforeVariadicSingleAccessor,
@@ -14,6 +14,8 @@ from xdsl.irdl.operations import (
     VarIRConstruct,
 )
 from xdsl.traits import Pure
+
+A = TypeVar("A", bound=Attribute)
 
 PLAIN = "operands attr-dict `:` functional-type(operands, results)"
 """The text of most operations with results."""
@@ -75,6 +77,11 @@ class TawaOperation(IRDLOperation, metaclass=_Kind):
         super().__init_subclass__()
         if "name" in vars(cls):
             irdl_op_definition(cls)
+
+
+def operand_of(kind: type[A]) -> SSAValue[A]:
+    """Declare an operand of a type, as which its users see it."""
+    return cast("SSAValue[A]", operand_def(kind))
 
 
 class Computation(TawaOperation):

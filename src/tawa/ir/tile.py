@@ -31,7 +31,16 @@ from xdsl.irdl import (
 )
 from xdsl.traits import IsolatedFromAbove, IsTerminator, MemoryReadEffect, NoTerminator, Pure
 
-from tawa.ir.operation import EFFECT, PLAIN, Computation, Source, TawaOperation, Unary, dialect
+from tawa.ir.operation import (
+    EFFECT,
+    PLAIN,
+    Computation,
+    Source,
+    TawaOperation,
+    Unary,
+    dialect,
+    operand_of,
+)
 from tawa.ir.types import DescType, PtrType, Real, WindowAttr
 
 
@@ -276,7 +285,7 @@ class MakeDesc(TawaOperation):
     """Describe a tensor in global memory: base pointer, extents and strides (elements, i64)."""
 
     name = "tile.make_desc"
-    base = operand_def(PtrType)
+    base = operand_of(PtrType)
     extents = var_operand_def()
     strides = var_operand_def()
     padding = attr_def(StringAttr)  # "zero" or "nan"
@@ -293,7 +302,7 @@ class DescExtent(Computation):
     """
 
     name = "tile.desc_extent"
-    desc = operand_def(DescType)
+    desc = operand_of(DescType)
     what = attr_def(StringAttr)
     axis = attr_def(IntAttr)
     result = result_def()
@@ -313,7 +322,7 @@ class DescLoad(TawaOperation):
     """
 
     name = "tile.desc_load"
-    desc = operand_def(DescType)
+    desc = operand_of(DescType)
     offsets = var_operand_def()
     eviction = opt_attr_def(StringAttr)
     result = result_def()
@@ -325,7 +334,7 @@ class DescStore(TawaOperation):
     """Store a block at `offsets`; elements outside the tensor are dropped."""
 
     name = "tile.desc_store"
-    desc = operand_def(DescType)
+    desc = operand_of(DescType)
     offsets = var_operand_def()
     value = operand_def()
     assembly_format = "$desc `[` $offsets `]` `,` $value attr-dict `:` type(operands)"
@@ -336,7 +345,7 @@ class DescAtomic(TawaOperation):
 
     name = "tile.desc_atomic"
     function = attr_def(StringAttr)
-    desc = operand_def(DescType)
+    desc = operand_of(DescType)
     offsets = var_operand_def()
     value = operand_def()
     assembly_format = "$function $desc `[` $offsets `]` `,` $value attr-dict `:` type(operands)"

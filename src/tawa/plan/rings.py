@@ -18,7 +18,7 @@ from tawa.analysis.roles import Partition, Payload
 from tawa.analysis.transposed import Transposed
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.types import DescType, bit_width
+from tawa.ir.types import bit_width
 from tawa.layouts.shared import split_columns
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import ArefPlan, Plan
@@ -159,7 +159,6 @@ def _divisible(store: Operation, parts: int) -> bool:
     """Tell whether the columns of a store's block make that many parts."""
     assert isinstance(store, tile.DescStore | tile.DescAtomic), "a store by TMA"
     kind = store.desc.type
-    assert isinstance(kind, DescType), "a descriptor store goes through a descriptor"
     bits = max(8, bit_width(kind.element))
     return split_columns(kind.block_shape[-1], bits, parts) is not None
 

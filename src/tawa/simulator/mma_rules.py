@@ -16,7 +16,7 @@ from xdsl.ir import Operation
 
 from tawa.errors import ProtocolError
 from tawa.ir import hopper
-from tawa.ir.types import ViewType, shape_of
+from tawa.ir.types import shape_of
 from tawa.simulator.decode import (
     Decoder,
     Frame,
@@ -77,7 +77,6 @@ def _wgmma(decoder: Decoder, operation: hopper.Wgmma) -> Step:
     m, n = shape_of(operation.result.type)
     layout = register_layout(operation.result.type)
     view = operation.b.type
-    assert isinstance(view, ViewType), "wgmma takes b from shared memory; report this"
     k = view.shape[0]
     held_a = None if layout is None else operand_owners(layout, "a", k)
     held_b = None if layout is None else operand_owners(layout, "b", k)

@@ -17,7 +17,7 @@ from xdsl.ir import Operation
 
 from tawa.errors import LaunchError
 from tawa.ir import tile
-from tawa.ir.types import DescType, PtrType, Real, element_type, shape_of
+from tawa.ir.types import PtrType, Real, element_type, shape_of
 from tawa.simulator.decode import (
     CONTROL,
     Binary,
@@ -265,7 +265,6 @@ def _compare_exchange(operation: tile.CompareExchange) -> Callable[..., Any]:
 
 def _make_desc(operation: tile.MakeDesc) -> Callable[..., Any]:
     kind = operation.result.type
-    assert isinstance(kind, DescType), "tile.make_desc makes descriptors; report this"
     dtype, block, padding = dtype_of(kind.element), kind.block_shape, operation.padding.data
     rank = len(operation.extents)
 

@@ -14,7 +14,6 @@ from xdsl.ir import Operation
 
 from tawa.errors import InternalError, ProtocolError
 from tawa.ir import hopper
-from tawa.ir.types import BarriersType, BufferType
 from tawa.simulator.barriers import Mbarrier, NamedBarrier, check_made
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, acts, computes, effect
 from tawa.simulator.id_rules import ID_RULES
@@ -40,7 +39,6 @@ def acting(run: Callable[[Role, Frame], None]) -> Step:
 
 def _shared(operation: hopper.Shared) -> Callable[..., Any]:
     kind, offset, label = operation.result.type, operation.offset.data, operation.label.data
-    assert isinstance(kind, BufferType), "hopper.shared makes a buffer; report this"
     layout, dtype, step = kind.layout.data, dtype_of(kind.element), kind.slot_bytes
     size = (kind.slots.data - 1) * step + layout.bytes
     place = placement(layout)
@@ -62,7 +60,6 @@ def _shared(operation: hopper.Shared) -> Callable[..., Any]:
 
 def _barriers(operation: hopper.Barriers) -> Callable[..., Any]:
     kind, offset, label = operation.result.type, operation.offset.data, operation.label.data
-    assert isinstance(kind, BarriersType), "hopper.barriers makes barriers; report this"
     count, arrivals = kind.count.data, operation.arrivals.data
     if offset % _BARRIER_BYTES:
         raise ProtocolError(f"barriers {label} at byte {offset}, not a multiple of 8")

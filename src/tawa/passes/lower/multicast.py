@@ -20,7 +20,6 @@ from xdsl.ir import SSAValue
 from tawa.analysis.neighbours import Neighbours
 from tawa.errors import PlanError
 from tawa.ir import hopper
-from tawa.ir.types import ViewType
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import ask_launch
 from tawa.passes.lower.maps import tensor_map
@@ -95,7 +94,6 @@ def _share_ring(lowering: Lowering, ring: Ring, differing: set[SSAValue]) -> boo
 def _rows(load: hopper.TmaLoad) -> int:
     """Return the rows a load can be split by; 0 when its leading dimensions are in the way."""
     kind = load.view.type
-    assert isinstance(kind, ViewType)
     if len(kind.shape) < 2 or any(extent != 1 for extent in kind.shape[:-2]):
         return 0
     return kind.shape[-2]
@@ -104,7 +102,6 @@ def _rows(load: hopper.TmaLoad) -> int:
 def _splits(load: hopper.TmaLoad, blocks: int) -> bool:
     """Tell whether every block can load the same number of rows to an aligned place."""
     kind, rows = load.view.type, _rows(load)
-    assert isinstance(kind, ViewType)
     layout = kind.within.data
     line = layout.panel * layout.bits // 8
     return rows > 0 and rows % blocks == 0 and rows // blocks * line % _DESTINATION == 0
@@ -112,7 +109,6 @@ def _splits(load: hopper.TmaLoad, blocks: int) -> bool:
 
 def _multicast(lowering: Lowering, load: hopper.TmaLoad, blocks: int) -> None:
     kind, old = load.view.type, load.map.owner
-    assert isinstance(kind, ViewType)
     assert isinstance(old, hopper.TensorMap)
     layout = kind.within.data
     new = tensor_map(lowering, old.desc, layout, rows=_rows(load) // blocks)

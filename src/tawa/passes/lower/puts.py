@@ -232,7 +232,6 @@ def check_box(lowering: Lowering, access: Operation, layout: SharedLayout) -> No
 
 def _tile(buffer: hopper.Shared) -> BufferType:
     kind = buffer.result.type
-    assert isinstance(kind, BufferType)
     return kind
 
 

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import IntAttr
 
 from tawa.errors import OverBudget
 from tawa.ir import hopper
-from tawa.ir.types import BarriersType, BufferType
+from tawa.ir.types import BufferType
 from tawa.passes.lower.context import Lowering
 
 _BARRIER_BYTES = 8
@@ -100,13 +100,11 @@ def _place_all(group: list[hopper.Shared], offset: int) -> int:
 
 def _kind(buffer: hopper.Shared) -> BufferType:
     kind = buffer.result.type
-    assert isinstance(kind, BufferType)
     return kind
 
 
 def _count(barriers: hopper.Barriers) -> int:
     kind = barriers.result.type
-    assert isinstance(kind, BarriersType)
     return kind.count.data
 
 
