@@ -32,7 +32,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.effects import VIEWS
 from tawa.errors import DescriptorError
 from tawa.ir import aref, hopper, place_of, tile
-from tawa.ir.types import BufferType, ViewType, shape_of
+from tawa.ir.types import ViewType, shape_of
 from tawa.ir.walk import walk
 from tawa.layouts.fragments import axes
 from tawa.layouts.register import RegisterLayout
@@ -178,7 +178,7 @@ def _copy(
     """One expect with the bytes of all tiles, then their copies, by one thread."""
     one = Emitter.at_end(_one_thread(emitter).body.block)
     # A transaction counts the full box, its part outside the tensor included.
-    total = sum(_tile(buffer).layout.data.bytes for buffer, _ in copied)
+    total = sum(buffer.result.type.layout.data.bytes for buffer, _ in copied)
     one.put(
         hopper.Expect(operands=[ring.filled.result, slot], attributes={"bytes": IntAttr(total)})
     )
@@ -228,11 +228,6 @@ def check_box(lowering: Lowering, access: Operation, layout: SharedLayout) -> No
             remedy=f"make the last extent a multiple of {unit * 8 // layout.bits}, "
             "or load through pointers.",
         )
-
-
-def _tile(buffer: hopper.Shared) -> BufferType:
-    kind = buffer.result.type
-    return kind
 
 
 def _reshaped(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAValue:
