@@ -42,10 +42,7 @@ def same_bytes(e: Emitter, op: hopper.TransposeView | hopper.ReshapeView) -> Non
 
 def slice_view(e: Emitter, op: hopper.SliceView) -> None:
     """A part of a view: an offset. It must not cut a period of the swizzle."""
-    kind = op.view.type
-    if not isinstance(kind, ViewType):
-        raise InternalError(f"a slice of {kind}")
-    within = kind.within.data
+    within = op.view.type.within.data
     start = tuple(item.data for item in op.start)
     offset = within.offset(start)
     if within.swizzle and offset % (8 * within.swizzle):

@@ -72,12 +72,9 @@ def product(e: Emitter, op: hopper.Wgmma) -> None:
     tiling = wgmma_tiling(layout, widest, integer=integer, panel=right.panel)
     if tiling is None or layout.warp_count != e.role.warps:
         raise InternalError(f"a wgmma accumulator in layout {layout} of {e.role.warps} warps")
-    b_kind = op.b.type
-    if not isinstance(b_kind, ViewType):
-        raise InternalError(f"operand b of type {b_kind}")
-    element = element_of(b_kind.element)
+    element = element_of(op.b.type.element)
     k = STEP_BYTES * 8 // element.bits
-    extent = b_kind.shape[0]
+    extent = op.b.type.shape[0]
     if extent % k:
         raise InternalError(f"a product over {extent} of {element.name}, in steps of {k}")
     steps = Steps(tiling, extent // k, k)
