@@ -82,10 +82,17 @@ def product_seeds(
     for operation in operations:
         if isinstance(operation, hopper.FmaDot):
             layout = chosen.of.get(operation.result) or chosen.of.get(operation.acc)
-            layout = layout or chosen.default(shape_of(operation.result.type))
+            layout = layout or _accumulator_of_fma(chosen, operation)
             chosen.at[operation] = layout
             yield operation.result, layout
             yield operation.acc, layout
+
+
+def _accumulator_of_fma(chosen: Assignment, operation: hopper.FmaDot) -> RegisterLayout:
+    m, n = shape_of(operation.result.type)
+    vector = _VECTOR * 8 // bit_width(element_type(operation.result.type))
+    layout = fragments.fma_accumulator(m, n, chosen.warps, vector)
+    return layout or chosen.default((m, n))
 
 
 def operand_layouts(
