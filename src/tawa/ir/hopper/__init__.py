@@ -26,7 +26,7 @@ from tawa.ir.hopper.copies import (
     TmaStore,
 )
 from tawa.ir.hopper.products import FmaDot, Mma, Wgmma, WgmmaCommit, WgmmaFence, WgmmaWait
-from tawa.ir.hopper.registers import Columns, ConvertLayout, Pin, Uninitialized
+from tawa.ir.hopper.registers import CarryIn, Columns, ConvertLayout, Pick, Pin, Uninitialized
 from tawa.ir.hopper.setup import (
     PROGRAMS as PROGRAMS,
 )
@@ -120,7 +120,9 @@ Hopper = Dialect(
         Mma,
         FmaDot,
         ConvertLayout,
+        CarryIn,
         Columns,
+        Pick,
         Uninitialized,
         Pin,
     ],
