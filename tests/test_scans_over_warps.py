@@ -122,6 +122,15 @@ def test_a_part_tells_its_end_by_one_exchange():
     assert body.count("named_sync") == 1
 
 
+def test_a_line_over_as_many_warps_as_a_block_has():
+    x = np.random.default_rng(5).integers(-3, 4, (1, 2048)).astype(np.int32)
+    out = np.zeros_like(x)
+    scans[1,](x, out, M=1, N=2048, AXIS=1, KIND="sum", num_warps=32)
+    np.testing.assert_array_equal(out, np.cumsum(x, 1))
+    kernel = scans.compile(x, out, M=1, N=2048, AXIS=1, KIND="sum", num_warps=32, grid=(1,))
+    assert kernel.launch.threads == 1024
+
+
 def test_enough_lines_or_short_ones_stay_whole():
     for shape in ((64, 256), (1, 96)):
         x = np.zeros(shape, np.float32)

@@ -259,10 +259,9 @@ def ordinary_warps(problem: Problem) -> int:
     A hint for fewer warps than products need is not met: the others would compile badly.
     """
     hint = problem.hints.get("num_warps")
-    warps = hint if hint in (1, 2, 4, 8, 16) else 4
-    if warps == hint and not problem.dots:
-        return warps
-    warps = max(4, warps)
+    if hint in (1, 2, 4, 8, 16, 32) and not problem.dots:
+        return hint
+    warps = hint if hint in (4, 8, 16) else 4
     while warps < 16 and _needs_more(problem, warps):
         warps *= 2
     return warps
