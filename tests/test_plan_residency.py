@@ -144,6 +144,9 @@ def test_a_scheduler_has_two_warps_of_multiply_adds(tile, asked, warps, blocks):
     plan = compiled(bare, tile, num_warps=asked).plan
     assert plan.consumers[0].warps == warps
     assert plan.blocks >= blocks if warps == 4 else plan.blocks == blocks
+    if warps == 8:
+        alone = compiled(bare, tile, num_warps=asked, consumers=1).plan
+        assert alone.consumers[0].warps == 4
 
 
 def test_short_products_by_wgmma_stay_alone():

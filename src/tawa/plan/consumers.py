@@ -48,7 +48,7 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
     elif 2 in choices and 3 in choices and all(m // 64 % 2 == 0 for m in rows):
         choices = [2, 3, 1]
     elif problem.hints.get("num_warps", 0) >= 8 and all(map(_shared_evenly, problem.dots)):
-        choices = [2]
+        choices = [2] if problem.pins.consumers is None else [2, 1]
     if problem.pins.split == "columns":
         choices = _by_columns(problem)
     if problem.pins.arrangement == "pingpong":
