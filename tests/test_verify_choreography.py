@@ -12,10 +12,8 @@ import pytest
 from tawa import ir
 from tawa.verify import Refused
 from tawa.verify.choreography import Choreography
-from tawa.verify.control import check_control, cluster_of
-from tawa.verify.counts import Counts
+from tawa.verify.cluster import cluster_of
 from tawa.verify.cursors import Cursors
-from tawa.verify.events import Reader
 from tawa.verify.ring_steps import Rings
 from tawa.verify.rings import rings_of
 from tawa.verify.system import read_system
@@ -25,10 +23,7 @@ from tawa.verify.values import Values
 def run(kernel: ir.tile.Kernel) -> int:
     """Check what roles do together, and nothing else; return how many states that took."""
     values = Values(kernel, cluster_of(kernel))
-    counts = Counts(values.terms)
-    reader = Reader(values, counts)
-    roles = check_control(kernel, values, counts, reader)
-    system = read_system(kernel, values, counts, roles, reader, rings_of(kernel))
+    system = read_system(kernel, values, rings_of(kernel))
     together = Choreography(system, Rings(system, Cursors(system.depths, values.terms)))
     together.run()
     system.check_parity()
