@@ -445,7 +445,7 @@ class Choreography:
                 ),
                 None,
             )
-            raise Refused(rule("order"), f"nobody goes on: {told}{self._where(state)}", place)
+            raise Refused(rule("order"), f"nobody goes on: {told}{self._with(state)}", place)
         for ring in range(len(system.rings)):
             arrivals = [
                 divmod(state.units[each], system.needs[each]) for each in system.arrivers_of[ring]
@@ -461,26 +461,27 @@ class Choreography:
         if state.announced or held:
             raise Refused(rule("meetings"), "a turn is left that nobody takes", None)
 
-    def _where(self, state: State) -> str:
+    def _with(self, state: State) -> str:
         told = self.system.decisions.told(state.known)
-        return f", where {told}" if told else ""
+        return f" (with {told})" if told else ""
 
     def _left(self, state: State, ring: int) -> Refused:
-        system, since = self.system, "" if state.exact[ring] else "n + "
+        """What agents did at a ring since they last agreed there."""
+        system = self.system
         waits = (
-            f"{system.agents[system.waiters[each][0]].name} waits for {since}{state.waits[each]}"
+            f"{system.agents[system.waiters[each][0]].name} waits for {state.waits[each]}"
             for each in system.waiters_of[ring]
         )
         arrives = (
             f"{system.agents[system.arrivers[each][0]].name} arrives "
-            f"{since}{state.units[each] + sum(n for _, n in state.early[each])} times, "
+            f"{state.units[each] + sum(n for _, n in state.early[each])} times, "
             f"{system.needs[each]} for a phase"
             for each in system.arrivers_of[ring]
         )
         told = "; ".join((*waits, *arrives))
         return Refused(
             rule("left"),
-            f"the roles at {system.label(ring)} do not agree: {told}{self._where(state)}",
+            f"the roles part at {system.label(ring)}: {told}{self._with(state)}",
             system.barriers(ring),
         )
 
