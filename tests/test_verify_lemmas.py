@@ -81,7 +81,7 @@ def test_conditions_on_iterations_do_not_change_beyond_those_met_exactly(
     x = terms.add(terms.constant(b), terms.iteration(0), a)
     positive = what == "positive"
     decisions.guard(conditions.positive(x) if positive else conditions.equal(x, terms.zero))
-    first, i = decisions.exact.get(0, 0), z3.Int("i")
+    first, i = decisions.exact(0), z3.Int("i")
 
     def holds(at: Any) -> Any:
         return a * at + b > 0 if what == "positive" else a * at + b == 0

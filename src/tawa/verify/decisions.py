@@ -60,15 +60,6 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fixed:
-    """a * iteration + b, of the loop at `depth`."""
-
-    depth: int
-    a: int
-    b: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Member:
     """`length - step * (i + more) > 0` of a family, or (not `falls`) that it is not; i is 0 where
     `depth` is None."""
@@ -77,6 +68,17 @@ class _Member:
     depth: int | None
     more: int
     falls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Fixed:
+    """a * iteration + b, of the loop at `depth`; `far`: what it is in iterations that are not
+    known exactly, where it is of a family."""
+
+    depth: int
+    a: int
+    b: int
+    far: _Member | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +101,14 @@ class Decisions:
     patience: int = 0
     """For how many iterations agents are counted exactly while others may yet join them."""
     slots: int = 0
-    """How many slots all rings have. Nobody is later than that: thresholds of iterations up to this
-    one are met exactly, one by one, those beyond are taken to come at any time. So is the end of a
-    loop, however many iterations it makes."""
+    """How many slots all rings have. Nobody is later than that: thresholds of iterations, and ends
+    of loops, are met exactly, one by one, where none is further than this from the one before it;
+    those beyond are taken to come at any time."""
     behind: int = 0
     """How far conditions ask before the iteration that they stand in."""
-    exact: dict[int, int] = field(default_factory=dict[int, int])
-    """By the depth of loops: iterations from which on numbers need not be exact."""
+    edges: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    """By the depth of loops: the iterations from which on something is no more as it was."""
+    _exact: dict[int, int] = field(default_factory=dict[int, int])
     families: list[tuple[Term, Term, int]] = field(default_factory=list[tuple[Term, Term, int]])
     """Length, step, and the depth of the loop; -1 where it is none."""
     ends: list[int | None] = field(default_factory=list[int | None])
@@ -124,8 +127,8 @@ class Decisions:
         terms = self.conditions.terms
         length, step = terms.number(span.length), terms.number(span.step)
         end = None if length is None or not step else max(0, -(-length // step))
-        if end is not None and end <= self.slots:  # all of it is met exactly
-            self.exact[depth] = max(self._exact(depth), end)
+        if end is not None:
+            self.edges.setdefault(depth, set()).add(end)
         for number, (first, each, own) in enumerate(self.families):
             later = terms.ratio(terms.sub(first, span.length), each)
             if each == span.step and own == depth and later is not None:
@@ -151,7 +154,7 @@ class Decisions:
         """Let the iterations that a condition tells apart be counted exactly."""
         for factor in self._factors(condition):
             match self._class(factor):
-                case _Fixed(depth, a, b):
+                case _Fixed(depth, a, b, _):
                     edge = -(b // a) if (b > 0) == (a < 0) else 0
                     edge += int(a > 0 >= b) or int(factor.what == "zero")
                 case _Capped(_, parts):
@@ -162,11 +165,16 @@ class Decisions:
                     depth = self.families[family][2]
                 case _:
                     continue
-            if edge <= self.slots:
-                self.exact[depth] = max(self._exact(depth), edge)
+            self.edges.setdefault(depth, set()).add(edge)
 
-    def _exact(self, depth: int) -> int:
-        return self.exact.get(depth, 0)
+    def exact(self, depth: int) -> int:
+        """Return the iteration of loops at a depth from which on numbers need not be exact."""
+        if depth not in self._exact:
+            found = 0
+            for edge in sorted(self.edges.get(depth, ())):
+                found = max(found, edge) if edge <= found + self.slots else found
+            self._exact[depth] = found
+        return self._exact[depth]
 
     # --- what a factor is -------------------------------------------------------------------------
 
@@ -186,22 +194,27 @@ class Decisions:
             if parts is not None:
                 b, a = terms.number(parts[0]), terms.number(parts[1])
                 if a and b is not None:
-                    return _Fixed(depth, a, b)
+                    far = self._member(factor.x) if factor.what == "positive" else None
+                    return _Fixed(depth, a, b, far)
                 if b == 0 and any(parts[1] == step for _, step, _ in self.families):
                     return _Fixed(depth, 1, 0)  # a step is above 0
         if factor.what != "positive":
             return None
         if (capped := self._capped(factor.x)) is not None:
             return capped
-        for x, falls in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
+        return self._member(factor.x) or self._threshold(factor.x)
+
+    def _member(self, x: Term) -> _Member | None:
+        terms = self.conditions.terms
+        for each, falls in ((x, True), (terms.sub(terms.one, x), False)):
             for number, (length, step, depth) in enumerate(self.families):
-                left = terms.sub(length, x)
+                left = terms.sub(length, each)
                 inside = terms.sub(left, terms.mul(step, terms.iteration(depth)))
                 for rest, own in ((inside, depth), (left, None)):
                     more = terms.ratio(rest, step)
                     if more is not None:
                         return _Member(number, own, more, falls)
-        return self._threshold(factor.x)
+        return None
 
     def _capped(self, x: Term) -> _Capped | None:
         terms = self.conditions.terms
@@ -280,7 +293,7 @@ class Decisions:
         found: set[int | Holds] = set()
         for factor in self._factors(condition):
             match self._class(factor):
-                case _Member(family):
+                case _Member(family) | _Fixed(far=_Member(family)):
                     found.add(family)
                 case _Capped(_, parts):
                     found.update(*map(self.asked, parts))
@@ -326,7 +339,7 @@ class Decisions:
                     if not isinstance(answer, bool) or answer != every:
                         return answer
                 return every
-            case _Member() as member:
+            case (_Member() as member) | _Fixed(far=_Member() as member):
                 answer = self._inside(member, known, labels)
                 return answer == member.falls if isinstance(answer, bool) else answer
             case _:
@@ -457,9 +470,9 @@ class Decisions:
                     known = self._moved(known, labels, part, depth, unit, wait)
             return known
         (old,) = tags
-        if min(labels[who][depth][1] for who in crowd) <= self._exact(depth) + wait:
+        if min(labels[who][depth][1] for who in crowd) <= self.exact(depth) + wait:
             return known
-        more = (min(labels[who][depth][1] for who in crowd) - self._exact(depth)) // unit * unit
+        more = (min(labels[who][depth][1] for who in crowd) - self.exact(depth)) // unit * unit
         if more <= 0:
             return known
         tag = old
@@ -478,7 +491,7 @@ class Decisions:
                 kind, number = key[place]
                 here = all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
                 if kind == old and here:
-                    if number < self._exact(depth) + more:
+                    if number < self.exact(depth) + more:
                         continue
                     key = (*key[:place], (tag, number - more), *key[place + 1 :])
             elif (
@@ -517,7 +530,7 @@ class Decisions:
                     # Nobody is there now: only a bound is left, for who comes to the loop again;
                     # who has yet to come to these iterations makes as many as the others.
                     late = inside or len(depends) == depth
-                    most = self._exact(depth) + (self.patience + 1 if late else 0)
+                    most = self.exact(depth) + (self.patience + 1 if late else 0)
                     low = min(low, most) if low is not None else None
                     if tag != EXACT or (high is not None and high > most):
                         high = None
@@ -545,7 +558,7 @@ class Decisions:
         for depth, (tag, number) in zip(depends, key, strict=True):
             own, at = labels[depth] if depth < len(labels) else (tag, -1)
             if own != tag or at > number:
-                soon = tag == EXACT and number <= self._exact(depth) + self.patience
+                soon = tag == EXACT and number <= self.exact(depth) + self.patience
                 return place.ahead[depth].asks if soon and place.ahead[depth].enters else none
             if at < number:
                 level = min(depth, len(labels))
