@@ -23,7 +23,7 @@ from tawa.jax.calls import form_of
 from tawa.jax.library import read, run
 from tawa.kernels import conv as forward
 from tawa.kernels import conv_gradients as backward
-from tawa.kernels.conv_geometry import each_axis, paddings
+from tawa.layouts.windows import each_axis, paddings
 
 ACTIVATIONS = {
     "": lambda z: z,

@@ -23,7 +23,6 @@ from tawa.kernels.conv_geometry import (
     Geometry,
     geometry_of,
     packing,
-    pair,
 )
 from tawa.kernels.conv_operands import Operands, bind
 from tawa.kernels.conv_packing import pack_filters
@@ -38,6 +37,7 @@ from tawa.kernels.conv_variants import (
     variants,
 )
 from tawa.kernels.recipe import Recipe, Writer, symbols
+from tawa.layouts.windows import pair
 from tawa.runtime.arrays import Placeholder, is_tensor
 from tawa.runtime.store import DiskStore
 

@@ -15,12 +15,13 @@ from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.conv import as_given, heightened, keep_gradients, lowered, nhwc
-from tawa.kernels.conv_geometry import Geometry, each_axis, geometry_of
+from tawa.kernels.conv_geometry import Geometry, geometry_of
 from tawa.kernels.conv_input_gradient import input_launches, input_tiles
 from tawa.kernels.conv_variants import Tile
 from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
+from tawa.layouts.windows import each_axis, transposed
 from tawa.runtime.arrays import array
 
 _TILES: dict[str, Callable[..., list[Tile]]] = {"input": input_tiles, "weight": weight_tiles}
@@ -211,14 +212,7 @@ def conv_transpose2d(
             ("output_padding", output_padding, 0),
         )
     )
-    if any(extra >= step for extra, step in zip(more, steps)):
-        raise ArgumentError(
-            f"output_padding={output_padding} at stride {steps}", why="it is below the stride"
-        )
-    pixels = [
-        (extent - 1) * step - 2 * side + (f - 1) * d + 1 + extra
-        for extent, step, side, f, d, extra in zip(pixels, steps, sides, size, spread, more)
-    ]
+    pixels = transposed(pixels, size, steps, sides, spread, more)
     channels *= groups
     shape = (n, *pixels, channels) if as_given(image) is image else (n, channels, *pixels)
     how: dict[str, Any] = {"stride": steps, "padding": sides, "dilation": spread}
