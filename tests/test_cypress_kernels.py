@@ -437,14 +437,14 @@ def test_what_a_search_times_is_unlike():
     assert finding._unlike(near) == [near[0], near[2]]
 
 
-def test_a_search_tries_no_mapping_that_the_call_refuses():
-    start = cy.program(attention.attention("fa2", 1, 64, 64, 64))
+def test_a_search_tries_no_mapping_that_the_call_refuses(monkeypatch):
+    start, narrow = (attention.attention("fa2", 1, 64, 64, D) for D in (64, 32))
+    monkeypatch.setattr(finding, "neighbours", lambda near: [narrow])
     q = np.zeros((1, 128, 64), np.float16)
-    found = cy.search(start, q, q, q.copy(), q.copy(), budget=8)
+    found = cy.search(cy.program(start), q, q, q.copy(), q.copy(), budget=99)
     assert dict(found.mapping["host"].tunables)["D"] == 64
-    narrow = cy.program(attention.attention("fa2", 1, 64, 64, 32))
     with pytest.raises(ArgumentError, match=r"O.shape\[2\] is 64, 32 is 32"):
-        narrow(q, q.copy(), q.copy(), q.copy())
+        cy.program(narrow)(q, q.copy(), q.copy(), q.copy())
 
 
 def test_extents_that_are_the_same_are_compared_at_the_call():
