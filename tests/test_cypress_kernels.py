@@ -299,6 +299,25 @@ def test_below_a_ceiling_a_tile_takes_the_place_of_one_that_was_read():
         cy.program(cy.Mapping(mapping.instances, ceiling=needed - 8193))
 
 
+def test_below_a_ceiling_equal_tiles_turn_through_one_ring():
+    mapping = attention.attention("fa2", 1, 64, 64, 64)
+    tile = 64 * 64 * 2
+    for slots in (3, 2):
+        # Q, with which the stage lies, and so many slots in the place of two for K and two for V.
+        program = cy.program(cy.Mapping(mapping.instances, ceiling=(2 + slots) * tile - 1))
+        assert f"aref K = K_2 = V = V_2 depth={slots}\n" in program.show("plan")
+        assert (f"K, V x {slots} slots", slots * tile) in program.emitted.buffers
+    agree("fa2", program, Random(0))
+    with pytest.raises(OverBudget, match="24,576 bytes of SHARED, the ceiling is 24,575"):
+        cy.program(cy.Mapping(mapping.instances, ceiling=3 * tile - 1))
+    own = gemm.gemm(1, 64, 64, 64).with_("block", pipeline={"A": 3, "B": 2})
+    program = cy.program(cy.Mapping(own.instances, ceiling=5 * tile))
+    assert "aref A = B depth=4\nloop k schedule=fine mma_depth=1\n" in program.show("plan")
+    unlike = gemm.gemm(1, 64, 128, 64).with_("block", pipeline={"A": 3, "B": 2})
+    with pytest.raises(OverBudget, match="the ceiling is"):
+        cy.program(cy.Mapping(unlike.instances, ceiling=8 * tile - 1))
+
+
 def test_depths_are_given_by_tensor():
     deep = gemm.gemm(V=64).with_("block", pipeline={"A": 4, "B": 2})
     assert "aref A depth=4\naref B depth=2\n" in cy.program(deep).show("plan")

@@ -142,13 +142,12 @@ def _operators(axes: int) -> Operators:
     ) -> Tensor:
         """Return the gradient by images of `size` pixels."""
         check_precision(w)
-        channels = w.shape[1] * groups
         if groups == 1:
-            grad, w = filled(grad, 1), filled(filled(w, 0), 1)
+            grad, w = filled(grad, 1), filled(w, 0)
         shape = (grad.shape[0], w.shape[1] * groups, *size)
         how = options(stride, padding, dilation, groups)
         kernel = conv_gradients.conv2d_input_gradient
-        return cut(kernel(shape, pixels_last(w), pixels_last(grad), **how), channels, 1)
+        return kernel(shape, pixels_last(w), pixels_last(grad), **how)
 
     def by_weight(
         grad: Tensor,
