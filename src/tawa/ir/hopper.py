@@ -616,18 +616,14 @@ class Columns(Unary):
     start = attr_def(IntAttr)
 
 
-class Pick(TawaOperation):
+class Pick(Unary):
     """The elements at place `at` of `axis`, which a warp holds and which goes: all lanes get them,
     by one shuffle a word from the lane that has them.
     """
 
     name = "hopper.pick"
-    value = operand_def()
     axis = attr_def(IntAttr)
     at = attr_def(IntAttr)
-    result = result_def()
-    traits = traits_def(Pure())
-    assembly_format = PLAIN
 
 
 class CarryIn(TawaOperation):

@@ -311,8 +311,8 @@ class Values:
         change = terms.sub(after, itself)
         if not terms.support(change) & {own, ("iteration", depth)}:
             term = terms.add(start, terms.mul(change, self.iteration(loop)))
-        elif own not in terms.support(after) and after == start:
-            term = start
+        elif (known := self._shifted(loop, own, start, after)) is not None:
+            term = known
         else:
             leaves = (terms.support(after) - {own}) | terms.support(start)
             leaves |= {("iteration", depth)}
@@ -323,6 +323,17 @@ class Values:
             term = self._carried(value, first, follows)
             self._open = kept
         return term
+
+    def _shifted(self, loop: Operation, own: Leaf, start: Term, after: Term) -> Term | None:
+        """Return f(i) where a loop carries f(0) and then f(i + 1), which the iteration before has
+        computed ahead."""
+        if own in self.terms.support(after):
+            return None
+        at, zero = self.iteration(loop), self.terms.zero
+        found = self.terms.replaced(after, at, self.terms.sub(at, self.terms.one))
+        return (
+            found if found is not None and self.terms.replaced(found, at, zero) == start else None
+        )
 
     def _last(self, loop: scf.ForOp | scf.WhileOp, value: SSAValue) -> Term:
         """What a loop leaves: what it carries, at the iteration that it does not make."""
@@ -343,9 +354,9 @@ class Values:
             if span.share > 1:
                 return self._unknown(value)
             iterations = self._atom(("iterations", span.length, span.step), span.length, span.step)
-            parts = terms.linear(inside, self.iteration(loop))
-            if parts is not None and ("iteration", depth) not in terms.support_of(parts):
-                return terms.add(parts[0], terms.mul(parts[1], iterations))
+            found = terms.replaced(inside, self.iteration(loop), iterations)
+            if found is not None:
+                return found
         leaves = terms.support_of((inside, iterations)) - {("iteration", depth)}
         return terms.atom(("last", depth, inside, iterations), leaves)
 
