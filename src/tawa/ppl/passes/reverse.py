@@ -36,6 +36,7 @@ from tawa.ppl.ir.core import (
     free_values,
     walk,
 )
+from tawa.ppl.ir.operations import MATRICES
 
 _KEPT = ("kept_real", "kept_whole")
 
@@ -307,6 +308,8 @@ class _Reverse:
             case "load":
                 if (g := self.adjoint(op.result)) is not None:
                     self.add_at(op.operands[0], op.operands[1:], g)
+            case code if code in MATRICES:
+                self.matrices(op)
             case "plate":
                 if (g := self.adjoint(op.result)) is not None:
                     self.plate(op, g)
@@ -434,6 +437,19 @@ class _Reverse:
                 self.seed(start, name)
             else:
                 self.add(start, self.b.get(name, start.type))
+
+    def matrices(self, op: Op) -> None:
+        """Add what the adjoint function of an operation of arrays gives."""
+        seed = self.b.get(self.adjoints[op.result], op.result.type)
+        types = tuple(value.type for value in op.operands)
+        made = self.b.op(f"{op.code}_adjoint", (*op.operands, op.result, seed), types)
+        for value, slope in zip(op.operands, made.results, strict=True):
+            if value in self.active:
+
+                def item(*at: Value, value: Value = value, slope: Value = slope) -> None:
+                    self.add_at(value, at, self.b.load(slope, *at))
+
+                self.b.each(value.type.shape, item)
 
     def plate(self, op: Op, g: Value) -> None:
         """Take the derivatives of a plate from the rows of its buffer, in order of its operands."""
