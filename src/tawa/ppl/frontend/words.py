@@ -205,7 +205,9 @@ def solve_lower(low: Context, factor: Any, right: Any) -> Value:
     """Lower solve_lower."""
     square, vector = _square(low, "solve_lower", factor), _array(low, "solve_lower", right, 1)
     if vector.type.shape[0] != square.type.shape[0]:
-        raise Misfit(f"{describe(square)} and a right side of {describe(vector)} do not go together")
+        raise Misfit(
+            f"{describe(square)} and a right side of {describe(vector)} do not go together"
+        )
     return low.b.make("solve_lower", square, vector, type=vector.type)
 
 

@@ -21,7 +21,19 @@ from tawa.ppl.ir.core import I32, Builder, Kind, Op, Program, Region, Type, Valu
 from tawa.ppl.ir.operations import ELEMENTARY, FUNCTIONS, MATRICES
 
 _COSTLY = {*FUNCTIONS, *MATRICES, "div", "sqrt"}
-_PURE = {*ELEMENTARY, *MATRICES, "const", "pack", "select", "cast", "bits", "load", "build", "for", "if"}
+_PURE = {
+    *ELEMENTARY,
+    *MATRICES,
+    "const",
+    "pack",
+    "select",
+    "cast",
+    "bits",
+    "load",
+    "build",
+    "for",
+    "if",
+}
 
 
 def hoist(program: Program) -> tuple[Program, Program | None]:

@@ -156,6 +156,10 @@ class _Reverse:
             if self.matters(op):
                 self.b.place = op.place
                 self.backward(op)
+        for value, amount in self.local.items():
+            if value not in self.here:
+                name = self.adjoints[value]
+                self.b.set(name, self.b.make("add", self.b.get(name, value.type), amount))
         self.results = dict(self.local)
         self.local, self.here = outer_local, outer_here
 
@@ -190,14 +194,9 @@ class _Reverse:
 
     def add(self, value: Value, amount: Value) -> None:
         """Add to the adjoint of a scalar."""
-        if value not in self.active:
-            return
-        if value in self.here:
+        if value in self.active:
             held = self.local.get(value)
             self.local[value] = amount if held is None else self.b.make("add", held, amount)
-            return
-        name = self.adjoints[value]
-        self.b.set(name, self.b.make("add", self.b.get(name, value.type), amount))
 
     def add_at(self, array: Value, at: tuple[Value, ...], amount: Value) -> None:
         """Add to the adjoint of an element of an array value."""
