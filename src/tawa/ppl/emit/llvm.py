@@ -102,7 +102,7 @@ exit:
 
 
 class _Module:
-    """Functions of `math/` that are used, `bytes` of their stacks, and declarations of intrinsics."""
+    """Functions of `math/` that are used, with their stacks, and declarations of intrinsics."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
