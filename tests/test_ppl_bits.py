@@ -137,6 +137,42 @@ def test_sums_over_rows_in_blocks_have_the_bits_of_the_sums(model, sums, dtype):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("stale", ["twice", "outside", "used", "elsewhere"])
+def test_what_only_looks_like_a_sum_stays_a_loop(stale):
+    """A total of what was read before another sum, around a loop, or that a row looks at."""
+    b, body, real = Builder("f64"), Region(), Type("f64")
+    program = Program("rows", "f64", (), body, buffers={"y": "f64"})
+    program.variables |= {"total": real, "many": Type("f64", (40, 40))}
+
+    def add(held, amount):
+        b.set("total", b.make("add", held, amount))
+
+    def row(at):
+        x = b.cast(at, real)
+        held = b.get("total", real)
+        match stale:
+            case "twice":
+                add(b.get("total", real), x)
+                add(held, x)
+            case "outside":
+                b.each((3,), lambda k: add(held, x))
+            case "used":
+                add(b.get("total", real), b.make("mul", x, held))
+            case "elsewhere":
+                add(held, b.loadvar("many", "f64", b.const(7, I32), at))
+                b.op("storevar", (at, b.const(7, I32), b.make("mul", x, x)), name="many")
+
+    with b.inside(body):
+        b.each((40,), row)
+        b.op("write", (b.const(0, I32), b.get("total", real)), name="y")
+    found = []
+    for device in ("interpreter", "cpu"):
+        buffers = {"y": np.zeros((1, 1))}
+        Executable(program, device).run((), buffers, 1)
+        found.append(buffers["y"][0, 0])
+    assert found[0] == found[1]
+
+
 def test_fma_rounds_once():
     """A product that is a tie of two floats, and a little more or less: a double would lose it."""
     a, little = np.float32(1 + 2**-12), np.float32(2**-60)

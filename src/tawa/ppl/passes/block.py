@@ -11,8 +11,8 @@ LLVM makes vectors of the first loop, whose rows depend on none of each other; t
 before, so that bits are those of a loop that was left as it is. For the CPU.
 
 Requires: no effects. Ensures: the same values, of the same operations in the same order.
-Declines: a loop shorter than a block; one with a branch, with a loop of unknown length, or with
-memory that a row leaves to the next and that is no sum.
+Declines: a loop shorter than a block, one that carries values, and rows with a branch or a loop of
+unknown length, of which LLVM makes no vectors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,22 @@ from tawa.ppl.ir.operations import ADJOINTS, ELEMENTARY, MATRICES
 
 ROWS = 32
 """Rows of a block: terms of some sums stay in the first cache."""
-_PURE = {*ELEMENTARY, *MATRICES, *ADJOINTS, "const", "pack", "select", "cast", "bits", "load"}
+_MEMORY = ("get", "loadvar", "set", "storevar")
+_PLAIN = {
+    *(
+        *ELEMENTARY,
+        *MATRICES,
+        *ADJOINTS,
+        "const",
+        "pack",
+        "select",
+        "cast",
+        "bits",
+        "load",
+        "build",
+    ),
+    *(*_MEMORY, "for"),
+}
 
 
 def in_blocks(program: Program) -> Program:
@@ -53,18 +68,13 @@ Loops = tuple[tuple[int, Value], ...]
 
 @dataclass(eq=False, slots=True)
 class _Rows:
-    """What a row does: its sums (the operation that writes, and what it adds), memory of its own
-    (written in full before it is read) or of which each row has other elements (by an index), and
-    what it reads; and who makes a value.
+    """What rows do: what each write that can be one of a sum adds, who makes a value, and reads of
+    the lane's memory, the last one of a name with the loops around it.
     """
 
-    row: Value
-    sums: dict[Op, Value] = field(default_factory=lambda: {})
-    own: set[str] = field(default_factory=lambda: set[str]())
-    apart: dict[str, Value] = field(default_factory=lambda: {})
-    reads: list[Op] = field(default_factory=lambda: [])
+    adds: dict[Op, Value] = field(default_factory=lambda: {})
     makers: dict[Value, Op] = field(default_factory=lambda: {})
-    indices: set[Value] = field(default_factory=lambda: set[Value]())
+    latest: dict[str, tuple[Op, Loops]] = field(default_factory=lambda: {})
 
 
 class _Blocks:
@@ -78,8 +88,9 @@ class _Blocks:
         for op in ops:
             count = self.constants.get(op.operands[0], 0) if op.code == "for" else 0
             if count >= ROWS and not op.results:
-                rows = _Rows(op.regions[0].args[0])
-                if self.found(op.regions[0], rows, ()) and self.sound(op.regions[0], rows):
+                rows = _Rows()
+                self.look(op.regions[0], rows, ())
+                if self.sums(op.regions[0], rows):
                     b = Builder(self.program.dtype)
                     b.place = op.place
                     with b.inside(region):
@@ -91,58 +102,69 @@ class _Blocks:
 
     # -- what a row does
 
-    def found(self, region: Region, rows: _Rows, loops: Loops, summing: bool = True) -> bool:
-        """Whether rows only compute, use memory of their own, and add to sums where `summing`."""
+    def look(self, region: Region, rows: _Rows, loops: Loops) -> None:
+        """Find writes that add to what was read last, in no loop around the read."""
         for op in region.ops:
             rows.makers.update(dict.fromkeys(op.results, op))
-            match op.code:
-                case "for" | "build":
-                    count = op.attrs.get("count", 0) or self.constants.get(op.operands[0], 0)
-                    inner = op.regions[0]
-                    rows.indices.add(inner.args[0])
-                    around = (*loops, (count, inner.args[0]))
-                    if not count or not self.found(inner, rows, around, summing and not op.results):
-                        return False
-                case "get" | "loadvar":
-                    rows.reads.append(op)
-                case "set" | "storevar":
-                    if not self.written(op, rows, loops, summing):
-                        return False
-                case code if code not in _PURE:
-                    return False
-                case _:
-                    pass
-        return True
+            name = op.attrs.get("name", "")
+            if op.code in ("get", "loadvar"):
+                rows.latest[name] = op, loops
+            if op.code in ("set", "storevar"):
+                added = rows.makers.get(op.operands[-1])
+                before = rows.makers.get(added.operands[0]) if added and added.operands else None
+                last = rows.latest.pop(name, None)
+                match added, before:
+                    case Op("add", (_, amount)), Op(_, at) if last == (before, loops):
+                        rows.adds |= {op: amount} if at == op.operands[:-1] else {}
+                    case _:
+                        pass
+            for inner in op.regions:
+                self.look(inner, rows, (*loops, (0, (*inner.args, Value(I32))[0])))
 
-    def written(self, op: Op, rows: _Rows, loops: Loops, summing: bool) -> bool:
-        """Whether a write is to memory of the row's own, or adds to a sum."""
-        name, at = op.attrs["name"], op.operands[:-1]
-        if name in rows.own:
-            return True
-        if alone := [index for index in at if self.moves(index, rows)]:
-            return rows.apart.setdefault(name, alone[0]) in alone
-        added = rows.makers.get(op.operands[-1])
-        before = rows.makers.get(added.operands[0]) if added and added.code == "add" else None
-        if added and before in rows.reads and before.attrs["name"] == name:
-            rows.sums[op] = added.operands[1]
-            return summing and before.operands == at
-        shape = self.program.variables[name].shape
-        inner = loops[len(loops) - len(shape) :]
-        rows.own.add(name)
-        fills = (shape, at) == (tuple(n for n, _ in inner), tuple(index for _, index in inner))
-        return fills and all(read.attrs["name"] != name for read in rows.reads)
+    def sums(self, region: Region, rows: _Rows) -> bool:
+        """Leave those writes alone whose variable is a sum; tell whether it is worth its while.
 
-    def moves(self, index: Value, rows: _Rows) -> bool:
-        """Whether no two rows have the same index: the row's, or that and what no row changes."""
+        No row looks at a sum but to add to it, at indices that the second loop has too. Rows are
+        worth it that do nothing in turn: they leave no other memory to the next one.
+        """
+        ops = list(walk(region))
+        uses = Counter(value for op in ops for value in op.operands)
+        uses.update(value for op in ops for inner in op.regions for value in inner.yields)
+        first: dict[str, Op] = {}
+        others, written, reads = set[str](), set[str](), Counter[str]()
+        for op in ops:
+            name = op.attrs.get("name", "")
+            if op.code in _MEMORY:
+                first.setdefault(name, op)
+            if op.code in ("get", "loadvar"):
+                reads[name] += 1
+                others |= {name} if uses[op.result] != 1 else set()
+            if op.code in ("set", "storevar"):
+                written.add(name)
+                known = all(self.known(at, rows) for at in op.operands[:-1])
+                others |= {name} if op not in rows.adds or not known else set()
+            if op.results:  # of what a loop carries, or of an array's items
+                others |= {i.attrs.get("name", "") for r in op.regions for i in walk(r)}
+        writes = Counter(op.attrs["name"] for op in rows.adds)
+        others |= {name for name, count in writes.items() if reads[name] != count}
+        rows.adds = {op: at for op, at in rows.adds.items() if op.attrs["name"] not in others}
+        plain = all(
+            op.code in _PLAIN and (op.code != "for" or op.operands[0] in self.constants)
+            for op in ops
+        )
+        left = any(
+            name in others and name in written and op.code in ("get", "loadvar")
+            for name, op in first.items()
+            if not any(self.moves(at, region.args[0], rows) for at in op.operands)
+        )
+        return plain and not left and bool(rows.adds)
+
+    def moves(self, index: Value, row: Value, rows: _Rows) -> bool:
+        """Whether an index depends on the row."""
         made = rows.makers.get(index)
-        if index is rows.row or made is None or made.code not in ("add", "sub"):
-            return index is rows.row
-        one, other = made.operands
-        for moving, still in ((one, other), (other, one)):
-            fixed = still in self.constants or not (still in rows.makers or still in rows.indices)
-            if fixed and still is not rows.row and self.moves(moving, rows):
-                return True
-        return False
+        return index is row or any(
+            self.moves(at, row, rows) for at in (made.operands if made else ())
+        )
 
     def known(self, index: Value, rows: _Rows) -> bool:
         """Whether an index can be computed of those of loops."""
@@ -150,26 +172,6 @@ class _Blocks:
         if made is None or index in self.constants:
             return True
         return made.code in _INDEX and all(self.known(value, rows) for value in made.operands)
-
-    def sound(self, region: Region, rows: _Rows) -> bool:
-        """Whether a sum is read to be added to alone, at indices that the second loop has too."""
-        uses = Counter(value for op in walk(region) for value in op.operands)
-        uses.update(value for op in walk(region) for r in op.regions for value in r.yields)
-        sums = Counter(op.attrs["name"] for op in rows.sums)
-        reads = [read for read in rows.reads if read.attrs["name"] in sums]
-        return (
-            bool(sums)
-            and rows.own.isdisjoint(sums)
-            and rows.apart.keys().isdisjoint((*sums, *rows.own))
-            and all(
-                rows.apart[op.attrs["name"]] in op.operands
-                for op in rows.reads
-                if op.attrs["name"] in rows.apart
-            )
-            and sums == Counter(read.attrs["name"] for read in reads)
-            and all(uses[read.result] == 1 for read in reads)
-            and all(self.known(at, rows) for op in rows.sums for at in op.operands[:-1])
-        )
 
     # -- what stands for it
 
@@ -201,14 +203,14 @@ class _Blocks:
     ) -> None:
         """Append what the rows compute, with the terms of sums stored; or only add these."""
         for op in region.ops:
-            if op in rows.sums:
+            if op in rows.adds:
                 kind = op.operands[-1].type.kind
                 # A row's terms lie beside those of the next one.
                 shape, place = zip(*loops[1:], loops[0], strict=True)
                 if not adding:
                     terms[op] = f"terms{len(self.program.variables)}"
                     self.program.variables[terms[op]] = Type(kind, shape)
-                    term = known.get(rows.sums[op], rows.sums[op])
+                    term = known.get(rows.adds[op], rows.adds[op])
                     b.op("storevar", (*place, term), name=terms[op])
                     continue
                 at = tuple(self.index(b, value, rows, known) for value in op.operands[:-1])
@@ -216,7 +218,7 @@ class _Blocks:
                 held = b.make(read, *at, type=Type(kind), name=name)
                 total = b.make("add", held, b.loadvar(terms[op], kind, *place))
                 b.op(op.code, (*at, total), name=name)
-            elif any(inner in rows.sums for inside in op.regions for inner in walk(inside)):
+            elif any(inner in rows.adds for inside in op.regions for inner in walk(inside)):
                 with b.inside(Region((Value(I32),))) as made:
                     (index,) = made.args
                     known[op.regions[0].args[0]] = index
