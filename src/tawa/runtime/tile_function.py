@@ -92,12 +92,26 @@ def compile_ir(
     >>> double = compile_ir(k.finish())  # doctest: +SKIP
     >>> double[1,](array)  # doctest: +SKIP
     """
-    program = _program(kernel)
-    options = _options(program, launch or {})
-    function = TileFunction(program, options, _pins(plan, pins), strict, compiler, store)
+    function = function_of_ir(kernel, launch, _pins(plan, pins), strict, compiler, store)
     made = function.compile_for(target or H200)
     facts = {field.name: getattr(made, field.name) for field in fields(CompiledKernel)}
     return CompiledIr(**facts, function=function)
+
+
+def function_of_ir(
+    kernel: tile.Kernel | str,
+    launch: Mapping[str, Any] | None = None,
+    pins: Pins | None = None,
+    strict: bool = False,
+    compiler: Compiler | None = None,
+    store: DiskStore | None = None,
+) -> TileFunction:
+    """Return what launches a kernel of tile IR, as of `compile_ir`, compiled by the first launch:
+    for the GPU that holds its arrays, and for those of the CPU without a cubin.
+    """
+    program = _program(kernel)
+    options = _options(program, launch or {})
+    return TileFunction(program, options, pins or Pins(), strict, compiler, store)
 
 
 def _program(kernel: Any) -> tile.Kernel:
