@@ -173,7 +173,7 @@ class _Allocator:
         for source, target in pairs:
             self._move(3, source, target)
         inner: set[SSAValue] = set()
-        if not isinstance(op, (tile.Reduce, tile.Scan)):
+        if not isinstance(op, (tile.Reduce, tile.Scan, hopper.CarryIn)):
             for region in op.regions:
                 inner |= self._used_inside(op)
                 for block in region.blocks:

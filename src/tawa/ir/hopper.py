@@ -616,6 +616,36 @@ class Columns(Unary):
     start = attr_def(IntAttr)
 
 
+class Pick(Unary):
+    """The elements at place `at` of `axis`, which a warp holds and which goes: all lanes get them,
+    by one shuffle a word from the lane that has them.
+    """
+
+    name = "hopper.pick"
+    axis = attr_def(IntAttr)
+    at = attr_def(IntAttr)
+
+
+class CarryIn(TawaOperation):
+    """Parts of lines, each part that of a warp, after what came before them: `ends` combined with
+    `parts` by the body, which is that of the scan.
+
+    `ends` are the scan of the parts' last elements along `axis`, whose places lanes of every warp
+    hold; `parts` have the inside of a part as one more dimension, `axis` + 1. A part takes the end
+    of its neighbour, below or, in `reverse`, above: one shuffle a word; that at the end stays.
+    """
+
+    name = "hopper.carry_in"
+    ends = var_operand_def()
+    parts = var_operand_def()
+    axis = attr_def(IntAttr)
+    reverse = opt_attr_def(BoolAttr)
+    body = region_def("single_block")
+    res = var_result_def()
+    traits = traits_def(Pure())
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+
+
 class Uninitialized(Source):
     """Registers with any content: an accumulator that its first product overwrites."""
 

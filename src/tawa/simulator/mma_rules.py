@@ -211,6 +211,11 @@ def _columns(operation: hopper.Columns) -> Unary:
     return lambda value: value[..., start:stop]
 
 
+def _pick(operation: hopper.Pick) -> Unary:
+    axis, at = operation.axis.data, operation.at.data
+    return lambda value: np.take(value, at, axis)
+
+
 def _pin(decoder: Decoder, operation: hopper.Pin) -> Step:
     """hopper.pin: the same registers, which must be readable."""
     values, results = decoder.numbered(operation.values), decoder.numbered(operation.res)
@@ -241,6 +246,7 @@ MMA_RULES: dict[type[Operation], Rule] = {
     hopper.FmaDot: _fma_dot,
     hopper.ConvertLayout: computes(lambda value: value),
     hopper.Columns: pure(_columns),
+    hopper.Pick: pure(_pick),
     hopper.Uninitialized: pure(_uninitialized),
     hopper.Pin: _pin,
 }
