@@ -136,5 +136,10 @@ def test_sums_of_a_traced_module_are_those_of_torch():
 def test_arrays_inside_of_a_kernel():
     function, x = axon.load("fun f x = x + zeros [40]").f, np.ones((3, 40), np.int8)
     assert compile(function)(x).dtype == np.int8
+    both = compile(axon.load("fun f x = (concat [x, zeros [1, 40]] 0, iota 3)").f)
+    assert [(type(each), each.dtype) for each in both(x)] == [
+        (np.ndarray, np.int8),
+        (np.ndarray, np.int64),
+    ]
     with pytest.raises(AxonError, match="an array inside of it is no argument"):
         fuse(function)(x)
