@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, prod
@@ -278,19 +279,13 @@ def _plan(
         )
         return _pins(block, groups, stores, split, places), ()
     rings = _rings(block, loads)
-    sizes = {event.slot.name: event for event, _ in loads}
     buffers = [
-        (f"{name} x {ring.depth} slots", ring.depth * _bytes(sizes[name].slot))
-        for ring in rings
-        for name in ring.payload
-    ]
-    buffers += [
         (f"A of {products[id(call)]}", _bytes(call.slots[_operand(call)]))
         for call in moved
         if call.a == "shared"
     ]
     buffers += [(slot.name, _bytes(slot) * block.tiles) for slot in events.shared]
-    room = mapping.ceiling - sum(size for _, size in buffers)
+    room = mapping.ceiling - sum(size for _, size in (*buffers, *_held(rings, loads)))
     parts, places, stages = _stages(stores, room // block.tiles)
     stages = [(name, size * block.tiles) for name, size in stages]
     # Of last resort: a tile that leaves takes the place of one that was read before.
@@ -300,11 +295,18 @@ def _plan(
         stages = [(name, size) for name, size in stages if name.removeprefix(_STAGE) not in slots]
         buffers += [(f"{_STAGE}{store}, in {tile}", 0) for store, tile in slots.items()]
     buffers += stages
+    if block.specialize:
+        needed = sum(size for _, size in (*buffers, *_held(rings, loads)))
+        rings = _aliased(rings, loads, needed - mapping.ceiling)
+    buffers = [*_held(rings, loads), *buffers]
     _check_ceiling(events, mapping, buffers)
     roles = _roles(groups, block) if block.specialize else ()
     _check_registers(events, groups, roles[1].registers if roles else _registers(groups))
     depth = {
-        name: ring.depth for ring in rings for each in (ring.payload, *ring.also) for name in each
+        name: ring.depth // _filled(ring, loads)
+        for ring in rings
+        for each in (ring.payload, *ring.also)
+        for name in each
     }
     if not block.specialize:
         rings = _own_rings(rings, loads)
@@ -459,6 +461,53 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
         also = (*made.also, names) if tiles in found else ()
         found[tiles] = replace(made, also=also, depth=max(depth, made.depth))
     return tuple(found.values())
+
+
+def _held(
+    rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
+) -> list[tuple[str, int]]:
+    """Return the shared memory that rings take, by what lies in it."""
+    slots = {event.slot.name: event.slot for event, _ in loads}
+    roots = {event.slot.name: event.source.root.name for event, _ in loads}
+    found: list[tuple[str, int]] = []
+    for ring in rings:
+        for tiles in zip(ring.payload, *ring.also, strict=True):
+            several = dict.fromkeys(map(roots.__getitem__, tiles))
+            label = ", ".join(several) if len(several) > 1 else tiles[0]
+            found.append((f"{label} x {ring.depth} slots", ring.depth * _bytes(slots[tiles[0]])))
+    return found
+
+
+def _filled(ring: ArefPlan, loads: list[tuple[CopyIn, For | None]]) -> int:
+    """Return how many slots of a ring an iteration fills, of the loop that fills most."""
+    around = {event.slot.name: id(loop) for event, loop in loads}
+    return max(Counter(around[payload[0]] for payload in (ring.payload, *ring.also)).values())
+
+
+def _aliased(
+    rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]], excess: int
+) -> tuple[ArefPlan, ...]:
+    """Return the rings with so many bytes less, as far as these can be had: equal tiles of the same
+    loops turn through one ring, of as many slots as there is room for and an iteration fills.
+    """
+    events = {event.slot.name: event for event, _ in loads}
+    around = {event.slot.name: loop for event, loop in loads}
+    alike: dict[object, list[ArefPlan]] = {}
+    for ring in rings:
+        inside = {around[payload[0]] for payload in (ring.payload, *ring.also)}
+        tiles = [(block_of(events[n].source)[1], events[n].slot.element) for n in ring.payload]
+        if None not in inside:  # what is loaded outside of a loop keeps its slot all through it
+            alike.setdefault((*tiles, frozenset(map(id, inside))), []).append(ring)
+    for group in alike.values():
+        sites = [payload for ring in group for payload in (ring.payload, *ring.also)]
+        slot = sum(_bytes(events[name].slot) for name in sites[0])
+        had = sum(ring.depth for ring in group)
+        one = ArefPlan(sites[0], had - max(0, -(-excess // slot)), tuple(sites[1:]))
+        one = replace(one, depth=max(one.depth, _filled(one, loads)))
+        if one.depth < had and len(group) > 1:
+            excess -= (had - one.depth) * slot
+            rings = tuple(one if r is group[0] else r for r in rings if r not in group[1:])
+    return rings
 
 
 def _own_rings(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Emitter, slot_address
@@ -23,9 +23,8 @@ from tawa.layouts.shared import SharedLayout
 from tawa.layouts.transpose import Side, sides
 
 
-def slot(e: Emitter, op: Operation) -> None:
+def slot(e: Emitter, op: hopper.Slot) -> None:
     """Name the address of a tile of a ring."""
-    assert isinstance(op, hopper.Slot)
     buffer = e.buffer(op.buffer)
     _name(e, op.result, slot_address(buffer.at, e.scalar(op.index).text, buffer.slot_bytes))
 
@@ -36,15 +35,13 @@ def _name(e: Emitter, result: SSAValue, address: str) -> None:
     e.bind(result, View(name))
 
 
-def same_bytes(e: Emitter, op: Operation) -> None:
+def same_bytes(e: Emitter, op: hopper.TransposeView | hopper.ReshapeView) -> None:
     """A transposed or reshaped view: the same address, read by another layout."""
-    assert isinstance(op, hopper.TransposeView | hopper.ReshapeView)
     e.bind(op.result, View(e.view(op.view)))
 
 
-def slice_view(e: Emitter, op: Operation) -> None:
+def slice_view(e: Emitter, op: hopper.SliceView) -> None:
     """A part of a view: an offset. It must not cut a period of the swizzle."""
-    assert isinstance(op, hopper.SliceView)
     kind = op.view.type
     if not isinstance(kind, ViewType):
         raise InternalError(f"a slice of {kind}")
@@ -136,9 +133,8 @@ def _start(name: str, part: str, words: int) -> str:
     return f"{name} + {part}" if words == 1 else f"{name} + {part} * {words}"
 
 
-def store(e: Emitter, op: Operation) -> None:
+def store(e: Emitter, op: hopper.SharedStore) -> None:
     """Write a register tile to a shared one."""
-    assert isinstance(op, hopper.SharedStore)
     if not is_tensor(op.value):
         _store_scalar(e, op)
         return
@@ -173,9 +169,8 @@ def _check_type(array: Array, view: SSAValue) -> None:
         raise InternalError(f"a shared access of {array.element.name} to {kind.element}")
 
 
-def load(e: Emitter, op: Operation) -> None:
+def load(e: Emitter, op: hopper.SharedLoad) -> None:
     """Read a shared tile into registers."""
-    assert isinstance(op, hopper.SharedLoad)
     if not is_tensor(op.result):
         _load_scalar(e, op)
         return
@@ -241,9 +236,8 @@ def _load_scalar(e: Emitter, op: hopper.SharedLoad) -> None:
 # --- transposition in shared memory ---------------------------------------------------------------
 
 
-def transpose(e: Emitter, op: Operation) -> None:
+def transpose(e: Emitter, op: hopper.SharedTranspose) -> None:
     """Each warp moves its blocks of a tile from one view to the other."""
-    assert isinstance(op, hopper.SharedTranspose)
     found = sides(_layout(op.source), _layout(op.view), e.role.warps)
     if found is None:
         raise InternalError(f"no transposition of {op.source.type} to {op.view.type}")

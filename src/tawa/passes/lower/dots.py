@@ -22,13 +22,13 @@ from xdsl.ir import Attribute, BlockArgument, SSAValue
 from tawa.analysis.naming import name_of
 from tawa.analysis.products import K_BYTES, tensor_core_objection
 from tawa.errors import PlanError, ShapeUnsupported
-from tawa.ir import hopper, tile
+from tawa.ir import hopper, place_of, tile
 from tawa.ir.control import terminator
 from tawa.ir.types import Real, bit_width, element_type, i1, shape_of, spell, with_shape
 from tawa.ir.walk import all_of, walk
 from tawa.layouts.fragments import share_out
 from tawa.layouts.shared import SharedLayout
-from tawa.passes.lower.context import Lowering, place_of, role_of
+from tawa.passes.lower.context import Lowering, role_of
 from tawa.passes.lower.emit import Emitter, append_operands, replace, widen_for
 from tawa.passes.lower.operands import operand_a, operand_a_view, operand_b, stage
 from tawa.passes.lower.views import as_view, slice_view, view_kind
