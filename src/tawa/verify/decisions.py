@@ -137,35 +137,26 @@ class Decisions:
         self.ends.append(end)
         return len(self.families) - 1
 
-    def learn(self, condition: Condition) -> None:
-        """Learn how far a condition asks back."""
+    def learn(self, condition: Condition, *, guards: bool) -> None:
+        """Learn how far a condition asks back; of one that guards something, let the iterations
+        that it tells apart be counted exactly."""
         for factor in self._factors(condition):
             match self._class(factor):
-                case _Member(_, int(), more, _):
-                    self.behind = max(self.behind, -more)
                 case _Capped(_, parts):  # of a loop, too: its cap is met exactly
                     for part in parts:
-                        self.learn(part)
-                        self.guard(part)
-                case _:
-                    continue
-
-    def guard(self, condition: Condition) -> None:
-        """Let the iterations that a condition tells apart be counted exactly."""
-        for factor in self._factors(condition):
-            match self._class(factor):
-                case _Fixed(depth, a, b, _):
+                        self.learn(part, guards=True)
+                case _Fixed(depth, a, b, far):
                     edge = -(b // a) if (b > 0) == (a < 0) else 0
                     edge += int(a > 0 >= b) or int(factor.what == "zero")
-                case _Capped(_, parts):
-                    for part in parts:
-                        self.guard(part)
-                    continue
-                case _Member(family, None, edge, _) if self.families[family][2] >= 0:
-                    depth = self.families[family][2]
+                    if guards:
+                        self.edges.setdefault(depth, set()).add(edge)
+                    self.behind = max(self.behind, -far.more if far is not None else 0)
+                case _Member(_, int(), more):
+                    self.behind = max(self.behind, -more)
+                case _Member(family, None, edge) if guards and self.families[family][2] >= 0:
+                    self.edges.setdefault(self.families[family][2], set()).add(edge)
                 case _:
                     continue
-            self.edges.setdefault(depth, set()).add(edge)
 
     def exact(self, depth: int) -> int:
         """Return the iteration of loops at a depth from which on numbers need not be exact."""

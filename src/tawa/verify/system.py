@@ -293,9 +293,7 @@ def read_system(kernel: tile.Kernel, values: Values, handed: Rings) -> System:
     for step in branches:
         decisions.open(step.condition)
     for step in branches:
-        decisions.learn(step.condition)
-        if step.operation.name == "scf.if":
-            decisions.guard(step.condition)
+        decisions.learn(step.condition, guards=isinstance(step.operation, scf.IfOp))
     _find_sides(system)
     _find_pairs(system, handed)
     system.about = _about(system, compiler.scalars)
