@@ -110,7 +110,7 @@ class System:
             for pair, (w, a) in enumerate(self.pairs)
             if pair in self.least and pair not in self.dead
         }
-        rings = range(len(self.rings))
+        rings = list(self.leads)  # who waits nowhere arrives nowhere
         parity = Parity(
             self.depths,
             self.leads,
