@@ -255,6 +255,33 @@ def test_autocast_casts_and_gradients_come_back_wide():
     assert a.grad.dtype == torch.float32
 
 
+def test_operators_that_nothing_records_compute_at_once():
+    """A compiled graph calls them so; whoever records or looks on still sees each of them."""
+    a, b, grown = half(16, 64), half(64, 32), half(64, 32, grad=True)
+
+    def layers(b):
+        with pytest.raises(ArgumentError) as caught:
+            OPS.matmul(a, b, None, "no such function")
+        return [frame for frame in caught.traceback if "_library" in str(frame.path)]
+
+    assert layers(grown)
+    with torch.no_grad():
+        assert not layers(grown)
+    assert not layers(b)
+
+    class Seen(torch.utils._python_dispatch.TorchDispatchMode):
+        names = ()
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            self.names += (str(function),)
+            return function(*args, **(kwargs or {}))
+
+    with torch.no_grad(), Seen() as seen:
+        OPS.matmul(a, grown)
+    assert "tawa.matmul.default" in seen.names
+    assert OPS.matmul(a, grown).requires_grad
+
+
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -9,9 +9,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
-from axon_networks import NETWORKS  # noqa: E402
+from axon_networks import MORE, NETWORKS  # noqa: E402
 from tawa import axon  # noqa: E402
-from tawa.axon.fuse import fuse  # noqa: E402
+from tawa.axon.fuse import compile, fuse  # noqa: E402
 
 
 def test_a_network_computes_where_its_input_is():
@@ -45,3 +45,18 @@ def test_fused_functions_of_all_forms(shape, dtype):
     wanted = torch.nn.functional.gelu(x.double() + b.to(dtype).double())
     found = fuse(module.act)(b.to(dtype), x).double()
     torch.testing.assert_close(found, wanted, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize(
+    "name", ["mixer", "bert", "vit", "unet", "swin", "llama", "convnext", "lstm"]
+)
+def test_networks_compiled_are_those_of_torch(name):
+    """Convolutions and products of float32 go through tf32 in both."""
+    make, dims, draw, _ = {**NETWORKS, **MORE}[name]
+    torch.manual_seed(0)
+    net, x = make().eval(), draw(random.Random(0))
+    with torch.no_grad():
+        wanted = net(x)
+    found = compile(axon.load_fx(net, dims=dims))(x.cuda())
+    assert found.is_cuda
+    torch.testing.assert_close(found.cpu(), wanted, rtol=0, atol=5e-3 * float(wanted.abs().max()))

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import sys
 import types
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +27,8 @@ pytestmark = pytest.mark.skipif(
     reason="needs a Hopper GPU",
 )
 pytest.importorskip("llvmlite")
+# Jax would take three quarters of the memory, which processes beside this one need.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +176,12 @@ def jax():
     return found
 
 
+def off(jnp, ours, theirs):
+    """Return the relative error (Frobenius)."""
+    wide = [jnp.asarray(each, jnp.float32) for each in (ours, theirs)]
+    return float(jnp.linalg.norm(wide[0] - wide[1]) / jnp.linalg.norm(wide[1]))
+
+
 def test_calls_inside_jit(jax):
     import tawa.jax as tj
 
@@ -190,9 +200,7 @@ def test_products_and_attention_with_gradients(jax, kind):
     keys = jax.random.split(jax.random.key(0), 5)
     a, b = (jax.random.normal(each, (512, 512)).astype(kind) for each in keys[:2])
 
-    def worst(ours, theirs):
-        wide = [jnp.asarray(each, jnp.float32) for each in (ours, theirs)]
-        return float(jnp.linalg.norm(wide[0] - wide[1]) / jnp.linalg.norm(wide[1]))
+    worst = partial(off, jnp)
 
     def loss(multiply):
         return lambda a, b: (multiply(a, b).astype(jnp.float32) ** 2).mean()
@@ -213,3 +221,57 @@ def test_products_and_attention_with_gradients(jax, kind):
     ours = jax.jit(jax.grad(squares(attend), (0, 1, 2)))(q, k, v)
     theirs = jax.jit(jax.grad(squares(plain), (0, 1, 2)))(q, k, v)
     assert max(map(worst, ours, theirs)) < 2e-2
+
+
+def test_convolutions_and_attention_by_jaxs_own_names(jax):
+    import tawa.jax as tj
+
+    jnp, lax = jax.numpy, jax.lax
+    keys = jax.random.split(jax.random.key(1), 5)
+    x = jax.random.normal(keys[0], (2, 20, 18, 64)).astype("float16")
+    w = jax.random.normal(keys[1], (3, 3, 64, 128)).astype("float16")
+    how = {"window_strides": (2, 2), "padding": "SAME"}
+    how["dimension_numbers"] = ("NHWC", "HWIO", "NHWC")
+
+    def squares(call):
+        return lambda *given: (call(*given).astype(jnp.float32) ** 2).mean()
+
+    def both(ours, theirs, given):
+        """Return the errors of the value and of the gradients."""
+        places = tuple(range(len(given)))
+        made = [jax.jit(call)(*given) for call in (ours, theirs)]
+        slopes = [jax.jit(jax.grad(squares(call), places))(*given) for call in (ours, theirs)]
+        return [off(jnp, *made), *map(partial(off, jnp), *slopes)]
+
+    convolve = [
+        lambda x, w, call=call: call(x, w, **how)
+        for call in (tj.conv_general_dilated, lax.conv_general_dilated)
+    ]
+    assert max(both(*convolve, (x, w))) < 1e-2
+    q, k, v = (jax.random.normal(key, (2, 200, 4, 64)).astype("float16") for key in keys[2:])
+    attend = [
+        lambda q, k, v, call=call: call(q, k, v, is_causal=True)
+        for call in (tj.dot_product_attention, jax.nn.dot_product_attention)
+    ]
+    assert max(both(*attend, (q, k, v))) < 1e-2
+
+
+def test_a_call_runs_where_its_arrays_are(jax):
+    """On the second of two GPUs, and on both in turn."""
+    import tawa.jax as tj
+
+    if len(jax.devices("cuda")) < 2:
+        pytest.skip("needs two GPUs")
+    jnp = jax.numpy
+    multiply = jax.jit(tj.matmul)
+    for index in (1, 0, 1):
+        device = jax.devices("cuda")[index]
+        a, b = (
+            jax.device_put(
+                jax.random.normal(jax.random.key(n), (256, 256)).astype("float16"), device
+            )
+            for n in range(2)
+        )
+        found = multiply(a, b)
+        assert found.devices() == {device}
+        assert off(jnp, found, a @ b) < 1e-2

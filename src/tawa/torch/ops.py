@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._library.autograd import make_autograd_impl
 
 from tawa.errors import ArgumentError
 from tawa.kernels import attention as _attention
@@ -510,9 +511,25 @@ attention.register_vmap(_attention_vmap)
 attention_backward.register_vmap(refuse_vmap("attention_backward"))
 
 
-# --- autocast -----------------------------------------------------------------------------------
+# --- what the dispatcher does --------------------------------------------------------------------
 
 _LIBRARY = torch.library.Library("tawa", "FRAGMENT")
+
+
+def at_once(operator: Any) -> None:
+    """Let calls that nothing records or traces, as a compiled graph's are, go to the function at
+    once: torch's layers for gradients and checks around it are more than a launch costs.
+    """
+    function: Callable[..., Any] = operator._init_fn
+    recorded = make_autograd_impl(operator._opoverload, operator)
+
+    def call(keys: Any, *args: Any, **keywords: Any) -> Any:
+        if is_direct(*[each for each in args if isinstance(each, Tensor)]) and not keywords:
+            return function(*args)
+        return recorded(keys, *args, **keywords)
+
+    for key in ("AutogradCUDA", "AutogradCPU"):
+        _LIBRARY.impl(operator._qualname.partition("::")[2], call, key, with_keyset=True)
 
 
 def under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
@@ -534,6 +551,8 @@ def under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
 
 
 _WIDE = (torch.float16, torch.bfloat16, torch.float32)
+for _operator in (matmul, matmul_activation_backward, attention, attention_backward):
+    at_once(_operator)
 for _key in ("AutocastCUDA", "AutocastCPU"):
     under_autocast(matmul, _key, (0, 1, 2))
     under_autocast(attention, _key, (0, 1, 2))

@@ -1,0 +1,86 @@
+"""The gradients of `tawa.torch.linear` by input and weight, each alone, beside torch's, one GPU.
+
+    python benchmarks/linear_gradients.py [--tokens 8192] [--out FILE.json]
+
+Layers of Llama-3 8B, bfloat16. Peers take turns, five rounds, medians, each 30 calls between two
+events. Results are compared with float32 products of the same numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import tawa.torch as tt
+from layer_runs import in_turns, mean
+
+LAYERS = {
+    "q, o": (4096, 4096),
+    "k, v": (4096, 1024),
+    "gate, up": (4096, 14336),
+    "down": (14336, 4096),
+}
+TOLERANCE = 1e-2
+
+
+def alone(linear: Callable[..., Tensor], x: Tensor, w: Tensor, dy: Tensor, by: str) -> Any:
+    """Return what computes a gradient again and again, from a forward pass made once."""
+    given = {"input": x.detach(), "weight": w.detach()}
+    given[by].requires_grad_()
+    y = linear(given["input"], given["weight"])
+    return lambda: torch.autograd.grad(y, given[by], dy, retain_graph=True)[0]
+
+
+def timed(call: Callable[[], Any], calls: int = 30) -> float:
+    """Return milliseconds of a call."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    call()
+    begin.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / calls
+
+
+def main() -> None:
+    """Print a line of JSON for each gradient, and the mean."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--tokens", type=int, default=8192)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    for layer, (inner, outer) in LAYERS.items():
+        new = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
+        x, w, dy = new(options.tokens, inner), new(outer, inner), new(options.tokens, outer)
+        exact = {"input": dy.float() @ w.float(), "weight": dy.float().t() @ x.float()}
+        for by, want in exact.items():
+            calls = {
+                title: alone(linear, x, w, dy, by)
+                for title, linear in (("tawa", tt.linear), ("torch", functional.linear))
+            }
+            error = float((calls["tawa"]().float() - want).norm() / want.norm())
+            if not error < TOLERANCE:
+                raise SystemExit(f"{layer}, by {by}: off by {error:.2e}")
+            ms = in_turns({title: partial(timed, call) for title, call in calls.items()})
+            row: dict[str, Any] = {"layer": layer, "by": by, "ms": ms, "error": error}
+            row["tflops"] = round(2e-9 * options.tokens * inner * outer / ms["tawa"], 1)
+            rows.append(row | {"ratio": round(ms["torch"] / ms["tawa"], 4)})
+            print(json.dumps(rows[-1]), flush=True)
+    ratios = [row["ratio"] for row in rows]
+    device = torch.cuda.get_device_name()
+    print(f"{device}: torch / tawa {mean(ratios):.3f}, least {min(ratios):.3f}")
+    if options.out is not None:
+        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
