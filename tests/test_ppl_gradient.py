@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import ppl_models as models
 from tawa import ppl
-from tawa.errors import GradientError
+from tawa.errors import GradientError, ModelError
 
 X = np.array([0.0, 0.5, 1.3])
 CASES = {
@@ -52,6 +54,21 @@ def matrices(a, y):
     return b
 
 
+@ppl.model
+def factors(a, y):
+    """Elements of a factor of a matrix that is not symmetric: its lower half alone counts."""
+    n = len(y)
+    b = ppl.map(lambda v: ppl.sample(ppl.Normal(0.0, 1.0)), y)
+    matrix = [[a[i, j] + 0.1 * b[i] * b[j] for j in range(n)] for i in range(n)]
+    factor = ppl.cholesky(matrix)
+    x = ppl.solve_lower(factor, ppl.map(lambda v, u: v - u * u, y, b))
+    again = ppl.solve_lower(factor, y)
+    ppl.factor(-(x @ x) + 0.3 * x[2] * factor[3, 1] - ppl.log(factor[4, 4]) + again[3])
+    return b
+
+
+FACTORS = np.tril(np.random.default_rng(5).normal(size=(6, 6)), -1) * 0.3 + 2.0 * np.eye(6)
+CASES["factors"] = (factors, (FACTORS, np.linspace(-1.0, 1.0, 6)))
 CASES["nested"] = (nested, (np.array([[0.1, 0.4], [0.3, -0.2]]), 0.4))
 CASES["matrices"] = (matrices, (np.array([[0.1, 0.4], [0.3, -0.2]]), np.array([0.4, 1.0])))
 
@@ -70,6 +87,40 @@ def test_gradient_is_the_central_difference(name):
                 h[k] = 1e-5
                 want[k] = (stages.log_density(z + h) - stages.log_density(z - h)) / 2e-5
             np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_factors_and_solutions_are_those_of_numpy(dtype):
+    @ppl.model(dtype=dtype)
+    def model(matrix, right):
+        factor = ppl.cholesky(matrix)
+        return factor, ppl.solve_lower(factor, right)
+
+    half = np.random.default_rng(6).normal(size=(7, 7))
+    matrix, right = half @ half.T + np.eye(7), np.arange(7)
+    value = ppl.infer(model, np.tril(matrix), right, method="importance", draws=1, seed=0).value
+    factor, x = (np.asarray(item)[0, 0] for item in value)
+    bound = 1e-5 if dtype == "float32" else 1e-13
+    np.testing.assert_allclose(factor, np.linalg.cholesky(matrix), rtol=bound, atol=bound)
+    np.testing.assert_allclose(x, np.linalg.solve(factor, right), rtol=bound, atol=20 * bound)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (lambda m, v: ppl.cholesky(v), "cholesky takes a matrix, not f32[3]"),
+        (lambda m, v: ppl.cholesky(m), "cholesky takes a square matrix, not f32[2, 3]"),
+        (lambda m, v: ppl.solve_lower(m @ v, v), "solve_lower takes a matrix, not f32[2]"),
+        (lambda m, v: ppl.solve_lower([[1.0, 0.0], [0.0, 1.0]], v), "f32[2, 2] and f32[3] do not"),
+    ],
+)
+def test_matrices_that_do_not_fit_are_refused(what, said):
+    @ppl.model
+    def model(m, v):
+        return what(m, v)
+
+    with pytest.raises(ModelError, match=re.escape(said)):
+        ppl.infer(model, np.ones((2, 3)), np.ones(3), method="importance", draws=1)
 
 
 def test_log_density_is_that_of_the_model():

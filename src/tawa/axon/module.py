@@ -141,6 +141,7 @@ class Function:
 
     def __call__(self, *arguments: Any) -> Any:
         """Check the guards, once for shapes and numbers that are new, and run."""
+        from tawa.axon.library.untyped import fixed
         from tawa.axon.run.values import key_of, others
 
         foreign = others(arguments)
@@ -149,7 +150,15 @@ class Function:
             self.check(*arguments)
             self._checked[key] = None
         try:
-            return self._on_tensors(arguments, foreign) if foreign else self.run(*arguments)
+            if foreign:
+                return self._on_tensors(arguments, foreign)
+            return fixed(self.run(*arguments))
+        except OverflowError as error:
+            raise AxonGuard(
+                f"{self.name}: a number does not fit its element type: {error}",
+                why="a number has the element type of the array that it meets",
+                remedy="cast the array to a wider type",
+            ) from None
         except RecursionError:
             raise AxonGuard(
                 f"{self.name} is nested too deeply to be run", remedy="name parts of it with `let`"

@@ -18,7 +18,7 @@ from tawa.analysis.roles import Partition, Payload
 from tawa.analysis.transposed import Transposed
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.types import DescType, bit_width
+from tawa.ir.types import bit_width
 from tawa.layouts.shared import split_columns
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import ArefPlan, Plan
@@ -95,14 +95,16 @@ def arrange_rings(
     room: int,
     pins: Pins,
     beside: bool = False,
+    shares: int = 1,
     together: bool = False,
 ) -> Rings:
     """Choose rings and depths within `room` bytes, together with the stages of `stores`.
 
     `stores` are those that leave by TMA; they go in parts while a ring has too few slots, and in as
-    many as can be where they run `beside` the products of another consumer. Payloads of
-    `transposed` loads have two rings: as loaded, and transposed. With `together` equal payloads of
-    one body turn through one ring, where rings of their own do not fit.
+    many as can be where they run `beside` the products of another consumer. `shares` warpgroups
+    hold runs of their columns. Payloads of `transposed` loads have two rings: as loaded, and
+    transposed. With `together` equal payloads of one body turn through one ring, where rings of
+    their own do not fit.
     """
     choices = (4, 3, 2, 1) if beside else (1, 2, 3, 4)
     choices = (pins.parts,) if pins.parts is not None else choices
@@ -110,7 +112,7 @@ def arrange_rings(
     best: tuple[int, list[_Ring], int] | None = None
     places = pins.places or 1
     for parts in choices:
-        if any(not _divisible(store, parts) for store in stores) or places > parts:
+        if any(not _divisible(store, parts, shares) for store in stores) or places > parts:
             continue
         left = room - places * sum(stage_bytes(store, parts) for store in stores)
         rings = _deepen(_make_rings(partition, transposed, pins, together), persistent, left)
@@ -157,13 +159,12 @@ def _waited(rings: list[_Ring]) -> list[_Ring]:
     return [ring for ring in rings if ring.loop is not None and ring.feeds is None]
 
 
-def _divisible(store: Operation, parts: int) -> bool:
+def _divisible(store: Operation, parts: int, shares: int) -> bool:
     """Tell whether the columns of a store's block make that many parts."""
     assert isinstance(store, tile.DescStore | tile.DescAtomic), "a store by TMA"
     kind = store.desc.type
-    assert isinstance(kind, DescType), "a descriptor store goes through a descriptor"
     bits = max(8, bit_width(kind.element))
-    return split_columns(kind.block_shape[-1], bits, parts) is not None
+    return split_columns(kind.block_shape[-1], bits, parts, shares) is not None
 
 
 def _make_rings(

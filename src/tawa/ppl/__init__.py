@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tawa.ppl.frontend.model import Model as Model
 from tawa.ppl.frontend.model import model as model
+from tawa.ppl.frontend.surface import cholesky as cholesky
 from tawa.ppl.frontend.surface import digamma as digamma
 from tawa.ppl.frontend.surface import erf as erf
 from tawa.ppl.frontend.surface import exp as exp
@@ -26,6 +27,7 @@ from tawa.ppl.frontend.surface import reduce as reduce
 from tawa.ppl.frontend.surface import repeat as repeat
 from tawa.ppl.frontend.surface import sample as sample
 from tawa.ppl.frontend.surface import select as select
+from tawa.ppl.frontend.surface import solve_lower as solve_lower
 from tawa.ppl.frontend.surface import sqrt as sqrt
 from tawa.ppl.infer.infer import infer as infer
 from tawa.ppl.infer.inspect import inspect as inspect
@@ -69,6 +71,4 @@ from tawa.ppl.math.vectors import Dirichlet as Dirichlet
 from tawa.ppl.math.vectors import LKJCholesky as LKJCholesky
 from tawa.ppl.math.vectors import MultivariateNormal as MultivariateNormal
 from tawa.ppl.math.vectors import OrderedNormal as OrderedNormal
-from tawa.ppl.math.vectors import cholesky as cholesky
-from tawa.ppl.math.vectors import solve_lower as solve_lower
 from tawa.ppl.passes.cut import DONE as DONE

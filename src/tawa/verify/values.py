@@ -5,8 +5,7 @@ numbers of the iterations around it. A scalar that a loop carries is a recurrenc
 what an iteration makes of it. Where that adds a constant it is a sum, where it closes over itself
 it is an atom of both, so that two roles with the same recurrence have the same term. A scalar that
 a role takes out of shared memory is the one that its only store has put there (`_received`): of a
-ring, what the other role put in the same iteration, which the counts of the ring's barriers bear
-out (`obligations`).
+ring, what the other role put in the same iteration (`check_received`).
 
 A term says nothing of who computes it: two equal terms are equal numbers at equal iterations.
 """
@@ -34,6 +33,7 @@ from tawa.verify.forwarded import (
     told_before,
     written_arguments,
 )
+from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import RANK, Key, Leaf, Term, Terms
 
 _BLOCK = ("launch", "block_id", 0)
@@ -398,6 +398,32 @@ class Values:
             return self._unknown(load.result)
         self.obligations[load] = pair
         return self.of(store.value)
+
+    def check_received(self) -> None:
+        """Refuse scalars taken from a ring in loops that are not those in which they are put.
+
+        The ring's waits and phases are as many as the iterations, and the run shows that each wait
+        is for the phase of its number.
+        """
+        for pair in list(self.obligations.values()):
+            put, got = (
+                [self._course(loop) for loop in loops_around(each)]
+                for each in (pair.store, pair.load)
+            )
+            if put != got:
+                raise Refused(
+                    rule("received"),
+                    "a number is taken from a ring in a loop that is not the one in which it is "
+                    "put",
+                    pair.load,
+                )
+
+    def _course(self, loop: Operation) -> Span | Term:
+        """Return what decides how often a loop iterates."""
+        if isinstance(loop, scf.ForOp):
+            return self.span(loop)
+        assert isinstance(loop, scf.WhileOp)
+        return self.of(yielded(loop.before_region.block, 0))
 
 
 def _put_before(get: aref.GetEnter) -> aref.PutExit | None:

@@ -476,7 +476,8 @@ class _Emission:
             case "isnan":
                 return first != first
             case "sign":
-                return k.where(first > 0, 1, k.where(first < 0, -1, first)).to(kind)
+                below = first if kind.startswith("u") else k.where(first < 0, -1, first)
+                return k.where(first > 0, 1, below).to(kind)
             case "where":
                 values = [each.to(kind) if hasattr(each, "to") else each for each in inputs[1:]]
                 value = k.where(k.call("to_tensor", first), *values)

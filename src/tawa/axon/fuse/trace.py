@@ -265,7 +265,13 @@ def _sample(value: Any) -> Any:
         return np.empty(0, value.node.dtype)
     if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
         return value.item()  # a number, whose type is that of what it meets
+    if isinstance(value, np.ndarray):
+        raise _inside()
     return int(value) if isinstance(value, Size) else value
+
+
+def _inside() -> AxonError:
+    return refused("array", "an array inside of it is no argument of it")
 
 
 def _dtype(ufunc: Any, name: str, inputs: Sequence[Any]) -> str:
@@ -285,7 +291,7 @@ def _operand(value: Any) -> Operand:
         case _ if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
             return value.item()
         case _:
-            raise refused(type(value).__name__, "an array inside of it is no argument of it")
+            raise _inside()
 
 
 def _cuts(values: Sequence[Any]) -> Cuts | None:

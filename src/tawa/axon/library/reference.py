@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tawa.axon.library import windows
+from tawa.axon.library.untyped import fixed, untyped
 from tawa.axon.library.windows import need
 
 Array = Any
@@ -40,6 +41,28 @@ def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
             return _array(function(a, b))
 
     return apply
+
+
+def _kept(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a sum or product whose elements have the type of what is added: it wraps, as `+`.
+
+    NumPy and torch have wide integers for those of narrow ones.
+    """
+
+    def apply(x: Array, *args: Any, **options: Any) -> Array:
+        found = function(x, *args, **options)
+        return found if found.dtype == x.dtype else found.astype(x.dtype)
+
+    return apply
+
+
+def _index(index: Array) -> Array:
+    """Return what names items: torch takes 8 bits for a mask, and knows no other narrow ones."""
+    return fixed(index).astype(np.int64)
+
+
+def _cast(x: Array) -> Array:
+    return untyped(x.astype(np.float32))
 
 
 def _sigmoid(x: Array) -> Array:
@@ -82,12 +105,12 @@ UNARY: dict[str, Callable[..., Any]] = {
     "trunc": np.trunc,
     "relu": lambda x: np.maximum(x, 0),
     "sigmoid": _sigmoid,
-    "cast": lambda x: x.astype(np.float32),
+    "cast": _cast,
     "dropout": lambda x: x,
     "zeros_like": np.zeros_like,
     "ones_like": np.ones_like,
     "ravel": np.ravel,
-    "sum_all": np.sum,
+    "sum_all": _kept(np.sum),
     "mean_all": np.mean,
 }
 
@@ -340,7 +363,7 @@ def _taken(x: Array, index: Array, axis: int) -> Array:
     """Values of an index are data, not shape: they wrap; of nothing, zeros are taken."""
     if x.shape[axis] == 0:
         return np.zeros_like(x, shape=(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
-    return np.take(x, index, axis, mode="wrap")
+    return np.take(x, _index(index), axis, mode="wrap")
 
 
 def take_along(x: Array, index: Array, axis: int) -> Array:
@@ -350,7 +373,7 @@ def take_along(x: Array, index: Array, axis: int) -> Array:
     need(all(a == b for i, (a, b) in enumerate(zip(x.shape, index.shape)) if i != place), "sizes")
     if x.shape[place] == 0:
         return np.zeros_like(x, shape=index.shape)
-    return np.take_along_axis(x, index % x.shape[place], place)
+    return np.take_along_axis(x, _index(index) % x.shape[place], place)
 
 
 def cross_entropy(x: Array, labels: Array) -> Array:
@@ -365,7 +388,7 @@ def cross_entropy(x: Array, labels: Array) -> Array:
 def one_hot(index: Array, classes: int) -> Array:
     """Return rows that are 1 where an index points."""
     need(classes >= 0, "classes")
-    return _array(index[..., None] == np.arange(classes)).astype(np.float32)
+    return _cast(_array(_index(index)[..., None] == np.arange(classes)))
 
 
 def attention(q: Array, k: Array, v: Array) -> Array:
@@ -510,7 +533,7 @@ def gather(x: Array, index: Array, axis: int) -> Array:
 def _sized(function: Callable[..., Any]) -> Callable[..., Any]:
     def made(shape: Sequence[int]) -> Array:
         need(all(size >= 0 for size in shape), "a size is negative")
-        return function(tuple(shape), np.float32)
+        return untyped(function(tuple(shape), np.float32))
 
     return made
 
@@ -518,7 +541,7 @@ def _sized(function: Callable[..., Any]) -> Callable[..., Any]:
 def _nonnegative(function: Callable[..., Any]) -> Callable[..., Any]:
     def made(size: int) -> Array:
         need(size >= 0, "a size is negative")
-        return function(size)
+        return untyped(function(size))
 
     return made
 
@@ -564,22 +587,22 @@ def _others() -> dict[str, Callable[..., Any]]:
         "ones": _sized(np.ones),
         "full": lambda value, shape: _sized(np.ones)(shape) * value,
         "iota": _nonnegative(np.arange),
-        "eye": _nonnegative(np.eye),
+        "eye": _nonnegative(lambda size: np.eye(size, dtype=np.float32)),
         "nonzero": lambda x: np.argwhere(x),
         "diagonal": _matrix(lambda x: np.diagonal(x, axis1=-2, axis2=-1)),
         "tril": _matrix(lambda x, diagonal: np.tril(x, diagonal)),
         "triu": _matrix(lambda x, diagonal: np.triu(x, diagonal)),
         "flip": lambda x, axis: np.flip(x, _axis(axis, x.ndim)),
         "roll": lambda x, axis, by: np.roll(x, by, _axis(axis, x.ndim)),
-        "sum": _reduction(np.sum),
-        "prod": _reduction(np.prod),
+        "sum": _reduction(_kept(np.sum)),
+        "prod": _reduction(_kept(np.prod)),
         "any": _reduction(np.any),
         "all": _reduction(np.all),
         "mean": _reduction(_mean),
         "var": _reduction(_var),
         "logsumexp": _reduction(_logsumexp),
         "l2": _reduction(_l2),
-        "sum_keep": _reduction(np.sum, keep=True),
+        "sum_keep": _reduction(_kept(np.sum), keep=True),
         "mean_keep": _reduction(_mean, keep=True),
         "var_keep": _reduction(_var, keep=True),
         "max": _one_axis(np.max, filled=True),
@@ -587,8 +610,8 @@ def _others() -> dict[str, Callable[..., Any]]:
         "max_keep": _one_axis(lambda x, axis: np.max(x, axis, keepdims=True), filled=True),
         "argmax": _one_axis(np.argmax, filled=True),
         "argmin": _one_axis(np.argmin, filled=True),
-        "cumsum": _one_axis(np.cumsum),
-        "cumprod": _one_axis(np.cumprod),
+        "cumsum": _one_axis(_kept(np.cumsum)),
+        "cumprod": _one_axis(_kept(np.cumprod)),
         "sort": _one_axis(np.sort),
         "argsort": _one_axis(lambda x, axis: np.argsort(x, axis, stable=True)),
         "softmax": _one_axis(_softmax),

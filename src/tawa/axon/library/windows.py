@@ -117,7 +117,9 @@ def _pool(x: Array, size: Any, stride: Any, pad: Any, value: float) -> list[Arra
 
 def max_pool(x: Array, size: Any, stride: Any, pad: Any) -> Array:
     """Return the greatest item of each window."""
-    return np.max(np.stack(_pool(x, size, stride, pad, -np.inf)), axis=0)
+    whole = np.issubdtype(getattr(x.dtype, "type", np.inexact), np.integer)
+    least = np.iinfo(x.dtype).min if whole else -np.inf
+    return np.max(np.stack(_pool(x, size, stride, pad, least)), axis=0)
 
 
 def avg_pool(x: Array, size: Any, stride: Any, pad: Any) -> Array:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tawa.axon.library import reference
+from tawa.axon.library.untyped import JOINS, fixed, is_untyped, met
 from tawa.axon.library.windows import each
 from tawa.axon.run.values import NAMES
 from tawa.errors import AxonGuard
@@ -26,10 +27,11 @@ _NAMES = {"equal": "eq", "power": "pow", "rint": "round"}
 
 
 class Tensor(NDArrayOperatorsMixin):
-    """A tensor of torch, `data`."""
+    """A tensor of torch, `data`; `untyped` as arrays in `library/untyped.py`."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, untyped: bool = False) -> None:
         self.data = data
+        self.untyped = untyped
         self.shape = tuple(data.shape)
         self.ndim: int = data.ndim
         self.size: int = data.numel()
@@ -48,20 +50,24 @@ class Tensor(NDArrayOperatorsMixin):
 
     def reshape(self, *shape: Any) -> Tensor:
         """Return the elements in another shape."""
-        return Tensor(self.data.reshape(*shape))
+        return Tensor(self.data.reshape(*shape), self.untyped)
 
     def transpose(self, *order: int) -> Tensor:
         """Return the axes in another order."""
-        return Tensor(self.data.permute(*order))
+        return Tensor(self.data.permute(*order), self.untyped)
 
     def __getitem__(self, key: Any) -> Tensor:
-        return Tensor(self.data[key])
+        return Tensor(self.data[key], self.untyped)
 
     def __len__(self) -> int:
         return len(self.data)
 
     def __iter__(self) -> Iterator[Tensor]:
-        return map(Tensor, self.data)
+        return (Tensor(item, self.untyped) for item in self.data)
+
+    def as_untyped(self) -> Tensor:
+        """Return the elements as ones of no type."""
+        return Tensor(self.data, True)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.data[key] = _plain(value, self.data)
@@ -72,15 +78,17 @@ class Tensor(NDArrayOperatorsMixin):
         name: str = ufunc.__name__.partition(" ")[0]
         if method != "__call__" or options:
             return NotImplemented
-        made = _pointwise(_NAMES.get(name, name), *inputs)
+        given, loose = met(_tensors(inputs, self.data), numbers=True)
+        made = _pointwise(_NAMES.get(name, name), *given)
         for place in out:  # a sum in place
             place.data.copy_(made)
-        return out[0] if out else Tensor(made)
+        return out[0] if out else _wrapped(made, loose)
 
     def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
         name: str = function.__name__
         made = _functions().get(name) or getattr(_torch(), name)
-        return _wrapped(made(*[_plain(each, self.data) for each in inputs], **options))
+        given, loose = met(_tensors(inputs, self.data), numbers=name in JOINS)
+        return _wrapped(made(*[_plain(each, self.data) for each in given], **options), loose)
 
 
 def _torch() -> Any:
@@ -100,10 +108,22 @@ def _plain(value: Any, near: Any) -> Any:
             return value
 
 
-def _wrapped(value: Any) -> Any:
+def _tensors(value: Any, near: Any) -> Any:
+    """Return a value with NumPy's arrays in it as tensors on the device of another."""
+    if isinstance(value, list | tuple):
+        return type(value)([_tensors(item, near) for item in value])
+    if not isinstance(value, np.ndarray):
+        return value
+    return Tensor(_torch().as_tensor(fixed(value), device=near.device), is_untyped(value))
+
+
+def _wrapped(value: Any, untyped: bool) -> Any:
     if isinstance(value, tuple | list):
-        return tuple(map(_wrapped, value))
-    return Tensor(value) if isinstance(value, _torch().Tensor) else value
+        return tuple([_wrapped(each, untyped) for each in value])
+    torch = _torch()
+    if not isinstance(value, torch.Tensor):
+        return value
+    return Tensor(value, untyped and value.dtype != torch.bool)
 
 
 def _pointwise(name: str, *inputs: Any) -> Any:
@@ -115,10 +135,19 @@ def _pointwise(name: str, *inputs: Any) -> Any:
         if isinstance(each, torch.Tensor)
         else torch.as_tensor(each, device=near.device)
         if isinstance(each, np.ndarray | np.generic)
-        else torch.full((), each, dtype=torch.result_type(near, each), device=near.device)
+        else _number(each, torch.result_type(near, each), near.device)
         for each in tensors
     ]
     return getattr(torch, name)(*tensors)
+
+
+def _number(value: Any, dtype: Any, device: Any) -> Any:
+    torch = _torch()
+    if not dtype.is_floating_point and dtype != torch.bool:
+        bounds = torch.iinfo(dtype)
+        if not bounds.min <= value <= bounds.max:
+            raise OverflowError(f"{value} is out of bounds for {str(dtype)[6:]}")
+    return torch.full((), value, dtype=dtype, device=device)
 
 
 def _reduction(name: str, x: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -274,6 +303,6 @@ def unwrapped(value: Any, device: Any) -> Any:
         case Tensor():
             return value.data
         case np.ndarray() | np.generic():
-            return _torch().as_tensor(value, device=device)
+            return _torch().as_tensor(fixed(value), device=device)
         case _:
             return value

@@ -65,9 +65,11 @@ def converted(value: Any, kind: TypeNode) -> Any:
         return value
     import numpy as np
 
-    given = value if hasattr(value, "astype") else np.asarray(value)
+    from tawa.axon.library.untyped import fixed
+
+    given = fixed(value if hasattr(value, "astype") else np.asarray(value))
     if str(given.dtype).removeprefix("torch.") == DTYPES[kind.name]:
-        return value
+        return given
     try:
         with np.errstate(all="ignore"):
             return given.astype(DTYPES[kind.name])

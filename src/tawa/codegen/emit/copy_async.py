@@ -16,9 +16,8 @@ from tawa.layouts.access import in_rows, linear, vector_access
 from tawa.layouts.indexing import fit
 
 
-def copy_async(e: Emitter, op: Operation) -> None:
+def copy_async(e: Emitter, op: hopper.CopyAsync) -> None:
     """Write each thread's asynchronous copies; what the mask leaves out becomes zero."""
-    assert isinstance(op, hopper.CopyAsync)
     kind = op.view.type
     if not isinstance(kind, ViewType):
         raise InternalError(f"a copy to {kind}")
@@ -59,9 +58,8 @@ def copy_async(e: Emitter, op: Operation) -> None:
         e.do(tma.copy_async(width), f"{base} + {address}", pointers.at(first), count)
 
 
-def arrive(e: Emitter, op: Operation) -> None:
+def arrive(e: Emitter, op: hopper.CopyAsyncArrive) -> None:
     """Every thread leaves its arrival to its copies."""
-    assert isinstance(op, hopper.CopyAsyncArrive)
     e.do(tma.COPY_ARRIVE, e.barrier(op.barriers, op.slot))
 
 

@@ -49,9 +49,8 @@ def commit(e: Emitter, op: Operation) -> None:
     e.do(w.WGMMA_COMMIT)
 
 
-def wait(e: Emitter, op: Operation) -> None:
+def wait(e: Emitter, op: hopper.WgmmaWait) -> None:
     """Wait for groups; then the values are readable: a pin keeps reads from moving before it."""
-    assert isinstance(op, hopper.WgmmaWait)
     e.do(w.WGMMA_WAIT, template=str(op.pending.data))
     for value, result in zip(op.values, op.res):
         e.pin(e.in_place(value, result))
@@ -64,9 +63,8 @@ def _view_operand(value: SSAValue, k_dim: int) -> Operand:
     return operand(kind.within.data, k_dim)
 
 
-def product(e: Emitter, op: Operation) -> None:
+def product(e: Emitter, op: hopper.Wgmma) -> None:
     """Write one product: every k step, every m64 block of the warpgroup."""
-    assert isinstance(op, hopper.Wgmma)
     layout = layout_of(op.result.type)
     total = element_of(element_type(op.result.type))
     right = _view_operand(op.b, 0)

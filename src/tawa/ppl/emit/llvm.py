@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tawa.errors import InternalError
 from tawa.ppl.ir.core import I32, Function, Kind, Op, Program, Region, Type, Value
-from tawa.ppl.ir.operations import FUNCTIONS
+from tawa.ppl.ir.operations import ADJOINTS, FUNCTIONS, MATRICES
 
 LLVM = {"f32": "float", "f64": "double", "i32": "i32", "i64": "i64", "bool": "i1"}
 MEMORY = LLVM | {"bool": "i8"}
@@ -29,7 +29,8 @@ _RELATION = {
     "ne": ("une", "ne"),
 }
 _INTRINSIC = {"sqrt": "sqrt", "abs": "fabs", "floor": "floor", "rint": "rint", "fma": "fma"}
-Library = Callable[[str, Kind], Function]
+_LIBRARY = {*FUNCTIONS, *MATRICES, *ADJOINTS, "philox"}
+Library = Callable[..., Function]
 
 
 def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
@@ -58,7 +59,7 @@ def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
     outer = ", ".join(["i64 %first", "i64 %end", "i64 %lanes", *signature])
     kernel = (_GPU if gpu else _CPU).format(signature=outer, call=call)
     lines = [*module.functions.values(), text, kernel, *module.footer()]
-    return "\n".join(lines), body.bytes
+    return "\n".join(lines), body.bytes + module.bytes
 
 
 _CPU = """define void @kernel({signature}) nounwind {{
@@ -101,13 +102,14 @@ exit:
 
 
 class _Module:
-    """Functions of `math/` that are used, and declarations of intrinsics."""
+    """Functions of `math/` that are used, with their stacks, and declarations of intrinsics."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
         self.functions: dict[str, str] = {}
         self.declared: dict[str, None] = {}
         self.loops = 0
+        self.bytes = 0
 
     def footer(self) -> list[str]:
         lines = list(self.declared)
@@ -115,26 +117,40 @@ class _Module:
         lines += [f"!{k} = distinct !{{!{k}, !0}}" for k in range(1, self.loops + 1)]
         return lines
 
-    def function(self, name: str, kind: Kind) -> str:
-        """Return the symbol of a function of the library, emitted when first used."""
-        made = self.library(name, kind)
-        if made.name not in self.functions:
-            self.functions[made.name] = ""  # in its place before what it calls
-            args = made.body.args
-            body = _Body(self, Program(name, kind, args, made.body), False)
-            results = body.region(made.body, {arg: f"%p{k}" for k, arg in enumerate(args)})
-            signature = ", ".join(f"{LLVM[a.type.kind]} %p{k}" for k, a in enumerate(args))
-            types = [LLVM[value.type.kind] for value in made.body.yields]
-            if len(types) == 1:
-                returned, end = types[0], f"ret {types[0]} {results[0]}"
-            else:
-                returned, held = "{ " + ", ".join(types) + " }", "poison"
-                for k, (type_, result) in enumerate(zip(types, results, strict=True)):
-                    held = body.line(f"insertvalue {returned} {held}, {type_} {result}, {k}")
-                end = f"ret {returned} {held}"
-            head = f"internal {returned} @{made.name}({signature}) nounwind willreturn memory(none)"
-            self.functions[made.name] = body.function(head, end)
-        return made.name
+    def function(self, name: str, types: Sequence[Type]) -> Function:
+        """Return a function of the library, emitted when first used.
+
+        It returns numbers, and writes arrays to the pointers behind its arguments.
+        """
+        made = self.library(name, *types)
+        if made.name in self.functions:
+            return made
+        self.functions[made.name] = ""  # in its place before what it calls
+        region = made.body
+        body = _Body(self, Program(name, "f32", (), region, variables=made.variables), False)
+        results = body.region(region, {arg: f"%p{k}" for k, arg in enumerate(region.args)})
+        arrays = [value for value in region.yields if value.type.shape]
+        signature = [
+            f"ptr noalias readonly %p{k}" if arg.type.shape else f"{LLVM[arg.type.kind]} %p{k}"
+            for k, arg in enumerate(region.args)
+        ]
+        if arrays:
+            signature += [f"ptr noalias %r{k}" for k in range(len(arrays))]
+            for k, (value, result) in enumerate(zip(arrays, results, strict=True)):
+                body.copy(value.type, result, f"%r{k}")
+            returned, end, effects = "void", "ret void", "memory(argmem: readwrite)"
+        else:
+            returned, effects = _returned(made), "memory(none)"
+            held = results[0] if len(results) == 1 else "poison"
+            for k, (value, result) in enumerate(zip(region.yields, results, strict=True)):
+                if len(results) > 1:
+                    item = f"{LLVM[value.type.kind]} {result}, {k}"
+                    held = body.line(f"insertvalue {returned} {held}, {item}")
+            end = f"ret {returned} {held}"
+        head = f"internal {returned} @{made.name}({', '.join(signature)}) nounwind willreturn"
+        self.functions[made.name] = body.function(f"{head} {effects}", end)
+        self.bytes += body.bytes
+        return made
 
 
 class _Body:
@@ -252,14 +268,8 @@ class _Body:
                 return self.build(op, values)
             case "pack":
                 return [self.pack(op, given)]
-            case "philox":
-                name = self.module.function("philox", "f32")
-                args = ", ".join(f"i32 {value}" for value in given)
-                words = self.line(f"call {{ i32, i32, i32, i32 }} @{name}({args})")
-                return [
-                    self.line(f"extractvalue {{ i32, i32, i32, i32 }} {words}, {k}")
-                    for k in range(4)
-                ]
+            case code if code in _LIBRARY:
+                return self.call(op, given)
             case "run":
                 return self.region(self.program.procedures[op.attrs["name"]], values)
             case "set":
@@ -271,6 +281,22 @@ class _Body:
                 return []
             case _:
                 return [self.scalar(op, given)]
+
+    def call(self, op: Op, given: list[str]) -> list[str]:
+        """Call a function of the library; arrays come back in slots of their own."""
+        made = self.module.function(op.code, [value.type for value in op.operands])
+        slots = [self.slot(value.type) for value in op.results if value.type.shape]
+        types = ["ptr" if v.type.shape else LLVM[v.type.kind] for v in op.operands]
+        pairs = zip([*types, *["ptr"] * len(slots)], [*given, *slots], strict=True)
+        call = f"@{made.name}({', '.join(f'{type_} {value}' for type_, value in pairs)})"
+        if slots:
+            self.do(f"call void {call}")
+            return slots
+        returned = _returned(made)
+        whole = self.line(f"call {returned} {call}")
+        if len(op.results) == 1:
+            return [whole]
+        return [self.line(f"extractvalue {returned} {whole}, {k}") for k in range(len(op.results))]
 
     def constant(self, value: Value, number: float | int | bool) -> str:
         if value.type == I32:
@@ -489,9 +515,6 @@ class _Body:
                 self.intrinsic(f"declare {type_} {name}({', '.join([type_] * len(given))})")
                 args = ", ".join(f"{type_} {value}" for value in given)
                 return self.line(f"call {type_} {name}({args})")
-            case code if code in FUNCTIONS:
-                name = self.module.function(code, kind)
-                return self.line(f"call {type_} @{name}({type_} {given[0]})")
             case code if floating and code in _FLOATING:
                 return self.line(f"{_FLOATING[code]} {type_} {given[0]}, {given[1]}")
             case code if code in _INTEGER:
@@ -559,6 +582,12 @@ class _Body:
         shifted = self.line(f"{code} {type_} {given[0]}, {given[1]}")
         inside = self.line(f"icmp ult {type_} {given[1]}, {width}")
         return self.line(f"select i1 {inside}, {type_} {shifted}, {type_} 0")
+
+
+def _returned(function: Function) -> str:
+    """Return the type of a function's numbers."""
+    types = [LLVM[value.type.kind] for value in function.body.yields]
+    return types[0] if len(types) == 1 else "{ " + ", ".join(types) + " }"
 
 
 def indexes_memory(region: Region) -> bool:

@@ -31,6 +31,16 @@ def element(low: Context, array: Memory, at: tuple[Value, ...]) -> Value | Memor
     return chosen if chosen.type.shape else low.b.loadvar(array.name, array.type.kind, *chosen.at)
 
 
+def value(low: Context, array: Memory) -> Value:
+    """Return a variable, or a row of one, as an array value."""
+    if not array.at:
+        return low.b.get(array.name, array.type)
+    kind = array.type.kind
+    return low.b.build(
+        array.type.shape, lambda *at: low.b.loadvar(array.name, kind, *array.at, *at)
+    )
+
+
 def assign(low: Context, name: str, value: Any) -> None:
     """Give a variable a value; a new one has the type of its first value."""
     natural = value.type if isinstance(value, Memory) else low.numbers.natural(value)

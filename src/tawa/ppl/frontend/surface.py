@@ -92,6 +92,23 @@ digamma = Function("digamma", "Return the derivative of lgamma at x > 0.")
 erf = Function("erf", "Return the error function.")
 
 
+def cholesky(matrix: Any) -> Any:
+    """Return the lower Cholesky factor of a positive definite matrix; its lower half is read."""
+    _outside("cholesky")
+
+
+def solve_lower(factor: Any, right: Any) -> Any:
+    """Return x of factor @ x = right for a lower triangular factor and a vector."""
+    _outside("solve_lower")
+
+
+def memory(like: Any) -> Any:
+    """Return an array of the lane's own that begins as `like`; its items can be assigned
+    (`math/`).
+    """
+    _outside("memory")
+
+
 def read(buffer: str, row: Any, kind: str, lane: Any = None) -> Any:
     """Read the lane's column of a buffer, or another lane's (algorithms)."""
     _outside("read")

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tawa.ppl.frontend import surface, vectors
+from tawa.ppl.frontend import memory, surface, vectors
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array, is_number
 from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.family import Distribution, Drawn, Parameter
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.source import Closure
-from tawa.ppl.frontend.values import View, is_record
+from tawa.ppl.frontend.values import Memory, View, is_record
 from tawa.ppl.ir.core import BOOL, I32, Region, Type, Value
 from tawa.ppl.ir.operations import FUNCTIONS
 
@@ -179,6 +179,47 @@ def _function(name: str) -> Callable[..., Any]:
     return word_
 
 
+def _array(low: Context, word: str, given: Any, rank: int) -> Value:
+    """Return a vector or a matrix of reals."""
+    held = memory.value(low, given) if isinstance(given, Memory) else given
+    if not is_array(held) or len(held.type.shape) != rank:
+        wanted = "a vector" if rank == 1 else "a matrix"
+        raise Misfit(f"{word} takes {wanted}, not {describe(held)}")
+    array = low.numbers.value(held)
+    return low.numbers.value(array, Type(low.b.dtype, array.type.shape))
+
+
+def _square(low: Context, word: str, given: Any) -> Value:
+    matrix = _array(low, word, given, 2)
+    if len(set(matrix.type.shape)) > 1:
+        raise Misfit(f"{word} takes a square matrix, not {describe(matrix)}")
+    return matrix
+
+
+def cholesky(low: Context, matrix: Any) -> Value:
+    """Lower cholesky."""
+    return low.b.make("cholesky", _square(low, "cholesky", matrix))
+
+
+def solve_lower(low: Context, factor: Any, right: Any) -> Value:
+    """Lower solve_lower."""
+    square, vector = _square(low, "solve_lower", factor), _array(low, "solve_lower", right, 1)
+    if vector.type.shape[0] != square.type.shape[0]:
+        raise Misfit(
+            f"{describe(square)} and a right side of {describe(vector)} do not go together"
+        )
+    return low.b.make("solve_lower", square, vector, type=vector.type)
+
+
+def memory_word(low: Context, like: Any) -> Memory:
+    """Lower memory: a new variable of the function of `math/` at hand."""
+    array = low.numbers.value(like)
+    name = f"memory{len(low.program.variables)}"
+    low.program.variables[name] = array.type
+    low.b.set(name, array)
+    return Memory(name, array.type)
+
+
 def fma_word(low: Context, a: Any, b: Any, c: Any) -> Any:
     """Lower fma."""
     return low.b.make("fma", *low.numbers.joined(a, b, c, floating=True))
@@ -247,6 +288,9 @@ WORDS: dict[Any, Callable[..., Any]] = {
     surface.reduce: vectors.reduce,
     surface.filter: vectors.filter_word,
     surface.put: vectors.put,
+    surface.cholesky: cholesky,
+    surface.solve_lower: solve_lower,
+    surface.memory: memory_word,
     surface.fma: fma_word,
     surface.select: vectors.select,
     surface.cast: vectors.cast,

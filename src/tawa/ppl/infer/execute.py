@@ -21,6 +21,7 @@ from tawa.ppl.ir.interpret import interpret
 from tawa.ppl.ir.operations import FAULTS
 from tawa.ppl.ir.verify import verify
 from tawa.ppl.math.library import library
+from tawa.ppl.passes.block import in_blocks
 from tawa.ppl.passes.hoist import hoist
 
 Device = Literal["cpu", "cuda", "interpreter"]
@@ -46,6 +47,8 @@ class Executable:
         if device != "interpreter":
             program, before = hoist(program)
             self.before = Executable(before, "cpu", cpu) if before else None
+        if device == "cpu":
+            program = in_blocks(program)
         self.program = program
         self.device = device
         self.cpu = cpu

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tawa.ppl.frontend.surface import exp, log, log1p, run, select, sqrt, word
+from tawa.ppl.frontend.surface import cholesky, exp, log, log1p, run, select, sqrt, word
 from tawa.ppl.math.distributions import normal_pair, uniform
-from tawa.ppl.math.vectors import cholesky
 
 INF = float("inf")
 TARGET_PULL, T0, KAPPA = 0.05, 10.0, 0.75
@@ -37,6 +36,13 @@ def kinetic(lane: Any) -> Any:
     for i in range(len(lane.p)):
         total = total + lane.p[i] * lane.p[i]
     return 0.5 * total
+
+
+def keep_point(lane: Any) -> None:
+    """Make the point at hand that of the chain."""
+    lane.best_z = lane.z
+    lane.best_g = lane.g
+    lane.best_logw = lane.logw
 
 
 def begin_trajectory(lane: Any) -> None:
@@ -161,7 +167,7 @@ def following(lane: Any) -> Any:
 
 
 def begin_chain(lane: Any, dense: Any) -> None:
-    """Find a start; the first window: 75 draws, windows from 25, 50 at the end; or shares."""
+    """The first window: 75 draws, windows from 25, 50 at the end; or shares."""
     lane.valued = True
     lane.step = lane.step_size
     lane.centre = log(10.0 * lane.step_size)
@@ -183,28 +189,34 @@ def begin_chain(lane: Any, dense: Any) -> None:
     lane.accepted = 0.0
     lane.divergent = 0
     lane.leapfrogs = 0
-    find_start(lane)
-    lane.t = 0
-    lane.end = select(lane.found, lane.warmup + lane.draws * lane.thin, 0)
-
-
-def find_start(lane: Any) -> None:
-    """Find a point of finite density, uniform between -2 and 2 in every free number."""
+    keep_point(lane)
     lane.found = False
-    attempt = 0
-    while attempt < lane.tries and not lane.found:
-        lane.draw = -1 - attempt
-        for i in range(len(lane.z)):
-            lane.z[i] = 4.0 * uniform() - 2.0
-        run("gradient")
-        found = lane.logw > -INF and lane.logw < INF
-        for i in range(len(lane.g)):
-            found = found and abs(lane.g[i]) < INF
-        lane.found = found
-        attempt = attempt + 1
-    lane.best_z = lane.z
-    lane.best_g = lane.g
-    lane.best_logw = lane.logw
+    lane.attempt = 0
+    lane.t = 0
+    lane.end = lane.warmup + lane.draws * lane.thin
+
+
+# A start is tried by a leapfrog of no length, where those of trajectories are: `gradient`, most of
+# a program, stands in it once.
+def try_start(lane: Any) -> None:
+    """Go to a point that is uniform between -2 and 2 in every free number, and rest there."""
+    lane.draw = -1 - lane.attempt
+    for i in range(len(lane.z)):
+        lane.z[i] = 4.0 * uniform() - 2.0
+    lane.p = 0.0
+    lane.g = 0.0
+
+
+def take_start(lane: Any) -> None:
+    """Begin where the density is finite; after `tries` points without one the chain ends."""
+    found = lane.logw > -INF and lane.logw < INF
+    for i in range(len(lane.g)):
+        found = found and abs(lane.g[i]) < INF
+    lane.found = found
+    keep_point(lane)
+    lane.attempt += 1
+    if not found and lane.attempt == lane.tries:
+        lane.end = 0
 
 
 def finish(lane: Any, hold: Any, sizes: Any, rate: Any, diverged: Any, dense: Any) -> None:
@@ -227,21 +239,28 @@ def hmc_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
     """Run a chain of trajectories of `steps` leapfrogs."""
     begin_chain(lane, dense)
     while lane.t < lane.end:
-        lane.draw = lane.t
-        lane.count = 0
-        begin_trajectory(lane)
-        # Equal trajectories can come round to where they began: their length varies (Neal 2011).
-        step = lane.step * (0.5 + uniform())
-        for k in range(lane.steps):
-            lane.valued = k + 1 == lane.steps  # inside of a trajectory nothing asks for the energy
+        starting = not lane.found
+        if starting:
+            try_start(lane)
+            step, steps = 0.0, 1
+        else:
+            lane.draw = lane.t
+            lane.count = 0
+            begin_trajectory(lane)
+            # Equal trajectories can come round to where they began: their length varies (Neal
+            # 2011).
+            step, steps = lane.step * (0.5 + uniform()), lane.steps
+        for k in range(steps):
+            lane.valued = k + 1 == steps  # inside of a trajectory nothing asks for the energy
             leapfrog(lane, step, dense)
-        lane.leapfrogs += lane.steps
-        change = energy_change(lane)
-        if uniform() < exp(change):
-            lane.best_z = lane.z
-            lane.best_g = lane.g
-            lane.best_logw = lane.logw
-        finish(lane, hold, sizes, exp(min(change, 0.0)), change < -1000.0, dense)
+        if starting:
+            take_start(lane)
+        else:
+            lane.leapfrogs += lane.steps
+            change = energy_change(lane)
+            if uniform() < exp(change):
+                keep_point(lane)
+            finish(lane, hold, sizes, exp(min(change, 0.0)), change < -1000.0, dense)
 
 
 def begin_tree(lane: Any) -> None:
@@ -331,29 +350,43 @@ def nuts_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
     begin_chain(lane, dense)
     lane.new = True
     while lane.t < lane.end:
-        lane.draw = lane.t
-        if lane.new:
-            lane.count = 0
-            begin_tree(lane)
-        if lane.leaf == 0:
-            begin_subtree(lane)
-        leapfrog(lane, select(lane.side == 0, -lane.step, lane.step), dense)
-        lane.leaps += 1
-        change = energy_change(lane)
-        diverged = change < -1000.0
-        lane.accept += exp(min(change, 0.0))
-        lane.sub_weight, share = mix(lane.sub_weight, change)
-        if lane.leaf == 0 or uniform() < share:
-            lane.sub_z = lane.z
-            lane.sub_g = lane.g
-            lane.sub_logw = lane.logw
-        for i in range(len(lane.p)):
-            lane.sub_p[i] = lane.sub_p[i] + lane.p[i]
-        done = turns(lane) or diverged
-        lane.leaf += 1
-        if not done and lane.leaf == word("shl", 1, lane.height):
-            done = join_subtree(lane)
-        if done:
-            lane.leapfrogs += lane.leaps
-            finish(lane, hold, sizes, lane.accept / float(lane.leaps), diverged, dense)
-            lane.new = True
+        starting = not lane.found
+        if starting:
+            try_start(lane)
+            step = 0.0
+        else:
+            lane.draw = lane.t
+            if lane.new:
+                lane.count = 0
+                begin_tree(lane)
+            if lane.leaf == 0:
+                begin_subtree(lane)
+            step = select(lane.side == 0, -lane.step, lane.step)
+        leapfrog(lane, step, dense)
+        if starting:
+            take_start(lane)
+        else:
+            take_leaf(lane, hold, sizes, dense)
+
+
+def take_leaf(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
+    """Add the leaf at hand to its subtree; end the draw where it is the last one."""
+    lane.leaps += 1
+    change = energy_change(lane)
+    diverged = change < -1000.0
+    lane.accept += exp(min(change, 0.0))
+    lane.sub_weight, share = mix(lane.sub_weight, change)
+    if lane.leaf == 0 or uniform() < share:
+        lane.sub_z = lane.z
+        lane.sub_g = lane.g
+        lane.sub_logw = lane.logw
+    for i in range(len(lane.p)):
+        lane.sub_p[i] = lane.sub_p[i] + lane.p[i]
+    done = turns(lane) or diverged
+    lane.leaf += 1
+    if not done and lane.leaf == word("shl", 1, lane.height):
+        done = join_subtree(lane)
+    if done:
+        lane.leapfrogs += lane.leaps
+        finish(lane, hold, sizes, lane.accept / float(lane.leaps), diverged, dense)
+        lane.new = True

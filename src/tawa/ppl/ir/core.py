@@ -84,11 +84,14 @@ class Op:
 
 @dataclass(eq=False, slots=True)
 class Function:
-    """A function that calls itself: `call` operations name it."""
+    """A function that calls itself (`call` operations name it), or one of `math/`, which may have
+    variables of its own.
+    """
 
     name: str
     body: Region
     place: Place | None = None
+    variables: dict[str, Type] = field(default_factory=lambda: {})
 
 
 @dataclass(eq=False, slots=True)

@@ -17,13 +17,13 @@ import numpy as np
 
 from tawa.errors import InternalError
 from tawa.ppl.ir.core import Function, Kind, Op, Program, Region, Type, Value
-from tawa.ppl.ir.operations import ELEMENTARY, FUNCTIONS
+from tawa.ppl.ir.operations import ADJOINTS, ELEMENTARY, FUNCTIONS, MATRICES
 
 _FLOAT: dict[str, Callable[[Any], Any]] = {"f32": np.float32, "f64": np.float64}
 _WIDTH = {"i32": 32, "i64": 64, "bool": 1}
 _BITS = {"f32": ("<f", "<i"), "f64": ("<d", "<q")}
-Library = Callable[[str, Kind], Function]
-"""Gives the IR of a function of `math/` for a kind."""
+Library = Callable[..., Function]
+"""Gives the IR of a function of `math/`, by its name and the types of its arguments."""
 
 
 def interpret(
@@ -180,8 +180,11 @@ class _Lane:
                 return self.region(body, dict(env), given)
             case "run":
                 return self.region(self.program.procedures[op.attrs["name"]], env)
-            case code if code in FUNCTIONS or code == "philox":
-                return self.region(self.library(code, op.operands[0].type.kind).body, {}, given)
+            case code if code in _LIBRARY:
+                called = self.library(code, *(value.type for value in op.operands))
+                body, memory = called.body, called.variables
+                inner = Program(called.name, self.program.dtype, (), body, variables=memory)
+                return _Lane(inner, {}, self.lane, self.library).region(body, {}, given)
             case _:
                 raise InternalError(f"the interpreter has no rule for {op.code}")
 
@@ -268,4 +271,5 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     **{"and": operator.and_, "or": operator.or_, "xor": operator.xor},
 }
 _ELEMENTARY = ELEMENTARY.keys() - FUNCTIONS
+_LIBRARY = {*FUNCTIONS, *MATRICES, *ADJOINTS, "philox"}
 _RELATIONS = {"lt": operator.lt, "le": operator.le, "eq": operator.eq, "ne": operator.ne}

@@ -49,11 +49,17 @@ FUNCTIONS = ("exp", "log", "log1p", "expm1", "sinturn", "costurn", "lgamma", "di
 ELEMENTARY = _OPERATIONS | {
     name: Rule(1, FLOAT, meaning=f"math/functions.py: {name}") for name in FUNCTIONS
 }
+# Functions of arrays, of `math/matrices.py`. `NAME_adjoint` takes what NAME takes, its result, and
+# the adjoint of that; it gives the adjoints of what NAME takes.
+MATRICES = ("cholesky", "solve_lower")
+ADJOINTS = tuple(f"{name}_adjoint" for name in MATRICES)
 STRUCTURED = ("if", "for", "while", "switch", "build")
 EFFECTS = ("sample", "observe", "factor", "record")
 OTHERS = (
     *("const", "pack", "select", "cast", "bits", "load", "get", "set", "loadvar", "storevar"),
     *("lane", "read", "write", "call", "run", "philox", "suspend", "plate"),
+    *MATRICES,
+    *ADJOINTS,
 )
 # Why a lane could not go on rightly: the value of its variable `fault` is an index into this.
 FAULTS = ("", "index", "stack", "trace")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.family import Distribution
-from tawa.ppl.frontend.surface import lgamma, log, log1p, put, select, sqrt
+from tawa.ppl.frontend.surface import lgamma, log, log1p, put, select, solve_lower
 from tawa.ppl.frontend.surface import map as each
 from tawa.ppl.frontend.surface import reduce as fold
 from tawa.ppl.frontend.surface import repeat as times
@@ -39,18 +39,6 @@ def _draw_dirichlet(concentration: Any) -> Any:
     return each(lambda part: part / total, parts)
 
 
-def solve_lower(factor: Any, right: Any) -> Any:
-    """Return x of factor @ x = right for a lower triangular factor."""
-    n = len(right)
-    x = each(lambda r: r * 0.0, right)
-    for i in range(n):
-        done = 0.0
-        for j in range(i):
-            done = done + factor[i, j] * x[j]
-        x = put(x, i, (right[i] - done) / factor[i, i])
-    return x
-
-
 def _multivariate_normal(x: Any, loc: Any, factor: Any) -> Any:
     u = solve_lower(factor, each(lambda a, b: a - b, x, loc))
     n = len(x)
@@ -64,25 +52,6 @@ def _draw_multivariate_normal(loc: Any, factor: Any) -> Any:
     z = times(len(loc), lambda: standard_normal())
     step = factor @ z
     return each(lambda a, b: a + b, loc, step)
-
-
-def cholesky(matrix: Any) -> Any:
-    """Return the lower Cholesky factor of a positive definite matrix, row after row."""
-    n = len(matrix)
-    factor = each(lambda row: each(lambda item: item * 0.0, row), matrix)
-    for i in range(n):
-        row = factor[i]
-        for j in range(i):
-            done = 0.0
-            for k in range(j):
-                done = done + row[k] * factor[j, k]
-            row = put(row, j, (matrix[i, j] - done) / factor[j, j])
-        rest = matrix[i, i]
-        for k in range(i):
-            rest = rest - row[k] * row[k]
-        row = put(row, i, sqrt(rest))
-        factor = put(factor, i, row)
-    return factor
 
 
 def ascending(x: Any) -> Any:

@@ -18,10 +18,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tawa.ppl.ir.core import I32, Builder, Kind, Op, Program, Region, Type, Value, clone, walk
-from tawa.ppl.ir.operations import ELEMENTARY, FUNCTIONS
+from tawa.ppl.ir.operations import ELEMENTARY, FUNCTIONS, MATRICES
 
-_COSTLY = {*FUNCTIONS, "div", "sqrt"}
-_PURE = {*ELEMENTARY, "const", "pack", "select", "cast", "bits", "load", "build", "for", "if"}
+_COSTLY = {*FUNCTIONS, *MATRICES, "div", "sqrt"}
+_PURE = {
+    *ELEMENTARY,
+    *MATRICES,
+    "const",
+    "pack",
+    "select",
+    "cast",
+    "bits",
+    "load",
+    "build",
+    "for",
+    "if",
+}
 
 
 def hoist(program: Program) -> tuple[Program, Program | None]:

@@ -36,6 +36,7 @@ from tawa.ppl.ir.core import (
     free_values,
     walk,
 )
+from tawa.ppl.ir.operations import MATRICES
 
 _KEPT = ("kept_real", "kept_whole")
 
@@ -155,6 +156,10 @@ class _Reverse:
             if self.matters(op):
                 self.b.place = op.place
                 self.backward(op)
+        for value, amount in self.local.items():
+            if value not in self.here:
+                name = self.adjoints[value]
+                self.b.set(name, self.b.make("add", self.b.get(name, value.type), amount))
         self.results = dict(self.local)
         self.local, self.here = outer_local, outer_here
 
@@ -189,14 +194,9 @@ class _Reverse:
 
     def add(self, value: Value, amount: Value) -> None:
         """Add to the adjoint of a scalar."""
-        if value not in self.active:
-            return
-        if value in self.here:
+        if value in self.active:
             held = self.local.get(value)
             self.local[value] = amount if held is None else self.b.make("add", held, amount)
-            return
-        name = self.adjoints[value]
-        self.b.set(name, self.b.make("add", self.b.get(name, value.type), amount))
 
     def add_at(self, array: Value, at: tuple[Value, ...], amount: Value) -> None:
         """Add to the adjoint of an element of an array value."""
@@ -307,6 +307,8 @@ class _Reverse:
             case "load":
                 if (g := self.adjoint(op.result)) is not None:
                     self.add_at(op.operands[0], op.operands[1:], g)
+            case code if code in MATRICES:
+                self.matrices(op)
             case "plate":
                 if (g := self.adjoint(op.result)) is not None:
                     self.plate(op, g)
@@ -434,6 +436,19 @@ class _Reverse:
                 self.seed(start, name)
             else:
                 self.add(start, self.b.get(name, start.type))
+
+    def matrices(self, op: Op) -> None:
+        """Add what the adjoint function of an operation of arrays gives."""
+        seed = self.b.get(self.adjoints[op.result], op.result.type)
+        types = tuple(value.type for value in op.operands)
+        made = self.b.op(f"{op.code}_adjoint", (*op.operands, op.result, seed), types)
+        for value, slope in zip(op.operands, made.results, strict=True):
+            if value in self.active:
+
+                def item(*at: Value, value: Value = value, slope: Value = slope) -> None:
+                    self.add_at(value, at, self.b.load(slope, *at))
+
+                self.b.each(value.type.shape, item)
 
     def plate(self, op: Op, g: Value) -> None:
         """Take the derivatives of a plate from the rows of its buffer, in order of its operands."""
