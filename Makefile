@@ -4,6 +4,8 @@ VENV ?= .venv
 MINUTES ?= 30
 JOBS ?= 2
 BIN := $(VENV)/bin
+# Tests start many processes that import the same files: one compiles them, whatever is set here.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: demo test mutants schedules long house fuzz lint clean
 
@@ -12,18 +14,25 @@ $(VENV)/run: pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	touch $@
 
-$(VENV)/test: $(VENV)/run
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]' -c constraints.txt
-	touch $@
+# All at once, for a second call of pip builds the package again. Without --no-compile it compiles
+# all of torch, SymPy and SciPy, of which the tests import a third.
+$(VENV)/test: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -e '.[test]' -c constraints.txt
+	touch $(VENV)/run $@
 
 demo: $(VENV)/run
 	$(BIN)/tawa demo
 
+# Pyright takes one processor for minutes: it works beside the tests and is heard after them.
 test: $(VENV)/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/pyright --pythonpath $(BIN)/python > $(VENV)/types 2>&1 & types=$$!; \
+	trap 'kill $$types' INT TERM; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal; tests=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/types; \
+	exit $$((tests | types))
 
 mutants: $(VENV)/test
 	PYTHONPATH=tests $(BIN)/python tests/mutation.py --jobs $(JOBS)

@@ -82,8 +82,8 @@ def persistent_launch(case: Case, inputs: Inputs) -> Any:
 def ours(rounds: int) -> list[dict[str, Any]]:
     """Compile each form `rounds` times from scratch in this process; medians by phase."""
     from tawa.runtime import nvrtc
-    from tawa.runtime.build import Request
     from tawa.runtime.compiler import compile_kernel
+    from tawa.runtime.request import Request
     from tawa.runtime.specialize import bind
 
     assemble, texts = nvrtc.build, itertools.count()
@@ -102,13 +102,7 @@ def ours(rounds: int) -> list[dict[str, Any]]:
             with tempfile.TemporaryDirectory() as folder:  # cubins of equal text are kept as well
                 os.environ["TAWA_CACHE_DIR"] = folder
                 began = time.perf_counter()
-                compiled = compile_kernel(
-                    request.function,
-                    request.signature,
-                    request.options,
-                    request.pins,
-                    request.target,
-                )
+                compiled = compile_kernel(request)
                 walls.append(time.perf_counter() - began)
             for phase, seconds in compiled.timings.items():
                 phases.setdefault(phase, []).append(seconds)

@@ -29,7 +29,8 @@ SOURCE = DOCS.parent / "src" / "tawa"
 
 def dialect_page(module: object, dialect: object) -> str:
     """Return the page of one dialect: its introduction, then each operation in order."""
-    lines = [f"# The {dialect.name} dialect", "", inspect.getdoc(module) or "", ""]
+    about = (inspect.getdoc(module) or "").partition("\n\nLength:")[0]
+    lines = [f"# The {dialect.name} dialect", "", about, ""]
     for operation in dialect.operations:
         lines += [f"## `{operation.name}`", "", inspect.getdoc(operation) or "", ""]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -12,7 +13,11 @@ import numpy as np
 import tawa.cypress as cy
 from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
+from tawa.cypress.size import evaluate, sizes_of
 from tawa.errors import MappingError, OverBudget, PlanError
+from tawa.runtime.arrays import row_major
+from tawa.simulator import simulate
+from tawa.simulator.memory import HostDescriptor
 
 PROGRAMS = ("gemm", "batched", "dual", "sums", "fa2", "fa3")
 FREEDOMS = (
@@ -40,18 +45,21 @@ class Draws:
     freedoms: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
 
-    def program(self, name: str, random: Random) -> tuple[cy.Program, set[str]]:
-        """Return a legal program, compiled, and its freedoms; illegal draws are counted."""
+    def program(self, name: str, random: Random, *, compiled: bool = True) -> cy.Program:
+        """Return a legal program, and one that the compiler takes where it is to be `compiled`;
+        other draws are counted.
+        """
         while True:
             mapping, taken = draw(name, random)
             try:
                 program = cy.program(mapping)
-                program.compile()
+                if compiled:
+                    program.compile()
             except (MappingError, OverBudget, PlanError) as refusal:
                 self.refused[f"{type(refusal).__name__}: {refusal.what}"] += 1
                 continue
             self.freedoms.update(taken)
-            return program, taken
+            return program
 
 
 def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
@@ -157,12 +165,47 @@ def tensors(name: str, mapping: cy.Mapping, random: Random) -> tuple[list[Any], 
 
 def agree(name: str, program: cy.Program, random: Random) -> None:
     """Run in the simulator and sequentially: equal, bit for bit where sums have one order."""
-    outputs, inputs = tensors(name, program.mapping, random)
+    compare(name, program, tensors(name, program.mapping, random), program)
+
+
+def agree_before_plans(name: str, program: cy.Program, random: Random) -> None:
+    """Run what is made of a mapping before there are roles: its events, in any order, and the tile
+    IR that they become.
+    """
+
+    def oracle(*arrays: Any) -> None:
+        named = dict(zip(program.parameters, arrays, strict=True))
+        given = {
+            each.name: HostDescriptor(
+                named[each.tensor],
+                named[each.tensor].shape,
+                row_major(named[each.tensor].shape),
+                each.block,
+            )
+            for each in program.emitted.arguments
+        }
+        grid = tuple(evaluate(extent, sizes_of(named)) for extent in program.events.grid)
+        simulate(program.emitted.kernel, (*grid, 1, 1)[:3], given, level="tile")
+
+    given = tensors(name, program.mapping, random)
+    compare(name, program, given, lambda *arrays: program.interpret(*arrays, seed=1), oracle)
+
+
+def compare(
+    name: str,
+    program: cy.Program,
+    given: tuple[list[Any], list[Any]],
+    *ways: Callable[..., None],
+) -> None:
+    """Run in some ways and sequentially, from the same outputs."""
+    outputs, inputs = given
     wanted = [each.copy() for each in outputs]
-    program(*outputs, *inputs)
     program.sequential(*wanted, *inputs)
-    for ours, theirs in zip(outputs, wanted, strict=True):
-        if name in ("fa2", "fa3"):
-            np.testing.assert_allclose(ours, theirs, atol=2e-3)
-        else:
-            np.testing.assert_array_equal(ours, theirs)
+    for run in ways:
+        found = [each.copy() for each in outputs]
+        run(*found, *inputs)
+        for ours, theirs in zip(found, wanted, strict=True):
+            if name in ("fa2", "fa3"):
+                np.testing.assert_allclose(ours, theirs, atol=2e-3)
+            else:
+                np.testing.assert_array_equal(ours, theirs)

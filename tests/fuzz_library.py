@@ -46,6 +46,12 @@ def total(a, b):
 
 
 @tawa.jit
+def after(a, b, c, d):
+    """The map x -> a x + b, then c x + d: of whole numbers modulo 7, and in no other order."""
+    return (a * c) % 7, (b * c + d) % 7
+
+
+@tawa.jit
 def steps(x, COUNT: tl.constexpr):
     for i in tl.static_range(COUNT):
         x = near(x * 2 - i)

@@ -19,7 +19,6 @@ from tawa.codegen.parameters import (
 from tawa.frontend.signature import ConstantArg, DescriptorArg, PointerArg, ScalarArg
 from tawa.plan.pins import Pins
 from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
-from tawa.runtime.build import Request
 from tawa.runtime.compiled import (
     Assembly,
     CompiledKernel,
@@ -30,6 +29,7 @@ from tawa.runtime.compiled import (
     SharedBuffer,
 )
 from tawa.runtime.recent import Recent
+from tawa.runtime.request import Request
 from tawa.target import H200
 
 
@@ -181,38 +181,19 @@ class FakeCompiler:
     """A compile driver that returns a kernel whose parameters are the signature's arguments."""
 
     def __init__(self, launch: LaunchShape = SMALL_LAUNCH, make: Callable | None = None):
-        self.requests: list[SimpleNamespace] = []
+        self.requests: list[Request] = []
         self.launch = launch
         self.make = make
 
-    def __call__(
-        self,
-        function,
-        signature,
-        options,
-        pins,
-        target,
-        *,
-        descriptors=True,
-        strict=False,
-        cubin=True,
-    ):
-        request = SimpleNamespace(
-            signature=dict(signature),
-            options=dict(options),
-            pins=pins,
-            target=target,
-            strict=strict,
-            descriptors=descriptors,
-        )
+    def __call__(self, request: Request):
         self.requests.append(request)
         if self.make is not None:
             return self.make(request)
         return sample_kernel(
-            (*parameters_of(signature), GridParameter(0)),
-            name=function.__name__,
+            (*parameters_of(request.signature), GridParameter(0)),
+            name=request.function.__name__,
             launch=self.launch,
-            signature=signature,
+            signature=request.signature,
         )
 
 

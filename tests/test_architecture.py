@@ -17,6 +17,7 @@ ORDER = (
     "collector",
     "syntax",
     "constants",
+    "element_types",
     "errors",
     "integers",
     "axon",

@@ -90,7 +90,7 @@ def test_roles_that_read_one_word_each_for_itself_are_seen_to_disagree() -> None
     iterations = once_before(kernel, mine, ours)
     mine.operands[1] = iterations
     theirs.operands[1] = word.results[0]
-    with pytest.raises(ProtocolError, match='rule "one control"'):
+    with pytest.raises(ProtocolError, match='rule "left"'):
         verify(kernel, H200)
 
 

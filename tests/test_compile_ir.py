@@ -18,6 +18,7 @@ from tawa.ir import LABEL, tile
 from tawa.ir.build import KernelBuilder
 from tawa.plan.pins import Pins
 from tawa.runtime.compiler import compile_kernel
+from tawa.runtime.request import Request
 from tawa.runtime.store import DiskStore
 from tawa.target import H200
 
@@ -90,7 +91,7 @@ def test_given_names_reach_the_generated_text(name):
         for statement, operation in name_statements(kernel).items():
             variable, _, line = statement.partition("@")
             operation.attributes[LABEL] = StringAttr(f"{variable}@{int(line) + 10000 + offset}")
-        made = compile_kernel(kernel, case.signature, case.options, case.pins, H200)
+        made = compile_kernel(Request(kernel, "", case.signature, case.options, case.pins, H200))
         texts.append(f"{made.plan}\n{made.asm['cuda']}")
     assert "@1" in texts[0]
     assert texts[1].replace("@80", "@10").replace("_80", "_10") == texts[0].replace("_80", "_10")
@@ -134,9 +135,9 @@ def test_arguments_may_be_named_like_options():
 def test_a_kernel_is_kept_by_its_text(tmp_path):
     compiled = []
 
-    def compiler(*args, **options):
-        compiled.append(args[0])
-        return compile_kernel(*args, **options)
+    def compiler(request):
+        compiled.append(request)
+        return compile_kernel(request)
 
     store = DiskStore(tmp_path)
 

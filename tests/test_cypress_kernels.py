@@ -11,7 +11,7 @@ import pytest
 from xdsl.dialects import scf
 
 import tawa.cypress as cy
-from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree
+from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree, agree_before_plans
 from tawa import compile_ir
 from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
@@ -299,6 +299,25 @@ def test_below_a_ceiling_a_tile_takes_the_place_of_one_that_was_read():
         cy.program(cy.Mapping(mapping.instances, ceiling=needed - 8193))
 
 
+def test_below_a_ceiling_equal_tiles_turn_through_one_ring():
+    mapping = attention.attention("fa2", 1, 64, 64, 64)
+    tile = 64 * 64 * 2
+    for slots in (3, 2):
+        # Q, with which the stage lies, and so many slots in the place of two for K and two for V.
+        program = cy.program(cy.Mapping(mapping.instances, ceiling=(2 + slots) * tile - 1))
+        assert f"aref K = K_2 = V = V_2 depth={slots}\n" in program.show("plan")
+        assert (f"K, V x {slots} slots", slots * tile) in program.emitted.buffers
+    agree("fa2", program, Random(0))
+    with pytest.raises(OverBudget, match="24,576 bytes of SHARED, the ceiling is 24,575"):
+        cy.program(cy.Mapping(mapping.instances, ceiling=3 * tile - 1))
+    own = gemm.gemm(1, 64, 64, 64).with_("block", pipeline={"A": 3, "B": 2})
+    program = cy.program(cy.Mapping(own.instances, ceiling=5 * tile))
+    assert "aref A = B depth=4\nloop k schedule=fine mma_depth=1\n" in program.show("plan")
+    unlike = gemm.gemm(1, 64, 128, 64).with_("block", pipeline={"A": 3, "B": 2})
+    with pytest.raises(OverBudget, match="the ceiling is"):
+        cy.program(cy.Mapping(unlike.instances, ceiling=8 * tile - 1))
+
+
 def test_depths_are_given_by_tensor():
     deep = gemm.gemm(V=64).with_("block", pipeline={"A": 4, "B": 2})
     assert "aref A depth=4\naref B depth=2\n" in cy.program(deep).show("plan")
@@ -437,14 +456,14 @@ def test_what_a_search_times_is_unlike():
     assert finding._unlike(near) == [near[0], near[2]]
 
 
-def test_a_search_tries_no_mapping_that_the_call_refuses():
-    start = cy.program(attention.attention("fa2", 1, 64, 64, 64))
+def test_a_search_tries_no_mapping_that_the_call_refuses(monkeypatch):
+    start, narrow = (attention.attention("fa2", 1, 64, 64, D) for D in (64, 32))
+    monkeypatch.setattr(finding, "neighbours", lambda near: [narrow])
     q = np.zeros((1, 128, 64), np.float16)
-    found = cy.search(start, q, q, q.copy(), q.copy(), budget=8)
+    found = cy.search(cy.program(start), q, q, q.copy(), q.copy(), budget=99)
     assert dict(found.mapping["host"].tunables)["D"] == 64
-    narrow = cy.program(attention.attention("fa2", 1, 64, 64, 32))
     with pytest.raises(ArgumentError, match=r"O.shape\[2\] is 64, 32 is 32"):
-        narrow(q, q.copy(), q.copy(), q.copy())
+        cy.program(narrow)(q, q.copy(), q.copy(), q.copy())
 
 
 def test_extents_that_are_the_same_are_compared_at_the_call():
@@ -472,21 +491,23 @@ def test_a_call_with_known_shapes_is_its_launch_alone(gpu, monkeypatch):  # noqa
 # --- drawn mappings -------------------------------------------------------------------------------
 
 
-def check_draws(count, seed):
-    """Compare `count` drawn mappings of each program with the tasks' own order."""
+def check_draws(count, seed, before_plans=0):
+    """Compare `count` drawn mappings of each program with the tasks' own order, and so many more
+    as far as there are no roles.
+    """
     draws = Draws()
     for name in PROGRAMS:
-        for number in range(count):
+        for number in range(count + before_plans):
             random = Random(f"{seed} {name} {number}")
-            program, _ = draws.program(name, random)
-            agree(name, program, random)
+            program = draws.program(name, random, compiled=number < count)
+            (agree if number < count else agree_before_plans)(name, program, random)
     print(f"freedoms drawn: {dict(draws.freedoms)}")
     print(f"refused: {draws.refused.total()}: {dict(draws.refused)}")
     return draws
 
 
 def test_a_mapping_changes_no_result():
-    check_draws(1, "short")
+    check_draws(1, "short", 5)
 
 
 @pytest.mark.long

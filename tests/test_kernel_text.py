@@ -16,8 +16,8 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.runtime.build import Request
 from tawa.runtime.fingerprint import NAMELESS, describe, fingerprint
+from tawa.runtime.request import Request
 from tawa.runtime.store import DiskStore
 
 MODULE = """

@@ -215,13 +215,13 @@ def a_phase_that_does_not_turn() -> tile.Kernel:
 
 
 REFUSED: dict[str, tuple[Callable[[], tile.Kernel], str]] = {
-    "tilelang#2566 expect without an arrival": (bytes_without_an_arrival, "one control"),
+    "tilelang#2566 expect without an arrival": (bytes_without_an_arrival, "one put"),
     "facebookexperimental/triton#1278 release before the product is done": (
         released_while_products_read,
         "early release",
     ),
-    "triton#7561 counted for fewer warps": (arrivals_of_other_warps, "one control"),
-    "triton#7561 counted for more warps": (arrivals_of_warps_that_are_gone, "one control"),
+    "triton#7561 counted for fewer warps": (arrivals_of_other_warps, "arrivals"),
+    "triton#7561 counted for more warps": (arrivals_of_warps_that_are_gone, "left"),
     "facebookexperimental/triton#1121 circular wait": (each_waits_for_the_other, "slots"),
     "cutlass#2365 fewer bytes expected": (fewer_bytes_expected, "one put"),
     "cutlass#2365 more bytes expected": (more_bytes_expected, "one put"),
@@ -233,18 +233,18 @@ REFUSED: dict[str, tuple[Callable[[], tile.Kernel], str]] = {
     "tilelang#2613 no barrier on the way back": (a_slot_taken_without_a_wait, "slots"),
     "triton#7157 read before the copy has landed": (a_tile_read_without_a_wait, "slots"),
     "triton#8285 the phase does not turn": (a_phase_that_does_not_turn, "cursor"),
-    "triton#8285 an arrival too few": (a_slot_never_given_back, "one control"),
-    "triton#8285 an arrival too many": (an_arrival_too_many, "one control"),
+    "triton#8285 an arrival too few": (a_slot_never_given_back, "form"),
+    "triton#8285 an arrival too many": (an_arrival_too_many, "slots"),
     "tilelang#2674 phases begin anew with each tile": (
         phases_that_begin_anew_with_each_tile,
         "cursor",
     ),
-    "tilelang#3030 a barrier of no arrivals": (a_barrier_of_no_arrivals, "one control"),
+    "tilelang#3030 a barrier of no arrivals": (a_barrier_of_no_arrivals, "arrivals"),
     "triton#10656 a block ends before its peers arrive": (
         a_block_that_ends_before_its_peers_arrive,
         "peers alive",
     ),
-    "triton#11626 copies of threads without an arrival": (copies_without_an_arrival, "one control"),
+    "triton#11626 copies of threads without an arrival": (copies_without_an_arrival, "slots"),
     "triton#11626 copies of threads after their arrival": (copies_after_their_arrival, "slots"),
     "triton#11626 copies of threads read without a wait": (copies_read_without_a_wait, "slots"),
     "triton#11626 copies of threads over what is read": (copies_over_what_is_read, "slots"),

@@ -6,14 +6,7 @@ from hypothesis import strategies as st
 
 from tawa.errors import ShapeUnsupported
 from tawa.layouts import fragments
-from tawa.layouts.access import (
-    Access,
-    in_rows,
-    linear,
-    matrix_access,
-    pitch_along,
-    vector_access,
-)
+from tawa.layouts.access import Access, linear, matrix_access, vector_access
 from tawa.layouts.convert import convert, flattened, owns, projected, register_map
 from tawa.layouts.indexing import fit
 from tawa.layouts.operands import STEP_BYTES, operand
@@ -90,46 +83,54 @@ def test_vector_access_is_the_placement(
     check_shortcut(access)
 
 
-@given(layouts(), orders, swizzles, st.sampled_from([0, 1]), st.sampled_from([32, 64, 96]))
-def test_lines_that_multiply_adds_read_are_the_placement(
-    made: tuple[RegisterLayout, int],
-    order: tuple[int, int],
-    swizzle: int,
-    dim: int,
-    extent: int,
+@given(layouts(), orders, st.sampled_from([0, 1]), st.sampled_from([1, 2, 4, 8]))
+def test_multiply_adds_read_what_their_sums_span(
+    made: tuple[RegisterLayout, int], order: tuple[int, int], dim: int, steps: int
 ) -> None:
-    """One dimension of an operand is the product's, the other the steps that it sums over."""
+    """Each step of K brings the rows (columns) of all registers, neighbours in memory first."""
     layout, bits = made
-    shape = (layout.shape[0], extent) if dim == 0 else (extent, layout.shape[1])
-    assume(not swizzle or shape[order[-1]] * bits // 8 % swizzle == 0)
-    within = SharedLayout(shape, order, bits, swizzle)
-    pitch = pitch_along(layout, within, dim)
+    k = 96
+    part = fragments.fma_operand(layout, dim, k, steps, along_k=order[-1] != dim)
+    runs = part.register_count * steps // k
+    for lane, warp in [(0, 0), (5, 1), (31, layout.warp_count - 1)]:
+        wanted = {
+            layout.coordinate(register, lane, warp)[dim]
+            for register in range(layout.register_count)
+        }
+        for start in range(0, k, steps):
+            first = start // steps * runs
+            read = [part.coordinate(first + index, lane, warp) for index in range(runs)]
+            assert len(set(read)) == runs
+            assert {(place[dim], place[1 - dim]) for place in read} == {
+                (along, step) for along in wanted for step in range(start, start + steps)
+            }
+    access = vector_access(part, SharedLayout(part.shape, order, bits, 0))
+    assert access is not None
+    assert runs % access.elements == 0
+    if order[-1] != dim:
+        assert access.elements >= min(steps, 128 // bits, 32 // bits * steps)
 
-    def at(along: int, step: int) -> tuple[int, int]:
-        return (along, step) if dim == 0 else (step, along)
 
-    def offset(along: int, step: int) -> int:
-        return in_rows(within, at(along, step), pitch) if pitch else linear(within, at(along, step))
-
-    tables = [
-        sorted({where[dim] for where in table})
-        for table in (layout.lane_table, layout.warp_table, layout.register_table)
+@pytest.mark.parametrize(
+    ("m", "n", "warps", "rows", "columns"),
+    [(16, 16, 4, 1, 2), (64, 64, 4, 8, 4), (128, 128, 4, 16, 8), (128, 128, 8, 8, 8)],
+)
+def test_sums_of_multiply_adds_are_blocks(
+    m: int, n: int, warps: int, rows: int, columns: int
+) -> None:
+    made = fragments.fma_accumulator(m, n, warps, 4)
+    assert made is not None
+    held = made.register_table
+    assert len({row for row, _ in held}) == rows
+    assert len({column for _, column in held}) == columns
+    places = [
+        made.coordinate(register, lane, warp)
+        for register in range(made.register_count)
+        for lane in range(LANES)
+        for warp in range(warps)
     ]
-    by_lane, by_warp, _ = (tuple(offset(along, 0) for along in table) for table in tables)
-    for step in (0, 1, extent // 2 + 1, extent - 1):
-        accesses = tuple(offset(along, 0) + offset(0, step) for along in tables[2])
-        access = Access(
-            by_lane, by_warp, accesses, 1, swizzle, False, pitch=pitch, rows=within.rows
-        )
-        for index, along in enumerate(tables[2]):
-            for lane, by in enumerate(tables[0]):
-                for warp, more in enumerate(tables[1]):
-                    where = at(along + by + more, step)
-                    assert access.address(lane, warp, index) == within.offset(where)
-    assert all(
-        fit(values) or fit(values, uneven=True)
-        for values in ([offset(along, 0) for along in tables[2]],)
-    )
+    assert sorted(places) == [(row, column) for row in range(m) for column in range(n)]
+    assert fragments.fma_accumulator(3, 5, 4, 4) is None
 
 
 @given(layouts(), orders, swizzles)

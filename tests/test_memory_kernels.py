@@ -11,9 +11,11 @@ import tawa.language as tl
 from tawa.codegen.generate import generate
 from tawa.ir.text import text_of
 from tawa.passes import pipeline
+from tawa.plan.pins import Pins
 from tawa.runtime import nvrtc
-from tawa.runtime.compiler import Stopwatch, _share
+from tawa.runtime.compiler import Job, _share
 from tawa.runtime.crash import Steps
+from tawa.runtime.request import Request
 from tawa.target import H200
 from tawa.verify import verify
 
@@ -141,7 +143,8 @@ def test_a_block_more_where_registers_allow() -> None:
     assert compiled.launch.blocks == compiled.plan.blocks
     assert H200.blocks_resident(256, used, compiled.launch.shared) * 256 >= 1024
     # Built again for a number of blocks it is what lowering by such a plan gives.
-    shared = _share(compiled, 3, H200, Stopwatch(Steps(), "layer_norm"))
+    request = Request(layer_norm.fn, "", compiled.signature, {}, Pins(), H200)
+    shared = _share(Job(request, Steps()), compiled, 3)
     assert shared is not None
     assert verify(shared.asm.program("hopper")).ok
     lowered = compiled.asm.program("aref").clone()

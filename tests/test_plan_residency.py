@@ -135,5 +135,19 @@ def test_products_that_warps_wait_for_share_with_as_many_as_fit(tile):
     assert compiled(bare, tile, blocks=1).plan.blocks == 1
 
 
+@pytest.mark.parametrize(
+    ("tile", "asked", "warps", "blocks"),
+    [((64, 64, 8), 8, 8, 1), ((64, 64, 8), 4, 4, 2), ((16, 16, 8), 8, 4, 4)],
+)
+def test_a_scheduler_has_two_warps_of_multiply_adds(tile, asked, warps, blocks):
+    """Of one tile whose threads keep squares of vectors, where they are asked for, else of two."""
+    plan = compiled(bare, tile, num_warps=asked).plan
+    assert plan.consumers[0].warps == warps
+    assert plan.blocks >= blocks if warps == 4 else plan.blocks == blocks
+    if warps == 8:
+        alone = compiled(bare, tile, num_warps=asked, consumers=1).plan
+        assert alone.consumers[0].warps == 4
+
+
 def test_short_products_by_wgmma_stay_alone():
     assert compiled(bare, (64, 32, 32)).plan.blocks == 1

@@ -7,6 +7,7 @@ import pytest
 from lower_kernels import CASES
 from tawa.errors import BuildError, ProtocolError, UnprovedProtocol
 from tawa.runtime import compiler, nvrtc
+from tawa.runtime.request import Request
 from tawa.target import H200
 
 
@@ -25,7 +26,8 @@ def refusing(error, count):
 
 def build(name="matmul 64x128"):
     case = CASES[name]
-    return compiler.compile_kernel(case.function, case.signature, {}, case.pins, H200)
+    asked = Request(case.function, "", case.signature, {}, case.pins, H200)
+    return compiler.compile_kernel(asked)
 
 
 def test_the_plan_after_an_unproved_one_is_taken(monkeypatch):

@@ -15,10 +15,11 @@ from tawa.codegen.parameters import GridParameter, ScalarParameter, TensorMapPar
 from tawa.frontend.signature import ConstantArg, PointerArg
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
-from tawa.runtime.build import Request, build
+from tawa.runtime.build import build
 from tawa.runtime.codec import decode, encode
 from tawa.runtime.compiled import CompiledKernel, Guard
 from tawa.runtime.fingerprint import compiler_digest, fingerprint
+from tawa.runtime.request import Request
 from tawa.runtime.stages import with_later
 from tawa.runtime.store import DiskStore, cache_folder
 from tawa.target import H200

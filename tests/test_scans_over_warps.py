@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import fuzz_library as lib
 import tawa
 import tawa.language as tl
+from codegen_emulator import COMPILER
+from fuzz_kernels import Array, written
+from fuzz_run import run_case
 from tawa.ir import parse, tile
 from tawa.ir.types import shape_of
 from tawa.passes.lower.anchors import scan_layout
@@ -52,8 +56,14 @@ def parts_of(kernel) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", MEANING)
-@pytest.mark.parametrize(("shape", "axis"), [((1, 512), 1), ((1024, 2), 0), ((2, 256), 1)])
-@pytest.mark.parametrize("dtype", [np.int32, np.float32, np.int64])
+@pytest.mark.parametrize(
+    ("shape", "axis", "dtype"),
+    [
+        *(((2, 256), 1, dtype) for dtype in (np.int32, np.float32, np.int64)),
+        ((1, 512), 1, np.float32),
+        ((1024, 2), 0, np.int64),
+    ],
+)
 def test_parts_give_the_same(kind, shape, axis, dtype):
     x = np.random.default_rng(1).integers(-3, 4, shape).astype(dtype)
     if kind == "product":
@@ -81,8 +91,54 @@ def test_a_recurrence_keeps_its_order(back):
     np.testing.assert_allclose(out, want, rtol=1e-5, atol=1e-5)
 
 
+def both(x_ptr, y_ptr, o_ptr, p_ptr, M: tl.constexpr, N: tl.constexpr, BACK: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    x, y = tl.load(x_ptr + at), tl.load(y_ptr + at).to(tl.int64)
+    scaled, moved = tl.associative_scan((x, y), 1, lib.after, BACK)
+    tl.store(o_ptr + at, scaled)
+    tl.store(p_ptr + at, moved)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+@pytest.mark.parametrize(("rows", "back"), [(1, False), (2, True)])
+def test_ends_of_parts_as_cuda_tells_them(rows: int, back: bool):
+    """Two words of different widths, no commutation; twice as many elements as a lane moves."""
+    case = written(
+        both,
+        {
+            "x_ptr": Array((rows, 512), "i32", low=1, limit=6),
+            "y_ptr": Array((rows, 512), "i32", low=0, limit=6),
+            "o_ptr": Array((rows, 512), "i32", low=0, limit=0),
+            "p_ptr": Array((rows, 512), "i64", low=0, limit=0),
+        },
+        constants={"M": rows, "N": 512, "BACK": back},
+        grid=(1, 1, 1),
+    )
+    assert run_case(case, seeds=1, emulated=True).verdict == "equal"
+
+
+def test_a_part_tells_its_end_by_one_exchange():
+    """Per word: five steps of lanes, one place on; the end; two steps over four parts; what came
+    before. All words of a scan go through memory at once.
+    """
+    x = np.zeros((1, 512), np.float32)
+    kernel = scans.compile(x, x, M=1, N=512, AXIS=1, KIND="sum", num_warps=4, grid=(1,))
+    body = kernel.asm.text("cuda").split("role_main(")[1]
+    assert body.count("shuffle_from(") == 5 + 1 + 1 + 2 + 1
+    assert body.count("named_sync") == 1
+
+
+def test_a_line_over_as_many_warps_as_a_block_has():
+    x = np.random.default_rng(5).integers(-3, 4, (1, 2048)).astype(np.int32)
+    out = np.zeros_like(x)
+    scans[1,](x, out, M=1, N=2048, AXIS=1, KIND="sum", num_warps=32)
+    np.testing.assert_array_equal(out, np.cumsum(x, 1))
+    kernel = scans.compile(x, out, M=1, N=2048, AXIS=1, KIND="sum", num_warps=32, grid=(1,))
+    assert kernel.launch.threads == 1024
+
+
 def test_enough_lines_or_short_ones_stay_whole():
-    for shape in ((64, 256), (1, 96)):
+    for shape in ((8, 256), (1, 96)):
         x = np.zeros(shape, np.float32)
         values = {"M": shape[0], "N": shape[1], "AXIS": 1, "KIND": "sum"}
         kernel = scans.compile(x, x.copy(), **values, num_warps=4, grid=(1,))

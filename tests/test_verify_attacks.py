@@ -334,7 +334,7 @@ def test_equal_loops_in_one_another_are_counted_as_their_product() -> None:
     gives = role("freed", "filled", "%c1", inner=True)
     rings = {"filled": (1, 1), "freed": (1, 1)}
     check(parse(signals(rings, [gives, role("filled", "freed", "%c0", inner=True)])), H200)
-    refuses(signals(rings, [gives, role("filled", "freed", "%c0", inner=False)]), "one control")
+    refuses(signals(rings, [gives, role("filled", "freed", "%c0", inner=False)]), "order")
 
 
 def in_place_by_two_warpgroups() -> str:
@@ -486,7 +486,7 @@ def test_what_inline_ptx_writes_bounds_no_two_roles() -> None:
     check(parse(signals(rings, [gives, takes])), H200)
     ptx = 'tile.asm_effect "st.global.u32 [$0], 7;" "l,~memory" (%ptr)'
     writes = f"{ptx} {{pack = #builtin.int<1>}} : (!tile.ptr<i32>) -> ()\n"
-    refuses(signals(rings, [gives, writes + takes]), "one control")
+    refuses(signals(rings, [gives, writes + takes]), "threads agree")
 
 
 def test_blocks_of_a_cluster_send_alike() -> None:

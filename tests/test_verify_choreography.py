@@ -12,10 +12,8 @@ import pytest
 from tawa import ir
 from tawa.verify import Refused
 from tawa.verify.choreography import Choreography
-from tawa.verify.control import check_control, cluster_of
-from tawa.verify.counts import Counts
+from tawa.verify.cluster import cluster_of
 from tawa.verify.cursors import Cursors
-from tawa.verify.events import Reader
 from tawa.verify.ring_steps import Rings
 from tawa.verify.rings import rings_of
 from tawa.verify.system import read_system
@@ -25,10 +23,7 @@ from tawa.verify.values import Values
 def run(kernel: ir.tile.Kernel) -> int:
     """Check what roles do together, and nothing else; return how many states that took."""
     values = Values(kernel, cluster_of(kernel))
-    counts = Counts(values.terms)
-    reader = Reader(values, counts)
-    roles = check_control(kernel, values, counts, reader)
-    system = read_system(kernel, values, counts, roles, reader, rings_of(kernel))
+    system = read_system(kernel, values, rings_of(kernel))
     together = Choreography(system, Rings(system, Cursors(system.depths, values.terms)))
     together.run()
     system.check_parity()
@@ -294,6 +289,27 @@ def test_exactly_the_systems_that_end_are_accepted_of_many() -> None:
     assert (wrong, missed) == (0, 0)
 
 
+@pytest.mark.parametrize("systems", [12, pytest.param(500, marks=pytest.mark.long)])
+def test_exactly_the_systems_of_a_number_of_iterations_that_end_are_accepted(systems: int) -> None:
+    """As many as are met exactly, and more: loops of unlike lengths, and guards, end together."""
+    rng = random.Random(78)
+    accepted = 0
+    for _ in range(systems):
+        roles, depths = drawn(rng)
+        iterations = rng.choice((0, 1, 2, 3, 4, 5, 6, 8, 11, 20))
+        before = f"%k = tile.constant {{value = #builtin.int<{iterations}>}} : i32"
+        texts = [Writer(str(n), body, depths).text() for n, body in enumerate(roles)]
+        texts = [t.replace("%n step", "%k step").replace("(%n,", "(%k,") for t in texts]
+        kernel = of_texts(texts, depths, before=before)
+        if is_wrong(roles, depths, iterations):
+            with pytest.raises(Refused):
+                run(kernel)
+        else:
+            run(kernel)
+            accepted += 1
+    assert accepted > systems // 4
+
+
 def nested(rng: random.Random) -> tuple[list[list[Nest]], list[int]]:
     """Two roles of a loop and, after it, one with a loop in it. Of each ring one role puts and the
     other one takes, in any order."""
@@ -384,14 +400,28 @@ hopper.arrive %freed0[%zero] {by = "all"} : !hopper.barriers<#builtin.int<1>>, i
 """
 
 
-@pytest.mark.parametrize("bound", ["c3", "c2", "c4"])
-def test_a_loop_of_a_number_of_iterations_is_met_exactly(bound: str) -> None:
-    """Of three iterations one is peeled off in the other role; of two, or four, they hang."""
-    writer = Writer("0", [Event("put", 0)], [1])
-    roles = [writer.text().replace("to %n step", "to %c3 step"), PEELED.replace("BOUND", bound)]
-    kernel = of_texts(roles, [1, 1])  # of four slots in all
-    if bound == "c3":
-        run(kernel)
-    else:
-        with pytest.raises(Refused):
+@pytest.mark.parametrize("iterations", [1, 3, 4, 100])
+def test_loops_of_numbers_of_iterations_agree_where_one_is_peeled(iterations: int) -> None:
+    """Of so many iterations, more or fewer than there are slots, one is peeled off in the other
+    role; with one more, or one less, they hang."""
+    for other in (iterations - 1, iterations, iterations + 1):
+        writer = Writer("0", [Event("put", 0)], [1])
+        roles = [writer.text().replace("to %n step", "to %most step")]
+        roles.append(PEELED.replace("BOUND", "other"))
+        before = "\n".join(
+            f"%{name} = tile.constant {{value = #builtin.int<{number}>}} : i32"
+            for name, number in (("most", iterations), ("other", other))
+        )
+        kernel = of_texts(roles, [1], before=before)
+        if max(other, 1) == iterations:
             run(kernel)
+        else:
+            with pytest.raises(Refused):
+                run(kernel)
+
+
+def test_nobody_waits_where_nobody_arrives() -> None:
+    """A wait that the phase before the first one answers hangs nobody, and is for no phase."""
+    kind = "!hopper.barriers<#builtin.int<1>>, i32, i32"
+    with pytest.raises(Refused, match="nobody arrives"):
+        run(of_texts([f"hopper.wait %freed0[%zero], %one : {kind}"], [1]))

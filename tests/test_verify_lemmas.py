@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tawa.verify.counts import Count, Counts
+from tawa.verify.conditions import Conditions
 from tawa.verify.cursors import Cursors, Fact, Facts, Operand, Parity
 from tawa.verify.decisions import Decisions
-from tawa.verify.sums import Holds, Ramp
 from tawa.verify.terms import Term, Terms
 from tawa.verify.values import Span
 
@@ -34,7 +33,7 @@ def counterexample(*claims: Any, logic: str = "") -> Any:
     return solver.model() if found == z3.sat else None
 
 
-# --- H1: counts are equal for all n exactly where they are the same -------------------------------
+# --- what terms say -------------------------------------------------------------------------------
 
 
 def meaning(terms: Terms, term: Term, of: dict[Term, Any]) -> Any:
@@ -51,58 +50,6 @@ def meaning(terms: Terms, term: Term, of: dict[Term, Any]) -> Any:
     return total + number
 
 
-def number_of(terms: Terms, count: Count, of: dict[Term, Any]) -> Any:
-    """How often something happens, for z3: conditions, and loops of steps that are numbers."""
-    total: Any = z3.IntVal(0)
-    for product, times in count:
-        made: Any = z3.IntVal(times)
-        for factor in product:
-            match factor:
-                case Holds("positive", x):
-                    made = z3.If(meaning(terms, x, of) > 0, made, 0)
-                case Ramp(Span(length, step)):
-                    by = terms.number(step)
-                    assert by is not None
-                    ends = (meaning(terms, length, of) + by - 1) / by
-                    made = z3.If(ends > 0, made * ends, 0)
-                case _:
-                    raise AssertionError(factor)
-        total += made
-    return total
-
-
-@pytest.mark.parametrize("step", [1, 3])
-def test_counts_are_the_same_exactly_where_no_launch_tells_them_apart(step: int) -> None:
-    rng = random.Random(step)
-    terms = Terms()
-    counts = Counts(terms)
-    n, unit = terms.atom(("argument", "n", 0)), terms.constant(step)
-    value = {n: z3.Int("n")}
-
-    def drawn() -> Count:
-        made: list[tuple[Count, int]] = []
-        for _ in range(rng.randrange(1, 4)):
-            length = terms.add(n, unit, rng.randrange(-2, 3))
-            one = counts.constant(1)
-            loop = counts.over(Span(length, unit), 0, one)
-            made.append((rng.choice((loop, loop, counts.positive(length))), rng.choice((-1, 1, 2))))
-        return counts.sum(made)
-
-    same = 0
-    for _ in range(24):
-        left, right = drawn(), drawn()
-        if rng.random() < 0.5:  # the same, in other words: max(0, T - k) with [T > k] is another
-            longer = terms.add(n, unit)
-            ramp = counts.over(Span(longer, unit), 0, counts.constant(1))
-            other = counts.over(Span(n, unit), 0, counts.constant(1))
-            right = counts.sum([(left, 1), (ramp, 1), (other, -1)])
-            right = counts.add(right, counts.positive(longer), -1)
-        told = number_of(terms, left, value) != number_of(terms, right, value)
-        assert counts.same(left, right) == (counterexample(told) is None)
-        same += counts.same(left, right)
-    assert 3 < same < 24
-
-
 # --- Lemma 2: what an answer decides --------------------------------------------------------------
 
 
@@ -117,7 +64,7 @@ def test_a_family_ends_once() -> None:
 @pytest.mark.parametrize("step", [1, 2, 3, 64])
 @pytest.mark.parametrize("length", [-5, 0, 1, 6, 7, 1000])
 def test_the_end_of_a_loop_of_numbers(length: int, step: int) -> None:
-    decisions = Decisions(Counts(terms := Terms()), slots=5)
+    decisions = Decisions(Conditions(terms := Terms()), slots=5)
     loop = decisions.loop(Span(terms.constant(length), terms.constant(step)), 0)
     end, i = decisions.ends[loop], z3.Int("i")
     assert counterexample(i >= 0, (length - step * i > 0) != (i < end)) is None
@@ -129,12 +76,13 @@ def test_the_end_of_a_loop_of_numbers(length: int, step: int) -> None:
 def test_conditions_on_iterations_do_not_change_beyond_those_met_exactly(
     what: str, a: int, b: int
 ) -> None:
-    counts = Counts(terms := Terms())
-    decisions = Decisions(counts, slots=100)
+    conditions = Conditions(terms := Terms())
+    decisions = Decisions(conditions, slots=100)
     x = terms.add(terms.constant(b), terms.iteration(0), a)
-    make = counts.positive if what == "positive" else lambda x: counts.equal(x, terms.zero)
-    decisions.guard(make(x))
-    first, i = decisions.exact.get(0, 0), z3.Int("i")
+    positive = what == "positive"
+    made = conditions.positive(x) if positive else conditions.equal(x, terms.zero)
+    decisions.learn(made, guards=True)
+    first, i = decisions.exact(0), z3.Int("i")
 
     def holds(at: Any) -> Any:
         return a * at + b > 0 if what == "positive" else a * at + b == 0

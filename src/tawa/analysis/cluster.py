@@ -20,7 +20,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.effects import enclosing
 from tawa.analysis.naming import name_of
 from tawa.ir import tile
-from tawa.ir.control import decisive
+from tawa.ir.control import decisive, handed_on
 from tawa.ir.walk import walk
 
 
@@ -56,48 +56,20 @@ def influenced(
 
 def _reached(operation: Operation, index: int) -> list[SSAValue]:
     """Return the values that an operand of an operation flows into."""
+    if after := handed_on(operation, index):
+        return after
     match operation:
-        case scf.ForOp():
-            arguments = list(operation.body.block.args)
-            if index == 1:  # another trip count: everything carried
-                return [*arguments[1:], *operation.results]
-            if index in (0, 2):
-                return [*arguments, *operation.results]
-            return [arguments[index - 2], operation.results[index - 3]]
-        case scf.WhileOp():
-            return [operation.before_region.block.args[index]]
-        case scf.ConditionOp():
-            return _continued(operation, index)
-        case scf.YieldOp():
-            return _yielded(operation.parent_op(), index)
+        case scf.ForOp() if index == 1:  # another trip count: everything carried
+            return [*_arguments(operation)[1:], *operation.results]
+        case scf.YieldOp() | scf.ConditionOp() if (loop := operation.parent_op()) is not None:
+            decided = _arguments(loop) if isinstance(operation, scf.ConditionOp) else ()
+            return [*decided, *loop.results]
         case _:
             return [*operation.results, *_arguments(operation)]
 
 
 def _arguments(operation: Operation) -> list[SSAValue]:
     return [arg for region in operation.regions for block in region.blocks for arg in block.args]
-
-
-def _continued(condition: scf.ConditionOp, index: int) -> list[SSAValue]:
-    loop = condition.parent_op()
-    assert isinstance(loop, scf.WhileOp)
-    if index == 0:  # another trip count: everything carried
-        return [*_arguments(loop), *loop.results]
-    return [loop.after_region.block.args[index - 1], loop.results[index - 1]]
-
-
-def _yielded(parent: Operation | None, index: int) -> list[SSAValue]:
-    match parent:
-        case None:
-            return []
-        case scf.ForOp():
-            return [parent.body.block.args[index + 1], parent.results[index]]
-        case scf.WhileOp():
-            return [parent.before_region.block.args[index]]
-        case scf.IfOp():
-            return [parent.results[index]]
-        case _:
-            return [*parent.results]
 
 
 # --- the licence --------------------------------------------------------------------------------

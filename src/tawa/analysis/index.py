@@ -33,6 +33,7 @@ from tawa.analysis.remember import remembered
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import PtrType, element_type, shape_of
+from tawa.ir.walk import is_inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +303,7 @@ def _moved_in(form: PointerForm, loop: scf.ForOp) -> int | None:
     """Return by how much every address grows from one iteration to the next; None: unknown."""
     moved, still = form.index.offset.parted(lambda monomial, _: monomial == (Iteration(loop),))
     parts = (still, *form.index.steps)
-    if _inside(form.base, loop) or not all(is_invariant(part, loop) for part in parts):
+    if is_inside(form.base, loop) or not all(is_invariant(part, loop) for part in parts):
         return None
     return sum(moved.terms.values())
 
@@ -359,7 +360,7 @@ def _moved_by(value: BlockArgument, loop: scf.ForOp, known: _Known) -> IndexForm
 def _is_made_in(value: SSAValue, loop: scf.ForOp) -> bool:
     """Tell whether a value is one that a loop carries or computes from what it carries."""
     made = isinstance(value, BlockArgument) or isinstance(value.owner, tile.Elementwise)
-    return made and _inside(value, loop)
+    return made and is_inside(value, loop)
 
 
 def _invariant(form: IndexForm, loop: scf.ForOp) -> bool:
@@ -373,17 +374,7 @@ def is_invariant(poly: Polynomial, loop: scf.ForOp) -> bool:
     """Tell whether a polynomial has one value in all iterations of `loop`."""
     return not any(
         (isinstance(leaf, Iteration) and leaf.loop is loop)
-        or (isinstance(leaf, Iteration) and _inside(leaf.loop.body.block.args[0], loop))
-        or (not isinstance(leaf, Iteration) and _inside(leaf.value, loop))
+        or (isinstance(leaf, Iteration) and is_inside(leaf.loop.body.block.args[0], loop))
+        or (not isinstance(leaf, Iteration) and is_inside(leaf.value, loop))
         for leaf in poly.leaves
     )
-
-
-def _inside(value: SSAValue, loop: scf.ForOp) -> bool:
-    block = value.owner if isinstance(value, BlockArgument) else value.owner.parent_block()
-    while block is not None:
-        parent = block.parent_op()  # pyright: ignore
-        if parent is loop:
-            return True
-        block = parent.parent_block() if parent is not None else None
-    return False

@@ -12,7 +12,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import CONTROL, children
-from tawa.ir.control import terminator, yielded
+from tawa.ir.control import decisive, passed_on
 from tawa.ir.walk import is_terminator, operations_of
 
 Keep = Callable[[Operation], bool]
@@ -62,12 +62,8 @@ class Liveness:
             case _ if not operation.regions:
                 if operation not in self._stops:
                     self.want(*operation._operands)  # pyright: ignore[reportPrivateUsage]
-            case scf.ForOp():
-                self.want(operation.lb, operation.ub, operation.step)
-            case scf.IfOp():
-                self.want(operation.cond)
-            case scf.WhileOp():
-                self.want(_condition(operation).operands[0])
+            case scf.ForOp() | scf.IfOp() | scf.WhileOp():
+                self.want(*decisive(operation))
             case _ if operation in self._stops:
                 pass
             case _:
@@ -79,60 +75,31 @@ class Liveness:
             self.need(parent)
 
     def _follow(self, value: SSAValue) -> None:
-        match value:
-            case OpResult(op=owner) if not owner.regions:
-                self.need(owner)
-            case OpResult(owner=scf.ForOp() as loop):
-                self._carry(loop, value.index)
-            case OpResult(owner=scf.IfOp() as branch):
-                self.need(branch)
-                for region in branch.regions:
-                    self.want(yielded(region.block, value.index))
-            case OpResult(owner=scf.WhileOp() as loop):
-                self._pass_on(loop, value.index)
-            case OpResult():
-                self.need(value.owner)
-            case BlockArgument():
-                self._follow_argument(value)
-            case _:
-                raise TypeError(f"cannot follow {value}")
-
-    def _follow_argument(self, value: BlockArgument) -> None:
-        match value.owner.parent_op():
-            case scf.ForOp() as loop if value.index == 0:
-                self.need(loop)
-            case scf.ForOp() as loop:
-                self._carry(loop, value.index - 1)
-            case scf.WhileOp() as loop if value.owner is loop.after_region.block:
-                self._pass_on(loop, value.index)
-            case scf.WhileOp() as loop:
-                self.need(loop)
-                end = terminator(loop.after_region.block)
-                self.want(loop.arguments[value.index], end.operands[value.index])
+        home = value.owner
+        control = home.parent_op() if isinstance(home, Block) else home
+        match control:
+            case scf.ForOp() | scf.IfOp() | scf.WhileOp():
+                self.need(control)
+                self.want(*passed_on(value), *_beside(value, control))
+            case _ if isinstance(home, Operation):
+                self.need(home)
             case _:
                 pass  # an argument of the kernel, a role or a reduction
 
-    def _carry(self, loop: scf.ForOp, index: int) -> None:
-        self.need(loop)
-        body = loop.body.block
-        self.want(
-            loop.results[index],
-            body.args[index + 1],
-            loop.iter_args[index],
-            yielded(body, index),
-        )
 
-    def _pass_on(self, loop: scf.WhileOp, index: int) -> None:
-        self.need(loop)
-        self.want(
-            loop.results[index],
-            loop.after_region.block.args[index],
-            _condition(loop).operands[index + 1],
-        )
-
-
-def _condition(loop: scf.WhileOp) -> Operation:
-    return terminator(loop.before_region.block)
+def _beside(value: SSAValue, control: Operation) -> list[SSAValue]:
+    """Return the result under which a loop gives what it carries as an argument of its body, or of
+    a `while` loop's result that argument: both are kept or none.
+    """
+    match value, control:
+        case BlockArgument(index=index), scf.ForOp() if index:
+            return [control.results[index - 1]]
+        case BlockArgument(index=index), scf.WhileOp() if value.owner is control.after_region.block:
+            return [control.results[index]]
+        case OpResult(index=index), scf.WhileOp():
+            return [control.after_region.block.args[index]]
+        case _:
+            return []
 
 
 def needed_by(*statements: Operation) -> set[Operation]:

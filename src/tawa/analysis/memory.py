@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.boxes import Box, disjoint
 from tawa.analysis.effects import WRITES, accessed, clobbers, enclosing_loops, orders_others
 from tawa.analysis.polynomial import polynomial
 from tawa.ir import hopper, tile
-from tawa.ir.control import yielded
-from tawa.ir.types import DescType, PtrType, element_type
+from tawa.ir.control import passed_on
+from tawa.ir.types import PtrType, element_type
 from tawa.ir.walk import Holder, all_of, walk
 
 
@@ -49,7 +48,7 @@ def _roots(value: SSAValue, seen: set[SSAValue]) -> frozenset[int] | None:
 
 def _sources(value: SSAValue) -> list[SSAValue] | int | None:
     """Return the values a pointer is made from, or the number of the argument it is."""
-    if found := handed_on(value):
+    if found := passed_on(value):
         return found
     match value:
         case BlockArgument():
@@ -76,38 +75,6 @@ def _sources(value: SSAValue) -> list[SSAValue] | int | None:
             return list(value.owner.operands)
         case _:
             return None
-
-
-def handed_on(value: SSAValue) -> list[SSAValue]:
-    """Return what loops and branches may hand on as a value; nothing where it is made otherwise."""
-    match value:
-        case OpResult(owner=scf.ForOp() as loop):
-            return [loop.iter_args[value.index], yielded(loop.body.block, value.index)]
-        case OpResult(owner=scf.IfOp() as branch):
-            return [yielded(region.block, value.index) for region in branch.regions]
-        case OpResult(owner=scf.WhileOp() as loop):
-            return [_passed_on(loop, value.index)]
-        case BlockArgument():
-            return _handed_in(value, value.owner.parent_op())
-        case _:
-            return []
-
-
-def _handed_in(value: BlockArgument, around: Operation | None) -> list[SSAValue]:
-    match around:
-        case scf.ForOp() as loop if value.index > 0:
-            return [loop.iter_args[value.index - 1], yielded(loop.body.block, value.index - 1)]
-        case scf.WhileOp() as loop if value.owner is loop.before_region.block:
-            return [loop.arguments[value.index], yielded(loop.after_region.block, value.index)]
-        case scf.WhileOp() as loop:
-            return [_passed_on(loop, value.index)]
-        case _:
-            return []
-
-
-def _passed_on(loop: scf.WhileOp, index: int) -> SSAValue:
-    """Return what the test of a while loop hands to its body, and in the end to what follows."""
-    return yielded(loop.before_region.block, index + 1)
 
 
 def reached(operation: Operation) -> frozenset[int] | None:
@@ -140,7 +107,6 @@ def box_of(operation: Operation) -> Box | None:
     match operation:
         case tile.DescLoad() | tile.DescStore() | tile.DescAtomic():
             kind = operation.desc.type
-            assert isinstance(kind, DescType), "a descriptor access goes through a descriptor"
             if kind.window is not None:  # whose pixels lie anywhere in the images
                 return None
             offsets = tuple(polynomial(offset) for offset in operation.offsets)

@@ -24,6 +24,7 @@ from tawa.analysis.ranges import may_wrap, range_of, range_of_type
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import bit_width, element_type, is_signed
+from tawa.ir.walk import is_inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,13 +287,9 @@ def _added(end: SSAValue, start: BlockArgument, known: Known) -> Polynomial | No
 
 def _outside(value: SSAValue, body: Block) -> bool:
     """Tell whether a value is a constant or stands before the loop with this body."""
-    if isinstance(value.owner, tile.Constant):
-        return True
-    block = value.block if isinstance(value, BlockArgument) else value.owner.parent_block()
-    while block is not None and block is not body:
-        parent = block.parent_op()
-        block = parent.parent_block() if parent is not None else None
-    return block is None
+    loop = body.parent_op()
+    assert loop is not None, "what a loop carries is an argument of its body"
+    return isinstance(value.owner, tile.Constant) or not is_inside(value, loop)
 
 
 def _elementwise(op: tile.Elementwise, known: Known) -> Polynomial:

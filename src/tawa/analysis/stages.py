@@ -20,7 +20,7 @@ from tawa.analysis.naming import name_of
 from tawa.ir import aref, tile
 from tawa.ir.control import yielded
 from tawa.ir.types import bit_width, element_type, shape_of
-from tawa.ir.walk import has, walk
+from tawa.ir.walk import has, is_inside, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +95,7 @@ def used_by(operation: Operation) -> Iterator[SSAValue]:
     yield from operation.operands
     for region in operation.regions:
         for inner in walk(region):
-            yield from (v for v in inner.operands if not _is_inside(v, operation))
-
-
-def _is_inside(value: SSAValue, operation: Operation) -> bool:
-    owner = value.owner
-    block = owner if isinstance(owner, Block) else owner.parent
-    while block is not None:
-        parent = block.parent_op()
-        if parent is operation:
-            return True
-        block = parent.parent if parent is not None else None
-    return False
+            yield from (v for v in inner.operands if not is_inside(v, operation))
 
 
 def root_of(loop: scf.ForOp, argument: SSAValue) -> Root | None:

@@ -29,7 +29,6 @@ from tawa.codegen.wrappers.core import PRELUDE, closure
 from tawa.codegen.wrappers.tma import PREFETCH_MAP
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
-from tawa.ir.types import BarriersType, BufferType
 from tawa.ir.walk import walk
 from tawa.version import __version__
 
@@ -120,7 +119,6 @@ class _Generator:
         match op:
             case hopper.Shared():
                 kind = op.result.type
-                assert isinstance(kind, BufferType)
                 label = identifier(op.label.data) or "buffer"
                 at = self.module.constant(label.upper(), op.offset.data)
                 slots = kind.slots.data
@@ -131,7 +129,6 @@ class _Generator:
                 )
             case hopper.Barriers():
                 kind = op.result.type
-                assert isinstance(kind, BarriersType)
                 label = identifier(op.label.data) or "barriers"
                 at = self.module.constant(label.upper(), op.offset.data)
                 self.values[op.result] = BarrierArray(at, kind.count.data, op.arrivals.data)

@@ -20,7 +20,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.control import terminator
-from tawa.ir.walk import operations_of, walk
+from tawa.ir.walk import is_inside, operations_of, walk
 
 Looks = Callable[[SSAValue], SSAValue | None]
 """Gives the tensor a view looks at; None for a tensor of its own."""
@@ -119,7 +119,7 @@ class _Allocator:
             for region in op.regions:
                 for inner in walk(region):
                     used |= self._owners(inner.operands)
-            self._inside[op] = {value for value in used if not _defined_in(value, op)}
+            self._inside[op] = {value for value in used if not is_inside(value, op)}
         return self._inside[op]
 
     # --- liveness -----------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class _Allocator:
         for source, target in pairs:
             self._move(3, source, target)
         inner: set[SSAValue] = set()
-        if not isinstance(op, (tile.Reduce, tile.Scan)):
+        if not isinstance(op, (tile.Reduce, tile.Scan, hopper.CarryIn)):
             for region in op.regions:
                 inner |= self._used_inside(op)
                 for block in region.blocks:
@@ -271,16 +271,6 @@ def _one_block(paths: list[list[Operation]], depth: int) -> bool:
     """Tell whether the ancestors at `depth` of all paths stand in one block."""
     blocks = {id(path[depth].parent_block()) for path in paths}
     return len(blocks) == 1
-
-
-def _defined_in(value: SSAValue, op: Operation) -> bool:
-    owner = value.owner
-    inner = owner if isinstance(owner, Operation) else owner.parent_op()
-    while inner is not None:
-        if inner is op:
-            return isinstance(owner, Block) or owner is not op
-        inner = inner.parent_op()
-    return False
 
 
 def _site(value: SSAValue) -> Operation:

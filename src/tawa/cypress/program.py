@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tawa import compile_ir
 from tawa.cypress import interpret, sequential
 from tawa.cypress.depend import text, waits
 from tawa.cypress.emit import Emitted, emit
@@ -27,9 +26,11 @@ from tawa.kernels.straight import Recipes
 from tawa.plan.plan import Plan
 from tawa.runtime.arrays import host_array, is_array, is_tensor
 from tawa.runtime.descriptors import TensorDescriptor
+from tawa.runtime.dispatch import devices_of, runs_cubin
 from tawa.runtime.dtypes import dtype_name
 from tawa.runtime.tensors import written
-from tawa.target import Target
+from tawa.runtime.tile_function import function_of_ir
+from tawa.target import H200, Target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +46,7 @@ class Program:
     tree: Node
     events: Events
     emitted: Emitted
-    kernels: dict[Target | None, Any]
+    kernels: dict[tuple[Target, bool], Any]
     recipes: Recipes
 
     @property
@@ -55,9 +56,15 @@ class Program:
 
     def compile(self, target: Target | None = None) -> Any:
         """Return the compiled kernel, for a target or an H200; raises what `compile_ir` raises."""
-        if target not in self.kernels:
+        return self._compiled(target or H200, cubin=True)
+
+    def _compiled(self, target: Target, *, cubin: bool) -> Any:
+        """Return the kernel for a target, without a `cubin` where none is asked for or there."""
+        key = target, cubin or (target, True) in self.kernels
+        if key not in self.kernels:
             kernel: Any = self.emitted.kernel
-            made = compile_ir(kernel, plan=self.emitted.plan, target=target)
+            function = function_of_ir(kernel, plan=self.emitted.plan)
+            made = function.compile_for(target, cubin=cubin)
             used = sum(buffer.bytes for buffer in made.resources.buffers)
             if used > self.mapping.ceiling:
                 raise OverBudget(
@@ -75,8 +82,8 @@ class Program:
                     why=f"(warps of a tile, tiles) are {found}, and the mapping says {wanted}",
                     remedy="write pipeline=3, or leave turns, or tiles, out",
                 )
-            self.kernels[target] = made
-        return self.kernels[target]
+            self.kernels[key] = made
+        return self.kernels[key]
 
     @property
     def plan(self) -> Plan:
@@ -144,7 +151,9 @@ class Program:
             else named[each.tensor]
             for each in self.emitted.arguments
         )
-        writer.launch(Launch(self.compile().function, grid, tuple(given)))
+        cubin = any(map(runs_cubin, devices_of(named).values()))
+        made = self._compiled(H200, cubin=cubin)
+        writer.launch(Launch(made.function, grid, tuple(given)))
         return writer.finish()
 
     def _writer(self, tensors: tuple[Any, ...]) -> tuple[Writer, dict[str, Any]]:

@@ -160,8 +160,8 @@ class UnprovedProtocol(ProtocolError):  # noqa: N818
 
     Message::
 
-        matmul is not proved: the roles at a@28+b@29 filled are not shown to agree for every input: mma waits for iterations(K, step 64) phases; nobody arrives; a phase takes 1
-          why: rule "one control": what decides how often roles synchronize is one function of the launch in all of them: each barrier gets as many arrivals as the roles that wait for it ask for, for every input.
+        matmul is not proved: load copies to a@28+b@29 filled, which expects no bytes before it
+          why: rule "one put": one thread expects the bytes of a put, all of them and before its copies, which stand beside it; threads tell of their own copies when these are done.
           do:  compile it with specialize=False, which leaves less to prove, or split it.
     """  # noqa: E501
 

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import tawa.language as tl
-from tawa.errors import TypeMismatch, UnknownName
+from tawa.errors import UnknownName
 from tawa.frontend.context import Context
 from tawa.frontend.names import REFUSED, Builtin, NotConstant, lift
 from tawa.ir.build.binding import suggest
@@ -96,8 +96,7 @@ def _of_tensor(c: Context, value: Tensor | BlockPointer, name: str) -> Value | N
 
 def _transposed(c: Context, value: Tensor) -> Tensor:
     if len(value.shape) != 2:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f".T takes a tensor of two dimensions, this is {describe(value)}",
             remedy="use tl.permute(x, dims)",
         )

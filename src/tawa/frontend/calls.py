@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 import tawa.language as tl
-from tawa.errors import TawaError, TypeMismatch, UnsupportedSyntax
+from tawa.errors import TawaError, UnsupportedSyntax
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
@@ -185,8 +185,7 @@ def _run_in_python(
     named = {name: known(value) for name, value in named.items()}
     for value in (*positional, *named.values()):
         if not _is_constant(value):
-            raise c.builder.error(
-                TypeMismatch,
+            raise c.builder.mismatch(
                 f"{getattr(function, '__name__', function)} runs at compile time, "
                 f"and {describe(value)} is known only at run time",
                 remedy="use the function of tawa.language that does the same",
@@ -196,8 +195,7 @@ def _run_in_python(
         keywords = {name: _to_python(value) for name, value in named.items()}
         return lift(function(*arguments, **keywords))
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"{getattr(function, '__name__', function)} failed at compile time",
             why=f"{type(error).__name__}: {error}",
         ) from None
@@ -336,7 +334,7 @@ def _length(c: Context, positional: Sequence[Value]) -> Value:
         case [Const(value=str() as text)]:
             return Const(len(text))
         case _:
-            raise c.builder.error(TypeMismatch, "len takes a tuple")
+            raise c.builder.mismatch("len takes a tuple")
 
 
 _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
@@ -361,7 +359,7 @@ def _introspect(c: Context, function: Any, positional: Sequence[Value]) -> Value
         case "getattr", [Const(value=owner), Const(value=str() as name), default]:
             return lift(getattr(owner, name)) if hasattr(owner, name) else default
         case name, _:
-            raise c.builder.error(TypeMismatch, f"{name} takes constants in a kernel")
+            raise c.builder.mismatch(f"{name} takes constants in a kernel")
 
 
 def _is_instance(value: Value, kind: Value) -> bool:
@@ -383,9 +381,7 @@ def _named_tuple(
 ) -> Tuple:
     defaults: Mapping[str, Any] = getattr(kind, "_field_defaults", {})
     if missing := [name for name in fields if name not in given and name not in defaults]:
-        raise c.builder.error(
-            TypeMismatch, f"{kind.__name__} got no value for {', '.join(missing)}"
-        )
+        raise c.builder.mismatch(f"{kind.__name__} got no value for {', '.join(missing)}")
     items = (given[name] if name in given else lift(defaults[name]) for name in fields)
     return Tuple(tuple(items), fields)
 

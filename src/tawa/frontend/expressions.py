@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import Block
 
-from tawa.errors import TypeMismatch, UnknownName
+from tawa.errors import UnknownName
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.calls import call
 from tawa.frontend.context import Context
@@ -132,7 +132,7 @@ def _elements(c: Context, nodes: Sequence[ast.expr]) -> list[Value]:
 def _items(c: Context, value: Value) -> tuple[Value, ...]:
     if isinstance(value, Tuple):
         return value.items
-    raise c.builder.error(TypeMismatch, f"a tuple is needed here, this is {describe(value)}")
+    raise c.builder.mismatch(f"a tuple is needed here, this is {describe(value)}")
 
 
 def _index(c: Context, node: ast.expr) -> Value:
@@ -154,8 +154,7 @@ def _constant(c: Context, node: ast.expr) -> object:
     value = known(evaluate(c, node))
     if isinstance(value, Const):
         return value.value
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"a slice bound must be a compile-time constant, this is {describe(value)}",
         why="the shape of every tensor is known when the kernel is compiled",
     )
@@ -217,8 +216,7 @@ def _choice(c: Context, node: ast.IfExp) -> Value:
             sides.append(value if number is None else arithmetic.to_tensor(c.builder, value))
     then, other = sides
     if not same_form(then, other):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"the two sides of this choice differ: {describe(then)} and {describe(other)}",
             why="the condition is known only at run time, so both sides must have one type",
             remedy="cast one side with `.to(...)`",
@@ -265,8 +263,7 @@ def _formatted(c: Context, node: ast.expr) -> str:
         raise c.unsupported("this part of an f-string cannot stand in a kernel")
     value = _plain(evaluate(c, node.value))
     if isinstance(value, Tensor):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"an f-string is made at compile time, and this is {describe(value)}",
             remedy="use tl.device_print for values of the run",
         )
@@ -277,8 +274,7 @@ def _formatted(c: Context, node: ast.expr) -> str:
     try:
         return format(value, pattern)
     except (TypeError, ValueError) as error:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"{describe(lift(value))} has no format {pattern!r}",
             why=str(error),
             remedy="change the part after the colon",

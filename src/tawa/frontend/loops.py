@@ -141,8 +141,7 @@ def _yielded(
     """Check that the body keeps the types, and note what it hands to the next iteration."""
     for name in names:
         if name not in after:
-            raise c.builder.error(
-                TypeMismatch,
+            raise c.builder.mismatch(
                 f"{name} may have no value at the end of this loop's body",
                 why=c.frame.gone.get(name, ""),
                 remedy="assign it on every path",
@@ -158,8 +157,7 @@ def _changes_type(
 ) -> TypeMismatch:
     line = c.frame.source.place(loop).line
     c.builder.place = new.place
-    return c.builder.error(
-        TypeMismatch,
+    return c.builder.mismatch(
         f"{name} changes its type in the loop at line {line}: {describe(old.value)} before, "
         f"{describe(new.value)} after an iteration",
         why=f"line {old.place.line} makes it {describe(old.value)}, line {new.place.line} "

@@ -13,7 +13,7 @@ from types import FunctionType
 from xdsl.dialects.builtin import DictionaryAttr, TensorType
 from xdsl.ir import Block
 
-from tawa.errors import ArgumentError, TypeMismatch, UnsupportedSyntax
+from tawa.errors import ArgumentError, UnsupportedSyntax
 from tawa.frontend.context import Binding, Context, Frame
 from tawa.frontend.liveness import analyse
 from tawa.frontend.names import lift
@@ -194,10 +194,8 @@ def _bind_call(
     try:
         bound = parameters.bind(*positional, **named)
     except TypeError as error:
-        raise c.builder.error(
-            TypeMismatch,
-            f"{source.name}: {error}",
-            why=f"its parameters are {parameters}",
+        raise c.builder.mismatch(
+            f"{source.name}: {error}", why=f"its parameters are {parameters}"
         ) from None
     values: dict[str, Value] = dict(bound.arguments)
     for name, parameter in parameters.parameters.items():

@@ -7,7 +7,6 @@ import operator as python
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tawa.errors import TypeMismatch
 from tawa.frontend.calls import Iterations
 from tawa.frontend.context import Context
 from tawa.frontend.names import lift
@@ -66,10 +65,8 @@ def _fold(c: Context, symbol: str, fold: Fold, one: object, other: object) -> Va
     try:
         return lift(fold(one, other))
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise c.builder.error(
-            TypeMismatch,
-            f"`{one!r} {symbol} {other!r}` has no value",
-            why=f"Python says: {error}",
+        raise c.builder.mismatch(
+            f"`{one!r} {symbol} {other!r}` has no value", why=f"Python says: {error}"
         ) from None
 
 
@@ -91,7 +88,7 @@ def unary(c: Context, kind: ast.unaryop, operand: Value) -> Value:
         case _, Const(value=bool() | int() | float() as number):
             return _fold_unary(c, kind, number)
         case _:
-            raise c.builder.error(TypeMismatch, f"this operator does not take {describe(operand)}")
+            raise c.builder.mismatch(f"this operator does not take {describe(operand)}")
 
 
 def _fold_unary(c: Context, kind: ast.unaryop, number: bool | int | float) -> Value:
@@ -103,7 +100,7 @@ def _fold_unary(c: Context, kind: ast.unaryop, number: bool | int | float) -> Va
         case _, int():
             return Const(~int(number))
         case _:
-            raise c.builder.error(TypeMismatch, f"`~` does not take the float {number}")
+            raise c.builder.mismatch(f"`~` does not take the float {number}")
 
 
 def truth(c: Context, value: Value) -> bool | Tensor:
@@ -119,8 +116,7 @@ def truth(c: Context, value: Value) -> bool | Tensor:
             if all(extent == 1 for extent in value.shape):
                 flat = c.builder.reshape(value, ())
                 return arithmetic.to_bool(c.builder, flat)
-            raise c.builder.error(
-                TypeMismatch,
+            raise c.builder.mismatch(
                 f"a tensor of {describe(value)} is neither true nor false",
                 why="control flow follows one truth value for the whole program",
                 remedy="reduce it to a scalar, as in tl.max(x.to(tl.int32)) > 0, or use tl.where",
@@ -164,8 +160,7 @@ def _contains(c: Context, item: Value, container: Value) -> bool:
             return part in whole
         case _:
             pass
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"`in` is decided at compile time, and {describe(item)} in {describe(container)} is not",
         remedy="compare with == and combine with |",
     )
@@ -184,8 +179,7 @@ def static_items(c: Context, value: Value) -> Sequence[Value]:
             bounds = [number for number in numbers if isinstance(number, int)]
             if len(bounds) == 3 and bounds[2] != 0:
                 return [Const(number) for number in range(*bounds)]
-            raise c.builder.error(
-                TypeMismatch,
+            raise c.builder.mismatch(
                 "the bounds of an unrolled loop must be compile-time integers, these are "
                 + ", ".join(
                     describe(v) for v in (iterations.start, iterations.end, iterations.step)

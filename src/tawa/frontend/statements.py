@@ -164,8 +164,7 @@ def _unpack(c: Context, target: ast.Tuple | ast.List, value: Value) -> None:
         )
     c.builder.place = c.frame.source.place(target)
     if not isinstance(value, Tuple) or len(value.items) != len(target.elts):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"{len(target.elts)} names cannot take {describe(value)}",
             why="unpacking needs a tuple with one item for each name",
         )
@@ -183,8 +182,7 @@ def _annotated(c: Context, statement: ast.AnnAssign) -> None:
         _assign(c, statement.target, _as_variable(c, value))
         return
     if not isinstance(statement.target, ast.Name):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"{ast.unparse(statement.target)} is declared tl.constexpr",
             why="a constexpr is a name for a value",
             remedy="drop the annotation",
@@ -250,8 +248,7 @@ def _name_results(name: str, value: Value) -> None:
 def _check_join(c: Context, name: str, then: Binding, other: Binding) -> None:
     if same_form(then.value, other.value):
         return
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"{name} is {describe(then.value)} or {describe(other.value)} after this if",
         why=f"line {then.place.line} makes it {describe(then.value)}, line {other.place.line} "
         f"{describe(other.value)}; which one is known only at run time",
@@ -282,8 +279,7 @@ def _branch_with_return(
 
 
 def _returns_differ(c: Context, place: Place, then: Value, other: Value) -> TypeMismatch:
-    return c.builder.error(
-        TypeMismatch,
+    return c.builder.mismatch(
         f"{c.frame.source.name} returns {describe(then)} or {describe(other)}",
         why=f"which way the `if` at line {place.line} goes is known only at run time",
         remedy="return values of one type everywhere",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tawa.errors import TypeMismatch
 from tawa.frontend.context import Context
 from tawa.frontend.names import lift
 from tawa.ir.build.operations.shapes import new_axes
@@ -21,8 +20,7 @@ def subscript(c: Context, value: Value, index: Value) -> Value:
         case Const(), Const():
             return _constant_item(c, value.value, index.value)
         case _:
-            raise c.builder.error(
-                TypeMismatch,
+            raise c.builder.mismatch(
                 f"{describe(value)} cannot be indexed by {describe(index)}",
                 why="tuples are indexed by compile-time integers, tensors by None and `:`",
             )
@@ -33,8 +31,7 @@ def _tuple_item(c: Context, value: Tuple, position: Any) -> Value:
         return Tuple(tuple(value.items[position]))
     if isinstance(position, int) and -len(value.items) <= position < len(value.items):
         return value.items[position]
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"{position!r} is no position of a tuple of {len(value.items)}",
         why="tuples are indexed by compile-time integers and slices",
     )
@@ -44,8 +41,8 @@ def _constant_item(c: Context, value: Any, index: Any) -> Value:
     try:
         return lift(value[index])
     except (TypeError, KeyError, IndexError) as error:
-        raise c.builder.error(
-            TypeMismatch, f"{value!r}[{index!r}] has no value", why=f"Python says: {error}"
+        raise c.builder.mismatch(
+            f"{value!r}[{index!r}] has no value", why=f"Python says: {error}"
         ) from None
 
 

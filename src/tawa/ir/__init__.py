@@ -18,6 +18,7 @@ from xdsl.utils.exceptions import ParseError
 from xdsl.utils.lexer import Input, Span
 from xdsl.utils.mlir_lexer import MLIRTokenKind
 
+from tawa.errors import Place
 from tawa.ir import aref, hopper, tile
 
 LABEL = "label"
@@ -114,6 +115,15 @@ def line_of(operation: Operation) -> int:
             return 0
 
 
+def place_of(operation: Operation) -> Place | None:
+    """Return the Python place an operation stands for, None when unknown."""
+    match operation.location:
+        case FileLineColLoc(filename=file, line=line, column=column):
+            return Place(file.data, line.data, column.data)
+        case _:
+            return None
+
+
 def at_line(operation: Operation, file: str, line: int, column: int) -> Operation:
     """Set the Python place of an operation and return it."""
     operation.location = _location(file, line, column)
@@ -135,6 +145,7 @@ __all__ = [
     "line_of",
     "make_context",
     "parse",
+    "place_of",
     "tile",
     "verify",
 ]

@@ -7,10 +7,8 @@ tile dialect goes on meaning what it means. Operational rules: Tawa (arXiv:2510.
 from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
-from xdsl.ir import Dialect
 from xdsl.irdl import (
     attr_def,
-    irdl_op_definition,
     operand_def,
     opt_attr_def,
     region_def,
@@ -21,12 +19,10 @@ from xdsl.irdl import (
 )
 from xdsl.traits import NoTerminator
 
-from tawa.ir.formats import EFFECT, PLAIN
-from tawa.ir.operation import TawaOperation
+from tawa.ir.operation import EFFECT, PLAIN, TawaOperation, dialect, operand_of
 from tawa.ir.types import ArefType, SlotType, i32
 
 
-@irdl_op_definition
 class Create(TawaOperation):
     """Make a ring of `depth` slots, all free. `name` is the payload's variables and line (a+b@12).
 
@@ -40,7 +36,6 @@ class Create(TawaOperation):
     assembly_format = "$label attr-dict `:` type($result)"
 
 
-@irdl_op_definition
 class Role(TawaOperation):
     """The program of one role. All roles start together; the kernel ends when all have ended.
 
@@ -57,46 +52,41 @@ class Role(TawaOperation):
     traits = traits_def(NoTerminator())
 
 
-@irdl_op_definition
 class PutEnter(TawaOperation):
     """Wait until the next slot is free and give it to the producer."""
 
     name = "aref.put_enter"
-    aref = operand_def(ArefType)
+    aref = operand_of(ArefType)
     slot = result_def(SlotType)
     assembly_format = PLAIN
 
 
-@irdl_op_definition
 class PutExit(TawaOperation):
     """Publish a slot holding `values`, effective when the work that makes them is complete."""
 
     name = "aref.put_exit"
-    slot = operand_def(SlotType)
+    slot = operand_of(SlotType)
     values = var_operand_def()
     assembly_format = "$slot `(` $values `)` attr-dict `:` type(operands)"
 
 
-@irdl_op_definition
 class GetEnter(TawaOperation):
     """Wait until the next slot is filled and lend its values."""
 
     name = "aref.get_enter"
-    aref = operand_def(ArefType)
+    aref = operand_of(ArefType)
     values = var_result_def()
     assembly_format = PLAIN
 
 
-@irdl_op_definition
 class GetExit(TawaOperation):
     """Free the oldest borrowed slot, effective when all work that reads it is complete."""
 
     name = "aref.get_exit"
-    aref = operand_def(ArefType)
+    aref = operand_of(ArefType)
     assembly_format = EFFECT
 
 
-@irdl_op_definition
 class GetSkip(TawaOperation):
     """Pass over the next `count` (i32) fillings: another instance of the role takes and frees them.
 
@@ -104,12 +94,11 @@ class GetSkip(TawaOperation):
     """
 
     name = "aref.get_skip"
-    aref = operand_def(ArefType)
+    aref = operand_of(ArefType)
     count = operand_def(i32)
     assembly_format = "$aref `,` $count attr-dict `:` type(operands)"
 
 
-@irdl_op_definition
 class Turn(TawaOperation):
     """Instances of a role take turns, in the order of their index. `kind` "take" waits until the
     instance before has passed the turn, "pass" gives it to the next one. `instance` says whose turn
@@ -122,8 +111,4 @@ class Turn(TawaOperation):
     assembly_format = "$kind attr-dict"
 
 
-Aref = Dialect(
-    "aref",
-    [Create, Role, PutEnter, PutExit, GetEnter, GetExit, GetSkip, Turn],
-    [ArefType, SlotType],
-)
+Aref = dialect("aref", vars(), [ArefType, SlotType])

@@ -44,6 +44,29 @@ def passed_on(value: SSAValue) -> list[SSAValue]:
             return []
 
 
+def handed_on(user: Operation, index: int) -> list[SSAValue]:
+    """Return the values that operand `index` of control flow is from there on: what a loop starts
+    from, or an iteration ends with, its argument and then its result, a side of a condition its
+    result; none of what computes with the operand, or decides by it.
+    """
+    around = user.parent_op()
+    match user:
+        case scf.ForOp() if index >= 3:
+            return [user.body.block.args[index - 2], user.results[index - 3]]
+        case scf.WhileOp():
+            return [user.before_region.block.args[index]]
+        case scf.ConditionOp() if index and isinstance(around, scf.WhileOp):
+            return [around.after_region.block.args[index - 1], around.results[index - 1]]
+        case scf.YieldOp() if isinstance(around, scf.ForOp):
+            return [around.body.block.args[index + 1], around.results[index]]
+        case scf.YieldOp() if isinstance(around, scf.WhileOp):
+            return [around.before_region.block.args[index]]
+        case scf.YieldOp() if isinstance(around, scf.IfOp):
+            return [around.results[index]]
+        case _:
+            return []
+
+
 def decisive(control: Operation) -> list[SSAValue]:
     """Return the scalars that decide what a loop or condition does; of others, none."""
     match control:

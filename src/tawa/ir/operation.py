@@ -1,16 +1,27 @@
-"""What every operation of our dialects is derived from."""
+"""What the operations of our dialects are derived from, and dialects made of them."""
 
 from __future__ import annotations
 
 from abc import ABCMeta
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast
 
-from xdsl.irdl import IRDLOperation
+from xdsl.ir import Attribute, Dialect, Operation, SSAValue
+from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
 from xdsl.irdl.operations import (
     BeforeVariadicSingleAccessor,
     UniqueVariadicAccessor,
     VarIRConstruct,
 )
+from xdsl.traits import Pure
+
+A = TypeVar("A", bound=Attribute)
+
+PLAIN = "operands attr-dict `:` functional-type(operands, results)"
+"""The text of most operations with results."""
+
+EFFECT = "operands attr-dict `:` type(operands)"
+"""The text of most without."""
 
 _AT = cast("Any", tuple).__getitem__  # without the tuple's own in Python, which asks for slices
 
@@ -56,4 +67,48 @@ class _Kind(ABCMeta):
 
 
 class TawaOperation(IRDLOperation, metaclass=_Kind):
-    """An operation of one of our dialects; no class registers as one."""
+    """An operation of one of our dialects; no class registers as one.
+
+    A class with a `name` is an operation as soon as it is declared; one without holds the fields
+    that several have in common.
+    """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "name" in vars(cls):
+            irdl_op_definition(cls)
+
+
+def operand_of(kind: type[A]) -> SSAValue[A]:
+    """Declare an operand of a type, as which its users see it."""
+    return cast("SSAValue[A]", operand_def(kind))
+
+
+class Computation(TawaOperation):
+    """Makes its results of its operands, and does nothing else."""
+
+    traits = traits_def(Pure())
+    assembly_format = PLAIN
+
+
+class Unary(Computation):
+    """Makes one value of another."""
+
+    value = operand_def()
+    result = result_def()
+
+
+class Source(TawaOperation):
+    """Makes a value of nothing."""
+
+    result = result_def()
+    traits = traits_def(Pure())
+    assembly_format = "attr-dict `:` type($result)"
+
+
+def dialect(name: str, members: Mapping[str, object], types: Sequence[type[Attribute]]) -> Dialect:
+    """Return the dialect of `types` and of all operations among the `members` of a module, in the
+    order in which they are declared there.
+    """
+    kinds = [kind for kind in members.values() if isinstance(kind, _Kind) and "name" in vars(kind)]
+    return Dialect(name, cast("list[type[Operation]]", kinds), list(types))

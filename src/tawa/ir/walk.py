@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TypeAlias, TypeVar
 
-from xdsl.ir import Block, Operation, Region
+from xdsl.ir import Block, Operation, Region, SSAValue
 from xdsl.traits import IsTerminator, OpTrait, Pure
 
 Holder: TypeAlias = Operation | Block | Region
@@ -66,6 +66,18 @@ def all_of(top: Holder, *kinds: type[Kind]) -> list[Kind]:
 def has(top: Holder, *kinds: type[Operation]) -> bool:
     """Tell whether an operation of one of `kinds` is among those of `walk`."""
     return any(type(operation) in kinds for operation in walk(top))
+
+
+def is_inside(value: SSAValue, operation: Operation) -> bool:
+    """Tell whether a value is made within the regions of an operation."""
+    owner = value.owner
+    block = owner if isinstance(owner, Block) else owner.parent
+    while block is not None:
+        parent = block.parent_op()
+        if parent is operation:
+            return True
+        block = parent.parent if parent is not None else None
+    return False
 
 
 def is_terminator(operation: Operation) -> bool:

@@ -23,7 +23,7 @@ from tawa.jax.calls import form_of
 from tawa.jax.library import read, run
 from tawa.kernels import conv as forward
 from tawa.kernels import conv_gradients as backward
-from tawa.kernels.conv_geometry import each_axis, paddings
+from tawa.layouts.windows import each_axis, paddings
 
 ACTIVATIONS = {
     "": lambda z: z,
@@ -76,14 +76,13 @@ def _forward(how: _How, x: Any, w: Any, bias: Any, activation: str) -> Any:
 
 
 def _by_input(how: _How, dy: Any, w: Any) -> Any:
-    channels = w.shape[-1] * how.groups
-    dy, w = _filled(dy, how.groups, -1), _filled(w, how.groups, 0, -1)
+    dy, w = _filled(dy, how.groups, -1), _filled(w, how.groups, 0)
     shape = (dy.shape[0], *how.pixels, w.shape[-1] * how.groups)
     given = {"dy": dy, "w": w}
     forms = {name: form_of(each) for name, each in given.items()}
     call = partial(backward.conv2d_input_gradient, shape)
     recipe = read(call, backward.Tuner("input", keep=False), **forms, **how.options)
-    return run("conv", recipe, backward.ARRAYS["input"], given, forms)[0][..., :channels]
+    return run("conv", recipe, backward.ARRAYS["input"], given, forms)[0]
 
 
 def _by_weight(how: _How, dy: Any, x: Any) -> Any:

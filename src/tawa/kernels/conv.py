@@ -23,7 +23,6 @@ from tawa.kernels.conv_geometry import (
     Geometry,
     geometry_of,
     packing,
-    pair,
 )
 from tawa.kernels.conv_operands import Operands, bind
 from tawa.kernels.conv_packing import pack_filters
@@ -38,6 +37,7 @@ from tawa.kernels.conv_variants import (
     variants,
 )
 from tawa.kernels.recipe import Recipe, Writer, symbols
+from tawa.layouts.windows import pair
 from tawa.runtime.arrays import Placeholder, is_tensor
 from tawa.runtime.store import DiskStore
 
@@ -194,7 +194,6 @@ def conv2d(
     if layout not in ("", "copy"):
         raise ArgumentError(f"layout={layout!r}", why='"" or "copy"')
     held = w.array if isinstance(w, Filters) else w
-    keep_gradients(x=x, w=held, bias=bias, residual=residual, scale=scale)
     image, axes = nhwc("x", x, layout), len(x.shape)
     kernel = held if isinstance(w, Filters) else nhwc("w", w, layout, axes)
     if isinstance(w, Filters):
@@ -332,17 +331,3 @@ def as_given(array: Any) -> Any:
     last = len(array.shape) - 1
     order = (0, last, *range(1, last))
     return array.permute(*order) if is_tensor(array) else array.transpose(*order)
-
-
-def keep_gradients(**arrays: Any) -> None:
-    """Raise `ArgumentError` where torch would record a call whose gradient nobody computes."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not torch.is_grad_enabled():
-        return
-    for name, array in arrays.items():
-        if is_tensor(array) and array.requires_grad:
-            raise ArgumentError(
-                f"{name} requires a gradient, which conv2d does not record",
-                why="the result would silently be a constant to autograd",
-                remedy="call it under torch.no_grad(), or pass .detach()",
-            )

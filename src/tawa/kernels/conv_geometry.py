@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from tawa.errors import ArgumentError
-from tawa.layouts.windows import Window
+from tawa.layouts.windows import Window, each_axis, paddings
 
 
 def ceil_to(value: int, step: int) -> int:
@@ -189,49 +189,6 @@ def packing(method: str, geometry: Geometry, itemsize: int) -> Packing:
     columns = (g.wo - 1) * g.stride[1] + g.fw
     images = Packed(g.n * g.ho, columns, used, column, ceil_to(columns * column, step))
     return Packing(images, Packed(g.co, g.fw, used, column, long), (g.fh, 1), (g.stride[0], 1))
-
-
-def each_axis(name: str, value: Any, least: int, axes: int) -> tuple[int, ...]:
-    """Return an int, or one for each axis, by axis; raises `ArgumentError` for all else."""
-    values: tuple[Any, ...] = (value,) * axes if isinstance(value, int) else tuple(value)
-    if len(values) != axes or not all(isinstance(each, int) and each >= least for each in values):
-        raise ArgumentError(
-            f"{name}={value!r}", why=f"{name} is an int of at least {least}, or {axes} of them"
-        )
-    return cast("tuple[int, ...]", values)
-
-
-def pair(name: str, value: Any, least: int) -> tuple[int, int]:
-    """Return an int or a pair of them as a pair; raises `ArgumentError` for all else."""
-    return cast("tuple[int, int]", each_axis(name, value, least, 2))
-
-
-def paddings(
-    padding: Any, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
-) -> tuple[tuple[int, int], ...]:
-    """Return (before, after) by axis for an int, one for each axis, pairs, "same" or "valid".
-
-    "same" keeps the size at stride 1; where what it adds is odd, the end has more, as in torch.
-    """
-    if padding == "same":
-        if max(stride) > 1:
-            raise ArgumentError(
-                f'padding="same" with stride={tuple(stride)}',
-                why="the output has the input's size at stride 1 only",
-                remedy="give the padding in numbers",
-            )
-        added = [(size - 1) * step for size, step in zip(window, dilation)]
-        return tuple((each // 2, each - each // 2) for each in added)
-    if isinstance(padding, str) and padding != "valid":
-        raise ArgumentError(f"padding={padding!r}", why='the words are "same" and "valid"')
-    sides = (0 if padding == "valid" else padding,) * len(window)
-    if not isinstance(padding, int | str):
-        sides = tuple(padding)
-    if len(sides) != len(window):
-        raise ArgumentError(
-            f"padding={padding!r}", why=f"it is an int, or an entry for each of {len(window)} axes"
-        )
-    return tuple(pair("padding", side, 0) for side in sides)
 
 
 def geometry_of(

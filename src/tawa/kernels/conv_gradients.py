@@ -14,13 +14,14 @@ from typing import Any
 from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, look
-from tawa.kernels.conv import as_given, heightened, keep_gradients, lowered, nhwc
-from tawa.kernels.conv_geometry import Geometry, each_axis, geometry_of
+from tawa.kernels.conv import as_given, heightened, lowered, nhwc
+from tawa.kernels.conv_geometry import Geometry, geometry_of
 from tawa.kernels.conv_input_gradient import input_launches, input_tiles
 from tawa.kernels.conv_variants import Tile
 from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
+from tawa.layouts.windows import each_axis, transposed
 from tawa.runtime.arrays import array
 
 _TILES: dict[str, Callable[..., list[Tile]]] = {"input": input_tiles, "weight": weight_tiles}
@@ -84,7 +85,6 @@ def conv2d_input_gradient(
             cannot step over.
     """
     how = stride, padding, dilation, groups
-    keep_gradients(w=w, dy=dy)
     grown = nhwc("dy", dy)
     filters = nhwc("w", w, axes=len(dy.shape))
     shapes = channels_last("x_shape", x_shape, grown), look(filters).shape
@@ -146,7 +146,6 @@ def conv2d_weight_gradient(
             groups; channels of a group that TMA cannot step over (16 bytes).
     """
     how = stride, padding, dilation, groups
-    keep_gradients(x=x, dy=dy)
     image = nhwc("x", x)
     grown = nhwc("dy", dy, axes=len(x.shape))
     shapes = look(image).shape, channels_last("w_shape", w_shape, grown)
@@ -198,7 +197,6 @@ def conv_transpose2d(
     rows and columns at the end. Volumes have an axis more. Raises `ArgumentError` as
     `conv2d_input_gradient`.
     """
-    keep_gradients(x=x, w=w)
     image = nhwc("x", x)
     n, *pixels, _ = look(image).shape
     _, *size, channels = look(nhwc("w", w, axes=len(pixels) + 2)).shape
@@ -211,14 +209,7 @@ def conv_transpose2d(
             ("output_padding", output_padding, 0),
         )
     )
-    if any(extra >= step for extra, step in zip(more, steps)):
-        raise ArgumentError(
-            f"output_padding={output_padding} at stride {steps}", why="it is below the stride"
-        )
-    pixels = [
-        (extent - 1) * step - 2 * side + (f - 1) * d + 1 + extra
-        for extent, step, side, f, d, extra in zip(pixels, steps, sides, size, spread, more)
-    ]
+    pixels = transposed(pixels, size, steps, sides, spread, more)
     channels *= groups
     shape = (n, *pixels, channels) if as_given(image) is image else (n, channels, *pixels)
     how: dict[str, Any] = {"stride": steps, "padding": sides, "dilation": spread}

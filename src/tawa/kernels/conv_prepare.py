@@ -39,11 +39,12 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         raise ArgumentError(f"no convolution by {form}: {reason}", remedy='use method="auto"')
     if form in PACKINGS:
         return _by_packing(operands, variant)
+    g, sizes = operands.problem.geometry, variant.config.kwargs
     if form in ("pointers", "direct"):
-        return [_by_pointers(operands, variant)]
+        strides = (*operands.problem.strides[:3], g.window)
+        return [_by_pointers(operands, variant, g, operands.x, operands.w, strides)]
     if form == "depthwise":
         return strips(operands, variant)
-    g, sizes = operands.problem.geometry, variant.config.kwargs
     seen = windows(form, g, operands.problem.view)
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
     options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.taps}
@@ -88,37 +89,20 @@ def _packed_by_pointers(
     taps = how.filters.columns
     seen = Geometry(buffer.lines, 1, buffer.columns, buffer.column, g.co, 1, taps, (1, step))
     strides = (buffer.pitch, buffer.pitch, buffer.column, how.filters.pitch)
-    return _by_pointers(operands, variant, seen, strides, windowed, w)
+    return _by_pointers(operands, variant, seen, windowed, w, strides)
 
 
 def _by_pointers(
-    operands: Operands,
-    variant: Variant,
-    seen: Geometry | None = None,
-    strides: tuple[int, ...] = (),
-    x: Any = None,
-    w: Any = None,
+    operands: Operands, variant: Variant, g: Geometry, x: Any, w: Any, strides: tuple[int, ...]
 ) -> Launch:
-    """Return the launch through pointers, over x and w or over what stands for them.
-
-    `strides` are those of images, rows, pixels and filters.
-    """
+    """Return the launch through pointers; `strides` are those of images, rows, pixels, filters."""
     problem, sizes = operands.problem, variant.config.all_kwargs()
-    g, steps = problem.geometry, (*problem.strides[:3], problem.geometry.window)
-    if seen is not None:
-        g, steps = seen, strides
-    options = sizes | {
-        "WINDOW": g.taps,
-        "CHANNELS": g.channels,
-        "GROUPS": g.groups,
-        "DIRECT": variant.form == "direct",
-    }
-    arrays = (operands.x, operands.w) if seen is None else (x, w)
+    options = sizes | {"WINDOW": g.taps, "CHANNELS": g.channels, "GROUPS": g.groups}
+    options |= {"DIRECT": variant.form == "direct", "SUM": problem.sum, "AFTER": problem.epilogue}
     extra = (operands.residual, operands.scale, operands.bias)
-    numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *steps)
+    numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *strides)
     grid = (ceil(g.pixels / sizes["BLOCK_M"]), ceil(g.filters / sizes["BLOCK_N"]), g.groups)
-    arguments = (*arrays, operands.y, *extra, *numbers)
-    options |= {"SUM": problem.sum, "AFTER": problem.epilogue}
+    arguments = (x, w, operands.y, *extra, *numbers)
     return Launch(conv_windows.conv_pointers, grid, arguments, options)
 
 
@@ -158,33 +142,26 @@ def _launches(
     rows, columns = ceil(shape[1] / box[1]), ceil(shape[2] / box[2])
     numbers = (taps, k, rows, columns, g.filters)
     count, across = Axes(*shape).tiles(box), ceil(g.filters / sizes["BLOCK_N"])
+    extra = (operands.residual, operands.scale, operands.bias)
+    kernel, given = conv_windows.conv_windows, {**sizes, **options}
     if parts == 1:
-        block = [*box, 1, sizes["BLOCK_N"]]
-        full = (*shape, g.groups, g.filters)
-        y = by_rows(operands.y, full, block)
-        r = None if operands.residual is None else by_rows(operands.residual, full, block)
-        arguments = (x, w, y, r, operands.scale, operands.bias, *numbers)
-        given = {**sizes, **options, "AFTER": problem.epilogue, "SUM": problem.sum}
-        return [Launch(conv_windows.conv_windows, (count, across, g.groups), arguments, given)]
+        lies = (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
+        y, r = (None if each is None else by_rows(each, *lies) for each in (operands.y, extra[0]))
+        given |= {"AFTER": problem.epilogue, "SUM": problem.sum}
+        return [
+            Launch(kernel, (count, across, g.groups), (x, w, y, r, *extra[1:], *numbers), given)
+        ]
     if problem.dtype == "i8":
         raise ArgumentError(f"{parts} parts of an int8 sum: parts are float32, which rounds them")
     if g.groups > 1:
         raise ArgumentError(f"{g.groups} groups and {parts} parts of a sum: the grid has one axis")
     full = (parts, *shape, g.co)
     sums_of = empty_beside(operands.y, full, "f32")
-    block = [1, *box, sizes["BLOCK_N"]]
-    y = by_rows(sums_of, full, block)
-    elements = g.pixels * g.co
-    extra = (operands.residual, operands.scale, operands.bias)
-    given = {**sizes, **options, "CHUNK": chunk}
+    y = by_rows(sums_of, full, [1, *box, sizes["BLOCK_N"]])
+    given["CHUNK"] = chunk
     return [
-        Launch(
-            conv_windows.conv_windows,
-            (count, across, parts),
-            (x, w, y, None, None, None, *numbers),
-            given,
-        ),
-        finish(sums_of, operands.y, parts, g.co, elements, extra, problem.epilogue),
+        Launch(kernel, (count, across, parts), (x, w, y, None, None, None, *numbers), given),
+        finish(sums_of, operands.y, parts, g.co, g.pixels * g.co, extra, problem.epilogue),
     ]
 
 

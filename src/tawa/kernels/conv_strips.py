@@ -12,7 +12,7 @@ from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, Taps
 from tawa.kernels.conv_operands import Operands, strides_of
 from tawa.kernels.conv_packing import rearrange
-from tawa.kernels.conv_variants import Tile, Variant
+from tawa.kernels.conv_variants import Tile, Variant, strip_of
 from tawa.kernels.prepare import Launch
 from tawa.target import Target
 
@@ -74,7 +74,7 @@ def weight_strips(
     g: Geometry, x: Any, dy: Any, part: Any, tile: Tile, shares: tuple[int, int]
 ) -> Launch:
     """Return the launch of dw's parts, [parts, taps, channels of a group, filters]."""
-    strip = _strip(g)
+    strip = strip_of(g)
     count = g.n * g.ho * ceil(g.wo / strip)
     options = {"BLOCK_R": tile.rows, "BLOCK_C": tile.columns, "STRIP": strip, "WINDOW": g.taps}
     options |= {"CHANNELS": g.channels, "FILTERS": g.filters, "EVEN": g.wo % strip == 0}
@@ -85,14 +85,9 @@ def weight_strips(
     return Launch(kernel, grid, given, {**options, "specialize": False})
 
 
-def _strip(g: Geometry) -> int:
-    """Return how many pixels of a row a thread takes: those that overhang least."""
-    return min(range(8, 3, -1), key=lambda size: (ceil(g.wo / size) * size, -size))
-
-
 def blocks_of(g: Geometry, tile: Tile) -> int:
     """Return how many blocks of strips the filters' gradient is a sum over."""
-    return ceil(g.n * g.ho * ceil(g.wo / _strip(g)) / tile.rows)
+    return ceil(g.n * g.ho * ceil(g.wo / strip_of(g)) / tile.rows)
 
 
 def strip_tiles(g: Geometry, target: Target, *, dealt: bool) -> list[Tile]:

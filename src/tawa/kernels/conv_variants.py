@@ -16,7 +16,7 @@ from typing import Any
 import tawa
 import tawa.language as tl
 from tawa.kernels.arrays import BYTES, View
-from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
+from tawa.kernels.conv_geometry import PACKINGS, Geometry, ceil_to, packing
 from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
 from tawa.kernels.conv_windows import Epilogue
 from tawa.target import H200, Target
@@ -294,7 +294,7 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
             if columns >= 2 * g.filters and columns > 32:
                 continue
             count = ceil(g.pixels / rows) * ceil(g.filters / columns) * g.groups
-            one = 2 * rows * columns * _up(g.window, depth) / (_RATE[size] * share * vectors)
+            one = 2 * rows * columns * ceil_to(g.window, depth) / (_RATE[size] * share * vectors)
             seconds = max(ceil(count / target.multiprocessors) * one, moved / _BANDWIDTH) + _FIXED
             config = tawa.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth})
             yield seconds, Variant(form, config)
@@ -352,9 +352,8 @@ def product_seconds(rows: int, columns: int, depth: int, size: int) -> float:
 
 
 def _strips(g: Geometry, moved: int, target: Target) -> Iterator[tuple[float, Variant]]:
-    """Yield tiles of strips by channels: the longest strip among those that overhang least."""
-    strip = min(range(8, 3, -1), key=lambda size: (ceil(g.wo / size) * size, -size))
-    strip = min(strip, g.wo)
+    """Yield tiles of strips by channels."""
+    strip = min(strip_of(g), g.wo)
     strips = g.n * g.ho * ceil(g.wo / strip)
     for rows, channels in ((16, 64), (32, 32), (8, 64), (4, 64), (4, 32)):
         if channels >= 2 * g.co and channels > 32:
@@ -369,8 +368,9 @@ def _strips(g: Geometry, moved: int, target: Target) -> Iterator[tuple[float, Va
         yield seconds + 2 * _FIXED, Variant("depthwise", tawa.Config(sizes, specialize=False))
 
 
-def _up(value: int, step: int) -> int:
-    return ceil(value / step) * step
+def strip_of(g: Geometry) -> int:
+    """Return how many pixels of a row a thread takes: the most among those that overhang least."""
+    return min(range(8, 3, -1), key=lambda size: (ceil(g.wo / size) * size, -size))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,29 +7,27 @@ dtype of either library is recognised by its ``name``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from math import prod
+
+from tawa.element_types import ELEMENT_TYPES
 
 # Name → (kind, width in bits, mantissa bits). Order of kinds: bool < int < float.
 _TABLE: dict[str, tuple[str, int, int]] = {
     "void": ("void", 0, 0),
-    "int1": ("bool", 1, 0),
-    "int8": ("int", 8, 0),
-    "int16": ("int", 16, 0),
-    "int32": ("int", 32, 0),
-    "int64": ("int", 64, 0),
-    "uint8": ("uint", 8, 0),
-    "uint16": ("uint", 16, 0),
-    "uint32": ("uint", 32, 0),
-    "uint64": ("uint", 64, 0),
-    "fp8e4nv": ("float", 8, 3),
-    "fp8e5": ("float", 8, 2),
-    "fp16": ("float", 16, 10),
-    "bf16": ("float", 16, 7),
-    "fp32": ("float", 32, 23),
-    "fp64": ("float", 64, 52),
+    **{each.language: (each.kind, each.bits, each.mantissa) for each in ELEMENT_TYPES.values()},
 }
+
+
+def _is(name: str, called: str) -> Callable[[dtype], bool]:
+    """Return the method that tells whether a type is that of a name."""
+
+    def asked(self: dtype) -> bool:
+        return self.name == name
+
+    asked.__doc__ = f"Tell whether the type is {called}."
+    return asked
 
 
 class dtype:  # noqa: N801
@@ -114,65 +112,21 @@ class dtype:  # noqa: N801
         """Tell whether the type is one of the 8-bit floats."""
         return self.name.startswith("fp8")
 
-    def is_fp8e4nv(self) -> bool:
-        """Tell whether the type is float8e4nv (e4m3)."""
-        return self.name == "fp8e4nv"
-
-    def is_fp8e5(self) -> bool:
-        """Tell whether the type is float8e5 (e5m2)."""
-        return self.name == "fp8e5"
-
-    def is_fp16(self) -> bool:
-        """Tell whether the type is float16."""
-        return self.name == "fp16"
-
-    def is_bf16(self) -> bool:
-        """Tell whether the type is bfloat16."""
-        return self.name == "bf16"
-
-    def is_fp32(self) -> bool:
-        """Tell whether the type is float32."""
-        return self.name == "fp32"
-
-    def is_fp64(self) -> bool:
-        """Tell whether the type is float64."""
-        return self.name == "fp64"
-
-    def is_int1(self) -> bool:
-        """Tell whether the type is int1."""
-        return self.name == "int1"
-
-    def is_int8(self) -> bool:
-        """Tell whether the type is int8."""
-        return self.name == "int8"
-
-    def is_int16(self) -> bool:
-        """Tell whether the type is int16."""
-        return self.name == "int16"
-
-    def is_int32(self) -> bool:
-        """Tell whether the type is int32."""
-        return self.name == "int32"
-
-    def is_int64(self) -> bool:
-        """Tell whether the type is int64."""
-        return self.name == "int64"
-
-    def is_uint8(self) -> bool:
-        """Tell whether the type is uint8."""
-        return self.name == "uint8"
-
-    def is_uint16(self) -> bool:
-        """Tell whether the type is uint16."""
-        return self.name == "uint16"
-
-    def is_uint32(self) -> bool:
-        """Tell whether the type is uint32."""
-        return self.name == "uint32"
-
-    def is_uint64(self) -> bool:
-        """Tell whether the type is uint64."""
-        return self.name == "uint64"
+    is_fp8e4nv = _is("fp8e4nv", "float8e4nv (e4m3)")
+    is_fp8e5 = _is("fp8e5", "float8e5 (e5m2)")
+    is_fp16 = _is("fp16", "float16")
+    is_bf16 = _is("bf16", "bfloat16")
+    is_fp32 = _is("fp32", "float32")
+    is_fp64 = _is("fp64", "float64")
+    is_int1 = _is("int1", "int1")
+    is_int8 = _is("int8", "int8")
+    is_int16 = _is("int16", "int16")
+    is_int32 = _is("int32", "int32")
+    is_int64 = _is("int64", "int64")
+    is_uint8 = _is("uint8", "uint8")
+    is_uint16 = _is("uint16", "uint16")
+    is_uint32 = _is("uint32", "uint32")
+    is_uint64 = _is("uint64", "uint64")
 
     def is_bool(self) -> bool:
         """Tell whether the type is int1."""

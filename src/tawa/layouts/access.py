@@ -2,8 +2,8 @@
 
 Offsets split into a part of the thread and a part of the register. Without swizzle that sum is the
 offset; the swizzle of S bytes then exchanges bits, ``x ^ (x >> 3 & S - 16)``: bits 7.. (the row)
-into bits 4.. (the 16-byte chunk). Where the register's part leaves the row bits alone, it commutes
-with that exchange, and each access costs one exclusive-or with a constant.
+into bits 4.. (the 16-byte chunk). Where the parts add without carries into either, the exchange of
+the sum is the exclusive or of those of its parts: an access costs one, with a constant.
 
 Sources: PTX ISA, "stmatrix", "ldmatrix" (row l % 8 of matrix l / 8 is addressed by lane l; its
 elements 2(l % 4) and 2(l % 4) + 1 of row l / 4 are lane l's).
@@ -25,9 +25,9 @@ class Access:
 
     The access `i` of lane l of warp w is at ``lanes[l] + warps[w] + accesses[i]``; `elements` are
     moved by each (by each lane of it, for matrices). `commutes`: the swizzle may be applied to the
-    thread's part alone, the access' chunk bits then being exclusive-ored. `pitch` not 0: columns
-    carry from one panel to the next, so offsets are those of rows `pitch` bytes apart without
-    panels, of which there are `rows`.
+    thread's part and the access' alone, whose chunk bits are then exclusive-ored. `pitch` not 0:
+    columns carry from one panel to the next, so offsets are those of rows `pitch` bytes apart
+    without panels, of which there are `rows`.
     """
 
     lanes: tuple[int, ...]
@@ -47,8 +47,8 @@ class Access:
         return self.swizzle - 16 if self.swizzle else 0
 
     def chunks(self) -> tuple[int, ...]:
-        """What each access exclusive-ors into the thread's swizzled offset."""
-        return tuple(offset & self.chunk_mask for offset in self.accesses)
+        """What each access, swizzled, exclusive-ors into the thread's swizzled offset."""
+        return tuple((offset ^ offset >> 3) & self.chunk_mask for offset in self.accesses)
 
     def rests(self) -> tuple[int, ...]:
         """What each access adds after that."""
@@ -98,15 +98,17 @@ def _thread_parts(
 def _commutes(
     lanes: tuple[int, ...], warps: tuple[int, ...], accesses: tuple[int, ...], swizzle: int
 ) -> bool:
-    """Tell whether every access leaves the row bits alone and adds chunk bits without carries."""
+    """Tell whether the row bits of each sum are the exclusive or of its parts', and chunk bits add
+    without carries: then its exchange is the exclusive or of theirs.
+    """
     if not swizzle:
         return True
     mask = swizzle - 16
     rows, period = mask << 3, 16 * swizzle
     threads = {(lane + warp) % period for lane in lanes for warp in warps}
     moved = {offset % period for offset in accesses}
-    if any((thread ^ (thread + offset)) & rows for thread in threads for offset in moved):
-        return False  # by its own bits or by a carry from those below
+    if any((thread ^ offset ^ thread + offset) & rows for thread in threads for offset in moved):
+        return False
     taken = 0
     low = 0
     for part in (lanes, warps):
@@ -119,8 +121,6 @@ def _commutes(
         taken |= bits
     own = 0
     for offset in accesses:
-        if offset & (mask << 3):
-            return False
         own |= offset & mask
     low += max(offset & 15 for offset in accesses)
     return not own & taken and low < 16
@@ -193,17 +193,6 @@ def _in_rows(layout: RegisterLayout, within: SharedLayout) -> _Offsets:
 
 def _pitch(within: SharedLayout) -> int:
     return 1 << (within.stored_shape[-1] * within.bits // 8 - 1).bit_length()
-
-
-def pitch_along(layout: RegisterLayout, within: SharedLayout, dim: int) -> int:
-    """Return how far apart rows are to be taken where threads read one dimension of a tile, each
-    the elements of its registers: 0 where offsets in panels add up.
-    """
-    if not within.swizzle or within.order[-1] != dim:
-        return 0
-    tables = layout.lane_table, layout.warp_table, layout.register_table
-    reach = sum(max(where[dim] % within.panel for where in table) for table in tables)
-    return _pitch(within) if reach >= within.panel else 0
 
 
 def in_rows(within: SharedLayout, where: Coordinate, pitch: int) -> int:

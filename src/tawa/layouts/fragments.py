@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from math import gcd, prod
 
 from tawa.errors import ShapeUnsupported
@@ -184,6 +185,62 @@ def _extent_per_warp(layout: RegisterLayout, dim: int) -> int:
     """Return how many rows (or columns) one warp of a layout owns along `dim`."""
     shares = prod(axis.extent for axis in layout.warps if axis.step[dim])
     return layout.shape[dim] // shares
+
+
+def fma_accumulator(m: int, n: int, warps: int, vector: int) -> RegisterLayout | None:
+    """Return the layout of an m x n accumulator of multiply-adds: per step of K a thread reads as
+    many rows and columns as its sums span, so the block of each is as near to a square as divides.
+
+    A thread holds `vector` neighbours of a row, or as many as there are; of blocks as good the one
+    that reaches farthest along the rows, by lanes. None where the threads do not spread evenly.
+    """
+    held = gcd(vector, n, max(1, m * n // (LANES * warps)))
+    found: list[tuple[int, int, int, RegisterLayout]] = []
+    for lanes, across in product(_divisors(LANES), _divisors(warps)):
+        rows, over = LANES // lanes, warps // across
+        if n % (held * lanes * across) or m % (rows * over):
+            continue
+        columns, height = n // (lanes * across), m // (rows * over)
+        wide = held * lanes * across
+        layout = RegisterLayout(
+            (m, n),
+            axes((held, (0, 1)), (columns // held, (0, wide)), (height, (rows * over, 0))),
+            axes((lanes, (0, held)), (rows, (1, 0))),
+            axes((across, (0, held * lanes)), (over, (rows, 0))),
+        )
+        found.append((columns + height, -lanes * across, -lanes, layout))
+    return min(found, key=lambda each: each[:3])[3] if found else None
+
+
+def _divisors(count: int) -> list[int]:
+    return [each for each in range(1, count + 1) if count % each == 0]
+
+
+def fma_operand(
+    accumulator: RegisterLayout, dim: int, k: int, steps: int, *, along_k: bool
+) -> RegisterLayout:
+    """Return what each thread reads of an operand of multiply-adds whose rows (`dim` 0) or columns
+    (1) are those of `accumulator`: `steps` of K for all of them, then the next.
+
+    Neighbours in memory come first: steps where it lies `along_k`, rows or columns elsewhere.
+    """
+
+    def step(along: int, across: int) -> Coordinate:
+        return (along, across) if dim == 0 else (across, along)
+
+    def spans(items: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(axis.extent, step(axis.step[dim], 0)) for axis in items)
+
+    own = [axis for axis in spans(accumulator.registers) if axis.step[dim]]
+    own.sort(key=lambda axis: axis.step[dim] != 1)
+    run = axes((steps, step(0, 1)))
+    first = (*run, *own) if along_k else (*own, *run)
+    return RegisterLayout(
+        step(accumulator.shape[dim], k),
+        (*first, *axes((k // steps, step(0, steps)))),
+        spans(accumulator.lanes),
+        spans(accumulator.warps),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,19 @@ from math import prod
 Coordinate = tuple[int, ...]
 
 
-def split_columns(columns: int, bits: int, parts: int) -> tuple[int, ...] | None:
+def split_columns(columns: int, bits: int, parts: int, shares: int = 1) -> tuple[int, ...] | None:
     """Return the widths of `parts` runs of columns: whole panels of 128 bytes, fewer in the last.
 
-    None where there are not as many panels, or they do not come out in `parts`.
+    None where there are not as many panels, or they do not come out in `parts`. Of columns in
+    `shares` equal ones each part has a run of every share; the widths of those are returned. None
+    where not all are whole panels, or together wider than the parts of columns in one.
     """
     panel = 128 * 8 // bits
+    if shares > 1 and parts > 1:
+        whole, runs = (split_columns(columns // each, bits, parts) for each in (1, shares))
+        if whole is None or runs is None or columns % shares or shares * runs[0] != whole[0]:
+            return None
+        return runs if all(width % panel == 0 for width in runs) else None
     panels = -(-columns // panel)
     each = -(-panels // parts) * panel
     if parts == 1:

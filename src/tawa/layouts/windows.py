@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from tawa.errors import ArgumentError
 
 _CORNERS = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}
 """By spatial axes: corners lie in -x .. x - 1, and the place of a tap in its window below 2x."""
@@ -117,3 +120,78 @@ def _text(numbers: Sequence[int]) -> str:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split("x")))
+
+
+# --- options of convolutions, by axis -------------------------------------------------------------
+# torch.compile reads these, and nothing of `tawa.kernels`.
+
+
+def each_axis(name: str, value: Any, least: int, axes: int) -> tuple[int, ...]:
+    """Return an int, or one for each axis, by axis; raises `ArgumentError` for all else."""
+    values: tuple[Any, ...] = (value,) if isinstance(value, int) else tuple(value)
+    if len(values) == 1:
+        values *= axes
+    if len(values) != axes or not all(isinstance(each, int) and each >= least for each in values):
+        raise ArgumentError(
+            f"{name}={value!r}", why=f"{name} is an int of at least {least}, or {axes} of them"
+        )
+    return values
+
+
+def pair(name: str, value: Any, least: int) -> tuple[int, int]:
+    """Return an int or a pair of them as a pair; raises `ArgumentError` for all else."""
+    one, other = each_axis(name, value, least, 2)
+    return one, other
+
+
+def paddings(
+    padding: Any, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[tuple[int, int], ...]:
+    """Return (before, after) by axis for an int, one for each axis, pairs, "same" or "valid".
+
+    "same" keeps the size at stride 1; where what it adds is odd, the end has more, as in torch.
+    """
+    if padding == "same":
+        if max(stride) > 1:
+            raise ArgumentError(
+                f'padding="same" with stride={tuple(stride)}',
+                why="the output has the input's size at stride 1 only",
+                remedy="give the padding in numbers",
+            )
+        added = [(size - 1) * step for size, step in zip(window, dilation)]
+        return tuple((each // 2, each - each // 2) for each in added)
+    if isinstance(padding, str) and padding != "valid":
+        raise ArgumentError(f"padding={padding!r}", why='the words are "same" and "valid"')
+    sides: tuple[Any, ...] = (0,) if padding == "valid" else (padding,)
+    if not isinstance(padding, int | str):
+        sides = tuple(padding)
+    if len(sides) == 1:
+        sides *= len(window)
+    if len(sides) != len(window):
+        raise ArgumentError(
+            f"padding={padding!r}", why=f"it is an int, or an entry for each of {len(window)} axes"
+        )
+    return tuple(pair("padding", side, 0) for side in sides)
+
+
+def transposed(
+    pixels: Sequence[int],
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    output_padding: Sequence[int],
+) -> list[int]:
+    """Return the pixels by axis of a transposed convolution: `output_padding` more than the fewest
+    of which windows of `size` give `pixels`. Raises `ArgumentError`.
+    """
+    if any(extra >= step for extra, step in zip(output_padding, stride)):
+        raise ArgumentError(
+            f"output_padding={tuple(output_padding)} at stride {tuple(stride)}",
+            why="it is below the stride",
+        )
+    by_axis = zip(pixels, size, stride, padding, dilation, output_padding, strict=True)
+    return [
+        (extent - 1) * step - 2 * side + (taps - 1) * spread + 1 + extra
+        for extent, taps, step, side, spread, extra in by_axis
+    ]

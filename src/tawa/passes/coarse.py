@@ -104,9 +104,9 @@ def _pipeline_coarse(loop: scf.ForOp, plan: LoopPlan) -> Taken | str:
     if reason := stages.reason or _why_too_few_slots(loop, stages):
         return reason
     order, breaks = coarse_order(loop, stages)
-    gets = {op.aref: stage for op, stage in stages.of.items() if isinstance(op, aref.GetEnter)}
     pipeline_loop(loop, Schedule(tuple(order), stages.of, breaks if plan.pins else ()))
-    return Taken(plan.loop, gets)
+    gets = (op for op in stages.of if isinstance(op, aref.GetEnter))
+    return Taken(plan.loop, {op.aref: stages.of[op] for op in gets})
 
 
 def _makes_one_iteration(loop: scf.ForOp) -> bool:

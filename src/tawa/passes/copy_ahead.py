@@ -23,6 +23,7 @@ large that the iterations ahead may wrap.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
@@ -37,6 +38,7 @@ from tawa.ir.control import terminator
 from tawa.ir.walk import all_of
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
+from tawa.passes.lower.emit import append_operands, erase, widen_for
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -129,48 +131,36 @@ def _run_ahead(loop: scf.ForOp, part: _Part, ahead: int) -> None:
     first = elementwise("min", span.results[0], lead.results[0])
     stop = elementwise("add", loop.lb, first.results[0])
     inner = Block(arg_types=[loop.lb.type, *(value.type for value in starts)])
-    inner.add_op(scf.YieldOp(*_copy(loop, part, inner, inner.args[0], list(inner.args[1:]))))
+    inner.add_op(scf.YieldOp(*_copy(block, part, inner, inner.args[0], inner.args[1:])))
     fill = scf.ForOp(loop.lb, stop.results[0], loop.step, starts, Region(inner))
     fill.location = loop.location
     around.insert_ops_before([number, lead, span, first, stop, fill], loop)
 
-    end = terminator(block)
-    given: list[SSAValue] = []
-    for argument in part.carried:
-        given.append(block.insert_arg(argument.type, len(block.args)))
-        given[-1].name_hint = argument.name_hint
+    end, loop = terminator(block), widen_for(loop, fill.results)
+    given = block.args[len(block.args) - len(part.carried) :]
+    for argument, new in zip(part.carried, given):
+        new.name_hint = argument.name_hint
     left = elementwise("sub", loop.ub, block.args[0])
     more = elementwise("gt", left.results[0], lead.results[0])
     later = elementwise("add", block.args[0], lead.results[0])
     then = Block()
-    then.add_op(scf.YieldOp(*_copy(loop, part, then, later.results[0], list(given))))
+    then.add_op(scf.YieldOp(*_copy(block, part, then, later.results[0], given)))
     otherwise = Block([scf.YieldOp(*given)])
     kinds = [argument.type for argument in part.carried]
     put = scf.IfOp(more.results[0], kinds, Region(then), Region(otherwise))
     block.insert_ops_before([left, more, later, put], end)
-    end.operands = [*end.operands, *put.results]
+    append_operands(end, put.results)
     for operation in reversed(part.statements):
         if isinstance(operation, _PUTS):
-            operation.detach()
-            operation.erase()
-    wide = scf.ForOp(
-        loop.lb, loop.ub, loop.step, [*loop.iter_args, *fill.results], loop.detach_region(loop.body)
-    )
-    wide.attributes.update(loop.attributes)
-    wide.location = loop.location
-    around.insert_op_before(wide, loop)
-    for old, new in zip(loop.results, wide.results):
-        new.name_hint = old.name_hint
-        old.replace_all_uses_with(new)
-    loop.detach()
-    loop.erase()
+            erase(operation)
 
 
 def _copy(
-    loop: scf.ForOp, part: _Part, target: Block, iteration: SSAValue, carried: list[SSAValue]
+    block: Block, part: _Part, target: Block, iteration: SSAValue, carried: Sequence[SSAValue]
 ) -> list[SSAValue]:
-    """Append the part to `target` for one iteration; return what it carries to the next."""
-    block = loop.body.block
+    """Append the part of a loop's `block` to `target` for one iteration; return what it carries to
+    the next.
+    """
     mapping: dict[SSAValue, SSAValue] = {
         block.args[0]: iteration,
         **dict(zip(part.carried, carried)),

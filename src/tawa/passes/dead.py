@@ -129,13 +129,13 @@ def _erase_arguments(block: Block, kept: list[int]) -> None:
 
 
 def replace_control(old: Operation, new: Operation, kept: Sequence[int]) -> None:
-    """Put `new` where `old` stands; its results are those of `old` at the indices `kept`."""
+    """Put `new` where `old` stands; its first results are those of `old` at the indices `kept`."""
     new.attributes.update(old.attributes)
     new.location = old.location
     block = old.parent
     assert block is not None, "a control operation stands in a block"
     block.insert_op_before(new, old)
-    for index, result in zip(kept, new.results, strict=True):
+    for index, result in zip(kept, new.results):
         result.name_hint = old.results[index].name_hint
         old.results[index].replace_all_uses_with(result)
     _drop(old)

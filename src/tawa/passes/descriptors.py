@@ -25,7 +25,7 @@ volatile, or of what other programs write; a box surely begins at an address tha
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.analysis.blocks import Block, describe, ends_whole
@@ -50,7 +50,7 @@ from tawa.analysis.spelling import asked
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, element_type, i32, i64, shape_of
 from tawa.ir.walk import walk
-from tawa.passes.lower.emit import Emitter, erase, replace
+from tawa.passes.lower.emit import Emitter, ask_launch, erase, replace
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -83,9 +83,7 @@ def _promote_each(kernel: tile.Kernel, gains: bool, least: int = 2) -> tuple[Dec
                 continue
         if reason:
             declined.append(Declined(f"descriptor for {name_of(op)}", reason))
-    if guards:
-        texts = [StringAttr(text) for text in dict.fromkeys(guards)]
-        kernel.attributes["guards"] = ArrayAttr(texts)
+    ask_launch(kernel, "guards", guards)
     return tuple(declined)
 
 

@@ -51,6 +51,11 @@ def constant(number: int | float, kind: Attribute) -> tile.Constant:
     return tile.Constant.build(attributes={"value": IntAttr(int(number))}, result_types=[kind])
 
 
+def _as(filled: tile.Constant, kind: Attribute) -> tile.Constant:
+    """Return the number of a constant as another type."""
+    return tile.Constant.build(attributes={"value": filled.value}, result_types=[kind])
+
+
 def elementwise(function: str, *inputs: SSAValue) -> tile.Elementwise:
     """Return the operation that applies `function`; its result type follows from the operands."""
     row = FUNCTIONS[function]
@@ -283,11 +288,7 @@ def _scalar(value: SSAValue, emit: Emit) -> SSAValue:
         case tile.Splat() as splat:
             return splat.value
         case tile.Constant() as filled:
-            return emit(
-                tile.Constant.build(
-                    attributes={"value": filled.value}, result_types=[element_type(value.type)]
-                )
-            )
+            return emit(_as(filled, element_type(value.type)))
         case _:
             raise TypeError("not a tensor filled with one scalar")
 
@@ -334,9 +335,7 @@ def _fold_shape(operation: Operation, emit: Emit) -> SSAValue | None:
         return value if not any(name in operation.attributes for name in HINTS) else None
     match value.owner:
         case tile.Constant() as filled:
-            return emit(
-                tile.Constant.build(attributes={"value": filled.value}, result_types=[result])
-            )
+            return emit(_as(filled, result))
         case tile.Splat() as splat if not isinstance(operation, tile.Splat):
             return emit(_splat(splat.value, shape_of(result)))
         case tile.Reshape() as reshape if isinstance(operation, tile.Reshape):
@@ -355,11 +354,7 @@ def _fold_transpose(operation: tile.Transpose, emit: Emit) -> SSAValue | None:
             if tuple(before[axis] for axis in permutation) == tuple(range(len(before))):
                 return inner.value
         case tile.Constant() as filled:
-            return emit(
-                tile.Constant.build(
-                    attributes={"value": filled.value}, result_types=[operation.result.type]
-                )
-            )
+            return emit(_as(filled, operation.result.type))
         case tile.Splat() as splat:
             return emit(_splat(splat.value, shape_of(operation.result.type)))
         case _:

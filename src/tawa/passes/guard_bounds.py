@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.analysis.contiguity import Contiguity
@@ -45,6 +44,7 @@ from tawa.ir.functions import ORDERS, TURNED
 from tawa.ir.types import element_type, i32, int_array, shape_of
 from tawa.ir.walk import has, walk
 from tawa.passes.fold import constant_of
+from tawa.passes.lower.emit import ask_launch
 from tawa.passes.simplify import simplify
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -68,9 +68,7 @@ def guard_bounds(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decli
             decided += _ask_order(kernel, op)
     for loop in [op for op in walk(kernel) if isinstance(op, scf.ForOp) and has(op, tile.Dot)]:
         decided += _ask_iteration(kernel, loop)
-    if conditions or decided:
-        texts = [StringAttr(text) for text in dict.fromkeys((*conditions, *decided))]
-        kernel.attributes["bounds"] = ArrayAttr(texts)
+    ask_launch(kernel, "bounds", (*conditions, *decided))
     return simplify(kernel, plan, target) if decided else ()
 
 

@@ -196,8 +196,7 @@ def _blocks(operations: list[Operation], found: dict[SSAValue, int]) -> dict[SSA
         if isinstance(operation, tile.DescLoad | tile.DescStore):
             value = operation.results[0] if operation.results else operation.operands[-1]
             dim = found.get(value, -1)
-            kind = operation.desc.type
-            windows = isinstance(kind, DescType) and kind.window is not None
+            windows = operation.desc.type.window is not None
             if blocks.setdefault(operation.desc, dim) != dim or (windows and dim >= 0):
                 raise _Stays(f"{name_of(operation)} goes through a descriptor of whole blocks")
     return {desc: dim for desc, dim in blocks.items() if dim >= 0}

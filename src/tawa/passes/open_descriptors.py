@@ -29,15 +29,13 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, SSAValue
 
 from tawa.analysis.effects import CONTROL
-from tawa.analysis.memory import handed_on
 from tawa.analysis.tma import padding_of
 from tawa.errors import DescriptorError
-from tawa.ir import tile
-from tawa.ir.control import terminator
+from tawa.ir import place_of, tile
+from tawa.ir.control import passed_on, terminator
 from tawa.ir.types import DescType, PtrType, i64
 from tawa.ir.walk import all_of
 from tawa.passes.fold import integer_of
-from tawa.passes.lower.context import place_of
 from tawa.passes.lower.emit import (
     Emitter,
     append_operands,
@@ -109,8 +107,8 @@ def _form(value: SSAValue) -> _Form:
     while waiting:
         if (source := waiting.pop()) not in seen:
             seen[source] = None
-            waiting += handed_on(source)
-    made = [source for source in seen if not handed_on(source)]
+            waiting += passed_on(source)
+    made = [source for source in seen if not passed_on(source)]
     numbers = [_number([source.owner for source in made], place) for place in range(2 * rank - 1)]
     return _Form(kind, (*numbers, 1), padding_of(made[0]))
 

@@ -58,7 +58,7 @@ from tawa.passes.lower.redundant_barriers import drop_redundant_barriers
 from tawa.passes.lower.rings import lower_rings
 from tawa.passes.lower.roles import erase_setup, form_roles
 from tawa.passes.lower.rotate import rotate_waits
-from tawa.passes.lower.scans import spread_histograms, spread_scans
+from tawa.passes.lower.scans import expand_scans, spread_histograms
 from tawa.passes.lower.separate import separate_accesses
 from tawa.passes.lower.sink import sink_into_branches, sink_scalars
 from tawa.passes.lower.spill import spill_carried
@@ -180,12 +180,12 @@ LOWER: tuple[Step, ...] = (
     _each(swap_operands),
     lower_dots,  # after loads: operands are views by now
     spill_carried,  # after products: they find none of it as a view
-    _alone(spread_scans),
     _alone(spread_histograms),
     _alone(drop_unneeded),  # loads that became views must not ask for layouts
     _each(convert_layouts),
     _alone(sink_into_branches),
     _each(expand_reductions),
+    _each(expand_scans),
     _each(expand_gathers),
     _each(share_atomics),
     _each(drop_redundant_barriers),  # before those of global memory count on them

@@ -15,7 +15,6 @@ rows of whole pieces. Declines: each store that threads make, with the reason.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import BlockArgument
 
 from tawa.analysis.blocks import columns_of_piece
@@ -26,6 +25,7 @@ from tawa.analysis.spelling import asked
 from tawa.analysis.tma import is_host_made
 from tawa.ir import tile
 from tawa.ir.walk import all_of
+from tawa.passes.lower.emit import ask_launch
 from tawa.passes.lower.pointers import expand_write
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -60,7 +60,5 @@ def _end_each(kernel: tile.Kernel, *, ask: bool) -> tuple[Declined, ...]:
             continue
         declined.append(Declined(f"TMA for {name_of(store)}", _REASON))
         expand_write(store)
-    if conditions:
-        texts = [StringAttr(text) for text in dict.fromkeys(conditions)]
-        kernel.attributes["row_ends"] = ArrayAttr(texts)
+    ask_launch(kernel, "row_ends", conditions)
     return tuple(declined)

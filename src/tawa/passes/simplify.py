@@ -154,7 +154,8 @@ def _replace(operation: Operation, values: list[SSAValue]) -> None:
 def _hoist(operation: Operation, allowed: Callable[[Operation], bool] = lambda _: True) -> None:
     """Move a statement out of the `allowed` loops in which it does not change."""
     while (loop := _loop_around(operation)) is not None:
-        if any(_inside(operand, loop) for operand in operation.operands) or not allowed(loop):
+        made_there = any(loop.is_ancestor(operand.owner) for operand in operation.operands)
+        if made_there or not allowed(loop):
             return
         operation.detach()
         home = loop.parent
@@ -195,11 +196,6 @@ def _is_quiet(loop: Operation) -> bool:
 def _loop_around(operation: Operation) -> Operation | None:
     parent = operation.parent_op()
     return parent if isinstance(parent, (scf.ForOp, scf.WhileOp)) else None
-
-
-def _inside(value: SSAValue, operation: Operation) -> bool:
-    owner = value.owner
-    return operation.is_ancestor(owner)
 
 
 def _simplify_control(operation: Operation, scopes: list[_Scope]) -> Operation | None:

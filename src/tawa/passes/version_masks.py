@@ -247,6 +247,8 @@ class Extremes:
         return Extremes(*(ends if factor >= 0 else ends[::-1]))
 
 
+_SPREADS = (tile.Splat, tile.ExpandDims, tile.Broadcast, tile.Reshape, tile.Transpose)
+"""What gives the same elements another shape."""
 _MOST_PARTS = 64
 _SUMS = frozenset({"add", "sub", "neg", "mul"})
 _Known: TypeAlias = dict[SSAValue, Extremes | None]
@@ -270,9 +272,7 @@ def _extremes(value: SSAValue, known: _Known) -> Extremes | None:
         case tile.Arange(start=IntAttr() as start) as op:
             last = start.data + shape_of(op.result.type)[0] - 1
             return Extremes(Polynomial.constant(start.data), Polynomial.constant(last))
-        case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
-            return _extremes(op.value, known)
-        case tile.Transpose() as op:
+        case op if isinstance(op, _SPREADS):
             return _extremes(op.value, known)
         case tile.Cast() as op if keeps_number(op):
             return _extremes(op.value, known)
@@ -325,12 +325,10 @@ def uniform_when(mask: SSAValue, truth: bool) -> Condition | None:
 def _parts(mask: SSAValue, known: dict[SSAValue, int]) -> int:
     """Return how many comparisons a mask has when it is written out."""
     match mask.owner:
-        case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
+        case op if isinstance(op, _SPREADS):
             return _parts(op.value, known)
         case tile.Elementwise() as op if op.function.data in ("and", "or"):
             return sum(_parts(item, known) for item in op.inputs)
-        case tile.Transpose() as op:
-            return _parts(op.value, known)
         case _:
             return 1
 
@@ -339,9 +337,7 @@ def _uniform_when(mask: SSAValue, truth: bool) -> Condition | None:
     if not shape_of(mask.type):
         return Holds(mask, truth)
     match mask.owner:
-        case tile.Splat() | tile.ExpandDims() | tile.Broadcast() | tile.Reshape() as op:
-            return _uniform_when(op.value, truth)
-        case tile.Transpose() as op:
+        case op if isinstance(op, _SPREADS):
             return _uniform_when(op.value, truth)
         case tile.Elementwise() as op if op.function.data in ("and", "or"):
             parts = [_uniform_when(item, truth) for item in op.inputs]

@@ -317,9 +317,7 @@ def _specialized_plans(problem: Problem) -> list[Plan]:
 def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     apart = computes_apart(problem)
     across = problem.pins.split == "columns" or share_columns(problem, consumers)
-    if problem.pins.parts is None and not apart and across:
-        # A part is some columns of all warpgroups' rows: here each has all rows of its columns.
-        problem = replace(problem, pins=replace(problem.pins, parts=1))
+    shares = consumers if across and not apart else 1
     loads = [load for payload in problem.partition.payloads for load in payload.loads]
     transposing = bool(problem.transposed)
     pinned: dict[str, int] = dict(problem.pins.registers or {})
@@ -354,10 +352,14 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     group = choose_group(problem, persistent)
     instances = consumers if apart else 1
     staged = slots_of_stores(problem) if problem.pins.store == "slot" else {}
-    rings = _rings(problem, persistent, instances, staged)
+    rings = _rings(problem, persistent, instances, shares, staged)
     if problem.pins.store is None and not rings.fit and (staged := slots_of_stores(problem)):
         declined.append(Declined("a stage of the store's own", "the rings leave no room for it"))
-        rings = _rings(problem, persistent, instances, staged)
+        rings = _rings(problem, persistent, instances, shares, staged)
+    if not rings.fit:
+        rings = _rings(problem, persistent, instances, shares, staged, together=True)
+        if rings.fit:
+            declined.append(Declined("a ring for each load", "together they leave no room"))
     plan = Plan(
         roles=roles,
         arefs=rings.arefs,
@@ -398,7 +400,14 @@ def _named(problem: Problem, pairs: frozenset[tuple[int, int]]) -> tuple[tuple[s
 # --- rings, loops, stores -----------------------------------------------------------------------
 
 
-def _rings(problem: Problem, persistent: bool, instances: int, staged: Mapping[str, str]) -> Rings:
+def _rings(
+    problem: Problem,
+    persistent: bool,
+    instances: int,
+    shares: int,
+    staged: Mapping[str, str],
+    together: bool = False,
+) -> Rings:
     stores = [
         problem.statements[store.store]
         for store in _stores(problem, 1)
@@ -411,10 +420,8 @@ def _rings(problem: Problem, persistent: bool, instances: int, staged: Mapping[s
     room = problem.target.shared_per_block - scratch - total(kept) * instances
     if persistent and may_ask(problem):
         room -= sum(ring.depth * (tile_bytes(i32) + 16) for ring in rings_of_walk("dynamic"))
-    beside = instances > 1
-    return arrange_rings(
-        problem.partition, problem.transposed, stores, persistent, room, problem.pins, beside
-    )
+    how = persistent, room, problem.pins, instances > 1, shares, together
+    return arrange_rings(problem.partition, problem.transposed, stores, *how)
 
 
 def _pinned_operands(problem: Problem) -> tuple[OperandPlan, ...]:

@@ -27,6 +27,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.effects import enclosing_loops
 from tawa.analysis.pingpong import takes_turns
+from tawa.analysis.products import by_multiply_adds
 from tawa.analysis.transposed import fills_wgmma
 from tawa.ir import tile
 from tawa.ir.types import element_type
@@ -98,7 +99,7 @@ def beside_for_synchronous_products(problem: Problem, plan: Plan) -> Iterator[Pr
         return
     if sum(role.warps * role.instances for role in plan.consumers) != 4:
         return
-    if not any(map(fills_wgmma, problem.dots)):
+    if not any(fills_wgmma(dot) and not by_multiply_adds(dot) for dot in problem.dots):
         for blocks in range(MOST, BLOCKS - 1, -1):
             yield shared_by(problem, blocks)
 

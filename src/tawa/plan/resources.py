@@ -21,7 +21,7 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.stages import loop_without, takes_turned_product
 from tawa.errors import OverBudget
 from tawa.ir import tile
-from tawa.ir.types import DescType, PtrType, bit_width, element_type, i32, shape_of
+from tawa.ir.types import PtrType, bit_width, element_type, i32, shape_of
 from tawa.ir.walk import is_terminator, walk
 from tawa.layouts.shared import split_columns
 from tawa.plan.plan import ArefPlan, Plan
@@ -63,7 +63,6 @@ def stage_bytes(store: Operation, parts: int) -> int:
     match store:
         case tile.DescStore() | tile.DescAtomic():
             kind = store.desc.type
-            assert isinstance(kind, DescType), "a descriptor store goes through a descriptor"
             bits, columns = max(8, bit_width(kind.element)), kind.block_shape[-1]
             widths = split_columns(columns, bits, parts) or (columns,)
             size = prod(kind.block_shape[:-1]) * widths[0] * bits // 8

@@ -18,7 +18,7 @@ from tawa.analysis.roles import Partition, Payload
 from tawa.analysis.transposed import Transposed
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.types import DescType, bit_width
+from tawa.ir.types import bit_width
 from tawa.layouts.shared import split_columns
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import ArefPlan, Plan
@@ -95,12 +95,16 @@ def arrange_rings(
     room: int,
     pins: Pins,
     beside: bool = False,
+    shares: int = 1,
+    together: bool = False,
 ) -> Rings:
     """Choose rings and depths within `room` bytes, together with the stages of `stores`.
 
     `stores` are those that leave by TMA; they go in parts while a ring has too few slots, and in as
-    many as can be where they run `beside` the products of another consumer. Payloads of
-    `transposed` loads have two rings: as loaded, and transposed.
+    many as can be where they run `beside` the products of another consumer. `shares` warpgroups
+    hold runs of their columns. Payloads of `transposed` loads have two rings: as loaded, and
+    transposed. With `together` equal payloads of one body turn through one ring, where rings of
+    their own do not fit.
     """
     choices = (4, 3, 2, 1) if beside else (1, 2, 3, 4)
     choices = (pins.parts,) if pins.parts is not None else choices
@@ -108,10 +112,10 @@ def arrange_rings(
     best: tuple[int, list[_Ring], int] | None = None
     places = pins.places or 1
     for parts in choices:
-        if any(not _divisible(store, parts) for store in stores) or places > parts:
+        if any(not _divisible(store, parts, shares) for store in stores) or places > parts:
             continue
         left = room - places * sum(stage_bytes(store, parts) for store in stores)
-        rings = _deepen(_make_rings(partition, transposed, pins), persistent, left)
+        rings = _deepen(_make_rings(partition, transposed, pins, together), persistent, left)
         reached = min((min(ring.depth, enough) for ring in _waited(rings)), default=1)
         if sum(ring.bytes for ring in rings) > left:
             reached = 0
@@ -155,25 +159,24 @@ def _waited(rings: list[_Ring]) -> list[_Ring]:
     return [ring for ring in rings if ring.loop is not None and ring.feeds is None]
 
 
-def _divisible(store: Operation, parts: int) -> bool:
+def _divisible(store: Operation, parts: int, shares: int) -> bool:
     """Tell whether the columns of a store's block make that many parts."""
     assert isinstance(store, tile.DescStore | tile.DescAtomic), "a store by TMA"
     kind = store.desc.type
-    assert isinstance(kind, DescType), "a descriptor store goes through a descriptor"
     bits = max(8, bit_width(kind.element))
-    return split_columns(kind.block_shape[-1], bits, parts) is not None
+    return split_columns(kind.block_shape[-1], bits, parts, shares) is not None
 
 
 def _make_rings(
-    partition: Partition, transposed: Mapping[Operation, Transposed], pins: Pins
+    partition: Partition, transposed: Mapping[Operation, Transposed], pins: Pins, together: bool
 ) -> list[_Ring]:
     rings: list[_Ring] = []
     for payload in partition.payloads:
         how = transposed.get(payload.loads[0])
         if how is not None:
             # First, so that it is the first to get slots: it is what the products wait for.
-            _join(rings, payload, transposed=how)
-        _join(rings, payload, feeds=how)
+            _join(rings, payload, together, transposed=how)
+        _join(rings, payload, together, feeds=how)
     for ring in rings:
         names = tuple(name for site in ring.sites for name in site.names)
         ring.pinned = pick(pins.depth, names, "depth")
@@ -186,6 +189,7 @@ def _make_rings(
 def _join(
     rings: list[_Ring],
     payload: Payload,
+    together: bool,
     *,
     transposed: Transposed | None = None,
     feeds: Transposed | None = None,
@@ -196,7 +200,7 @@ def _join(
     """
     for ring in rings:
         same = _way(ring.transposed) == _way(transposed) and _way(ring.feeds) == _way(feeds)
-        if same and _turns_with(ring, payload):
+        if same and _turns_with(ring, payload, together):
             ring.sites.append(payload)
             return
     slot = sum(tile_bytes(kind) for kind in payload.types)
@@ -207,16 +211,19 @@ def _way(transposed: Transposed | None) -> tuple[bool, bool]:
     return transposed is not None, transposed is not None and transposed.interleaved
 
 
-def _turns_with(ring: _Ring, payload: Payload) -> bool:
-    """Tell whether a payload of a later loop can go through the slots of an earlier one.
+def _turns_with(ring: _Ring, payload: Payload, together: bool) -> bool:
+    """Tell whether a payload of a later loop can go through the slots of an earlier one, or, of
+    payloads that stay `together`, one of the same body.
 
-    The loops stand one after the other, so that no slot is wanted by both at once.
+    The loops stand one after the other, so that no slot is wanted by both at once. Those of a body
+    wait for one another's slots, in its order.
     """
     if ring.loop is None or list(ring.sites[0].types) != list(payload.types):
         return False
     if ring.sites[0].by_threads != payload.by_threads:
         return False
-    return all(_apart(site, payload) for site in ring.sites)
+    beside = together and payload.loads[0].parent in [site.loads[0].parent for site in ring.sites]
+    return beside or all(_apart(site, payload) for site in ring.sites)
 
 
 def _apart(a: Payload, b: Payload) -> bool:

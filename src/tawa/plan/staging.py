@@ -17,7 +17,7 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.roles import is_host_made
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.types import DescType, bit_width, element_type, shape_of
+from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import walk
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
@@ -48,7 +48,6 @@ def slots_of_stores(
 def _gives_way(load: tile.DescLoad, store: tile.DescStore) -> bool:
     """Tell whether the tile of `load` has the place of a stored one, and is done with before it."""
     kind, block = store.desc.type, load.parent
-    assert isinstance(kind, DescType), "a descriptor store goes through a descriptor"
     alike = (
         tuple(kind.block_shape) == shape_of(load.result.type)
         and kind.element == element_type(load.result.type)

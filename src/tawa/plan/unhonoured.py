@@ -11,7 +11,7 @@ from tawa.analysis.naming import name_of
 from tawa.analysis.tma import is_host_made
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.types import DescType, bit_width, element_type, shape_of
+from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.problem import Problem
@@ -160,7 +160,7 @@ def check_operands(problem: Problem, plan: Plan) -> None:
 
 def is_plain(load: tile.DescLoad) -> bool:
     """Tell whether threads can make a load by themselves: windows are counted by TMA alone."""
-    return isinstance(load.desc.type, DescType) and load.desc.type.window is None
+    return load.desc.type.window is None
 
 
 def check_direct(problem: Problem, plan: Plan) -> None:

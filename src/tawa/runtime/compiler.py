@@ -16,7 +16,6 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from tawa.analysis.naming import name_statements
 from tawa.codegen import CudaSource
@@ -33,13 +32,11 @@ from tawa.errors import (
     UnprovedProtocol,
 )
 from tawa.frontend import build as build_tile
-from tawa.frontend.signature import Signature
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of, has
 from tawa.passes import pipeline
 from tawa.passes.halve import in_halves
 from tawa.passes.lower.finish import share_registers
-from tawa.plan.pins import Pins
 from tawa.plan.plan import FULL_SPEED, Declined, Plan
 from tawa.plan.planner import NO_PINS, rank_plans
 from tawa.plan.resources import buffers, total
@@ -60,6 +57,7 @@ from tawa.runtime.conditions import demands_of, guards_of
 from tawa.runtime.crash import Steps
 from tawa.runtime.progress import tell
 from tawa.runtime.replay import BEFORE_PLAN, print_steps
+from tawa.runtime.request import Request
 from tawa.runtime.resident import less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
 from tawa.target import Target
@@ -79,15 +77,20 @@ REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProto
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
 
 
-class Stopwatch:
-    """Adds up seconds by phase, in the order the phases first ran; each phase is a step, and told
-    as one of the kernel called `name`.
+class Job:
+    """One compilation: what is asked for, and what is known of its steps.
+
+    Seconds are added up by phase, in the order the phases first ran; each phase is a step, and told
+    as one of the kernel.
     """
 
-    def __init__(self, steps: Steps, name: str) -> None:
+    def __init__(self, request: Request, steps: Steps) -> None:
+        self.request = request
+        self.target = request.target
+        self.pins = request.pins
+        self.name = crash.name_of(request)
         self.seconds: dict[str, float] = {}
         self.steps = steps
-        self.name = name
 
     @contextmanager
     def phase(
@@ -102,39 +105,28 @@ class Stopwatch:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
+    def run(
+        self, passes: tuple[pipeline.Pass, ...], kernel: tile.Kernel, plan: Plan
+    ) -> tuple[Declined, ...]:
+        """Run passes on a kernel, each a step; return what they declined."""
+        return pipeline.run(passes, kernel, plan, self.target, self.steps.begin)
 
-def compile_kernel(
-    function: Callable[..., Any] | tile.Kernel,
-    signature: Signature,
-    options: Mapping[str, Any],
-    pins: Pins,
-    target: Target,
-    *,
-    descriptors: bool = True,
-    strict: bool = False,
-    cubin: bool = True,
-) -> CompiledKernel:
-    """Compile `function` for `signature`; tile IR has its signature and options already.
+    def build(self, source: CudaSource, plan: Plan) -> Future[nvrtc.Cubin] | None:
+        """Begin to build a cubin, if one is asked for."""
+        if not self.request.cubin:
+            return None
+        # The plan that takes the least is the last: a slow kernel rather than none.
+        return cubins.start(source, arch=self.target.arch, strict=not plan.sharing)
 
-    `descriptors` False keeps pointer accesses as they are (the launcher's way out when a guard does
-    not hold); `strict` forbids re-association; without `cubin` NVRTC is not asked, whose word on
-    registers may refuse a plan. Raises the errors of `tawa.errors`, all before anything runs.
+
+def compile_kernel(request: Request) -> CompiledKernel:
+    """Compile what is asked for.
+
+    Raises the errors of `tawa.errors`, all before anything runs.
     """
 
-    settings = {
-        "options": dict(options),
-        "pins": pins,
-        "target": target,
-        "descriptors": descriptors,
-        "strict": strict,
-        "cubin": cubin,
-    }
-    request = crash.Request(function, signature, settings)
-
     def attempt(steps: Steps) -> CompiledKernel:
-        watch = Stopwatch(steps, request.name)
-        how = descriptors, strict, cubin, watch
-        made = _compile(function, signature, options, pins, target, *how)
+        made = _compile(Job(request, steps))
         tell(f"compiled {made.name} in {sum(made.timings.values()):.2f} s")
         return made
 
@@ -175,38 +167,31 @@ def _again(attempt: Callable[[Steps], object]) -> Steps:
     return steps
 
 
-def _compile(
-    function: Callable[..., Any] | tile.Kernel,
-    signature: Signature,
-    options: Mapping[str, Any],
-    pins: Pins,
-    target: Target,
-    descriptors: bool,
-    strict: bool,
-    cubin: bool,
-    watch: Stopwatch,
-) -> CompiledKernel:
+def _compile(job: Job) -> CompiledKernel:
     """Compile by the first plan that can be carried out.
 
     One whose loops wait for local memory more than a `FEW` times is kept, while other plans with
     roles, or without, are tried: of kernels that all do, the one that does so least is taken.
     """
-    with watch.phase("frontend"):
-        if isinstance(function, tile.Kernel):
-            written = function.clone()
+    request, pins, target = job.request, job.pins, job.target
+    with job.phase("frontend"):
+        if isinstance(request.function, tile.Kernel):
+            written = request.function.clone()
         else:
-            written = build_tile(function, signature, options)
+            written = build_tile(request.function, request.signature, request.options)
         name_statements(written)
 
     def planned(*, roles: bool) -> tuple[tuple[pipeline.Pass, ...], _Try]:
         kernel = written.clone()
-        by_tma = pins.store == "tma"
         passes = pipeline.before_plan(
-            descriptors=descriptors, by_tma=by_tma, strict=strict, roles=roles
+            descriptors=request.descriptors,
+            by_tma=pins.store == "tma",
+            strict=request.strict,
+            roles=roles,
         )
-        with watch.phase("tile passes"):
-            notes = pipeline.run(passes, kernel, Plan(), target, watch.steps.begin)
-        with watch.phase("plan", kernel):
+        with job.phase("tile passes"):
+            notes = job.run(passes, kernel, Plan())
+        with job.phase("plan", kernel):
             return passes, (kernel, rank_plans(kernel, target, pins, notes), notes)
 
     passes, first = planned(roles=True)
@@ -218,8 +203,8 @@ def _compile(
         first = kernel, plans, (*notes, _BY_THREADS)
     stages = stage_of("tile", written) | {BEFORE_PLAN: print_steps(passes, target)}
     tries = [first]
-    with watch.phase("plan"):
-        if descriptors and any(note.feature == FULL_SPEED for note in first[1][0].declined):
+    with job.phase("plan"):
+        if request.descriptors and any(n.feature == FULL_SPEED for n in first[1][0].declined):
             tries = _in_halves(target, *first)
     errors: list[TawaError] = []
     slow: list[CompiledKernel] = []
@@ -233,15 +218,14 @@ def _compile(
             notes: tuple[Declined, ...] = notes,
             refused: list[TawaError] = refused,
         ) -> CompiledKernel | None:
-            given = target, watch, stages, signature, notes, refused, pins
             try:
-                return _carry_out(kernel, plan, *given, cubin)
+                return _carry_out(job, kernel, plan, stages, notes, refused)
             except REJECTIONS as error:
                 refused.append(error)
                 return None
 
         kind: bool | None = None
-        for plan in _plans(kernel, plans, target, watch, notes, refused, pins):
+        for plan in _plans(job, kernel, plans, notes, refused):
             if kind is not None and plan.specialized != kind:
                 continue
             made = attempt(plan)
@@ -249,8 +233,7 @@ def _compile(
                 continue
             made = less_local(made, target, pins, attempt)
             if (made.resources.local_in_loops or 0) <= FEW:
-                share = partial(_share, target=target, watch=watch)
-                return more_resident(made, kernel, target, pins, share)
+                return more_resident(made, kernel, target, pins, partial(_share, job))
             kind = made.plan.specialized
             slow.append(made)
             refused.append(BuildError(_waits_for_memory(made.resources)))
@@ -307,13 +290,11 @@ def _in_halves(
 
 
 def _plans(
+    job: Job,
     kernel: tile.Kernel,
     plans: tuple[Plan, ...],
-    target: Target,
-    watch: Stopwatch,
     notes: tuple[Declined, ...],
     errors: list[TawaError],
-    pins: Pins,
 ) -> Generator[Plan]:
     """Yield those of `plans` to try; `errors` holds what became of those before.
 
@@ -321,16 +302,16 @@ def _plans(
     what the planner counted for the first. What was not proved of a persistent kernel
     is tried with one program a block.
     """
-    refused = plans[0]
+    refused, pins, target = plans[0], job.pins, job.target
     yield refused
     apart = pins.persistent is None and pins.plan is None
     if isinstance(errors[0], UnprovedProtocol) and refused.persistent and apart:
         once = replace(pins, persistent=False)  # The proof may choose the program of a block.
-        with watch.phase("plan", kernel), suppress(*REJECTIONS):
+        with job.phase("plan", kernel), suppress(*REJECTIONS):
             plans = (*rank_plans(kernel, target, once, notes)[:1], *plans)
     if isinstance(errors[0], OverBudget) and (excess := errors[0].excess):
         counted = total(buffers(refused, name_statements(kernel))) - excess
-        with watch.phase("plan", kernel), suppress(*REJECTIONS):
+        with job.phase("plan", kernel), suppress(*REJECTIONS):
             plans = rank_plans(kernel, _with_room(target, counted, refused.blocks), pins, notes)
     rest = [plan for plan in plans if plan != refused][: ATTEMPTS - 1]
     if isinstance(errors[0], BuildError) and has(kernel, tile.Print, tile.Assert):
@@ -348,47 +329,38 @@ def _with_room(target: Target, room: int, blocks: int) -> Target:
 
 
 def _carry_out(
+    job: Job,
     kernel: tile.Kernel,
     plan: Plan,
-    target: Target,
-    watch: Stopwatch,
     stages: Mapping[str, Stage],
-    signature: Signature,
     notes: tuple[Declined, ...],
     errors: list[TawaError],
-    pins: Pins,
-    built: bool,
 ) -> CompiledKernel:
-    """Carry out one plan on a copy of the kernel: lower, generate, prove, and build meanwhile where
-    it is to be `built`.
-    """
-    work = kernel.clone()
+    """Carry out one plan on a copy of the kernel: lower, generate, prove, and build meanwhile."""
+    work, target = kernel.clone(), job.target
     made = dict(stages)
-    begin = watch.steps.begin
-    with watch.phase("aref passes"):
-        notes += pipeline.run(pipeline.SEQUENCE, work, plan, target, begin)
+    with job.phase("aref passes"):
+        notes += job.run(pipeline.SEQUENCE, work, plan)
         program = program_of(work, plan.cluster)
-        notes += pipeline.run(pipeline.ROLES, work, plan, target, begin)
+        notes += job.run(pipeline.ROLES, work, plan)
         made |= stage_of("aref", work)
-    with watch.phase("lowering"):
-        lowered = pipeline.run(pipeline.HOPPER, work, plan, target, begin)
-        refuse_declined(pins, plan, lowered)
+    with job.phase("lowering"):
+        lowered = job.run(pipeline.HOPPER, work, plan)
+        refuse_declined(job.pins, plan, lowered)
         notes += lowered
-    with watch.phase("code generation", work, plan):
+    with job.phase("code generation", work, plan):
         try:
             source = generate(work)
         except InternalError:  # of IR that no code can be made of: what the check refuses is why
             verify(work, target, program)
             raise
         made["cuda"] = source.text
-    # The plan that takes the least is the last: a slow kernel rather than none.
-    strict = not plan.sharing
-    building = cubins.start(source, arch=target.arch, strict=strict) if built else None
-    with watch.phase("proof", work, plan):
+    building = job.build(source, plan)
+    with job.phase("proof", work, plan):
         proof = verify(work, target, program)
-    with watch.phase("lowering", work, plan):  # here: NVRTC is at work
+    with job.phase("lowering", work, plan):  # here: NVRTC is at work
         made |= stage_of("hopper", work)
-    cubin, resources, slow = _finish(work, plan, source, building, target, watch)
+    cubin, resources, slow = _finish(job, work, plan, source, building)
     if cubin is not None:
         made["cubin"] = cubin.data
     rejected = tuple(
@@ -397,14 +369,14 @@ def _carry_out(
     return CompiledKernel(
         name=kernel.sym_name.data,
         entry=source.entry_name,
-        signature=signature,
+        signature=job.request.signature,
         plan=plan,
         asm=with_later(made, {"hopper": work}),
         launch=_launch(source, plan),
         parameters=source.parameters,
         resources=resources,
         proof=Proof(proof.ok, proof.states, proof.verdict),
-        timings=dict(watch.seconds),
+        timings=dict(job.seconds),
         declined=tuple(dict.fromkeys((*notes, *slow, *rejected))),
         guards=guards_of(work, plan),
         demands=demands_of(work),
@@ -412,29 +384,26 @@ def _carry_out(
 
 
 def _finish(
+    job: Job,
     work: tile.Kernel,
     plan: Plan,
     source: CudaSource,
     building: Future[nvrtc.Cubin] | None,
-    target: Target,
-    watch: Stopwatch,
 ) -> tuple[nvrtc.Cubin | None, Resources, tuple[Declined, ...]]:
     """Wait for the cubin, where one is made; return it, what a block takes, and what is slow."""
     cubin: nvrtc.Cubin | None = None
     slow: tuple[Declined, ...] = ()
     if building is not None:
-        with watch.phase("nvrtc", work, plan):  # what is left of it
+        with job.phase("nvrtc", work, plan):  # what is left of it
             cubin = building.result()
         slow = tuple(Declined(_FAST, defect) for defect in nvrtc.defects_of(cubin.log))
-    resources = _resources(work, source, target.shared_by(plan.blocks), cubin)
+    resources = _resources(work, source, job.target.shared_by(plan.blocks), cubin)
     if resources.local_in_loops:
         slow += (Declined(_FAST, _waits_for_memory(resources)),)
     return cubin, resources, slow
 
 
-def _share(
-    made: CompiledKernel, blocks: int, target: Target, watch: Stopwatch
-) -> CompiledKernel | None:
+def _share(job: Job, made: CompiledKernel, blocks: int) -> CompiledKernel | None:
     """Return an ordinary kernel built for `blocks` on a multiprocessor, None where it cannot be.
 
     What depends on their number are the registers that ptxas is given, and nothing of the program:
@@ -442,14 +411,13 @@ def _share(
     """
     plan = replace(made.plan, blocks=blocks)
     work = made.asm.program("hopper").clone()
-    with watch.phase("code generation", work, plan):
-        share_registers(work, blocks, target)
+    with job.phase("code generation", work, plan):
+        share_registers(work, blocks, job.target)
         stages = {**made.asm.ready, **stage_of("hopper", work)}
         source = generate(work)
         stages["cuda"] = source.text
-    building = cubins.start(source, arch=target.arch, strict=not plan.sharing)
     try:
-        cubin, resources, slow = _finish(work, plan, source, building, target, watch)
+        cubin, resources, slow = _finish(job, work, plan, source, job.build(source, plan))
     except BuildError:
         return None
     if cubin is not None:
@@ -460,7 +428,7 @@ def _share(
         asm=with_later(stages, {"hopper": work}),
         launch=_launch(source, plan),
         resources=resources,
-        timings=dict(watch.seconds),
+        timings=dict(job.seconds),
         declined=(*(note for note in made.declined if note.feature != _FAST), *slow),
     )
 

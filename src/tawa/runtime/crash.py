@@ -15,7 +15,7 @@ import re
 import tempfile
 import textwrap
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -23,21 +23,22 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation, SSAValue
 
 from tawa.errors import InternalError, Place
 from tawa.frontend.context import Context
 from tawa.frontend.source import source_of, underlying
-from tawa.ir import tile
+from tawa.ir import place_of, tile
 from tawa.ir.build.builder import Builder
 from tawa.plan.plan import Plan
 from tawa.runtime.compiled import spell_signature
 from tawa.runtime.fingerprint import functions_of
+from tawa.runtime.request import Request
 from tawa.runtime.store import UntrustedError, cache_folder, make_private, write_whole
 from tawa.version import __version__
 
 _PACKAGES = ("xdsl", "numpy", "cuda-bindings", "nvidia-cuda-nvrtc")
+_SETTINGS = ("options", "pins", "target", "descriptors", "strict", "cubin")
 _PASS_HOMES = ("passes", "frontend", "plan", "codegen", "simulator", "analysis")
 
 
@@ -62,27 +63,17 @@ class Steps:
             self.plan = "" if plan is None else str(plan)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What was being compiled: the kernel, and all that it was compiled for, by name."""
+def name_of(request: Request) -> str:
+    """Return the name of the kernel that is asked for."""
+    if isinstance(request.function, tile.Kernel):
+        return request.function.sym_name.data
+    return getattr(underlying(request.function), "__name__", "kernel")
 
-    function: Any
-    signature: Mapping[str, Any]
-    settings: Mapping[str, Any]
 
-    @property
-    def name(self) -> str:
-        """The kernel's name."""
-        if isinstance(self.function, tile.Kernel):
-            return self.function.sym_name.data
-        return getattr(underlying(self.function), "__name__", "kernel")
-
-    @property
-    def place(self) -> Place | None:
-        """Where the kernel is defined."""
-        if (function := underlying(self.function)) is None:
-            return None
-        return Place(function.__code__.co_filename, function.__code__.co_firstlineno)
+def _defined_at(request: Request) -> Place | None:
+    if (function := underlying(request.function)) is None:
+        return None
+    return Place(function.__code__.co_filename, function.__code__.co_firstlineno)
 
 
 def internal_error(error: Exception, request: Request, steps: Steps) -> InternalError:
@@ -100,8 +91,8 @@ def internal_error(error: Exception, request: Request, steps: Steps) -> Internal
     else:
         place, what, why = None, f"{type(error).__name__}: {error}", ""
     return InternalError(
-        f"the compiler failed on {request.name} in {where}: {what}",
-        place=place or place_in(error) or request.place,
+        f"the compiler failed on {name_of(request)} in {where}: {what}",
+        place=place or place_in(error) or _defined_at(request),
         why=why or "this is a fault of the compiler, and none of the kernel",
         remedy=remedy,
     )
@@ -118,7 +109,7 @@ def save(error: Exception, request: Request, steps: Steps) -> Path | None:
         "plan.txt": steps.plan,
     }
     digest = hashlib.sha256("\0".join(files.values()).encode(), usedforsecurity=False).hexdigest()
-    called = re.sub(r"\W+", "_", request.name)[:80]  # a kernel's name may be anything
+    called = re.sub(r"\W+", "_", name_of(request))[:80]  # a kernel's name may be anything
     for folder in (
         lambda: _private(cache_folder(), "reports", f"{called}-{digest[:12]}"),
         lambda: Path(tempfile.mkdtemp(prefix=f"tawa-{called}-")),  # a new one: links lead nowhere
@@ -146,7 +137,7 @@ def _private(folder: Path, *parts: str) -> Path:
 def _report(trace: str, request: Request, steps: Steps) -> str:
     lines = [f"step: {steps.name}", "", "signature:"]
     lines += [f"  {line}" for line in spell_signature(request.signature)]
-    lines += ["", "settings:", *(f"  {name} = {v!r}" for name, v in request.settings.items())]
+    lines += ["", "settings:", *(f"  {name} = {getattr(request, name)!r}" for name in _SETTINGS)]
     lines += ["", "versions:", f"  tawa {__version__}", f"  python {platform.python_version()}"]
     lines += [f"  {package} {_version(package)}" for package in _PACKAGES]
     return "\n".join([*lines, f"  {platform.platform()}", "", trace])
@@ -208,7 +199,7 @@ def _place_of(value: Any) -> Place | None:
             return value.builder.place
         case SSAValue():
             return _place_of(value.owner) if isinstance(value.owner, Operation) else None
-        case Operation(location=FileLineColLoc() as where):
-            return Place(where.filename.data, where.line.data, where.column.data)
+        case Operation():
+            return place_of(value)
         case _:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import FunctionType
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from tawa.errors import ArgumentError
 from tawa.runtime.autotune import Autotuner
@@ -24,42 +24,26 @@ class _Decorated(Protocol):
     def fn(self) -> Any: ...
 
 
+class JitOptions(TypedDict, total=False):
+    """What `jit` takes besides the function."""
+
+    do_not_specialize: Iterable[int | str] | None
+    do_not_specialize_on_alignment: Iterable[int | str] | None
+    debug: bool | None
+    noinline: bool | None
+    repr: Callable[..., str] | None
+    launch_metadata: Callable[..., Any] | None
+    version: Any
+
+
+@overload
+def jit(function: Callable[P, R], **options: Unpack[JitOptions]) -> JitFunction[P, R]: ...
 @overload
 def jit(
-    function: Callable[P, R],
-    *,
-    do_not_specialize: Iterable[int | str] | None = None,
-    do_not_specialize_on_alignment: Iterable[int | str] | None = None,
-    debug: bool | None = None,
-    noinline: bool | None = None,
-    repr: Callable[..., str] | None = None,
-    launch_metadata: Callable[..., Any] | None = None,
-    version: Any = None,
-) -> JitFunction[P, R]: ...
-@overload
-def jit(
-    function: None = None,
-    *,
-    do_not_specialize: Iterable[int | str] | None = None,
-    do_not_specialize_on_alignment: Iterable[int | str] | None = None,
-    debug: bool | None = None,
-    noinline: bool | None = None,
-    repr: Callable[..., str] | None = None,
-    launch_metadata: Callable[..., Any] | None = None,
-    version: Any = None,
+    function: None = None, **options: Unpack[JitOptions]
 ) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...
 @overload
-def jit(
-    function: _Decorated,
-    *,
-    do_not_specialize: Iterable[int | str] | None = None,
-    do_not_specialize_on_alignment: Iterable[int | str] | None = None,
-    debug: bool | None = None,
-    noinline: bool | None = None,
-    repr: Callable[..., str] | None = None,
-    launch_metadata: Callable[..., Any] | None = None,
-    version: Any = None,
-) -> Any: ...
+def jit(function: _Decorated, **options: Unpack[JitOptions]) -> Any: ...
 def jit(
     function: Any = None,
     *,

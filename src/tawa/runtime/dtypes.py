@@ -10,36 +10,20 @@ import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
 
+from tawa.element_types import ELEMENT_TYPES
+from tawa.element_types import numpy_dtype as numpy_dtype
 from tawa.errors import ArgumentError
 
-_ALIASES = {
-    "i1": ("bool", "bool_", "int1", "u1"),
-    "i8": ("int8",),
-    "i16": ("int16", "short"),
-    "i32": ("int32", "int"),
-    "i64": ("int64", "long"),
-    "u8": ("uint8",),
-    "u16": ("uint16",),
-    "u32": ("uint32",),
-    "u64": ("uint64",),
-    "f8e4m3": ("float8_e4m3fn", "fp8e4nv", "float8e4nv", "e4m3"),
-    "f8e5m2": ("float8_e5m2", "fp8e5", "float8e5", "e5m2"),
-    "f16": ("float16", "fp16", "half"),
-    "bf16": ("bfloat16",),
-    "f32": ("float32", "fp32", "float"),
-    "f64": ("float64", "fp64", "double"),
+_BY_NAME = {
+    theirs: name
+    for name, kind in ELEMENT_TYPES.items()
+    for theirs in (name, kind.language, *kind.others)
 }
-_BY_NAME = {alias: name for name, aliases in _ALIASES.items() for alias in (name, *aliases)}
-
-BYTES = {
-    **dict.fromkeys(("i1", "i8", "u8", "f8e4m3", "f8e5m2"), 1),
-    **dict.fromkeys(("i16", "u16", "f16", "bf16"), 2),
-    **dict.fromkeys(("i32", "u32", "f32"), 4),
-    **dict.fromkeys(("i64", "u64", "f64"), 8),
-}
+BYTES = {name: kind.bytes for name, kind in ELEMENT_TYPES.items()}
 """Bytes of one element in memory; a boolean takes a byte."""
+PACK = {name: kind.letter for name, kind in ELEMENT_TYPES.items()}
+"""The `struct` letter that packs a scalar parameter of each type; some go through `BITS`."""
 
 
 def find_dtype(text: str) -> str | None:
@@ -58,44 +42,10 @@ def dtype_name(dtype: object) -> str:
     if (name := find_dtype(text)) is None:
         raise ArgumentError(
             f"the element type {text} has no counterpart in a kernel",
-            why="the types are " + ", ".join(_ALIASES),
+            why="the types are " + ", ".join(ELEMENT_TYPES),
             remedy="convert the array first",
         )
     return name
-
-
-def numpy_dtype(name: str) -> object:
-    """Return the NumPy dtype (ml_dtypes for bf16 and fp8) of one of our names."""
-    import ml_dtypes
-    import numpy as np
-
-    special = {
-        "i1": np.bool_,
-        "bf16": ml_dtypes.bfloat16,
-        "f8e4m3": ml_dtypes.float8_e4m3fn,
-        "f8e5m2": ml_dtypes.float8_e5m2,
-    }
-    return np.dtype(special.get(name) or _ALIASES[name][0])
-
-
-PACK = {
-    "i1": "?",
-    "i8": "b",
-    "i16": "h",
-    "i32": "i",
-    "i64": "q",
-    "u8": "B",
-    "u16": "H",
-    "u32": "I",
-    "u64": "Q",
-    "f16": "e",
-    "bf16": "H",
-    "f8e4m3": "B",
-    "f8e5m2": "B",
-    "f32": "f",
-    "f64": "d",
-}
-"""The `struct` letter that packs a scalar parameter of each type; some go through `BITS`."""
 
 
 def bf16_bits(value: float) -> int:
@@ -119,8 +69,7 @@ def f8e5m2_bits(value: float) -> int:
 def _fp8_bits(value: float, name: str) -> int:
     import numpy as np
 
-    dtype: Any = numpy_dtype(name)
-    return int(np.asarray(value, np.float32).astype(dtype).view(np.uint8))
+    return int(np.asarray(value, np.float32).astype(numpy_dtype(name)).view(np.uint8))
 
 
 BITS: Mapping[str, Callable[[float], int]] = MappingProxyType(

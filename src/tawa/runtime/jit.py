@@ -24,7 +24,7 @@ from tawa.errors import ArgumentError, InternalError
 from tawa.frontend.source import lines_of, unwrapped
 from tawa.plan.pins import Pins
 from tawa.runtime.arrays import Device
-from tawa.runtime.build import Compiler, Request, build, default_compiler
+from tawa.runtime.build import Compiler, build, default_compiler
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor, like
 from tawa.runtime.dispatch import (
@@ -43,6 +43,7 @@ from tawa.runtime.fingerprint import Binding, Fingerprint, fingerprint
 from tawa.runtime.forms import MISSING, make_binder, make_form
 from tawa.runtime.kernel import KernelFunction
 from tawa.runtime.locks import Lock
+from tawa.runtime.request import Request
 from tawa.runtime.specialize import Call, bind, derive_signature
 from tawa.runtime.store import DiskStore, cache_folder, store_at
 from tawa.runtime.tensors import DYNAMO, keep_out, opaque, undisturbed

@@ -141,8 +141,8 @@ def refuse_lost(names: Sequence[str], arrays: Sequence[Any]) -> None:
         raise ArgumentError(
             f"{', '.join(asking)} require{'s' if len(asking) == 1 else ''} a gradient",
             why="this call records none: what is before it in the model would not be trained",
-            remedy="call tawa.torch.matmul or tawa.torch.attention, which have gradients, or this"
-            " one under torch.no_grad()",
+            remedy="call the function of tawa.torch, which has gradients, or this one under"
+            " torch.no_grad()",
         )
 
 

@@ -31,12 +31,13 @@ from tawa.ir.types import DescType, PtrType, spell
 from tawa.ir.walk import walk
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
-from tawa.runtime.build import Compiler, Request
+from tawa.runtime.build import Compiler
 from tawa.runtime.compiled import CompiledKernel, spell_argument
 from tawa.runtime.dispatch import target_for
 from tawa.runtime.fingerprint import Fingerprint
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.kernel import KernelFunction, Parameter
+from tawa.runtime.request import Request
 from tawa.runtime.specialize import HINTS, PINS, Call, derive_signature, number
 from tawa.runtime.store import DiskStore
 from tawa.target import H200, Target
@@ -92,12 +93,25 @@ def compile_ir(
     >>> double = compile_ir(k.finish())  # doctest: +SKIP
     >>> double[1,](array)  # doctest: +SKIP
     """
+    pinned = _pins(plan, pins)
+    function = function_of_ir(kernel, launch, pinned, strict, compiler, store)
+    return function.compile_for(target or H200)
+
+
+def function_of_ir(
+    kernel: tile.Kernel | str,
+    launch: Mapping[str, Any] | None = None,
+    plan: Plan | Pins | str | None = None,
+    strict: bool = False,
+    compiler: Compiler | None = None,
+    store: DiskStore | None = None,
+) -> TileFunction:
+    """Return what launches a kernel of tile IR, as of `compile_ir`, compiled by the first launch:
+    for the GPU that holds its arrays, and for those of the CPU without a cubin.
+    """
     program = _program(kernel)
     options = _options(program, launch or {})
-    function = TileFunction(program, options, _pins(plan, pins), strict, compiler, store)
-    made = function.compile_for(target or H200)
-    facts = {field.name: getattr(made, field.name) for field in fields(CompiledKernel)}
-    return CompiledIr(**facts, function=function)
+    return TileFunction(program, options, _pins(plan, {}), strict, compiler, store)
 
 
 def _program(kernel: Any) -> tile.Kernel:
@@ -195,9 +209,11 @@ class TileFunction(JitFunction[..., None]):
         kernel = KernelFunction.without_source(program.sym_name.data, parameters)
         super().__init__(kernel.function, kernel=kernel, compiler=compiler, store=store)
 
-    def compile_for(self, target: Target) -> CompiledKernel:
-        """Compile for a target, without arguments."""
-        return self._build(self._request_for(target)).kernel
+    def compile_for(self, target: Target, *, cubin: bool = True) -> CompiledIr:
+        """Compile for a target, without arguments; without a cubin for what the simulator runs."""
+        made = self._build(replace(self._request_for(target), cubin=cubin)).kernel
+        facts = {field.name: getattr(made, field.name) for field in fields(CompiledKernel)}
+        return CompiledIr(**facts, function=self)
 
     def _read_text(self) -> Fingerprint:
         text = f"{text_of(self.program)}\0{places_of(self.program)}"

@@ -15,7 +15,6 @@ from xdsl.ir import Operation
 
 from tawa.errors import InternalError, LaunchError, ProtocolError
 from tawa.ir import hopper
-from tawa.ir.types import TensorMapType, ViewType
 from tawa.simulator.barriers import Mbarrier, check_made
 from tawa.simulator.clocks import Clock
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
@@ -36,8 +35,6 @@ from tawa.simulator.values import Array, place_of
 def _check_map(operation: hopper.TmaLoad | hopper.TmaStore) -> tuple[int, ...]:
     """Return the box; raises InternalError if map and view disagree on where elements lie."""
     source, view = operation.map.type, operation.view.type
-    assert isinstance(source, TensorMapType), "TMA takes a map and a view; report this"
-    assert isinstance(view, ViewType), "TMA takes a map and a view; report this"
     layout, owner = view.layout.data, operation.map.owner
     if isinstance(owner, hopper.TensorMap) and owner.swizzle.data != layout.swizzle:
         raise InternalError(

@@ -193,6 +193,16 @@ def pure(meaning: Meaning) -> Rule:
     return lambda decoder, operation: decoder.compute(operation, meaning(operation))
 
 
+def computes(function: Unary | Binary | Ternary) -> Rule:
+    """Return the rule of an operation that only computes, by its operands alone."""
+    return lambda decoder, operation: decoder.compute(operation, function)
+
+
+def acts(function: Unary | Binary | Ternary) -> Rule:
+    """Return the rule of an operation by the world and its operands alone."""
+    return lambda decoder, operation: decoder.compute(operation, function, world=True)
+
+
 def effect(meaning: Meaning) -> Rule:
     """Return the rule of an operation whose function takes the world before the operands."""
     return lambda decoder, operation: decoder.compute(operation, meaning(operation), world=True)

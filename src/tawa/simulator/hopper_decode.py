@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import is_volatile
 from tawa.errors import ProtocolError
 from tawa.ir import hopper, tile
-from tawa.ir.control import yielded
+from tawa.ir.control import passed_on
 from tawa.layouts.convert import is_replicated
 from tawa.layouts.register import RegisterLayout
 from tawa.simulator.copy_rules import COPY_RULES
@@ -53,39 +53,14 @@ _KEEPS = (hopper.Wgmma, hopper.WgmmaWait, hopper.Pin, scf.ForOp, scf.IfOp, scf.W
 
 
 def _sources(value: SSAValue) -> list[SSAValue]:
-    """Return the values that may become this one without an instruction: through control flow."""
-    if isinstance(value, BlockArgument):
-        parent = value.block.parent_op()
-        match parent:
-            case scf.ForOp() if value.index > 0:
-                return [parent.iter_args[value.index - 1], _yielded(parent, 0, value.index - 1)]
-            case scf.WhileOp() if value.block is parent.before_region.block:
-                return [parent.arguments[value.index], _yielded(parent, 1, value.index)]
-            case scf.WhileOp():
-                return [_yielded(parent, 0, value.index + 1)]
-            case _:
-                return []
-    owner = value.owner
-    if not isinstance(value, OpResult) or not isinstance(owner, Operation):
-        return []
-    position = value.index
-    match owner:
-        case scf.ForOp():
-            return [owner.iter_args[position], _yielded(owner, 0, position)]
-        case scf.WhileOp():
-            return [_yielded(owner, 0, position + 1)]
-        case scf.IfOp():
-            return [_yielded(owner, region, position) for region in range(len(owner.regions))]
-        case hopper.WgmmaWait() | hopper.Pin():
-            return [owner.operands[position]]
-        case hopper.Wgmma():
-            return [owner.acc]
+    """Return the values that may become this one without an instruction."""
+    match value:
+        case OpResult(owner=hopper.WgmmaWait() | hopper.Pin() as owner):
+            return [owner.operands[value.index]]
+        case OpResult(owner=hopper.Wgmma() as product):
+            return [product.acc]
         case _:
-            return []
-
-
-def _yielded(owner: Operation, region: int, position: int) -> SSAValue:
-    return yielded(owner.regions[region].block, position)
+            return passed_on(value)
 
 
 def _wgmma_registers(kernel: tile.Kernel) -> set[SSAValue]:

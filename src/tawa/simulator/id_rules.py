@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tawa.ir import hopper
-from tawa.simulator.decode import Rule, effect
+from tawa.simulator.decode import Rule, acts, effect
 from tawa.simulator.role import Role
 
 
@@ -23,19 +23,8 @@ def _num_blocks(operation: hopper.NumBlocks) -> Callable[[Role], Any]:
     return lambda world: np.int32(world.block.machine.blocks[axis])
 
 
-def _cluster_rank(operation: hopper.ClusterRank) -> Callable[[Role], Any]:
-    return lambda world: np.int32(world.block.rank)
-
-
-def _counter(operation: hopper.Counter) -> Callable[[Role], Any]:
-    return lambda world: np.int32(0)
-
-
-def _next_program(operation: hopper.NextProgram) -> Callable[..., Any]:
-    def take(world: Role, counter: Any, programs: Any) -> Any:
-        return np.int32(world.block.machine.next_program())
-
-    return take
+def _next_program(world: Role, counter: Any, programs: Any) -> Any:
+    return np.int32(world.block.machine.next_program())
 
 
 def _grid_extent(operation: hopper.GridExtent) -> Callable[[Role], Any]:
@@ -46,9 +35,9 @@ def _grid_extent(operation: hopper.GridExtent) -> Callable[[Role], Any]:
 ID_RULES: dict[type[Operation], Rule] = {
     hopper.BlockId: effect(_block_id),
     hopper.NumBlocks: effect(_num_blocks),
-    hopper.ClusterRank: effect(_cluster_rank),
+    hopper.ClusterRank: acts(lambda world: np.int32(world.block.rank)),
     hopper.GridExtent: effect(_grid_extent),
-    hopper.Counter: effect(_counter),
-    hopper.NextProgram: effect(_next_program),
+    hopper.Counter: acts(lambda world: np.int32(0)),
+    hopper.NextProgram: acts(_next_program),
 }
 """Where a block stands, by class: these operations appear from persistence on."""

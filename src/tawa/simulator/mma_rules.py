@@ -16,8 +16,19 @@ from xdsl.ir import Operation
 
 from tawa.errors import ProtocolError
 from tawa.ir import hopper
-from tawa.ir.types import ViewType, shape_of
-from tawa.simulator.decode import Decoder, Frame, Rule, Step, Ternary, Unary, Wait, effect, pure
+from tawa.ir.types import shape_of
+from tawa.simulator.decode import (
+    Decoder,
+    Frame,
+    Rule,
+    Step,
+    Ternary,
+    Unary,
+    Wait,
+    computes,
+    effect,
+    pure,
+)
 from tawa.simulator.dot import dot
 from tawa.simulator.footprints import groups_of, operand_owners, register_layout, touch
 from tawa.simulator.role import Fragment, Product, Role
@@ -66,7 +77,6 @@ def _wgmma(decoder: Decoder, operation: hopper.Wgmma) -> Step:
     m, n = shape_of(operation.result.type)
     layout = register_layout(operation.result.type)
     view = operation.b.type
-    assert isinstance(view, ViewType), "wgmma takes b from shared memory; report this"
     k = view.shape[0]
     held_a = None if layout is None else operand_owners(layout, "a", k)
     held_b = None if layout is None else operand_owners(layout, "b", k)
@@ -195,14 +205,15 @@ def _fma_dot(decoder: Decoder, operation: hopper.FmaDot) -> Step:
     return acting(run)
 
 
-def _convert_layout(operation: hopper.ConvertLayout) -> Unary:
-    return lambda value: value
-
-
 def _columns(operation: hopper.Columns) -> Unary:
     start = operation.start.data
     stop = start + shape_of(operation.result.type)[-1]
     return lambda value: value[..., start:stop]
+
+
+def _pick(operation: hopper.Pick) -> Unary:
+    axis, at = operation.axis.data, operation.at.data
+    return lambda value: np.take(value, at, axis)
 
 
 def _pin(decoder: Decoder, operation: hopper.Pin) -> Step:
@@ -233,8 +244,9 @@ MMA_RULES: dict[type[Operation], Rule] = {
     hopper.WgmmaWait: _wait,
     hopper.Mma: pure(_mma),
     hopper.FmaDot: _fma_dot,
-    hopper.ConvertLayout: pure(_convert_layout),
+    hopper.ConvertLayout: computes(lambda value: value),
     hopper.Columns: pure(_columns),
+    hopper.Pick: pure(_pick),
     hopper.Uninitialized: pure(_uninitialized),
     hopper.Pin: _pin,
 }

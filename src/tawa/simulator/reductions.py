@@ -10,7 +10,7 @@ import numpy as np
 from xdsl.ir import Operation
 
 from tawa.errors import InternalError
-from tawa.ir import tile
+from tawa.ir import hopper, tile
 from tawa.simulator.decode import Decoder, Frame, Rule, Step
 from tawa.simulator.values import Array
 
@@ -18,7 +18,7 @@ _VECTOR = (tile.Elementwise, tile.Constant, tile.Cast, tile.Bitcast, tile.Yield)
 
 
 def _combiner(
-    decoder: Decoder, operation: tile.Reduce | tile.Scan
+    decoder: Decoder, operation: tile.Reduce | tile.Scan | hopper.CarryIn
 ) -> Callable[[Frame, list[Any], list[Any]], list[Any]]:
     """Return the function (frame, left tuple, right tuple) -> combined tuple, on whole arrays.
 
@@ -94,7 +94,34 @@ def decode_scan(decoder: Decoder, operation: tile.Scan) -> Step:
     return Step(run)
 
 
+def decode_carry_in(decoder: Decoder, operation: hopper.CarryIn) -> Step:
+    """hopper.carry_in: each part but the first with its neighbour's end."""
+    ends, parts = (
+        [decoder.reader(value, operation) for value in values]
+        for values in (operation.ends, operation.parts)
+    )
+    outputs = decoder.numbered(operation.res)
+    combine, axis = _combiner(decoder, operation), operation.axis.data
+    backwards = operation.reverse is not None and bool(operation.reverse.value.data)
+    taken, given = (slice(1, None), slice(-1)) if not backwards else (slice(-1), slice(1, None))
+
+    def run(frame: Frame) -> None:
+        items = [np.array(np.moveaxis(read(frame.values), axis, 0)) for read in parts]
+        before = [np.moveaxis(read(frame.values), axis, 0)[given] for read in ends]
+        before = [
+            np.broadcast_to(np.expand_dims(end, axis + 1), item[taken].shape)
+            for end, item in zip(before, items)
+        ]
+        made = combine(frame, before, [item[taken] for item in items])
+        for out, item, part in zip(outputs, items, made):
+            item[taken] = part
+            frame.values[out] = np.moveaxis(item, 0, axis)
+
+    return Step(run)
+
+
 REDUCTIONS: dict[type[Operation], Rule] = {
     tile.Reduce: decode_reduce,
     tile.Scan: decode_scan,
+    hopper.CarryIn: decode_carry_in,
 }

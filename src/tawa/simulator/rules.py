@@ -17,8 +17,19 @@ from xdsl.ir import Operation
 
 from tawa.errors import LaunchError
 from tawa.ir import tile
-from tawa.ir.types import DescType, PtrType, Real, element_type, shape_of
-from tawa.simulator.decode import CONTROL, Binary, Decoder, Rule, Step, Ternary, Unary, effect, pure
+from tawa.ir.types import PtrType, Real, element_type, shape_of
+from tawa.simulator.decode import (
+    CONTROL,
+    Binary,
+    Decoder,
+    Rule,
+    Step,
+    Ternary,
+    Unary,
+    computes,
+    effect,
+    pure,
+)
 from tawa.simulator.dot import dot
 from tawa.simulator.elements import element_function, elementwise
 from tawa.simulator.memory import Descriptor, GlobalMemory, Watch
@@ -118,14 +129,6 @@ def _reshape(operation: tile.Reshape) -> Unary:
 def _transpose(operation: tile.Transpose) -> Unary:
     permutation = [item.data for item in operation.permutation]
     return lambda value: np.transpose(value, permutation)
-
-
-def _split(operation: tile.Split) -> Unary:
-    return lambda value: (value[..., 0][()], value[..., 1][()])
-
-
-def _join(operation: tile.Join) -> Binary:
-    return lambda first, second: np.stack([first, second], axis=-1)
 
 
 def _gather(operation: tile.Gather) -> Binary:
@@ -262,7 +265,6 @@ def _compare_exchange(operation: tile.CompareExchange) -> Callable[..., Any]:
 
 def _make_desc(operation: tile.MakeDesc) -> Callable[..., Any]:
     kind = operation.result.type
-    assert isinstance(kind, DescType), "tile.make_desc makes descriptors; report this"
     dtype, block, padding = dtype_of(kind.element), kind.block_shape, operation.padding.data
     rank = len(operation.extents)
 
@@ -397,8 +399,8 @@ RULES: dict[type[Operation], Rule] = {
     tile.Broadcast: pure(_broadcast),
     tile.Reshape: pure(_reshape),
     tile.Transpose: pure(_transpose),
-    tile.Split: pure(_split),
-    tile.Join: pure(_join),
+    tile.Split: computes(lambda value: (value[..., 0][()], value[..., 1][()])),
+    tile.Join: computes(lambda first, second: np.stack([first, second], axis=-1)),
     tile.Gather: pure(_gather),
     tile.Histogram: pure(_histogram),
     tile.Elementwise: pure(elementwise),

@@ -30,6 +30,7 @@ from tawa.simulator.values import is_array, place_of
 _SEEN = (
     *(*CONTROL, *READS, *ATOMICS, tile.Store, tile.Assume, tile.Assert, tile.Reduce, tile.Scan),
     *(hopper.OneThread, hopper.Slot, hopper.SharedLoad, hopper.SharedStore, hopper.ConvertLayout),
+    *(hopper.Pick, hopper.CarryIn),
 )
 """What has no effect but on memory, or on shared memory that the role keeps to itself: nobody is
 told of a write there by what may stand in the loop."""

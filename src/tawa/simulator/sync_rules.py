@@ -14,9 +14,8 @@ from xdsl.ir import Operation
 
 from tawa.errors import InternalError, ProtocolError
 from tawa.ir import hopper
-from tawa.ir.types import BarriersType, BufferType
 from tawa.simulator.barriers import Mbarrier, NamedBarrier, check_made
-from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, effect
+from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, acts, computes, effect
 from tawa.simulator.id_rules import ID_RULES
 from tawa.simulator.role import Role
 from tawa.simulator.shared import View, placement
@@ -38,13 +37,8 @@ def acting(run: Callable[[Role, Frame], None]) -> Step:
 # --- set-up -----------------------------------------------------------------------------------
 
 
-def _tensor_map(operation: hopper.TensorMap) -> Callable[[Role, Any], Any]:
-    return lambda world, desc: desc
-
-
 def _shared(operation: hopper.Shared) -> Callable[..., Any]:
     kind, offset, label = operation.result.type, operation.offset.data, operation.label.data
-    assert isinstance(kind, BufferType), "hopper.shared makes a buffer; report this"
     layout, dtype, step = kind.layout.data, dtype_of(kind.element), kind.slot_bytes
     size = (kind.slots.data - 1) * step + layout.bytes
     place = placement(layout)
@@ -66,7 +60,6 @@ def _shared(operation: hopper.Shared) -> Callable[..., Any]:
 
 def _barriers(operation: hopper.Barriers) -> Callable[..., Any]:
     kind, offset, label = operation.result.type, operation.offset.data, operation.label.data
-    assert isinstance(kind, BarriersType), "hopper.barriers makes barriers; report this"
     count, arrivals = kind.count.data, operation.arrivals.data
     if offset % _BARRIER_BYTES:
         raise ProtocolError(f"barriers {label} at byte {offset}, not a multiple of 8")
@@ -86,42 +79,19 @@ def _barriers(operation: hopper.Barriers) -> Callable[..., Any]:
     return make
 
 
-def _init_barriers(operation: hopper.InitBarriers) -> Callable[..., Any]:
-    def init(world: Role, barriers: list[Mbarrier]) -> None:
-        row = world.first_row
-        for barrier in barriers:
-            barrier.init(row, int(world.clocks.now[row, row]))
-
-    return init
+def _init_barriers(world: Role, barriers: list[Mbarrier]) -> None:
+    row = world.first_row
+    for barrier in barriers:
+        barrier.init(row, int(world.clocks.now[row, row]))
 
 
-def _fence_barrier_init(operation: hopper.FenceBarrierInit) -> Callable[..., Any]:
-    def fence(world: Role) -> None:
-        for barrier in world.block.barriers.values():
-            barrier.fenced = barrier.made is not None
-
-    return fence
+def _fence_barrier_init(world: Role) -> None:
+    for barrier in world.block.barriers.values():
+        barrier.fenced = barrier.made is not None
 
 
-def _prefetch_map(operation: hopper.PrefetchMap) -> Callable[..., Any]:
-    def prefetch(world: Role, map_: object) -> None:
-        pass
-
-    return prefetch
-
-
-def _grid_wait(operation: hopper.GridWait) -> Callable[..., Any]:
-    def wait(world: Role) -> None:
-        world.wait_for_kernels()
-
-    return wait
-
-
-def _launch_dependents(operation: hopper.LaunchDependents) -> Callable[..., Any]:
-    def nothing(world: Role) -> None:
-        """The launch is the only one: none follows."""
-
-    return nothing
+def _nothing(world: Role, *_: object) -> None:
+    """A hint; or who follows the launch, which is the only one."""
 
 
 def _block_sync(operation: hopper.BlockSync) -> Callable[..., Any]:
@@ -358,25 +328,18 @@ def _turn(decoder: Decoder, operation: hopper.Turn) -> Step:
     return Step(wait, True)
 
 
-def _proxy_fence(operation: hopper.ProxyFence) -> Callable[..., Any]:
-    def fence(world: Role) -> None:
-        world.clocks.fence(world.active)
-
-    return fence
-
-
 SYNC_RULES: dict[type[Operation], Rule] = {
     **ID_RULES,
-    hopper.TensorMap: effect(_tensor_map),
+    hopper.TensorMap: computes(lambda desc: desc),
     hopper.Shared: effect(_shared),
     hopper.Barriers: effect(_barriers),
-    hopper.InitBarriers: effect(_init_barriers),
-    hopper.FenceBarrierInit: effect(_fence_barrier_init),
-    hopper.PrefetchMap: effect(_prefetch_map),
+    hopper.InitBarriers: acts(_init_barriers),
+    hopper.FenceBarrierInit: acts(_fence_barrier_init),
+    hopper.PrefetchMap: acts(_nothing),
     hopper.BlockSync: effect(_block_sync),
     hopper.ClusterSync: _cluster_sync,
-    hopper.GridWait: effect(_grid_wait),
-    hopper.LaunchDependents: effect(_launch_dependents),
+    hopper.GridWait: acts(Role.wait_for_kernels),
+    hopper.LaunchDependents: acts(_nothing),
     hopper.SetRegisters: _set_registers,
     hopper.OneThread: _one_thread,
     hopper.Wait: _wait,
@@ -384,6 +347,6 @@ SYNC_RULES: dict[type[Operation], Rule] = {
     hopper.Expect: _expect,
     hopper.NamedBarrier: _named_barrier,
     hopper.Turn: _turn,
-    hopper.ProxyFence: effect(_proxy_fence),
+    hopper.ProxyFence: acts(lambda world: world.clocks.fence(world.active)),
 }
 """Set-up and synchronisation, by class."""

@@ -8,35 +8,19 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias, TypeGuard
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.dialects.builtin import FileLineColLoc, IndexType
-from xdsl.ir import Attribute, Operation
+from xdsl.dialects.builtin import IndexType
+from xdsl.ir import Attribute
 
-from tawa.errors import Place
+from tawa.element_types import ELEMENT_TYPES, numpy_dtype
+from tawa.ir import place_of as place_of
 from tawa.ir.types import PtrType, element_type, scalar, shape_of
 
 Array: TypeAlias = NDArray[Any]
 DType: TypeAlias = np.dtype[Any]
 
-_DTYPES: dict[str, DType] = {
-    "i1": np.dtype(np.bool_),
-    "i8": np.dtype(np.int8),
-    "i16": np.dtype(np.int16),
-    "i32": np.dtype(np.int32),
-    "i64": np.dtype(np.int64),
-    "u8": np.dtype(np.uint8),
-    "u16": np.dtype(np.uint16),
-    "u32": np.dtype(np.uint32),
-    "u64": np.dtype(np.uint64),
-    "f8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "f16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "f32": np.dtype(np.float32),
-    "f64": np.dtype(np.float64),
-}
+_DTYPES: dict[str, DType] = {name: numpy_dtype(name) for name in ELEMENT_TYPES}
 _BY_TYPE: dict[Attribute, DType] = {scalar(name): dtype for name, dtype in _DTYPES.items()}
 
 F8E4M3 = _DTYPES["f8e4m3"]
@@ -156,14 +140,6 @@ def reinterpret(value: Any, dtype: DType) -> Any:
     """Read the bits of each element as another type of the same width."""
     array = np.ascontiguousarray(value)
     return array.view(dtype).reshape(np.shape(value))[()]
-
-
-def place_of(operation: Operation) -> Place | None:
-    """Return the Python place an operation stands for, if it has one."""
-    where = operation.location
-    if not isinstance(where, FileLineColLoc):
-        return None
-    return Place(where.filename.data, where.line.data, where.column.data)
 
 
 def gathered(value: Array, index: Array, axis: int) -> Array:

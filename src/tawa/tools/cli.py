@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tawa.errors import TawaError
 from tawa.version import __version__
@@ -33,93 +34,82 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tawa {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, help: str, description: str = "") -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=help, description=description or help)
+
+    def of_kernel(name: str, help: str, description: str) -> argparse.ArgumentParser:
+        """Add a command that compiles a kernel for arguments given as text."""
+        made = commands.add_parser(
+            name,
+            help=help,
+            description=f"Compile a kernel for arguments given as text, {description}",
+            epilog=_ARGUMENTS,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        made.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
+        made.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
+        return made
+
+    def json_facts(made: Any) -> None:
+        made.add_argument("--json", action="store_true", help="print facts instead of prose")
+
     text = "compile, prove and run a GEMM and attention"
-    demo = commands.add_parser(
-        "demo", help=text, description=text + ", on the GPU or in the simulator"
+    json_facts(command("demo", text, f"{text}, on the GPU or in the simulator"))
+    explain = of_kernel(
+        "explain", "say what the compiler does with a kernel, and why", "and print its report."
     )
-    demo.add_argument("--json", action="store_true", help="print facts instead of prose")
-    explain = commands.add_parser(
-        "explain",
-        help="say what the compiler does with a kernel, and why",
-        description="Compile a kernel for arguments given as text, and print its report.",
-        epilog=_ARGUMENTS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    explain.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
-    explain.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
     what = explain.add_mutually_exclusive_group()
     what.add_argument("--show", choices=STAGES, help="print a stage instead of the report")
     what.add_argument("--after", metavar="PASS", help="print the IR that a pass left")
     what.add_argument("--passes", action="store_true", help="print what each pass changed")
-    what.add_argument("--json", action="store_true", help="print facts instead of prose")
+    json_facts(what)
     what.add_argument("--html", metavar="FILE", help="write source and all stages as one page")
-    explain.add_argument(
-        "--grid",
-        nargs="*",
-        type=int,
-        metavar="N",
-        help="with --html: run these programs in the simulator, and show the timeline",
-    )
-    trace = commands.add_parser(
+    text = "with --html: run these programs in the simulator, and show the timeline"
+    explain.add_argument("--grid", nargs="*", type=int, metavar="N", help=text)
+    trace = of_kernel(
         "trace",
-        help="run a kernel in the simulator and write its timeline",
-        description="Compile a kernel for arguments given as text, run it in the simulator on\n"
+        "run a kernel in the simulator and write its timeline",
+        "run it in the simulator on\n"
         "small integers, and write the timeline as Chrome trace JSON for ui.perfetto.dev:\n"
         "a track for each warpgroup of each role, for TMA and the tensor cores.",
-        epilog=_ARGUMENTS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    trace.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
-    trace.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
-    trace.add_argument(
-        "--grid", nargs="*", type=int, default=[1], metavar="N", help="programs along x, y, z (1)"
-    )
-    trace.add_argument(
-        "--out", default="timeline.json", metavar="FILE", help="the timeline (timeline.json)"
-    )
+    text = "programs along x, y, z (1)"
+    trace.add_argument("--grid", nargs="*", type=int, default=[1], metavar="N", help=text)
+    text = "the timeline (timeline.json)"
+    trace.add_argument("--out", default="timeline.json", metavar="FILE", help=text)
     trace.add_argument("--seed", type=int, default=0, help="of the order of roles and the data (0)")
-    trace.add_argument(
-        "--schedule", default="random", help="the order of roles, as of tawa.simulate (random)"
-    )
-    trace.add_argument("--json", action="store_true", help="print facts instead of prose")
-    axon = commands.add_parser(
+    text = "the order of roles, as of tawa.simulate (random)"
+    trace.add_argument("--schedule", default="random", help=text)
+    json_facts(trace)
+    axon = command(
         "axon",
-        help="infer the shapes of a program of tawa.axon, or run it",
-        description="Check a program, or say what a function of it gives for shapes, or run it.",
+        "infer the shapes of a program of tawa.axon, or run it",
+        "Check a program, or say what a function of it gives for shapes, or run it.",
     )
     axon.add_argument("action", choices=("check", "infer", "run"))
     axon.add_argument("program", metavar="FILE[:FUNCTION]", help="FILE.axon, and for infer and run")
-    axon.add_argument(
-        "--args", nargs="*", default=[], metavar="VALUE", help="f32[2,3] (an array), 4, 0.5"
-    )
+    text = "f32[2,3] (an array), 4, 0.5"
+    axon.add_argument("--args", nargs="*", default=[], metavar="VALUE", help=text)
     axon.add_argument("--seed", type=int, default=0, help="of the data of arrays (0)")
-    axon.add_argument("--json", action="store_true", help="print facts instead of prose")
-    build = commands.add_parser(
+    json_facts(axon)
+    build = of_kernel(
         "build",
-        help="write a kernel with a launcher in C, for programs without Python",
-        description="Compile a kernel for arguments given as text, and write its binary,\n"
+        "write a kernel with a launcher in C, for programs without Python",
+        "and write its binary,\n"
         "a launcher in C (C99 that is C++ too) and an example in C++ that links with it.",
-        epilog=_ARGUMENTS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    build.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
-    build.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
     build.add_argument("--out", required=True, metavar="DIR", help="the folder, made if need be")
-    build.add_argument("--json", action="store_true", help="print facts instead of prose")
-    lifted = commands.add_parser(
+    json_facts(build)
+    of_kernel(
         "lift",
-        help="print a kernel and the planner's decisions as tasks and a mapping",
-        description="Compile a kernel for arguments given as text, and print it as a program of\n"
-        "tawa.cypress, whose mapping says what the planner decided.",
-        epilog=_ARGUMENTS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "print a kernel and the planner's decisions as tasks and a mapping",
+        "and print it as a program of\ntawa.cypress, whose mapping says what the planner decided.",
     )
-    lifted.add_argument("kernel", metavar="FILE:KERNEL", help="FILE.py or a module, and the name")
-    lifted.add_argument("--args", nargs="*", default=[], metavar="NAME=VALUE", help=_GIVEN)
-    opt = commands.add_parser(
+    opt = command(
         "opt",
-        help="run passes of the compiler on IR as text",
-        description="Read one kernel, run passes on it in the order given, and print it.",
+        "run passes of the compiler on IR as text",
+        "Read one kernel, run passes on it in the order given, and print it.",
     )
     opt.add_argument("file", nargs="?", default="-", metavar="FILE.mlir", help="- for a pipe (-)")
     opt.add_argument(
@@ -127,14 +117,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     opt.add_argument("--plan", default="", metavar="FILE", help="a plan; else the planner's")
     opt.add_argument("--list", action="store_true", help="print the passes instead")
-    text = "the kernels and tunings on disk: list them, show the tables of tunings, remove all"
-    kept = commands.add_parser("cache", help=text, description=text)
+    kept = command(
+        "cache",
+        "the kernels and tunings on disk: list them, show the tables of tunings, remove all",
+    )
     kept.add_argument("action", choices=("list", "clear", "tunings"))
-    text = "say what this machine can do, and what is missing"
-    doctor = commands.add_parser("doctor", help=text, description=text)
-    doctor.add_argument("--json", action="store_true", help="print facts instead of prose")
-    text = "probabilistic models: tawa ppl run FILE:MODEL"
-    ppl = commands.add_parser("ppl", help=text, description=text)
+    json_facts(command("doctor", "say what this machine can do, and what is missing"))
+    ppl = command("ppl", "probabilistic models: tawa ppl run FILE:MODEL")
     ppl.add_argument("action", choices=("run", "show"), help="draw from a posterior; print the IR")
     ppl.add_argument("model", metavar="FILE:MODEL", help="FILE.py or a module, and the name")
     ppl.add_argument("--args", nargs="*", default=[], metavar="VALUE", help="3 0.5 [28,8,-3]")
@@ -201,14 +190,21 @@ def _demo(as_json: bool) -> int:
     return 0 if right else 1
 
 
+def _asked(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """Return the kernel that a command names, and its arguments by name."""
+    from tawa.tools.arguments import read_arguments
+    from tawa.tools.explain import check_arguments, find_kernel
+
+    kernel, given = find_kernel(options.kernel), read_arguments(options.args)
+    check_arguments(kernel, given)
+    return kernel, given
+
+
 def _explain(options: argparse.Namespace) -> int:
     from tawa.runtime.progress import line_on
-    from tawa.tools.arguments import read_arguments
-    from tawa.tools.explain import check_arguments, describe, find_kernel
+    from tawa.tools.explain import describe
 
-    kernel = find_kernel(options.kernel)
-    given = read_arguments(options.args)
-    check_arguments(kernel, given)
+    kernel, given = _asked(options)
     with line_on(sys.stderr):
         compiled = kernel.compile(**given)
     if options.html:
@@ -241,13 +237,9 @@ def _explain(options: argparse.Namespace) -> int:
 def _trace(options: argparse.Namespace) -> int:
     from tawa.runtime.progress import line_on
     from tawa.runtime.simulation import simulate
-    from tawa.tools.arguments import read_arguments
-    from tawa.tools.explain import check_arguments, find_kernel
     from tawa.tools.trace import busy, filled
 
-    kernel = find_kernel(options.kernel)
-    given = read_arguments(options.args)
-    check_arguments(kernel, given)
+    kernel, given = _asked(options)
     how = {"seed": options.seed, "schedule": options.schedule, "timeline": options.out}
     with line_on(sys.stderr):
         timeline = simulate(kernel, grid=tuple(options.grid), **how, **filled(given, options.seed))
@@ -281,12 +273,9 @@ def _build(options: argparse.Namespace) -> int:
 
 def _lift(options: argparse.Namespace) -> int:
     from tawa.runtime.progress import line_on
-    from tawa.tools.arguments import read_arguments
-    from tawa.tools.explain import check_arguments, find_kernel
     from tawa.tools.lift import lift
 
-    kernel, given = find_kernel(options.kernel), read_arguments(options.args)
-    check_arguments(kernel, given)
+    kernel, given = _asked(options)
     with line_on(sys.stderr):
         text = lift(kernel.compile(**given))
     print(text, end="")

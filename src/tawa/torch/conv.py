@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tawa.errors import ArgumentError
+from tawa.layouts.windows import each_axis, paddings, transposed
 from tawa.torch import ops
-from tawa.torch.conv_operators import OPERATORS, for_each, paddings, pixels_last, rim
+from tawa.torch.conv_operators import OPERATORS, pixels_last, rim
 from tawa.torch.layers import KINDS, Replaced
 
 
@@ -69,22 +69,29 @@ def _convolution(
     groups: int,
     activation: str,
 ) -> Tensor:
-    if input.dim() == axes + 1 and weight.dim() == axes + 2:
-        how: Any = (stride, padding, dilation, groups, activation)
-        return _convolution(axes, input[None], weight, bias, *how)[0]
-    if input.dim() != axes + 2 or weight.dim() != axes + 2:
+    if one := _is_one(axes, input, weight):
+        input = input[None]
+    steps, spread = each_axis("stride", stride, 1, axes), each_axis("dilation", dilation, 1, axes)
+    sides = [side for both in paddings(padding, weight.shape[2:], steps, spread) for side in both]
+    known = OPERATORS[axes]
+    given: Any = input, weight, bias, list(steps), sides, list(spread), groups, activation
+    plain = ops.is_direct(input, weight, bias)
+    plain = plain and not torch.is_autocast_enabled(input.device.type)
+    found: Tensor = known.direct(*given) if plain else known.forward(*given)
+    return found[0] if one else found
+
+
+def _is_one(axes: int, input: Tensor, weight: Tensor) -> bool:
+    """Tell whether an input is one image without a number; raises `ArgumentError` for other ranks
+    than those of images of so many axes.
+    """
+    if input.dim() not in (axes + 1, axes + 2) or weight.dim() != axes + 2:
         raise ArgumentError(
             f"images have {input.dim()} axes, filters {weight.dim()}",
             why=f"both have {axes + 2}: number, channels and {axes} of pixels; one image lacks the"
             " number",
         )
-    steps, spread = for_each("stride", stride, axes), for_each("dilation", dilation, axes)
-    sides = paddings(padding, weight.shape[2:], steps, spread)
-    known = OPERATORS[axes]
-    given: Any = input, weight, bias, list(steps), list(sides), list(spread), groups, activation
-    if ops.is_direct(input, weight, bias) and not torch.is_autocast_enabled(input.device.type):
-        return known.direct(*given)
-    return known.forward(*given)
+    return input.dim() == axes + 1
 
 
 def conv1d(
@@ -104,22 +111,11 @@ def conv1d(
             f"signals have {input.dim()} axes, filters {weight.dim()}",
             why="they are (N, C, W) or (C, W), and (Co, C/groups, Fw)",
         )
-    (step,), (spread,) = for_each("stride", stride, 1), for_each("dilation", dilation, 1)
-    sides: Any = padding if isinstance(padding, str) else (0, *for_each("padding", padding, 1))
-    if sides == "same":  # of one row: nothing is added above or below it
-        ends = list(paddings(padding, weight.shape[2:], (step,), (spread,)))
-        input, sides = functional.pad(input, ends), 0
-    found = conv2d(
-        input.unsqueeze(-2),
-        weight.unsqueeze(-2),
-        bias,
-        (1, step),
-        sides,
-        (1, spread),
-        groups,
-        activation=activation,
-    )
-    return found.squeeze(-2)
+    steps, spread = each_axis("stride", stride, 1, 1), each_axis("dilation", dilation, 1, 1)
+    sides: Any = (0, *paddings(padding, weight.shape[2:], steps, spread))
+    high = input.unsqueeze(-2), weight.unsqueeze(-2), bias
+    how = (1, *steps), sides, (1, *spread), groups, activation
+    return _convolution(2, *high, *how).squeeze(-2)
 
 
 # --- transposed -----------------------------------------------------------------------------------
@@ -170,7 +166,7 @@ def conv_transpose1d(
 ) -> Tensor:
     """Return a transposed convolution as `torch.nn.functional.conv_transpose1d`."""
     steps, sides, more, spread = (
-        (least, *for_each(name, given, 1))
+        (least, *each_axis(name, given, least, 1))
         for name, given, least in (
             ("stride", stride, 1),
             ("padding", padding, 0),
@@ -193,60 +189,41 @@ def _transposed(
     groups: int,
     dilation: int | Sequence[int],
 ) -> Tensor:
-    if input.dim() == axes + 1 and weight.dim() == axes + 2:
-        how: Any = (stride, padding, output_padding, groups, dilation)
-        return _transposed(axes, input[None], weight, bias, *how)[0]
-    if input.dim() != axes + 2 or weight.dim() != axes + 2:
-        raise ArgumentError(
-            f"images have {input.dim()} axes, filters {weight.dim()}",
-            why=f"both have {axes + 2}: number, channels and {axes} of pixels; one image lacks the"
-            " number",
-        )
-    steps, spread = for_each("stride", stride, axes), for_each("dilation", dilation, axes)
-    sides = for_each("padding", padding, axes)
-    more = for_each("output_padding", output_padding, axes)
-    if any(extra >= step for extra, step in zip(more, steps)):
-        raise ArgumentError(
-            f"output_padding={output_padding} at stride {steps}", why="it is below the stride"
-        )
-    # As in `tawa.kernels.conv_gradients`, whose functions Dynamo does not trace.
-    size = [
-        (pixels - 1) * step - 2 * side + (window - 1) * spaced + 1 + extra
-        for pixels, step, side, window, spaced, extra in zip(
-            input.shape[2:], steps, sides, weight.shape[2:], spread, more
-        )
-    ]
+    if one := _is_one(axes, input, weight):
+        input = input[None]
+    steps, spread = each_axis("stride", stride, 1, axes), each_axis("dilation", dilation, 1, axes)
+    sides = each_axis("padding", padding, 0, axes)
+    more = each_axis("output_padding", output_padding, 0, axes)
+    size = transposed(input.shape[2:], weight.shape[2:], steps, sides, spread, more)
     around = [side for each in sides for side in (each, each)]
     given = input, weight, size, list(steps), around, list(spread), groups
     found = OPERATORS[axes].by_input(*given)
-    return found if bias is None else found + bias.to(found.dtype).view(-1, *(1,) * axes)
+    found = found if bias is None else found + bias.to(found.dtype).view(-1, *(1,) * axes)
+    return found[0] if one else found
 
 
 # --- layers -------------------------------------------------------------------------------------
 
 
-class Conv2d(nn.Conv2d):
-    """`torch.nn.Conv2d` that tawa computes, with its gradients."""
+class _Layer(nn.modules.conv._ConvNd):
+    """What the three layers share."""
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         input, padding = rim(self, input)
-        return conv2d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        call = {1: conv1d, 2: conv2d, 3: conv3d}[len(self.kernel_size)]
+        return call(input, weight, bias, self.stride, padding, self.dilation, self.groups)
 
 
-class Conv3d(nn.Conv3d):
-    """`torch.nn.Conv3d` that tawa computes, with its gradients."""
-
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        input, padding = rim(self, input)
-        return conv3d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
-
-
-class Conv1d(nn.Conv1d):
+class Conv1d(_Layer, nn.Conv1d):
     """`torch.nn.Conv1d` that tawa computes, with its gradients."""
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        input, padding = rim(self, input)
-        return conv1d(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+
+class Conv2d(_Layer, nn.Conv2d):
+    """`torch.nn.Conv2d` that tawa computes, with its gradients."""
+
+
+class Conv3d(_Layer, nn.Conv3d):
+    """`torch.nn.Conv3d` that tawa computes, with its gradients."""
 
 
 class _Transposed(nn.modules.conv._ConvTransposeNd):

@@ -83,38 +83,6 @@ def rim(layer: Any, input: Tensor) -> tuple[Tensor, Any]:
     return functional.pad(input, rim, mode=layer.padding_mode), 0
 
 
-# --- options --------------------------------------------------------------------------------------
-# torch.compile traces these: it does not enter `tawa.kernels`.
-
-
-def for_each(name: str, given: int | Sequence[int], axes: int) -> tuple[int, ...]:
-    """Return an option for each axis of pixels."""
-    if isinstance(given, int):
-        return (given,) * axes
-    if len(given) not in (1, axes):
-        raise ArgumentError(f"{name}={tuple(given)}", why="it is a number, or one for each axis")
-    return tuple(given) * (axes // len(given))
-
-
-def paddings(
-    padding: str | int | Sequence[int],
-    window: Sequence[int],
-    stride: tuple[int, ...],
-    dilation: tuple[int, ...],
-) -> tuple[int, ...]:
-    """Return (before, after) of each axis in turn for torch's `padding`."""
-    if not isinstance(padding, str):
-        return tuple(p for each in for_each("padding", padding, len(stride)) for p in (each, each))
-    if padding not in ("valid", "same") or (padding == "same" and max(stride) > 1):
-        raise ArgumentError(
-            f"padding={padding!r} with stride {stride}",
-            why='the words are "valid", and "same" at stride 1, which keeps the size',
-        )
-    added = [(size - 1) * step * (padding == "same") for size, step in zip(window, dilation)]
-    # Where it is odd, the end has more, as in torch.
-    return tuple(part for each in added for part in (each // 2, each - each // 2))
-
-
 def options(
     stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int], groups: int
 ) -> dict[str, Any]:
@@ -174,13 +142,12 @@ def _operators(axes: int) -> Operators:
     ) -> Tensor:
         """Return the gradient by images of `size` pixels."""
         check_precision(w)
-        channels = w.shape[1] * groups
         if groups == 1:
-            grad, w = filled(grad, 1), filled(filled(w, 0), 1)
+            grad, w = filled(grad, 1), filled(w, 0)
         shape = (grad.shape[0], w.shape[1] * groups, *size)
         how = options(stride, padding, dilation, groups)
         kernel = conv_gradients.conv2d_input_gradient
-        return cut(kernel(shape, pixels_last(w), pixels_last(grad), **how), channels, 1)
+        return kernel(shape, pixels_last(w), pixels_last(grad), **how)
 
     def by_weight(
         grad: Tensor,

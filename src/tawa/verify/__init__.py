@@ -18,13 +18,10 @@ from tawa.errors import Place, UnprovedProtocol
 from tawa.ir import tile
 from tawa.target import H200, Target
 from tawa.verify.choreography import Choreography
-from tawa.verify.cluster import check_handing
-from tawa.verify.control import check_control, cluster_of
+from tawa.verify.cluster import check_handing, cluster_of
 from tawa.verify.coordinates import Program, check_coordinates, program_of
-from tawa.verify.counts import Counts
 from tawa.verify.cursors import Cursors
 from tawa.verify.declared import check_memory
-from tawa.verify.events import Reader
 from tawa.verify.global_order import check_global_order
 from tawa.verify.ring_steps import Rings
 from tawa.verify.rings import rings_of
@@ -75,9 +72,6 @@ def check(kernel: tile.Kernel, target: Target = H200, program: Program | None = 
     check_known(kernel)
     cluster = cluster_of(kernel)
     values = program.values_of(kernel, cluster) if program else Values(kernel, cluster)
-    counts = Counts(values.terms)
-    reader = Reader(values, counts)
-    roles = check_control(kernel, values, counts, reader)
     rings = rings_of(kernel)
     check_memory(kernel, rings, Launch.of(kernel, target).shared)
     check_threads(kernel)
@@ -86,12 +80,13 @@ def check(kernel: tile.Kernel, target: Target = H200, program: Program | None = 
     check_global_order(kernel, values)
     check_static(kernel, target)
     check_roles(kernel, rings)
-    check_handing(kernel, rings, values, counts, roles)
-    system = read_system(kernel, values, counts, roles, reader, rings)
+    check_handing(kernel, rings, values)
+    system = read_system(kernel, values, rings)
     together = Choreography(system, Rings(system, Cursors(system.depths, values.terms)))
     together.run()
     system.check_parity()
     system.check_begins(rings)
+    values.check_received()
     return len(together.seen)
 
 

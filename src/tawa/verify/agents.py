@@ -18,14 +18,23 @@ import tawa.verify.steps as do
 from tawa.ir import hopper, tile
 from tawa.ir.control import passed_on, terminator
 from tawa.ir.walk import all_of, walk
-from tawa.verify.counts import Count, Counts
+from tawa.verify.conditions import Condition, Conditions
 from tawa.verify.decisions import Decisions
-from tawa.verify.events import SYNCHRONIZES, arrivals_of
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
 from tawa.verify.steps import Agent, Ref, Step
 from tawa.verify.terms import Term
 from tawa.verify.values import Span, Values
+
+SYNCHRONIZES = (
+    hopper.Wait,
+    hopper.Arrive,
+    hopper.Expect,
+    hopper.TmaLoad,
+    hopper.CopyAsyncArrive,
+    hopper.Turn,
+    hopper.ClusterSync,
+)
 
 
 @dataclass(slots=True)
@@ -33,7 +42,7 @@ class Compiler:
     """Makes agents of the roles of a kernel. `rings` numbers the arrays of barriers."""
 
     values: Values
-    counts: Counts
+    conditions: Conditions
     decisions: Decisions
     rings: dict[SSAValue, int]
     relevant: set[SSAValue]
@@ -156,7 +165,7 @@ class Compiler:
             self._operations(after, False)
         self._code.append(do.End())
         name = "+".join(role.label.data for role in roles)
-        return Agent(name, roles, tuple(self._code), tiles=first)
+        return Agent(name, roles, tuple(self._code), tiles=tuple(each for _, each, _ in items))
 
     def _before(self, loop: scf.ForOp) -> list[Operation]:
         block = loop.parent
@@ -222,6 +231,8 @@ class Compiler:
                 name, inputs = operation.function.data, tuple(map(self._ref, operation.inputs))
                 skip = operation.inputs[1] if name == "add" and _steps_over(operation) else None
                 code.append(do.Compute(name, inputs, self._number(operation.result), skip))
+            case _ if operation in self._keeps:
+                raise Refused(rule("form"), f"{operation.name} holds synchronization", operation)
             case _:
                 return
 
@@ -282,12 +293,12 @@ class Compiler:
             case _:
                 return self._number(value)
 
-    def _goes_on(self, loop: scf.ForOp) -> Count:
-        """Return whether a loop makes its iteration, as a count."""
+    def _goes_on(self, loop: scf.ForOp) -> Condition:
+        """Return whether a loop makes its iteration, as a condition."""
         terms, span = self.values.terms, self.values.span(loop)
         at = self.values.iteration(loop)
         length = span.length
-        return self.counts.positive(terms.sub(length, terms.mul(span.step, at)))
+        return self.conditions.positive(terms.sub(length, terms.mul(span.step, at)))
 
     def _enters(self, family: int) -> None:
         own = self._code[self._body :]
@@ -295,7 +306,7 @@ class Compiler:
         self._code.append(do.Enter((family, before)))
 
     def _if(self, branch: scf.IfOp, alone: bool) -> None:
-        condition = self.counts.condition(self.values.of(branch.cond))
+        condition = self.conditions.of(self.values.of(branch.cond))
         hole = self._hole()
         self._block(branch.true_region.block, alone)
         if branch.results:
@@ -333,13 +344,15 @@ class Compiler:
 
     def _while(self, loop: scf.WhileOp, alone: bool) -> None:
         before, after = loop.before_region.block, loop.after_region.block
+        if any(isinstance(each, SYNCHRONIZES) for each in walk(before)):
+            raise Refused(rule("form"), "what decides whether a loop goes on synchronizes", loop)
         self._move(zip(loop.operands, before.args, strict=True))
         self._enters(-1 - len(loops_around(loop)))
         head = len(self._code)
         self._code.append(do.Head())
         self._block(before, alone)
         last = terminator(before)
-        condition = self.counts.condition(self.values.of(last.operands[0]))
+        condition = self.conditions.of(self.values.of(last.operands[0]))
         hole = self._hole()
         self._move(zip(last.operands[1:], after.args, strict=True))
         self._block(after, alone)
@@ -348,6 +361,14 @@ class Compiler:
         self._code[hole] = do.Branch(condition, len(self._code), loop)
         self._move(zip(last.operands[1:], loop.results, strict=True))
         self._code.append(do.Leave())
+
+
+def arrivals_of(by: str, role: hopper.Role, alone: bool) -> int:
+    """Return how many threads of a role arrive."""
+    if alone or by in ("thread", "role"):
+        return 1
+    warps = role.warps.data
+    return {"warp": warps, "warpgroup": -(-warps // 4), "all": 32 * warps}[by]
 
 
 _FUNCTIONS = frozenset({"add", "eq", "select", "xor", "irem", "idiv", "and"})
@@ -396,4 +417,4 @@ def _steps_over(addition: tile.Elementwise) -> bool:
     )
 
 
-__all__ = ["Compiler", "made_of", "relevant_scalars"]
+__all__ = ["SYNCHRONIZES", "Compiler", "arrivals_of", "made_of", "relevant_scalars"]

@@ -91,7 +91,7 @@ class Choreography:
                 case "known":
                     return None
                 case (question, number):
-                    for holds in (False, True):
+                    for holds in (True, False):  # first where loops end: launches are small
                         known = answered(state.known, question, number, holds=holds)
                         work.append(state.copy(known))
                     return None
@@ -301,12 +301,15 @@ class Choreography:
         """A tile is done: all is given back, and the others' numbers are a tile further behind."""
         system = self.system
         for pair in system.pairs_of_agent[who]:
-            if state.ahead[pair]:
+            if state.ahead[pair] and pair in system.handed.values():
                 raise Refused(
                     rule("held"),
                     f"{self._active(state, who)} holds slots at the end of a tile",
                     step.operation,
                 )
+            if state.ahead[pair]:
+                system.dead.add(pair)
+                state.ahead[pair] = 0
         state.parked[who] = {
             other: {
                 value: frozenset(self._tile_later(who, fact) for fact in facts)
@@ -432,6 +435,8 @@ class Choreography:
             told = "; ".join(
                 f"{agent.name} waits for {self._waited(step)}" for agent, step in stuck
             )
+            ended = [agent.name for agent in system.agents if agent not in dict(stuck)]
+            told += f"; {' and '.join(ended)} ended" * bool(ended)
             place = next(
                 (
                     s.operation
@@ -440,27 +445,44 @@ class Choreography:
                 ),
                 None,
             )
-            raise Refused(rule("order"), f"nobody goes on: {told}", place)
-        done: dict[int, int] = {}
-        for place, (who, ring) in enumerate(system.arrivers):
-            number, rest = divmod(state.units[place], system.needs[place])
-            if rest or state.early[place] or done.setdefault(ring, number) != number:
-                raise self._left(who, ring, "arrives at")
-        for place, (who, ring) in enumerate(system.waiters):
-            if state.waits[place] != done.get(ring, state.waits[place]):
-                raise self._left(who, ring, "waits for")
+            raise Refused(rule("order"), f"nobody goes on: {told}{self._with(state)}", place)
+        for ring in range(len(system.rings)):
+            arrivals = [
+                divmod(state.units[each], system.needs[each]) for each in system.arrivers_of[ring]
+            ]
+            numbers = {state.waits[each] for each in system.waiters_of[ring]}
+            numbers.update(number for number, _ in arrivals)
+            early = any(state.early[each] for each in system.arrivers_of[ring])
+            if early or len(numbers) > 1 or any(rest for _, rest in arrivals):
+                raise self._left(state, ring)
         held = [
             n for n, agent in enumerate(system.agents) if agent.share == 1 and state.turn[n] > 0
         ]
         if state.announced or held:
             raise Refused(rule("meetings"), "a turn is left that nobody takes", None)
 
-    def _left(self, who: int, ring: int, what: str) -> Refused:
+    def _with(self, state: State) -> str:
+        told = self.system.decisions.told(state.known)
+        return f" (with {told})" if told else ""
+
+    def _left(self, state: State, ring: int) -> Refused:
+        """What agents did at a ring since they last agreed there."""
+        system = self.system
+        waits = (
+            f"{system.agents[system.waiters[each][0]].name} waits for {state.waits[each]}"
+            for each in system.waiters_of[ring]
+        )
+        arrives = (
+            f"{system.agents[system.arrivers[each][0]].name} arrives "
+            f"{state.units[each] + sum(n for _, n in state.early[each])} times, "
+            f"{system.needs[each]} for a phase"
+            for each in system.arrivers_of[ring]
+        )
+        told = "; ".join((*waits, *arrives))
         return Refused(
             rule("left"),
-            f"{self.system.agents[who].name} {what} {self.system.label(ring)} unlike often as its "
-            "phases complete",
-            self.system.barriers(ring),
+            f"the roles part at {system.label(ring)}: {told}{self._with(state)}",
+            system.barriers(ring),
         )
 
     def _waited(self, step: object) -> str:

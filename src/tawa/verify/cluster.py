@@ -6,8 +6,7 @@ slots are given back in every block; when they meet is a rule of the text (`stat
 
 from __future__ import annotations
 
-from xdsl.dialects import scf
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.utils.hints import isa
 
@@ -15,48 +14,38 @@ from tawa.analysis.neighbours import Neighbours
 from tawa.ir import hopper, tile
 from tawa.ir.control import decisive
 from tawa.ir.walk import all_of
-from tawa.verify.control import Events
-from tawa.verify.counts import Counts
-from tawa.verify.events import arrivals_of
+from tawa.verify.agents import SYNCHRONIZES, arrivals_of
 from tawa.verify.rings import Buffer, Rings, is_alone, label_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import RANK
 from tawa.verify.values import Values
 
 
-def check_handing(
-    kernel: tile.Kernel, rings: Rings, values: Values, counts: Counts, roles: Events
-) -> None:
-    """Raise Refused where a slot is not given back as often as it is got, or blocks of a cluster do
-    not do alike.
-    """
+def check_handing(kernel: tile.Kernel, rings: Rings, values: Values) -> None:
+    """Raise Refused where a reader gives no slots back, or blocks of a cluster do unlike things."""
     for buffer in rings.buffers.values():
         if buffer.filled is not None:
-            _check_readers(buffer, counts, roles)
+            _check_readers(buffer)
             _check_multicast(buffer, rings.of_filled(buffer.filled), values)
     _check_cluster(kernel, values)
 
 
-def _check_readers(ring: Buffer, counts: Counts, roles: Events) -> None:
-    """Each role that reads a ring gives back every slot that it gets, by as many each time."""
-    if ring.filled is None or ring.freed is None:
+def _check_readers(ring: Buffer) -> None:
+    """Each role that reads a ring gives slots back, by as many arrivals each time."""
+    if ring.freed is None:
         return
-    none = counts.constant(0)
     for role in ring.readers():
         arrivals = {
             arrivals_of(each.by.data, role, alone=is_alone(each))
             for each in all_of(role, hopper.Arrive)
             if each.barriers is ring.freed
         }
-        gets = roles[role].get(("wait", ring.filled), none)
-        given = roles[role].get(("arrive", ring.freed), none)
-        each = arrivals.pop() if len(arrivals) == 1 else 0
-        cluster = _blocks_of(ring.freed, role)
-        if not each or not counts.same(given, counts.sum([(gets, each * cluster)])):
+        if len(arrivals) != 1 or not _blocks_of(ring.freed, role):
             raise Refused(
                 rule("given back"),
-                f"{role.label.data} gets {counts.text(gets)} slots of {ring.label} and arrives "
-                f"{counts.text(given)} times at {label_of(ring.freed)}",
+                f"{role.label.data} reads {ring.label} and "
+                + ("does not always arrive alike" if arrivals else "arrives nowhere")
+                + f" at {label_of(ring.freed)}",
                 ring.made,
             )
 
@@ -121,30 +110,53 @@ def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
 
 
 def _check_cluster(kernel: tile.Kernel, values: Values) -> None:
-    """What blocks of a cluster send to one another they all send."""
-    remote = [
-        each
-        for each in all_of(kernel, hopper.Arrive, hopper.TmaLoad)
-        if (each.cluster if isinstance(each, hopper.Arrive) else each.multicast) is not None
-    ]
-    for each in remote:
-        _check_alike(each, values)
+    """What blocks of a cluster do for one another goes to all of them, and whether a block comes to
+    what synchronizes does not depend on its rank."""
+    remote = False
+    for each in all_of(kernel, hopper.Arrive, hopper.TmaLoad):
+        to = each.cluster if isinstance(each, hopper.Arrive) else each.multicast
+        if to is not None and to.data != values.cluster:
+            raise Refused(
+                rule("multicast"),
+                f"{each.name} goes to {to.data} blocks of a cluster of {values.cluster}",
+                each,
+            )
+        remote = remote or to is not None
+    if remote:
+        alike = set[Operation]()
+        for role in all_of(kernel, hopper.Role):
+            for each in all_of(role, *SYNCHRONIZES):
+                _check_alike(each, values, alike)
 
 
-def _check_alike(remote: Operation, values: Values) -> None:
-    """What a block does for others stands under nothing that its rank decides."""
-    parent = remote.parent_op()
-    while parent is not None and not isinstance(parent, hopper.Role):
-        if isinstance(parent, scf.IfOp | scf.ForOp | scf.WhileOp):
-            told = [v for v in decisive(parent) if RANK in values.terms.support(values.of(v))]
-            if told and not _differing(values.kernel, values.cluster).isdisjoint(told):
-                raise Refused(
-                    rule("multicast"),
-                    f"whether a block of a cluster comes to {remote.name}, by which it reaches "
-                    "other blocks, depends on its rank",
-                    remote,
-                )
+def _check_alike(operation: Operation, values: Values, alike: set[Operation]) -> None:
+    """Raise Refused where an operation stands under what the block's rank decides; `alike` is what
+    was found to be decided alike."""
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, hopper.Role) and parent not in alike:
+        told = [v for v in decisive(parent) if RANK in values.terms.support(values.of(v))]
+        if told and not _differing(values.kernel, values.cluster).isdisjoint(told):
+            raise Refused(
+                rule("multicast"),
+                f"whether a block of a cluster comes to {operation.name} depends on its rank, and "
+                "blocks that wait for one another are to come to the same",
+                operation,
+            )
+        alike.add(parent)
         parent = parent.parent_op()
 
 
-__all__ = ["check_handing"]
+def cluster_of(kernel: tile.Kernel) -> int:
+    """Return how many blocks of a launch make a cluster."""
+    match kernel.launch:
+        case DictionaryAttr(data=launch):
+            match launch.get("cluster"):
+                case IntAttr(data=blocks):
+                    return blocks
+                case _:
+                    return 1
+        case _:
+            return 1
+
+
+__all__ = ["check_handing", "cluster_of"]

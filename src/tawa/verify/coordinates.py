@@ -285,16 +285,18 @@ class _Checker:
             return
         # Functions of the iteration are not solved for it: all that copies may move to are tried.
         yield from self._at(asked, at, self._last(asked))
+        yield from self._at(asked, at, self._left(asked), self._last(asked))
         for number in range(self.copies):
             yield from self._at(asked, at, self.terms.constant(number))
             yield from self._at(asked, at, self.terms.add(at, self.terms.constant(number + 1)))
 
     def _at(
-        self, asked: Asked, at: Term, moved: Term
-    ) -> Iterator[tuple[tuple[Term, ...], Term | None]]:
+        self, asked: Asked, at: Term, moved: Term, when: Term | None = None
+    ) -> Iterator[tuple[tuple[Term, ...], Term]]:
         changed = [self.terms.replaced(each, at, moved) for each in asked.offsets]
         if all(each is not None for each in changed):
-            yield tuple(each for each in changed if each is not None), moved
+            whole = tuple(each for each in changed if each is not None)
+            yield whole, moved if when is None else when
 
     def _is_iteration(self, term: Term, asked: Asked, at: Term) -> bool:
         """Tell whether a term is a number, some iterations ahead, or the last iteration."""
@@ -308,6 +310,12 @@ class _Checker:
         length, step = asked.loops[-1]
         less = self.terms.sub(length, self.terms.one)
         return self.values.quotient(less, step)
+
+    def _left(self, asked: Asked) -> Term:
+        """Return the last iteration as a loop counts that makes all others, where there is one."""
+        length, step = asked.loops[-1]
+        others = self.terms.sub(length, step), step
+        return self.terms.atom(("iterations", *others), self.terms.support_of(others))
 
     def _is_of(self, buffer: SSAValue, asked: Asked) -> bool:
         """Tell whether a buffer has the name of a load that fills it. A load that no buffer is

@@ -1,9 +1,10 @@
 """What decides a condition, and what a run knows of it: one answer for all agents that ask.
 
-A condition is made of factors (`sums.Holds`), each a function of the launch and of the numbers of
-the iterations around it. A factor `length - step * (i + k) > 0` belongs to the *family* of loops of
-this length and step: it falls once, so that of a family only its end is not known, and what one
-agent has found holds for all. Any other factor is a free choice at each iteration, made once.
+A condition is made of factors (`conditions.Holds`), each a function of the launch and of the
+numbers of the iterations around it. A factor `length - step * (i + k) > 0` belongs to the *family*
+of loops of this length and step: it falls once, so that of a family only its end is not known, and
+what one agent has found holds for all. Any other factor is a free choice at each iteration, made
+once.
 
 A *label* says where an agent is in a loop. (EXACT, i) is iteration i. (tag, i) is iteration i + c,
 for a number c >= 0 that nobody knows and that all labels of this tag (at this depth) share. Agents
@@ -19,15 +20,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tawa.verify.counts import Count, Counts
-from tawa.verify.sums import Factor, Holds
+from tawa.verify.conditions import ALWAYS, Condition, Conditions, Holds
 from tawa.verify.terms import Term
 from tawa.verify.values import Span
 
 EXACT = -1
 Label: TypeAlias = tuple[int, int]
 Labels: TypeAlias = tuple[Label, ...]
-Question: TypeAlias = tuple[int | Factor, Labels, int]
+Question: TypeAlias = tuple[int | Holds, Labels, int]
 """A family by its number, or a free choice by its factor; the labels that it depends on; the tag of
 the family's own loop."""
 Answer: TypeAlias = tuple[int | None, int | None]
@@ -44,8 +44,8 @@ class Ahead:
     loop that an agent is in, and in all of that loop, if it goes on."""
 
     enters: bool
-    asks: frozenset[int | Factor]
-    again: frozenset[int | Factor]
+    asks: frozenset[int | Holds]
+    again: frozenset[int | Holds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,6 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fixed:
-    """a * iteration + b, of the loop at `depth`."""
-
-    depth: int
-    a: int
-    b: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Member:
     """`length - step * (i + more) > 0` of a family, or (not `falls`) that it is not; i is 0 where
     `depth` is None."""
@@ -80,50 +71,65 @@ class _Member:
 
 
 @dataclass(frozen=True, slots=True)
+class _Fixed:
+    """a * iteration + b, of the loop at `depth`; `far`: what it is in iterations that are not
+    known exactly, where it is of a family."""
+
+    depth: int
+    a: int
+    b: int
+    far: _Member | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Capped:
     """Of a minimum: both hold (`every`); of a maximum: one of them does."""
 
     every: bool
-    parts: tuple[Count, Count]
+    parts: tuple[Condition, Condition]
 
 
 _Class: TypeAlias = "_Fixed | _Member | _Capped | None"
-Ordered: TypeAlias = tuple[tuple[tuple[Factor, ...], int], ...]
+Ordered: TypeAlias = tuple[tuple[tuple[Holds, ...], int], ...]
 
 
 @dataclass(slots=True)
 class Decisions:
     """The questions of one kernel."""
 
-    counts: Counts
+    conditions: Conditions
     patience: int = 0
     """For how many iterations agents are counted exactly while others may yet join them."""
     slots: int = 0
-    """How many slots all rings have. Nobody is later than that: thresholds of iterations up to this
-    one are met exactly, one by one, those beyond are taken to come at any time. So is the end of a
-    loop, however many iterations it makes."""
+    """How many slots all rings have. Nobody is later than that: thresholds of iterations, and ends
+    of loops, are met exactly, one by one, where none is further than this from the one before it;
+    those beyond are taken to come at any time."""
     behind: int = 0
-    """How far conditions ask before the iteration that they stand in."""
-    exact: dict[int, int] = field(default_factory=dict[int, int])
-    """By the depth of loops: iterations from which on numbers need not be exact."""
+    """How far conditions ask before the iteration that they stand in, and beyond it."""
+    beyond: int = 0
+    edges: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    """By the depth of loops: the iterations from which on something is no more as it was."""
+    _exact: dict[int, int] = field(default_factory=dict[int, int])
     families: list[tuple[Term, Term, int]] = field(default_factory=list[tuple[Term, Term, int]])
     """Length, step, and the depth of the loop; -1 where it is none."""
     ends: list[int | None] = field(default_factory=list[int | None])
     """How many iterations a family makes, where that is a number."""
-    _ordered: dict[Count, Ordered] = field(default_factory=dict[Count, "Ordered"])
-    _sure: dict[tuple[int, int], Count] = field(default_factory=dict[tuple[int, int], Count])
-    _classes: dict[Factor, _Class] = field(default_factory=dict[Factor, _Class])
-    _support: dict[int | Factor, tuple[int, ...]] = field(
-        default_factory=dict[int | Factor, tuple[int, ...]]
+    _ordered: dict[Condition, Ordered] = field(default_factory=dict[Condition, "Ordered"])
+    _sure: dict[tuple[int, int], Condition] = field(
+        default_factory=dict[tuple[int, int], Condition]
+    )
+    _classes: dict[Holds, _Class] = field(default_factory=dict[Holds, _Class])
+    _support: dict[int | Holds, tuple[int, ...]] = field(
+        default_factory=dict[int | Holds, tuple[int, ...]]
     )
 
     def loop(self, span: Span, depth: int) -> int:
         """Return the family of a loop."""
-        terms = self.counts.terms
+        terms = self.conditions.terms
         length, step = terms.number(span.length), terms.number(span.step)
         end = None if length is None or not step else max(0, -(-length // step))
-        if end is not None and end <= self.slots:  # all of it is met exactly
-            self.exact[depth] = max(self._exact(depth), end)
+        if end is not None:
+            self.edges.setdefault(depth, set()).add(end)
         for number, (first, each, own) in enumerate(self.families):
             later = terms.ratio(terms.sub(first, span.length), each)
             if each == span.step and own == depth and later is not None:
@@ -132,51 +138,48 @@ class Decisions:
         self.ends.append(end)
         return len(self.families) - 1
 
-    def learn(self, condition: Count) -> None:
-        """Learn how far a condition asks back."""
+    def learn(self, condition: Condition, *, guards: bool) -> None:
+        """Learn how far a condition asks back; of one that guards something, let the iterations
+        that it tells apart be counted exactly."""
         for factor in self._factors(condition):
             match self._class(factor):
-                case _Member(_, int(), more, _):
-                    self.behind = max(self.behind, -more)
                 case _Capped(_, parts):  # of a loop, too: its cap is met exactly
                     for part in parts:
-                        self.learn(part)
-                        self.guard(part)
-                case _:
-                    continue
-
-    def guard(self, condition: Count) -> None:
-        """Let the iterations that a condition tells apart be counted exactly."""
-        for factor in self._factors(condition):
-            match self._class(factor):
-                case _Fixed(depth, a, b):
+                        self.learn(part, guards=True)
+                case _Fixed(depth, a, b, far):
                     edge = -(b // a) if (b > 0) == (a < 0) else 0
-                    edge += int(a > 0 >= b) or int(factor.what == "zero")  # type: ignore[union-attr]
-                case _Capped(_, parts):
-                    for part in parts:
-                        self.guard(part)
-                    continue
-                case _Member(family, None, edge, _) if self.families[family][2] >= 0:
-                    depth = self.families[family][2]
+                    edge += int(a > 0 >= b) or int(factor.what == "zero")
+                    if guards:
+                        self.edges.setdefault(depth, set()).add(edge)
+                    reach = far.more if far is not None else 0
+                    self.behind, self.beyond = max(self.behind, -reach), max(self.beyond, reach)
+                case _Member(_, int(), more):
+                    self.behind, self.beyond = max(self.behind, -more), max(self.beyond, more)
+                case _Member(family, None, edge) if guards and self.families[family][2] >= 0:
+                    self.edges.setdefault(self.families[family][2], set()).add(edge)
                 case _:
                     continue
-            if edge <= self.slots:
-                self.exact[depth] = max(self._exact(depth), edge)
 
-    def _exact(self, depth: int) -> int:
-        return self.exact.get(depth, 0)
+    def exact(self, depth: int) -> int:
+        """Return the iteration of loops at a depth from which on numbers need not be exact."""
+        if depth not in self._exact:
+            found = 0
+            for edge in sorted(self.edges.get(depth, ())):
+                found = max(found, edge) if edge <= found + self.slots else found
+            self._exact[depth] = found
+        return self._exact[depth]
 
     # --- what a factor is -------------------------------------------------------------------------
 
-    def _class(self, factor: Factor) -> _Class:
+    def _class(self, factor: Holds) -> _Class:
         if factor not in self._classes:
             self._classes[factor] = self._classify(factor)
         return self._classes[factor]
 
-    def _classify(self, factor: Factor) -> _Class:
-        if not isinstance(factor, Holds) or factor.what == "true":
+    def _classify(self, factor: Holds) -> _Class:
+        if factor.what == "true":
             return None
-        terms = self.counts.terms
+        terms = self.conditions.terms
         depths = [depth for kind, depth in terms.support(factor.x) if kind == "iteration"]
         if depths:
             depth = max(depths)
@@ -184,36 +187,41 @@ class Decisions:
             if parts is not None:
                 b, a = terms.number(parts[0]), terms.number(parts[1])
                 if a and b is not None:
-                    return _Fixed(depth, a, b)
+                    far = self._member(factor.x) if factor.what == "positive" else None
+                    return _Fixed(depth, a, b, far)
                 if b == 0 and any(parts[1] == step for _, step, _ in self.families):
                     return _Fixed(depth, 1, 0)  # a step is above 0
         if factor.what != "positive":
             return None
         if (capped := self._capped(factor.x)) is not None:
             return capped
-        for x, falls in ((factor.x, True), (terms.sub(terms.one, factor.x), False)):
+        return self._member(factor.x) or self._threshold(factor.x)
+
+    def _member(self, x: Term) -> _Member | None:
+        terms = self.conditions.terms
+        for each, falls in ((x, True), (terms.sub(terms.one, x), False)):
             for number, (length, step, depth) in enumerate(self.families):
-                left = terms.sub(length, x)
+                left = terms.sub(length, each)
                 inside = terms.sub(left, terms.mul(step, terms.iteration(depth)))
                 for rest, own in ((inside, depth), (left, None)):
                     more = terms.ratio(rest, step)
                     if more is not None:
                         return _Member(number, own, more, falls)
-        return self._threshold(factor.x)
+        return None
 
     def _capped(self, x: Term) -> _Capped | None:
-        terms = self.counts.terms
+        terms = self.conditions.terms
         found = terms.bounded(x)
         if found is None:
             return None
         every, (one, other) = found
         if not self._is_plain(one) and not self._is_plain(other):
             return None
-        return _Capped(every, (self.counts.positive(one), self.counts.positive(other)))
+        return _Capped(every, (self.conditions.positive(one), self.conditions.positive(other)))
 
     def _is_plain(self, x: Term) -> bool:
         """Tell whether a term is a number, or one beside numbers of iterations."""
-        terms = self.counts.terms
+        terms = self.conditions.terms
         for _, depth in terms.support(x):
             parts = terms.linear(x, terms.iteration(depth))
             if parts is None or terms.number(parts[1]) is None:
@@ -221,11 +229,11 @@ class Decisions:
             x = parts[0]
         return terms.number(x) is not None
 
-    def open(self, condition: Count) -> None:
+    def open(self, condition: Condition) -> None:
         """Make the families of what falls by a number from iteration to iteration."""
-        terms = self.counts.terms
+        terms = self.conditions.terms
         for factor in self._factors(condition):
-            if not isinstance(factor, Holds) or factor.what != "positive":
+            if factor.what != "positive":
                 continue
             if (capped := self._capped(factor.x)) is not None:
                 for part in capped.parts:
@@ -241,7 +249,7 @@ class Decisions:
 
     def _threshold(self, x: Term) -> _Class:
         """Of all x + number > 0 only from which number on they hold is open."""
-        terms = self.counts.terms
+        terms = self.conditions.terms
         rest = terms.sub(x, terms.constant(terms.offset(x)))
         falls = rest != terms.zero and terms.leading(rest) > 0
         base = rest if falls else terms.scale(rest, -1)
@@ -254,31 +262,31 @@ class Decisions:
         offset = terms.offset(x)
         return _Member(number, None, -offset if falls else offset - 1, falls)
 
-    def _depends(self, what: int | Factor) -> tuple[int, ...]:
+    def _depends(self, what: int | Holds) -> tuple[int, ...]:
         """Return how deep the loops are that a family, or a factor, depends on."""
         found = self._support.get(what)
         if found is None:
-            terms = self.counts.terms
+            terms = self.conditions.terms
             if isinstance(what, int):
                 leaves = terms.support_of(self.families[what][:2])
                 own = self.families[what][2]
                 depths = [d for kind, d in leaves if kind == "iteration" and d != own]
             else:
-                depths = [d for kind, d in self.counts.support(what) if kind == "iteration"]
+                depths = [d for kind, d in terms.support(what.x) if kind == "iteration"]
             found = self._support[what] = tuple(sorted(depths))
         return found
 
-    def _factors(self, condition: Count) -> Iterator[Factor]:
+    def _factors(self, condition: Condition) -> Iterator[Holds]:
         return (factor for factors, _ in self._in_order(condition) for factor in factors)
 
     # --- asking -----------------------------------------------------------------------------------
 
-    def asked(self, condition: Count) -> frozenset[int | Factor]:
+    def asked(self, condition: Condition) -> frozenset[int | Holds]:
         """Return the families and the free choices that a condition may be decided by."""
-        found: set[int | Factor] = set()
+        found: set[int | Holds] = set()
         for factor in self._factors(condition):
             match self._class(factor):
-                case _Member(family):
+                case _Member(family) | _Fixed(far=_Member(family)):
                     found.add(family)
                 case _Capped(_, parts):
                     found.update(*map(self.asked, parts))
@@ -286,7 +294,9 @@ class Decisions:
                     found.add(factor)
         return frozenset(found)
 
-    def ask(self, condition: Count, known: Known, labels: Labels) -> bool | tuple[Question, int]:
+    def ask(
+        self, condition: Condition, known: Known, labels: Labels
+    ) -> bool | tuple[Question, int]:
         """Tell whether a condition holds, or the first question that is open and its number: none
         of a product of which something is known not to hold."""
         total, question = 0, None
@@ -304,7 +314,7 @@ class Decisions:
                 total += times
         return total != 0 if question is None else question
 
-    def _in_order(self, condition: Count) -> Ordered:
+    def _in_order(self, condition: Condition) -> Ordered:
         """Return the products of a condition, and their factors, in one order in every process."""
         found = self._ordered.get(condition)
         if found is None:
@@ -312,7 +322,7 @@ class Decisions:
             found = self._ordered[condition] = tuple(sorted(products, key=str))
         return found
 
-    def _ask(self, factor: Factor, known: Known, labels: Labels) -> bool | tuple[Question, int]:
+    def _ask(self, factor: Holds, known: Known, labels: Labels) -> bool | tuple[Question, int]:
         match self._class(factor):
             case _Fixed() as fixed if (answer := self._fixed(factor, fixed, labels)) is not None:
                 return answer
@@ -322,7 +332,7 @@ class Decisions:
                     if not isinstance(answer, bool) or answer != every:
                         return answer
                 return every
-            case _Member() as member:
+            case (_Member() as member) | _Fixed(far=_Member() as member):
                 answer = self._inside(member, known, labels)
                 return answer == member.falls if isinstance(answer, bool) else answer
             case _:
@@ -330,9 +340,8 @@ class Decisions:
                 found = known.get(question)
                 return (question, 0) if found is None else found[0] is not None
 
-    def _fixed(self, factor: Factor, fixed: _Fixed, labels: Labels) -> bool | None:
+    def _fixed(self, factor: Holds, fixed: _Fixed, labels: Labels) -> bool | None:
         """Decide a function of one iteration's number; of a far one where it has no threshold."""
-        assert isinstance(factor, Holds)
         tag, i = labels[fixed.depth]
         x = fixed.a * i + fixed.b
         if factor.what == "zero":
@@ -379,15 +388,30 @@ class Decisions:
         """Tell what holds for every launch of a number of a family."""
         known = self._sure.get((family, number))
         if known is None:
-            terms, (length, step, _) = self.counts.terms, self.families[family]
-            known = self.counts.positive(terms.add(length, step, -number))
+            terms, (length, step, _) = self.conditions.terms, self.families[family]
+            known = self.conditions.positive(terms.add(length, step, -number))
             self._sure[family, number] = known
         if not known:
             return False
-        return True if known == self.counts.constant(1) else None
+        return True if known == ALWAYS else None
 
-    def _key(self, what: int | Factor, labels: Labels) -> Labels:
+    def _key(self, what: int | Holds, labels: Labels) -> Labels:
         return tuple(labels[depth] for depth in self._depends(what))
+
+    def told(self, known: Known) -> str:
+        """Say of which launches the answers are that were got in iterations known exactly."""
+        terms, found = self.conditions.terms, list[str]()
+        for (what, labels, own), (low, high) in known.items():
+            if {own, *(tag for tag, _ in labels)} != {EXACT}:
+                continue
+            if isinstance(what, int):
+                length, step, _ = self.families[what]
+                for number, holds in ((low, "> 0"), (high, "<= 0")):
+                    if number is not None:
+                        found.append(f"{terms.text(terms.add(length, step, -number))} {holds}")
+            else:
+                found.append(("not " if low is None else "") + self.conditions.text(what))
+        return ", ".join(found)
 
     # --- forgetting -------------------------------------------------------------------------------
 
@@ -406,13 +430,14 @@ class Decisions:
                 if len(each) > depth:
                     crowd = each[:depth], places[who].loops[depth]
                     crowds.setdefault(crowd, []).append(who)
-            for (prefix, _), crowd in crowds.items():
+            for (prefix, (family, _)), crowd in crowds.items():
                 late = any(
                     who not in crowd and _joins(labels[who], place, prefix)
                     for who, place in enumerate(places)
                 )
                 wait = self.patience if late else 0
-                known = self._moved(known, labels, crowd, depth, unit if depth == 0 else 1, wait)
+                share = unit if depth == 0 else 1
+                known = self._moved(known, labels, crowd, depth, family, share, wait)
         return self._forgotten(known, labels, places), labels
 
     def _moved(
@@ -421,22 +446,23 @@ class Decisions:
         labels: list[Labels],
         crowd: list[int],
         depth: int,
+        family: int,
         unit: int,
         wait: int,
     ) -> Known:
-        """Count the iterations of agents in one loop from the least of them; exactly for `wait`
+        """Condition the iterations of agents in one loop from the least of them; exactly for `wait`
         iterations more."""
         tags = {labels[who][depth][0] for who in crowd}
         if len(tags) > 1:  # some came late, and go by themselves
             for tag in sorted(tags):
                 some = [who for who in crowd if labels[who][depth][0] == tag]
                 for part in [[who] for who in some] if tag == EXACT else [some]:
-                    known = self._moved(known, labels, part, depth, unit, wait)
+                    known = self._moved(known, labels, part, depth, family, unit, wait)
             return known
         (old,) = tags
-        if min(labels[who][depth][1] for who in crowd) <= self._exact(depth) + wait:
+        if min(labels[who][depth][1] for who in crowd) <= self.exact(depth) + wait:
             return known
-        more = (min(labels[who][depth][1] for who in crowd) - self._exact(depth)) // unit * unit
+        more = (min(labels[who][depth][1] for who in crowd) - self.exact(depth)) // unit * unit
         if more <= 0:
             return known
         tag = old
@@ -455,7 +481,7 @@ class Decisions:
                 kind, number = key[place]
                 here = all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
                 if kind == old and here:
-                    if number < self._exact(depth) + more:
+                    if number < self.exact(depth) + more:
                         continue
                     key = (*key[:place], (tag, number - more), *key[place + 1 :])
             elif (
@@ -473,6 +499,10 @@ class Decisions:
                 if old != EXACT:
                     continue
             kept[what, key, own] = low, high
+        end = self.ends[family] if family >= 0 else None
+        if old == EXACT and end is not None:  # what was seen of a loop whose end nobody asks
+            last = max(labels[who][depth][1] for who in crowd) + self.beyond
+            kept[family, (), tag] = min(end - 1 - more, last), None
         return kept
 
     def _forgotten(self, known: Known, labels: list[Labels], places: Sequence[Place]) -> Known:
@@ -494,7 +524,7 @@ class Decisions:
                     # Nobody is there now: only a bound is left, for who comes to the loop again;
                     # who has yet to come to these iterations makes as many as the others.
                     late = inside or len(depends) == depth
-                    most = self._exact(depth) + (self.patience + 1 if late else 0)
+                    most = self.exact(depth) + (self.patience + 1 if late else 0)
                     low = min(low, most) if low is not None else None
                     if tag != EXACT or (high is not None and high > most):
                         high = None
@@ -512,17 +542,17 @@ class Decisions:
 
     def _asks(
         self, labels: Labels, place: Place, known: Known, depends: tuple[int, ...], key: Labels
-    ) -> frozenset[int | Factor]:
+    ) -> frozenset[int | Holds]:
         """Return what an agent may still ask in iterations of these labels: of the loops that it is
         in, or of one that is yet to begin, whose first iterations are exact."""
-        none = frozenset[int | Factor]()
+        none = frozenset[int | Holds]()
         if place.ended:
             return none
         level = depends[-1] + 1 if depends else 0
         for depth, (tag, number) in zip(depends, key, strict=True):
             own, at = labels[depth] if depth < len(labels) else (tag, -1)
             if own != tag or at > number:
-                soon = tag == EXACT and number <= self._exact(depth) + self.patience
+                soon = tag == EXACT and number <= self.exact(depth) + self.patience
                 return place.ahead[depth].asks if soon and place.ahead[depth].enters else none
             if at < number:
                 level = min(depth, len(labels))

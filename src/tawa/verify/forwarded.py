@@ -20,7 +20,7 @@ from tawa.ir.walk import all_of, walk
 @dataclass(frozen=True, slots=True)
 class Received:
     """A scalar taken from a ring: the store and the load, each in one iteration of the loops around
-    it, and the barriers that pair them. The pairing holds if `filled` completes once an iteration.
+    it, and the barriers that pair them. The pairing holds if the loops are the same ones.
     """
 
     store: Operation
@@ -111,7 +111,8 @@ def paired(store: hopper.SharedStore, load: hopper.SharedLoad) -> Received | Non
 
     The load stands after a wait for slot s of `filled` in its block, and takes slot s; the store
     stands before an arrival at slot r of `filled` in its block, and fills slot r. Neither stands
-    under a condition.
+    under a condition. That wait is the only one of its role, that arrival the only one there is: so
+    the waits and the phases of `filled` are as many as the iterations.
     """
     if role_of(store) is role_of(load) or not (is_unconditional(store) and is_unconditional(load)):
         return None
@@ -128,7 +129,14 @@ def paired(store: hopper.SharedStore, load: hopper.SharedLoad) -> Received | Non
         return None
     if arrive.barriers is not wait.barriers or arrive.slot is not put.index:
         return None
-    if len(loops_around(store)) != len(loops_around(load)):
+    users = [use.operation for use in wait.barriers.uses]
+    waits = [e for e in users if isinstance(e, hopper.Wait) and role_of(e) is role_of(load)]
+    arrivals = [
+        each
+        for each in users
+        if isinstance(each, hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive)
+    ]
+    if waits != [wait] or arrivals != [arrive]:
         return None
     return Received(store, load, wait.barriers)
 

@@ -199,6 +199,8 @@ class Rings:
             raise self._misplaced(who, step.operation, ring, "arrives")
         (slot,) = slots
         number = done + (slot - done) % depth
+        if system.agents[who].share > 1 and not state.turn[who]:
+            system.dead.update(system.pairs_of_arrival[place])  # others may not have waited yet
         for pair in system.pairs_of_arrival[place]:
             system.note(pair, state.ahead[pair] - (number - done))
         early = dict(state.early[place])

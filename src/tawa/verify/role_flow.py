@@ -22,7 +22,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from tawa.ir import hopper, tile
 from tawa.ir.control import decisive, passed_on, terminator
 from tawa.ir.walk import all_of, walk
-from tawa.verify.rings import Rings, wraps_of
+from tawa.verify.rings import Rings, label_of, wraps_of
 from tawa.verify.role_memory import AT_RINGS, Memory
 from tawa.verify.role_registers import FENCED, Products
 from tawa.verify.role_state import Lattice, State
@@ -296,7 +296,8 @@ class _Flow:
             head = following
         raise reason or Refused(
             rule("form"),
-            f"{self.products.role.label.data} does not come to iterations that repeat",
+            f"{self.products.role.label.data} does not come to iterations that repeat"
+            + _held(head),
             loop,
         )
 
@@ -402,6 +403,14 @@ def _made_of(work: list[SSAValue], *, wraps: bool) -> set[SSAValue]:
             case _:
                 work += passed_on(value)
     return found
+
+
+def _held(state: State | None) -> str:
+    """Say at which barriers slots come that are held, as all are that nobody hands on."""
+    facts = state.must if state is not None else ()
+    things = [fact.thing for fact in facts if fact.kind == "held"]
+    labels = sorted({label_of(each) for each in things if isinstance(each, SSAValue)})
+    return f": it holds slots that come at {', '.join(labels)}" if labels else ""
 
 
 __all__ = ["check_roles"]

@@ -19,12 +19,6 @@ _RULES = {
     item.name: item
     for item in (
         Rule("form", "synchronization stands in roles, loops and conditions"),
-        Rule(
-            "one control",
-            "what decides how often roles synchronize is one function of the launch in all of "
-            "them: each barrier gets as many arrivals as the roles that wait for it ask for, for "
-            "every input",
-        ),
         Rule("arrivals", "an arrival is counted for the threads that the barrier expects"),
         Rule(
             "bytes",
@@ -33,7 +27,7 @@ _RULES = {
         ),
         Rule(
             "meetings",
-            "turns are taken as often as they are passed on, and all blocks' roles meet alike",
+            "each turn that is passed on is taken, in turn",
         ),
         Rule(
             "received",

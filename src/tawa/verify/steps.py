@@ -9,7 +9,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper
-from tawa.verify.counts import Count
+from tawa.verify.conditions import Condition
 from tawa.verify.decisions import Loop
 
 Ref: TypeAlias = "int | tuple[int]"
@@ -68,7 +68,7 @@ class Jump:
 class Branch:
     """Go on where the condition holds, else at `otherwise`."""
 
-    condition: Count
+    condition: Condition
     otherwise: int
     operation: Operation
 
@@ -170,8 +170,8 @@ class Agent:
     group: int = 0
     """Which warpgroup of the role it is, where these are agents."""
     groups: int = 1
-    tiles: scf.ForOp | None = None
-    """The loop over tiles of the first instance."""
+    tiles: tuple[scf.ForOp, ...] = ()
+    """The loops over tiles of instances, one of each."""
 
     @property
     def share(self) -> int:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
 
 import tawa.verify.steps as do
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of
 from tawa.verify.agents import Compiler, made_of, relevant_scalars
-from tawa.verify.control import Events
-from tawa.verify.counts import Count, Counts
+from tawa.verify.conditions import Conditions, Holds
 from tawa.verify.cursors import TRACKED, Parity
 from tawa.verify.decisions import Ahead, Decisions, Known, Labels, Question
-from tawa.verify.events import Reader
-from tawa.verify.forwarded import role_of
+from tawa.verify.forwarded import loops_around, role_of
 from tawa.verify.rings import Rings, slots_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.steps import Agent, Ref, Step
-from tawa.verify.sums import Factor, Ramp
 from tawa.verify.terms import Term, Terms
-from tawa.verify.values import Values
+from tawa.verify.values import Span, Values
 
 Counter = tuple[str, int]
 
@@ -30,10 +29,10 @@ Counter = tuple[str, int]
 @dataclass(slots=True)
 class System:
     """Agents and rings by number. A *waiter* is an (agent, ring) that waits, an *arriver* one that
-    arrives; a *pair* is a waiter and an arriver of one agent that go equally often."""
+    arrives; a *pair* is a waiter and an arriver of one agent that may go equally often."""
 
     values: Values
-    counts: Counts
+    conditions: Conditions
     decisions: Decisions
     rings: list[hopper.Barriers]
     agents: list[Agent]
@@ -45,7 +44,6 @@ class System:
     needs: list[int] = field(default_factory=list[int])
     """By arriver: its arrivals of one number."""
     pairs: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    pair: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     dead: set[int] = field(default_factory=set[int])
     """Pairs of which the run has found that they part."""
     about: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
@@ -53,6 +51,9 @@ class System:
     known: dict[int, int] = field(default_factory=dict[int, int])
     """By pair whose waits and arrivals are not of the same threads: how many waits the arriving
     ones know of at most (`role_memory.py`: of that for the slot which they hand on)."""
+    handed: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    """By agent and the ring at which it hands slots on: the pair of that and of where it waits for
+    them."""
     pairs_of_wait: list[list[int]] = field(default_factory=list[list[int]])
     pairs_of_arrival: list[list[int]] = field(default_factory=list[list[int]])
     pairs_of_agent: list[list[int]] = field(default_factory=list[list[int]])
@@ -109,7 +110,7 @@ class System:
             for pair, (w, a) in enumerate(self.pairs)
             if pair in self.least and pair not in self.dead
         }
-        rings = range(len(self.rings))
+        rings = list(self.leads)  # who waits nowhere arrives nowhere
         parity = Parity(
             self.depths,
             self.leads,
@@ -205,93 +206,96 @@ class System:
                 continue
             x, step = (self.values.of(each) for each in quotient.inputs)
             left = terms.sub(terms.add(x, terms.one), terms.scale(step, number))
-            answer = decisions.ask(self.counts.positive(left), known, labels)
+            answer = decisions.ask(self.conditions.positive(left), known, labels)
             if isinstance(answer, tuple):
                 return answer
             return terms.constant(number) if answer else None
         return self.values.of(owner.result)
 
     def tile(self, who: int, ring: int) -> Term:
-        """Return how many numbers of a ring a tile has, which is the same for all tiles."""
-        found = self._tiles.get((who, ring))
-        if found is None:
-            raise Refused(
-                rule("form"),
-                f"tiles do not have equally many numbers of {self.label(ring)}",
-                self.rings[ring],
-            )
-        return found
+        """Return how many numbers of a ring a tile has, which is the same for all tiles: as many as
+        it waits for, there or where it waits for what it hands on there.
+        """
+        waited = ring
+        pair = self.handed.get((who, ring))
+        if pair is not None and pair not in self.dead:
+            waited = self.waiters[self.pairs[pair][0]][1]
+        if (who, waited) not in self._tiles:
+            tiles = self.agents[who].tiles
+            found = {self._waits(each.body.block, self.rings[waited].result) for each in tiles}
+            term = found.pop() if len(found) == 1 and (who, waited) in self.waiter else None
+            if term is None or ("iteration", 0) in self.terms.support(term):
+                raise Refused(
+                    rule("form"),
+                    f"tiles are not shown to have equally many numbers of {self.label(ring)}",
+                    self.rings[ring],
+                )
+            self._tiles[who, waited] = term
+        return self._tiles[who, waited]
 
-    def read_tiles(self, reader: Reader) -> None:
-        """Count the numbers of each ring in a tile of agents that are instances."""
-        for who, agent in enumerate(self.agents):
-            if agent.tiles is None:
-                continue
-            events = reader.inside(agent.roles[0], agent.tiles)
-            counted: dict[int, Count] = {}
-            for ring, barriers in enumerate(self.rings):
-                found = events.get(("wait", barriers.result))
-                if found is None:
-                    found = events.get(("arrive", barriers.result))
-                    place = self.arriver.get((who, ring))
-                    if found is None or place is None:
-                        continue
-                    need = self.needs[place]
-                    if any(times % need for _, times in found):
-                        continue
-                    found = frozenset((product, times // need) for product, times in found)
-                if not self.counts.count_depends(found, ("iteration", 0)):
-                    counted[ring] = found
-            # A count that is no term is equal to one that is: [K > 0] + iterations(K - step).
-            terms = {ring: self._term(count) for ring, count in counted.items()}
-            for ring, count in counted.items():
-                for other, term in terms.items():
-                    if term is not None and self.counts.same(count, counted[other]):
-                        self._tiles.setdefault((who, ring), term)
-
-    def _term(self, count: Count) -> Term | None:
-        """Return a count of whole loops as a term."""
+    def _waits(self, block: Block, ring: SSAValue) -> Term | None:
+        """Return how often a block waits at a ring, None where that is no sum of loops."""
         terms, total = self.terms, self.terms.zero
-        for product, times in count:
-            term = terms.constant(times)
-            for factor in product:
-                if not isinstance(factor, Ramp) or factor.span.share > 1:
-                    return None
-                length, step = factor.span.length, factor.span.step
-                leaves = terms.support_of((length, step))
-                term = terms.mul(term, terms.atom(("iterations", length, step), leaves))
-            total = terms.add(total, term)
+        for operation in block.ops:
+            number: Term | None = None
+            match operation:
+                case hopper.Wait(barriers=barriers) if barriers is ring:
+                    number = terms.one
+                case hopper.OneThread():
+                    number = self._waits(operation.body.block, ring)
+                case scf.IfOp():
+                    regions = operation.true_region, operation.false_region
+                    sides = {
+                        self._waits(e.block, ring) if e.blocks else terms.zero for e in regions
+                    }
+                    number = sides.pop() if len(sides) == 1 else None
+                case scf.ForOp():
+                    inside, span = (
+                        self._waits(operation.body.block, ring),
+                        self.values.span(operation),
+                    )
+                    own = "iteration", len(loops_around(operation))
+                    if inside is not None and own not in terms.support(inside):
+                        number = terms.mul(inside, self._iterations(span))
+                case scf.WhileOp():
+                    inside = self._waits(operation.after_region.block, ring)
+                    number = inside if inside == terms.zero else None
+                case _:
+                    continue
+            if number is None:
+                return None
+            total = terms.add(total, number)
         return total
 
+    def _iterations(self, span: Span) -> Term:
+        terms = self.terms
+        length, step = terms.number(span.length), terms.number(span.step)
+        if length is not None and step is not None and step > 0:
+            return terms.constant(max(0, -(-length // step)))
+        leaves = terms.support_of((span.length, span.step))
+        return terms.atom(("iterations", span.length, span.step), leaves)
 
-def read_system(
-    kernel: tile.Kernel,
-    values: Values,
-    counts: Counts,
-    roles: Events,
-    reader: Reader,
-    handed: Rings,
-) -> System:
-    """Make the system of a kernel of which `roles` counts the events."""
+
+def read_system(kernel: tile.Kernel, values: Values, handed: Rings) -> System:
+    """Make the system of a kernel."""
     rings = all_of(kernel, hopper.Barriers)
     numbers: dict[SSAValue, int] = {each.result: number for number, each in enumerate(rings)}
     relevant = relevant_scalars(kernel)
     depths = tuple(slots_of(barriers.result) for barriers in rings)
     # Nobody is further ahead of who gives.
-    decisions = Decisions(counts, patience=max(depths, default=0), slots=sum(depths))
-    compiler = Compiler(values, counts, decisions, numbers, relevant)
+    conditions = Conditions(values.terms)
+    decisions = Decisions(conditions, patience=max(depths, default=0), slots=sum(depths))
+    compiler = Compiler(values, conditions, decisions, numbers, relevant)
     agents = compiler.agents(kernel)
-    system = System(values, counts, decisions, rings, agents)
+    system = System(values, conditions, decisions, rings, agents)
     system.depths = depths
     branches = [step for agent in agents for step in agent.code if isinstance(step, do.Branch)]
     for step in branches:
         decisions.open(step.condition)
     for step in branches:
-        decisions.learn(step.condition)
-        if step.operation.name == "scf.if":
-            decisions.guard(step.condition)
-    _count(system, roles, handed)
-    system.read_tiles(reader)
+        decisions.learn(step.condition, guards=isinstance(step.operation, scf.IfOp))
+    _find_sides(system)
+    _find_pairs(system, handed)
     system.about = _about(system, compiler.scalars)
     instances: dict[Operation | None, int] = {
         role: n for agent in agents for n, role in enumerate(agent.roles)
@@ -301,26 +305,21 @@ def read_system(
         *(_repeated(agent.code) for agent in agents),
     )
     system.live = [_live(agent.code, system.about) for agent in agents]
-    every = frozenset[int | Factor]().union(*(decisions.asked(s.condition) for s in branches))
+    every = frozenset[int | Holds]().union(*(decisions.asked(s.condition) for s in branches))
     system.ahead = [_ahead(agent.code, decisions, every) for agent in agents]
     return system
 
 
-def _count(system: System, roles: Events, handed: Rings) -> None:
-    """Find who waits and arrives where, and how often."""
-    agents, counts = system.agents, system.counts
+def _find_sides(system: System) -> None:
+    """Find who waits and arrives where, and how many arrivals of a phase are whose."""
+    agents = system.agents
     system.waiters_of = [[] for _ in system.rings]
     system.arrivers_of = [[] for _ in system.rings]
-    units: list[int] = []
-    by_all, by_one, by_many = (set[tuple[int, int]]() for _ in range(3))
+    units: list[list[int]] = []
     for who, agent in enumerate(agents):
         system.counters.append({})
         system.pairs_of_agent.append([])
         for step in agent.code:
-            if isinstance(step, do.Wait) and not step.alone:
-                by_all.add((who, step.ring))
-            if isinstance(step, do.Arrive):
-                (by_one if step.alone else by_many).add((who, step.ring))
             match step:
                 case do.Wait(_, ring) if (who, ring) not in system.waiter:
                     system.waiter[who, ring] = len(system.waiters)
@@ -334,88 +333,113 @@ def _count(system: System, roles: Events, handed: Rings) -> None:
                         counter = "arrive", len(system.arrivers)
                         system.counters[who].setdefault(ring, []).append(counter)
                         system.arrivers.append((who, ring))
-                        units.append(0)
-                    units[system.arriver[who, ring]] += number
+                        units.append([])
+                    units[system.arriver[who, ring]].append(number)
                 case _:
                     continue
-
-    def given(who: int, kind: str, ring: int) -> Count:
-        event = kind, system.rings[ring].result
-        found = [roles[role].get(event) for role in agents[who].roles]  # type: ignore[call-overload]
-        return counts.sum((each, 1) for each in found if each is not None)
-
-    asked: dict[int, Count] = {}
+    system.needs = [0] * len(system.arrivers)
     for ring in range(len(system.rings)):
-        for place in system.waiters_of[ring]:
-            asked.setdefault(ring, given(system.waiters[place][0], "wait", ring))
-    for place, (who, ring) in enumerate(system.arrivers):
-        if ring not in asked:
+        _divide(system, ring, units)
+
+
+def _divide(system: System, ring: int, units: list[list[int]]) -> None:
+    """Divide the arrivals of a phase among who arrives: a role whose steps all arrive alike has
+    one step in each phase, and one whose steps do not has what the others leave."""
+    barriers, whole = system.rings[ring], system.rings[ring].arrivals.data
+    sides: dict[tuple[hopper.Role, ...], list[int]] = {}
+    for place in system.arrivers_of[ring]:
+        sides.setdefault(system.agents[system.arrivers[place][0]].roles, []).append(place)
+    sites = (system.waiters_of[ring], system.waiters), (system.arrivers_of[ring], system.arrivers)
+    waits, arrives = ([system.agents[of[each][0]].name for each in found] for found, of in sites)
+    if not waits or not arrives:
+        if waits or arrives:
             raise Refused(
                 rule("left"),
-                f"{agents[who].name} arrives at {system.label(ring)}, which nobody waits for",
-                system.rings[ring],
+                f"{(waits or arrives)[0]} {'waits' if waits else 'arrives'} at "
+                f"{system.label(ring)}, where nobody {'arrives' if waits else 'waits'}",
+                barriers,
             )
-        agent, whole = agents[who], system.rings[ring].arrivals.data
-        same = [
-            units[other]
-            for other in system.arrivers_of[ring]
-            if agents[system.arrivers[other][0]].roles == agent.roles
-        ]
-        if len(same) == len(system.arrivers_of[ring]):
-            number = whole
-        else:
-            arrived = given(who, "arrive", ring)
-            number = next(
-                (
-                    n
-                    for n in range(1, whole + 1)
-                    if counts.same(arrived, counts.sum([(asked[ring], n)]))
-                ),
-                0,
+        return
+    own = {roles: _one_step([units[each] for each in places]) for roles, places in sides.items()}
+    for roles, places in sides.items():
+        others = [each for other, each in own.items() if other is not roles]
+        left = own[roles] if None in others else whole - sum(each or 0 for each in others)
+        total = sum(sum(units[each]) for each in places)
+        for place in places:
+            system.needs[place], rest = divmod((left or 0) * sum(units[place]), total)
+            if rest or system.needs[place] < 1:
+                raise _divided(system, ring)
+    if sum(system.needs[each] for each in system.arrivers_of[ring]) != whole:
+        raise _divided(system, ring)
+
+
+def _one_step(units: list[list[int]]) -> int | None:
+    """Return how often the agents of a role arrive in a step of each, None where steps differ."""
+    return None if any(len(set(each)) > 1 for each in units) else sum(each[0] for each in units)
+
+
+def _divided(system: System, ring: int) -> Refused:
+    arrivals = ", ".join(
+        f"{agent.name} {' or '.join(map(str, found))}"
+        for who, agent in enumerate(system.agents)
+        if (who, ring) in system.arriver
+        and (
+            found := sorted(
+                {s.units for s in agent.code if isinstance(s, do.Arrive) and s.ring == ring}
             )
-        need, rest = divmod(number * units[place], sum(same))
-        if rest or not need:
-            raise Refused(
-                rule("arrivals"),
-                f"{agent.name} does not arrive equally often at each phase of {system.label(ring)}",
-                system.rings[ring],
-            )
-        system.needs.append(need)
+        )
+    )
+    return Refused(
+        rule("arrivals"),
+        f"the arrivals at {system.label(ring)} are not those of a phase, which takes "
+        f"{system.rings[ring].arrivals.data}: {arrivals} at a time",
+        system.rings[ring],
+    )
+
+
+def _find_pairs(system: System, handed: Rings) -> None:
+    by_all, by_one, by_many = (set[tuple[int, int]]() for _ in range(3))
+    loops = defaultdict[tuple[type[Step], int, int], set[Operation | None]](set)
+    """The innermost loops in which agents wait, and arrive, at a ring."""
+    for who, agent in enumerate(system.agents):
+        for step in agent.code:
+            if isinstance(step, do.Wait) and not step.alone:
+                by_all.add((who, step.ring))
+            if isinstance(step, do.Arrive):
+                (by_one if step.alone else by_many).add((who, step.ring))
+            if isinstance(step, do.Wait | do.Arrive):
+                around = loops_around(step.operation)
+                loops[type(step), who, step.ring].add(around[0] if around else None)
     system.pairs_of_wait = [[] for _ in system.waiters]
     system.pairs_of_arrival = [[] for _ in system.arrivers]
     for waiter, (who, waited) in enumerate(system.waiters):
         for arriver, (other, arrived) in enumerate(system.arrivers):
             if who != other or system.depths[waited] != system.depths[arrived]:
                 continue
-            if waited != arrived and not _answer(system, who, waited, arrived):
+            back, partners = (handed.partners(system.rings[n].result) for n in (waited, arrived))
+            is_handed = system.rings[waited].result in partners
+            beside = loops[do.Wait, who, waited] & loops[do.Arrive, who, arrived]
+            answers = waited == arrived or (beside and _answer(system, waited, arrived))
+            if not is_handed and (back or partners or not answers):
                 continue
-            if arrived in asked and counts.same(asked[waited], asked[arrived]):
-                number = len(system.pairs)
-                system.pair[waiter, arriver] = number
-                system.pairs.append((waiter, arriver))
-                alone = (who, waited) not in by_all, (who, arrived) not in by_many
-                unlike = alone[0] != alone[1] or (who, arrived) in by_one or waited == arrived
-                if unlike and not all(alone) and not system.is_one_warp(who):
-                    depth = system.depths[waited]
-                    partners = handed.partners(system.rings[arrived].result)
-                    if system.rings[waited].result in partners:
-                        system.known[number] = 1
-                    else:
-                        own = waited == arrived and not partners
-                        system.known[number] = 1 - depth if own else -depth
-                system.pairs_of_wait[waiter].append(number)
-                system.pairs_of_arrival[arriver].append(number)
-                system.pairs_of_agent[who].append(number)
+            number, depth = len(system.pairs), system.depths[waited]
+            system.pairs.append((waiter, arriver))
+            if is_handed:
+                system.handed[who, arrived] = number
+            alone = (who, waited) not in by_all, (who, arrived) not in by_many
+            unlike = alone[0] != alone[1] or (who, arrived) in by_one or waited == arrived
+            if unlike and not all(alone) and not system.is_one_warp(who):
+                own = waited == arrived and not partners
+                system.known[number] = 1 if is_handed else 1 - depth if own else -depth
+            system.pairs_of_wait[waiter].append(number)
+            system.pairs_of_arrival[arriver].append(number)
+            system.pairs_of_agent[who].append(number)
 
 
-def _answer(system: System, who: int, waited: int, arrived: int) -> bool:
-    """Tell whether somebody else, or the same agent, waits where an agent arrives and arrives where
-    it waits."""
-    return any((other, waited) in system.arriver for other, _ in _where(system, arrived))
-
-
-def _where(system: System, ring: int) -> list[tuple[int, int]]:
-    return [system.waiters[place] for place in system.waiters_of[ring]]
+def _answer(system: System, waited: int, arrived: int) -> bool:
+    """Tell whether somebody waits where an agent arrives and arrives where it waits."""
+    waiting = (system.waiters[place][0] for place in system.waiters_of[arrived])
+    return any((other, waited) in system.arriver for other in waiting)
 
 
 def _role(value: SSAValue) -> Operation | None:
@@ -517,13 +541,13 @@ def _uses(step: Step, about: dict[int, set[int]]) -> tuple[frozenset[int], froze
 
 
 def _ahead(
-    code: tuple[Step, ...], decisions: Decisions, every: frozenset[int | Factor]
+    code: tuple[Step, ...], decisions: Decisions, every: frozenset[int | Holds]
 ) -> list[tuple[Ahead, ...]]:
     """Tell of each step, for each depth up to its own, whether a loop may still begin there in the
     iteration that it is in, and what may be asked meanwhile. A step over the numbers of other
     instances may ask anything.
     """
-    none = frozenset[int | Factor]()
+    none = frozenset[int | Holds]()
     asked = [none] * len(code)
     for place, step in enumerate(code):
         match step:

@@ -5,8 +5,7 @@ numbers of the iterations around it. A scalar that a loop carries is a recurrenc
 what an iteration makes of it. Where that adds a constant it is a sum, where it closes over itself
 it is an atom of both, so that two roles with the same recurrence have the same term. A scalar that
 a role takes out of shared memory is the one that its only store has put there (`_received`): of a
-ring, what the other role put in the same iteration, which the counts of the ring's barriers bear
-out (`obligations`).
+ring, what the other role put in the same iteration (`check_received`).
 
 A term says nothing of who computes it: two equal terms are equal numbers at equal iterations.
 """
@@ -34,6 +33,7 @@ from tawa.verify.forwarded import (
     told_before,
     written_arguments,
 )
+from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import RANK, Key, Leaf, Term, Terms
 
 _BLOCK = ("launch", "block_id", 0)
@@ -311,8 +311,8 @@ class Values:
         change = terms.sub(after, itself)
         if not terms.support(change) & {own, ("iteration", depth)}:
             term = terms.add(start, terms.mul(change, self.iteration(loop)))
-        elif own not in terms.support(after) and after == start:
-            term = start
+        elif (known := self._shifted(loop, own, start, after)) is not None:
+            term = known
         else:
             leaves = (terms.support(after) - {own}) | terms.support(start)
             leaves |= {("iteration", depth)}
@@ -323,6 +323,17 @@ class Values:
             term = self._carried(value, first, follows)
             self._open = kept
         return term
+
+    def _shifted(self, loop: Operation, own: Leaf, start: Term, after: Term) -> Term | None:
+        """Return f(i) where a loop carries f(0) and then f(i + 1), which the iteration before has
+        computed ahead."""
+        if own in self.terms.support(after):
+            return None
+        at, zero = self.iteration(loop), self.terms.zero
+        found = self.terms.replaced(after, at, self.terms.sub(at, self.terms.one))
+        return (
+            found if found is not None and self.terms.replaced(found, at, zero) == start else None
+        )
 
     def _last(self, loop: scf.ForOp | scf.WhileOp, value: SSAValue) -> Term:
         """What a loop leaves: what it carries, at the iteration that it does not make."""
@@ -343,9 +354,9 @@ class Values:
             if span.share > 1:
                 return self._unknown(value)
             iterations = self._atom(("iterations", span.length, span.step), span.length, span.step)
-            parts = terms.linear(inside, self.iteration(loop))
-            if parts is not None and ("iteration", depth) not in terms.support_of(parts):
-                return terms.add(parts[0], terms.mul(parts[1], iterations))
+            found = terms.replaced(inside, self.iteration(loop), iterations)
+            if found is not None:
+                return found
         leaves = terms.support_of((inside, iterations)) - {("iteration", depth)}
         return terms.atom(("last", depth, inside, iterations), leaves)
 
@@ -387,6 +398,32 @@ class Values:
             return self._unknown(load.result)
         self.obligations[load] = pair
         return self.of(store.value)
+
+    def check_received(self) -> None:
+        """Refuse scalars taken from a ring in loops that are not those in which they are put.
+
+        The ring's waits and phases are as many as the iterations, and the run shows that each wait
+        is for the phase of its number.
+        """
+        for pair in list(self.obligations.values()):
+            put, got = (
+                [self._course(loop) for loop in loops_around(each)]
+                for each in (pair.store, pair.load)
+            )
+            if put != got:
+                raise Refused(
+                    rule("received"),
+                    "a number is taken from a ring in a loop that is not the one in which it is "
+                    "put",
+                    pair.load,
+                )
+
+    def _course(self, loop: Operation) -> Span | Term:
+        """Return what decides how often a loop iterates."""
+        if isinstance(loop, scf.ForOp):
+            return self.span(loop)
+        assert isinstance(loop, scf.WhileOp)
+        return self.of(yielded(loop.before_region.block, 0))
 
 
 def _put_before(get: aref.GetEnter) -> aref.PutExit | None:

@@ -9,14 +9,14 @@ from itertools import accumulate, chain
 from operator import mul
 from typing import Any
 
-from tawa import compile_ir
 from tawa.axon.fuse.calls import dense, permuted
 from tawa.axon.fuse.forms import Array, Form, form_of, reciprocal
 from tawa.axon.fuse.kernel import Graph, build
 from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Traced, refused
 from tawa.runtime.arrays import View, empty_beside, look
+from tawa.runtime.tile_function import TileFunction, function_of_ir
 
-Kernels = dict[tuple[str, Form], Any]
+Kernels = dict[tuple[str, Form], TileFunction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Launch:
         form = form_of(forms, len(results), even, aligned, width if reduces else None, inner[-1])
         key = graph.text, form
         if key not in self.kernels:
-            self.kernels[key] = compile_ir(build(graph, form))
+            self.kernels[key] = function_of_ir(build(graph, form))
         kept, together, lanes = form.tile
         sizes = [axis.size for axis in graph.sizes if axis]
         factors: list[int] = []

@@ -7,7 +7,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tawa.analysis.effects import VIEWS
 from tawa.codegen.elements import Element, element_of
@@ -36,9 +36,8 @@ _DOUBLE_FORMS = {
 }
 
 
-def constant(e: Emitter, op: Operation) -> None:
+def constant(e: Emitter, op: tile.Constant) -> None:
     """Bind a constant; no text."""
-    assert isinstance(op, tile.Constant)
     element = element_of(element_type(op.result.type))
     text = literal(op, element)
     if is_tensor(op.result):
@@ -135,9 +134,8 @@ def rounded(e: Emitter, text: str, element: Element) -> str:
     return e.call(arithmetic.widen(element.name), bits)
 
 
-def elementwise(e: Emitter, op: Operation) -> None:
+def elementwise(e: Emitter, op: tile.Elementwise) -> None:
     """Write one element function: an expression, or an unrolled loop over registers."""
-    assert isinstance(op, tile.Elementwise)
     name = op.function.data
     inputs = list(op.inputs)
     kind = element_of(element_type(inputs[1 if name == "select" else 0].type))
@@ -274,9 +272,8 @@ def _to_integer(text: str, source: Element, target: Element) -> str:
     return whole if target.bits >= 32 else f"({target.storage}){whole}"
 
 
-def cast(e: Emitter, op: Operation) -> None:
+def cast(e: Emitter, op: tile.Cast) -> None:
     """Write a conversion of elements; packing to a narrow type converts pairs at once."""
-    assert isinstance(op, tile.Cast)
     source = element_of(element_type(op.value.type))
     target = element_of(element_type(op.result.type))
     if not is_tensor(op.result):
@@ -313,9 +310,8 @@ def reinterpret(e: Emitter, text: str, source: Element, target: Element) -> str:
     return form.format(text) if form else f"({target.storage}){atom(text)}"
 
 
-def bitcast(e: Emitter, op: Operation) -> None:
+def bitcast(e: Emitter, op: tile.Bitcast) -> None:
     """Write a reinterpretation of bits."""
-    assert isinstance(op, tile.Bitcast)
     source = element_of(element_type(op.value.type))
     target = element_of(element_type(op.result.type))
     if not is_tensor(op.result):
@@ -328,15 +324,13 @@ def bitcast(e: Emitter, op: Operation) -> None:
     e.fill(array, lambda r: reinterpret(e, tensor.at(r), source, target))
 
 
-def uninitialized(e: Emitter, op: Operation) -> None:
+def uninitialized(e: Emitter, op: hopper.Uninitialized) -> None:
     """Declare registers and write nothing."""
-    assert isinstance(op, hopper.Uninitialized)
     e.array(op.result)
 
 
-def pin(e: Emitter, op: Operation) -> None:
+def pin(e: Emitter, op: hopper.Pin) -> None:
     """Write an empty asm for each register: ptxas may not move the computation past it."""
-    assert isinstance(op, hopper.Pin)
     for value, result in zip(op.values, op.res):
         if not is_tensor(value):
             element = element_of(value.type)

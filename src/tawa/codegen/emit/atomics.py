@@ -36,9 +36,8 @@ def _bits_of(e: Emitter, element: Element, value: str) -> str:
     return e.call(arithmetic.narrow(element.name), value) if element.is_small_float else value
 
 
-def atomic(e: Emitter, op: Operation) -> None:
+def atomic(e: Emitter, op: tile.Atomic) -> None:
     """Write one read-modify-write for each element, by one thread; the old values are returned."""
-    assert isinstance(op, tile.Atomic)
     element = memory_element(op.pointer)
     order, fence = op.order.data, reductions.fence(op.scope.data)
     words = _reduced_words(e, op, element)
@@ -96,9 +95,8 @@ def _reduce(e: Emitter, op: tile.Atomic, element: Element, words: int) -> None:
             e.do(wrapper, pointers.at(first), start)
 
 
-def compare_exchange(e: Emitter, op: Operation) -> None:
+def compare_exchange(e: Emitter, op: tile.CompareExchange) -> None:
     """Write one compare-and-exchange for each element."""
-    assert isinstance(op, tile.CompareExchange)
     element = memory_element(op.pointer)
     wrapper = w.compare_exchange(element.name, op.order.data, op.scope.data)
 

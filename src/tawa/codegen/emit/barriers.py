@@ -13,15 +13,13 @@ from tawa.ir import hopper, tile
 _AXES = "xyz"
 
 
-def wait(e: Emitter, op: Operation) -> None:
+def wait(e: Emitter, op: hopper.Wait) -> None:
     """Every thread of the role (or the one thread) waits."""
-    assert isinstance(op, hopper.Wait)
     e.do(w.BARRIER_WAIT, e.barrier(op.barriers, op.slot), e.scalar(op.phase).text)
 
 
-def arrive(e: Emitter, op: Operation) -> None:
+def arrive(e: Emitter, op: hopper.Arrive) -> None:
     """The elected threads arrive, here or (lane i for block i) in every block of the cluster."""
-    assert isinstance(op, hopper.Arrive)
     barrier = e.barrier(op.barriers, op.slot)
     if op.by.data == "warp":
         # The arrive stands for what all lanes have done, and lanes may have drifted apart.
@@ -52,9 +50,8 @@ def _if(condition: str) -> str:
     return f"if ({condition})" if condition else ""
 
 
-def expect(e: Emitter, op: Operation) -> None:
+def expect(e: Emitter, op: hopper.Expect) -> None:
     """One thread arrives and announces the payload's bytes."""
-    assert isinstance(op, hopper.Expect)
     e.elected("thread")
     e.do(w.BARRIER_EXPECT, e.barrier(op.barriers, op.slot), op.bytes.data)
 
@@ -64,9 +61,8 @@ def proxy_fence(e: Emitter, op: Operation) -> None:
     e.do(w.FENCE_PROXY_ASYNC)
 
 
-def named_barrier(e: Emitter, op: Operation) -> None:
+def named_barrier(e: Emitter, op: hopper.NamedBarrier) -> None:
     """Threads meet at a hardware barrier; ids are immediates but for several warpgroups."""
-    assert isinstance(op, hopper.NamedBarrier)
     arrives = op.kind.data == "arrive"
     number, threads = op.id.data, op.threads.data
     if op.scope.data == "warpgroup" and e.role.warpgroups > 1:
@@ -77,9 +73,8 @@ def named_barrier(e: Emitter, op: Operation) -> None:
     e.do(wrapper, template=f"{number}, {threads}")
 
 
-def turn(e: Emitter, op: Operation) -> None:
+def turn(e: Emitter, op: hopper.Turn) -> None:
     """Each warpgroup waits for its turn at its own barrier, and passes it on at the next one's."""
-    assert isinstance(op, hopper.Turn)
     first, groups, threads = op.id.data, op.groups.data, 256
     match op.kind.data:
         case "open":
@@ -97,16 +92,14 @@ def turn(e: Emitter, op: Operation) -> None:
             raise InternalError(f"a turn cannot be {other}")
 
 
-def set_registers(e: Emitter, op: Operation) -> None:
+def set_registers(e: Emitter, op: hopper.SetRegisters) -> None:
     """Every warp of the role gives registers back or takes them."""
-    assert isinstance(op, hopper.SetRegisters)
     wrapper = w.TAKE_REGISTERS if op.direction.data == "inc" else w.GIVE_REGISTERS
     e.do(wrapper, template=str(op.count.data))
 
 
-def one_thread(e: Emitter, op: Operation) -> None:
+def one_thread(e: Emitter, op: hopper.OneThread) -> None:
     """The body is for one thread of the role's first warp."""
-    assert isinstance(op, hopper.OneThread)
     one = e.call(w.ELECT_ONE)
     with e.block(f"if ({one})" if e.role.warps == 1 else f"if ({e.warp} == 0 && {one})"):
         e.one_thread = True
@@ -119,9 +112,8 @@ def block_sync(e: Emitter, op: Operation) -> None:
     e.do(w.BLOCK_SYNC)
 
 
-def cluster_sync(e: Emitter, op: Operation) -> None:
+def cluster_sync(e: Emitter, op: hopper.ClusterSync) -> None:
     """All threads of the cluster meet."""
-    assert isinstance(op, hopper.ClusterSync)
     e.do(w.CLUSTER_SYNC if op.relaxed is None else w.CLUSTER_SYNC_RELAXED)
 
 
@@ -135,21 +127,18 @@ def launch_dependents(e: Emitter, op: Operation) -> None:
     e.do(w.LAUNCH_DEPENDENTS)
 
 
-def block_id(e: Emitter, op: Operation) -> None:
+def block_id(e: Emitter, op: hopper.BlockId) -> None:
     """blockIdx along an axis."""
-    assert isinstance(op, hopper.BlockId)
     e.define(op.result, f"(int)blockIdx.{_AXES[op.axis.data]}")
 
 
-def num_blocks(e: Emitter, op: Operation) -> None:
+def num_blocks(e: Emitter, op: hopper.NumBlocks) -> None:
     """gridDim along an axis."""
-    assert isinstance(op, hopper.NumBlocks)
     e.define(op.result, f"(int)gridDim.{_AXES[op.axis.data]}")
 
 
-def cluster_rank(e: Emitter, op: Operation) -> None:
+def cluster_rank(e: Emitter, op: hopper.ClusterRank) -> None:
     """The rank of the block in its cluster."""
-    assert isinstance(op, hopper.ClusterRank)
     e.define(op.result, e.call(w.CLUSTER_RANK))
 
 
@@ -157,9 +146,8 @@ def kernel_parameter(e: Emitter, op: Operation) -> None:
     """A grid extent or a descriptor's extent: a parameter of the kernel, named from the start."""
 
 
-def next_program(e: Emitter, op: Operation) -> None:
+def next_program(e: Emitter, op: hopper.NextProgram) -> None:
     """One thread takes the next program of the launch."""
-    assert isinstance(op, hopper.NextProgram)
     place, programs = (e.scalar(value).text for value in (op.counter, op.programs))
     e.define(op.result, e.call(NEXT_PROGRAM, place, programs), name=True)
 

@@ -196,9 +196,8 @@ def _reads_little(loop: scf.ForOp) -> bool:
     return sum(bits) <= 32 * _LITTLE
 
 
-def for_loop(e: Emitter, op: Operation) -> None:
+def for_loop(e: Emitter, op: scf.ForOp) -> None:
     """Write scf.for as a C++ for loop over an int."""
-    assert isinstance(op, scf.ForOp)
     body = op.body.block
     induction, *arguments = body.args
     loop_variables(e, arguments, list(op.iter_args))
@@ -229,9 +228,8 @@ def _bind_results(e: Emitter, results: Sequence[SSAValue], variables_: Sequence[
             e.bind(result, _settled(found))
 
 
-def if_else(e: Emitter, op: Operation) -> None:
+def if_else(e: Emitter, op: scf.IfOp) -> None:
     """Write scf.if; its results are variables assigned in both branches."""
-    assert isinstance(op, scf.IfOp)
     results = list(op.results)
     variables(e, results)
     then, other = op.true_region.block, op.false_region.blocks
@@ -256,9 +254,8 @@ def _branch(e: Emitter, block: Block, results: Sequence[SSAValue]) -> None:
         carry(e, results, list(terminator(block).operands))
 
 
-def while_loop(e: Emitter, op: Operation) -> None:
+def while_loop(e: Emitter, op: scf.WhileOp) -> None:
     """Write scf.while: test at the top, leave by break."""
-    assert isinstance(op, scf.WhileOp)
     test, body = op.before_region.block, op.after_region.block
     arguments, condition = list(test.args), terminator(test)
     kept = [place for place, item in enumerate(op.results) if is_tensor(item) or item.first_use]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tawa.codegen.emit.emitter import Emitter
 from tawa.codegen.emit.values import atom
@@ -142,9 +142,8 @@ def _first_windows(e: Emitter, op: hopper.TmaLoad, window: Window, places: list[
     return found + [text if step == 1 else f"{text} * {step}" for text, step in places_in]
 
 
-def tma_load(e: Emitter, op: Operation) -> None:
+def tma_load(e: Emitter, op: hopper.TmaLoad) -> None:
     """One thread starts the copies of all boxes of a tile, or of this block's part of it."""
-    assert isinstance(op, hopper.TmaLoad)
     e.elected("thread")
     kind, box = _view_type(op.view), _map_type(op.map).box_shape
     tile = _tile(kind, len(box))
@@ -171,9 +170,8 @@ def tma_load(e: Emitter, op: Operation) -> None:
         e.do(wrapper, _plus(to, offsets, number), e.map(op.map), barrier, *coordinates, *mask)
 
 
-def tma_store(e: Emitter, op: Operation) -> None:
+def tma_store(e: Emitter, op: hopper.TmaStore) -> None:
     """The elected threads start the copies of all boxes of a tile, each warpgroup of its rows."""
-    assert isinstance(op, hopper.TmaStore)
     kind, box = _view_type(op.view), _map_type(op.map).box_shape
     tile = _tile(kind, len(box))
     groups = e.role.warpgroups if op.by.data == "warpgroup" else 1
@@ -202,17 +200,15 @@ def tma_store(e: Emitter, op: Operation) -> None:
         e.do(wrapper, e.map(op.map), _plus(source, offsets, number), *coordinates)
 
 
-def bulk_commit(e: Emitter, op: Operation) -> None:
+def bulk_commit(e: Emitter, op: hopper.BulkCommit) -> None:
     """The elected threads close their group of stores."""
-    assert isinstance(op, hopper.BulkCommit)
     condition = e.elected(op.by.data)
     with e.block(f"if ({condition})" if condition else ""):
         e.do(w.BULK_COMMIT)
 
 
-def bulk_wait(e: Emitter, op: Operation) -> None:
+def bulk_wait(e: Emitter, op: hopper.BulkWait) -> None:
     """The elected threads wait for their groups of stores."""
-    assert isinstance(op, hopper.BulkWait)
     condition = e.elected(op.by.data)
     wrapper = w.BULK_WAIT_READ if op.read.value.data else w.BULK_WAIT
     with e.block(f"if ({condition})" if condition else ""):

@@ -11,18 +11,14 @@ from tawa.codegen.wrappers import memory as w
 from tawa.codegen.wrappers import tma
 from tawa.errors import InternalError
 from tawa.ir import hopper
-from tawa.ir.types import ViewType, layout_of
+from tawa.ir.types import layout_of
 from tawa.layouts.access import in_rows, linear, vector_access
 from tawa.layouts.indexing import fit
 
 
-def copy_async(e: Emitter, op: Operation) -> None:
+def copy_async(e: Emitter, op: hopper.CopyAsync) -> None:
     """Write each thread's asynchronous copies; what the mask leaves out becomes zero."""
-    assert isinstance(op, hopper.CopyAsync)
-    kind = op.view.type
-    if not isinstance(kind, ViewType):
-        raise InternalError(f"a copy to {kind}")
-    layout, within = layout_of(op.pointer.type), kind.within.data
+    layout, within = layout_of(op.pointer.type), op.view.type.within.data
     access = vector_access(layout, within)
     size = pointee_bytes(op.pointer)
     if access is None:
@@ -59,9 +55,8 @@ def copy_async(e: Emitter, op: Operation) -> None:
         e.do(tma.copy_async(width), f"{base} + {address}", pointers.at(first), count)
 
 
-def arrive(e: Emitter, op: Operation) -> None:
+def arrive(e: Emitter, op: hopper.CopyAsyncArrive) -> None:
     """Every thread leaves its arrival to its copies."""
-    assert isinstance(op, hopper.CopyAsyncArrive)
     e.do(tma.COPY_ARRIVE, e.barrier(op.barriers, op.slot))
 
 

@@ -73,9 +73,8 @@ def _each(e: Emitter, value: SSAValue) -> Generator[tuple[Element, str, str | No
         yield tensor.element, tensor.at(r), bits
 
 
-def device_print(e: Emitter, op: Operation) -> None:
+def device_print(e: Emitter, op: tile.Print) -> None:
     """Print a prefix and each value, once however many threads hold it."""
-    assert isinstance(op, tile.Print)
     prefix = f"pid (%d, %d, %d) {_quoted(op.prefix.data)}"
     if not op.values:
         with e.block("" if e.one_thread else f"if ({e.thread} == 0)"):
@@ -89,9 +88,8 @@ def device_print(e: Emitter, op: Operation) -> None:
             e.line(f'printf("{prefix}{mark}\\n", {_PLACE}, {argument});')
 
 
-def device_assert(e: Emitter, op: Operation) -> None:
+def device_assert(e: Emitter, op: tile.Assert) -> None:
     """Stop the kernel with a message where the condition is false."""
-    assert isinstance(op, tile.Assert)
     if is_tensor(op.condition):
         holds = e.names.fresh("holds")
         e.line(f"bool {holds} = true;")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Block, Operation, SSAValue
@@ -38,7 +39,9 @@ from tawa.layouts.indexing import fit
 _INLINE = 48
 
 
-Handler = Callable[["Emitter", Operation], None]
+V = TypeVar("V", bound=Value)
+Handler: TypeAlias = Callable[["Emitter", Any], None]
+"""Writes the operations of the class it stands under in its topic's `RULES`."""
 
 
 class Emitter(Writer):
@@ -117,58 +120,42 @@ class Emitter(Writer):
         """Say what generated text stands for an SSA value."""
         self.values[value] = meaning
 
-    def _get(self, value: SSAValue) -> Value:
-        try:
-            return self.values[value]
-        except KeyError:
-            raise InternalError(f"codegen met a value before its definition: {value}") from None
+    def _get(self, value: SSAValue, kind: type[V], what: str) -> V:
+        """Return what stands for a value; InternalError where that is not `what` is asked for."""
+        if (found := self.values.get(value)) is None:
+            raise InternalError(f"codegen met a value before its definition: {value}")
+        if not isinstance(found, kind):
+            raise InternalError(f"{value.type} is no {what} but {found}")
+        return found
 
     def scalar(self, value: SSAValue) -> Scalar:
         """Return a scalar's expression."""
-        match self._get(value):
-            case Scalar() as found:
-                return found
-            case found:
-                raise InternalError(f"{value.type} is no scalar but {found}")
+        return self._get(value, Scalar, "scalar")
 
     def tensor(self, value: SSAValue) -> Tensor:
         """Return a tensor's registers."""
-        match self._get(value):
+        match self.values.get(value):
             case Array() | Uniform() | Affine() | Mapped() as found:
                 return found
-            case found:
-                raise InternalError(f"{value.type} is no tensor but {found}")
+            case _:
+                return self._get(value, Array, "tensor")
 
     def view(self, value: SSAValue) -> str:
         """Return the shared address of a view's first byte."""
-        match self._get(value):
-            case View() as found:
-                return found.address
-            case found:
-                raise InternalError(f"{value.type} is no view but {found}")
+        return self._get(value, View, "view").address
 
     def barrier(self, barriers: SSAValue, slot: SSAValue) -> str:
         """Return the shared address of one mbarrier of an array."""
-        found = self._get(barriers)
-        if not isinstance(found, BarrierArray):
-            raise InternalError(f"{barriers.type} is no array of barriers")
+        found = self._get(barriers, BarrierArray, "array of barriers")
         return slot_address(found.at, self.scalar(slot).text, "8")
 
     def buffer(self, value: SSAValue) -> Buffer:
         """Return a shared buffer."""
-        match self._get(value):
-            case Buffer() as found:
-                return found
-            case found:
-                raise InternalError(f"{value.type} is no buffer but {found}")
+        return self._get(value, Buffer, "buffer")
 
     def map(self, value: SSAValue) -> str:
         """Return the name of a pointer to a tensor map."""
-        match self._get(value):
-            case Map() as found:
-                return found.name
-            case found:
-                raise InternalError(f"{value.type} is no tensor map but {found}")
+        return self._get(value, Map, "tensor map").name
 
     def fresh(self, value: SSAValue, otherwise: str = "v") -> str:
         """Return a new name for a value, the user's where there is one."""

@@ -126,9 +126,8 @@ def all_of(*conditions: str) -> str:
 # --- loads --------------------------------------------------------------------------------------
 
 
-def load(e: Emitter, op: Operation) -> None:
+def load(e: Emitter, op: tile.Load) -> None:
     """Write a load; masked-off elements take `other`, or zero."""
-    assert isinstance(op, tile.Load)
     element = memory_element(op.pointer)
     modes = _modes(op)
     if not is_tensor(op.result):
@@ -263,9 +262,8 @@ def _load_scalar(e: Emitter, op: tile.Load, element: Element, modes: Modes) -> N
 # --- stores -------------------------------------------------------------------------------------
 
 
-def store(e: Emitter, op: Operation) -> None:
+def store(e: Emitter, op: tile.Store) -> None:
     """Write a store where the mask is true, by one thread for each element."""
-    assert isinstance(op, tile.Store)
     element = memory_element(op.pointer)
     modes = _modes(op)
     guard = replica_guard(e, op.value if is_tensor(op.value) else op.pointer)

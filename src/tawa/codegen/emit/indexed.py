@@ -12,18 +12,17 @@ from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers import memory as w
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
-from tawa.ir.types import ViewType, element_type, layout_of
+from tawa.ir.types import element_type, layout_of
 from tawa.layouts.indexing import fit
 from tawa.layouts.register import RegisterLayout
 
 _LANES = 32
 
 
-def gather(e: Emitter, op: Operation) -> None:
+def gather(e: Emitter, op: hopper.SharedGather) -> None:
     """Write the loads of a gather, an element each."""
-    assert isinstance(op, hopper.SharedGather)
     kind = op.view.type
-    if not isinstance(kind, ViewType) or kind.within.data.swizzle:
+    if kind.within.data.swizzle:
         raise InternalError(f"a gather from {kind}")
     within, axis, layout = kind.within.data, op.axis.data, layout_of(op.result.type)
     extent = within.shape[axis]
@@ -54,9 +53,8 @@ def gather(e: Emitter, op: Operation) -> None:
     e.fill(array, at, bits=narrow)
 
 
-def histogram(e: Emitter, op: Operation) -> None:
+def histogram(e: Emitter, op: tile.Histogram) -> None:
     """Write the counts of one row, which a warp holds: 32 elements at a time."""
-    assert isinstance(op, tile.Histogram)
     layout, target = layout_of(op.value.type), layout_of(op.result.type)
     axis, bins = len(layout.shape) - 1, target.shape[-1]
     lanes = _distinct_lanes(layout, axis)

@@ -19,9 +19,8 @@ from tawa.ir.inline_asm import WIDTHS, Register, Registers, registers_of, substi
 _C_TYPES = {"h": "u16", "r": "u32", "l": "u64", "f": "float", "d": "double"}
 
 
-def inline_asm(e: Emitter, op: Operation) -> None:
+def inline_asm(e: Emitter, op: tile.Asm | tile.AsmEffect) -> None:
     """Write the calls for all elements that a thread holds."""
-    assert isinstance(op, tile.Asm | tile.AsmEffect)
     pack = op.pack.data
     laid = registers_of(
         op.constraints.data,

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd
+
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.arithmetic import apply, convert
 from tawa.codegen.emit.emitter import Emitter, Handler
-from tawa.codegen.emit.tensors import thread_offsets
-from tawa.codegen.emit.values import atom
-from tawa.codegen.wrappers import memory
+from tawa.codegen.emit.shared import clear, move, place_of
+from tawa.codegen.emit.values import Array, atom
 from tawa.codegen.wrappers import tensor_cores as w
 from tawa.errors import InternalError
 from tawa.ir import hopper
 from tawa.ir.types import ViewType, element_type, layout_of
-from tawa.layouts.access import in_rows, linear, pitch_along
-from tawa.layouts.fragments import mma_accumulator
+from tawa.layouts.access import Access, vector_access
+from tawa.layouts.fragments import fma_operand, mma_accumulator
 from tawa.layouts.indexing import Formula, fit
 from tawa.layouts.register import Coordinate, RegisterLayout
 from tawa.layouts.shared import SharedLayout
+
+_VECTOR = 16  # bytes: the widest access of one thread
 
 
 def _formula(values: list[int]) -> Formula:
@@ -80,107 +85,87 @@ def mma(e: Emitter, op: Operation) -> None:
 # --- fused multiply-add -------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One operand of a product by multiply-add, read a few steps of K at a time.
+
+    `fragment` holds all of K for a thread's rows (columns), the steps of one read first, then the
+    reads; `at` gives the element of an accumulator's register at step 0 of a read, and `stride`
+    how far apart its steps lie.
+    """
+
+    access: Access
+    array: Array
+    address: Callable[[str], str]
+    at: Formula
+    stride: int
+
+    def factor(self, r: str, k: str) -> str:
+        """Return the element that register `r` takes at step `k` of a read."""
+        steps = "" if k == "0" else f" + {k}" if self.stride == 1 else f" + {k} * {self.stride}"
+        index = self.at.render(r) + steps
+        return self.array.at(f"({index.removeprefix('0 + ')})")
+
+
 def _view(value: SSAValue) -> tuple[SharedLayout, Element]:
     if not isinstance(value.type, ViewType):
         raise InternalError(f"an operand of type {value.type}")
     return value.type.within.data, element_of(value.type.element)
 
 
-def _read(e: Emitter, element: Element, address: str, name: str) -> None:
-    """Write the load of one element into a variable of its compute type."""
-    if element.packed > 1:
-        bits = e.call(memory.shared_load_narrow(element.bits), address)
-        e.use_accessors(element)
-        text = f"{element.name}_to_float({bits})" if element.is_small_float else bits
-        e.line(f"{name} = {text if element.is_small_float else f'({element.storage}){text}'};")
-        return
-    e.do(memory.shared_load(element.word, 1), f"&{name}", address)
+def _side(
+    e: Emitter, value: SSAValue, dim: int, steps: int, layout: RegisterLayout, hint: str
+) -> _Side:
+    """Declare what a thread holds of an operand, whose rows (columns) lie along `dim`."""
+    within, element = _view(value)
+    fragment = fma_operand(
+        layout, dim, within.shape[1 - dim], steps, along_k=within.order[-1] != dim
+    )
+    access = vector_access(fragment, within)
+    if access is None:
+        raise InternalError(f"no access of {fragment} to {within}")
+    count = fragment.register_count * steps // within.shape[1 - dim]
+    table = fragment.register_table[:count]
+    array = Array(e.names.fresh(hint), element, count)
+    e.line(f"{element.word} {array.name}[{array.words}];")
+    e.use_accessors(element)
+    place = tuple(table.index(_along(dim, where[dim], 0)) for where in layout.register_table)
+    stride = table.index(_along(dim, 0, 1)) if steps > 1 else 0
+    return _Side(access, array, place_of(e, access, e.view(value)), _formula(list(place)), stride)
 
 
-def _place(e: Emitter, base: str, within: SharedLayout, pitch: int, parts: tuple[str, ...]) -> str:
-    """Return the address of an element whose offset has some parts; with a `pitch`, in rows that
-    lie so far apart.
-    """
-    offset = " + ".join(part for part in parts if part != "0") or "0"
-    if pitch:
-        panels = f"{pitch}, {within.rows}, {within.swizzle}"
-        offset = e.call(memory.PANELLED, offset, template=panels)
-    if within.swizzle:
-        offset = e.call(memory.SWIZZLED, offset, template=str(within.swizzle - 16))
-    return f"{base} + {offset}"
+def _along(dim: int, mn: int, k: int) -> Coordinate:
+    return (mn, k) if dim == 0 else (k, mn)
 
 
 def fma_dot(e: Emitter, op: Operation) -> None:
-    """Write a product by multiply-add: a loop over k that reads both operands from memory."""
+    """Write a product by multiply-add: steps of K in runs, as many as one vector of the narrower
+    operand holds; each run is read from memory by vectors, then multiplied.
+    """
     assert isinstance(op, hopper.FmaDot)
     layout = layout_of(op.result.type)
-    acc = e.in_place(op.acc, op.result)
-    extent = _view(op.a)[0].shape[1]
-    sides = [(op.a, 0, "left"), (op.b, 1, "right")]
-    names: list[str] = []
-    distinct = [sorted({place[dim] for place in layout.register_table}) for _, dim, _ in sides]
-    for (value, _, hint), places in zip(sides, distinct):
-        name = e.names.fresh(hint)
-        e.line(f"{_view(value)[1].compute} {name}[{len(places)}];")
-        names.append(name)
-    with e.block(f"for (int step = 0; step < {extent}; ++step)"):
-        for (value, dim, _), places, name in zip(sides, distinct, names):
-            _read_side(e, layout, value, dim, places, name, extent)
-        _accumulate(e, op, layout, acc.name, names, distinct)
-
-
-def _read_side(
-    e: Emitter,
-    layout: RegisterLayout,
-    value: SSAValue,
-    dim: int,
-    places: list[int],
-    name: str,
-    extent: int,
-) -> None:
-    """Write the loads of one operand's elements of a k step: one a row (column) of the thread."""
-    within, element = _view(value)
-
-    def at(mn: int, k: int) -> Coordinate:
-        return (mn, k) if dim == 0 else (k, mn)
-
-    pitch = pitch_along(layout, within, dim)
-
-    def offset(mn: int, k: int) -> int:
-        where = at(mn, k)
-        return in_rows(within, where, pitch) if pitch else linear(within, where)
-
-    thread = thread_offsets(e, layout, lambda where: offset(where[dim], 0))
-    over_steps = _formula([offset(0, k) for k in range(extent)])
-    over_places = _formula([offset(place, 0) for place in places])
-    with e.unrolled("r", len(places)) as r:
-        parts = (thread, over_places.render(r), over_steps.render("step"))
-        _read(e, element, _place(e, e.view(value), within, pitch, parts), f"{name}[{r}]")
-
-
-def _accumulate(
-    e: Emitter,
-    op: hopper.FmaDot,
-    layout: RegisterLayout,
-    acc: str,
-    names: list[str],
-    distinct: list[list[int]],
-) -> None:
     result = element_of(element_type(op.result.type))
     if result.packed > 1:
         raise InternalError(f"an accumulator of {result.name} in a product by multiply-add")
-    elements = [_view(op.a)[1], _view(op.b)[1]]
-    indices = [
-        _formula([places.index(where[dim]) for where in layout.register_table])
-        for dim, places in enumerate(distinct)
+    acc = e.in_place(op.acc, op.result)
+    (within, left), (_, right) = _view(op.a), _view(op.b)
+    extent = within.shape[1]
+    steps = gcd(extent, _VECTOR * 8 // min(left.bits, right.bits))
+    sides = [
+        _side(e, op.a, 0, steps, layout, "left"),
+        _side(e, op.b, 1, steps, layout, "right"),
     ]
-    with e.unrolled("r", layout.register_count) as r:
-        factors = [
-            convert(f"{name}[{index.render(r)}]", element, result)
-            for name, index, element in zip(names, indices, elements)
-        ]
-        text = apply(e, "fma", result, [*map(atom, factors), f"{acc}[{r}]"])
-        e.line(f"{acc}[{r}] = {text};")
+    with e.unrolled("step", extent // steps) as step:
+        for side in sides:
+            reads = len(side.access.accesses) * steps // extent
+            clear(e, side.access, side.array)
+            with e.unrolled("part", reads) as part:
+                whole = step if reads == 1 else f"({step} * {reads} + {part})"
+                move(e, side.access, side.array, part, side.address(whole))
+        with e.unrolled("k", steps) as k, e.unrolled("r", layout.register_count) as r:
+            factors = [convert(s.factor(r, k), s.array.element, result) for s in sides]
+            text = apply(e, "fma", result, [*map(atom, factors), f"{acc.name}[{r}]"])
+            e.line(f"{acc.name}[{r}] = {text};")
 
 
 RULES: dict[type[Operation], Handler] = {hopper.Mma: mma, hopper.FmaDot: fma_dot}

@@ -109,9 +109,8 @@ def combiner(e: Emitter, body: Block, elements: Sequence[Element]) -> tuple[Comb
     return many, False
 
 
-def reduce(e: Emitter, op: Operation) -> None:
+def reduce(e: Emitter, op: tile.Reduce) -> None:
     """Write a reduction along an axis."""
-    assert isinstance(op, tile.Reduce)
     axis = op.axis.data
     layout = layout_of(op.inputs[0].type)
     elements = [element_of(element_type(value.type)) for value in op.inputs]

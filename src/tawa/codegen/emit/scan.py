@@ -2,7 +2,8 @@
 
 A line of the axis is cut into runs: each lane's neighbours in registers, then lanes, then (for long
 lines) further rounds of all lanes. Runs are combined in their thread, their totals across lanes
-by log-step shuffles, rounds by carrying the last lane's total.
+by log-step shuffles, rounds by carrying the last lane's total. Of lines that several warps hold
+`pick` and `carry_in` tell the ends of their parts.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.emitter import Emitter, Handler
 from tawa.codegen.emit.reduce import Combine, combiner
+from tawa.codegen.emit.tensors import thread_sum
 from tawa.codegen.emit.values import atom
 from tawa.codegen.wrappers import arithmetic as w
 from tawa.errors import InternalError
-from tawa.ir import tile
+from tawa.ir import hopper, tile
 from tawa.ir.types import element_type, layout_of
+from tawa.layouts.fragments import without_dimension
 from tawa.layouts.indexing import Digit, Formula, fit
-from tawa.layouts.register import RegisterLayout
+from tawa.layouts.register import LANES, RegisterLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,23 +88,97 @@ def scan(e: Emitter, op: Operation) -> None:
     if any(layout_of(value.type) != layout for value in (*op.inputs, *op.res)):
         raise InternalError(f"a scan between layouts: {op}")
     line = line_of(layout, op.axis.data)
-    backwards = op.reverse is not None and bool(op.reverse.value.data)
     elements = [element_of(element_type(value.type)) for value in op.inputs]
-    names: list[str] = []
-    for value, element in zip(op.inputs, elements):
-        tensor = e.tensor(value)
-        e.use_accessors(element)
-        name = e.names.fresh("prefix")
-        e.line(f"{element.compute} {name}[{layout.register_count}];")
-        with e.unrolled("r", layout.register_count) as r:
-            e.line(f"{name}[{r}] = {tensor.at(r)};")
-        names.append(name)
+    names = [_unpacked(e, value) for value in op.inputs]
     combine, _ = combiner(e, op.body.block, elements)
-    writer = _Scan(e, line, names, elements, combine, backwards)
+    writer = _Scan(e, line, names, elements, combine, _backwards(op))
     with e.unrolled("line", line.heads.length) as number:
         writer.one(number)
     for result, name in zip(op.res, names):
         e.fill(e.array(result), lambda r, name=name: f"{name}[{r}]")
+
+
+def _backwards(op: tile.Scan | hopper.CarryIn) -> bool:
+    return op.reverse is not None and bool(op.reverse.value.data)
+
+
+def _unpacked(e: Emitter, value: SSAValue) -> str:
+    """Copy a tensor to an array of its elements' compute type; return its name."""
+    tensor = e.tensor(value)
+    e.use_accessors(tensor.element)
+    name = e.names.fresh("prefix")
+    e.line(f"{tensor.element.compute} {name}[{tensor.count}];")
+    with e.unrolled("r", tensor.count) as r:
+        e.line(f"{name}[{r}] = {tensor.at(r)};")
+    return name
+
+
+def pick(e: Emitter, op: Operation) -> None:
+    """Write an element of each line, from the lane that holds it."""
+    assert isinstance(op, hopper.Pick)
+    axis, at = op.axis.data, op.at.data
+    layout, target = layout_of(op.value.type), layout_of(op.result.type)
+    line = line_of(layout, axis)
+    step = layout.shape[axis] // line.lanes // line.rounds.length
+    place, register = divmod(at, step)
+    rounds, lane = divmod(place, line.lanes)
+    if without_dimension(layout, axis) != target:
+        raise InternalError(f"a pick of {layout} along {axis} to {target}")
+    tensor, inside = e.tensor(op.value), line.rounds(rounds) + line.run(register)
+    e.use_accessors(tensor.element)
+
+    def text(r: str) -> str:
+        terms = [t for t in (line.heads.render(r), str(inside)) if t != "0"]
+        held = tensor.at(" + ".join(terms) or "0")
+        if line.lanes == 1:
+            return held
+        source = _lane_of(e, line, lane)
+        return e.call(w.shuffle(tensor.element.compute, "from"), held, source)
+
+    e.fill(e.array(op.result), text)
+
+
+def carry_in(e: Emitter, op: Operation) -> None:
+    """Write the combination of parts with the ends of their neighbours: each warp's but one."""
+    assert isinstance(op, hopper.CarryIn)
+    axis, layout, over = op.axis.data, layout_of(op.parts[0].type), layout_of(op.ends[0].type)
+    line, parts = line_of(over, axis), over.shape[axis]
+    lines = {place: register for register, place in enumerate(over.register_table)}
+    heads = fit([lines[p[: axis + 1] + p[axis + 2 :]] for p in layout.register_table])
+    if heads is None or line.lanes != parts:
+        raise InternalError(f"ends in {over} of parts in {layout} along {axis}")
+    elements = [element_of(element_type(value.type)) for value in op.parts]
+    combine, _ = combiner(e, op.body.block, elements)
+    number = e.names.fresh("part")
+    e.line(f"const int {number} = {thread_sum(e, layout, dim=axis)};")
+    source, own = (f"{number} + 1", parts - 1) if _backwards(op) else (f"{number} - 1", 0)
+    source = source if line.unit == 1 else f"({source}) * {line.unit}"
+    ends: list[str] = []
+    for value, element in zip(op.ends, elements):
+        tensor, name = e.tensor(value), e.names.fresh("before")
+        e.use_accessors(element)
+        e.line(f"{element.compute} {name}[{tensor.count}];")
+        with e.unrolled("r", tensor.count) as r:
+            moved = e.call(w.shuffle(element.compute, "from"), tensor.at(r), source)
+            e.line(f"{name}[{r}] = {moved};")
+        ends.append(name)
+    names = [_unpacked(e, value) for value in op.parts]
+    with e.block(f"if ({number} != {own})"), e.unrolled("r", layout.register_count) as r:
+        before = [f"{name}[{heads.render(r)}]" for name in ends]
+        items = [f"{name}[{r}]" for name in names]
+        for target, text in zip(items, combine(before, items)):
+            e.line(f"{target} = {text};")
+    for result, name in zip(op.res, names):
+        e.fill(e.array(result), lambda r, name=name: f"{name}[{r}]")
+
+
+def _lane_of(e: Emitter, line: Line, place: int) -> str:
+    """Return the lane that holds a place of the line this lane is on."""
+    span = line.unit * line.lanes
+    own = [f"{e.lane} / {span} * {span}"] if span < LANES else []
+    own += [f"{e.lane} % {line.unit}"] if line.unit > 1 else []
+    own += [str(place * line.unit)] if place or not own else []
+    return " + ".join(own)
 
 
 class _Scan:
@@ -157,12 +234,12 @@ class _Scan:
                 )
         totals = self._named("total", self._at(base, str(length - 1)))
         if self._line.lanes > 1:
-            self._across(base, totals)
-        if carries:
+            self._across(base, totals, carries)
+        elif carries:
             self._prefix(base, carries)
         if last:
             return []
-        source = self._last_lane()
+        source = _lane_of(e, self._line, 0 if self._backwards else self._line.lanes - 1)
         ends = [
             e.call(w.shuffle(element.compute, "from"), name, source)
             for element, name in zip(self._elements, totals)
@@ -177,8 +254,10 @@ class _Scan:
         with self._e.unrolled("step", self._line.run.length) as step:
             self._assign(self._at(base, step), before, self._at(base, step))
 
-    def _across(self, base: str, totals: list[str]) -> None:
-        """Make `totals` the prefix over lanes and give each lane what came before it."""
+    def _across(self, base: str, totals: list[str], carries: list[str]) -> None:
+        """Make `totals` the prefix over lanes and give each lane what came before it: all of the
+        rounds before, which `carries` are, and the lanes before.
+        """
         e, line = self._e, self._line
         digit = e.names.fresh("digit")
         text = f"{e.lane} / {line.unit} % {line.lanes}" if line.unit > 1 else e.lane
@@ -192,9 +271,21 @@ class _Scan:
             with e.block(f"if ({digit} >= {distance})"):
                 self._assign(totals, before, totals)
             distance *= 2
+        if line.run.length == 1:  # what a lane holds is its part of the prefix
+            for target, total in zip(self._at(base, "0"), totals):
+                e.line(f"{target} = {total};")
+            if carries:
+                self._prefix(base, carries)
+            return
         before = self._named("before", self._from(totals, 1))
+        if not carries:
+            with e.block(f"if ({digit} > 0)"):
+                self._prefix(base, before)
+            return
+        whole = self._named("before", carries)
         with e.block(f"if ({digit} > 0)"):
-            self._prefix(base, before)
+            self._assign(whole, carries, before)
+        self._prefix(base, whole)
 
     def _from(self, names: Sequence[str], distance: int) -> list[str]:
         sign = "+" if self._backwards else "-"
@@ -203,13 +294,6 @@ class _Scan:
             self._e.call(w.shuffle(element.compute, "from"), name, source)
             for element, name in zip(self._elements, names)
         ]
-
-    def _last_lane(self) -> str:
-        """Return the lane that ends the line this lane is on."""
-        line = self._line
-        span = line.unit * line.lanes
-        low = f"{self._e.lane} / {span} * {span} + {self._e.lane} % {line.unit}"
-        return low if self._backwards else f"{low} + {(line.lanes - 1) * line.unit}"
 
     def _named(self, hint: str, texts: Sequence[str]) -> list[str]:
         names: list[str] = []
@@ -229,4 +313,8 @@ def _negated(formula: Formula) -> tuple[Digit, ...]:
     return tuple(Digit(d.divisor, d.extent, -d.factor) for d in formula.digits)
 
 
-RULES: dict[type[Operation], Handler] = {tile.Scan: scan}
+RULES: dict[type[Operation], Handler] = {
+    tile.Scan: scan,
+    hopper.Pick: pick,
+    hopper.CarryIn: carry_in,
+}

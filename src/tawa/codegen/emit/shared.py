@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Emitter, slot_address
@@ -16,16 +16,15 @@ from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers import memory as w
 from tawa.errors import InternalError
 from tawa.ir import hopper
-from tawa.ir.types import ViewType, element_type, layout_of
+from tawa.ir.types import ViewType, layout_of
 from tawa.layouts.access import Access, matrix_access, vector_access
 from tawa.layouts.indexing import fit
 from tawa.layouts.shared import SharedLayout
 from tawa.layouts.transpose import Side, sides
 
 
-def slot(e: Emitter, op: Operation) -> None:
+def slot(e: Emitter, op: hopper.Slot) -> None:
     """Name the address of a tile of a ring."""
-    assert isinstance(op, hopper.Slot)
     buffer = e.buffer(op.buffer)
     _name(e, op.result, slot_address(buffer.at, e.scalar(op.index).text, buffer.slot_bytes))
 
@@ -36,19 +35,14 @@ def _name(e: Emitter, result: SSAValue, address: str) -> None:
     e.bind(result, View(name))
 
 
-def same_bytes(e: Emitter, op: Operation) -> None:
+def same_bytes(e: Emitter, op: hopper.TransposeView | hopper.ReshapeView) -> None:
     """A transposed or reshaped view: the same address, read by another layout."""
-    assert isinstance(op, hopper.TransposeView | hopper.ReshapeView)
     e.bind(op.result, View(e.view(op.view)))
 
 
-def slice_view(e: Emitter, op: Operation) -> None:
+def slice_view(e: Emitter, op: hopper.SliceView) -> None:
     """A part of a view: an offset. It must not cut a period of the swizzle."""
-    assert isinstance(op, hopper.SliceView)
-    kind = op.view.type
-    if not isinstance(kind, ViewType):
-        raise InternalError(f"a slice of {kind}")
-    within = kind.within.data
+    within = op.view.type.within.data
     start = tuple(item.data for item in op.start)
     offset = within.offset(start)
     if within.swizzle and offset % (8 * within.swizzle):
@@ -82,32 +76,45 @@ def _sum(*terms: str) -> str:
     return " + ".join(term for term in terms if term != "0") or "0"
 
 
-@contextmanager
-def _addresses(e: Emitter, access: Access, base: str) -> Generator[tuple[str, str]]:
-    """Write the loop over accesses; gives its variable and the address expression."""
+def place_of(e: Emitter, access: Access, base: str) -> Callable[[str], str]:
+    """Name the thread's part of the addresses of a move; return the address by access."""
     lanes = _formula(access.lanes, e.lane) if any(access.lanes) else "0"
     warps = _formula(access.warps, e.warp) if any(access.warps) else "0"
     thread = _sum(lanes, warps)
     place = e.names.fresh("place")
+    mask = str(access.chunk_mask)
     if access.commutes and access.chunk_mask:
-        swizzled = e.call(w.SWIZZLED, thread, template=str(access.chunk_mask))
+        swizzled = e.call(w.SWIZZLED, thread, template=mask)
         e.line(f"const u32 {place} = {base} + {swizzled};")
     else:
         e.line(f"const u32 {place} = {thread if access.chunk_mask else _sum(base, thread)};")
-    with e.unrolled("part", len(access.accesses)) as part:
+
+    def address(part: str) -> str:
         if not access.chunk_mask:
-            yield part, _sum(place, _formula(access.accesses, part))
-        elif access.commutes:
-            chunk = _formula(access.chunks(), part)
+            return _sum(place, _formula(access.accesses, part))
+        if access.commutes:
+            if (found := fit(access.chunks())) is not None:
+                chunk = found.render(part)
+            else:
+                moved = e.call(w.SWIZZLED, _formula(access.accesses, part), template=mask)
+                chunk = f"{moved} & {mask}"
             inside = place if chunk == "0" else f"({place} ^ ({chunk}))"
-            yield part, _sum(inside, _formula(access.rests(), part))
-        else:
-            offset = _sum(place, _formula(access.accesses, part))
-            if access.pitch:
-                panels = f"{access.pitch}, {access.rows}, {access.swizzle}"
-                offset = e.call(w.PANELLED, offset, template=panels)
-            swizzled = e.call(w.SWIZZLED, offset, template=str(access.chunk_mask))
-            yield part, f"{base} + {swizzled}"
+            return _sum(inside, _formula(access.rests(), part))
+        offset = _sum(place, _formula(access.accesses, part))
+        if access.pitch:
+            panels = f"{access.pitch}, {access.rows}, {access.swizzle}"
+            offset = e.call(w.PANELLED, offset, template=panels)
+        return f"{base} + {e.call(w.SWIZZLED, offset, template=mask)}"
+
+    return address
+
+
+@contextmanager
+def _addresses(e: Emitter, access: Access, base: str) -> Generator[tuple[str, str]]:
+    """Write the loop over accesses; gives its variable and the address expression."""
+    address = place_of(e, access, base)
+    with e.unrolled("part", len(access.accesses)) as part:
+        yield part, address(part)
 
 
 def _word(name: str, part: str, words: int, index: int) -> str:
@@ -123,9 +130,8 @@ def _start(name: str, part: str, words: int) -> str:
     return f"{name} + {part}" if words == 1 else f"{name} + {part} * {words}"
 
 
-def store(e: Emitter, op: Operation) -> None:
+def store(e: Emitter, op: hopper.SharedStore) -> None:
     """Write a register tile to a shared one."""
-    assert isinstance(op, hopper.SharedStore)
     if not is_tensor(op.value):
         _store_scalar(e, op)
         return
@@ -160,28 +166,42 @@ def _check_type(array: Array, view: SSAValue) -> None:
         raise InternalError(f"a shared access of {array.element.name} to {kind.element}")
 
 
-def load(e: Emitter, op: Operation) -> None:
+def load(e: Emitter, op: hopper.SharedLoad) -> None:
     """Read a shared tile into registers."""
-    assert isinstance(op, hopper.SharedLoad)
     if not is_tensor(op.result):
         _load_scalar(e, op)
         return
     access = _access(op.via.data, op.result, op.view)
     array = e.array(op.result)
-    element = element_of(element_type(op.result.type))
     _check_type(array, op.view)
-    packed = element.packed
-    words = max(1, access.elements // packed)
-    base = e.view(op.view)
-    if not access.matrices and access.elements < packed:
-        _load_narrow(e, access, array, base)
-        return
-    with _addresses(e, access, base) as (part, address):
-        if access.matrices:
-            items = [_word(array.name, part, words, index) for index in range(words)]
-            e.do(w.ldmatrix(access.matrices, transposed=access.transposed), address, *items)
-        else:
-            e.do(w.shared_load(element.word, words), _start(array.name, part, words), address)
+    clear(e, access, array)
+    with _addresses(e, access, e.view(op.view)) as (part, address):
+        move(e, access, array, part, address)
+
+
+def clear(e: Emitter, access: Access, array: Array) -> None:
+    """Set an array to zero where the accesses that fill it bring less than a word."""
+    if not access.matrices and access.elements < array.element.packed:
+        with e.unrolled("r", array.words) as r:
+            e.line(f"{array.name}[{r}] = 0;")
+
+
+def move(e: Emitter, access: Access, array: Array, part: str, address: str) -> None:
+    """Read what one access brings, the `part`-th of an array that was cleared before."""
+    element = array.element
+    words = max(1, access.elements // element.packed)
+    if access.matrices:
+        items = [_word(array.name, part, words, index) for index in range(words)]
+        e.do(w.ldmatrix(access.matrices, transposed=access.transposed), address, *items)
+    elif access.elements >= element.packed:
+        e.do(w.shared_load(element.word, words), _start(array.name, part, words), address)
+    else:
+        value = e.call(w.shared_load_narrow(element.bits), address)
+        if part == "0":
+            e.line(f"{array.name}[0] = {value};")
+            return
+        shift = f"{part} % {element.packed} * {element.bits}"
+        e.line(f"{array.name}[{part} / {element.packed}] |= {value} << ({shift});")
 
 
 def _store_scalar(e: Emitter, op: hopper.SharedStore) -> None:
@@ -210,26 +230,11 @@ def _load_scalar(e: Emitter, op: hopper.SharedLoad) -> None:
     e.define(op.result, text, name=True)
 
 
-def _load_narrow(e: Emitter, access: Access, array: Array, base: str) -> None:
-    """Read elements narrower than a word one by one and pack them."""
-    element = array.element
-    with e.unrolled("r", array.words) as r:
-        e.line(f"{array.name}[{r}] = 0;")
-    with _addresses(e, access, base) as (part, address):
-        value = e.call(w.shared_load_narrow(element.bits), address)
-        if part == "0":
-            e.line(f"{array.name}[0] = {value};")
-            return
-        shift = f"{part} % {element.packed} * {element.bits}"
-        e.line(f"{array.name}[{part} / {element.packed}] |= {value} << ({shift});")
-
-
 # --- transposition in shared memory ---------------------------------------------------------------
 
 
-def transpose(e: Emitter, op: Operation) -> None:
+def transpose(e: Emitter, op: hopper.SharedTranspose) -> None:
     """Each warp moves its blocks of a tile from one view to the other."""
-    assert isinstance(op, hopper.SharedTranspose)
     found = sides(_layout(op.source), _layout(op.view), e.role.warps)
     if found is None:
         raise InternalError(f"no transposition of {op.source.type} to {op.view.type}")

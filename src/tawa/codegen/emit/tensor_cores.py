@@ -49,9 +49,8 @@ def commit(e: Emitter, op: Operation) -> None:
     e.do(w.WGMMA_COMMIT)
 
 
-def wait(e: Emitter, op: Operation) -> None:
+def wait(e: Emitter, op: hopper.WgmmaWait) -> None:
     """Wait for groups; then the values are readable: a pin keeps reads from moving before it."""
-    assert isinstance(op, hopper.WgmmaWait)
     e.do(w.WGMMA_WAIT, template=str(op.pending.data))
     for value, result in zip(op.values, op.res):
         e.pin(e.in_place(value, result))
@@ -64,9 +63,8 @@ def _view_operand(value: SSAValue, k_dim: int) -> Operand:
     return operand(kind.within.data, k_dim)
 
 
-def product(e: Emitter, op: Operation) -> None:
+def product(e: Emitter, op: hopper.Wgmma) -> None:
     """Write one product: every k step, every m64 block of the warpgroup."""
-    assert isinstance(op, hopper.Wgmma)
     layout = layout_of(op.result.type)
     total = element_of(element_type(op.result.type))
     right = _view_operand(op.b, 0)
@@ -74,12 +72,9 @@ def product(e: Emitter, op: Operation) -> None:
     tiling = wgmma_tiling(layout, widest, integer=integer, panel=right.panel)
     if tiling is None or layout.warp_count != e.role.warps:
         raise InternalError(f"a wgmma accumulator in layout {layout} of {e.role.warps} warps")
-    b_kind = op.b.type
-    if not isinstance(b_kind, ViewType):
-        raise InternalError(f"operand b of type {b_kind}")
-    element = element_of(b_kind.element)
+    element = element_of(op.b.type.element)
     k = STEP_BYTES * 8 // element.bits
-    extent = b_kind.shape[0]
+    extent = op.b.type.shape[0]
     if extent % k:
         raise InternalError(f"a product over {extent} of {element.name}, in steps of {k}")
     steps = Steps(tiling, extent // k, k)

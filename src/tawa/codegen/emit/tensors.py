@@ -95,17 +95,15 @@ def view(e: Emitter, op: Operation) -> None:
         e.bind(result, e.renamed(e.tensor(found[0]), found[1]))
 
 
-def splat(e: Emitter, op: Operation) -> None:
+def splat(e: Emitter, op: tile.Splat) -> None:
     """Bind a tensor of one scalar."""
-    assert isinstance(op, tile.Splat)
     scalar = e.scalar(op.value)
     count = layout_of(op.result.type).register_count
     e.bind(op.result, Uniform(scalar.text, scalar.element, count))
 
 
-def arange(e: Emitter, op: Operation) -> None:
+def arange(e: Emitter, op: tile.Arange) -> None:
     """Bind a range to what the thread's position and the register add up to."""
-    assert isinstance(op, tile.Arange)
     layout = layout_of(op.result.type)
     element = element_of(element_type(op.result.type))
     registers = fit([place[0] for place in layout.register_table])
@@ -145,9 +143,8 @@ def thread_offsets(
     return " + ".join(terms) or "0"
 
 
-def join(e: Emitter, op: Operation) -> None:
+def join(e: Emitter, op: tile.Join) -> None:
     """Write two tensors side by side along a new last dimension."""
-    assert isinstance(op, tile.Join)
     layout = layout_of(op.result.type)
     rank = len(layout.shape) - 1
     part = with_dimension(layout_of(op.first.type), rank)
@@ -166,9 +163,8 @@ def join(e: Emitter, op: Operation) -> None:
     e.fill(array, lambda r: f"({choice.render(r)} ? {second.at(r)} : {first.at(r)})")
 
 
-def convert_layout(e: Emitter, op: Operation) -> None:
+def convert_layout(e: Emitter, op: hopper.ConvertLayout) -> None:
     """Write a conversion by warp shuffles, or bind one that stays within threads."""
-    assert isinstance(op, hopper.ConvertLayout)
     if view_map(op.result) is not None:
         view(e, op)
         return
@@ -223,9 +219,8 @@ def by_thread(e: Emitter, table: list[int]) -> str:
     return f"{e.module.thread_table(table[:32] if lanes else table)}[{name}]"
 
 
-def pointer_add(e: Emitter, op: Operation) -> None:
+def pointer_add(e: Emitter, op: tile.PtrAdd) -> None:
     """Move addresses by elements; bytes in 64 bits."""
-    assert isinstance(op, tile.PtrAdd)
     size = pointee_bytes(op.pointer)
     if not is_tensor(op.result):
         pointer, offset = e.scalar(op.pointer), e.scalar(op.offset)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm, giving
+from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm, giving, instruction
 
 
-def _computed(head: str, result: str, code: str, inputs: str, section: str) -> Wrapper:
-    """Return a wrapper of asm that computes a value of the head's type from `inputs` alone."""
-    kind = head.split()[0]
-    body = giving(f"{kind} {result}", code, inputs, volatile=False)
-    return Wrapper(head, body, section, "pure")
+def _computed(head: str, result: str, code: str, section: str) -> Wrapper:
+    """Return a wrapper of asm that computes a value of the head's type, and does nothing else."""
+    return instruction(head, code, section, "pure", result=result, volatile=False)
 
 
 def _of_two(name: str, code: str, section: str) -> Wrapper:
-    head, inputs = f"float {name}(float x, float y)", '"f"(x), "f"(y)'
-    return _computed(head, "z", f"{code}.f32 %0, %1, %2;", inputs, section)
+    return _computed(f"float {name}(float x, float y)", "z", f"{code}.f32 %0, %1, %2;", section)
 
 
 def _approx(name: str, code: str) -> Wrapper:
-    head = f"float {name}_approx(float x)"
-    return _computed(head, "y", f"{code}.approx.ftz.f32 %0, %1;", '"f"(x)', code)
+    return _computed(f"float {name}_approx(float x)", "y", f"{code}.approx.ftz.f32 %0, %1;", code)
 
 
 EXP2_APPROX = _approx("exp2", "ex2")
@@ -118,9 +114,6 @@ PACK_BYTES = Wrapper(
 )
 
 
-"""2 ** x by multiply-adds, as exact as ex2.approx (results under 2 ** -125 are zero)."""
-
-
 def packer(bits: int) -> Wrapper:
     """Return the wrapper that packs elements of 8 or 16 bits into a word."""
     return PACK_HALVES if bits == 16 else PACK_BYTES
@@ -133,21 +126,22 @@ def widen(element: str) -> Wrapper:
             "float bf16_to_float(u16 x)", "return __uint_as_float((u32)x << 16);", "", "pure"
         )
     if element == "f16":
-        return _computed("float f16_to_float(u16 x)", "y", "cvt.f32.f16 %0, %1;", '"h"(x)', "cvt")
+        return _computed("float f16_to_float(u16 x)", "y", "cvt.f32.f16 %0, %1;", "cvt")
     kind = {"f8e4m3": "e4m3x2", "f8e5m2": "e5m2x2"}[element]
     code = (
         "{\n.reg .b32 pair;\n.reg .b16 low, high;\n"
         f"cvt.rn.f16x2.{kind} pair, %1;\n"
         "mov.b32 {low, high}, pair;\ncvt.f32.f16 %0, low;\n}"
     )
-    return _computed(f"float {element}_to_float(u8 x)", "y", code, '"h"((u16)x)', "cvt")
+    body = giving("float y", code, '"h"((u16)x)', volatile=False)
+    return Wrapper(f"float {element}_to_float(u8 x)", body, "cvt", "pure")
 
 
 def narrow(element: str) -> Wrapper:
     """Return the rounding (nearest even; fp8 saturates) of a float to a small float's bits."""
     if element in ("bf16", "f16"):
         head = f"u16 float_to_{element}(float x)"
-        return _computed(head, "y", f"cvt.rn.{element}.f32 %0, %1;", '"f"(x)', "cvt")
+        return _computed(head, "y", f"cvt.rn.{element}.f32 %0, %1;", "cvt")
     return Wrapper(
         f"u8 float_to_{element}(float x)",
         f"return (u8)pack_{element}(x, 0.0f);",
@@ -167,17 +161,19 @@ def paired(function: str, element: str) -> Wrapper:
     The same as rounding the function of the widened numbers: 24 bits are 2 more than twice 11.
     """
     head, code = f"u32 {function}_{element}x2(u32 x, u32 y)", f"{function}.rn.{element}x2"
-    return _computed(head, "z", f"{code} %0, %1, %2;", '"r"(x), "r"(y)', function)
+    return _computed(head, "z", f"{code} %0, %1, %2;", function)
 
 
 def pack(element: str) -> Wrapper:
     """Return the rounding of two floats to a packed pair, `x0` in the low half."""
-    head, inputs = f"u32 pack_{element}(float x0, float x1)", '"f"(x1), "f"(x0)'
-    if element in ("bf16", "f16"):
-        return _computed(head, "y", f"cvt.rn.{element}x2.f32 %0, %1, %2;", inputs, "cvt")
-    kind = {"f8e4m3": "e4m3x2", "f8e5m2": "e5m2x2"}[element]
-    code = f"cvt.rn.satfinite.{kind}.f32 %0, %1, %2;"
-    return Wrapper(head, giving("u16 y", code, inputs, volatile=False), "cvt", "pure")
+    result, kind = {
+        "bf16": ("u32 y", "rn.bf16x2"),
+        "f16": ("u32 y", "rn.f16x2"),
+        "f8e4m3": ("u16 y", "rn.satfinite.e4m3x2"),
+        "f8e5m2": ("u16 y", "rn.satfinite.e5m2x2"),
+    }[element]
+    body = giving(result, f"cvt.{kind}.f32 %0, %1, %2;", '"f"(x1), "f"(x0)', volatile=False)
+    return Wrapper(f"u32 pack_{element}(float x0, float x1)", body, "cvt", "pure")
 
 
 UNIFORM = Wrapper(

@@ -7,7 +7,7 @@ it might move wgmma registers around.
 
 from __future__ import annotations
 
-from tawa.codegen.wrappers.core import Wrapper, asm
+from tawa.codegen.wrappers.core import Wrapper, asm, instruction
 
 SHARED_ADDRESS = Wrapper(
     "u32 shared_address(const void* pointer)",
@@ -15,66 +15,57 @@ SHARED_ADDRESS = Wrapper(
     "cvta",
     "pure",
 )
-BARRIER_INIT = Wrapper(
+BARRIER_INIT = instruction(
     "void barrier_init(u32 barrier, u32 arrivals)",
-    asm("mbarrier.init.shared::cta.b64 [%0], %1;", "", '"r"(barrier), "r"(arrivals)'),
+    "mbarrier.init.shared::cta.b64 [%0], %1;",
     "mbarrier.init",
     "barrier.init",
 )
-BARRIER_EXPECT = Wrapper(
+BARRIER_EXPECT = instruction(
     "void barrier_expect(u32 barrier, u32 bytes)",
-    asm(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;",
-        "",
-        '"r"(barrier), "r"(bytes)',
-        memory=True,
-    ),
+    "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;",
     "mbarrier.arrive",
     "barrier.expect",
+    memory=True,
 )
-BARRIER_WAIT = Wrapper(
+BARRIER_WAIT = instruction(
     "void barrier_wait(u32 barrier, u32 phase)",
-    asm(
-        "{\n.reg .pred done;\nSPIN:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@done bra DONE;\nbra SPIN;\nDONE:\n}",
-        "",
-        '"r"(barrier), "r"(phase)',
-        memory=True,
-    ),
+    "{\n.reg .pred done;\nSPIN:\n"
+    "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+    "@done bra DONE;\nbra SPIN;\nDONE:\n}",
     "mbarrier.try_wait",
     "barrier.wait",
+    memory=True,
 )
-BARRIER_ARRIVE = Wrapper(
+BARRIER_ARRIVE = instruction(
     "void barrier_arrive(u32 barrier)",
-    asm("mbarrier.arrive.shared::cta.b64 _, [%0];", "", '"r"(barrier)', memory=True),
+    "mbarrier.arrive.shared::cta.b64 _, [%0];",
     "mbarrier.arrive",
     "barrier.arrive",
+    memory=True,
 )
-BARRIER_ARRIVE_CLUSTER = Wrapper(
+BARRIER_ARRIVE_CLUSTER = instruction(
     "void barrier_arrive_cluster(u32 barrier, u32 block)",
-    asm(
-        "{\n.reg .b32 remote;\n"
-        "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}",
-        "",
-        '"r"(barrier), "r"(block)',
-        memory=True,
-    ),
+    "{\n.reg .b32 remote;\n"
+    "mapa.shared::cluster.u32 remote, %0, %1;\n"
+    "mbarrier.arrive.shared::cluster.b64 _, [remote];\n}",
     "mbarrier.arrive, mapa",
     "barrier.arrive",
+    memory=True,
 )
-FENCE_BARRIER_INIT = Wrapper(
+FENCE_BARRIER_INIT = instruction(
     "void fence_barrier_init()",
-    asm("fence.mbarrier_init.release.cluster;", memory=True),
+    "fence.mbarrier_init.release.cluster;",
     "membar / fence, fence.mbarrier_init",
     "fence",
+    memory=True,
 )
-FENCE_PROXY_ASYNC = Wrapper(
+FENCE_PROXY_ASYNC = instruction(
     "void fence_proxy_async()",
-    asm("fence.proxy.async.shared::cta;", memory=True),
+    "fence.proxy.async.shared::cta;",
     "membar / fence, fence.proxy.async",
     "fence",
+    memory=True,
 )
 BLOCK_SYNC = Wrapper("void block_sync()", "__syncthreads();", "bar", "sync")
 WARP_SYNC = Wrapper("void warp_sync()", "__syncwarp();", "bar.warp.sync", "convergent")
@@ -94,27 +85,21 @@ operands of a TMA copy need not be taken lane by lane.
 
 
 def _cluster_sync(name: str, order: str) -> Wrapper:
-    return Wrapper(
-        f"void {name}()",
-        asm(
-            f"barrier.cluster.arrive.{order}.aligned;\nbarrier.cluster.wait.acquire.aligned;",
-            memory=True,
-        ),
-        "barrier.cluster",
-        "sync",
-    )
+    code = f"barrier.cluster.arrive.{order}.aligned;\nbarrier.cluster.wait.acquire.aligned;"
+    return instruction(f"void {name}()", code, "barrier.cluster", "sync", memory=True)
 
 
 CLUSTER_SYNC = _cluster_sync("cluster_sync", "release")
 CLUSTER_SYNC_RELAXED = _cluster_sync("cluster_sync_relaxed", "relaxed")
-GRID_WAIT = Wrapper(
-    "void grid_wait()", asm("griddepcontrol.wait;", memory=True), "griddepcontrol", "sync"
+GRID_WAIT = instruction(
+    "void grid_wait()", "griddepcontrol.wait;", "griddepcontrol", "sync", memory=True
 )
-LAUNCH_DEPENDENTS = Wrapper(
+LAUNCH_DEPENDENTS = instruction(
     "void launch_dependents()",
-    asm("griddepcontrol.launch_dependents;", memory=True),
+    "griddepcontrol.launch_dependents;",
     "griddepcontrol",
     "hint",
+    memory=True,
 )
 CLUSTER_RANK = Wrapper(
     "int cluster_rank()",
@@ -131,13 +116,12 @@ def _named(name: str, operation: str, *, of_group: bool = False) -> Wrapper:
 
     Ids are immediates where they are known: one in a register makes ptxas reserve all sixteen.
     """
-    parameter, constraint = ("u32 id", "r") if of_group else ("", "n")
-    operands = f'"{constraint}"(id), "n"(threads)'
-    return Wrapper(
-        f"void {name}({parameter})",
-        asm(f"bar.{operation} %0, %1;", "", operands, memory=True),
+    return instruction(
+        f"void {name}({'u32 id' if of_group else ''})",
+        f"bar.{operation} %0, %1;",
         "bar",
         "sync",
+        memory=True,
         template="int threads" if of_group else "int id, int threads",
     )
 
@@ -150,9 +134,9 @@ NAMED_ARRIVE_OF_GROUP = _named("named_arrive_of_group", "arrive", of_group=True)
 
 def _registers(name: str, direction: str) -> Wrapper:
     """Return the wrapper that changes how many registers a thread of the warpgroup has."""
-    return Wrapper(
+    return instruction(
         f"void {name}_registers()",
-        asm(f"setmaxnreg.{direction}.sync.aligned.u32 %0;", "", '"n"(count)'),
+        f"setmaxnreg.{direction}.sync.aligned.u32 %0;",
         "setmaxnreg",
         "registers",
         template="int count",

@@ -121,6 +121,40 @@ def giving(
     return f"{output};\n{statement}\nreturn {name};"
 
 
+def instruction(
+    head: str,
+    code: str,
+    section: str,
+    effect: Effect,
+    *,
+    result: str = "",
+    memory: bool = False,
+    volatile: bool = True,
+    template: str = "",
+    uses: tuple[Wrapper, ...] = (),
+) -> Wrapper:
+    """Return the wrapper of an asm statement whose operands are `result`, for a head that gives a
+    value, the parameters of the head in order, those of `template` as immediates, and what `uses`
+    give.
+    """
+    kind, _, given = head.rstrip(")").partition("(")
+    operands = [_operand(parameter) for parameter in given.split(", ") if parameter]
+    operands += [f'"n"({parameter.split()[1]})' for parameter in template.split(", ") if parameter]
+    operands += [f'"l"({used.name}())' for used in uses]
+    inputs = ", ".join(operands)
+    if result:
+        output = f"{kind.split()[0]} {result}"
+        body = giving(output, code, inputs, memory=memory, volatile=volatile)
+    else:
+        body = asm(code, "", inputs, memory=memory, volatile=volatile)
+    return Wrapper(head, body, section, effect, uses, template)
+
+
+def _operand(parameter: str) -> str:
+    kind, _, name = parameter.rpartition(" ")
+    return f'"{"l" if kind.endswith("*") else CONSTRAINT[kind]}"({name})'
+
+
 def closure(wrappers: dict[str, Wrapper]) -> list[Wrapper]:
     """Return wrappers with all they use, each before its users, otherwise in order of first use."""
     ordered: dict[str, Wrapper] = {}

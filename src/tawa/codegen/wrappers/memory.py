@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tawa.codegen.parameters import COUNTERS
-from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm, giving
+from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm, instruction
 
 _SUFFIX = {"u16": "b16", "u32": "b32", "int": "b32", "float": "b32"}
 
@@ -80,19 +80,13 @@ def shared_store_one(kind: str) -> Wrapper:
 
 def shared_load_narrow(bits: int) -> Wrapper:
     """Return the load of one element of 8 or 16 bits, zero-extended."""
-    return Wrapper(
-        f"u32 shared_load_b{bits}(u32 address)",
-        giving(
-            "u32 value",
-            f"ld.shared.u{bits} %0, [%1];"
-            if bits == 8
-            else "{\n.reg .b16 half;\nld.shared.b16 half, [%1];\ncvt.u32.u16 %0, half;\n}",
-            '"r"(address)',
-            memory=True,
-        ),
-        "ld",
-        "shared.read",
+    code = (
+        "ld.shared.u8 %0, [%1];"
+        if bits == 8
+        else "{\n.reg .b16 half;\nld.shared.b16 half, [%1];\ncvt.u32.u16 %0, half;\n}"
     )
+    head = f"u32 shared_load_b{bits}(u32 address)"
+    return instruction(head, code, "ld", "shared.read", result="value", memory=True)
 
 
 def shared_store_narrow(bits: int) -> Wrapper:
@@ -102,12 +96,8 @@ def shared_store_narrow(bits: int) -> Wrapper:
         if bits == 8
         else "{\n.reg .b16 half;\ncvt.u16.u32 half, %1;\nst.shared.b16 [%0], half;\n}"
     )
-    return Wrapper(
-        f"void shared_store_b{bits}(u32 address, u32 value)",
-        asm(code, "", '"r"(address), "r"(value)', memory=True),
-        "st",
-        "shared.write",
-    )
+    head = f"void shared_store_b{bits}(u32 address, u32 value)"
+    return instruction(head, code, "st", "shared.write", memory=True)
 
 
 SWIZZLED = Wrapper(
@@ -158,16 +148,13 @@ BYTE_SELECTOR = Wrapper(
 )
 """The byte permutation of two words of ldmatrix.trans that makes the first word to be written."""
 
-PERMUTE_BYTES = Wrapper(
+PERMUTE_BYTES = instruction(
     "u32 permute_bytes(u32 low, u32 high, u32 selector)",
-    giving(
-        "u32 value",
-        "prmt.b32 %0, %1, %2, %3;",
-        '"r"(low), "r"(high), "r"(selector)',
-        volatile=False,
-    ),
+    "prmt.b32 %0, %1, %2, %3;",
     "prmt",
     "pure",
+    result="value",
+    volatile=False,
 )
 """The four bytes of `low` and `high` that the nibbles of a selector name."""
 
@@ -179,17 +166,13 @@ def stmatrix(count: int, *, transposed: bool = False) -> Wrapper:
     parameters = ", ".join(f"u32 m{i}" for i in range(count))
     operands = ", ".join(f"%{i + 1}" for i in range(count))
     name = f"stmatrix_x{count}{'_trans' if transposed else ''}"
-    return Wrapper(
+    return instruction(
         f"void {name}(u32 row, {parameters})",
-        asm(
-            f"stmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16 "
-            f"[%0], {{{operands}}};",
-            "",
-            ", ".join(['"r"(row)', *(f'"r"(m{i})' for i in range(count))]),
-            memory=True,
-        ),
+        f"stmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16 "
+        f"[%0], {{{operands}}};",
         "stmatrix",
         "shared.write",
+        memory=True,
     )
 
 
@@ -291,22 +274,15 @@ def global_store_one(kind: str, *, cache: str = "", eviction: str = "") -> Wrapp
 def global_load_narrow(bits: int, *, volatile: bool = False) -> Wrapper:
     """Return the load of one element of 8 or 16 bits, zero-extended."""
     mode = ".volatile" if volatile else ""
-    return Wrapper(
-        f"u32 global_load_b{bits}{mode.replace('.', '_')}(u64 address)",
-        giving("u32 value", f"ld{mode}.global.u{bits} %0, [%1];", '"l"(address)', memory=True),
-        "ld",
-        "global.read",
-    )
+    head = f"u32 global_load_b{bits}{mode.replace('.', '_')}(u64 address)"
+    code = f"ld{mode}.global.u{bits} %0, [%1];"
+    return instruction(head, code, "ld", "global.read", result="value", memory=True)
 
 
 def global_store_narrow(bits: int) -> Wrapper:
     """Return the store of the low 8 or 16 bits of a word."""
-    return Wrapper(
-        f"void global_store_b{bits}(u64 address, u32 value)",
-        asm(f"st.global.u{bits} [%0], %1;", "", '"l"(address), "r"(value)', memory=True),
-        "st",
-        "global.write",
-    )
+    head = f"void global_store_b{bits}(u64 address, u32 value)"
+    return instruction(head, f"st.global.u{bits} [%0], %1;", "st", "global.write", memory=True)
 
 
 NEXT_PROGRAM = Wrapper(
@@ -352,16 +328,13 @@ def atomic(function: str, element: str, order: str, scope: str) -> Wrapper:
     elif function == "add" and element == "i64":
         ptx = "u64"
     name = _ATOMIC_NAMES.get(function, function)
-    return Wrapper(
+    return instruction(
         f"{kind} atomic_{function}_{element}_{order}_{scope}(u64 address, {kind} value)",
-        giving(
-            f"{kind} old",
-            f"atom.{order}.{scope}.global.{name}.{ptx} %0, [%1], %2;",
-            f'"l"(address), "{letter}"(value)',
-            memory=True,
-        ),
+        f"atom.{order}.{scope}.global.{name}.{ptx} %0, [%1], %2;",
         "atom",
         "global.atomic",
+        result="old",
+        memory=True,
     )
 
 
@@ -369,17 +342,14 @@ def compare_exchange(element: str, order: str, scope: str) -> Wrapper:
     """Return the exchange that writes `value` where memory equals `expected`; gives the old one."""
     kind, letter, _ = ATOMIC_TYPES[element]
     bits = 64 if letter in "ld" else 16 if letter == "h" else 32
-    return Wrapper(
+    return instruction(
         f"{kind} compare_exchange_{element}_{order}_{scope}"
         f"(u64 address, {kind} expected, {kind} value)",
-        giving(
-            f"{kind} old",
-            f"atom.{order}.{scope}.global.cas.b{bits} %0, [%1], %2, %3;",
-            f'"l"(address), "{letter}"(expected), "{letter}"(value)',
-            memory=True,
-        ),
+        f"atom.{order}.{scope}.global.cas.b{bits} %0, [%1], %2, %3;",
         "atom",
         "global.atomic",
+        result="old",
+        memory=True,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tawa.codegen.wrappers.core import Wrapper, asm
+from tawa.codegen.wrappers.core import Wrapper, asm, instruction
 
 REDUCED = {
     "f32": ("float", "f", "f32"),
@@ -40,9 +40,5 @@ def reduction(element: str, words: int, scope: str) -> Wrapper:
 
 def fence(scope: str) -> Wrapper:
     """Return the fence that orders this thread's accesses before it and after it in `scope`."""
-    return Wrapper(
-        f"void fence_{scope}()",
-        asm(f"fence.acq_rel.{scope};", memory=True),
-        "membar / fence",
-        "fence",
-    )
+    code = f"fence.acq_rel.{scope};"
+    return instruction(f"void fence_{scope}()", code, "membar / fence", "fence", memory=True)

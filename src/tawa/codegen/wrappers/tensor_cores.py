@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tawa.codegen.wrappers.core import Wrapper, asm
+from tawa.codegen.wrappers.core import Wrapper, asm, instruction
 
 PTX_TYPE = {
     "f16": "f16",
@@ -36,23 +36,26 @@ DESCRIPTOR_AT = Wrapper(
     "wgmma, Matrix Descriptor Format",
     "pure",
 )
-WGMMA_FENCE = Wrapper(
+WGMMA_FENCE = instruction(
     "void wgmma_fence()",
-    asm("wgmma.fence.sync.aligned;", memory=True),
+    "wgmma.fence.sync.aligned;",
     "wgmma.fence",
     "wgmma.fence",
+    memory=True,
 )
-WGMMA_COMMIT = Wrapper(
+WGMMA_COMMIT = instruction(
     "void wgmma_commit()",
-    asm("wgmma.commit_group.sync.aligned;", memory=True),
+    "wgmma.commit_group.sync.aligned;",
     "wgmma.commit_group",
     "wgmma.commit",
+    memory=True,
 )
-WGMMA_WAIT = Wrapper(
+WGMMA_WAIT = instruction(
     "void wgmma_wait()",
-    asm("wgmma.wait_group.sync.aligned %0;", "", '"n"(pending)', memory=True),
+    "wgmma.wait_group.sync.aligned %0;",
     "wgmma.wait_group",
     "wgmma.wait",
+    memory=True,
     template="int pending",
 )
 

@@ -67,7 +67,7 @@ def literal(builder: Builder, number: Number) -> dtype:
     try:
         return literal_type(number)
     except PromotionError as error:
-        raise builder.error(TypeMismatch, str(error), remedy="use a float") from None
+        raise builder.mismatch(str(error), remedy="use a float") from None
 
 
 def to_tensor(builder: Builder, value: Value) -> Tensor:
@@ -75,8 +75,7 @@ def to_tensor(builder: Builder, value: Value) -> Tensor:
     if isinstance(value, Tensor):
         return value
     if (number := as_number(value)) is None:
-        raise builder.error(
-            TypeMismatch,
+        raise builder.mismatch(
             f"a tensor or a number is needed here, this is a {describe(value)}",
             remedy="pass a scalar, a tensor, or a Python number",
         )
@@ -97,11 +96,10 @@ def _check_range(builder: Builder, number: Number, element: dtype) -> None:
     if not element.is_int() or element.is_bool():
         return
     if not number == number or number in (float("inf"), float("-inf")):
-        raise builder.error(TypeMismatch, f"{number} is not a value of {element.name}")
+        raise builder.mismatch(f"{number} is not a value of {element.name}")
     low, high = element.get_int_min_value(), element.get_int_max_value()
     if not low <= number <= high:
-        raise builder.error(
-            TypeMismatch,
+        raise builder.mismatch(
             f"the constant {number} does not fit {element.name}",
             why=f"{element.name} holds {low} to {high}",
             remedy="cast the other operand to a wider or signed type",
@@ -116,8 +114,7 @@ def _meet(
     left = literal(builder, first) if first is not None else to_tensor(builder, one).dtype
     right = literal(builder, second) if second is not None else to_tensor(builder, other).dtype
     if left.is_ptr() or right.is_ptr():
-        raise builder.error(
-            TypeMismatch,
+        raise builder.mismatch(
             f"`{operator}` does not take {describe(one)} and {describe(other)}",
             why="it has no meaning for pointers, which is what arrays are in a kernel",
             remedy="pass a number where one is meant; `.to(tl.int64)` gives an address as one",
@@ -145,8 +142,7 @@ _INSTEAD = {
 def _no_operator(
     builder: Builder, operator: str, one: Value, other: Value, why: str
 ) -> TypeMismatch:
-    return builder.error(
-        TypeMismatch,
+    return builder.mismatch(
         f"`{operator}` does not take {describe(one)} and {describe(other)}",
         why=why,
         remedy=_INSTEAD.get(operator, "cast an operand with `.to(...)`"),
@@ -234,7 +230,7 @@ def compare(builder: Builder, operator: str, one: Value, other: Value) -> Tensor
 def negate(builder: Builder, value: Tensor) -> Tensor:
     """Change the sign; raises TypeMismatch for pointers."""
     if value.dtype.is_ptr():
-        raise builder.error(TypeMismatch, f"`-` does not take {describe(value)}")
+        raise builder.mismatch(f"`-` does not take {describe(value)}")
     if value.dtype.is_bool():
         value = cast(builder, value, int32)
     return builder.elementwise("neg", value)
@@ -243,7 +239,7 @@ def negate(builder: Builder, value: Tensor) -> Tensor:
 def invert(builder: Builder, value: Tensor) -> Tensor:
     """Flip all bits of an integer; raises TypeMismatch for floats and pointers."""
     if not value.dtype.is_int():
-        raise builder.error(TypeMismatch, f"`~` takes integers, this is {describe(value)}")
+        raise builder.mismatch(f"`~` takes integers, this is {describe(value)}")
     if value.dtype.is_bool():
         return builder.elementwise("xor", value, builder.constant(1, int1, value.shape))
     return builder.elementwise("not", value)
@@ -296,8 +292,7 @@ def cast(builder: Builder, value: Tensor, element: dtype) -> Tensor:
             source.is_floating() or element.is_floating()
         ):
             return builder.op(tile.Bitcast, [value], kind)
-        raise builder.error(
-            TypeMismatch,
+        raise builder.mismatch(
             f"{source.name} does not convert to {element.name}",
             why="an address converts to other pointers and to 64-bit integers only",
             remedy="go through tl.int64",
@@ -318,8 +313,7 @@ def bitcast(builder: Builder, value: Tensor, element: dtype) -> Tensor:
     if source == element:
         return value
     if source.primitive_bitwidth != element.primitive_bitwidth:
-        raise builder.error(
-            TypeMismatch,
+        raise builder.mismatch(
             f"a bitcast from {source.name} to {element.name} changes the width",
             why=f"{source.primitive_bitwidth} bits against {element.primitive_bitwidth}",
             remedy="cast without bitcast=True, or choose a type of the same width",
@@ -340,8 +334,7 @@ def broadcast_shape(builder: Builder, one: Sequence[int], other: Sequence[int]) 
     for axis, (a, b) in enumerate(zip(left, right)):
         if a == b or 1 in (a, b):
             continue
-        raise builder.error(
-            TypeMismatch,
+        raise builder.mismatch(
             f"tensors of shapes {list(one)} and {list(other)} do not fit together",
             why=f"in dimension {axis} the extents are {a} and {b}; they must be equal, or one is 1",
             remedy="index with None to line the dimensions up, as in x[:, None]",
@@ -356,8 +349,7 @@ def broadcast_to(builder: Builder, value: Tensor, shape: Sequence[int]) -> Tenso
     if not value.is_block:
         return builder.splat(value, shape)
     if broadcast_shape(builder, value.shape, shape) != tuple(shape):
-        raise builder.error(
-            TypeMismatch,
+        raise builder.mismatch(
             f"{spell_type(value.dtype, value.shape)} cannot be repeated to {list(shape)}",
             why="only dimensions of extent 1 are repeated",
         )

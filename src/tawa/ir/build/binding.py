@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 
-from tawa.errors import TypeMismatch
 from tawa.ir.build.builder import Builder
 from tawa.ir.build.values import Tuple, Value
 
@@ -25,8 +24,7 @@ def bind(
     try:
         bound = signature.bind(*positional, **named)
     except TypeError as error:
-        raise builder.error(
-            TypeMismatch,
+        raise builder.mismatch(
             f"{name}: {error}",
             why=f"its parameters are {_without_types(signature)}",
             remedy="; ".join(

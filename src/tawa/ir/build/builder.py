@@ -16,7 +16,7 @@ from typing import TypeVar
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tawa.errors import Place, TawaError
+from tawa.errors import Place, TawaError, TypeMismatch
 from tawa.ir import at_line, tile
 from tawa.ir.build.types import ir_type
 from tawa.ir.build.values import Const, Descriptor, Tensor
@@ -65,6 +65,10 @@ class Builder:
         theirs = [place for place in places if not place.file.startswith(_LANGUAGE)]
         place, *calls = theirs or places
         return kind(what, place=place, calls=tuple(calls), why=why, remedy=remedy)
+
+    def mismatch(self, what: str, *, why: str = "", remedy: str = "") -> TypeMismatch:
+        """Make a TypeMismatch error, as `error`."""
+        return self.error(TypeMismatch, what, why=why, remedy=remedy)
 
     @contextmanager
     def at(self, place: Place) -> Generator[None]:

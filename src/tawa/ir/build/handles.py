@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -39,6 +39,24 @@ class Maker(Protocol):
         ...
 
 
+def _left(symbol: str) -> Callable[[Value, Operand], Value]:
+    """Return the operator of a value and what stands on its right."""
+
+    def operator(self: Value, other: Operand) -> Value:
+        return self.maker.operator(symbol, self, other)
+
+    return operator
+
+
+def _right(symbol: str) -> Callable[[Value, Number], Value]:
+    """Return the operator of a value and a number on its left."""
+
+    def operator(self: Value, other: Number) -> Value:
+        return self.maker.operator(symbol, other, self)
+
+    return operator
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Value(Tensor):
     """A scalar, a pointer or a tensor of a kernel that is being built.
@@ -53,83 +71,19 @@ class Value(Tensor):
     def __repr__(self) -> str:
         return f"<{describe(self)} {self.ssa.name_hint or 'value'}>"
 
-    def __add__(self, other: Operand) -> Value:
-        return self.maker.operator("+", self, other)
-
-    def __radd__(self, other: Number) -> Value:
-        return self.maker.operator("+", other, self)
-
-    def __sub__(self, other: Operand) -> Value:
-        return self.maker.operator("-", self, other)
-
-    def __rsub__(self, other: Number) -> Value:
-        return self.maker.operator("-", other, self)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self.maker.operator("*", self, other)
-
-    def __rmul__(self, other: Number) -> Value:
-        return self.maker.operator("*", other, self)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return self.maker.operator("/", self, other)
-
-    def __rtruediv__(self, other: Number) -> Value:
-        return self.maker.operator("/", other, self)
-
-    def __floordiv__(self, other: Operand) -> Value:
-        return self.maker.operator("//", self, other)
-
-    def __rfloordiv__(self, other: Number) -> Value:
-        return self.maker.operator("//", other, self)
-
-    def __mod__(self, other: Operand) -> Value:
-        return self.maker.operator("%", self, other)
-
-    def __rmod__(self, other: Number) -> Value:
-        return self.maker.operator("%", other, self)
-
-    def __and__(self, other: Operand) -> Value:
-        return self.maker.operator("&", self, other)
-
-    def __rand__(self, other: Number) -> Value:
-        return self.maker.operator("&", other, self)
-
-    def __or__(self, other: Operand) -> Value:
-        return self.maker.operator("|", self, other)
-
-    def __ror__(self, other: Number) -> Value:
-        return self.maker.operator("|", other, self)
-
-    def __xor__(self, other: Operand) -> Value:
-        return self.maker.operator("^", self, other)
-
-    def __rxor__(self, other: Number) -> Value:
-        return self.maker.operator("^", other, self)
-
-    def __lshift__(self, other: Operand) -> Value:
-        return self.maker.operator("<<", self, other)
-
-    def __rlshift__(self, other: Number) -> Value:
-        return self.maker.operator("<<", other, self)
-
-    def __rshift__(self, other: Operand) -> Value:
-        return self.maker.operator(">>", self, other)
-
-    def __rrshift__(self, other: Number) -> Value:
-        return self.maker.operator(">>", other, self)
-
-    def __lt__(self, other: Operand) -> Value:
-        return self.maker.operator("<", self, other)
-
-    def __le__(self, other: Operand) -> Value:
-        return self.maker.operator("<=", self, other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return self.maker.operator(">", self, other)
-
-    def __ge__(self, other: Operand) -> Value:
-        return self.maker.operator(">=", self, other)
+    __add__, __radd__ = _left("+"), _right("+")
+    __sub__, __rsub__ = _left("-"), _right("-")
+    __mul__, __rmul__ = _left("*"), _right("*")
+    __truediv__, __rtruediv__ = _left("/"), _right("/")
+    __floordiv__, __rfloordiv__ = _left("//"), _right("//")
+    __mod__, __rmod__ = _left("%"), _right("%")
+    __and__, __rand__ = _left("&"), _right("&")
+    __or__, __ror__ = _left("|"), _right("|")
+    __xor__, __rxor__ = _left("^"), _right("^")
+    __lshift__, __rlshift__ = _left("<<"), _right("<<")
+    __rshift__, __rrshift__ = _left(">>"), _right(">>")
+    __lt__, __le__ = _left("<"), _left("<=")
+    __gt__, __ge__ = _left(">"), _left(">=")
 
     def __eq__(self, other: Operand) -> Value:  # pyright: ignore[reportIncompatibleMethodOverride]
         return self.maker.operator("==", self, other)

@@ -10,7 +10,6 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
-from tawa.errors import TypeMismatch
 from tawa.ir import LABEL
 from tawa.ir.build import arithmetic
 from tawa.ir.build.builder import Builder
@@ -46,15 +45,14 @@ def bounds(builder: Builder, start: Value, end: Value, by: Value) -> Bounds:
     """Return the bounds of a loop over `range(start, end, by)`; raises TypeMismatch."""
     number = arithmetic.as_number(by)
     if number == 0:
-        raise builder.error(TypeMismatch, "the step of this loop is 0", why="it never ends")
+        raise builder.mismatch("the step of this loop is 0", why="it never ends")
     # The size of the least number of 64 bits is one more than the greatest.
     down = number if number is not None and -(1 << 63) < number < 0 else 0
     size: Value = Const(-down) if down else by
     values = [arithmetic.to_tensor(builder, v) for v in (start, end, size)]
     for value in values:
         if value.is_block or not value.dtype.is_int():
-            raise builder.error(
-                TypeMismatch,
+            raise builder.mismatch(
                 f"a bound of this loop is {describe(value)}",
                 why="start, end and step are integer scalars",
             )

@@ -304,8 +304,7 @@ class Statements:
                     self._check_visible(Value(leaf, self))
                 return given
             case _:
-                raise self._builder.error(
-                    TypeMismatch,
+                raise self._builder.mismatch(
                     f"a {type(given).__qualname__} cannot stand in a kernel",
                     why="operations take values of the builder, numbers, types, and tuples of them",
                     remedy="pass what the run knows as an argument of the kernel",
@@ -353,9 +352,7 @@ class Statements:
     def _tensor(self, value: Any) -> Tensor:
         lifted = self._lift(value)
         if not isinstance(lifted, Tensor):
-            raise self._builder.error(
-                TypeMismatch, f"a value is needed, this is {describe(lifted)}"
-            )
+            raise self._builder.mismatch(f"a value is needed, this is {describe(lifted)}")
         return lifted
 
     def _value(self, made: Tensor) -> Value:

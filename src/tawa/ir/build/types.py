@@ -6,27 +6,13 @@ from collections.abc import Sequence
 
 from xdsl.ir import Attribute
 
+from tawa.element_types import ELEMENT_TYPES
 from tawa.ir.types import SCALARS, PtrType, with_shape
 from tawa.language.dtypes import dtype, pointer_type
 
-_SPELLING = {
-    "int1": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-    "fp8e4nv": "f8e4m3",
-    "fp8e5": "f8e5m2",
-    "fp16": "f16",
-    "bf16": "bf16",
-    "fp32": "f32",
-    "fp64": "f64",
+_TO_IR: dict[str, Attribute] = {
+    kind.language: SCALARS[name] for name, kind in ELEMENT_TYPES.items()
 }
-_TO_IR: dict[str, Attribute] = {name: SCALARS[short] for name, short in _SPELLING.items()}
 _FROM_IR: dict[Attribute, dtype] = {kind: dtype(name) for name, kind in _TO_IR.items()}
 
 

@@ -47,6 +47,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
 from tawa.analysis.effects import VIEWS
 from tawa.ir import hopper, tile
+from tawa.ir.control import handed_on
 from tawa.ir.types import Real, element_type, layout_of, shape_of
 from tawa.ir.walk import all_of, has, walk
 from tawa.passes.lower.context import Lowering
@@ -56,7 +57,6 @@ from tawa.passes.lower.flight import lives_on
 from tawa.passes.lower.relate import is_tensor
 
 _ACC = 2  # the operand of a wgmma
-_ITER_ARGS = 3  # the first of them among the operands of a loop
 _FILLED = (tile.Constant, hopper.Uninitialized)  # written where they are used
 
 
@@ -103,43 +103,13 @@ def _takes(use: Use, seen: set[SSAValue]) -> bool:
     """Tell whether the registers of an operand become those of a product's sum."""
     if isinstance(use.operation, hopper.Wgmma):
         return use.index == _ACC
-    for value in _handed_on(use):
+    pinned = [use.operation.res[use.index]] if isinstance(use.operation, hopper.Pin) else []
+    for value in (*handed_on(use.operation, use.index), *pinned):
         if value not in seen:
             seen.add(value)
             if any(_takes(further, seen) for further in value.uses):
                 return True
     return False
-
-
-def _handed_on(use: Use) -> list[SSAValue]:
-    """Return the values that an operand is from then on, in the same registers."""
-    operation, index = use.operation, use.index
-    match operation:
-        case scf.ForOp() if index >= _ITER_ARGS:
-            place = index - _ITER_ARGS
-            return [operation.body.block.args[place + 1], operation.results[place]]
-        case scf.WhileOp():
-            return [operation.before_region.block.args[index]]
-        case hopper.Pin():
-            return [operation.res[index]]
-        case scf.ConditionOp() if index and isinstance(loop := operation.parent_op(), scf.WhileOp):
-            return [loop.after_region.block.args[index - 1], loop.results[index - 1]]
-        case scf.YieldOp():
-            return _yielded_to(operation, index)
-        case _:
-            return []
-
-
-def _yielded_to(end: scf.YieldOp, index: int) -> list[SSAValue]:
-    match end.parent_op():
-        case scf.ForOp() as loop:
-            return [loop.body.block.args[index + 1], loop.results[index]]
-        case scf.WhileOp() as loop:
-            return [loop.before_region.block.args[index]]
-        case scf.IfOp() as branch:
-            return [branch.results[index]]
-        case _:
-            return []
 
 
 # --- zeros that a product overwrites --------------------------------------------------------------

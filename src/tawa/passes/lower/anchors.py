@@ -19,7 +19,7 @@ from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import walk
 from tawa.layouts import fragments
 from tawa.layouts.convert import register_map
-from tawa.layouts.register import Axis, RegisterLayout
+from tawa.layouts.register import LANES, Axis, RegisterLayout
 from tawa.passes.lower.access import contiguous_axis
 from tawa.passes.lower.relate import is_tensor, propose, ties
 
@@ -82,10 +82,17 @@ def product_seeds(
     for operation in operations:
         if isinstance(operation, hopper.FmaDot):
             layout = chosen.of.get(operation.result) or chosen.of.get(operation.acc)
-            layout = layout or chosen.default(shape_of(operation.result.type))
+            layout = layout or _accumulator_of_fma(chosen, operation)
             chosen.at[operation] = layout
             yield operation.result, layout
             yield operation.acc, layout
+
+
+def _accumulator_of_fma(chosen: Assignment, operation: hopper.FmaDot) -> RegisterLayout:
+    m, n = shape_of(operation.result.type)
+    vector = _VECTOR * 8 // bit_width(element_type(operation.result.type))
+    layout = fragments.fma_accumulator(m, n, chosen.warps, vector)
+    return layout or chosen.default((m, n))
 
 
 def operand_layouts(
@@ -231,12 +238,13 @@ def store_seeds(
 def scan_seeds(
     chosen: Assignment, operations: list[Operation]
 ) -> Iterator[tuple[SSAValue, RegisterLayout]]:
-    """Scans, along whose axis one warp holds all."""
+    """Scans, along whose axis one warp holds all, or each a part."""
     for operation in operations:
         if isinstance(operation, tile.Scan):
             shape = shape_of(operation.inputs[0].type)
-            bits = max(bit_width(element_type(value.type)) for value in operation.inputs)
-            vector = max(1, _VECTOR * 8 // max(8, bits))
+            # Fewer rounds exchange less; of the widest a lane still moves no more than a sector.
+            bits = [max(8, bit_width(element_type(value.type))) for value in operation.inputs]
+            vector = min(_VECTOR * 8 // min(bits), _SECTOR * 8 // max(bits))
             layout = scan_layout(shape, operation.axis.data, chosen.warps, vector, spread=True)
             chosen.at[operation] = layout
             yield from ((value, layout) for value in (*operation.inputs, *operation.res))
@@ -296,10 +304,18 @@ def scan_layout(
     """Return a layout that keeps `axis` inside one warp, so that a scan needs no shared memory.
 
     A lane has at most `vector` neighbours before the next lane's begin. Where the axis is shorter
-    than a warp the lanes left hold copies, or with `spread` other rows.
+    than a warp the lanes left hold copies, or with `spread` other rows; warps beyond the rows hold
+    copies, or with `spread` a part of the axis each, where each has a whole number of elements a
+    lane and one warp's lanes can hold a number of each part.
     """
     rows = tuple(extent for dim, extent in enumerate(shape) if dim != axis)
-    line = fragments.blocked((shape[axis],), 1, max(1, min(vector, shape[axis] // 32)))
+    beyond = warps
+    for extent in rows:
+        beyond //= gcd(beyond, extent)
+    parts = gcd(beyond, LANES) if spread else 1
+    parts = parts if shape[axis] % (LANES * parts) == 0 else 1
+    length = shape[axis] // parts
+    line = fragments.blocked((length,), 1, max(1, min(vector, length // LANES)))
 
     def put(step: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(step[0] if dim == axis else 0 for dim in range(len(shape)))
@@ -308,14 +324,19 @@ def scan_layout(
         return (*step[:axis], 0, *step[axis:])
 
     along = tuple(a for a in line.lanes if any(a.step))
-    over = _rows_by_warp(rows, warps, 32 // prod(a.extent for a in along) if spread else 1)
+    over = _rows_by_warp(
+        rows, warps // parts, LANES // prod(a.extent for a in along) if spread else 1
+    )
     held = tuple(Axis(a.extent, rest(a.step)) for a in over.registers)
     lanes = tuple(Axis(a.extent, put(a.step)) for a in (along if spread else line.lanes))
     return RegisterLayout(
         shape,
         (*(Axis(a.extent, put(a.step)) for a in line.registers), *held),
         (*lanes, *(Axis(a.extent, rest(a.step)) for a in over.lanes)),
-        tuple(Axis(a.extent, rest(a.step)) for a in over.warps),
+        (
+            *(Axis(a.extent, rest(a.step)) for a in over.warps),
+            *fragments.axes((parts, put((length,)))),
+        ),
     )
 
 

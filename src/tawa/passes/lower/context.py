@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import FileLineColLoc, IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.naming import name_of
-from tawa.errors import Place
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, BufferType, SharedLayoutAttr, bit_width
 from tawa.layouts.shared import SharedLayout
@@ -189,16 +188,6 @@ def named_barrier(first: int, scope: str, threads: int) -> hopper.NamedBarrier:
             "threads": IntAttr(threads),
         }
     )
-
-
-def place_of(operation: Operation) -> Place | None:
-    """Return the Python place of an operation, if it is known."""
-    match operation.location:
-        case FileLineColLoc():
-            where = operation.location
-            return Place(where.filename.data, where.line.data, where.column.data)
-        case _:
-            return None
 
 
 def role_of(operation: Operation) -> hopper.Role:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.control import handed_on
 from tawa.ir.types import (
     LayoutAttr,
     layout_of,
@@ -134,7 +134,6 @@ class _Converter:
     def _wanted(self, operation: Operation, index: int) -> RegisterLayout:
         """Return the layout an operation wants an operand in."""
         operand = operation.operands[index]
-        parent = operation.parent_op()
         fragments = (
             operand_layouts(self.chosen, operation, self.chosen.at[operation])
             if (isinstance(operation, (hopper.Wgmma, hopper.Mma)))
@@ -147,18 +146,8 @@ class _Converter:
                 return self.chosen.at[operation]
             case tile.Store() if not is_tensor(operation.pointer):
                 return self._own(operand)
-            case scf.ForOp():
-                return self._own(operation.body.block.args[index - 2])
-            case scf.WhileOp():
-                return self._own(operation.before_region.block.args[index])
-            case scf.ConditionOp() if isinstance(parent, scf.WhileOp):
-                return self._own(parent.after_region.block.args[index - 1])
-            case scf.YieldOp() if isinstance(parent, scf.ForOp):
-                return self._own(parent.body.block.args[index + 1])
-            case scf.YieldOp() if isinstance(parent, scf.WhileOp):
-                return self._own(parent.before_region.block.args[index])
-            case scf.YieldOp() if isinstance(parent, scf.IfOp):
-                return self._own(parent.results[index])
+            case _ if after := handed_on(operation, index):
+                return self._own(after[0])
             case tile.Reduce():
                 return self._own(operation.inputs[0])
             case _ if isinstance(operation, ELEMENTWISE) and operation.results:

@@ -20,20 +20,20 @@ from xdsl.dialects.builtin import Float32Type, IntAttr, StringAttr
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from tawa.analysis.naming import name_of
+from tawa.analysis.products import K_BYTES, tensor_core_objection
 from tawa.errors import PlanError, ShapeUnsupported
-from tawa.ir import hopper, tile
+from tawa.ir import hopper, place_of, tile
 from tawa.ir.control import terminator
-from tawa.ir.types import Real, bit_width, element_type, i1, is_float, shape_of, spell, with_shape
+from tawa.ir.types import Real, bit_width, element_type, i1, shape_of, spell, with_shape
 from tawa.ir.walk import all_of, walk
 from tawa.layouts.fragments import share_out
 from tawa.layouts.shared import SharedLayout
-from tawa.passes.lower.context import Lowering, place_of, role_of
+from tawa.passes.lower.context import Lowering, role_of
 from tawa.passes.lower.emit import Emitter, append_operands, replace, widen_for
 from tawa.passes.lower.operands import operand_a, operand_a_view, operand_b, stage
 from tawa.passes.lower.views import as_view, slice_view, view_kind
 
 _WARPGROUP = 4
-_K_BYTES = 32  # bytes of K one tensor-core step takes (PTX ISA, wgmma and mma shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +86,14 @@ def facts_of(lowering: Lowering, dot: tile.Dot, warps: int) -> Product:
     )
 
 
-def tensor_core_objection(product: Product) -> str:
-    """Return why no tensor-core instruction takes the product's types, or nothing."""
-    a, b = spell(product.a), spell(product.b)
-    if product.bits == 64 or (not is_float(product.a) and product.bits != 8):
-        return f"{a} operands"
-    mixed = product.bits == 16 or not is_float(product.a)
-    if product.bits != bit_width(product.b) or (mixed and a != b):
-        return f"operands of types {a} and {b}"
-    if product.bits == 32 and product.precision != "tf32":
-        return f"input_precision {product.precision}"
-    step = _K_BYTES * 8 // product.bits
-    if product.k % step:
-        return f"K = {product.k} is not a multiple of {step}"
-    if is_float(product.acc) != is_float(product.a):
-        return f"accumulator of type {spell(product.acc)}"
-    return ""
+def _tensor_core_objection(product: Product) -> str:
+    types = product.a, product.b, product.acc
+    return tensor_core_objection(*types, product.k, product.precision)
 
 
 def wgmma_objection(product: Product) -> str:
     """Return the rule by which wgmma does not take a product, or nothing."""
-    if objection := tensor_core_objection(product):
+    if objection := _tensor_core_objection(product):
         return objection
     if product.warps % _WARPGROUP:
         return f"{product.warps} warps are not whole warpgroups"
@@ -120,7 +107,7 @@ def wgmma_objection(product: Product) -> str:
 
 def mma_objection(product: Product) -> str:
     """Return the rule by which mma.sync does not take a product, or nothing."""
-    if objection := tensor_core_objection(product):
+    if objection := _tensor_core_objection(product):
         return objection
     if product.m % 16 or product.n % 8:
         return f"{product.m} x {product.n} is not made of 16 x 8 fragments"
@@ -198,9 +185,9 @@ def _promoted(lowering: Lowering, dot: tile.Dot, acc: SSAValue) -> SSAValue:
 
 def promotion_run(k: int, most: int) -> int:
     """Return the K of one run: whole steps of wgmma, at most `most` (one step at least)."""
-    steps = k // _K_BYTES
-    return _K_BYTES * next(
-        run for run in range(max(1, min(steps, most // _K_BYTES)), 0, -1) if steps % run == 0
+    steps = k // K_BYTES
+    return K_BYTES * next(
+        run for run in range(max(1, min(steps, most // K_BYTES)), 0, -1) if steps % run == 0
     )
 
 

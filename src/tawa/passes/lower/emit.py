@@ -8,12 +8,12 @@ them to whatever `scf` operations enclose their updates, so that no pass knows a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
 from xdsl.builder import Builder
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.rewriter import InsertPoint
@@ -22,6 +22,7 @@ from tawa.ir import tile
 from tawa.ir.control import terminator
 from tawa.ir.types import element_type, i32, int_array, shape_of, with_shape
 from tawa.ir.walk import walk
+from tawa.passes.dead import replace_control
 from tawa.passes.fold import constant, elementwise
 
 AnyOperation = TypeVar("AnyOperation", bound=Operation)
@@ -202,7 +203,7 @@ def widen_for(loop: scf.ForOp, initial: Sequence[SSAValue]) -> scf.ForOp:
     wide = scf.ForOp(
         loop.lb, loop.ub, loop.step, [*loop.iter_args, *initial], loop.detach_region(loop.body)
     )
-    _take_place(loop, wide)
+    replace_control(loop, wide, range(len(loop.results)))
     return wide
 
 
@@ -216,7 +217,7 @@ def widen_if(branch: scf.IfOp, kinds: Sequence[Attribute]) -> scf.IfOp:
         branch.detach_region(branch.true_region),
         branch.detach_region(branch.regions[0]),
     )
-    _take_place(branch, wide)
+    replace_control(branch, wide, range(len(branch.results)))
     return wide
 
 
@@ -232,23 +233,19 @@ def widen_while(loop: scf.WhileOp, initial: Sequence[SSAValue]) -> scf.WhileOp:
         loop.detach_region(loop.before_region),
         loop.detach_region(loop.regions[0]),
     )
-    _take_place(loop, wide)
+    replace_control(loop, wide, range(len(loop.results)))
     return wide
-
-
-def _take_place(old: Operation, new: Operation) -> None:
-    new.location = old.location
-    new.attributes.update(old.attributes)
-    Builder(InsertPoint.before(old)).insert(new)
-    for before, after in zip(old.results, new.results):
-        after.name_hint = before.name_hint
-        before.replace_all_uses_with(after)
-    erase(old)
 
 
 def append_operands(operation: Operation, values: Sequence[SSAValue]) -> None:
     """Append operands to an operation whose last operand group is variadic."""
     operation.operands = [*operation.operands, *values]
+
+
+def ask_launch(kernel: tile.Kernel, attribute: str, conditions: Iterable[str]) -> None:
+    """Leave conditions of a launch (`tawa.runtime.guards`) on a kernel, each once."""
+    if texts := [StringAttr(text) for text in dict.fromkeys(conditions)]:
+        kernel.attributes[attribute] = ArrayAttr(texts)
 
 
 class Carrier:

@@ -14,7 +14,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper
 from tawa.ir.control import terminator
-from tawa.ir.walk import has, walk
+from tawa.ir.walk import has, is_inside, walk
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import root_slot
 
@@ -124,19 +124,6 @@ def needed_before(branch: scf.IfOp) -> list[SSAValue]:
         or value in handed_on
         or (following is not None and used_from(value, following))
     ]
-
-
-def is_inside(value: SSAValue, operation: Operation) -> bool:
-    """Tell whether a value is defined within the regions of an operation."""
-    owner = value.owner
-    parent = owner if isinstance(owner, Operation) else owner.parent_op()
-    if isinstance(owner, Operation):
-        parent = owner.parent_op()
-    while parent is not None:
-        if parent is operation:
-            return True
-        parent = parent.parent_op()
-    return False
 
 
 def drop_inner(flight: Flight, operation: Operation, keep: set[SSAValue] | None = None) -> None:

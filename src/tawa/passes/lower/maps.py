@@ -92,7 +92,6 @@ def _limit(lowering: Lowering) -> int:
 
 def _box(operation: hopper.TensorMap) -> tuple[int, ...]:
     kind = operation.result.type
-    assert isinstance(kind, TensorMapType)
     return kind.box_shape
 
 

@@ -14,14 +14,14 @@ split. Raises `PlanError` when no load is left to share.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
 
 from tawa.analysis.neighbours import Neighbours
 from tawa.errors import PlanError
 from tawa.ir import hopper
-from tawa.ir.types import ViewType
 from tawa.passes.lower.context import Lowering, Ring
+from tawa.passes.lower.emit import ask_launch
 from tawa.passes.lower.maps import tensor_map
 
 # What TMA's destinations are aligned to. A part need not start where the swizzle's pattern does:
@@ -31,15 +31,14 @@ _DESTINATION = 128
 
 def share_loads(lowering: Lowering) -> None:
     """Multicast the loads whose place is the same in all blocks of the cluster."""
-    blocks = lowering.plan.cluster
+    kernel, blocks = lowering.kernel, lowering.plan.cluster
     if blocks == 1:
         return
     neighbours = _neighbours(lowering, blocks)
     differing = neighbours.differing
     shared = [_share_ring(lowering, ring, differing) for ring in lowering.rings.values()]
     if neighbours.assumed:
-        texts = [StringAttr(text) for text in neighbours.conditions(lowering.kernel)]
-        lowering.kernel.attributes["cluster_guards"] = ArrayAttr(texts)
+        ask_launch(kernel, "cluster_guards", neighbours.conditions(kernel))
     if not any(shared):
         raise PlanError(
             f"cluster={blocks}: no load is the same in all blocks of a cluster.",
@@ -95,7 +94,6 @@ def _share_ring(lowering: Lowering, ring: Ring, differing: set[SSAValue]) -> boo
 def _rows(load: hopper.TmaLoad) -> int:
     """Return the rows a load can be split by; 0 when its leading dimensions are in the way."""
     kind = load.view.type
-    assert isinstance(kind, ViewType)
     if len(kind.shape) < 2 or any(extent != 1 for extent in kind.shape[:-2]):
         return 0
     return kind.shape[-2]
@@ -104,7 +102,6 @@ def _rows(load: hopper.TmaLoad) -> int:
 def _splits(load: hopper.TmaLoad, blocks: int) -> bool:
     """Tell whether every block can load the same number of rows to an aligned place."""
     kind, rows = load.view.type, _rows(load)
-    assert isinstance(kind, ViewType)
     layout = kind.within.data
     line = layout.panel * layout.bits // 8
     return rows > 0 and rows % blocks == 0 and rows // blocks * line % _DESTINATION == 0
@@ -112,7 +109,6 @@ def _splits(load: hopper.TmaLoad, blocks: int) -> bool:
 
 def _multicast(lowering: Lowering, load: hopper.TmaLoad, blocks: int) -> None:
     kind, old = load.view.type, load.map.owner
-    assert isinstance(kind, ViewType)
     assert isinstance(old, hopper.TensorMap)
     layout = kind.within.data
     new = tensor_map(lowering, old.desc, layout, rows=_rows(load) // blocks)

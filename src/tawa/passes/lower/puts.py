@@ -31,14 +31,14 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.effects import VIEWS
 from tawa.errors import DescriptorError
-from tawa.ir import aref, hopper, tile
-from tawa.ir.types import BufferType, ViewType, shape_of
+from tawa.ir import aref, hopper, place_of, tile
+from tawa.ir.types import ViewType, shape_of
 from tawa.ir.walk import walk
 from tawa.layouts.fragments import axes
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
 from tawa.layouts.transpose import sides
-from tawa.passes.lower.context import Lowering, Ring, place_of
+from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
 from tawa.passes.lower.exchange import store_scalar
 from tawa.passes.lower.maps import load_boxes, tensor_map
@@ -178,7 +178,7 @@ def _copy(
     """One expect with the bytes of all tiles, then their copies, by one thread."""
     one = Emitter.at_end(_one_thread(emitter).body.block)
     # A transaction counts the full box, its part outside the tensor included.
-    total = sum(_tile(buffer).layout.data.bytes for buffer, _ in copied)
+    total = sum(buffer.result.type.layout.data.bytes for buffer, _ in copied)
     one.put(
         hopper.Expect(operands=[ring.filled.result, slot], attributes={"bytes": IntAttr(total)})
     )
@@ -228,12 +228,6 @@ def check_box(lowering: Lowering, access: Operation, layout: SharedLayout) -> No
             remedy=f"make the last extent a multiple of {unit * 8 // layout.bits}, "
             "or load through pointers.",
         )
-
-
-def _tile(buffer: hopper.Shared) -> BufferType:
-    kind = buffer.result.type
-    assert isinstance(kind, BufferType)
-    return kind
 
 
 def _reshaped(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAValue:

@@ -99,7 +99,7 @@ def _expand(
     shape = (*layout.shape[:axis], *(run.extent for run in runs), *layout.shape[axis + 1 :])
     apart = reshaped(layout, shape)
     assert apart is not None, "the runs are digits of the reduced dimension"
-    values = [_reshape(emitter, value, apart) for value in values]
+    values = [reshape(emitter, value, apart) for value in values]
     left = list(range(len(runs)))
     within = [index for index in reversed(left) if not runs[index].across]
     # What one thread holds first: lanes then exchange one number, not one for each.
@@ -107,9 +107,9 @@ def _expand(
         values = _reduce(emitter, reduce, values, axis + left.index(index))
         left.remove(index)
     parts = tuple(run.extent for run in runs if run.across)
-    gathered = _gathered(layout, axis, parts)
+    gathered = all_parts(layout, axis, parts)
     if _folds_slowly(reduce, gathered, len(parts)):
-        gathered = _by_lanes(gathered, axis, len(parts)) or gathered
+        gathered = by_lanes(gathered, axis, len(parts)) or gathered
     values = exchange(lowering, role, emitter, values, gathered)
     for index in reversed(range(len(left))):
         values = _reduce(emitter, reduce, values, axis + index)
@@ -136,7 +136,7 @@ def _as_before(
     return results
 
 
-def _gathered(layout: RegisterLayout, axis: int, parts: Coordinate) -> RegisterLayout:
+def all_parts(layout: RegisterLayout, axis: int, parts: Coordinate) -> RegisterLayout:
     """Return the layout of all warps' parts: in registers, beside the result's own layout."""
     target = without_dimension(layout, axis)
     count = len(parts)
@@ -184,7 +184,7 @@ def _chain(reduce: tile.Reduce) -> int:
     return max(behind.values(), default=0)
 
 
-def _by_lanes(gathered: RegisterLayout, axis: int, count: int) -> RegisterLayout | None:
+def by_lanes(gathered: RegisterLayout, axis: int, count: int) -> RegisterLayout | None:
     """Return a layout in which lanes that hold copies hold a part each of the `count` dimensions
     from `axis` on; None where these lanes are too few.
     """
@@ -208,7 +208,8 @@ def _by_lanes(gathered: RegisterLayout, axis: int, count: int) -> RegisterLayout
     return RegisterLayout(gathered.shape, held, tuple(lanes), gathered.warps)
 
 
-def _reshape(emitter: Emitter, value: SSAValue, layout: RegisterLayout) -> SSAValue:
+def reshape(emitter: Emitter, value: SSAValue, layout: RegisterLayout) -> SSAValue:
+    """Return a tensor as one of the layout's shape, whose elements stay where they are."""
     kind = with_layout(with_shape(layout.shape, element_type(value.type)), layout)
     return emitter.put(tile.Reshape(operands=[value], result_types=[kind])).result
 

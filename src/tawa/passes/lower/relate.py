@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.control import yielded
+from tawa.ir.control import handed_on, passed_on
 from tawa.ir.types import shape_of
 from tawa.layouts.fragments import permuted, with_dimension, without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
@@ -192,53 +191,6 @@ def _propose_split(
 
 def ties(value: SSAValue) -> Iterator[SSAValue]:
     """Yield the values that control flow makes the same registers as `value`."""
-    match value:
-        case OpResult(owner=scf.ForOp() as loop):
-            yield loop.body.block.args[value.index + 1]
-        case OpResult(owner=scf.IfOp() as branch):
-            yield from (yielded(r.block, value.index) for r in branch.regions)
-        case OpResult(owner=scf.WhileOp() as loop):
-            yield loop.after_region.block.args[value.index]
-            yield yielded(loop.before_region.block, value.index + 1)
-        case BlockArgument():
-            yield from _argument_ties(value)
-        case _:
-            pass
+    yield from passed_on(value)
     for use in value.uses:
-        yield from _use_ties(use.operation, use.index)
-
-
-def _argument_ties(value: BlockArgument) -> Iterator[SSAValue]:
-    match value.owner.parent_op():
-        case scf.ForOp() as loop if value.index:
-            yield loop.iter_args[value.index - 1]
-            yield yielded(value.owner, value.index - 1)
-            yield loop.results[value.index - 1]
-        case scf.WhileOp() as loop if value.owner is loop.before_region.block:
-            yield loop.arguments[value.index]
-            yield yielded(loop.after_region.block, value.index)
-        case scf.WhileOp() as loop:
-            yield loop.results[value.index]
-            yield yielded(loop.before_region.block, value.index + 1)
-        case _:
-            pass
-
-
-def _use_ties(user: Operation, index: int) -> Iterator[SSAValue]:
-    parent = user.parent_op()
-    match user:
-        case scf.ForOp() if index >= 3:
-            yield user.body.block.args[index - 2]
-        case scf.WhileOp():
-            yield user.before_region.block.args[index]
-        case scf.ConditionOp() if index and isinstance(parent, scf.WhileOp):
-            yield parent.after_region.block.args[index - 1]
-            yield parent.results[index - 1]
-        case scf.YieldOp() if isinstance(parent, scf.ForOp):
-            yield parent.body.block.args[index + 1]
-        case scf.YieldOp() if isinstance(parent, scf.WhileOp):
-            yield parent.before_region.block.args[index]
-        case scf.YieldOp() if isinstance(parent, scf.IfOp):
-            yield parent.results[index]
-        case _:
-            pass
+        yield from handed_on(use.operation, use.index)

@@ -25,7 +25,6 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.ir import aref, hopper
 from tawa.ir.types import (
-    ArefType,
     element_type,
     shape_of,
 )
@@ -78,7 +77,6 @@ def _second_names(lowering: Lowering, role: hopper.Role) -> list[aref.Create]:
 
 def _make_ring(lowering: Lowering, create: aref.Create) -> Ring:
     kind = create.result.type
-    assert isinstance(kind, ArefType)
     depth, label = create.depth.data, create.label.data
     names = label.split("+")
     buffers = [

@@ -13,7 +13,6 @@ from xdsl.dialects.builtin import IntAttr
 
 from tawa.errors import OverBudget
 from tawa.ir import hopper
-from tawa.ir.types import BarriersType, BufferType
 from tawa.passes.lower.context import Lowering
 
 _BARRIER_BYTES = 8
@@ -41,7 +40,7 @@ def place_buffers(lowering: Lowering) -> int:
     buffers = [op for op in block.ops if isinstance(op, hopper.Shared) and op not in shared]
     buffers = [buffer for buffer in buffers if buffer not in lowering.over]
     # Largest alignment first: a scalar's line between two tiles would cost what aligns the second.
-    for buffer in sorted(buffers, key=lambda each: -_kind(each).layout.data.alignment):
+    for buffer in sorted(buffers, key=lambda each: -each.result.type.layout.data.alignment):
         offset = _place(buffer, offset)
         rows.append(_row(buffer))
     for role, groups in lowering.scratch.items():
@@ -53,13 +52,15 @@ def place_buffers(lowering: Lowering) -> int:
             offset = max(offset, _place_all(group, start))
         rows.append((f"scratch of {role.label.data}", 1, offset - first))
     for buffer, below in lowering.over.items():
-        assert _kind(buffer).bytes <= _kind(below).bytes, "a buffer lies over a smaller one"
+        assert buffer.result.type.bytes <= below.result.type.bytes, (
+            "a buffer lies over a smaller one"
+        )
         buffer.attributes["offset"] = below.offset
     barrier_bytes = 0
     offset = _round_up(offset, _BARRIER_BYTES)
     for barriers in (op for op in block.ops if isinstance(op, hopper.Barriers)):
         barriers.attributes["offset"] = IntAttr(offset)
-        size = _count(barriers) * _BARRIER_BYTES
+        size = barriers.result.type.count.data * _BARRIER_BYTES
         offset += size
         barrier_bytes += size
     if offset > lowering.target.shared_per_block:
@@ -75,17 +76,17 @@ def lies_apart(lowering: Lowering, buffer: hopper.Shared) -> bool:
         return False
     groups = [group for groups in lowering.scratch.values() for group in groups]
     small = [group for group in groups if sum(_held(each) for each in group) <= _SMALL]
-    taken = sum(_kind(each).bytes for group in small for each in group)
+    taken = sum(each.result.type.bytes for group in small for each in group)
     return any(buffer in group for group in small) and taken <= _SMALL_IN_ALL
 
 
 def _held(buffer: hopper.Shared) -> int:
     """Return the bytes of a buffer's elements: it may take more, up to a span of its swizzle."""
-    return _kind(buffer).layout.data.bytes
+    return buffer.result.type.layout.data.bytes
 
 
 def _place(buffer: hopper.Shared, offset: int) -> int:
-    kind = _kind(buffer)
+    kind = buffer.result.type
     start = _round_up(offset, kind.layout.data.alignment)
     buffer.attributes["offset"] = IntAttr(start)
     return start + kind.bytes
@@ -98,20 +99,8 @@ def _place_all(group: list[hopper.Shared], offset: int) -> int:
     return offset
 
 
-def _kind(buffer: hopper.Shared) -> BufferType:
-    kind = buffer.result.type
-    assert isinstance(kind, BufferType)
-    return kind
-
-
-def _count(barriers: hopper.Barriers) -> int:
-    kind = barriers.result.type
-    assert isinstance(kind, BarriersType)
-    return kind.count.data
-
-
 def _row(buffer: hopper.Shared) -> tuple[str, int, int]:
-    kind = _kind(buffer)
+    kind = buffer.result.type
     return buffer.label.data, kind.slots.data, kind.bytes
 
 

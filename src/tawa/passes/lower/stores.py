@@ -18,12 +18,14 @@ Declines when: the columns do not make `parts` runs of whole panels (one part is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from math import prod
 from typing import TypeAlias
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import SSAValue
 
 from tawa.analysis.naming import name_of
 from tawa.errors import InternalError
@@ -39,7 +41,9 @@ from tawa.passes.lower.exchange import with_layout
 from tawa.passes.lower.maps import load_boxes, tensor_map
 from tawa.passes.lower.order import bulk_wait
 from tawa.passes.lower.placement import choose_layout
-from tawa.passes.lower.views import store_shared, view_kind, whole_buffer
+from tawa.passes.lower.reduces import reshape
+from tawa.passes.lower.relate import reshaped
+from tawa.passes.lower.views import slice_view, store_shared, view_kind, whole_buffer
 
 _WARPGROUP = 4
 _SWIZZLE_ROWS = 8  # a share must start where the swizzle pattern does
@@ -136,7 +140,6 @@ def _lower_store(
     how = {"eviction": StringAttr(plan.eviction)} if plan.eviction else {}
     if isinstance(store, tile.DescAtomic):
         how["reduce"] = store.function
-    start = 0
     under_way: int | None = None  # groups that may still read their stages, None before any wait
     for index, part in enumerate(parts):
         since = _groups_since(index, len(parts), stages.places, pending)
@@ -149,26 +152,28 @@ def _lower_store(
         under_way += 1
         value = part.value(emitter)
         shape = shape_of(value.type)
-        width, height = shape[-1], shape[-2] if len(shape) > 1 else 1
+        height = shape[-2] if len(shape) > 1 else 1
         view = lent.result if lent else whole_buffer(emitter, stages.of(index, shape))
         layout = view_kind(view).layout.data
         map_ = tensor_map(lowering, store.desc, layout, height // who.shares)
         store_shared(emitter, value, view)
         emitter.put(hopper.ProxyFence())
         emitter.put(who.barrier(lowering, role))
-        offsets = list(store.offsets)
-        if start:
-            offsets[-1] = emitter.apply("add", offsets[-1], emitter.constant(start))
-        pieces = [(offsets, view)] if who.shares > 1 else load_boxes(emitter, map_, offsets, view)
-        for where, piece in pieces:
-            emitter.put(
-                hopper.TmaStore(
-                    operands=[map_.result, where, piece],
-                    attributes={"by": StringAttr(who.by), **how},
+        for piece, column in _runs(emitter, view, part):
+            offsets = list(store.offsets)
+            if column:
+                offsets[-1] = emitter.apply("add", offsets[-1], emitter.constant(column))
+            boxes = [(offsets, piece)]
+            if who.shares == 1:
+                boxes = load_boxes(emitter, map_, offsets, piece)
+            for where, box in boxes:
+                emitter.put(
+                    hopper.TmaStore(
+                        operands=[map_.result, where, box],
+                        attributes={"by": StringAttr(who.by), **how},
+                    )
                 )
-            )
         emitter.put(hopper.BulkCommit(attributes={"by": StringAttr(who.by)}))
-        start += width
     if lent:
         _give_back(lowering, role, store, who, lent)
     erase(store)
@@ -245,12 +250,16 @@ class _Stages:
 class _Part:
     """Columns of a stored tensor, all of them where `layout` is None. `cast` makes the tensor, if
     that can wait until a part is stored.
+
+    Of columns that warps share out, `shares` equal runs, a part has those from `start` on of each
+    run: `layout` is that of a tensor whose runs are a dimension of their own.
     """
 
     whole: SSAValue
     cast: tile.Cast | None = None
     start: int = 0
     layout: RegisterLayout | None = None
+    shares: int = 1
 
     def value(self, emitter: Emitter) -> SSAValue:
         """Return the part, without moving data. Elements are converted part by part, so that no
@@ -259,23 +268,51 @@ class _Part:
         if self.layout is None:
             return self.whole
         source = self.cast.value if self.cast is not None else self.whole
-        columns = emitter.put(
-            hopper.Columns(
-                operands=[source],
-                attributes={"start": IntAttr(self.start)},
-                result_types=[self._kind(source)],
-            )
-        ).result
+        apart = _in_runs(layout_of(source.type), self.shares)
+        assert apart is not None, "a part was made of these runs"
+        if self.shares > 1:
+            source = reshape(emitter, source, apart)
+        kind = with_layout(with_shape(self.layout.shape, element_type(source.type)), self.layout)
+        start = IntAttr(self.start)
+        columns = emitter.made(hopper.Columns, [source], kind, start=start)
+        if self.shares > 1:
+            columns = reshape(emitter, columns, self._flat())
         if self.cast is None:
             return columns
         attributes = dict(self.cast.attributes)
-        kind = self._kind(self.whole)
+        kind = with_layout(
+            with_shape(self._flat().shape, element_type(self.whole.type)), self._flat()
+        )
         made = tile.Cast(operands=[columns], attributes=attributes, result_types=[kind])
         return emitter.put(made).result
 
-    def _kind(self, like: SSAValue) -> Attribute:
+    def _flat(self) -> RegisterLayout:
+        """Return the layout of the part with its runs side by side."""
         assert self.layout is not None
-        return with_layout(with_shape(self.layout.shape, element_type(like.type)), self.layout)
+        if self.shares == 1:
+            return self.layout
+        *rows, shares, columns = self.layout.shape
+        made = reshaped(self.layout, (*rows, shares * columns))
+        assert made is not None, "runs side by side are digits of one dimension"
+        return made
+
+
+def _in_runs(layout: RegisterLayout, shares: int) -> RegisterLayout | None:
+    """Return the layout of a tensor whose columns are `shares` runs, a dimension of their own."""
+    *rows, columns = layout.shape
+    return layout if shares == 1 else reshaped(layout, (*rows, shares, columns // shares))
+
+
+def _runs(emitter: Emitter, view: SSAValue, part: _Part) -> Iterator[tuple[SSAValue, int]]:
+    """Give what a part's stage holds of each run of columns, and the column where it begins."""
+    if part.shares == 1:
+        yield view, part.start
+        return
+    shape = view_kind(view).shape
+    width, whole = shape[-1] // part.shares, shape_of(part.whole.type)[-1] // part.shares
+    for share in range(part.shares):
+        piece = slice_view(emitter, view, len(shape) - 1, share * width, width)
+        yield piece, share * whole + part.start
 
 
 def _columns(lowering: Lowering, store: _Store, parts: int) -> list[_Part]:
@@ -283,19 +320,23 @@ def _columns(lowering: Lowering, store: _Store, parts: int) -> list[_Part]:
     value = store.value
     if parts == 1:
         return [_Part(value)]
-    columns = shape_of(value.type)[-1]
+    whole = layout_of(value.type)
+    columns = whole.shape[-1]
+    shares = prod(axis.extent for axis in whole.warps if axis.step[-1])
     feature = f"{parts} parts of {name_of(store)}"
-    widths = split_columns(columns, max(8, bit_width(element_type(value.type))), parts)
-    if widths is None or len(shape_of(value.type)) < 2:
+    bits = max(8, bit_width(element_type(value.type)))
+    widths = split_columns(columns, bits, parts, shares)
+    if widths is None or len(whole.shape) < 2:
         lowering.note(feature, f"{columns} columns are not that many runs of 128 bytes")
         return [_Part(value)]
-    layouts = [narrowed(layout_of(value.type), width) for width in widths]
+    apart = _in_runs(whole, shares)
+    layouts = [apart and narrowed(apart, width) for width in widths]
     if any(layout is None for layout in layouts):
         lowering.note(feature, "columns are spread over threads")
         return [_Part(value)]
     cast = _late_cast(store)
     starts = accumulate(widths[:-1], initial=0)
-    return [_Part(value, cast, start, layout) for start, layout in zip(starts, layouts)]
+    return [_Part(value, cast, start, layout, shares) for start, layout in zip(starts, layouts)]
 
 
 def _late_cast(store: _Store) -> tile.Cast | None:

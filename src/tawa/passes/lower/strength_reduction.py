@@ -27,7 +27,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from tawa.analysis.polynomial import keeps_number
 from tawa.ir import hopper, tile
 from tawa.ir.types import PtrType, bit_width, element_type, i64, shape_of
-from tawa.ir.walk import all_of, marked_pure
+from tawa.ir.walk import all_of, is_inside, marked_pure
 from tawa.passes.lower.emit import Emitter
 
 _COMPARED = ("lt", "le", "gt", "ge")
@@ -73,11 +73,6 @@ class _Settler:
         if (owner := _place(load.mask, self.loop.body.block)) is not None:
             load.operands[1] = self.mask(Emitter.after(owner), load.mask)
 
-    def varies(self, value: SSAValue) -> bool:
-        """Tell whether a value is computed in the loop."""
-        block = value.block if isinstance(value, BlockArgument) else value.owner.parent_block()
-        return block is not None and _within(block, self.loop)
-
     def joined(self, here: Emitter, still: SSAValue, moved: SSAValue | None) -> SSAValue:
         if moved is None:
             return still
@@ -88,7 +83,7 @@ class _Settler:
 
     def mask(self, here: Emitter, value: SSAValue) -> SSAValue:
         """Return a truth value with the moving scalars of its comparisons on their other side."""
-        if not self.varies(value):
+        if not is_inside(value, self.loop):
             return value
         match value.owner:
             case tile.Elementwise() as op if op.function.data in ("and", "or"):
@@ -135,13 +130,13 @@ class _Settler:
         return self.known[value]
 
     def _split(self, value: SSAValue) -> _Parts | None:
-        if not self.varies(value):
+        if not is_inside(value, self.loop):
             return _Parts(value, None)
         if isinstance(value, BlockArgument):
             return None
         match value.owner:
             case tile.Splat(value=scalar):
-                if not self.varies(scalar):
+                if not is_inside(scalar, self.loop):
                     return self._kept(value.owner, [])
                 pointer = isinstance(element_type(value.type), PtrType)
                 return None if pointer else _Parts(None, scalar)
@@ -240,10 +235,6 @@ def _counts(kind: Attribute) -> bool:
     """Tell whether a type is an integer that addresses are computed in."""
     whole = isinstance(kind, IntegerType)
     return whole and bit_width(cast("Attribute", kind)) >= 32
-
-
-def _within(block: Block, loop: scf.ForOp) -> bool:
-    return loop.body.block is block or loop.is_ancestor(block)
 
 
 def _place(value: SSAValue, body: Block) -> Operation | None:

@@ -26,9 +26,9 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import CONTROL, WRITES, accessed, enclosing_loops, is_volatile
-from tawa.analysis.memory import handed_on, roots_of
+from tawa.analysis.memory import roots_of
 from tawa.ir import hopper, tile
-from tawa.ir.control import decisive
+from tawa.ir.control import decisive, passed_on
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import layout_of
 from tawa.ir.walk import is_terminator, marked_pure, walk
@@ -213,7 +213,7 @@ def _sources(value: SSAValue, facts: _Facts) -> list[SSAValue]:
         case scf.ForOp() | scf.IfOp() | scf.WhileOp():
             # Which iteration or side is the last to give it.
             ends = decisive(around) if isinstance(value, OpResult) else []
-            return [*ends, *handed_on(value)]
+            return [*ends, *passed_on(value)]
         case _:
             return list(value.owner.operands) if isinstance(value.owner, Operation) else []
 

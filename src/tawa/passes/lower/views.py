@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.errors import ShapeUnsupported
 from tawa.ir import hopper, tile
-from tawa.ir.types import BufferType, SharedLayoutAttr, ViewType, int_array, shape_of
+from tawa.ir.types import SharedLayoutAttr, ViewType, int_array, shape_of
 from tawa.ir.walk import all_of
 from tawa.layouts.access import matrix_access, vector_access
 from tawa.layouts.register import RegisterLayout
@@ -133,7 +133,6 @@ def via_of(held: RegisterLayout, placed: SharedLayout, matrix: str) -> str:
 def slot_view(emitter: Emitter, buffer: hopper.Shared, index: SSAValue) -> SSAValue:
     """Return the tile in slot `index` of a buffer."""
     kind = buffer.result.type
-    assert isinstance(kind, BufferType)
     layout = SharedLayoutAttr(kind.layout.data)
     return emitter.put(
         hopper.Slot(

@@ -195,18 +195,7 @@ class _Placer:
         values = [value for value in done if used_from(value, before)]
         if not emit or (complete and not values):
             return
-        wait = Emitter.before(before).put(
-            hopper.WgmmaWait(
-                operands=[values],
-                attributes={"pending": IntAttr(pending)},
-                result_types=[[value.type for value in values]],
-            )
-        )
-        for value, ready in zip(values, wait.res):
-            ready.name_hint = value.name_hint
-            value.replace_uses_with_if(
-                ready, lambda use: use.operation is not wait and follows(use.operation, wait)
-            )
+        _wait_for(Emitter.before(before), values, pending)
 
     # --- releases -------------------------------------------------------------------------------
 
@@ -433,7 +422,7 @@ def free_later(
         before = Emitter.before(item.next_op)
         age = _groups_between(item) + depth * groups - 1
         if not _waited(item.next_op, age):
-            before.put(_bare_wait(age))
+            _wait_for(before, [], age)
         due = (
             before.apply("ge", iteration, before.constant(depth))
             if depth > 1
@@ -456,10 +445,15 @@ def _drain(loop: scf.ForOp, flight: Flight, after: Emitter) -> None:
     values = [value for value in loop.results if value in flight.ages and value.first_use]
     values += [v for v in in_flight if v.owner is not loop and used_from(v, loop)]
     flight.wait(0)
-    wait = after.put(
+    _wait_for(after, values, 0)
+
+
+def _wait_for(emitter: Emitter, values: list[SSAValue], pending: int) -> None:
+    """Insert a wait for accumulators, by whose results what follows names them."""
+    wait = emitter.put(
         hopper.WgmmaWait(
             operands=[values],
-            attributes={"pending": IntAttr(0)},
+            attributes={"pending": IntAttr(pending)},
             result_types=[[value.type for value in values]],
         )
     )
@@ -468,12 +462,6 @@ def _drain(loop: scf.ForOp, flight: Flight, after: Emitter) -> None:
         value.replace_uses_with_if(
             ready, lambda use: use.operation is not wait and follows(use.operation, wait)
         )
-
-
-def _bare_wait(pending: int) -> hopper.WgmmaWait:
-    return hopper.WgmmaWait(
-        operands=[[]], attributes={"pending": IntAttr(pending)}, result_types=[[]]
-    )
 
 
 def _arrive_if(emitter: Emitter, condition: SSAValue, like: hopper.Arrive, slot: SSAValue) -> None:

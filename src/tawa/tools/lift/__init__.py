@@ -14,17 +14,18 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-from tawa import compile_ir
 from tawa.cypress import event
-from tawa.cypress.emit import subject
 from tawa.cypress.event import CopyIn, CopyOut, For, calls
 from tawa.cypress.mapping import CEILING
+from tawa.cypress.plan import subject
 from tawa.cypress.program import Program, complete
 from tawa.cypress.size import extent, key
 from tawa.errors import MappingError
 from tawa.integers.expressions import Symbol, ceildiv, of_atom, render
 from tawa.ir import tile
 from tawa.ir.types import shape_of
+from tawa.runtime.tile_function import function_of_ir
+from tawa.target import H200
 from tawa.tools.lift.leaf import refused
 from tawa.tools.lift.tensors import with_tensors
 from tawa.tools.lift.walk import AXES, Walk, label_of
@@ -52,7 +53,7 @@ def lift(compiled: Any) -> str:
         operation.result.name_hint = AXES[operation.axis.data]
         operation.detach()
         kernel.body.block.insert_op_before(operation, kernel.body.block.first_op)
-    plain = compile_ir(kernel, plan=plan)
+    plain = function_of_ir(kernel, plan=plan).compile_for(H200, cubin=False)
     used = sum(buffer.bytes for buffer in plain.resources.buffers)
     try:
         walk = Walk(kernel, plain.plan, used, whole=False)

@@ -34,8 +34,7 @@ def _not_constant(c: Context, value: Value, what: str, kind: str) -> TypeMismatc
     if isinstance(value, Const):
         remedy = f"pass an {kind}" if kind[0] in "aeiou" else f"pass a {kind}"
         remedy += " of the language: tl.float32" if kind == "element type" else ""
-    return c.builder.error(
-        TypeMismatch,
+    return c.builder.mismatch(
         f"{what} must be a compile-time {kind}, this is {describe(value)}",
         why="shapes, axes and options are part of the compiled code",
         remedy=remedy,
@@ -80,10 +79,8 @@ def text(c: Context, value: Value, what: str, allowed: Sequence[str] = ()) -> st
     if not isinstance(value, Const) or not isinstance(value.value, str):
         raise _not_constant(c, value, what, "string")
     if allowed and value.value not in ("", *allowed):
-        raise c.builder.error(
-            TypeMismatch,
-            f"{what} cannot be {value.value!r}",
-            why=f"it is one of {', '.join(map(repr, allowed))}",
+        raise c.builder.mismatch(
+            f"{what} cannot be {value.value!r}", why=f"it is one of {', '.join(map(repr, allowed))}"
         )
     return value.value
 
@@ -99,15 +96,14 @@ def tensor(c: Context, value: Value, name: str) -> Tensor:
     """Return a tensor with a shape; raises TypeMismatch."""
     if isinstance(value, Tensor) and value.is_block:
         return value
-    raise c.builder.error(TypeMismatch, f"{name} takes a tensor, this is {describe(value)}")
+    raise c.builder.mismatch(f"{name} takes a tensor, this is {describe(value)}")
 
 
 def axis_of(c: Context, value: Value, rank: int) -> int:
     """Return an axis counted from the front; raises TypeMismatch outside the rank."""
     axis = integer(c, value, "an axis")
     if not -rank <= axis < rank:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"axis {axis} is outside a tensor of {rank} dimension{'s' * (rank != 1)}",
             why=f"axes are {-rank} to {rank - 1}",
         )

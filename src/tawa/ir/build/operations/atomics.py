@@ -7,7 +7,6 @@ from functools import partial
 
 from xdsl.dialects.builtin import StringAttr
 
-from tawa.errors import TypeMismatch
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -38,8 +37,7 @@ def _check_type(c: Context, function: str, element: dtype) -> None:
         why = "memory has it for 32 and 64 bits, and the addition for 16-bit floats"
     else:
         return
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"atomic_{function} does not take {element.name}",
         why=why,
         remedy="use an array of tl.float32 or tl.int32",
@@ -75,10 +73,8 @@ def atomic_cas(
     address = _address(c, pointer)
     element = element_of(c, address)
     if element.primitive_bitwidth not in (16, 32, 64):
-        raise c.builder.error(
-            TypeMismatch,
-            f"atomic_cas does not take {element.name}",
-            why="memory compares 16, 32 or 64 bits",
+        raise c.builder.mismatch(
+            f"atomic_cas does not take {element.name}", why="memory compares 16, 32 or 64 bits"
         )
     operands = [
         arithmetic.to_type(c.builder, part, element, address.shape) for part in (expected, value)

@@ -7,7 +7,7 @@ from functools import partial
 
 from xdsl.dialects.builtin import StringAttr, TensorType
 
-from tawa.errors import DescriptorError, TypeMismatch
+from tawa.errors import DescriptorError
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -31,9 +31,7 @@ def make_tensor_descriptor(
 ) -> Value:
     """Describe a tensor in memory."""
     if not isinstance(base, Tensor) or base.is_block:
-        raise c.builder.error(
-            TypeMismatch, f"a descriptor starts at a pointer, this is {describe(base)}"
-        )
+        raise c.builder.mismatch(f"a descriptor starts at a pointer, this is {describe(base)}")
     element = element_of(c, base)
     block = arg.shape(c, block_shape)
     extents, steps = arg.sequence(shape), arg.sequence(strides)
@@ -97,8 +95,7 @@ def _check_last(c: Context, stride: Value, extent: int, element: dtype) -> None:
 def _offsets(c: Context, desc: Descriptor, offsets: Value) -> tuple[Tensor, ...]:
     found = scalars(c, offsets, int32, "an offset")
     if len(found) != len(desc.block_shape):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"{len(found)} offsets for a {describe(desc)}",
             why=f"it takes one a dimension, {len(desc.block_shape)}",
         )
@@ -108,7 +105,7 @@ def _offsets(c: Context, desc: Descriptor, offsets: Value) -> tuple[Tensor, ...]
 def _descriptor(c: Context, value: Value) -> Descriptor:
     if isinstance(value, Descriptor):
         return value
-    raise c.builder.error(TypeMismatch, f"a descriptor is needed here, this is {describe(value)}")
+    raise c.builder.mismatch(f"a descriptor is needed here, this is {describe(value)}")
 
 
 def load(c: Context, desc: Value, offsets: Value, tap: Value = arg.NONE) -> Value:
@@ -152,8 +149,7 @@ def _block_for(c: Context, desc: Descriptor, value: Value) -> Tensor:
     """Convert a tensor to what a descriptor stores; raises TypeMismatch for another shape."""
     block = arg.tensor(c, value, "a descriptor's store")
     if block.shape != desc.block_shape:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"a tensor {describe(block)} does not fit a {describe(desc)}",
             why=f"the shapes are {list(block.shape)} and {list(desc.block_shape)}",
             remedy="reshape the tensor, or make the descriptor with its shape",
@@ -193,8 +189,7 @@ _ATOMICS = {"add": _ADD, "max": _EXTREMA, "min": _EXTREMA, "and": _BITS, "or": _
 def _atomic(function: str, c: Context, desc: Value, offsets: Value, value: Value) -> Value:
     target = _written(c, desc)
     if target.dtype.name not in _ATOMICS[function]:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"atomic_{function} of a descriptor does not take {target.dtype.name}",
             why=f"the hardware has it for {', '.join(_ATOMICS[function])}",
         )

@@ -7,7 +7,6 @@ from functools import partial
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
 
-from tawa.errors import TypeMismatch
 from tawa.ir import tile
 from tawa.ir.build import arithmetic, overflow
 from tawa.ir.build.context import Context
@@ -32,8 +31,7 @@ def _propagates(c: Context, value: Value) -> bool:
     """Whether NaN wins; the enumeration may be Triton's, so it is read by name."""
     if isinstance(value, Const) and getattr(value.value, "name", "") in ("ALL", "NONE"):
         return getattr(value.value, "name", "") == "ALL"
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"propagate_nan is {describe(value)}",
         why="it is tl.PropagateNan.ALL or tl.PropagateNan.NONE",
     )
@@ -69,7 +67,7 @@ def absolute(c: Context, value: Value) -> Value:
     """Take the absolute value."""
     tensor = arithmetic.to_tensor(c.builder, value)
     if tensor.dtype.is_ptr():
-        raise c.builder.error(TypeMismatch, f"tl.abs does not take {describe(tensor)}")
+        raise c.builder.mismatch(f"tl.abs does not take {describe(tensor)}")
     return tensor if tensor.dtype.is_int_unsigned() else c.builder.elementwise("abs", tensor)
 
 
@@ -78,8 +76,7 @@ def _float(c: Context, value: Value, name: str, double: bool = True) -> Tensor:
     tensor = arithmetic.to_tensor(c.builder, value)
     if tensor.dtype == float32 or (double and tensor.dtype == float64):
         return tensor
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"tl.{name} takes float32{' or float64' * double}, this is {describe(tensor)}",
         why="the hardware has the function for 32-bit floats only",
         remedy="cast with .to(tl.float32), and back afterwards",
@@ -122,11 +119,11 @@ def fma(c: Context, one: Value, other: Value, third: Value) -> Value:
 def fdiv(c: Context, one: Value, other: Value, ieee: Value, approx: Value) -> Value:
     """Divide floats; the fast division serves as the approximate one."""
     if arg.flag(c, ieee, "ieee_rounding") and arg.flag(c, approx, "approx"):
-        raise c.builder.error(TypeMismatch, "tl.fdiv rounds to nearest or approximates, not both")
+        raise c.builder.mismatch("tl.fdiv rounds to nearest or approximates, not both")
     left, right = arithmetic.meet(c.builder, "fdiv", _known(c, one), other)
     if not left.dtype.is_floating():
-        raise c.builder.error(
-            TypeMismatch, f"tl.fdiv takes floats, these are {describe(one)} and {describe(other)}"
+        raise c.builder.mismatch(
+            f"tl.fdiv takes floats, these are {describe(one)} and {describe(other)}"
         )
     function = "div_rn" if arg.flag(c, ieee, "ieee_rounding") else "div"
     return c.builder.elementwise(function, left, right)
@@ -148,8 +145,8 @@ def umulhi(c: Context, one: Value, other: Value) -> Value:
     left, right = arithmetic.meet(c.builder, "umulhi", _known(c, one), other)
     result = left.dtype
     if not result.is_int() or result.primitive_bitwidth < 32:
-        raise c.builder.error(
-            TypeMismatch, f"tl.umulhi takes 32- or 64-bit integers, this is {describe(left)}"
+        raise c.builder.mismatch(
+            f"tl.umulhi takes 32- or 64-bit integers, this is {describe(left)}"
         )
     unsigned = arithmetic.unsigned_of(result)
     parts = [arithmetic.bitcast(c.builder, part, unsigned) for part in (left, right)]
@@ -174,9 +171,7 @@ def inline_asm(
     """Apply inline PTX; several types give a tuple of tensors."""
     kinds = [arg.element(c, item, "dtype") for item in arg.sequence(kind)]
     if not kinds:
-        raise c.builder.error(
-            TypeMismatch, "inline PTX gives one result at least", why="dtype is ()"
-        )
+        raise c.builder.mismatch("inline PTX gives one result at least", why="dtype is ()")
     inputs = [arithmetic.to_tensor(c.builder, item) for item in arg.sequence(args)]
     shape: tuple[int, ...] = ()
     for item in inputs:
@@ -190,8 +185,7 @@ def inline_asm(
         laid = registers_of(listed, width, types, [item.ssa.type for item in inputs])
         substituted(text, [""] * (len(laid.outputs) + len(laid.inputs)))
     except AsmError as error:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"inline PTX: {error}",
             remedy="see tl.inline_asm_elementwise in docs/reference/language.md",
         ) from None

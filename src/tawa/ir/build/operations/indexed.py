@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from xdsl.dialects.builtin import IntAttr
 
-from tawa.errors import TypeMismatch
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -19,7 +18,7 @@ from tawa.language.dtypes import int32, uint64
 def _integers(c: Context, value: Value, name: str) -> Tensor:
     tensor = arg.tensor(c, value, name)
     if not tensor.dtype.is_int():
-        raise c.builder.error(TypeMismatch, f"{name} takes integers, this is {describe(tensor)}")
+        raise c.builder.mismatch(f"{name} takes integers, this is {describe(tensor)}")
     return tensor
 
 
@@ -28,16 +27,14 @@ def gather(c: Context, src: Value, index: Value, axis: Value) -> Tensor:
     tensor = arg.tensor(c, src, "tl.gather")
     places = _integers(c, index, "the index of tl.gather")
     if tensor.dtype.is_ptr():
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.gather takes numbers, this is {describe(tensor)}",
             remedy="gather the offsets and add them to the pointer",
         )
     number = arg.axis_of(c, axis, len(tensor.shape))
     others = [shape[:number] + shape[number + 1 :] for shape in (tensor.shape, places.shape)]
     if len(tensor.shape) != len(places.shape) or others[0] != others[1]:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.gather along axis {number} takes tensors that differ in that dimension alone, "
             f"these are {describe(tensor)} and {describe(places)}",
             why="each element comes from its own place in the other dimensions",
@@ -53,8 +50,7 @@ def histogram(c: Context, value: Value, bins: Value, mask: Value) -> Tensor:
     tensor = _integers(c, value, "tl.histogram")
     (count,) = arg.shape(c, bins)
     if len(tensor.shape) != 1:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.histogram takes a vector, this is {describe(tensor)}",
             remedy="flatten it first, as in tl.ravel(x)",
         )

@@ -30,8 +30,7 @@ def element_of(c: Context, pointer: Tensor) -> dtype:
     """Return what a pointer points to; raises TypeMismatch for anything else."""
     if isinstance(kind := pointer.dtype, pointer_type):
         return kind.element_ty
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"an address is needed here, this is {describe(pointer)}",
         why="memory is read and written through pointers",
         remedy="add the offset to the pointer that an array passed as an argument is",
@@ -56,9 +55,7 @@ def _pointer(c: Context, value: Value, name: str) -> Tensor:
         element_of(c, value)
         return value
     remedy = "use desc.load and desc.store" if isinstance(value, Descriptor) else ""
-    raise c.builder.error(
-        TypeMismatch, f"{name} takes a pointer, this is {describe(value)}", remedy=remedy
-    )
+    raise c.builder.mismatch(f"{name} takes a pointer, this is {describe(value)}", remedy=remedy)
 
 
 def _mask(c: Context, value: Value, pointer: Tensor) -> Tensor | None:
@@ -67,15 +64,12 @@ def _mask(c: Context, value: Value, pointer: Tensor) -> Tensor | None:
         return None
     mask = arithmetic.to_tensor(c.builder, value)
     if not mask.dtype.is_bool():
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"a mask holds truth values, this is {describe(mask)}",
             remedy="compare with zero: mask != 0",
         )
     if mask.is_block and not pointer.is_block:
-        raise c.builder.error(
-            TypeMismatch, f"one address cannot have a mask of shape {list(mask.shape)}"
-        )
+        raise c.builder.mismatch(f"one address cannot have a mask of shape {list(mask.shape)}")
     return arithmetic.broadcast_to(c.builder, mask, pointer.shape)
 
 
@@ -112,8 +106,7 @@ def load(
     if padding or arg.sequence(boundary_check):
         raise _needs_block_pointer(c)
     if arg.is_none(mask) and not arg.is_none(other):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             "tl.load got `other` without `mask`",
             why="`other` stands for the elements that the mask leaves out",
         )
@@ -123,8 +116,7 @@ def load(
 def _no_mask(c: Context, *values: Value) -> None:
     if all(map(arg.is_none, values)):
         return
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         "a block pointer takes no mask",
         why="its extents say what lies inside",
         remedy="name the dimensions to check in boundary_check",
@@ -132,8 +124,7 @@ def _no_mask(c: Context, *values: Value) -> None:
 
 
 def _needs_block_pointer(c: Context) -> TypeMismatch:
-    return c.builder.error(
-        TypeMismatch,
+    return c.builder.mismatch(
         "boundary_check and padding_option take a block pointer",
         why="a tensor of pointers does not know the extents of its tensor",
         remedy="use a mask, or tl.make_block_ptr",
@@ -209,8 +200,7 @@ def store_to(
     for name, part in (("value", value), ("mask", mask)):
         other = part.shape if isinstance(part, Tensor) else ()
         if arithmetic.broadcast_shape(c.builder, shape, other) != shape:
-            raise c.builder.error(
-                TypeMismatch,
+            raise c.builder.mismatch(
                 f"the {name} of tl.store is {describe(part)}, its pointer {describe(pointer)}",
                 why="a store writes one element to each address",
                 remedy="give the pointer the shape of the value, as in ptr + offsets[:, None]",
@@ -241,8 +231,7 @@ def make_block_ptr(
         arg.integers(c, order, "order"),
     )
     if pointer.is_block or any(len(part) != len(block) for part in parts):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             "tl.make_block_ptr takes one address, and lists of equal length",
             why=f"block_shape has {len(block)} items; shape, strides, offsets and order have "
             + ", ".join(str(len(part)) for part in parts),
@@ -259,12 +248,9 @@ def scalar(c: Context, value: Value, kind: dtype, what: str) -> Tensor:
     """Return an integer scalar as `kind`; a wider one is refused with TypeMismatch."""
     tensor = None if isinstance(value, Const) else arithmetic.to_tensor(c.builder, value)
     if tensor is not None and (tensor.is_block or not tensor.dtype.is_int()):
-        raise c.builder.error(
-            TypeMismatch, f"{what} is an integer scalar, this is {describe(value)}"
-        )
+        raise c.builder.mismatch(f"{what} is an integer scalar, this is {describe(value)}")
     if tensor is not None and tensor.dtype.int_bitwidth > kind.int_bitwidth:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"{what} is {kind.name}, this is {describe(value)}",
             why="the hardware counts elements of a tile in 32 bits",
             remedy="convert it with .to(tl.int32)",
@@ -275,14 +261,10 @@ def scalar(c: Context, value: Value, kind: dtype, what: str) -> Tensor:
 def advance(c: Context, base: Value, offsets: Value) -> Value:
     """Move a block pointer."""
     if not isinstance(base, BlockPointer):
-        raise c.builder.error(
-            TypeMismatch, f"tl.advance takes a block pointer, this is {describe(base)}"
-        )
+        raise c.builder.mismatch(f"tl.advance takes a block pointer, this is {describe(base)}")
     moves = scalars(c, offsets, int32, "an offset")
     if len(moves) != len(base.offsets):
-        raise c.builder.error(
-            TypeMismatch, f"tl.advance got {len(moves)} offsets for {describe(base)}"
-        )
+        raise c.builder.mismatch(f"tl.advance got {len(moves)} offsets for {describe(base)}")
     moved = tuple(
         _plus(c, offset, item, move)
         for offset, item, move in zip(base.offsets, arg.sequence(offsets), moves)
@@ -339,10 +321,8 @@ def _load_block(
         return load_from(c, address, arg.NONE, arg.NONE, attributes)
     element = element_of(c, pointer.base)
     if padding == "nan" and not element.is_floating():
-        raise c.builder.error(
-            TypeMismatch,
-            f"padding_option='nan' does not apply to {element.name}",
-            why="only floats have a NaN",
+        raise c.builder.mismatch(
+            f"padding_option='nan' does not apply to {element.name}", why="only floats have a NaN"
         )
     filler = Const(float("nan") if padding == "nan" else 0)
     return load_from(c, address, inside, filler, attributes)

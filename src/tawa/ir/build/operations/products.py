@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
 
-from tawa.errors import TypeMismatch
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -52,21 +51,18 @@ def dot(
 def _check_operands(c: Context, left: Tensor, right: Tensor) -> None:
     shown = f"{describe(left)} and {describe(right)}"
     if len(left.shape) != len(right.shape) or len(left.shape) < 2:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.dot takes two matrices (or batches of equal rank), these are {shown}",
             remedy="reshape the operands to [M, K] and [K, N]",
         )
     if left.shape[-1] != right.shape[-2]:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"the operands of tl.dot do not fit: {shown}",
             why=f"the first has {left.shape[-1]} columns (K), the second {right.shape[-2]} rows",
             remedy="transpose one with .T, or make the block sizes of K equal",
         )
     if left.shape[:-2] != right.shape[:-2]:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"the batches of tl.dot differ: {shown}",
             why=f"{list(left.shape[:-2])} against {list(right.shape[:-2])}",
         )
@@ -80,8 +76,7 @@ def _check_types(c: Context, left: Tensor, right: Tensor) -> None:
     if one == other and one in _OPERANDS:
         return
     names = ", ".join(kind.name for kind in _OPERANDS)
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"tl.dot does not multiply {one.name} by {other.name}",
         why=f"both operands have one type of {names}, or are fp8e4nv or fp8e5",
         remedy="cast one operand to the other's type",
@@ -96,8 +91,7 @@ def _result_type(c: Context, operand: dtype, wanted: Value) -> dtype:
     if operand == float64:
         return float64
     if asked == bfloat16:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             "tl.dot cannot add up in bf16",
             why="the tensor cores accumulate in fp32 or fp16",
             remedy="use out_dtype=tl.float32 and cast the result with .to(tl.bfloat16)",
@@ -106,9 +100,7 @@ def _result_type(c: Context, operand: dtype, wanted: Value) -> dtype:
         return float32
     if asked in (float16, float32):
         return asked
-    raise c.builder.error(
-        TypeMismatch, f"out_dtype of tl.dot is float32 or float16, not {asked.name}"
-    )
+    raise c.builder.mismatch(f"out_dtype of tl.dot is float32 or float16, not {asked.name}")
 
 
 def _accumulator(c: Context, acc: Value, result: dtype, shape: tuple[int, ...]) -> Tensor:
@@ -119,8 +111,7 @@ def _accumulator(c: Context, acc: Value, result: dtype, shape: tuple[int, ...]) 
     tensor = arg.tensor(c, acc, "the accumulator of tl.dot")
     if tensor.shape == shape and tensor.dtype == result:
         return tensor
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"the accumulator of tl.dot is {describe(tensor)}",
         why=f"the product is {spell_type(result, shape)}",
         remedy=f"start from tl.zeros({list(shape)}, tl.float32)"
@@ -132,8 +123,7 @@ def _accumulator(c: Context, acc: Value, result: dtype, shape: tuple[int, ...]) 
 def _precision(c: Context, named: Value, allow_tf32: Value) -> str:
     given = arg.text(c, named, "input_precision").lower()
     if given and not arg.is_none(allow_tf32):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             "tl.dot got both input_precision and allow_tf32",
             remedy="keep input_precision; allow_tf32 is its old name",
         )
@@ -141,8 +131,7 @@ def _precision(c: Context, named: Value, allow_tf32: Value) -> str:
         exact = not arg.is_none(allow_tf32) and not arg.flag(c, allow_tf32, "allow_tf32")
         return "ieee" if exact else "tf32"
     if given not in PRECISIONS:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"input_precision cannot be {given!r}",
             why=f"it is one of {', '.join(map(repr, PRECISIONS))}",
         )
@@ -161,8 +150,7 @@ def _imprecise(c: Context, left: Tensor, right: Tensor, limit: Value) -> int:
         return _NEVER if both else 0
     number, extent = arg.integer(c, limit, "max_num_imprecise_acc"), left.shape[-1]
     if both and number > extent:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"max_num_imprecise_acc is {number}, and K of this dot is {extent}",
             why="it counts products within one dot",
             remedy=f"use at most {extent}",

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Operation
 
-from tawa.errors import TypeMismatch
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -21,7 +20,7 @@ from tawa.language.dtypes import int32
 def _grid(c: Context, axis: Value, kind: Callable[..., Operation]) -> Tensor:
     number = arg.integer(c, axis, "the axis of the grid")
     if number not in (0, 1, 2):
-        raise c.builder.error(TypeMismatch, f"the grid has axes 0, 1 and 2, not {number}")
+        raise c.builder.mismatch(f"the grid has axes 0, 1 and 2, not {number}")
     return c.builder.op(kind, [], i32, {"axis": IntAttr(number)})
 
 
@@ -39,8 +38,7 @@ def arange(c: Context, start: Value, end: Value) -> Value:
     """Emit consecutive integers."""
     first, last = arg.integer(c, start, "arange's start"), arg.integer(c, end, "arange's end")
     if last <= first or last >= 2**31:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.arange({first}, {last}) is empty or leaves int32",
             why="the end must be greater than the start and below 2**31",
         )
@@ -54,9 +52,7 @@ def full(c: Context, shape: Value, value: Value, dtype: Value) -> Value:
     extents, element = arg.shape(c, shape), arg.element(c, dtype)
     if isinstance(value, Tensor) and value.is_block:
         if any(extent != 1 for extent in value.shape):
-            raise c.builder.error(
-                TypeMismatch, f"tl.full takes a scalar, this is {describe(value)}"
-            )
+            raise c.builder.mismatch(f"tl.full takes a scalar, this is {describe(value)}")
         value = c.builder.reshape(value, ())
     return arithmetic.to_type(c.builder, value, element, extents)
 
@@ -80,16 +76,14 @@ def to_tensor(c: Context, value: Value) -> Value:
 def static_assert(c: Context, condition: Value, message: Value) -> Value:
     """Check a constant now."""
     if not isinstance(condition, Const):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.static_assert takes a compile-time condition, this is {describe(condition)}",
             remedy="use tl.device_assert for values of the run",
         )
     if condition.value:
         return arg.NONE
     said = str(message.value) if isinstance(message, Const) else ""
-    raise c.builder.error(
-        TypeMismatch,
+    raise c.builder.mismatch(
         f"static assertion failed{': ' + said if said else ''}",
         why="the kernel's author requires this of its compile-time parameters",
     )
@@ -141,8 +135,8 @@ def assume(c: Context, condition: Value) -> Value:
         return static_assert(c, condition, Const("tl.assume of a false constant"))
     holds = arithmetic.to_bool(c.builder, condition)
     if holds.is_block:
-        raise c.builder.error(
-            TypeMismatch, f"tl.assume takes a scalar condition, this is {describe(condition)}"
+        raise c.builder.mismatch(
+            f"tl.assume takes a scalar condition, this is {describe(condition)}"
         )
     c.builder.effect(tile.Assume, [holds])
     return arg.NONE
@@ -154,8 +148,7 @@ def _hint(c: Context, name: str, value: Value, values: Value) -> Value:
     if not isinstance(value, Tensor):
         return value
     if max(1, len(value.shape)) != len(numbers):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.{name} got {len(numbers)} values for {describe(value)}",
             why="it takes one value a dimension",
         )

@@ -13,7 +13,6 @@ from math import prod
 from xdsl.dialects.builtin import BoolAttr, IntAttr
 from xdsl.ir import Block, Region
 
-from tawa.errors import TypeMismatch
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -78,8 +77,7 @@ def _combine_of(c: Context, function: Value) -> Combine:
         case str() as name if name in _LIBRARY:
             return _LIBRARY[name]
         case None | str():
-            raise c.builder.error(
-                TypeMismatch,
+            raise c.builder.mismatch(
                 f"the combine function is {describe(function)}",
                 why="a reduction combines two elements with a function of the kernel",
                 remedy="pass a helper decorated with @tawa.jit that takes and gives scalars",
@@ -98,8 +96,7 @@ def _region(c: Context, inputs: Sequence[Tensor], combine: Combine) -> Region:
         results = combine(c, elements[:count], elements[count:])
         made = [arithmetic.to_tensor(c.builder, result) for result in results]
         if [tensor.type for tensor in made] != kinds:
-            raise c.builder.error(
-                TypeMismatch,
+            raise c.builder.mismatch(
                 f"the combine function gives {', '.join(map(describe, made))}",
                 why=f"it was given elements of {', '.join(t.dtype.name for t in inputs)}, "
                 "and must give the same types",
@@ -115,9 +112,8 @@ def _reduce(
     """Reduce tensors of one shape along an axis, or over all elements."""
     shape = inputs[0].shape
     if any(tensor.shape != shape for tensor in inputs):
-        raise c.builder.error(
-            TypeMismatch,
-            f"the inputs of a reduction differ in shape: {', '.join(map(describe, inputs))}",
+        raise c.builder.mismatch(
+            f"the inputs of a reduction differ in shape: {', '.join(map(describe, inputs))}"
         )
     rank = len(shape)
     if whole := arg.is_none(axis):
@@ -232,7 +228,7 @@ def _argument(
 def _bits(name: str, function: str, c: Context, value: Value, axis: Value, keep: Value) -> Value:
     tensor = arg.tensor(c, value, f"tl.{name}")
     if not tensor.dtype.is_int():
-        raise c.builder.error(TypeMismatch, f"tl.{name} takes integers, this is {describe(tensor)}")
+        raise c.builder.mismatch(f"tl.{name} takes integers, this is {describe(tensor)}")
     return along(c, function, tensor, axis, arg.flag(c, keep, "keep_dims"))
 
 

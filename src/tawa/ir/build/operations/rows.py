@@ -11,7 +11,7 @@ from functools import partial, reduce
 
 from xdsl.dialects.builtin import IntAttr
 
-from tawa.errors import DescriptorError, TypeMismatch
+from tawa.errors import DescriptorError
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -35,8 +35,8 @@ def _row_numbers(c: Context, desc: Descriptor, name: str, value: Value) -> Tenso
         )
     rows = arg.tensor(c, value, f"the rows of {name}")
     if len(rows.shape) != 1 or not rows.dtype.is_int():
-        raise c.builder.error(
-            TypeMismatch, f"the rows of {name} are a vector of integers, these {describe(rows)}"
+        raise c.builder.mismatch(
+            f"the rows of {name} are a vector of integers, these {describe(rows)}"
         )
     return rows
 
@@ -80,8 +80,7 @@ def scatter(c: Context, desc: Descriptor, value: Value, x_offsets: Value, y_offs
     rows = _row_numbers(c, desc, "scatter", x_offsets)
     block, shape = arg.tensor(c, value, "scatter"), (*rows.shape, desc.block_shape[1])
     if block.shape != shape:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"scatter of {describe(block)} to {rows.shape[0]} rows of a {describe(desc)}",
             why=f"the shapes are {list(block.shape)} and {list(shape)}",
         )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from tawa.errors import TypeMismatch
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -29,8 +28,7 @@ def broadcast_to(c: Context, value: Value, shape: Value) -> Value:
     extents = arg.shape(c, arg.spread(shape))
     tensor = arithmetic.to_tensor(c.builder, value)
     if tensor.is_block and len(tensor.shape) != len(extents):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"{describe(tensor)} cannot be repeated to {list(extents)}",
             why="the ranks differ",
             remedy="insert dimensions first, as in x[:, None]",
@@ -45,7 +43,7 @@ def expand_dims(c: Context, value: Value, axis: Value) -> Value:
     rank = len(tensor.shape) + len(positions)
     axes = sorted(arg.axis_of(c, position, rank) for position in positions)
     if len(set(axes)) != len(axes):
-        raise c.builder.error(TypeMismatch, f"expand_dims got an axis twice: {axes}")
+        raise c.builder.mismatch(f"expand_dims got an axis twice: {axes}")
     for place in axes:
         tensor = c.builder.expand_dims(tensor, place)
     return tensor
@@ -56,8 +54,7 @@ def squeeze(c: Context, value: Value, dim: Value) -> Value:
     tensor = arg.tensor(c, value, "tl.squeeze")
     at = arg.axis_of(c, dim, len(tensor.shape))
     if tensor.shape[at] != 1:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.squeeze removes a dimension of extent 1, {at} of {describe(tensor)} is none",
             remedy="reduce it, or reshape the tensor",
         )
@@ -69,8 +66,7 @@ def reshape(c: Context, value: Value, shape: Value, can_reorder: Value = arg.NON
     tensor = arithmetic.to_tensor(c.builder, value)
     extents = arg.shape(c, arg.spread(shape))
     if prod(extents) != prod(tensor.shape):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"{describe(tensor)} cannot be reshaped to {list(extents)}",
             why=f"{prod(tensor.shape)} elements against {prod(extents)}",
         )
@@ -89,8 +85,8 @@ def item(c: Context, value: Value) -> Value:
     """Take the only element out of a tensor."""
     tensor = arithmetic.to_tensor(c.builder, value)
     if prod(tensor.shape) != 1:
-        raise c.builder.error(
-            TypeMismatch, f"item() takes a tensor of one element, this is {describe(tensor)}"
+        raise c.builder.mismatch(
+            f"item() takes a tensor of one element, this is {describe(tensor)}"
         )
     return c.builder.reshape(tensor, ())
 
@@ -102,8 +98,8 @@ def trans(c: Context, value: Value, dims: Value) -> Value:
         return permute(c, value, dims)
     rank = len(tensor.shape)
     if rank < 2:
-        raise c.builder.error(
-            TypeMismatch, f"tl.trans takes two dimensions or more, this is {describe(tensor)}"
+        raise c.builder.mismatch(
+            f"tl.trans takes two dimensions or more, this is {describe(tensor)}"
         )
     return c.builder.transpose(tensor, (*range(rank - 2), rank - 1, rank - 2))
 
@@ -113,8 +109,7 @@ def permute(c: Context, value: Value, dims: Value) -> Value:
     tensor = arg.tensor(c, value, "tl.permute")
     axes = arg.integers(c, arg.spread(dims), "a dimension")
     if sorted(axes) != list(range(len(tensor.shape))):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"{list(axes)} does not permute the dimensions of {describe(tensor)}",
             why=f"it must hold each of {list(range(len(tensor.shape)))} once",
         )
@@ -125,8 +120,7 @@ def join(c: Context, one: Value, other: Value) -> Tensor:
     """Stack two tensors (or scalars) along a new last dimension."""
     left, right = (arithmetic.to_tensor(c.builder, value) for value in (one, other))
     if left.dtype != right.dtype:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.join takes two tensors of one type, these are {describe(left)} and "
             f"{describe(right)}",
             remedy="cast one of them",
@@ -141,8 +135,7 @@ def split(c: Context, value: Value) -> Value:
     """Take apart the last dimension, of extent 2."""
     tensor = arg.tensor(c, value, "tl.split")
     if tensor.shape[-1] != 2:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.split takes a last dimension of extent 2, this is {describe(tensor)}",
             remedy="reshape it first, as in x.reshape(M, 2, N // 2).permute(0, 2, 1)",
         )
@@ -167,10 +160,9 @@ def cat(c: Context, one: Value, other: Value, can_reorder: Value, dim: Value) ->
     """Put two tensors of one shape one after the other along a dimension, in order."""
     left, right = (arg.tensor(c, value, "tl.cat") for value in (one, other))
     if left.shape != right.shape:
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"tl.cat takes two tensors of one shape, these are {describe(left)} and "
-            f"{describe(right)}",
+            f"{describe(right)}"
         )
     rank = len(left.shape)
     axis = arg.axis_of(c, dim, rank)
@@ -215,8 +207,7 @@ def _check_rounding(c: Context, mode: str, tensor: Tensor, element: dtype) -> No
     source = tensor.dtype
     narrows = source.primitive_bitwidth > element.primitive_bitwidth
     if not (source.is_floating() and element.is_floating() and narrows):
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             f"fp_downcast_rounding does not apply from {source.name} to {element.name}",
             why="only a conversion to a narrower float rounds",
         )
@@ -244,22 +235,19 @@ def new_axes(c: Context, value: Tensor, marks: Sequence[Any]) -> Tensor:
     kept = sum(mark == slice(None) for mark in marks)
     if any(mark is not None and mark != slice(None) for mark in marks):
         if value.dtype.is_ptr() and not value.is_block:
-            raise c.builder.error(
-                TypeMismatch,
+            raise c.builder.mismatch(
                 f"a {describe(value)} is not indexed",
                 why="an array is the address of its first element in a kernel",
                 remedy="read through tl.load(pointer + offsets), write through tl.store",
             )
-        raise c.builder.error(
-            TypeMismatch,
+        raise c.builder.mismatch(
             "a tensor is indexed by None, `:` and `...` only",
             why="its elements lie in the registers of many threads",
             remedy="load the part you need, or select it with tl.where and a reduction",
         )
     if value.is_block and kept > len(value.shape):
-        raise c.builder.error(
-            TypeMismatch,
-            f"{kept} dimensions are indexed, {describe(value)} has {len(value.shape)}",
+        raise c.builder.mismatch(
+            f"{kept} dimensions are indexed, {describe(value)} has {len(value.shape)}"
         )
     for axis, mark in enumerate(marks):
         if mark is None:
