@@ -14,10 +14,12 @@ $(VENV)/run: pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 	touch $@
 
-# Without --no-compile pip compiles all of torch, SymPy and SciPy, of which tests import a third.
-$(VENV)/test: $(VENV)/run
+# All at once, for a second call of pip builds the package again. Without --no-compile it compiles
+# all of torch, SymPy and SciPy, of which the tests import a third.
+$(VENV)/test: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -e '.[test]' -c constraints.txt
-	touch $@
+	touch $(VENV)/run $@
 
 demo: $(VENV)/run
 	$(BIN)/tawa demo

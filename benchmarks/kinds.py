@@ -142,6 +142,38 @@ def attend(q, k, o, n, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
     tl.store(o + m[:, None] * D + d[None, :], (acc / total[:, None]).to(tl.bfloat16))
 
 
+@triton.jit
+def plus(a, b):
+    return a + b
+
+
+@triton.jit
+def product(a, b):
+    return a * b
+
+
+@triton.jit
+def larger(a, i, b, j):
+    take = (b > a) | ((b == a) & (j > i))
+    return tl.where(take, b, a), tl.where(take, j, i)
+
+
+@triton.jit
+def prefixes(x, sums, products, maxima, places, X: tl.constexpr, R: tl.constexpr):
+    row = tl.program_id(0) * X + tl.arange(0, X)[:, None]
+    column = tl.arange(0, R)[None, :]
+    at = row * R + column
+    v = tl.load(x + at)
+    (total,) = tl.associative_scan((v,), 1, plus)
+    (whole,) = tl.associative_scan((v,), 1, product)
+    index = tl.broadcast_to(column, [X, R]).to(tl.int64)
+    most, place = tl.associative_scan((v, index), 1, larger)
+    tl.store(sums + at, total)
+    tl.store(products + at, whole)
+    tl.store(maxima + at, most)
+    tl.store(places + at, place)
+
+
 def drawn(*s, t=torch.bfloat16, by=1.0):
     return (torch.randn(*s, device="cuda") * by).to(t)
 
@@ -154,14 +186,16 @@ def places(*s):
     return torch.randint(0, 65536, s, device="cuda", dtype=torch.int32)
 
 
-def gemm(t):
+def gemm(t, n=4096):
+    return [drawn(n, n, t=t), drawn(n, n, t=t), blank(n, n, t=torch.float32), n, n, n]
+
+
+def scanned():
+    f32, s = torch.float32, (512, 2048)
     return [
-        drawn(4096, 4096, t=t),
-        drawn(4096, 4096, t=t),
-        blank(4096, 4096, t=torch.float32),
-        4096,
-        4096,
-        4096,
+        1 + drawn(*s, t=f32, by=0.01),
+        *(blank(*s, t=f32) for _ in "123"),
+        blank(*s, t=torch.int64),
     ]
 
 
@@ -207,6 +241,33 @@ CASES = {
         (2,),
         [{}, {"blocks": 1}, {"specialize": False}],
         [{}],
+    ),
+    "k3_fma64": (
+        tiles,
+        lambda: gemm(torch.float32, 512),
+        {"BM": 64, "BN": 64, "BK": 64, "P": "ieee"},
+        (8, 8),
+        (2,),
+        [{"num_warps": 8, "num_stages": 3}, {"num_warps": 8, "consumers": 1}],
+        [{"num_warps": 8, "num_stages": 3}],
+    ),
+    "k3_fma128": (
+        tiles,
+        lambda: gemm(torch.float32, 2048),
+        {"BM": 128, "BN": 64, "BK": 32, "P": "ieee"},
+        (16, 32),
+        (2,),
+        [{}],
+        [{}],
+    ),
+    "scans": (
+        prefixes,
+        scanned,
+        {"X": 2, "R": 2048},
+        (256,),
+        (1, 2, 3, 4),
+        [{"num_warps": 16}],
+        [{"num_warps": 16}],
     ),
     "k3_wgmma": (
         tiles,

@@ -33,6 +33,7 @@ BITS = [
     (models.hmm, HMM, ("smc", "mh")),
     (models.branches, (0.7,), ("nuts",)),
     (models.garch, (models.SERIES,), ("nuts",)),
+    (models.process, (np.linspace(0.0, 1.0, 6), np.sin(np.arange(6.0))), ("nuts",)),
 ]
 SIZES = {"chains": 96, "draws": 40, "warmup": 60, "particles": 1000, "stack": 400}
 

@@ -116,8 +116,30 @@ def test_kernels_of_narrow_integers_are_numpy(name):
         np.testing.assert_array_equal(found, want)
 
 
+def test_sums_of_a_traced_module_are_those_of_torch():
+    """A traced module does not say of what type x is."""
+    torch = pytest.importorskip("torch")
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return x.sum(1), x.cumsum(1), x.prod(1)
+
+    graph = axon.load_fx(Module(), dims={"x": "n m"})
+    for dtype in (torch.float16, torch.int64):
+        x = torch.full((2, 5), 100).to(dtype)
+        for found, want in zip(graph(x), Module()(x), strict=True):
+            torch.testing.assert_close(found, want)
+    with pytest.raises(AxonGuard, match=r"int8 is i64 for torch.*\n.*load_export"):
+        graph(torch.ones((2, 5), dtype=torch.int8))
+
+
 def test_arrays_inside_of_a_kernel():
     function, x = axon.load("fun f x = x + zeros [40]").f, np.ones((3, 40), np.int8)
     assert compile(function)(x).dtype == np.int8
+    both = compile(axon.load("fun f x = (concat [x, zeros [1, 40]] 0, iota 3)").f)
+    assert [(type(each), each.dtype) for each in both(x)] == [
+        (np.ndarray, np.int8),
+        (np.ndarray, np.int64),
+    ]
     with pytest.raises(AxonError, match="an array inside of it is no argument"):
         fuse(function)(x)

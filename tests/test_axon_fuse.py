@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tawa.cypress as cy
 from tawa import axon
 from tawa.axon.fuse import fuse
 from tawa.axon.fuse.forms import reciprocal
+from tawa.cypress.kernels import gemm
 from tawa.errors import AxonError, AxonGuard
+from tawa.runtime import cubins
 
 PROGRAM = """
 fun soft x = softmax x
@@ -91,6 +94,16 @@ def test_exponentials_follow_no_reference_that_they_may_exceed(module):
     same(fuse(module.functions["about_mean"]), x, tolerance=1e-5)
     kept = (np.arange(d) >= 15000).astype(np.float32)[None]
     same(fuse(module.functions["some"]), (kept, np.ones_like(kept)))
+
+
+def test_arrays_of_the_cpu_need_no_cubin(module, monkeypatch, tmp_path):
+    monkeypatch.setenv("TAWA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cubins, "start", lambda *_, **__: pytest.fail("built for a GPU"))
+    same(fuse(module.act), floats(48), floats(3, 48))
+    mapping = gemm.gemm(1, 64, 64, 32)
+    a, b = np.ones((64, 32), np.float16), np.ones((32, 64), np.float16)
+    cy.program(mapping)(c := np.zeros((64, 64), np.float16), a, b)
+    assert (c == 32).all()
 
 
 def test_rows_of_a_width_share_a_program(module):

@@ -64,7 +64,7 @@ conv_transpose {stride = 2, extra = 1} (swap {first = 0, second = 1} W) X
 max_pool {size = 2, stride = [2, 1]} X; avg_pool {size = [3, 2], stride = 2, pad = 1} X
 global_avg_pool X; upsample {scale = [2, 3]} X; unfold {size = 3, stride = 1} X
 pixel_shuffle {scale = 2} (concat [X, slice {axis = 1} 1 X] 1); pixel_unshuffle {scale = 2} X
-sum {axes = [1, -1]} X; mean {axes = [0]} X; prod {axes = [1, 2]} X; any {axes = [0, 1]} B
+wide X; sum {axes = [1, -1]} X; mean {axes = [0]} X; prod {axes = [1, 2]} X; any {axes = [0, 1]} B
 all {axes = [3]} B; var {axes = [1]} X; logsumexp {axes = [2, 3]} X; l2 {axes = [2]} X
 sum_keep {axes = [1, -1]} X; mean_keep {axes = [1]} X; var_keep {axes = [-1]} X; sum_all X
 mean_all X; max {axis = 1} X; min {axis = -1} X; max_keep {axis = 2} X; argmax {axis = 2} X

@@ -10,6 +10,7 @@ import pytest
 import ppl_models as models
 from tawa import ppl
 from tawa.errors import GradientError, ModelError
+from tawa.ppl.ir.core import walk
 
 X = np.array([0.0, 0.5, 1.3])
 CASES = {
@@ -134,6 +135,25 @@ def test_log_density_is_that_of_the_model():
         want = normal(mu, 0, 5) + np.log(2 / np.pi / 5) - np.log1p((tau / 5) ** 2) + z[1]
         want += normal(eta, 0, 1).sum() + normal(models.Y, mu + tau * eta, models.SIGMA).sum()
         assert stages.log_density(z) == pytest.approx(want, rel=1e-12)
+
+
+@ppl.model
+def positive(y):
+    x = ppl.sample(ppl.Normal(0.0, 1.0))
+    ppl.factor(ppl.sqrt(x) - y * x)  # nor is the slope a number where half of the starts are
+    return x
+
+
+@pytest.mark.parametrize("method", ["hmc", "nuts"])
+def test_a_start_is_tried_until_its_density_is_finite(method):
+    """By the leapfrog of trajectories: the gradient, most of a program, stands in it once."""
+    post = ppl.infer(positive, 1.0, method=method, chains=64, draws=20, warmup=50, seed=1)
+    assert (post["x"] > 0.0).all()
+    assert len(np.unique(post["x"])) > 500
+    ((composed, _),) = positive.programs.values()
+    runs = [op.attrs["name"] for op in walk(composed.program.body) if op.code == "run"]
+    assert runs.count("gradient") == 1
+    positive.programs.clear()
 
 
 @ppl.model

@@ -88,8 +88,18 @@ ACTIVATIONS = {
 }
 
 
-@pytest.mark.parametrize("form", ["descriptors", "pointers"])
-@pytest.mark.parametrize("activation", list(ACTIVATIONS)[1:])
+# The two kernels load apart and finish alike.
+@pytest.mark.parametrize(
+    ("activation", "form"),
+    [
+        *((name, "descriptors") for name in list(ACTIVATIONS)[1:]),
+        ("gelu", "pointers"),
+        *(
+            pytest.param(name, "pointers", marks=pytest.mark.long)
+            for name in ("relu", "leaky_relu", "silu")
+        ),
+    ],
+)
 def test_an_activations_gradient_within_the_product(activation, form):
     a, b, bias, gradient = half(40, 64), half(64, 48), half(48), half(40, 48)
     variant = Variant(form, tawa.Config({"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}))
@@ -114,7 +124,11 @@ def test_an_activations_gradient_within_the_product(activation, form):
             matmul(a, b, gradient=gradient)
 
 
-@pytest.mark.parametrize("activation", ACTIVATIONS)
+# silu goes the way of gelu.
+@pytest.mark.parametrize(
+    "activation",
+    [pytest.param(n, marks=pytest.mark.long if n == "silu" else ()) for n in ACTIVATIONS],
+)
 def test_gradients_of_products(activation):
     leaves = half(2, 16, 64, grad=True), half(64, 32, grad=True), half(32, grad=True)
     others = doubles(*leaves)

@@ -289,6 +289,27 @@ def test_exactly_the_systems_that_end_are_accepted_of_many() -> None:
     assert (wrong, missed) == (0, 0)
 
 
+@pytest.mark.parametrize("systems", [12, pytest.param(500, marks=pytest.mark.long)])
+def test_exactly_the_systems_of_a_number_of_iterations_that_end_are_accepted(systems: int) -> None:
+    """As many as are met exactly, and more: loops of unlike lengths, and guards, end together."""
+    rng = random.Random(78)
+    accepted = 0
+    for _ in range(systems):
+        roles, depths = drawn(rng)
+        iterations = rng.choice((0, 1, 2, 3, 4, 5, 6, 8, 11, 20))
+        before = f"%k = tile.constant {{value = #builtin.int<{iterations}>}} : i32"
+        texts = [Writer(str(n), body, depths).text() for n, body in enumerate(roles)]
+        texts = [t.replace("%n step", "%k step").replace("(%n,", "(%k,") for t in texts]
+        kernel = of_texts(texts, depths, before=before)
+        if is_wrong(roles, depths, iterations):
+            with pytest.raises(Refused):
+                run(kernel)
+        else:
+            run(kernel)
+            accepted += 1
+    assert accepted > systems // 4
+
+
 def nested(rng: random.Random) -> tuple[list[list[Nest]], list[int]]:
     """Two roles of a loop and, after it, one with a loop in it. Of each ring one role puts and the
     other one takes, in any order."""

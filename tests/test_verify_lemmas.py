@@ -80,7 +80,8 @@ def test_conditions_on_iterations_do_not_change_beyond_those_met_exactly(
     decisions = Decisions(conditions, slots=100)
     x = terms.add(terms.constant(b), terms.iteration(0), a)
     positive = what == "positive"
-    decisions.guard(conditions.positive(x) if positive else conditions.equal(x, terms.zero))
+    made = conditions.positive(x) if positive else conditions.equal(x, terms.zero)
+    decisions.learn(made, guards=True)
     first, i = decisions.exact(0), z3.Int("i")
 
     def holds(at: Any) -> Any:

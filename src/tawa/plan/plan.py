@@ -30,7 +30,8 @@ class RolePlan:
 class ArefPlan:
     """A ring: the loads in its payload and its depth D (slots).
 
-    `also` are further payloads of the same types, of later loops, that go through the same slots.
+    `also` are further payloads of the same types, of later loops or the same body, that go through
+    the same slots.
     `via` is who moves the tiles: TMA, the producer's threads by cp.async, or the role
     "transpose" (the producer, where there is none), which takes them from the ring that loads them
     and transposes them for wgmma; `interleaved` then brings K into the order in which registers

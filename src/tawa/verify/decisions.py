@@ -105,7 +105,8 @@ class Decisions:
     of loops, are met exactly, one by one, where none is further than this from the one before it;
     those beyond are taken to come at any time."""
     behind: int = 0
-    """How far conditions ask before the iteration that they stand in."""
+    """How far conditions ask before the iteration that they stand in, and beyond it."""
+    beyond: int = 0
     edges: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
     """By the depth of loops: the iterations from which on something is no more as it was."""
     _exact: dict[int, int] = field(default_factory=dict[int, int])
@@ -137,35 +138,27 @@ class Decisions:
         self.ends.append(end)
         return len(self.families) - 1
 
-    def learn(self, condition: Condition) -> None:
-        """Learn how far a condition asks back."""
+    def learn(self, condition: Condition, *, guards: bool) -> None:
+        """Learn how far a condition asks back; of one that guards something, let the iterations
+        that it tells apart be counted exactly."""
         for factor in self._factors(condition):
             match self._class(factor):
-                case _Member(_, int(), more, _):
-                    self.behind = max(self.behind, -more)
                 case _Capped(_, parts):  # of a loop, too: its cap is met exactly
                     for part in parts:
-                        self.learn(part)
-                        self.guard(part)
-                case _:
-                    continue
-
-    def guard(self, condition: Condition) -> None:
-        """Let the iterations that a condition tells apart be counted exactly."""
-        for factor in self._factors(condition):
-            match self._class(factor):
-                case _Fixed(depth, a, b, _):
+                        self.learn(part, guards=True)
+                case _Fixed(depth, a, b, far):
                     edge = -(b // a) if (b > 0) == (a < 0) else 0
                     edge += int(a > 0 >= b) or int(factor.what == "zero")
-                case _Capped(_, parts):
-                    for part in parts:
-                        self.guard(part)
-                    continue
-                case _Member(family, None, edge, _) if self.families[family][2] >= 0:
-                    depth = self.families[family][2]
+                    if guards:
+                        self.edges.setdefault(depth, set()).add(edge)
+                    reach = far.more if far is not None else 0
+                    self.behind, self.beyond = max(self.behind, -reach), max(self.beyond, reach)
+                case _Member(_, int(), more):
+                    self.behind, self.beyond = max(self.behind, -more), max(self.beyond, more)
+                case _Member(family, None, edge) if guards and self.families[family][2] >= 0:
+                    self.edges.setdefault(self.families[family][2], set()).add(edge)
                 case _:
                     continue
-            self.edges.setdefault(depth, set()).add(edge)
 
     def exact(self, depth: int) -> int:
         """Return the iteration of loops at a depth from which on numbers need not be exact."""
@@ -406,23 +399,18 @@ class Decisions:
         return tuple(labels[depth] for depth in self._depends(what))
 
     def told(self, known: Known) -> str:
-        """Say of which launches the answers are that agents have got, but for iterations that are
-        far."""
+        """Say of which launches the answers are that were got in iterations known exactly."""
         terms, found = self.conditions.terms, list[str]()
-        for (what, labels, tag), (low, high) in known.items():
-            if any(each[0] != EXACT for each in (*labels, (tag, 0))):
+        for (what, labels, own), (low, high) in known.items():
+            if {own, *(tag for tag, _ in labels)} != {EXACT}:
                 continue
-            if not isinstance(what, int):
-                text = self.conditions.text(what)
-                found.append(text if low is not None else f"not {text}")
-                continue
-            length, step, _ = self.families[what]
-            ends = ((low, "> 0"), (high, "<= 0"))
-            found += [
-                f"{terms.text(terms.add(length, step, -number))} {holds}"
-                for number, holds in ends
-                if number is not None
-            ]
+            if isinstance(what, int):
+                length, step, _ = self.families[what]
+                for number, holds in ((low, "> 0"), (high, "<= 0")):
+                    if number is not None:
+                        found.append(f"{terms.text(terms.add(length, step, -number))} {holds}")
+            else:
+                found.append(("not " if low is None else "") + self.conditions.text(what))
         return ", ".join(found)
 
     # --- forgetting -------------------------------------------------------------------------------
@@ -442,13 +430,14 @@ class Decisions:
                 if len(each) > depth:
                     crowd = each[:depth], places[who].loops[depth]
                     crowds.setdefault(crowd, []).append(who)
-            for (prefix, _), crowd in crowds.items():
+            for (prefix, (family, _)), crowd in crowds.items():
                 late = any(
                     who not in crowd and _joins(labels[who], place, prefix)
                     for who, place in enumerate(places)
                 )
                 wait = self.patience if late else 0
-                known = self._moved(known, labels, crowd, depth, unit if depth == 0 else 1, wait)
+                share = unit if depth == 0 else 1
+                known = self._moved(known, labels, crowd, depth, family, share, wait)
         return self._forgotten(known, labels, places), labels
 
     def _moved(
@@ -457,6 +446,7 @@ class Decisions:
         labels: list[Labels],
         crowd: list[int],
         depth: int,
+        family: int,
         unit: int,
         wait: int,
     ) -> Known:
@@ -467,7 +457,7 @@ class Decisions:
             for tag in sorted(tags):
                 some = [who for who in crowd if labels[who][depth][0] == tag]
                 for part in [[who] for who in some] if tag == EXACT else [some]:
-                    known = self._moved(known, labels, part, depth, unit, wait)
+                    known = self._moved(known, labels, part, depth, family, unit, wait)
             return known
         (old,) = tags
         if min(labels[who][depth][1] for who in crowd) <= self.exact(depth) + wait:
@@ -509,6 +499,10 @@ class Decisions:
                 if old != EXACT:
                     continue
             kept[what, key, own] = low, high
+        end = self.ends[family] if family >= 0 else None
+        if old == EXACT and end is not None:  # what was seen of a loop whose end nobody asks
+            last = max(labels[who][depth][1] for who in crowd) + self.beyond
+            kept[family, (), tag] = min(end - 1 - more, last), None
         return kept
 
     def _forgotten(self, known: Known, labels: list[Labels], places: Sequence[Place]) -> Known:

@@ -110,7 +110,7 @@ class System:
             for pair, (w, a) in enumerate(self.pairs)
             if pair in self.least and pair not in self.dead
         }
-        rings = range(len(self.rings))
+        rings = list(self.leads)  # who waits nowhere arrives nowhere
         parity = Parity(
             self.depths,
             self.leads,
@@ -293,9 +293,7 @@ def read_system(kernel: tile.Kernel, values: Values, handed: Rings) -> System:
     for step in branches:
         decisions.open(step.condition)
     for step in branches:
-        decisions.learn(step.condition)
-        if step.operation.name == "scf.if":
-            decisions.guard(step.condition)
+        decisions.learn(step.condition, guards=isinstance(step.operation, scf.IfOp))
     _find_sides(system)
     _find_pairs(system, handed)
     system.about = _about(system, compiler.scalars)

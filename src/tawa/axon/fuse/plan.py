@@ -11,6 +11,7 @@ from tawa.axon.fuse.absorb import absorbed
 from tawa.axon.fuse.launch import Kernels, Launch
 from tawa.axon.fuse.needs import demanded, traced_in
 from tawa.axon.fuse.trace import REDUCTIONS, Cuts, Node, Step, Traced, evaluated
+from tawa.axon.library.untyped import fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,12 @@ class Plan:
             step.run(values)
             for node in self._drops[id(step)]:
                 values.pop(node, None)
-        return read(self.results, values)
+        from tawa.axon.run import tensors
+
+        found = read(self.results, values)
+        if tensors.is_tensor(self._near):
+            return tensors.unwrapped(found, self._near.device)
+        return fixed(found)
 
     def _make(self, node: Node) -> None:
         """Add the step that makes an array, where there is none yet."""

@@ -18,6 +18,7 @@ import numpy as np
 from tawa.axon.library import windows
 from tawa.axon.library.untyped import fixed, untyped
 from tawa.axon.library.windows import need
+from tawa.errors import AxonGuard
 
 Array = Any
 
@@ -54,6 +55,16 @@ def _kept(function: Callable[..., Any]) -> Callable[..., Any]:
         return found if found.dtype == x.dtype else found.astype(x.dtype)
 
     return apply
+
+
+def wide(x: Array) -> Array:
+    """Return x; refuse narrow integers, whose sums torch, unlike this language, gives in i64."""
+    if str(x.dtype).removeprefix("torch.") in ("uint8", "int8", "int16", "int32"):
+        raise AxonGuard(
+            f"a sum of {x.dtype} is i64 for torch, which a traced module does not tell",
+            remedy="import by load_export, which knows types, or sum with dtype=torch.int64",
+        )
+    return x
 
 
 def _index(index: Array) -> Array:

@@ -20,6 +20,8 @@ JOINS = ("where", "concatenate", "stack")
 class Untyped(np.ndarray):
     """An array of NumPy; functions of it and arrays with types are computed in these types."""
 
+    untyped = True
+
     def __getitem__(self, key: Any) -> Any:
         return untyped(super().__getitem__(key))
 
@@ -51,7 +53,7 @@ def untyped(value: Any) -> Any:
 
 def is_untyped(value: Any) -> bool:
     """Tell whether an array, of any library, has no type."""
-    return isinstance(value, Untyped) or getattr(value, "untyped", False)
+    return getattr(value, "untyped", False)
 
 
 def fixed(value: Any) -> Any:

@@ -393,8 +393,13 @@ class Aten(Shapes):
         if is_dtype(half_to_float):
             dtype, half_to_float = half_to_float, False
         self._need(not half_to_float, f"{name} in another type")
-        x = x if dtype is None else self.to(x, dtype)
+        x = self._wide(name, x) if dtype is None else self.to(x, dtype)
         return self._build.call(name, x, axis=dim)
+
+    def _wide(self, name: str, x: Any) -> Any:
+        """Return x; where no element type is known, only what a sum leaves in its own."""
+        known = self._made is not None or name not in ("sum", "cumsum", "prod")
+        return x if known else self._build.call("wide", x)
 
     def softmin(self, x: Any, dim: Any = -1, **options: Any) -> Any:
         return self.softmax(self._build.call("neg", x), dim, **options)
@@ -406,7 +411,7 @@ class Aten(Shapes):
     def _reduce(
         self, name: str, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None
     ) -> Any:
-        x = x if dtype is None else self.to(x, dtype)
+        x = self._wide(name, x) if dtype is None else self.to(x, dtype)
         dim = None if dim in ([], ()) else dim  # no axes are all of them
         return shared.reduction(self._build, name, x, dim, keepdim)
 

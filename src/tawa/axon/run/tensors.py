@@ -290,7 +290,7 @@ def wrapped(value: Any, device: Any) -> Any:
         case tuple() | list():
             return tuple([wrapped(item, device) for item in value])
         case np.ndarray():
-            return Tensor(_torch().as_tensor(value, device=device))
+            return Tensor(_torch().as_tensor(fixed(value), device=device), is_untyped(value))
         case _:
             return Tensor(value.to(device)) if is_tensor(value) else value
 

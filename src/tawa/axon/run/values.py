@@ -38,6 +38,8 @@ def type_of(value: Any, unifier: Unifier) -> Type:
             pass
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     name = NAMES.get(str(dtype).removeprefix("torch."))
+    if getattr(value, "untyped", False):  # `library/untyped.py`
+        name = ElementVar("number", unifier.fresh.number())
     if shape is None or name is None:
         raise AxonGuard(
             f"{type(value).__name__} is no argument of a program",

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tawa.errors import InternalError
-from tawa.ppl.ir.core import Function, Kind, Op, Program, Region, Type, Value
+from tawa.ppl.ir.core import Function, Kind, Op, Program, Region, Type, Value, walk
 from tawa.ppl.ir.operations import ADJOINTS, ELEMENTARY, FUNCTIONS, MATRICES
 
 _FLOAT: dict[str, Callable[[Any], Any]] = {"f32": np.float32, "f64": np.float64}
@@ -38,12 +39,23 @@ def interpret(
     `arguments` are in the order of `program.params`: numbers, and NumPy arrays of the shapes.
     """
     with np.errstate(all="ignore"):
-        values = {
+        values = _constants(program.regions()) | {
             param: _argument(param.type, given)
             for param, given in zip(program.params, arguments, strict=True)
         }
         for lane in lanes:
             _Lane(program, buffers, lane, library).region(program.body, dict(values))
+
+
+def _constants(regions: Iterable[Region]) -> dict[Value, Any]:
+    """Return the values of constants: a third of all operations."""
+    ops = (op for region in regions for op in walk(region) if op.code == "const")
+    return {op.result: number(op.result.type.kind, op.attrs["value"]) for op in ops}
+
+
+@cache
+def _begun(function: Function) -> dict[Value, Any]:
+    return _constants([function.body])
 
 
 def _argument(type_: Type, given: Any) -> Any:
@@ -113,9 +125,8 @@ class _Lane:
     def region(self, region: Region, env: dict[Value, Any], args: Sequence[Any] = ()) -> list[Any]:
         env.update(zip(region.args, args, strict=True))
         for op in region.ops:
-            results = self.operation(op, env)
-            for value, result in zip(op.results, results, strict=True):
-                env[value] = result
+            if op.code != "const":
+                env.update(zip(op.results, self.operation(op, env), strict=True))
         return [env[value] for value in region.yields]
 
     def operation(self, op: Op, env: dict[Value, Any]) -> Sequence[Any]:
@@ -123,8 +134,6 @@ class _Lane:
         if op.code in _ELEMENTARY:
             return (_elementary(op, op.operands[0].type.kind, given),)
         match op.code:
-            case "const":
-                return (number(op.result.type.kind, op.attrs["value"]),)
             case "load":
                 return (given[0][offset(op.operands[0].type.shape, given[1:])],)
             case "pack":
@@ -155,17 +164,14 @@ class _Lane:
                 rows = [self.region(op.regions[0], env, (i,)) for i in range(op.attrs["count"])]
                 return [_stack(column) for column in zip(*rows, strict=True)]
             case "get":
-                return (self.variables[op.attrs["name"]],)
+                return (_copied(self.variables[op.attrs["name"]]),)
             case "set":
-                self.variables[op.attrs["name"]] = given[0]
+                self.variables[op.attrs["name"]] = _copied(given[0])
                 return ()
             case "loadvar":
                 return (self.variables[op.attrs["name"]][self.at(op, given)],)
             case "storevar":
-                name = op.attrs["name"]
-                fresh = list(self.variables[name])
-                fresh[self.at(op, given)] = given[-1]
-                self.variables[name] = fresh
+                self.variables[op.attrs["name"]][self.at(op, given)] = given[-1]
                 return ()
             case "lane":
                 return (self.lane,)
@@ -184,7 +190,8 @@ class _Lane:
                 called = self.library(code, *(value.type for value in op.operands))
                 body, memory = called.body, called.variables
                 inner = Program(called.name, self.program.dtype, (), body, variables=memory)
-                return _Lane(inner, {}, self.lane, self.library).region(body, {}, given)
+                values = dict(_begun(called))
+                return _Lane(inner, {}, self.lane, self.library).region(body, values, given)
             case _:
                 raise InternalError(f"the interpreter has no rule for {op.code}")
 
@@ -205,6 +212,11 @@ def offset(shape: tuple[int, ...], at: Sequence[int]) -> int:
             raise InternalError(f"index {list(at)} is outside of {list(shape)}")
         place = place * size + index
     return place
+
+
+def _copied(value: Any) -> Any:
+    """Return a value of its own: an array value does not change when the variable does."""
+    return list(value) if isinstance(value, list) else value  # pyright: ignore
 
 
 def _stack(rows: Sequence[Any]) -> list[Any]:

@@ -15,9 +15,9 @@ from hashlib import sha256
 from typing import Any
 
 from tawa.cypress import event
-from tawa.cypress.emit import subject
 from tawa.cypress.event import CopyIn, CopyOut, For, calls
 from tawa.cypress.mapping import CEILING
+from tawa.cypress.plan import subject
 from tawa.cypress.program import Program, complete
 from tawa.cypress.size import extent, key
 from tawa.errors import MappingError
