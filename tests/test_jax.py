@@ -122,7 +122,10 @@ class Stub:
         self._launch = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self.launched)
         kinds = ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint, *[ctypes.c_void_p] * 5
         self._encode = ctypes.CFUNCTYPE(ctypes.c_int, *kinds, *[ctypes.c_uint] * 4)(self.encoded)
+        kinds = (*kinds, *[ctypes.c_uint] * 2, ctypes.c_void_p, *[ctypes.c_uint] * 4)
+        self._encode_im2col = ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(self.encoded_windows)
         self.launch_ex, self.encode_tiled = self._launch, self._encode
+        self.encode_im2col = self._encode_im2col
         self.recent = SimpleNamespace(notes=[])
 
     def encoded(self, at, dtype, rank, address, sizes, strides, box, steps, *rest):
@@ -139,6 +142,15 @@ class Stub:
         )
         ctypes.memmove(at, struct.pack("<Q", len(self.maps)) * 16, 128)
         return self.map_code
+
+    def encoded_windows(self, at, dtype, rank, address, sizes, strides, low, high, *rest):
+        channels, pixels, steps, *rest = rest
+        corners = (ctypes.c_int * (rank - 2)).from_address
+        count = len(self.maps)
+        code = self.encoded(at, dtype, rank, address, sizes, strides, steps, steps, *rest)
+        (made,) = list(self.maps.values())[count:]
+        made.window = [*corners(low)], [*corners(high)], channels, pixels
+        return code
 
     def launched(self, config, function, pointers, extra):
         words = struct.unpack("<7I4xQQI4x", ctypes.string_at(config, 56))
@@ -205,7 +217,10 @@ def stub(monkeypatch):
 
     monkeypatch.setattr(kernels, "load", loaded)
     monkeypatch.setattr(launches, "_KERNELS", kernels)
-    addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in (made._launch, made._encode)]
+    addresses = [
+        ctypes.cast(f, ctypes.c_void_p).value
+        for f in (made._launch, made._encode, made._encode_im2col)
+    ]
     header = launches.Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h"
     handler = Handler(Addresses(*addresses), version_of(header))
     monkeypatch.setattr(launches, "handler", lambda: handler)
@@ -314,6 +329,31 @@ def test_tensor_maps_are_of_the_arrays_of_the_launch(stub):
     found = jax.jit(times)(a, b)  # the same in the simulator
     expected = np.asarray(a, np.float32) @ np.asarray(b, np.float32)
     np.testing.assert_allclose(np.asarray(found, np.float32), expected, rtol=1e-2, atol=2e-2)
+
+
+def test_maps_of_windows_are_encoded_too(stub):
+    """Of a convolution whose windows TMA counts: its stride differs by axis."""
+    x = numbers(2 * 9 * 11 * 64, dtype=np.float16).reshape(2, 9, 11, 64)
+    w = numbers(64 * 9 * 64, dtype=np.float16).reshape(64, 3, 3, 64)
+    convolve = lambda x, w: tj.conv(x, w, stride=(2, 3), padding=((1, 1), (0, 2)))  # noqa: E731
+    inside = jax.make_jaxpr(convolve)(x, w)
+    while inside.eqns[0].primitive is not launches.launch_p:
+        params = inside.eqns[0].params
+        inside = params["call_jaxpr" if "call_jaxpr" in params else "call"]
+    asked = inside.eqns[0].params["invocation"]
+    jax.jit(lambda x, w: launches.launch(x, w, invocation=asked))(x, w)
+    (one,) = stub.launches
+    pairs = zip(one.kernel.parameters, one.maps, strict=True)
+    ((parameter, made),) = [(p, m) for p, m in pairs if getattr(p, "window", None)]
+    assert made.address == x.unsafe_buffer_pointer()
+    assert made.sizes == [64, 11, 9, 2]
+    assert made.strides == [64 * 2, 11 * 64 * 2, 9 * 11 * 64 * 2]
+    assert made.steps == [1, 3, 2, 1]
+    pixels, channels = parameter.box
+    # Corners are of the first tap's places: before the images, and before their ends, by columns.
+    assert made.window == ([0, -1], [0, -1], channels, pixels)
+    swizzle = {0: 0, 32: 1, 64: 2, 128: 3}[parameter.swizzle]
+    assert made.rest[:2] == (0, swizzle)
 
 
 def words_of(stub, **changes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tawa.errors import OverBudget, TuningError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.tuner import Candidate, Tuner
+from tawa.runtime import timing
 from tawa.runtime.store import DiskStore
 
 MS = {"slow": 3.0, "fast": 1.0, "close": 1.02, "big": None}
@@ -18,8 +20,8 @@ MS = {"slow": 3.0, "fast": 1.0, "close": 1.02, "big": None}
 class Bench:
     """Candidates by name, with known times; counts what is timed and asked for."""
 
-    def __init__(self, monkeypatch, path, kind="cuda", ms=MS):
-        device = SimpleNamespace(kind=kind, ordinal=0)
+    def __init__(self, monkeypatch, path, kind="cuda", ms=MS, ordinal=0):
+        device = SimpleNamespace(kind=kind, ordinal=ordinal)
         monkeypatch.setattr(tuning, "look", lambda _: SimpleNamespace(device=device))
         monkeypatch.setattr(tuning, "gpu_target", lambda device: f"gpu {device}")
         self.store = DiskStore(path)
@@ -72,15 +74,24 @@ def test_candidates_close_to_the_fastest_take_turns(monkeypatch, tmp_path):
 
 
 def test_close_candidates_are_told_apart_under_load(monkeypatch, tmp_path):
-    bench = Bench(monkeypatch, tmp_path)
-    warmed = []
+    bench = Bench(monkeypatch, tmp_path, ordinal=1)
+    warmed, current = [], [0]
+
+    @contextmanager
+    def device(ordinal):
+        current.append(ordinal)
+        yield
+        current.pop()
 
     def do_bench(call, warmup, rep):
+        assert current[-1] == 1, "timed where the arrays are"
         warmed.append((call(), warmup))
         return {"fast": 1.0, "close": 1.02, "slow": 3.0}[call()] if warmup < 50 else 1.0 / warmup
 
     monkeypatch.setattr(tuning, "do_bench", do_bench)
     monkeypatch.setattr(tuning, "captured", lambda call: call)
+    fake = SimpleNamespace(cuda=SimpleNamespace(device=device))
+    monkeypatch.setattr(timing, "_torch", lambda: fake)
     monkeypatch.setattr(bench, "time", None)
     bench.settle(bench.tuner(), ["fast", "slow", "close"])
     assert [name for name, warmup in warmed if warmup < 50] == ["fast", "slow", "close"]
@@ -131,3 +142,28 @@ def test_when_nothing_builds_every_reason_is_given(monkeypatch, tmp_path):
     bench = Bench(monkeypatch, tmp_path)
     with pytest.raises(TuningError, match="big takes too much shared memory"):
         bench.settle(bench.tuner(), ["big"])
+
+
+def test_a_capture_is_of_the_stream_that_is_current(monkeypatch):
+    """Torch's own choice of a stream belongs to the device that captured first."""
+    streams, captures = [], []
+
+    @contextmanager
+    def stream(one):
+        streams.append(one)
+        yield
+        streams.pop()
+
+    @contextmanager
+    def graph(made, **how):
+        captures.append((streams[-1], how))
+        yield
+
+    made = SimpleNamespace(replay=lambda: None)
+    cuda = SimpleNamespace(
+        synchronize=lambda: None, Stream=object, stream=stream, CUDAGraph=lambda: made, graph=graph
+    )
+    monkeypatch.setattr(timing, "_torch", lambda: SimpleNamespace(cuda=cuda))
+    assert timing.captured(lambda: None) is made.replay
+    ((current, how),) = captures
+    assert how == {"stream": current, "capture_error_mode": "thread_local"}

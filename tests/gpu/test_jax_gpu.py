@@ -128,7 +128,8 @@ def launched(handlers, kernel, grid, arguments, arrays, **meta):
     image = make_image([compiled], complete(compiled, given), grid, [blocks])
     table = (ctypes.c_uint64 * 4096)()
     addresses = [
-        ctypes.cast(each, ctypes.c_void_p).value for each in (driver.launch_ex, driver.encode_tiled)
+        ctypes.cast(each, ctypes.c_void_p).value
+        for each in (driver.launch_ex, driver.encode_tiled, driver.encode_im2col)
     ]
     made = handlers.Handler(handlers.Addresses(*addresses), (0, 3))
     counters = ctypes.addressof(table) if image.counted else 0

@@ -411,6 +411,7 @@ def test_two_gpus_train_as_torchs_own(kind):
 
 
 @two
+@pytest.mark.filterwarnings("error:The CUDA Graph is empty")
 def test_data_on_a_device_that_is_not_current():
     a = torch.randn(128, 128, device="cuda:1").half()
     with torch.cuda.device(0):
@@ -422,6 +423,7 @@ def test_data_on_a_device_that_is_not_current():
 
 
 @two
+@pytest.mark.filterwarnings("error:The CUDA Graph is empty")
 def test_two_gpus_in_threads_of_one_process():
     """Each thread works on its own GPU; neither makes it the current one."""
 

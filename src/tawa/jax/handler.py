@@ -25,15 +25,36 @@ from tawa.runtime.image import COUNTERS, Image
 _WORD = 8
 # Words at the front of an attribute.
 _FRONT = (
-    *("token", "arrays", "function", "content", "bytes", "sums", "sum_count", "maps", "map_count"),
-    *("aligned", "aligned_count", "distinct", "distinct_count", "counters", "pointers"),
+    *(
+        "token",
+        "arrays",
+        "function",
+        "content",
+        "bytes",
+        "sums",
+        "sum_count",
+        "tiled",
+        "tiled_count",
+    ),
+    *(
+        "windows",
+        "windows_count",
+        "aligned",
+        "aligned_count",
+        "distinct",
+        "distinct_count",
+        "counters",
+        "pointers",
+    ),
     *("refused", "no_map"),
 )
 _AT = {name: _WORD * place for place, name in enumerate(_FRONT)}
 _SYMBOLS = ("block", "stream", "counter")
 """What comes before the arrays among the symbols of a sum."""
-_SUM, _MAP, _ALIGNED, _DISTINCT = 3, 13, 2, 7
+_SUM, _ALIGNED, _DISTINCT = 3, 2, 7
 """Words of one entry of each list."""
+_MAPS = {"tiled": "ppppiiii", "windows": "ppppiipiiii"}
+"""What the driver's functions that encode maps take after the address: pointers and numbers."""
 _INVALID, _EXHAUSTED, _PRECONDITION, _INTERNAL = 3, 8, 9, 13  # XLA_FFI_Error_Code
 _METADATA = 1  # XLA_FFI_Extension_Metadata
 _ARRAY = 1  # XLA_FFI_AttrType_ARRAY
@@ -52,6 +73,7 @@ class Addresses:
 
     launch: int
     encode_tiled: int
+    encode_im2col: int
 
 
 def words(image: Image, arrays: int, function: int, counters: int, token: int) -> list[int]:
@@ -81,15 +103,10 @@ def words(image: Image, arrays: int, function: int, counters: int, token: int) -
         flat = [number for row in rows for number in row]
         return put(struct.pack(f"<{len(flat)}q", *flat))
 
-    maps = [
-        (
-            *(each.at, symbol(each.number), each.addend),
-            *each.places,
-            *(each.dtype, each.rank),
-            *each.numbers,
-        )
-        for each in image.maps
-    ]
+    maps: dict[str, list[tuple[int, ...]]] = {name: [] for name in _MAPS}
+    for each in image.maps:
+        where = each.at, symbol(each.number), each.addend, each.dtype, each.rank
+        maps["windows" if each.windows else "tiled"].append((*where, *each.arguments))
     aligned = [
         (symbol(number), say(f"{name}: XLA's array {number} is not aligned to 16 bytes"))
         for number in image.aligned
@@ -111,8 +128,8 @@ def words(image: Image, arrays: int, function: int, counters: int, token: int) -
         "bytes": len(image.content),
         "sums": pack([(each.at, symbol(each.symbol), each.addend) for each in image.sums]),
         "sum_count": len(image.sums),
-        "maps": pack(maps),
-        "map_count": len(maps),
+        **{name: pack(rows) for name, rows in maps.items()},
+        **{f"{name}_count": len(rows) for name, rows in maps.items()},
         "aligned": pack(aligned),
         "aligned_count": len(aligned),
         "distinct": pack(distinct),
@@ -246,11 +263,12 @@ def _text(addresses: Addresses, version: tuple[int, int], token: int) -> str:
     words = _attribute(code, token)
     symbols, block = _symbols(code, words)
     _checks(code, words, symbols)
-    _encode(code, words, symbols, block, addresses.encode_tiled)
+    for name, function in zip(_MAPS, (addresses.encode_tiled, addresses.encode_im2col)):
+        _encode(code, words, symbols, block, name, function)
     pointers = code.at(block, code.load("i64", words, _AT["pointers"]))
-    function = code.load("ptr", words, _AT["function"])
+    kernel = code.load("ptr", words, _AT["function"])
     status = code.value(
-        f"call i32 inttoptr (i64 {addresses.launch} to ptr)(ptr {block}, ptr {function},"
+        f"call i32 inttoptr (i64 {addresses.launch} to ptr)(ptr {block}, ptr {kernel},"
         f" ptr {pointers}, ptr null)"
     )
     _driver(code, words, status, "refused")
@@ -425,18 +443,25 @@ def _checks(code: _Code, words: str, symbols: str) -> None:
         _refuse(code, code.value(f"and i1 {one}, {two}"), message, _PRECONDITION)
 
 
-def _encode(code: _Code, words: str, symbols: str, block: str, encode_tiled: int) -> None:
-    maps = code.at(words, code.load("i64", words, _AT["maps"]))
-    with code.each(code.load("i64", words, _AT["map_count"])) as (index, _):
-        entry = code.entry(maps, index, _MAP)
-        numbers = [code.load("i64", entry, _WORD * place) for place in range(_MAP)]
-        at, symbol, addend, *places = numbers[:7]
+def _encode(code: _Code, words: str, symbols: str, block: str, name: str, function: int) -> None:
+    maps, kinds = code.at(words, code.load("i64", words, _AT[name])), _MAPS[name]
+    with code.each(code.load("i64", words, _AT[f"{name}_count"])) as (index, _):
+        size = 5 + len(kinds)
+        entry = code.entry(maps, index, size)
+        numbers = [code.load("i64", entry, _WORD * place) for place in range(size)]
+        at, symbol, addend, dtype, rank, *arguments = numbers
         base = code.load("i64", code.entry(symbols, symbol, 1))
-        address = code.value(f"add i64 {base}, {addend}")
-        pointed = [f"ptr {code.at(block, place)}" for place in places]
-        small = [f"i32 {code.value(f'trunc i64 {number} to i32')}" for number in numbers[7:]]
-        given = [f"ptr {code.at(block, at)}", *small[:2], f"i64 {address}", *pointed, *small[2:]]
-        status = code.value(f"call i32 inttoptr (i64 {encode_tiled} to ptr)({', '.join(given)})")
+
+        def small(number: str) -> str:
+            return f"i32 {code.value(f'trunc i64 {number} to i32')}"
+
+        given = [f"ptr {code.at(block, at)}", small(dtype), small(rank)]
+        given.append(f"i64 {code.value(f'add i64 {base}, {addend}')}")
+        given += [
+            f"ptr {code.at(block, each)}" if kind == "p" else small(each)
+            for kind, each in zip(kinds, arguments, strict=True)
+        ]
+        status = code.value(f"call i32 inttoptr (i64 {function} to ptr)({', '.join(given)})")
         _driver(code, words, status, "no_map")
 
 

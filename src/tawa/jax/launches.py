@@ -157,7 +157,7 @@ def handler() -> Handler:
     driver = connect()
     addresses = [
         ctypes.cast(each, ctypes.c_void_p).value  # type: ignore[arg-type]
-        for each in (driver.launch_ex, driver.encode_tiled)
+        for each in (driver.launch_ex, driver.encode_tiled, driver.encode_im2col)
     ]
     header = Path(jax.ffi.include_dir()) / "xla" / "ffi" / "api" / "c_api.h"
     made = Handler(Addresses(*(each or 0 for each in addresses)), version_of(header))

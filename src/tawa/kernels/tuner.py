@@ -22,7 +22,7 @@ from tawa.kernels.straight import Recipes
 from tawa.runtime.dispatch import gpu_target
 from tawa.runtime.fingerprint import compiler_digest
 from tawa.runtime.store import DiskStore, cache_folder, store_at
-from tawa.runtime.timing import captured, do_bench
+from tawa.runtime.timing import alone_on, captured, do_bench
 
 ProblemT = TypeVar("ProblemT", bound=Hashable)
 VariantT = TypeVar("VariantT")
@@ -87,7 +87,8 @@ class Tuner(Generic[ProblemT, VariantT]):
             return known
         device = look(array).device
         found = candidates()
-        timers = (time or time_call, time or time_under_load)
+        place = device.ordinal
+        timers = (time or partial(time_call, place), time or partial(time_under_load, place))
         if device.kind != "cuda" or not timed:
             chosen = self._timed(problem, found, None)[0]
         elif not self._keep:
@@ -202,17 +203,18 @@ def run(launches: Sequence[Launch]) -> None:
         launch()
 
 
-def time_call(call: Call) -> float:
-    """Return a call's median time on the GPU in milliseconds, the L2 cache cold."""
-    return _bench(call, 10, 30)
+def time_call(device: int, call: Call) -> float:
+    """Return a call's median time on a GPU in milliseconds, the L2 cache cold."""
+    return _bench(device, call, 10, 30)
 
 
-def time_under_load(call: Call) -> float:
+def time_under_load(device: int, call: Call) -> float:
     """Return the same for a chip that has come to the power that the call draws."""
-    return _bench(call, _LASTING_MS, 15)
+    return _bench(device, call, _LASTING_MS, 15)
 
 
-def _bench(call: Call, warmup: float, rep: float) -> float:
-    found = do_bench(captured(call), warmup=warmup, rep=rep)
+def _bench(device: int, call: Call, warmup: float, rep: float) -> float:
+    with alone_on(device):
+        found = do_bench(captured(call), warmup=warmup, rep=rep)
     assert isinstance(found, float), "no quantiles were asked for"
     return found

@@ -89,17 +89,18 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class MapCall:
-    """A call of cuTensorMapEncodeTiled: into byte `at` of the image, of array `number` from byte
-    `addend` on; `places` are those of sizes, strides, box and steps; `numbers` the others.
+    """A call of cuTensorMapEncodeTiled, or with `windows` of cuTensorMapEncodeIm2col: into byte
+    `at` of the image, of array `number` from byte `addend` on. `arguments` are those after the
+    address, in the driver's order: of arrays, their places in the image.
     """
 
     at: int
     number: int
     addend: int
-    places: tuple[int, int, int, int]
     dtype: int
     rank: int
-    numbers: tuple[int, int, int, int]
+    arguments: tuple[int, ...]
+    windows: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,25 +160,28 @@ class _Kept:
 
     words: list[bytes | None] = field(default_factory=list[Any])
 
-    def encode_tiled(self, *given: Any) -> int:
+    def encode_tiled(self, at: int, dtype: int, rank: int, address: int, *given: int) -> int:
         """Keep a tensor map's description: numbers, and copies of what is pointed to."""
-        at, dtype, rank, address, sizes, strides, box, steps, *numbers = given
-        arrays = (
-            ctypes.string_at(sizes, _WORD * rank),
-            ctypes.string_at(strides, _WORD * max(1, rank - 1)),
-            ctypes.string_at(box, 4 * rank),
-            ctypes.string_at(steps, 4 * rank),
-        )
-        self.encoded[at] = (dtype, rank, address, arrays, tuple(numbers))
+        sizes, strides, box, steps, *numbers = given
+        arrays = ((sizes, _WORD * rank), (strides, _WORD * max(1, rank - 1)))
+        boxes = ((box, 4 * rank), (steps, 4 * rank))
+        self._keep(at, (dtype, rank, address), (*arrays, *boxes, *numbers), False)
         return 0
 
-    def encode_im2col(self, *_given: Any) -> int:
-        """Refuse: the handler has no call for it."""
-        raise ArgumentError(
-            "a descriptor of windows cannot be an argument here",
-            why="the launch is replayed without Python, and encodes tensor maps of tiles only",
-            remedy="pass a TensorDescriptor, or call the kernel as kernel[grid](...)",
-        )
+    def encode_im2col(self, at: int, dtype: int, rank: int, address: int, *given: int) -> int:
+        """Keep the description of a map of windows."""
+        sizes, strides, lower, upper, channels, pixels, steps, *numbers = given
+        arrays = ((sizes, _WORD * rank), (strides, _WORD * (rank - 1)))
+        corners = ((lower, 4 * (rank - 2)), (upper, 4 * (rank - 2)))
+        told = (*arrays, *corners, channels, pixels, (steps, 4 * rank), *numbers)
+        self._keep(at, (dtype, rank, address), told, True)
+        return 0
+
+    def _keep(
+        self, at: int, what: Any, told: Sequence[int | tuple[int, int]], windows: bool
+    ) -> None:
+        copied = (x if isinstance(x, int) else ctypes.string_at(*x) for x in told)
+        self.encoded[at] = (*what, tuple(copied), windows)
 
     def current_device(self) -> int:
         """Return the one device."""
@@ -355,16 +359,16 @@ def _told(address: int) -> tuple[int, int]:
 
 
 def _map(content: bytearray, place: int, kept: _Kept, moved: _Kept, index: int) -> MapCall:
-    dtype, rank, address, arrays, numbers = kept.encoded[kept.slots[index]]
+    dtype, rank, address, told, windows = kept.encoded[kept.slots[index]]
     number, addend = _told(address)
     other = moved.encoded[moved.slots[index]]
-    if (*other[:2], *other[3:]) != (dtype, rank, arrays, numbers) or other[2] - address != 4096:
+    if (*other[:2], *other[3:]) != (dtype, rank, told, windows) or other[2] - address != 4096:
         raise InternalError(
             "what a tensor map describes depends on an address",
             remedy="this is a fault of the compiler: please report it",
         )
-    sizes, strides, box, steps = (_append(content, each, _WORD) for each in arrays)
-    return MapCall(place, number, addend, (sizes, strides, box, steps), dtype, rank, numbers)
+    given = (x if isinstance(x, int) else _append(content, x, _WORD) for x in told)
+    return MapCall(place, number, addend, dtype, rank, tuple(given), windows)
 
 
 def _aligned(

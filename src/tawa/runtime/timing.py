@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from tawa.errors import NoDriver
+from tawa.runtime.locks import Lock
 
+_TURN = Lock()  # of threads that measure
 _FLUSH_BYTES = 256 << 20  # several times the L2 cache of an H200 (50 MiB)
 
 
@@ -59,13 +62,13 @@ def do_bench_cudagraph(
     """
     torch = _torch()
     torch.cuda.synchronize()  # what `run` writes, work before it may still read
-    with torch.cuda.stream(torch.cuda.Stream()):
+    with torch.cuda.stream(side := torch.cuda.Stream()):
         run()
         torch.cuda.synchronize()
         estimate = _estimate(torch, run, None)
         count = max(1, int(rep / estimate))
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with _capture(torch, graph, side):
             for _ in range(count):
                 for tensor in grad_to_none or ():
                     tensor.grad = None
@@ -89,13 +92,29 @@ def captured(run: Callable[[], Any]) -> Callable[[], Any]:
     """
     torch = _torch()
     torch.cuda.synchronize()  # what `run` writes, work before it may still read
-    with torch.cuda.stream(torch.cuda.Stream()):
+    with torch.cuda.stream(side := torch.cuda.Stream()):
         run()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with _capture(torch, graph, side):
             run()
     return graph.replay
+
+
+@contextmanager
+def alone_on(device: int) -> Generator[None]:
+    """Make a device the current one, whose stream is timed; of several threads one measures at a
+    time, since each would find the others' work in its own time.
+    """
+    with _TURN, _torch().cuda.device(device):
+        yield
+
+
+def _capture(torch: Any, graph: Any, stream: Any) -> Any:
+    """Capture what this thread does on a stream of the current device. Torch's own choice is one
+    stream for all devices and threads; and what other threads do meanwhile is theirs.
+    """
+    return torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
 
 
 def _torch() -> Any:
