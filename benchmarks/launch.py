@@ -145,7 +145,7 @@ class DryDriver:
     def current_device(self) -> int:
         return 0
 
-    def is_capturing(self, stream: int) -> bool:
+    def is_capturing(self, stream: int, device: int) -> bool:
         return False
 
     def target(self, device: int) -> Any:

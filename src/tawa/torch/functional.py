@@ -152,8 +152,9 @@ def scaled_dot_product_attention(
             f"query has {query.shape[1]} heads, key {key.shape[1]}",
             remedy="pass enable_gqa=True, as for torch's",
         )
-    batch = torch.broadcast_shapes(query.shape[:1], key.shape[:1], value.shape[:1])
-    query, key, value = (each.expand(*batch, *each.shape[1:]) for each in (query, key, value))
+    if not query.shape[0] == key.shape[0] == value.shape[0]:
+        batch = torch.broadcast_shapes(query.shape[:1], key.shape[:1], value.shape[:1])
+        query, key, value = (each.expand(*batch, *each.shape[1:]) for each in (query, key, value))
     dim, queries, keys = query.shape[-1], query.shape[-2], key.shape[-2]
     scale = dim**-0.5 if scale is None else scale
     window: tuple[int | None, int | None] | None = None

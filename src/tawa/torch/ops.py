@@ -248,8 +248,9 @@ def rows_of(array: Tensor, *, once: bool = False) -> Tensor:
     `once`: each element in its own place, not expanded.
     """
     size = array.element_size()
-    steps = [step for n, step in zip(array.shape[:-1], array.stride()[:-1]) if n > 1]
-    fits = array.stride(-1) == 1 and not any(step * size % 16 for step in steps)
+    *strides, last = array.stride()
+    steps = [step for n, step in zip(array.shape, strides) if n > 1]
+    fits = last == 1 and not any(step * size % 16 for step in steps)
     if fits and array.data_ptr() % 16 == 0 and not (once and 0 in steps):
         return array
     return array.clone(memory_format=torch.contiguous_format)
