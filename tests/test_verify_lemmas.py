@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tawa.verify.conditions import Conditions
+from tawa.verify.conditions import Conditions, Holds
 from tawa.verify.cursors import Cursors, Fact, Facts, Operand, Parity
 from tawa.verify.decisions import EXACT, Ahead, Decisions, Place
 from tawa.verify.terms import Term, Terms
@@ -97,7 +97,7 @@ def test_what_others_knew_under_a_tag_is_not_of_who_gets_it_next() -> None:
     end = decisions.loop(Span(terms.atom(("argument", "n", 0)), terms.one), 0)
     none = frozenset[int | Holds]()
     left = Place((), (), (Ahead(False, none, none),), ended=True)
-    rest = Ahead(False, none, none), Ahead(False, none, frozenset({end}))
+    rest = Ahead(False, none, frozenset({end})), Ahead(False, none, none)
     comes = Place(((EXACT, 5),), ((end, 1),), rest, ended=False)
     known, labels = decisions.settled({(end, (), 0): (3, 4)}, [left, comes], 1)
     assert labels == [(), ((0, 0),)]
