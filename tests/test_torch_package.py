@@ -296,6 +296,30 @@ def test_operators_that_nothing_records_compute_at_once():
     assert OPS.matmul(a, grown).requires_grad
 
 
+@pytest.mark.parametrize("function", [OPS.matmul, tt.matmul])
+def test_no_tangent_is_lost(function):
+    """torch takes operators that have no rule for tangents to give zeros."""
+    a, b = half(16, 64), half(64, 32)
+    with pytest.raises(ArgumentError, match="forward mode"):
+        torch.func.jvp(lambda x: function(x, b), (a,), (a,))
+    with torch.autograd.forward_ad.dual_level():
+        near(function(a, b), a.float() @ b.float())
+        with torch.no_grad(), pytest.raises(ArgumentError, match="forward mode"):
+            function(torch.autograd.forward_ad.make_dual(a, a), b)
+
+
+@pytest.mark.parametrize("function", [OPS.matmul, tt.matmul])
+def test_views_whose_sign_is_turned_are_read_as_they_are(function):
+    a, b = half(16, 64), half(64, 32)
+    near(function(torch._neg_view(a), b), -(a.float() @ b.float()))
+
+
+def test_a_trace_holds_the_operator():
+    a, b = half(16, 64), half(64, 32)
+    traced = torch.jit.trace(lambda x: tt.matmul(x, b), (a,), check_trace=False)
+    near(traced(2 * a), 2 * a.float() @ b.float(), 1e-2)
+
+
 class Block(torch.nn.Module):
     def __init__(self):
         super().__init__()

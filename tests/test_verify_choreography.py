@@ -425,3 +425,39 @@ def test_nobody_waits_where_nobody_arrives() -> None:
     kind = "!hopper.barriers<#builtin.int<1>>, i32, i32"
     with pytest.raises(Refused, match="nobody arrives"):
         run(of_texts([f"hopper.wait %freed0[%zero], %one : {kind}"], [1]))
+
+
+ASKED = """
+%low = tile.constant {value = #builtin.int<-20>} : i32
+%high = tile.constant {value = #builtin.int<-4>} : i32
+%many = tile.constant {value = #builtin.int<60>} : i32
+%is_low = tile.elementwise "gt"(%n, %low) : (i32, i32) -> i1
+%is_high = tile.elementwise "gt"(%n, %high) : (i32, i32) -> i1
+"""
+
+
+def asks_before_a_loop(role: int, *conditions: str) -> str:
+    """A put (role 0) or take where n > -20, a loop of 60, one under conditions, a loop to n."""
+    writer, phase = Writer(str(role), [], [1] * 4), "%zero" if role else "%one"
+
+    def events(ring: int) -> Nest:
+        return [Event(kind, ring) for kind in (("get", "free") if role else ("put",))]
+
+    for ring, under in ((0, ("%is_low",)), (2, conditions)):
+        writer.lines += [f"scf.if {each} {{" for each in under]
+        for event in flat(events(ring)):
+            writer.event(event, "%zero", phase)
+        writer.lines += ["}"] * len(under)
+        names: Names = {(event.kind, ring + 1): ("%zero", phase) for event in flat(events(ring))}
+        writer.loop("%n" if ring else "%many", events(ring + 1), names)
+    return "\n".join(writer.lines).replace("to %n step %one", "to %n step %c4")
+
+
+def test_what_is_known_of_a_negative_number_says_nothing_of_greater_ones() -> None:
+    """n > -20 is known, all come to iterations of a loop that are not counted, and n > -4 is asked
+    by one role alone: n = -10 hangs."""
+    takes = asks_before_a_loop(1, "%is_low")
+    run(of_texts([asks_before_a_loop(0, "%is_low"), takes], [1] * 4, before=ASKED))
+    puts = asks_before_a_loop(0, "%is_low", "%is_high")
+    with pytest.raises(Refused, match="2 filled"):
+        run(of_texts([puts, takes], [1] * 4, before=ASKED))

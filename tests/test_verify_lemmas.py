@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tawa.verify.conditions import Conditions
+from tawa.verify.conditions import Conditions, Holds
 from tawa.verify.cursors import Cursors, Fact, Facts, Operand, Parity
-from tawa.verify.decisions import Decisions
+from tawa.verify.decisions import EXACT, Ahead, Decisions, Place
 from tawa.verify.terms import Term, Terms
 from tawa.verify.values import Span
 
@@ -88,6 +88,20 @@ def test_conditions_on_iterations_do_not_change_beyond_those_met_exactly(
         return a * at + b > 0 if what == "positive" else a * at + b == 0
 
     assert counterexample(i > first, holds(i) != holds(first + 1)) is None
+
+
+def test_what_others_knew_under_a_tag_is_not_of_who_gets_it_next() -> None:
+    """One has left a loop whose end it found, 4 + c for its own c; another one comes beyond the
+    iterations that are met exactly, and asks for the same end."""
+    decisions = Decisions(Conditions(terms := Terms()))
+    end = decisions.loop(Span(terms.atom(("argument", "n", 0)), terms.one), 0)
+    none = frozenset[int | Holds]()
+    left = Place((), (), (Ahead(False, none, none),), ended=True)
+    rest = Ahead(False, none, frozenset({end})), Ahead(False, none, none)
+    comes = Place(((EXACT, 5),), ((end, 1),), rest, ended=False)
+    known, labels = decisions.settled({(end, (), 0): (3, 4)}, [left, comes], 1)
+    assert labels == [(), ((0, 0),)]
+    assert (end, (), 0) not in known
 
 
 # --- Lemma 3a: what scalars stand for -------------------------------------------------------------

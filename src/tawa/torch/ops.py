@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._library.autograd import make_autograd_impl
+from torch.autograd import forward_ad
 
 from tawa.errors import ArgumentError
 from tawa.kernels import attention as _attention
@@ -40,13 +41,13 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 def is_direct(*arrays: Tensor | None) -> bool:
     """Tell whether torch neither traces nor transforms nor records what is done to tensors."""
-    if torch.compiler.is_compiling():
-        return False
     inside: Any = torch._C
+    if torch.compiler.is_compiling() or inside._is_tracing() or forward_ad._current_level >= 0:
+        return False
     if inside._len_torch_dispatch_stack() or inside._functorch.peek_interpreter_stack():
         return False
     given = [each for each in arrays if each is not None]
-    if any(type(each) not in _PLAIN for each in given):
+    if any(type(each) not in _PLAIN or each.is_neg() for each in given):
         return False
     return not torch.is_grad_enabled() or not any(each.requires_grad for each in given)
 
@@ -520,13 +521,24 @@ _LIBRARY = torch.library.Library("tawa", "FRAGMENT")
 def at_once(operator: Any) -> None:
     """Let calls that nothing records or traces, as a compiled graph's are, go to the function at
     once: torch's layers for gradients and checks around it are more than a launch costs.
+
+    Tangents are refused: torch takes an operator that has no rule for them to give zeros.
     """
     function: Callable[..., Any] = operator._init_fn
     recorded = make_autograd_impl(operator._opoverload, operator)
 
     def call(keys: Any, *args: Any, **keywords: Any) -> Any:
-        if is_direct(*[each for each in args if isinstance(each, Tensor)]) and not keywords:
+        given = [each for each in (*args, *keywords.values()) if isinstance(each, Tensor)]
+        if not keywords and is_direct(*given):
             return function(*args)
+        if forward_ad._current_level >= 0 and any(
+            forward_ad.unpack_dual(e)[1] is not None for e in given
+        ):
+            raise ArgumentError(
+                f"{operator._qualname} has no gradient in forward mode",
+                why="an argument carries a tangent, and its product with one is not computed",
+                remedy="take the gradient in reverse mode: backward, torch.autograd.grad",
+            )
         return recorded(keys, *args, **keywords)
 
     for key in ("AutogradCUDA", "AutogradCPU"):

@@ -476,20 +476,18 @@ class Decisions:
         kept: Known = {}
         for (what, key, own), (low, high) in known.items():
             depends = self._depends(what)
-            if depth in depends:
-                place = depends.index(depth)
-                kind, number = key[place]
-                here = all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
-                if kind == old and here:
-                    if number < self.exact(depth) + more:
-                        continue
-                    key = (*key[:place], (tag, number - more), *key[place + 1 :])
-            elif (
-                isinstance(what, int)
-                and self.families[what][2] == depth
-                and own == old
-                and all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
-            ):
+            mine = isinstance(what, int) and self.families[what][2] == depth
+            place = depends.index(depth) if depth in depends else None
+            of = key[place][0] if place is not None else own if mine else old
+            if of == tag != old:
+                continue  # the tag was of others, who have left: of another c
+            here = all(key[n] == prefix[d] for n, d in enumerate(depends) if d < depth)
+            if place is not None and of == old and here:
+                number = key[place][1]
+                if number < self.exact(depth) + more:
+                    continue
+                key = (*key[:place], (tag, number - more), *key[place + 1 :])
+            elif mine and of == old and here:
                 far = (
                     low - more if low is not None and low - more >= -self.behind else None,
                     max(high - more, -self.behind) if high is not None else None,
@@ -529,12 +527,12 @@ class Decisions:
                     if tag != EXACT or (high is not None and high > most):
                         high = None
                     before, after = kept.get((what, key, EXACT), (None, None))
-                    low = before if low is None else max(low, before if before is not None else -1)
+                    low = max((n for n in (low, before) if n is not None), default=None)
                     high = after if high is None else high
                     tag = EXACT
                 elif tag == EXACT and (what, key, EXACT) in kept:
                     before, _ = kept[what, key, EXACT]
-                    low = before if low is None else max(low, before if before is not None else -1)
+                    low = max((n for n in (low, before) if n is not None), default=None)
                 if (low, high) == (None, None):
                     continue
             kept[what, key, tag] = low, high
