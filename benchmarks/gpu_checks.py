@@ -46,6 +46,8 @@ def _gemm(name: str, *arguments: str, budget_s: int) -> Check:
 
 
 JOBS = str(max(1, (os.cpu_count() or 2) - 2))
+_N128 = ("--batches", "128", "--budget", "150", "--out", "{json}")
+_BEST = ("auto,cudnn", "--budget", "150", "--out", "{json}")
 CHECKS = (
     # All kernels of the checks below, so that each of them only runs.
     Check("compile", ("benchmarks/right.py", "--dry", "--jobs", JOBS), 200),
@@ -56,7 +58,11 @@ CHECKS = (
     _right("right_pointers", "pointers", 40),
     _right("right_forms", "device,persistent,batched", 60),
     _right("right_finish", "epilogue,split,stream", 60),
-    Check("gpu_tests", ("-m", "pytest", "-q", "-x", "--timeout", "60", "tests/gpu"), 180),
+    Check(
+        "gpu_tests",
+        ("-m", "pytest", "-q", "-n", "9", "--dist", "worksteal", "--timeout", "200", "tests/gpu"),
+        500,
+    ),
     _gemm("speed_first", "--only", "x(256|1024|4096)$", "--peers", "torch|^tawa$", budget_s=60),
     _gemm("speed_k_bf16", "--dtype", "bf16", budget_s=180),
     _gemm("speed_k_f16", "--dtype", "f16", budget_s=180),
@@ -68,6 +74,13 @@ CHECKS = (
     Check("ablation_attention", ("benchmarks/ablation.py", "attention", "--out", "{out}"), 90),
     Check("compile_time", ("benchmarks/compile_time.py", "--out", "{out}"), 120),
     Check("launch", ("benchmarks/launch.py", "--out", "{out}"), 120),
+    # Those that results/README.md says wait for a GPU.
+    Check("networks", ("benchmarks/axon_networks.py",), 90),
+    Check("linear_gradients", ("benchmarks/linear_gradients.py", "--out", "{json}"), 60),
+    Check("blocks_vit", ("benchmarks/blocks.py", "--blocks", "vit", "--out", "{json}"), 150),
+    Check("conv_fused", ("benchmarks/conv.py", "--fused", "--sets", "resnet50", *_N128), 160),
+    Check("im2win_f32", ("benchmarks/im2win.py", "--jobs", "f32:128", "--methods", *_BEST), 160),
+    Check("ppl_gpu_peers", ("benchmarks/ppl_gpu_peers.py", "--budget", "300"), 310),
 )
 
 
@@ -89,7 +102,9 @@ def perform(check: Check, limit_s: float, out: Path) -> Outcome:
     environment = os.environ | {
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": os.pathsep.join(
-            part for part in (str(ROOT / "src"), os.environ.get("PYTHONPATH", "")) if part
+            str(part)
+            for part in (ROOT / "src", ROOT / "tests", os.environ.get("PYTHONPATH", ""))
+            if part
         ),
     }
     started = time.monotonic()
