@@ -356,10 +356,6 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     if problem.pins.store is None and not rings.fit and (staged := slots_of_stores(problem)):
         declined.append(Declined("a stage of the store's own", "the rings leave no room for it"))
         rings = _rings(problem, persistent, instances, shares, staged)
-    if not rings.fit:
-        rings = _rings(problem, persistent, instances, shares, staged, together=True)
-        if rings.fit:
-            declined.append(Declined("a ring for each load", "together they leave no room"))
     plan = Plan(
         roles=roles,
         arefs=rings.arefs,
@@ -401,12 +397,7 @@ def _named(problem: Problem, pairs: frozenset[tuple[int, int]]) -> tuple[tuple[s
 
 
 def _rings(
-    problem: Problem,
-    persistent: bool,
-    instances: int,
-    shares: int,
-    staged: Mapping[str, str],
-    together: bool = False,
+    problem: Problem, persistent: bool, instances: int, shares: int, staged: Mapping[str, str]
 ) -> Rings:
     stores = [
         problem.statements[store.store]
@@ -420,8 +411,9 @@ def _rings(
     room = problem.target.shared_per_block - scratch - total(kept) * instances
     if persistent and may_ask(problem):
         room -= sum(ring.depth * (tile_bytes(i32) + 16) for ring in rings_of_walk("dynamic"))
-    how = persistent, room, problem.pins, instances > 1, shares, together
-    return arrange_rings(problem.partition, problem.transposed, stores, *how)
+    beside = instances > 1
+    given = problem.partition, problem.transposed, stores, persistent, room, problem.pins
+    return arrange_rings(*given, beside, shares)
 
 
 def _pinned_operands(problem: Problem) -> tuple[OperandPlan, ...]:

@@ -96,15 +96,13 @@ def arrange_rings(
     pins: Pins,
     beside: bool = False,
     shares: int = 1,
-    together: bool = False,
 ) -> Rings:
     """Choose rings and depths within `room` bytes, together with the stages of `stores`.
 
     `stores` are those that leave by TMA; they go in parts while a ring has too few slots, and in as
     many as can be where they run `beside` the products of another consumer. `shares` warpgroups
     hold runs of their columns. Payloads of `transposed` loads have two rings: as loaded, and
-    transposed. With `together` equal payloads of one body turn through one ring, where rings of
-    their own do not fit.
+    transposed.
     """
     choices = (4, 3, 2, 1) if beside else (1, 2, 3, 4)
     choices = (pins.parts,) if pins.parts is not None else choices
@@ -115,7 +113,7 @@ def arrange_rings(
         if any(not _divisible(store, parts, shares) for store in stores) or places > parts:
             continue
         left = room - places * sum(stage_bytes(store, parts) for store in stores)
-        rings = _deepen(_make_rings(partition, transposed, pins, together), persistent, left)
+        rings = _deepen(_make_rings(partition, transposed, pins), persistent, left)
         reached = min((min(ring.depth, enough) for ring in _waited(rings)), default=1)
         if sum(ring.bytes for ring in rings) > left:
             reached = 0
@@ -168,15 +166,15 @@ def _divisible(store: Operation, parts: int, shares: int) -> bool:
 
 
 def _make_rings(
-    partition: Partition, transposed: Mapping[Operation, Transposed], pins: Pins, together: bool
+    partition: Partition, transposed: Mapping[Operation, Transposed], pins: Pins
 ) -> list[_Ring]:
     rings: list[_Ring] = []
     for payload in partition.payloads:
         how = transposed.get(payload.loads[0])
         if how is not None:
             # First, so that it is the first to get slots: it is what the products wait for.
-            _join(rings, payload, together, transposed=how)
-        _join(rings, payload, together, feeds=how)
+            _join(rings, payload, transposed=how)
+        _join(rings, payload, feeds=how)
     for ring in rings:
         names = tuple(name for site in ring.sites for name in site.names)
         ring.pinned = pick(pins.depth, names, "depth")
@@ -189,7 +187,6 @@ def _make_rings(
 def _join(
     rings: list[_Ring],
     payload: Payload,
-    together: bool,
     *,
     transposed: Transposed | None = None,
     feeds: Transposed | None = None,
@@ -200,7 +197,7 @@ def _join(
     """
     for ring in rings:
         same = _way(ring.transposed) == _way(transposed) and _way(ring.feeds) == _way(feeds)
-        if same and _turns_with(ring, payload, together):
+        if same and _turns_with(ring, payload):
             ring.sites.append(payload)
             return
     slot = sum(tile_bytes(kind) for kind in payload.types)
@@ -211,19 +208,16 @@ def _way(transposed: Transposed | None) -> tuple[bool, bool]:
     return transposed is not None, transposed is not None and transposed.interleaved
 
 
-def _turns_with(ring: _Ring, payload: Payload, together: bool) -> bool:
-    """Tell whether a payload of a later loop can go through the slots of an earlier one, or, of
-    payloads that stay `together`, one of the same body.
+def _turns_with(ring: _Ring, payload: Payload) -> bool:
+    """Tell whether a payload of a later loop can go through the slots of an earlier one.
 
-    The loops stand one after the other, so that no slot is wanted by both at once. Those of a body
-    wait for one another's slots, in its order.
+    The loops stand one after the other, so that no slot is wanted by both at once.
     """
     if ring.loop is None or list(ring.sites[0].types) != list(payload.types):
         return False
     if ring.sites[0].by_threads != payload.by_threads:
         return False
-    beside = together and payload.loads[0].parent in [site.loads[0].parent for site in ring.sites]
-    return beside or all(_apart(site, payload) for site in ring.sites)
+    return all(_apart(site, payload) for site in ring.sites)
 
 
 def _apart(a: Payload, b: Payload) -> bool:
