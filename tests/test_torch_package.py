@@ -269,6 +269,17 @@ def test_autocast_casts_and_gradients_come_back_wide():
     assert a.grad.dtype == torch.float32
 
 
+def test_shapes_alone_are_of_one_device():
+    """A meta tensor beside one with elements: what has none of its own is not made up."""
+    a, b = half(16, 64), half(64, 32)
+    q = half(1, 1, 8, 64)
+    with pytest.raises(RuntimeError, match="a is on cpu, b on meta"):
+        OPS.matmul(a, b.to("meta"))
+    with pytest.raises(RuntimeError, match="on different devices"):
+        OPS.attention(q, q.to("meta"), q)
+    assert OPS.matmul(a.to("meta"), b.to("meta")).shape == (16, 32)
+
+
 def test_operators_that_nothing_records_compute_at_once():
     """A compiled graph calls them so; whoever records or looks on still sees each of them."""
     a, b, grown = half(16, 64), half(64, 32), half(64, 32, grad=True)

@@ -106,6 +106,7 @@ def _matmul_fake(a: Tensor, b: Tensor, *given: Any, **named: Any) -> Tensor:
     columns = () if b.dim() == 1 else (b.shape[-1],)
     depth = b.shape[-1] if b.dim() == 1 else b.shape[-2]
     torch._check(a.shape[-1] == depth, lambda: f"no product of shapes {a.shape} and {b.shape}")
+    torch._check(a.device == b.device, lambda: f"a is on {a.device}, b on {b.device}")
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if out_dtype not in _TYPES:
         raise ArgumentError(f"no element type {out_dtype!r}", why=f"one of {', '.join(_TYPES)}")
@@ -340,6 +341,7 @@ def result_of(q: Tensor, v: Tensor) -> Tensor:
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     torch._check(q.dim() == 4 and k.dim() == 4, lambda: "q, k, v are (batch, heads, length, dim)")
     torch._check(q.shape[-1] == k.shape[-1], lambda: "q and k have different head dims")
+    torch._check(q.device == k.device == v.device, lambda: "q, k, v are on different devices")
     return result_of(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 

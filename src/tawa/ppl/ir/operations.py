@@ -53,6 +53,10 @@ ELEMENTARY = _OPERATIONS | {
 # the adjoint of that; it gives the adjoints of what NAME takes.
 MATRICES = ("cholesky", "solve_lower")
 ADJOINTS = tuple(f"{name}_adjoint" for name in MATRICES)
+PURE = frozenset(
+    (*ELEMENTARY, *MATRICES, "const", "pack", "select", "cast", "bits", "load", "build")
+)
+"""What reads only its operands and data, and changes nothing."""
 STRUCTURED = ("if", "for", "while", "switch", "build")
 EFFECTS = ("sample", "observe", "factor", "record")
 OTHERS = (

@@ -21,26 +21,12 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from tawa.ppl.ir.core import I32, Builder, Op, Program, Region, Type, Value, clone, walk
-from tawa.ppl.ir.operations import ADJOINTS, ELEMENTARY, MATRICES
+from tawa.ppl.ir.operations import ADJOINTS, PURE
 
 ROWS = 32
 """Rows of a block: terms of some sums stay in the first cache."""
 _MEMORY = ("get", "loadvar", "set", "storevar")
-_PLAIN = {
-    *(
-        *ELEMENTARY,
-        *MATRICES,
-        *ADJOINTS,
-        "const",
-        "pack",
-        "select",
-        "cast",
-        "bits",
-        "load",
-        "build",
-    ),
-    *(*_MEMORY, "for"),
-}
+_PLAIN = PURE.union(ADJOINTS, _MEMORY, ("for",))
 
 
 def in_blocks(program: Program) -> Program:

@@ -18,22 +18,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tawa.ppl.ir.core import I32, Builder, Kind, Op, Program, Region, Type, Value, clone, walk
-from tawa.ppl.ir.operations import ELEMENTARY, FUNCTIONS, MATRICES
+from tawa.ppl.ir.operations import FUNCTIONS, MATRICES, PURE
 
 _COSTLY = {*FUNCTIONS, *MATRICES, "div", "sqrt"}
-_PURE = {
-    *ELEMENTARY,
-    *MATRICES,
-    "const",
-    "pack",
-    "select",
-    "cast",
-    "bits",
-    "load",
-    "build",
-    "for",
-    "if",
-}
+_PURE = PURE | {"for", "if"}
 
 
 def hoist(program: Program) -> tuple[Program, Program | None]:
