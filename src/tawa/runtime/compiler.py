@@ -233,7 +233,7 @@ def _compile(job: Job) -> CompiledKernel:
                 continue
             made = less_local(made, target, pins, attempt)
             if made.resources.local_in_loops <= FEW:
-                return more_resident(made, kernel, target, pins, partial(_share, job))
+                return more_resident(made, kernel, target, pins, partial(_share, job, made))
             kind = made.plan.specialized
             slow.append(made)
             refused.append(BuildError(_waits_for_memory(made.resources)))
@@ -403,8 +403,9 @@ def _finish(
     return cubin, resources, slow
 
 
-def _share(job: Job, made: CompiledKernel, blocks: int) -> CompiledKernel | None:
-    """Return an ordinary kernel built for `blocks` on a multiprocessor, None where it cannot be.
+def _share(job: Job, made: CompiledKernel, blocks: int) -> Callable[[], CompiledKernel | None]:
+    """Begin to build an ordinary kernel for `blocks` on a multiprocessor. Who wants it calls what
+    is returned, which gives None where it cannot be built.
 
     What depends on their number are the registers that ptxas is given, and nothing of the program:
     it is not lowered or proved again.
@@ -413,24 +414,28 @@ def _share(job: Job, made: CompiledKernel, blocks: int) -> CompiledKernel | None
     work = made.asm.program("hopper").clone()
     with job.phase("code generation", work, plan):
         share_registers(work, blocks, job.target)
-        stages = {**made.asm.ready, **stage_of("hopper", work)}
         source = generate(work)
-        stages["cuda"] = source.text
-    try:
-        cubin, resources, slow = _finish(job, work, plan, source, job.build(source, plan))
-    except BuildError:
-        return None
-    if cubin is not None:
-        stages["cubin"] = cubin.data
-    return replace(
-        made,
-        plan=plan,
-        asm=with_later(stages, {"hopper": work}),
-        launch=_launch(source, plan),
-        resources=resources,
-        timings=dict(job.seconds),
-        declined=(*(note for note in made.declined if note.feature != _FAST), *slow),
-    )
+    building = job.build(source, plan)
+
+    def finished() -> CompiledKernel | None:
+        try:
+            cubin, resources, slow = _finish(job, work, plan, source, building)
+        except BuildError:
+            return None
+        stages = {**made.asm.ready, **stage_of("hopper", work), "cuda": source.text}
+        if cubin is not None:
+            stages["cubin"] = cubin.data
+        return replace(
+            made,
+            plan=plan,
+            asm=with_later(stages, {"hopper": work}),
+            launch=_launch(source, plan),
+            resources=resources,
+            timings=dict(job.seconds),
+            declined=(*(note for note in made.declined if note.feature != _FAST), *slow),
+        )
+
+    return finished
 
 
 def _launch(source: CudaSource, plan: Plan) -> LaunchShape:
