@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from tawa.analysis.naming import name_statements
 from tawa.codegen import CudaSource
@@ -201,7 +201,11 @@ def _compile(job: Job) -> CompiledKernel:
         passes, (kernel, plans, _) = planned(roles=False)
         plans = tuple(replace(plan, declined=best.declined) for plan in plans)
         first = kernel, plans, (*notes, _BY_THREADS)
-    stages = stage_of("tile", written) | {BEFORE_PLAN: print_steps(passes, target)}
+
+    @cache
+    def stages() -> Mapping[str, Stage]:
+        return stage_of("tile", written) | {BEFORE_PLAN: print_steps(passes, target)}
+
     tries = [first]
     with job.phase("plan"):
         if request.descriptors and any(n.feature == FULL_SPEED for n in first[1][0].declined):
@@ -332,18 +336,20 @@ def _carry_out(
     job: Job,
     kernel: tile.Kernel,
     plan: Plan,
-    stages: Mapping[str, Stage],
+    stages: Callable[[], Mapping[str, Stage]],
     notes: tuple[Declined, ...],
     errors: list[TawaError],
 ) -> CompiledKernel:
-    """Carry out one plan on a copy of the kernel: lower, generate, prove, and build meanwhile."""
+    """Carry out one plan on a copy of the kernel: lower, generate, prove, and build meanwhile.
+
+    `stages` gives those before the plan.
+    """
     work, target = kernel.clone(), job.target
-    made = dict(stages)
     with job.phase("aref passes"):
         notes += job.run(pipeline.SEQUENCE, work, plan)
         program = program_of(work, plan.cluster)
         notes += job.run(pipeline.ROLES, work, plan)
-        made |= stage_of("aref", work)
+        made = stage_of("aref", work)
     with job.phase("lowering"):
         lowered = job.run(pipeline.HOPPER, work, plan)
         refuse_declined(job.pins, plan, lowered)
@@ -359,7 +365,7 @@ def _carry_out(
     with job.phase("proof", work, plan):
         proof = verify(work, target, program)
     with job.phase("lowering", work, plan):  # here: NVRTC is at work
-        made |= stage_of("hopper", work)
+        made = {**stages(), **made, **stage_of("hopper", work)}
     cubin, resources, slow = _finish(job, work, plan, source, building)
     if cubin is not None:
         made["cubin"] = cubin.data
