@@ -1,11 +1,12 @@
 """How much the tests try: a little of everything, or with `make long` all of it."""
 
 import gc
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
 
-from covering import left_out
+from covering import left_out, unknown
 from launch_schedules import Schedules
 from runtime_fakes import FakeDriver, install
 from tawa.runtime import dispatch, jit, simulation
@@ -24,15 +25,20 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("short" if is_short(config) else "long")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave products of many cases to the long run, but what covers them; a case that is named on
-    the command line runs.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    """Leave cases to the long run, but what covers them; one named on the command line runs.
 
     Modules that go through all kernels of `proof_kernels` come first, one after the other: a
     process lowers each once, and two processes that share out the tests begin with a half each.
     """
-    if is_short(config) and not any("[" in each for each in config.args):
+    swept = not any("[" in each for each in config.args)
+    if swept and (missing := unknown(items)):
+        raise pytest.UsageError(f"marks name cases that are not there: {sorted(missing)}")
+    yield
+    if swept and is_short(config):
         dropped = left_out(items)
         apart = set(dropped)
         items[:] = [item for item in items if item not in apart]

@@ -1,8 +1,9 @@
-"""Which cases of a swept test the short run takes, where several decorators span a product.
+"""Which cases of a swept test the short run takes.
 
 Each case of a decorator `pytest.mark.parametrize` is a level of a factor. Of a product of k factors
 the short run takes a covering array of strength k - 1: every combination of levels of all factors
-but one occurs (of two factors, every level). `make long` takes the product.
+but one occurs (of two factors, every level). Of a test with the mark `short` it takes the cases
+that the mark names by their ids. `make long` takes all.
 """
 
 from __future__ import annotations
@@ -54,16 +55,37 @@ def row_of(item: pytest.Item) -> Row:
     return (*found, *levels.values())
 
 
+def kept_by_name(item: pytest.Item) -> bool | None:
+    """Whether a mark names a test's case; None without one."""
+    mark = item.get_closest_marker("short")
+    return None if mark is None else item.callspec.id in mark.args  # type: ignore[attr-defined]
+
+
+def unknown(items: Sequence[pytest.Item]) -> set[tuple[str, str]]:
+    """Tests with ids in their mark that no case of theirs among `items` has."""
+    named: set[tuple[str, str]] = set()
+    for item in items:
+        if (mark := item.get_closest_marker("short")) is not None:
+            named |= {(_test(item), name) for name in mark.args}
+    spec = "callspec"
+    return named - {(_test(item), getattr(item, spec).id) for item in items if hasattr(item, spec)}
+
+
+def _test(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
 def left_out(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Those of `items` that the short run leaves to the long one; of tests on a GPU, none."""
-    products: dict[tuple[object, ...], list[tuple[Row, pytest.Item]]] = {}
-    for item in items:
-        row = row_of(item)
-        exact = item.path.name.startswith(EXACT) or item.path.parent != HERE
-        if len(row) > 1 and not exact:
-            test = item.path, getattr(item, "cls", None), getattr(item, "originalname", item.name)
-            products.setdefault(test, []).append((row, item))
+    products: dict[str, list[tuple[Row, pytest.Item]]] = {}
     found: list[pytest.Item] = []
+    for item in items:
+        row, named = row_of(item), kept_by_name(item)
+        exact = item.path.name.startswith(EXACT) or item.path.parent != HERE
+        if named is False:
+            found.append(item)
+        elif named is None and len(row) > 1 and not exact:
+            products.setdefault(_test(item), []).append((row, item))
     for cases in products.values():
         stay = set(covering([row for row, _ in cases]))
         found += [item for place, (_, item) in enumerate(cases) if place not in stay]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from covering import HERE, covering, left_out
+from covering import HERE, covering, left_out, unknown
 
 
 @pytest.mark.parametrize("sizes", [(2, 5), (3, 4, 2), (2, 2, 2, 2)])
@@ -22,11 +22,14 @@ def test_what_never_occurs_together_is_not_missed():
     assert covering([(0, "a"), (1, "b"), (0, "b")]) == [0, 1]
 
 
-def item(file, marks, **params):
+def item(file, marks, short=None, **params):
+    mark = None if short is None else SimpleNamespace(args=short)
+    case = "-".join(str(value) for value in params.values())
     return SimpleNamespace(
         path=HERE / file,
-        name="test",
-        callspec=SimpleNamespace(params=params),
+        nodeid=f"{file}::test[{case}]",
+        callspec=SimpleNamespace(params=params, id=case),
+        get_closest_marker=lambda name: mark,
         iter_markers=lambda name: (SimpleNamespace(args=(names,)) for names in marks),
     )
 
@@ -50,3 +53,10 @@ def test_cases_of_one_decorator_and_of_what_went_wrong_once_all_run():
     assert not left_out(sweep("test_any.py", "a, b, c"))
     assert not left_out(sweep("test_bug_any.py", "a, b", "c"))
     assert not left_out(sweep("gpu/test_any.py", "a, b", "c"))
+
+
+def test_a_mark_says_which_cases_run():
+    items = [item("test_bug_any.py", ["a"], ("2", "3"), a=value) for value in (1, 2, 3)]
+    assert left_out(items) == items[:1]
+    assert not unknown(items)
+    assert unknown(items[:2]) == {("test_bug_any.py::test", "3")}
