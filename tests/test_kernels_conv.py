@@ -208,6 +208,7 @@ def test_types(dtype):
 
 
 @pytest.mark.parametrize("form", ["window", *PACKINGS, "pointers", "direct"])
+@pytest.mark.short("window", "im2win", "pointers")
 def test_int8_is_exact(form):
     g = Geometry(1, 5, 6, 32, 32, 3, 2, padding=(1, 1, 1, 1))
     random = np.random.default_rng(0)
