@@ -129,7 +129,7 @@ SHAPES = [
 ]
 
 
-NARROW = Geometry(1, 7, 5, 6, 12, 3, 2, (2, 3), (1, 0, 2, 1), (1, 2), 3)
+NARROW = Geometry(1, 7, 5, 6, 12, 3, 2, (2, 1), (1, 0, 2, 1), (1, 2), 3)
 """Groups of 2 to 4 channels, whose strips of pixels overhang a row."""
 
 
