@@ -226,6 +226,7 @@ def in_shared(mapping, product, sums):
         ),
     ],
 )
+@pytest.mark.short("sums-mapping1-acc", "gemm-mapping2-acc", "fa2-mapping3-top,total,acc")
 def test_accumulators_and_running_sums_may_lie_in_shared_memory(name, mapping, names):
     program = cy.program(mapping)
     assert f" mma_depth=1 shared={names}\n" in program.show("plan")
