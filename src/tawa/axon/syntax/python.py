@@ -159,10 +159,15 @@ class Reader:
             raise self._refuse(over, "a loop of a graph is over a range", "write `range(n)`")
         return found
 
-    def _sign(self, operator: ast.AST) -> str:
+    def _operation(
+        self, operator: ast.AST, left: ast.expr, right: ast.expr, node: ast.expr
+    ) -> Tree:
+        place, a, b = self._place(node), self._tree(left), self._tree(right)
+        if isinstance(operator, ast.MatMult):
+            return Call(Call(Name("matmul", place), a, place), b, place)
         if type(operator) not in _OPERATORS:
-            raise self._refuse(operator, "graphs do not have this operator")
-        return _OPERATORS[type(operator)]
+            raise self._refuse(node, "graphs do not have this operator")
+        return Binary(_OPERATORS[type(operator)], a, b, place, place)
 
     def _tree(self, node: ast.expr) -> Tree:
         place = self._place(node)
@@ -174,9 +179,9 @@ class Reader:
             case ast.Attribute(attr=name):
                 return Name(name, place)
             case ast.BinOp(left=left, op=op, right=right):
-                return Binary(self._sign(op), self._tree(left), self._tree(right), place, place)
+                return self._operation(op, left, right, node)
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return Binary(self._sign(op), self._tree(left), self._tree(right), place, place)
+                return self._operation(op, left, right, node)
             case ast.UnaryOp(op=ast.USub(), operand=inner):
                 made = self._tree(inner)
                 if isinstance(made, Literal) and not isinstance(made.value, str):
