@@ -206,7 +206,8 @@ def test_a_call_that_does_not_fit_names_the_array_and_the_axis():
 def test_a_graph_has_the_product_of_matrices_and_refuses_others_where_they_stand():
     @axon.graph
     def product(x, y):
-        return x @ y
+        x @= y
+        return x
 
     assert product.scheme == axon.load("fun product x y = matmul x y").product.scheme
     shown = r"do not have this operator\n.*return x << y\n *\| *\^{6}$"

@@ -26,7 +26,9 @@ class ModelError(TawaError):
 class GradientError(TawaError):
     """A model has a site that hmc and nuts, which move along a gradient, cannot move.
     Why: Every site must take real values, and which sites there are must not depend on a sample.
-    Remedy: Use method="mh" or "smc", or sum over the values of a discrete site with ppl.factor.
+    Remedy: Use method="mh" or "smc", or sum over the values of a discrete site: a mixture of two is
+    `ppl.factor(ppl.logsumexp([ppl.log(w) + ppl.log_prob(ppl.Normal(a, s), y), ppl.log1p(-w) +
+    ppl.log_prob(ppl.Normal(b, s), y)]))`.
 
     Example::
 
@@ -43,7 +45,7 @@ class GradientError(TawaError):
                 left = ppl.sample(ppl.Bernoulli(0.5))
                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
           why: nuts moves along a gradient of the log density
-          do:  use method="mh" or "smc", or sum over its values with ppl.factor
+          do:  use method="mh" or "smc", or sum over its values: ppl.factor(ppl.logsumexp([...]))
     """
 
 
