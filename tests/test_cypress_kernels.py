@@ -402,6 +402,28 @@ def test_tunables_and_memories_may_be_left_out():
         cy.program(given.with_("host", V=12))
 
 
+def test_a_value_that_the_planner_refuses_is_not_chosen(monkeypatch):
+    """Where `pipeline` is left to the planner too, it is asked for each value: some need more
+    shared memory than there is.
+    """
+
+    def asked(made, sizes):
+        if (wide := made.mapping["block"].tunables["W"]) > 96:
+            raise OverBudget(f"{wide} is too wide")
+        return 1.0 / wide  # the model likes wide ones
+
+    monkeypatch.setattr(finding, "cycles", asked)
+    given = gemm.gemm(V=64).with_("block", W=cy.auto, pipeline=cy.auto)
+    assert cy.program(given).mapping["block"].tunables["W"] == 64
+
+
+def test_a_program_names_its_tensors_and_its_stages():
+    program = cy.program(gemm.gemm(V=64))
+    assert repr(program) == "program gemm(C, A, B)"
+    with pytest.raises(ArgumentError, match=r"no stage 'tre'\n.*mapping, tree, event, plan, tile"):
+        program.show("mapping", "tre")
+
+
 def test_a_search_gives_a_legal_mapping_that_is_no_slower_by_the_model(capsys):
     start = cy.program(gemm.gemm(1, 64, 64, 32, 1))
     a = np.zeros((256, 256), np.float16)

@@ -159,11 +159,11 @@ def _climbed(
         for mapping in near(found[best][1].mapping):
             if str(mapping) in found or not go_on():
                 continue
-            try:
+            try:  # also of the planner, which the model asks where `pipeline` is `auto`
                 made = make(mapping)
+                found[str(mapping)] = _rank(made, sizes), made
             except _REFUSALS:
                 continue
-            found[str(mapping)] = _rank(made, sizes), made
             if found[str(mapping)][0] < min(found[at][0] for at in (best, *ahead)):
                 ahead.append(str(mapping))
     return [made for _, made in sorted(found.values(), key=lambda pair: pair[0])]
@@ -293,22 +293,24 @@ def _chosen(mapping: Tasks, name: str) -> Program:
         for at, _ in places
     ]
     refused: list[TawaError] = []
-    legal: list[Program] = []
+    legal: list[tuple[float, Program]] = []
     for values in product(_STARTS, repeat=len(names)):
         for given in product(*memories):
             made = tuned(mapping, dict(zip(names, values, strict=True)))
             for (at, n), memory in zip(places, given, strict=True):
                 made = made.with_(at, mems=[*made[at].mems[:n], memory, *made[at].mems[n + 1 :]])
             try:
-                legal.append(complete(made, name))
+                tried = complete(made, name)
+                sizes = dict.fromkeys(_sizes_in(tried.events), 4096)
+                legal.append((cycles(tried, sizes), tried))
             except _REFUSALS as refusal:
                 refused.append(refusal)
         if legal:
             break
     if not legal:
         raise refused[-1]
-    sizes = dict.fromkeys(_sizes_in(legal[0].events), 4096)
-    best = min(legal, key=lambda made: cycles(made, sizes))
+    best = min(legal, key=lambda each: each[0])[1]
+    sizes = dict.fromkeys(_sizes_in(best.events), 4096)
     near, make = partial(_tunables_near, only=names), partial(complete, name=name)
     return _climbed(best, sizes, near, make, lambda: True)[0]
 
