@@ -8,7 +8,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, MissingPackage
 from tawa.kernels.matmul import matmul
 from tawa.kernels.variants import Variant
 
@@ -604,6 +604,12 @@ def test_replace_swaps_what_it_can_and_says_the_rest(capsys):
     near(model[:4](x), expected)
     model[:4](x).float().sum().backward()
     assert model[0].weight.grad.shape == (32, 64)
+
+
+def test_hugging_faces_package_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingPackage, match="pip install transformers"):
+        tt.register_hugging_face()
 
 
 def test_hugging_faces_attention(monkeypatch):

@@ -53,6 +53,14 @@ class Posterior:
                 else f"moments=True keeps no draws: see post.moments[{name!r}]",
             ) from None
 
+    def __repr__(self) -> str:
+        """Name the sites with the shape of a draw; `summary()` is the table."""
+        chains, draws = self.options.chains, self.options.draws
+        shapes = {name: array.shape[2:] for name, array in self.draws.items()}
+        shapes |= {name: np.shape(each.mean)[1:] for name, each in self.moments.items()}
+        sites = ", ".join(name + (str(list(of)) if of else "") for name, of in shapes.items())
+        return f"Posterior of {self.model.name}, {chains} x {draws} draws: {sites or 'no sites'}"
+
     def __contains__(self, name: object) -> bool:
         return name in self.draws
 
