@@ -19,6 +19,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import tawa.torch as tt  # noqa: E402
 from attention_tiles import small_tiles  # noqa: E402
+from covering import is_short  # noqa: E402
 from torch_reference import attention as reference  # noqa: E402
 from torch_reference import doubles, worst  # noqa: E402
 
@@ -41,8 +42,8 @@ def half(*shape, grad=False):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_tiles():
-    with small_tiles():
+def _small_tiles(request):
+    with small_tiles(roles=not is_short(request.config)):
         yield
 
 
