@@ -24,8 +24,10 @@ _ARITHMETIC = {
     "//": ("idiv", ""),
     "%": ("irem", "frem"),
 }
-# Bools are numbers to these, as in Python: True - False is 1. A sum of bools is their "or".
-_OF_NUMBERS = frozenset(("-", "//", "%", "<<", ">>"))
+# Bools are numbers of one bit, as in Triton: sums and differences are modulo 2.
+MODULO_2 = {"add": "xor", "sub": "xor"}
+# To these they are 0 and 1 of int32: in one bit a shift by 1 has no value.
+_OF_NUMBERS = frozenset(("//", "%", "<<", ">>"))
 _BITWISE = {"&": "and", "|": "or", "^": "xor", "<<": "shl", ">>": "shr"}
 _COMPARISON = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
 _UNSIGNED = {8: uint8, 16: uint16, 32: uint32, 64: uint64}
@@ -169,6 +171,8 @@ def binary(builder: Builder, operator: str, one: Value, other: Value) -> Tensor:
         raise _no_operator(
             builder, operator, one, other, f"`{operator}` is defined for integers only"
         )
+    if left.dtype.is_bool():
+        function = MODULO_2.get(function, function)
     return builder.elementwise(function, left, right)
 
 
@@ -232,7 +236,7 @@ def negate(builder: Builder, value: Tensor) -> Tensor:
     if value.dtype.is_ptr():
         raise builder.mismatch(f"`-` does not take {describe(value)}")
     if value.dtype.is_bool():
-        value = cast(builder, value, int32)
+        return value  # modulo 2
     return builder.elementwise("neg", value)
 
 
