@@ -28,7 +28,7 @@ def test_a_comparison_does_not_round_its_number(kind):
         r = tl.arange(0, 4)
         v = tl.load(x + r)
         tl.store(out + r, v < 0.1)
-        tl.store(out + 4 + r, 0.1 >= v)
+        tl.store(out + 4 + r, 0.1 >= v)  # noqa: SIM300
         tl.store(out + 8 + r, v == 0.1)
         tl.store(out + 12 + r, v > 257)  # which bfloat16 has not either
 

@@ -263,8 +263,9 @@ def _comparable(builder: Builder, one: Value, other: Value) -> tuple[Value, Valu
 
     def typed(value: Value, against: Value) -> Value:
         number = as_number(value)
-        weak = number is None or not isinstance(against, Tensor) or against.dtype.is_ptr()
-        return value if weak or is_value_of(number, against.dtype) else to_tensor(builder, value)
+        if number is None or not isinstance(against, Tensor) or against.dtype.is_ptr():
+            return value
+        return value if is_value_of(number, against.dtype) else to_tensor(builder, value)
 
     return typed(one, other), typed(other, one)
 

@@ -1,10 +1,10 @@
 """The typing rules of Triton 3.6 for operators: which type two operands meet in.
 
 Pure functions of element types. To the arithmetic and bitwise operators and `tl.where` a Python
-number (a literal or any compile-time constant) is weak: it takes the other operand's type unless its
-own kind (bool < int < float) is higher. In comparisons and in the functions of two elements it has
-its own type (`literal_type`). Everything else follows C: the wider integer wins, unsigned wins at
-equal width; a float wins over an integer.
+number (a literal or any compile-time constant) is weak: it takes the other operand's type unless
+its own kind (bool < int < float) is higher. In comparisons and in the functions of two elements it
+has its own type (`literal_type`). Everything else follows C: the wider integer wins, unsigned wins
+at equal width; a float wins over an integer.
 """
 
 from __future__ import annotations
