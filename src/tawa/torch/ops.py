@@ -26,6 +26,7 @@ from tawa.kernels import attention as _attention
 from tawa.kernels import attention_backward as _backward
 from tawa.kernels import matmul as _matmul
 from tawa.runtime.arrays import is_tensor
+from tawa.runtime.tensors import written
 
 _TYPES = {
     "": None,
@@ -517,22 +518,26 @@ attention_backward.register_vmap(refuse_vmap("attention_backward"))
 
 # --- what the dispatcher does --------------------------------------------------------------------
 
-_LIBRARY = torch.library.Library("tawa", "FRAGMENT")
 
+def refuse_tangents(operator: Any, *, at_once: bool = False) -> None:
+    """Let an operator raise `ArgumentError` for tangents: torch takes one that has no rule for them
+    to give zeros.
 
-def at_once(operator: Any) -> None:
-    """Let calls that nothing records or traces, as a compiled graph's are, go to the function at
-    once: torch's layers for gradients and checks around it are more than a launch costs.
-
-    Tangents are refused: torch takes an operator that has no rule for them to give zeros.
+    `at_once`: calls that nothing records or traces, as a compiled graph's are, go to its function,
+    past torch's layers for gradients and checks, which are more than a launch costs.
     """
     function: Callable[..., Any] = operator._init_fn
     recorded = make_autograd_impl(operator._opoverload, operator)
+    arguments = enumerate(operator._opoverload._schema.arguments)
+    changed = [place for place, each in arguments if each.is_write]
 
     def call(keys: Any, *args: Any, **keywords: Any) -> Any:
         given = [each for each in (*args, *keywords.values()) if isinstance(each, Tensor)]
-        if not keywords and is_direct(*given):
-            return function(*args)
+        if at_once and not keywords and is_direct(*given):
+            found = function(*args)
+            for place in changed:
+                written(args[place])
+            return found
         if forward_ad._current_level >= 0 and any(
             forward_ad.unpack_dual(e)[1] is not None for e in given
         ):
@@ -544,7 +549,7 @@ def at_once(operator: Any) -> None:
         return recorded(keys, *args, **keywords)
 
     for key in ("AutogradCUDA", "AutogradCPU"):
-        _LIBRARY.impl(operator._qualname.partition("::")[2], call, key, with_keyset=True)
+        operator._lib.impl(operator._name, call, key, with_keyset=True)
 
 
 def under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
@@ -562,12 +567,12 @@ def under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
         with torch._C._ExcludeDispatchKeyGuard(keys):
             return operator(*given, **keywords)
 
-    _LIBRARY.impl(operator._qualname.partition("::")[2], call, key)
+    operator._lib.impl(operator._name, call, key)
 
 
 _WIDE = (torch.float16, torch.bfloat16, torch.float32)
 for _operator in (matmul, matmul_activation_backward, attention, attention_backward):
-    at_once(_operator)
+    refuse_tangents(_operator, at_once=True)
 for _key in ("AutocastCUDA", "AutocastCPU"):
     under_autocast(matmul, _key, (0, 1, 2))
     under_autocast(attention, _key, (0, 1, 2))
