@@ -13,6 +13,7 @@ import hashlib
 import inspect
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -188,8 +189,10 @@ class _Reading:
                 return f"{here}{name}{self._members(kind)} {text} {self._named(held)}"
 
     def _members(self, kind: type) -> str:
-        """Return what the user's classes among a class and its bases hold."""
-        classes = [c for c in kind.__mro__ if c.__flags__ & _ON_HEAP and not _is_library(c)]
+        """Return what the user's classes among a class and its bases hold; those of Python itself
+        and of the compiler's are told by their versions.
+        """
+        classes = [c for c in kind.__mro__ if c.__flags__ & _ON_HEAP and not _is_known(c)]
         texts = (self._named(_data(c)) for c in classes)
         return f"[{'; '.join(texts)}]" if classes else ""
 
@@ -312,6 +315,10 @@ def _resolve(function: FunctionType, chain: tuple[str, ...]) -> list[Binding]:
 def _is_library(value: Any) -> bool:
     module = getattr(value, "__module__", None) or ""
     return module.partition(".")[0] in _LIBRARIES and ".kernels" not in module
+
+
+def _is_known(kind: type) -> bool:
+    return _is_library(kind) or kind.__module__.partition(".")[0] in sys.stdlib_module_names
 
 
 def _user_function(value: Any) -> FunctionType | None:
