@@ -246,13 +246,14 @@ class Lanes(Arrays):
             _staging().fetch(held.address + row * array.strides[0], array)
         return array
 
-    def give(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """Wait for what was launched, and copy an array to a buffer."""
+    def give(self, name: str, array: np.ndarray[Any, Any], row: int = 0) -> None:
+        """Wait for what was launched, and copy rows to a buffer."""
+        held = self.memory[name]
+        array = np.ascontiguousarray(array, held.dtype)
         _call(_driver().cuCtxSynchronize)
         if array.nbytes:
-            _call(
-                _driver().cuMemcpyHtoD, self.memory[name].address, array.ctypes.data, array.nbytes
-            )
+            address = held.address + row * array.strides[0]
+            _call(_driver().cuMemcpyHtoD, address, array.ctypes.data, array.nbytes)
 
     def swap(self, one: str, other: str) -> None:
         """Make two buffers change places."""

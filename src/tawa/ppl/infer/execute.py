@@ -144,8 +144,8 @@ class Running(Protocol):
         """Return rows of a buffer, from `row` to its end or `count`; on the CPU a view of them."""
         ...
 
-    def give(self, name: str, array: Array) -> None:
-        """Copy an array to a buffer of its size."""
+    def give(self, name: str, array: Array, row: int = 0) -> None:
+        """Copy rows to a buffer, from a row on."""
         ...
 
     def swap(self, one: str, other: str) -> None:
@@ -231,9 +231,9 @@ class OnHost:
         """Return a view of rows of a buffer."""
         return self.memory[name][row : None if count is None else row + count]
 
-    def give(self, name: str, array: Array) -> None:
-        """Copy an array to a buffer."""
-        self.memory[name][:] = array
+    def give(self, name: str, array: Array, row: int = 0) -> None:
+        """Copy rows to a buffer."""
+        self.memory[name][row : row + len(array)] = array
 
     def swap(self, one: str, other: str) -> None:
         """Make two buffers change places."""
