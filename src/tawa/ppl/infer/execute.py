@@ -285,7 +285,7 @@ def check_faults(program: Program, faults: Array) -> None:
         case "trace":
             raise StackError(
                 f"{program.name}: a trace has more than "
-                f"{program.variables['new_value'].size} values in {lanes}",
+                f"{program.variables['trace_site'].size // 2} values in {lanes}",
                 why="mh keeps every value that a run of the model drew",
                 remedy="pass trace= with a larger number to ppl.infer",
             )

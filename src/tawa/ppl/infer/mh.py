@@ -43,7 +43,6 @@ class Reuse(Handler):
             "trace_density": Type(program.dtype, (2 * size,)),
             "trace_word": word,
             "site_count": Type("i32", (sites,)),
-            "new_value": Type("i32", (size,)),
             "side": I32,
             "old_entries": I32,
             "new_entries": I32,

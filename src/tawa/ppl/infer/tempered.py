@@ -14,13 +14,17 @@ import numpy as np
 
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import here, read, run
+from tawa.ppl.frontend.surface import read, run
 from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.mh import first, propose, traced
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import FRESH, Records
 from tawa.ppl.infer.weights import Weighed, Weights, evidence_of, uniforms
+
+ANEW = ("source", "logw", "reused", "cursor", "target", "site_count")
+ANEW += ("new_entries", "new_words", "kept_real", "kept_whole")
+"""What a run of the model begins with, beside `FRESH`: its result is in what `accept` sets."""
 
 
 def _program(lowered: Lowered, options: Options) -> tuple[Composed, Records]:
@@ -30,7 +34,7 @@ def _program(lowered: Lowered, options: Options) -> tuple[Composed, Records]:
     composed.algorithm(_step, options.trace, results="held")
     words = ("site", "count", "start", "density", "word")
     used = {f"trace_{name}": ("used", options.trace) for name in words}
-    return composed, Records(composed, used, (*FRESH, "source"), copied=True)
+    return composed, Records(composed, used, (*FRESH, *ANEW), copied=True)
 
 
 def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
@@ -95,11 +99,11 @@ def settle(lane: Any, size: Any) -> None:
 
 
 def _step(lane: Any, size: Any) -> None:
-    lane.source = here() if lane.generation == 0 else read("chosen", 0, "i32")
-    run("load")
+    lane.source = read("chosen", 0, "i32")
     if lane.generation == 0:
         first(lane)
     else:
+        run("load")
         for move in range(lane.moves):
             lane.draw = lane.generation * lane.moves + move
             propose(lane, lane.heat)
