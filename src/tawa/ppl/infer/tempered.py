@@ -22,8 +22,10 @@ from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import FRESH, Records
 from tawa.ppl.infer.weights import Weighed, Weights, evidence_of, uniforms
 
-ANEW = ("source", "logw", "reused", "cursor", "target", "site_count")
-ANEW += ("new_entries", "new_words", "kept_real", "kept_whole")
+ANEW = (
+    *("source", "logw", "reused", "cursor", "target", "site_count"),
+    *("new_entries", "new_words", "kept_real", "kept_whole"),
+)
 """What a run of the model begins with, beside `FRESH`: its result is in what `accept` sets."""
 
 
