@@ -8,7 +8,7 @@ None where it is read as it lies.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tawa.runtime.arrays import View, is_tensor
@@ -80,16 +80,22 @@ def conv(
     from tawa.kernels.conv_volumes import conv3d
 
     run: Callable[..., Any] = {3: conv1d, 4: conv2d, 5: conv3d}[x.ndim]
-    how: dict[str, Any] = {"activation": activation, "scale": scale}
-    for name, value in options.items():
-        each = value if isinstance(value, int) else tuple(value)
-        each = each[0] if x.ndim == 3 and isinstance(each, tuple) else each
-        how["padding" if name == "pad" else name] = each
+    how = {**options, "activation": activation, "scale": scale}
     if not isinstance(x, sys.modules["numpy"].ndarray):
         return run(x, w, bias, residual=residual, **how)
     inward = channels_last(x.ndim)
     turned = [a if a is None else permuted(a, inward) for a in (x, w, residual)]
     return permuted(run(*turned[:2], bias, residual=turned[2], **how), inverse(inward))
+
+
+def conv_options(rank: int, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the language's options of a convolution of arrays of `rank` axes as the library's."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        each = value if isinstance(value, int) else tuple(value)
+        each = each[0] if isinstance(each, tuple) and (rank == 3 or len({*each}) == 1) else each
+        found["padding" if name == "pad" else name] = each
+    return found
 
 
 def channels_last(rank: int) -> Order:

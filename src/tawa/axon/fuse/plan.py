@@ -71,7 +71,7 @@ class Plan:
         self._finish(len(arrays))
 
     def __str__(self) -> str:
-        return "\n".join(str(step) for step in self.steps if step.name)
+        return "\n".join(map(str, self.steps))
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         """Take the steps on arrays; return the results as the program does."""
@@ -111,7 +111,7 @@ class Plan:
         number, shape = self._number[array.node], tuple(map(int, array.shape))
         if tuple(self._held[number].shape) == shape:
             return number
-        return self._derive(number, shape, "", lambda x: x.reshape(shape))
+        return self._derive(number, shape, f"reshape {list(shape)}", lambda x: x.reshape(shape))
 
     def _is_there(self, reads: Sequence[int], place: int, order: Order) -> bool:
         """Tell whether to have one of some arrays in an order costs a call nothing."""

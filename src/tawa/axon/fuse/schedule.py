@@ -155,9 +155,18 @@ def called(step: Step, near: Sequence[Any]) -> Run:
     """
     device = near[0].device if is_tensor(near[0]) else None
     run = step.run if step.plain or device is None else partial(by_numpy, step.run, device)
-    if all(isinstance(each, Traced) for each in step.inputs):
-        return lambda given: (run(*given),)
-    return lambda given: (run(*filled(step.inputs, iter(given))),)
+    places = [n for n, each in enumerate(step.inputs) if isinstance(each, Traced)]
+    if len(places) < len(list(traced_in(step.inputs))):  # some are in lists
+        return lambda given: (run(*filled(step.inputs, iter(given))),)
+    inputs = [None if n in places else filled(x, iter(())) for n, x in enumerate(step.inputs)]
+
+    def call(given: Sequence[Any]) -> Sequence[Any]:
+        held = [*inputs]
+        for place, array in zip(places, given):
+            held[place] = array
+        return (run(*held),)
+
+    return call
 
 
 def filled(value: Any, arrays: Iterator[Any]) -> Any:

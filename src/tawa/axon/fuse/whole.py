@@ -49,7 +49,9 @@ def _step(cuts: Cuts, name: str, arguments: Any, options: dict[str, Any]) -> Any
         w, x = arguments
         plain = w.dtype == x.dtype and x.dtype in calls.FLOATS and 3 <= x.ndim <= 5
         given = {key: value for key, value in options.items() if key != "kernel"}
-        run, orders = (partial(calls.conv, **given), calls.conv_orders) if plain else (run, None)
+        if plain:
+            run = partial(calls.conv, **calls.conv_options(x.ndim, given))
+            orders = calls.conv_orders
 
     def made(kind: Type, run: Callable[..., Any]) -> Traced:
         word = kind.word if isinstance(kind, Tensor) else ()
