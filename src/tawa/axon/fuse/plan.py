@@ -17,6 +17,7 @@ from tawa.axon.fuse.launch import Run
 from tawa.axon.fuse.needs import traced_in
 from tawa.axon.fuse.schedule import Schedule, filled
 from tawa.axon.fuse.trace import Traced
+from tawa.axon.fuse.turn import turning
 from tawa.axon.library.untyped import fixed
 from tawa.axon.run import tensors
 from tawa.runtime.arrays import is_tensor, look
@@ -120,15 +121,16 @@ class Plan:
     def _turn(self, number: int, order: Order) -> int:
         """Return the number of an array that is dense in an order of its axes."""
 
+        shape, copy = list(self._held[number].shape), turning(self._held[number], order)
+
         def turn(array: Any) -> Any:
             if number not in self._weights:
-                return dense(array, order)
-            key = id(array), order  # which the graph keeps
+                return copy(array)
+            key = id(array), order  # of an array that the graph keeps: one copy for all plans
             if key not in self._turned:
-                self._turned[key] = dense(array, order)
+                self._turned[key] = copy(array)
             return self._turned[key]
 
-        shape = list(self._held[number].shape)
         return self._derive(number, ("by", order), f"turn {shape} by {list(order)}", turn)
 
     def _result(self, array: Traced) -> int:
