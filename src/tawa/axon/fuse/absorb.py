@@ -107,16 +107,17 @@ def _finished(cuts: Cuts, root: Node, readers: Readers) -> Step | None:
                 continue
             linear = Linear(cuts, cuts.known[node], 1 if convolves else -1)
             made = linear.arrays(bound["x"])
-            if made is None or not (activation or any(made)):
+            if made is None:
                 continue
-            bias, residual, scale = made
-            if residual and not convolves:
+            bias, residual, scale = (each is not None for each in made)
+            nothing = not (activation or bias or residual or scale)
+            if nothing or (not convolves and (residual or scale)):
                 continue
-            name = "scale * " * bool(scale) + step.name + " + bias" * bool(bias)
-            name += " + residual" * bool(residual)
+            name = "scale * " * scale + step.name + " + bias" * bias + " + residual" * residual
             run: Callable[..., Any] = partial(step.run, activation=activation)
             shown = f"{activation}({name})" if activation else name
-            return Step(shown, run, (*step.inputs, *made), True, step.orders)
+            more = made if convolves else made[:1]
+            return Step(shown, run, (*step.inputs, *more), True, step.orders)
     return None
 
 

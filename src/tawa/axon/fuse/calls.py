@@ -28,7 +28,7 @@ def inverse(order: Sequence[int]) -> Order:
 
 
 def dense(array: Any, order: Sequence[int]) -> Any:
-    """Return a copy whose items lie one after the other in an order of its axes."""
+    """Return an array whose items lie one after the other in an order of its axes."""
     turned = permuted(array, order)
     copied = turned.contiguous() if is_tensor(array) else turned.copy(order="C")
     return permuted(copied, inverse(order))
@@ -44,19 +44,11 @@ def is_dense(view: View, order: Sequence[int]) -> bool:
     return True
 
 
-def matmul(
-    a: Any,
-    b: Any,
-    bias: Any = None,
-    residual: None = None,
-    scale: Any = None,
-    *,
-    activation: str = "",
-) -> Any:
-    """Return activation(scale (a @ b) + bias) by the library's kernels."""
+def matmul(a: Any, b: Any, bias: Any = None, *, activation: str = "") -> Any:
+    """Return activation(a @ b + bias) by the library's kernels."""
     from tawa.kernels.matmul import matmul
 
-    return matmul(a, b, bias=bias, scale_b=scale, activation=activation)
+    return matmul(a, b, bias=bias, activation=activation)
 
 
 def matmul_orders(views: Sequence[View]) -> list[Order | None]:

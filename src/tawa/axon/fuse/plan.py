@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tawa.axon.fuse.calls import Order, dense
+from tawa.axon.fuse.calls import Order
 from tawa.axon.fuse.launch import Run
 from tawa.axon.fuse.needs import traced_in
 from tawa.axon.fuse.schedule import Schedule, filled
@@ -90,12 +90,15 @@ class Plan:
         first, self._first = self._first, None
         return first
 
-    def _do(self, name: str, run: Run, reads: Sequence[int]) -> range:
-        """Take a step and note it; return the numbers of what it makes."""
+    def _do(self, name: str, run: Run, reads: Sequence[int], anew: bool = False) -> range:
+        """Take a step and note it; return the numbers of what it makes.
+
+        `anew`: by each call, though of weights alone.
+        """
         made = run([self._held[n] for n in reads])
         makes = range(len(self._held), len(self._held) + len(made))
         self._held += made
-        once = self._known.issuperset(reads)
+        once = not anew and self._known.issuperset(reads)
         if once:
             self._known.update(makes)
         self.steps.append(Step(name, run, tuple(reads), makes, once))
@@ -138,9 +141,12 @@ class Plan:
         number = self._read(array)
         if number in self._weights or number not in self._known:
             return number
-        self._known.discard(number)
-        order = range(self._held[number].ndim)
-        return self._derive(number, "result", "copy", lambda x: dense(x, order))
+
+        def copy(given: Sequence[Any]) -> Sequence[Any]:
+            (array,) = given
+            return (array.clone() if is_tensor(array) else array.copy(),)
+
+        return self._do("copy", copy, [number], anew=True)[0]
 
     def _found(self, held: Sequence[Any]) -> Any:
         """Return the results among the arrays of a call."""
