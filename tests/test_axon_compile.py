@@ -121,7 +121,7 @@ def test_what_is_linear_in_a_product_is_its_scale_and_bias(module):
     assert steps == ["unsqueeze", "constant", "reshape", "turn", "scale * conv + bias"]
     steps = same(module.again, (b, w), x, tolerance=5e-3)
     assert steps == ["unsqueeze", "kernel", "kernel", "turn", "scale * conv + bias"]
-    assert same(module.shifted, (b, draw(4, c)), draw(9, 8))[-1] == "relu(matmul + bias)"
+    assert same(module.shifted, (b, draw(16, c)), draw(9, 16))[-1] == "relu(matmul + bias)"
 
 
 class Residual:
