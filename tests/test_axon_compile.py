@@ -187,14 +187,16 @@ def test_what_is_kept_is_not_what_callers_get(module):
             self.w = torch.nn.Parameter(torch.ones(4))
 
         def forward(self, x):
-            return x + self.w, torch.exp(self.w)
+            return x + self.w, torch.exp(self.w), self.w
 
     net = compile(axon.load_fx(Scaled(), dims={"x": "n 4"}))
     x = torch.zeros(2, 4)
     for _ in range(3):
-        found = net(x)[1]
+        total, found, weight = net(x)
+        torch.testing.assert_close(total, torch.ones(2, 4))
         torch.testing.assert_close(found, torch.full((4,), np.e))
         found.zero_()
+        weight.zero_()
 
 
 def test_a_kernel_turns_the_fewest_elements(module):

@@ -78,9 +78,10 @@ class Compiled:
 
     Products and convolutions are the library's (`tawa.kernels`), with a bias and an activation
     that it takes, and so is softmax(q k' s) v; what lies between is one kernel for each shape of
-    its rows. What moves elements, and what neither computes, is a step of NumPy or torch. Takes
-    what the function takes; raises AxonGuard for arguments that do not fit, AxonError for sizes
-    that depend on data, ArgumentError for what the library refuses.
+    its rows. What moves elements, and what neither computes, is a step of NumPy or torch. A plan is
+    made once for arguments that lie alike in memory; an imported graph's weights are constants.
+    Takes what the function takes; raises AxonGuard for arguments that do not fit, AxonError for
+    sizes that depend on data, ArgumentError for what the library refuses.
 
     Example::
 

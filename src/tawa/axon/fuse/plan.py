@@ -21,6 +21,8 @@ from tawa.axon.fuse.turn import turning
 from tawa.axon.library.untyped import fixed
 from tawa.axon.run import tensors
 from tawa.runtime.arrays import is_tensor, look
+from tawa.runtime.dispatch import current_stream, refuse_capture
+from tawa.runtime.driver import connect
 
 Turned = dict[tuple[int, Order], Any]
 
@@ -53,12 +55,15 @@ class Plan:
         self, schedule: Schedule, arrays: Sequence[Any], weights: Sequence[Any], turned: Turned
     ) -> None:
         self.steps: list[Step] = []
+        _refuse_capture(arrays[0])
         self._held: list[Any] = [*arrays, *weights]
         self._weights = range(len(arrays), len(self._held))
         self._known = set(self._weights)  # what is computed of weights alone
         self._number = {leaf.node: number for number, leaf in enumerate(schedule.leaves)}
-        self._derived: dict[tuple[int, Hashable], int] = {}
+        self._derived: dict[int, dict[Hashable, int]] = {}
         self._turned = turned
+        last = {each.node: task for task in schedule.tasks for each in task.reads}
+        last |= {each.node: None for each in traced_in(schedule.results)}
         for task in schedule.tasks:
             reads = [self._read(each) for each in task.reads]
             there = partial(self._is_there, reads)
@@ -66,10 +71,14 @@ class Plan:
             reads = [n if o is None else self._turn(n, o) for n, o in zip(reads, orders)]
             run = task.bind([self._held[n] for n in reads] or arrays[:1])
             self._number |= zip(task.makes, self._do(task.name, run, reads))
+            for each in task.reads:
+                if last[each.node] is task:
+                    self._free(self._number[each.node])
         self._outcome = schedule.results
         self._results = [self._result(each) for each in traced_in(schedule.results)]
-        self._first = self._found(self._held)
+        self._first = self._found(self._held, arrays[0])
         self._finish(len(arrays))
+        _settle(arrays[0])
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
@@ -83,7 +92,7 @@ class Plan:
                 held[number] = each
             for number in drops:
                 held[number] = None
-        return self._found(held)
+        return self._found(held, arrays[0])
 
     def take(self) -> Any:
         """Return the results of the arguments that the plan was made for."""
@@ -106,9 +115,17 @@ class Plan:
 
     def _derive(self, number: int, key: Hashable, name: str, run: Callable[[Any], Any]) -> int:
         """Return the number of what a function makes of an array, one for all steps."""
-        if (number, key) not in self._derived:
-            (self._derived[number, key],) = self._do(name, lambda given: (run(*given),), [number])
-        return self._derived[number, key]
+        derived = self._derived.setdefault(number, {})
+        if key not in derived:
+            (derived[key],) = self._do(name, lambda given: (run(*given),), [number])
+        return derived[key]
+
+    def _free(self, number: int) -> None:
+        """Let go of an array that no other step reads, and of those derived from it."""
+        if number not in self._known:
+            self._held[number] = None
+            for each in self._derived.get(number, {}).values():
+                self._free(each)
 
     def _read(self, array: Traced) -> int:
         """Return the number of an array in the shape in which it is read."""
@@ -119,11 +136,11 @@ class Plan:
 
     def _is_there(self, reads: Sequence[int], place: int, order: Order) -> bool:
         """Tell whether to have one of some arrays in an order costs a call nothing."""
-        return reads[place] in self._known or (reads[place], ("by", order)) in self._derived
+        number = reads[place]
+        return number in self._known or ("by", order) in self._derived.get(number, {})
 
     def _turn(self, number: int, order: Order) -> int:
         """Return the number of an array that is dense in an order of its axes."""
-
         shape, copy = list(self._held[number].shape), turning(self._held[number], order)
 
         def turn(array: Any) -> Any:
@@ -139,7 +156,7 @@ class Plan:
     def _result(self, array: Traced) -> int:
         """Return the number of a result; what is kept is copied, for callers may write to it."""
         number = self._read(array)
-        if number in self._weights or number not in self._known:
+        if number not in self._known:
             return number
 
         def copy(given: Sequence[Any]) -> Sequence[Any]:
@@ -148,11 +165,11 @@ class Plan:
 
         return self._do("copy", copy, [number], anew=True)[0]
 
-    def _found(self, held: Sequence[Any]) -> Any:
-        """Return the results among the arrays of a call."""
+    def _found(self, held: Sequence[Any], near: Any) -> Any:
+        """Return the results among the arrays of a call, of the library of one of them."""
         found = filled(self._outcome, iter([held[n] for n in self._results]))
-        if is_tensor(held[0]):
-            return tensors.unwrapped(found, held[0].device)
+        if is_tensor(near):
+            return tensors.unwrapped(found, near.device)
         return fixed(found)
 
     def _finish(self, given: int) -> None:
@@ -168,3 +185,22 @@ class Plan:
                 self._work.append((step.run, step.reads, step.makes, drops))
         kept = self._known & needed
         self._held = [x if n in kept else None for n, x in enumerate(self._held)][given:]
+
+
+def _refuse_capture(array: Any) -> None:
+    """Raise LaunchError where work beside an array is captured: what a plan keeps would not be."""
+    if (device := look(array).device).kind == "cuda":
+        stream = current_stream({"array": array})(device.ordinal)
+        what = "the first call of a compiled network with these arguments"
+        refuse_capture(what, "what its plan keeps", stream, device.ordinal)
+
+
+def _settle(array: Any) -> None:
+    """Wait for the work beside an array: what a plan keeps is read on other streams, too."""
+    if (device := look(array).device).kind == "cuda":
+        machine = connect()
+        machine.enter(device.ordinal)
+        try:
+            machine.call("cuStreamSynchronize", current_stream({"array": array})(device.ordinal))
+        finally:
+            machine.leave()
