@@ -7,7 +7,7 @@ from typing import Any
 
 from tawa.axon.fuse.arguments import LONG, plain, read, traced
 from tawa.axon.fuse.launch import Kernels, Launch, Run
-from tawa.axon.fuse.plan import Plan, Turned
+from tawa.axon.fuse.plan import Plan, Turned, refuse_captured
 from tawa.axon.fuse.schedule import Schedule
 from tawa.axon.fuse.trace import Axis, Cuts, Node, Traced, computed, refused
 from tawa.axon.fuse.whole import meaning
@@ -114,6 +114,7 @@ class Compiled:
         return self._plans[key]
 
     def _plan(self, arguments: tuple[Any, ...], arrays: Sequence[Any]) -> Plan:
+        refuse_captured(arrays[0])
         if any(getattr(array, "requires_grad", False) for array in arrays):
             raise AxonGuard(
                 f"an argument of {self.function.name} requires a gradient",

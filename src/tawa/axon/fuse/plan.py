@@ -55,7 +55,6 @@ class Plan:
         self, schedule: Schedule, arrays: Sequence[Any], weights: Sequence[Any], turned: Turned
     ) -> None:
         self.steps: list[Step] = []
-        _refuse_capture(arrays[0])
         self._held: list[Any] = [*arrays, *weights]
         self._weights = range(len(arrays), len(self._held))
         self._known = set(self._weights)  # what is computed of weights alone
@@ -187,7 +186,7 @@ class Plan:
         self._held = [x if n in kept else None for n, x in enumerate(self._held)][given:]
 
 
-def _refuse_capture(array: Any) -> None:
+def refuse_captured(array: Any) -> None:
     """Raise LaunchError where work beside an array is captured: what a plan keeps would not be."""
     if (device := look(array).device).kind == "cuda":
         stream = current_stream({"array": array})(device.ordinal)
