@@ -13,7 +13,6 @@ from itertools import combinations, product
 from math import inf, prod
 from typing import Any, cast, get_args
 
-from tawa.analysis.naming import name_statements
 from tawa.cypress import lib
 from tawa.cypress.event import Event, Events, For, loops
 from tawa.cypress.machine import GLOBAL, NONE, REGISTER, SHARED, Auto
@@ -23,8 +22,7 @@ from tawa.cypress.size import evaluate, is_extent, leaves, sizes_of
 from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError, TawaError
 from tawa.integers.expressions import Symbol
 from tawa.plan.plan import Walk
-from tawa.plan.resources import register_need
-from tawa.plan.time import tile_cycles
+from tawa.plan.time import registers_lacking, tile_cycles
 from tawa.runtime.arrays import is_array, look
 from tawa.runtime.timing import do_bench
 from tawa.target import H200
@@ -171,12 +169,8 @@ def _climbed(
 
 def _rank(made: Program, sizes: Mapping[Symbol, int]) -> tuple[int, float]:
     """Return how many registers a thread lacks, and cycles: what spills is slow at any tile."""
-    plan, kernel = made.plan, cast("Any", made.emitted.kernel).clone()
-    statements = name_statements(kernel)
-    names = (n for ring in plan.arefs for each in (ring.payload, *ring.also) for n in each)
-    loads = [statements[name] for name in names if name in statements]
-    lacking = [register_need(kernel, role.warps, loads) - role.registers for role in plan.consumers]
-    return max(0, *lacking), cycles(made, sizes)
+    kernel: Any = made.emitted.kernel
+    return registers_lacking(kernel, made.plan), cycles(made, sizes)
 
 
 def cycles(made: Program, sizes: Mapping[Symbol, int]) -> float:
