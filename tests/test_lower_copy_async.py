@@ -230,6 +230,7 @@ def test_every_depth_is_right(function, depth: int) -> None:
 
 
 @pytest.mark.parametrize("function", KERNELS)
+@pytest.mark.short("gather_both", "banded")
 def test_each_missing_synchronization_is_refused(function) -> None:
     kernel = lowered(function, depth=4)
     assert verify(kernel, H200).ok
