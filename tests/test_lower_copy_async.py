@@ -285,6 +285,7 @@ def test_words_of_unknown_alignment_are_copied_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.short("2", "4")
 def test_two_copy_rings_under_an_overlapped_loop(depth: int) -> None:
     oracle = build(paged, paged_signature(), {})
     kernel = oracle.clone()
