@@ -379,6 +379,11 @@ def test_the_command_line(tmp_path, capsys):
     assert capsys.readouterr().out == "float32[0]\n"
     assert main(["axon", "run", f"{path}:f", "--args", "f32[2,2]"]) == 1
     assert "f cannot take [2, 2]" in capsys.readouterr().err
+    path.write_text("fun f (w, b) x = linear x w + b\n")
+    assert main(["axon", "infer", f"{path}:f", "--args", "(f32[3, 4],f32[4])", "f32[2,3]"]) == 0
+    assert capsys.readouterr().out == "f32[2, 4]\n"
+    assert main(["axon", "infer", f"{path}:f", "--args", "(f32[3,4], x)"]) == 2
+    assert "'x' is no argument" in capsys.readouterr().err
     path.write_text("fun f x = nothing x")
     assert main(["axon", "check", str(path)]) == 1
     assert "net.axon:1:11" in capsys.readouterr().err

@@ -150,7 +150,11 @@ def test_demo_as_facts(capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["01_gemm", "02_explain", "03_trace", "04_attention", "06_convolution"]
+    "name",
+    [
+        *("01_gemm", "02_explain", "03_trace", "04_attention", "06_convolution"),
+        *(pytest.param(n, marks=pytest.mark.long) for n in ("09_axon", "10_torch")),
+    ],
 )
 def test_examples_run(name, tmp_path, monkeypatch, capsys):
     import runpy

@@ -84,6 +84,12 @@ def test_the_kernel_without_source_of_the_docs(
     assert (variables["sums"] == 256).all()
 
 
+def test_every_benchmark_is_named() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    for path in ROOT.glob("benchmarks/*.py"):
+        assert f"`{path.name}`" in text or '"__main__"' not in path.read_text(), path.name
+
+
 def test_every_result_is_named() -> None:
     folder = ROOT / "benchmarks" / "results"
     text = (folder / "README.md").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -315,6 +316,10 @@ def test_a_mixture_is_summed_out():
     np.testing.assert_allclose(post["means"].mean((0, 1)), [-2.0, 1.0], atol=0.3)
     np.testing.assert_allclose(post["weight"].mean(), 0.75, atol=0.1)
     assert repr(post) == "Posterior of mixture, 2 x 200 draws: weight, means[2]"
+    lines = post.summary().splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["weight", "means[0]", "means[1]"]
+    diverged = replace(post, statistics={"divergent": np.array([2, 1])})
+    assert diverged.summary().splitlines()[4:] == ["3 draws met a divergent trajectory"]
 
 
 def test_the_verifier_refuses_ill_formed_programs():

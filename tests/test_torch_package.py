@@ -324,6 +324,30 @@ def test_no_tangent_is_lost(function):
             function(torch.autograd.forward_ad.make_dual(a, a), b)
 
 
+def test_no_tangent_is_lost_by_operators_that_write():
+    schema = "(Tensor x, Tensor y, Tensor out, SymInt n)"
+    made = {"out": lambda x, y, n: torch.empty_like(x)}
+    into = tt.op(f"tested::wrote{schema}", add, grid=over, BLOCK=256)
+    fresh = tt.op(f"tested::gave{schema}", add, grid=over, BLOCK=256, out=made)
+    x, out, cache = torch.randn(8), torch.zeros(8), half(1, 16, 1, 64)
+    row, starts = half(1, 1, 1, 64), torch.tensor([3], dtype=torch.int32)
+
+    def placed(row):
+        OPS.place(row, cache, None, None, False, starts, None, False, True)
+
+    for function, given in (
+        (lambda x: into(x, x, out, 8), x),
+        (lambda x: fresh(x, x, 8), x),
+        (placed, row),
+    ):
+        with pytest.raises(ArgumentError, match="forward mode"):
+            torch.func.jvp(function, (given,), (given,))
+    before = cache._version
+    placed(row)  # at once, and autograd knows of it
+    assert cache._version > before
+    assert torch.equal(cache[0, 3], row[0, 0])
+
+
 @pytest.mark.parametrize("function", [OPS.matmul, tt.matmul])
 def test_views_whose_sign_is_turned_are_read_as_they_are(function):
     a, b = half(16, 64), half(64, 32)

@@ -90,7 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     axon.add_argument("action", choices=("check", "infer", "run"))
     axon.add_argument("program", metavar="FILE[:FUNCTION]", help="FILE.axon, and for infer and run")
-    text = "f32[2,3] (an array), 4, 0.5"
+    text = "f32[2,3] (an array), 4, 0.5, '(f32[2,3], 4)'"
     axon.add_argument("--args", nargs="*", default=[], metavar="VALUE", help=text)
     axon.add_argument("--seed", type=int, default=0, help="of the data of arrays (0)")
     json_facts(axon)

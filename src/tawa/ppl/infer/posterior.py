@@ -92,7 +92,7 @@ class Posterior:
         return max((float(np.max(self.rhat(n))) for n in self.draws), default=float("nan"))
 
     def summary(self) -> str:
-        """Return mean, deviation, ess and R-hat of each element as a table."""
+        """Return mean, deviation, ess and R-hat of each element as a table, then divergences."""
         rows = [f"{'':24}{'mean':>12}{'sd':>12}{'ess':>10}{'rhat':>8}"]
         for name, array in self.draws.items():
             for at in np.ndindex(array.shape[2:]):
@@ -102,6 +102,8 @@ class Posterior:
                     f"{label:24}{part.mean():12.5g}{part.std():12.5g}"
                     f"{diagnostics.ess(part):10.0f}{diagnostics.rhat(part):8.3f}"
                 )
+        if self.divergences:
+            rows.append(f"{self.divergences} draws met a divergent trajectory")
         return "\n".join(rows)
 
     def to_arviz(self) -> Any:
