@@ -278,6 +278,21 @@ def test_shapes_alone_are_of_one_device():
     with pytest.raises(RuntimeError, match="on different devices"):
         OPS.attention(q, q.to("meta"), q)
     assert OPS.matmul(a.to("meta"), b.to("meta")).shape == (16, 32)
+    for other, message in ((q[..., :4, :], "different lengths"), (q.bfloat16(), "different types")):
+        with pytest.raises(RuntimeError, match=message):
+            OPS.attention(*(each.to("meta") for each in (q, q, other)))
+    with torch.device("meta"):
+        layer, x = tt.Linear(64, 32), torch.ones(2, 64)
+    assert layer(x).shape == (2, 32)
+    y = q.to("meta")
+    assert tt.scaled_dot_product_attention(y, y, y, is_causal=True).shape == q.shape
+
+
+def test_no_columns_to_compare_are_refused_by_name():
+    q = half(1, 1, 8, 0)
+    with pytest.raises(ArgumentError, match="head_dim is 0"):
+        tt.scaled_dot_product_attention(q, q, half(1, 1, 8, 64))
+    assert tt.scaled_dot_product_attention(q, q, q).shape == q.shape
 
 
 def test_operators_that_nothing_records_compute_at_once():
