@@ -81,6 +81,11 @@ def test_every_trip_count(keys):
     ids=str,
 )
 @pytest.mark.parametrize("split", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.short(
+    "True-(('schedule', 'fine'),)",
+    "True-(('arrangement', 'pingpong'),)",
+    "True-(('specialize', False),)",
+)
 def test_schedules_with_a_causal_mask(how, split):
     check(Variant(128, 64, split, how), heads=2, queries=256, keys=256, causal=True)
 
@@ -214,6 +219,7 @@ def test_heads_too_wide_are_refused():
         (Variant(128, 128, False, pins(arrangement="pingpong")), {"heads": 2, "groups": 2}),
     ],
 )
+@pytest.mark.short("variant0-sizes0", "variant2-sizes2")
 def test_eight_bits(variant, sizes):
     causal = sizes.pop("causal", False)
     q, k, v = inputs(dtype="f8e4m3", **sizes)

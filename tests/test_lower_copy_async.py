@@ -202,6 +202,7 @@ def test_the_producer_copies(function) -> None:
 
 
 @pytest.mark.parametrize("function", KERNELS)
+@pytest.mark.short("gather_both", "banded")
 def test_every_trip_count_is_right(function) -> None:
     kernel = lowered(function)
     depth = max(ring.depth for ring in planned(function)[1].arefs)

@@ -69,6 +69,7 @@ def test_tempered_against_kalman_on_a_grid():
 
 
 @pytest.mark.parametrize("number", [0, 3, 5])
+@pytest.mark.short("3")
 def test_tempered_on_conjugate_models(number):
     model, data, (mean, variance) = closed.CONJUGATE[number]
     post = ppl.infer(model, data, method="tempered", particles=6000, steps=10, trace=8, seed=5)

@@ -8,7 +8,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, MissingPackage
 from tawa.kernels.matmul import matmul
 from tawa.kernels.variants import Variant
 
@@ -19,6 +19,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import tawa.torch as tt  # noqa: E402
 from attention_tiles import small_tiles  # noqa: E402
+from covering import is_short  # noqa: E402
 from torch_reference import attention as reference  # noqa: E402
 from torch_reference import doubles, worst  # noqa: E402
 
@@ -41,8 +42,8 @@ def half(*shape, grad=False):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_tiles():
-    with small_tiles():
+def _small_tiles(request):
+    with small_tiles(roles=not is_short(request.config)):
         yield
 
 
@@ -59,11 +60,15 @@ def near(found, expected, tolerance=4e-3):
 # --- operators ----------------------------------------------------------------------------------
 
 
-def test_opcheck_is_green():
+@pytest.mark.long
+def test_opcheck_is_green_for_other_products():
     opcheck(OPS.matmul, (half(32, 64, grad=True), half(64, 32, grad=True)))
+    opcheck(OPS.matmul, (half(64), half(2, 64, 16)))
+
+
+def test_opcheck_is_green():
     both = half(2, 32, 64, grad=True), half(64, 32, grad=True), half(32, grad=True)
     opcheck(OPS.matmul, both, {"activation": "gelu"})
-    opcheck(OPS.matmul, (half(64), half(2, 64, 16)))
     given = half(32, 32), half(32, 64), half(64, 32), half(32), "silu"
     opcheck(OPS.matmul_activation_backward, given)
     q, k, v = (half(1, h, 40, d, grad=True) for h, d in ((1, 64), (1, 64), (1, 40)))
@@ -638,6 +643,12 @@ def test_replace_swaps_what_it_can_and_says_the_rest(capsys):
     near(model[:4](x), expected)
     model[:4](x).float().sum().backward()
     assert model[0].weight.grad.shape == (32, 64)
+
+
+def test_hugging_faces_package_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingPackage, match="pip install transformers"):
+        tt.register_hugging_face()
 
 
 def test_hugging_faces_attention(monkeypatch):

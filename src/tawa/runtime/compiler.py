@@ -43,7 +43,7 @@ from tawa.plan.resources import buffers, total
 from tawa.plan.rings import with_shallow_rings
 from tawa.plan.time import estimate
 from tawa.plan.unhonoured import refuse_declined
-from tawa.runtime import crash, cubins, nvrtc
+from tawa.runtime import crash, cubins, nvrtc, sass
 from tawa.runtime.compiled import (
     CompiledKernel,
     LaunchShape,
@@ -232,14 +232,14 @@ def _compile(job: Job) -> CompiledKernel:
             if made is None:
                 continue
             made = less_local(made, target, pins, attempt)
-            if (made.resources.local_in_loops or 0) <= FEW:
+            if made.resources.local_in_loops <= FEW:
                 return more_resident(made, kernel, target, pins, partial(_share, job))
             kind = made.plan.specialized
             slow.append(made)
             refused.append(BuildError(_waits_for_memory(made.resources)))
         errors += refused
     if slow:
-        best = min(slow, key=lambda made: made.resources.local_in_loops or 0)
+        best = min(slow, key=lambda made: made.resources.local_in_loops)
         if (
             best.plan.specialized
             or not has(kernel, tile.Dot)
@@ -471,12 +471,9 @@ def _resources(
     )
 
 
-def _local_in_loops(cubin: nvrtc.Cubin) -> int | None:
-    """Return how often loops of roles access local memory, None where nobody can tell."""
-    if not cubin.stack:
-        return 0
-    listing = nvrtc.disassemble(cubin)
-    return nvrtc.inspect_sass(listing).local_in_loops if listing else None
+def _local_in_loops(cubin: nvrtc.Cubin) -> int:
+    """Return how often loops of roles access local memory."""
+    return sass.inspect(cubin.data).local_in_loops if cubin.stack else 0
 
 
 def _waits_for_memory(resources: Resources) -> str:

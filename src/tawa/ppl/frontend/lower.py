@@ -70,7 +70,8 @@ class Lowering(Context):
                 scope = dict(closure.scope)
                 args = (*args, *(self.within(closure.source, d, scope) for d in defaults))
         if len(args) != len(names):
-            raise Misfit(f"{closure.name} takes {len(names)} arguments, not {len(args)}")
+            wanted = f"{len(names)} arguments ({', '.join(names)})" if names else "no arguments"
+            raise Misfit(f"{closure.name} takes {wanted}, not {len(args)}")
         if key in self.recursive:
             return recursion.call(self, closure, key, args)
         if key in self.active:
@@ -468,7 +469,8 @@ class Lowering(Context):
                     return words.resolve(found)
                 if attr == "shape" and is_array(holder):
                     return holder.type.shape
-                raise Misfit(f"{describe(holder)} has no attribute {attr} in a model")
+                hint = ": write ppl.log_prob(distribution, value)" if attr == "log_prob" else ""
+                raise Misfit(f"{describe(holder)} has no attribute {attr} in a model{hint}")
             case ast.Tuple(elts=items):
                 return tuple(self.expression(item, scope) for item in items)
             case ast.List(elts=items):

@@ -142,20 +142,27 @@ def sample(low: Context, given: Any, *, name: str = "", centered: bool = True) -
 def observe(low: Context, given: Any, value: Any, *, name: str = "observed") -> None:
     """Lower an observation."""
     drawn = _drawn(given)
+    operands = (_of_family(low, drawn, value), *drawn.parameters)
+    low.b.op("observe", operands, family=drawn.family, title=_title(low, name))
+
+
+def log_prob(low: Context, given: Any, value: Any) -> Value:
+    """Lower the log density of a value."""
+    drawn = _drawn(given)
+    operands = (_of_family(low, drawn, value), *drawn.parameters)
+    return low.numbers.value(low.call(drawn.family.log_density, operands), low.b.real)
+
+
+def _of_family(low: Context, drawn: Drawn, value: Any) -> Value:
+    """Return a value as one of those that a distribution has."""
     want = _result(low, drawn.family, drawn.parameters)
     if isinstance(value, tuple) and want.shape:
         value = vectors.pack(low, list(value))  # type: ignore[reportUnknownArgumentType]
     if want == BOOL and not isinstance(value, bool):
-        observed = low.numbers.truth(value)
-        observed = low.numbers.value(observed, BOOL)
-    else:
-        observed = (
-            low.numbers.value(low.numbers.value(value), want)
-            if not isinstance(value, (int, float))
-            else low.numbers.value(value, want)
-        )
-    operands = (observed, *drawn.parameters)
-    low.b.op("observe", operands, family=drawn.family, title=_title(low, name))
+        return low.numbers.value(low.numbers.truth(value), BOOL)
+    if isinstance(value, (int, float)):
+        return low.numbers.value(value, want)
+    return low.numbers.value(low.numbers.value(value), want)
 
 
 def factor(low: Context, log_weight: Any) -> None:
@@ -283,6 +290,7 @@ WORDS: dict[Any, Callable[..., Any]] = {
     surface.sample: sample,
     surface.observe: observe,
     surface.factor: factor,
+    surface.log_prob: log_prob,
     surface.map: vectors.map_word,
     surface.repeat: vectors.repeat,
     surface.reduce: vectors.reduce,
