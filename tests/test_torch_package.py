@@ -714,6 +714,21 @@ def test_a_kernel_becomes_an_operator():
     assert torch.equal(asking.grad, torch.ones(1000))
 
 
+def test_a_name_that_is_defined_again_leaves_no_old_operator():
+    schema = "tested::again(Tensor x, Tensor y, Tensor out, SymInt n)"
+    made = {"out": lambda x, y, n: torch.empty_like(x)}
+    old = tt.op(schema, add, grid=over, out=made, BLOCK=256)
+    new = tt.op(schema, add, grid=over, out=made, BLOCK=512)
+    x = torch.randn(100)
+    assert torch.equal(new(x, x, 100), x + x)
+    compiled = torch.compile(lambda x: new(x, x, 100), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), x + x)
+    with pytest.raises(ArgumentError, match="tested::again is another operator by now"):
+        old(x, x, 100)
+    with pytest.raises(torch._dynamo.exc.Unsupported):  # as it is at what raises
+        torch.compile(lambda x: old(x, x, 100), fullgraph=True, backend="aot_eager")(x)
+
+
 def test_operators_that_do_not_fit_their_kernel_are_refused():
     with pytest.raises(ArgumentError, match="kernel's parameters are x, y, out, n, BLOCK"):
         tt.op("tested::wrong(Tensor y, Tensor x, Tensor out, SymInt n)", add, grid=over, BLOCK=8)
