@@ -7,13 +7,16 @@ import pytest
 from tawa.kernels import attention, attention_backward
 from tawa.kernels.attention_launches import Variant, form
 
+PLAIN = (("specialize", False),)
+
 
 @contextmanager
-def small_tiles():
-    """Let attention and its gradients take small tiles without roles, which compile in a fifth of
+def small_tiles(roles):
+    """Let attention and its gradients take small tiles; without `roles` they compile in a fifth of
     the time. What is chosen within is forgotten after it.
     """
-    tile, keys = (Variant(rows, 64, pins=(("specialize", False),)) for rows in (64, 32))
+    pins = () if roles else PLAIN
+    tile, keys = (Variant(rows, 64, pins=pins) for rows in (64, 32))
     small = dict.fromkeys(("queries", "all", "bias"), tile) | {"keys": keys}
     own = attention.variants
 

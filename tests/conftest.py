@@ -6,7 +6,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-from covering import left_out, unknown
+from covering import is_short, left_out, unknown
 from launch_schedules import Schedules
 from runtime_fakes import FakeDriver, install
 from tawa.runtime import dispatch, jit, simulation
@@ -15,10 +15,6 @@ from tawa.runtime import dispatch, jit, simulation
 # repeats the same examples, that a failure is of the change at hand; the long one looks further.
 settings.register_profile("short", max_examples=10, deadline=None, derandomize=True)
 settings.register_profile("long", max_examples=200, deadline=None)
-
-
-def is_short(config: pytest.Config) -> bool:
-    return config.option.markexpr == "not long"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -22,6 +22,11 @@ EXACT = ("test_bug_", "test_known_")
 Row = tuple[Hashable, ...]
 
 
+def is_short(config: pytest.Config) -> bool:
+    """Whether this is the short run, `make test`."""
+    return config.option.markexpr == "not long"
+
+
 def covering(rows: Sequence[Row]) -> list[int]:
     """The places of rows among which each combination of levels that occurs in `rows`, of all
     factors but one, occurs; chosen greedily, the first of equals.

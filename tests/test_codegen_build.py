@@ -12,9 +12,6 @@ from tawa.runtime import nvrtc, sass
 from tile_shapes import SHAPES
 
 pytestmark = pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is not installed")
-needs_nvdisasm = pytest.mark.skipif(
-    nvrtc.is_available() and sass.find_nvdisasm() is None, reason="nvdisasm is not installed"
-)
 
 
 def test_worked_example_builds_clean() -> None:
@@ -24,10 +21,8 @@ def test_worked_example_builds_clean() -> None:
     assert cubin.spill_bytes == 0
 
 
-@needs_nvdisasm
 def test_main_loop_of_the_worked_example() -> None:
-    listing = nvrtc.disassemble(nvrtc.build(generate(worked_example()), "gemm"))
-    report = nvrtc.inspect_sass(listing)
+    report = sass.inspect(nvrtc.build(generate(worked_example()), "gemm").data)
     assert report.hgmma == 4
     assert report.defects == ()
 
@@ -75,11 +70,10 @@ def test_matmuls_build(name: str) -> None:
     assert cubin.spill_bytes == 0
 
 
-@needs_nvdisasm
 def test_attention_builds_clean() -> None:
     kernel = compiled(kernels.attention, kernels.ATTENTION)
     cubin = nvrtc.build(generate(kernel), "attention")
-    report = nvrtc.inspect_sass(nvrtc.disassemble(cubin))
+    report = sass.inspect(cubin.data)
     assert report.hgmma in (16, 32)  # a pipelined loop has its products twice: prologue and body
     assert report.defects == ()
 

@@ -20,6 +20,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import tawa.jax as tj  # noqa: E402
 from attention_tiles import small_tiles  # noqa: E402
+from covering import is_short  # noqa: E402
 from tawa.jax import launches  # noqa: E402
 from tawa.jax.handler import Addresses, Handler, version_of, words  # noqa: E402
 from tawa.runtime import dispatch  # noqa: E402
@@ -457,8 +458,8 @@ def test_products_are_mapped():
 
 
 @pytest.fixture
-def small():
-    with small_tiles():
+def small(request):
+    with small_tiles(roles=not is_short(request.config)):
         yield
 
 

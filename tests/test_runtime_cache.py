@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import threading
 import time
 import warnings
 from dataclasses import replace
@@ -18,7 +19,7 @@ from tawa.plan.plan import Plan
 from tawa.runtime.build import build
 from tawa.runtime.codec import decode, encode
 from tawa.runtime.compiled import CompiledKernel, Guard
-from tawa.runtime.fingerprint import compiler_digest, fingerprint
+from tawa.runtime.fingerprint import NAMELESS, compiler_digest, describe, fingerprint
 from tawa.runtime.request import Request
 from tawa.runtime.stages import with_later
 from tawa.runtime.store import DiskStore, cache_folder
@@ -248,6 +249,30 @@ def test_recursive_helpers_end():
         return even(n - 1)
 
     assert fingerprint(even).digest
+
+
+def test_of_a_function_of_the_language_the_name_alone_is_read(monkeypatch):
+    """Triton's reductions are Python that it wraps as it does a user's, with locks, whose text is
+    their address, and more. A kernel that calls one is kept on disk."""
+
+    class Wrapper:  # as triton.runtime.jit.JITFunction
+        def __init__(self, fn):
+            self.fn, self.lock = fn, threading.RLock()
+
+    def reduction(x):
+        return x
+
+    reduction.__module__, reduction.__qualname__ = "triton.language.standard", "sum"
+    monkeypatch.setitem(globals(), "reduction", Wrapper(reduction))
+    found = fingerprint(reduces).digest
+    assert NAMELESS not in found
+    monkeypatch.setitem(globals(), "reduction", Wrapper(reduction))
+    assert fingerprint(reduces).digest == found
+    assert describe({"combine": Wrapper(reduction)}).endswith(": triton.language.standard.sum)")
+
+
+def reduces(x):
+    return reduction(x)  # noqa: F821
 
 
 def test_module_attributes_are_followed(monkeypatch):

@@ -19,6 +19,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import tawa.torch as tt  # noqa: E402
 from attention_tiles import small_tiles  # noqa: E402
+from covering import is_short  # noqa: E402
 from torch_reference import attention as reference  # noqa: E402
 from torch_reference import doubles, worst  # noqa: E402
 
@@ -41,8 +42,8 @@ def half(*shape, grad=False):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_tiles():
-    with small_tiles():
+def _small_tiles(request):
+    with small_tiles(roles=not is_short(request.config)):
         yield
 
 
@@ -321,6 +322,30 @@ def test_no_tangent_is_lost(function):
         near(function(a, b), a.float() @ b.float())
         with torch.no_grad(), pytest.raises(ArgumentError, match="forward mode"):
             function(torch.autograd.forward_ad.make_dual(a, a), b)
+
+
+def test_no_tangent_is_lost_by_operators_that_write():
+    schema = "(Tensor x, Tensor y, Tensor out, SymInt n)"
+    made = {"out": lambda x, y, n: torch.empty_like(x)}
+    into = tt.op(f"tested::wrote{schema}", add, grid=over, BLOCK=256)
+    fresh = tt.op(f"tested::gave{schema}", add, grid=over, BLOCK=256, out=made)
+    x, out, cache = torch.randn(8), torch.zeros(8), half(1, 16, 1, 64)
+    row, starts = half(1, 1, 1, 64), torch.tensor([3], dtype=torch.int32)
+
+    def placed(row):
+        OPS.place(row, cache, None, None, False, starts, None, False, True)
+
+    for function, given in (
+        (lambda x: into(x, x, out, 8), x),
+        (lambda x: fresh(x, x, 8), x),
+        (placed, row),
+    ):
+        with pytest.raises(ArgumentError, match="forward mode"):
+            torch.func.jvp(function, (given,), (given,))
+    before = cache._version
+    placed(row)  # at once, and autograd knows of it
+    assert cache._version > before
+    assert torch.equal(cache[0, 3], row[0, 0])
 
 
 @pytest.mark.parametrize("function", [OPS.matmul, tt.matmul])

@@ -16,6 +16,7 @@ from tawa.errors import ArgumentError
 from tawa.runtime.decorators import wrap
 from tawa.runtime.jit import Launchable
 from tawa.runtime.written import stored_by, stored_to
+from tawa.torch import ops
 
 _SCALARS = {"int": "i32", "SymInt": "i32", "float": "f32", "bool": "i1"}
 
@@ -104,6 +105,7 @@ def op(
         cast("Any", operator)._setup_context_fn = refuse
     else:
         operator.register_autograd(_no_gradient(parsed.name), setup_context=refuse)
+    ops.refuse_tangents(operator)
 
     def call(*args: Any, **keywords: Any) -> Any:
         if changed and torch.is_grad_enabled():

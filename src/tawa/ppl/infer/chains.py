@@ -121,9 +121,7 @@ def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior
                 options.chains,
                 lambda lowered: (program_of(lowered, options, method), None),
             )
-            buffers = composed.buffers(options.chains)
-            given = composed.arguments(options.seed)
-            composed.executable(options).run(given, buffers, options.chains, options.threads)
+            buffers = composed.run(options, options.chains)
         return collect(model, arguments, composed, options, buffers)
 
     return run
