@@ -7,6 +7,7 @@ import pytest
 
 from tawa import axon
 from tawa.axon.fuse import compile, turn
+from tawa.axon.fuse.plan import Plan
 from tawa.errors import AxonError, AxonGuard
 from tawa.runtime.arrays import look
 
@@ -44,6 +45,7 @@ fun again (b, w) x =
       val y = conv w x / (c + 2.0) + c
   in y - c * y end
 fun shifted (m, w) x = relu (linear x w - (m + 3.0))
+fun pools x = loop 5 (max_pool {size = 3, stride = 1, pad = 1}) x
 fun both (w, x, r) = exp (r + square (x - r)) + conv {pad = 1} w r
 fun some x = nonzero x
 fun contracted (a, b) = einsum "bqhd,bkhd->bhqk" a b
@@ -197,6 +199,22 @@ def test_what_is_kept_is_not_what_callers_get(module):
         torch.testing.assert_close(found, torch.full((4,), np.e))
         found.zero_()
         weight.zero_()
+
+
+def test_no_array_is_held_longer_than_it_is_read(module, monkeypatch):
+    held: list[int] = []
+    plain = Plan._do
+
+    def do(plan: Plan, *given: object, **options: bool) -> range:
+        held.append(sum(each is not None for each in plan._held))
+        return plain(plan, *given, **options)
+
+    monkeypatch.setattr(Plan, "_do", do)
+    x = draw(1, 2, 3, 4)
+    net = compile(module.pools)
+    np.testing.assert_array_equal(net(x), module.pools(x))
+    assert held == [1, 1, 1, 1, 1], "as the plan is made: what was made last"
+    assert [drops for *_, drops in net.plan(x)._work] == [[0], [1], [2], [3], [4]], "by calls"
 
 
 def test_a_kernel_turns_the_fewest_elements(module):
