@@ -1,8 +1,9 @@
 """How the operands of inline PTX lie in its registers.
 
 The rule is Triton's: of `pack` elements that one instance of the text takes, as many as fit lie
-side by side in a register of 32 bits, the first lowest; wider elements take a register each. A result may
-be wider than its register, as those are that nobody reads: barriers between GPUs have them.
+side by side in a register of 32 bits, the first lowest; wider elements take a register each. A
+result may be wider than its register, as those are that nobody reads: barriers between GPUs have
+them.
 """
 
 from __future__ import annotations
