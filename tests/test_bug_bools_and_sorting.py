@@ -32,6 +32,8 @@ def differences(x, y, o, N: tl.constexpr):
     total = a
     total |= b
     tl.store(o + 7 * N + i, tl.sum(a - b, 0) - total)
+    tl.store(o + 8 * N + i, tl.cumsum(a, 0, dtype=tl.int1))
+    tl.store(o + 9 * N + i, tl.sum(a, 0, dtype=tl.int1))
 
 
 def operands():
@@ -42,14 +44,16 @@ def operands():
 
 def check(x, y, o) -> None:
     a, b = (x > 0).astype(np.int32), (y > 0).astype(np.int32)
-    rows = [a - b, -a, a << b, a >> b, a | b, a & b, 1 - a, (a - b).sum() - (a | b)]
-    np.testing.assert_array_equal(o.reshape(8, N), np.array(rows))
+    odd = a ^ b  # one bit: Triton computes these modulo 2
+    rows = [odd, a, a << b, a >> b, odd, a & b, 1 - a, odd.sum() - (a | b), a.cumsum() % 2]
+    rows.append(np.full(N, a.sum() % 2))
+    np.testing.assert_array_equal(o.reshape(10, N), np.array(rows))
 
 
 @pytest.mark.parametrize("level", ["tile", "hopper"])
-def test_bools_are_numbers_to_what_is_no_or(level) -> None:
+def test_bools_are_numbers_of_one_bit(level) -> None:
     x, y = operands()
-    o = np.zeros(8 * N, np.int32)
+    o = np.zeros(10 * N, np.int32)
     tawa.simulate(differences, x, y, o, N=N, grid=(1,), level=level)
     check(x, y, o)
 
@@ -57,7 +61,7 @@ def test_bools_are_numbers_to_what_is_no_or(level) -> None:
 @needs_compiler
 def test_the_text_says_the_same() -> None:
     x, y = operands()
-    given = {"x": x, "y": y, "o": np.zeros(8 * N, np.int32)}
+    given = {"x": x, "y": y, "o": np.zeros(10 * N, np.int32)}
     emulate(differences.compile(*given.values(), N=N).asm.program("hopper"), given, (1, 1, 1))
     check(x, y, given["o"])
 

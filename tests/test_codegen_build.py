@@ -28,6 +28,14 @@ def test_main_loop_of_the_worked_example() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in SHAPES if name != "atomic tile counter"])
+@pytest.mark.short(
+    "two dots in sequence",
+    "trip count read from memory",
+    "operand computed in registers",
+    "load under an if",
+    "updates in place",
+    "loop without a dot",
+)
 def test_shapes_of_programs_build(name: str) -> None:
     cubin = nvrtc.build(generate(shape(name)), "shape")
     assert "warning" not in cubin.log
@@ -46,6 +54,7 @@ MATMULS = {
 
 
 @pytest.mark.parametrize("name", MATMULS)
+@pytest.mark.short("f16 128x192", "e4m3 128x256", "tf32 128x128", "f16 16x32", "bf16 64x8")
 def test_matmuls_build(name: str) -> None:
     dtype, m, n, k, out = MATMULS[name]
     signature = of(

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -236,3 +237,47 @@ def test_text_of_triton_that_does_not_compile_is_refused_at_the_users_call():
     said = str(caught.value).splitlines()
     assert "tl.store(x, tritons(tl.load(x)))" in said[2]
     assert any("has no attribute no_such_attribute" in line for line in said)
+
+
+class Pair(NamedTuple):
+    first: tl.constexpr
+    second: tl.constexpr
+
+
+@tl.constexpr_function
+def total(pair):
+    return pair.first + pair.second
+
+
+@tawa.jit
+def grown(values):
+    return tl.tuple([value + 1 for value in values])
+
+
+@tawa.jit
+def tuples(x, values):
+    pair = tl.tuple((1, 2))
+    if values == (5, values[1], 7) and values != (5, 6, 8) and values != (5, 6):
+        tl.store(x + 7, (values, 1) == ((5, 6, 7), 1))
+    more = grown(values) + (total(Pair(3, 4)), pair == (1, 2))  # noqa: RUF005
+    for i in tl.static_range(len(more)):
+        tl.store(x + i, more[i])
+
+
+def test_tuples_are_made_and_reach_functions_of_constants():
+    x = np.zeros(8, np.int32)
+    tuples[1,](x, (5, 6, 7))
+    assert x.tolist() == [6, 7, 8, 7, 1, 0, 0, 1]
+
+
+@tawa.jit
+def answered(x, y, n):
+    if hasattr(x, "dtype") and x.dtype.is_ptr() and not hasattr(n, "nothing"):
+        tl.store(y, hasattr((x, n), "first"))
+        tl.store(y + 1, hasattr(n, "dtype"))
+
+
+def test_values_of_the_run_are_asked_for_attributes():
+    y = np.full(2, 9, np.int32)
+    answered[1,](np.zeros(1, np.float32), y, 7)
+    assert y.tolist() == [0, 1]

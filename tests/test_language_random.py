@@ -36,6 +36,7 @@ def test_the_reference_is_right():
 
 
 @pytest.mark.parametrize(("seed", "block"), [(0, 128), (12345, 512), (2**40 + 7, 128)])
+@pytest.mark.short("12345-512", "1099511627783-128")
 def test_words_and_distributions(seed, block):
     n = 2048
     words, uniform, normal = (np.zeros(n, kind) for kind in (np.uint32, np.float32, np.float32))
@@ -125,3 +126,20 @@ def test_they_need_no_slow_path():
         pytest.skip("needs NVRTC")
     assert compiled.resources.stack == 0
     assert "LDL" not in compiled.asm.text("sass")
+
+
+@tawa.jit
+def uniform(x, y, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(y + at, tl.random.uint_to_uniform_float(tl.load(x + at)))
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint32, np.int64, np.uint64])
+def test_integers_of_either_width_are_below_one(kind):
+    limits, bits = np.iinfo(kind), 8 * np.dtype(kind).itemsize
+    x = np.array([limits.min, limits.max, 0, 1 << bits - 2], kind)
+    y = np.zeros(4, np.float32)
+    uniform[1,](x, y, N=4)
+    largest = 1 - 2**-24 if limits.min else 0  # the bits of the unsigned ones are those of 0 and -1
+    assert y.tolist() == pytest.approx([largest, largest, 0, 0.5], abs=1e-7)
+    assert y.max() < 1

@@ -47,24 +47,28 @@ DESCRIPTOR_METHODS = frozenset(
 
 def get_attribute(c: Context, value: Value, name: str) -> Value:
     """Return the attribute `name` of a value; raises UnknownName."""
-    match value:
-        case Tensor() | BlockPointer():
-            found = _of_tensor(c, value, name)
-        case Descriptor():
-            found = _of_descriptor(c, value, name)
-        case Tuple():
-            found = _of_tuple(value, name)
-        case Const():
-            found = _of_constant(c, value, name)
-        case Method():
-            found = None
-    if found is None:
+    if (found := find_attribute(c, value, name)) is None:
         raise c.builder.error(
             UnknownName,
             f"{describe(value)} has no attribute {name}",
             remedy="see the reference of tawa.language for what a kernel can use",
         )
     return found
+
+
+def find_attribute(c: Context, value: Value, name: str) -> Value | None:
+    """Return the attribute `name` of a value, None where it has none."""
+    match value:
+        case Tensor() | BlockPointer():
+            return _of_tensor(c, value, name)
+        case Descriptor():
+            return _of_descriptor(c, value, name)
+        case Tuple():
+            return _of_tuple(value, name)
+        case Const():
+            return _of_constant(c, value, name)
+        case Method():
+            return None
 
 
 def shape_tuple(shape: tuple[int, ...]) -> Tuple:

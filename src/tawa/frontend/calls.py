@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,7 +22,7 @@ from xdsl.ir import Attribute, SSAValue
 
 import tawa.language as tl
 from tawa.errors import TawaError, UnsupportedSyntax
-from tawa.frontend.attributes import get_attribute
+from tawa.frontend.attributes import find_attribute, get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
 from tawa.ir import tile
@@ -110,6 +111,17 @@ def _inline_tritons(
 _ALIASES = {"to": "cast", "logical_and": "add", "logical_or": "add"}
 
 
+def refuse_missing(c: Context, function: Value) -> None:
+    """Raise UnsupportedSyntax for a function of the language that is not supported: before its
+    arguments, which may be what only such functions take, are looked at.
+    """
+    match function:
+        case Const(value=Builtin(name=name)):
+            _stub(c, name)
+        case _:
+            pass
+
+
 def _stub(c: Context, name: str) -> Callable[..., object]:
     """Return the documented function of the language called `name`."""
     for module in (tl, tl.extra.libdevice, tl.extra.cuda):
@@ -137,6 +149,8 @@ def _call_builtin(
             return _trips(name, bind(c.builder, f"tl.{name}", stub, positional, named, lift))
         case "constexpr" | "condition":
             return positional[0] if positional else Const(None)
+        case "tuple":
+            return _call_type(c, tuple, positional, named)
         case "pointer_type" | "block_type" | "dtype":
             return _run_in_python(c, stub, positional, named)
         case "logical_and" | "logical_or":
@@ -211,8 +225,10 @@ def _to_python(value: Value) -> object:
     match value:
         case Const():
             return value.value
-        case Tuple():
+        case Tuple(fields=()):
             return [_to_python(item) for item in value.items]
+        case Tuple(fields=fields):
+            return namedtuple("tuple", fields)(*map(_to_python, value.items))
         case _:
             return value
 
@@ -354,6 +370,8 @@ def _introspect(c: Context, function: Any, positional: Sequence[Value]) -> Value
             return Const(any(_is_instance(value, one) for one in kinds))
         case "hasattr", [Const(value=owner), Const(value=str() as name)]:
             return Const(hasattr(owner, name))
+        case "hasattr", [owner, Const(value=str() as name)]:
+            return Const(find_attribute(c, owner, name) is not None)
         case "getattr", [owner, Const(value=str() as name)]:
             return get_attribute(c, owner, name)
         case "getattr", [Const(value=owner), Const(value=str() as name), default]:

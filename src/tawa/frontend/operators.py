@@ -147,9 +147,27 @@ def compare(c: Context, kind: ast.cmpop, one: Value, other: Value) -> Value:
         case Const(), Const():
             return _fold(c, symbol, fold, one.value, other.value)
         case (Tuple(), _) | (_, Tuple()) if symbol in ("==", "!="):
-            return Const(same_form(one, other) == (symbol == "=="))
+            equal = _equal(c, one, other)
+            return equal if symbol == "==" else unary(c, ast.Not(), equal)
         case _:
             return arithmetic.compare(c.builder, symbol, one, other)
+
+
+def _equal(c: Context, one: Value, other: Value) -> Value:
+    """Compare items of tuples: known ones now, others in the run."""
+    match known(one), known(other):
+        case Tuple(items=ones), Tuple(items=others) if len(ones) == len(others):
+            found: Value = Const(True)
+            for pair in zip(ones, others):
+                found = both(c, found, _equal(c, *pair))
+            return found
+        case (Tensor(), Tensor() | Const(value=int() | float())) | (
+            Const(value=int() | float()),
+            Tensor(),
+        ):
+            return arithmetic.compare(c.builder, "==", one, other)
+        case a, b:
+            return Const(same_form(a, b))
 
 
 def _contains(c: Context, item: Value, container: Value) -> bool:

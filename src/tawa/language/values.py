@@ -232,8 +232,8 @@ class const:  # noqa: N801
 
 
 class tuple:  # noqa: N801
-    """A tuple of values inside a kernel; in host code only an annotation."""
+    """The values of `args` as one, as Python's own tuple is; in host code only an annotation."""
 
-    def __init__(self, *args: Any) -> None:
-        """Refuse: write a Python tuple instead."""
+    def __init__(self, args: Any) -> None:
+        """Refuse: outside of a kernel it is Python's own that is meant."""
         refuse("tuple")

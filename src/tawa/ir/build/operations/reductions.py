@@ -26,7 +26,9 @@ Combine = Callable[[Context, Sequence[Tensor], Sequence[Tensor]], Sequence[Value
 
 def _combine_with(function: str) -> Combine:
     def combine(c: Context, one: Sequence[Tensor], other: Sequence[Tensor]) -> Sequence[Value]:
-        return [c.builder.elementwise(function, one[0], other[0])]
+        bools = one[0].dtype.is_bool()
+        name = arithmetic.MODULO_2.get(function, function) if bools else function
+        return [c.builder.elementwise(name, one[0], other[0])]
 
     return combine
 
