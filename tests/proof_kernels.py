@@ -224,7 +224,7 @@ def text(name: str) -> str:
 
 _FLASH = ("flash 64", "flash 128 causal split", "flash 256 causal split in turns")
 
-_LONG = """
+_NAMES = """
 sample attention, sample gemm, sample gemm_persistent, rows of 1024, matmul 128x256,
 matmul BK 128, matmul BK 32, matmul depth 3, matmul in 3 unequal parts, matmul ordinary,
 matmul f32 out, matmul nt, matmul tn, matmul fp8, matmul fp8 tn, matmul fp8 runs of 32,
@@ -252,16 +252,22 @@ conv parity, conv split 1, conv im2win 0, conv im2win 1, conv im2win 2, flash 64
 flash 128 causal split, attention window, attention softcap, attention alibi,
 attention few queries
 """
+COVERED = frozenset(" ".join(name.split()) for name in _NAMES.split(","))
 """Kernels whose operations, what they are within and take, and instructions occur in others."""
 
 
 def shortened() -> list[Any]:
     """All names, for a test's parameters; `make long` alone goes through what others have too."""
-    more = {" ".join(name.split()) for name in _LONG.split(",")}
-    more |= {name for name in KERNELS if name.startswith("flash ") and name not in _FLASH}
+    more = {
+        *COVERED,
+        *(name for name in KERNELS if name.startswith("flash ") and name not in _FLASH),
+    }
     more.add("attention packed over a cache")
     long = pytest.mark.long
     return [pytest.param(name, marks=long) if name in more else name for name in KERNELS]
 
 
-__all__ = ["KERNELS", "MAKERS", "TASKS", "lower", "lowered_launch", "shortened", "text"]
+__all__ = [
+    *("COVERED", "KERNELS", "MAKERS", "TASKS"),
+    *("lower", "lowered_launch", "shortened", "text"),
+]
