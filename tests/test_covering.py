@@ -67,12 +67,14 @@ def test_a_mark_says_which_cases_run():
 
 
 def parts_of(name):
-    """The operations of a kernel with what they are in and take, and its PTX instructions."""
+    """The PTX instructions of a kernel, and its operations with what they are in and take; no
+    sizes, and no layouts, which come from those.
+    """
     kernel = KERNELS[name]()
-    yield from instructions(generate(kernel))
+    yield from (re.sub(r"n\d+k", "n#k", each) for each in instructions(generate(kernel)))
     for operation in kernel.walk():
         within = operation.parent_op()
-        takes = (re.sub(r"\d+", "#", str(value.type))[:40] for value in operation.operands)
+        takes = (re.sub(r"\d+|, #.*", "", str(value.type)) for value in operation.operands)
         yield operation.name, within and within.name, *takes
 
 
