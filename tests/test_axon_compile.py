@@ -302,7 +302,7 @@ def test_an_imported_network_is_compiled():
         torch.nn.Linear(4, 6),
         torch.nn.GELU("tanh"),
     ).eval()
-    compiled = compile(axon.load_fx(net, dims={"input_1": "n 3 h w"}))
+    compiled = compile(axon.load_fx(net, dims={"input": "n 3 h w"}))
     x = torch.randn(2, 3, 7, 6)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), net(x), rtol=5e-3, atol=5e-3)
