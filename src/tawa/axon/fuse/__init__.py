@@ -101,14 +101,18 @@ class Compiled:
         key, arrays = read(self.function.name, arguments)
         if (plan := self._plans.get(key)) is not None:
             return plan(arrays)
-        return self._plans.setdefault(key, self._plan(arguments, arrays)).take()
+        plan = self._plan(arguments, arrays)
+        found = plan.take()  # before another thread has the plan
+        self._plans[key] = plan
+        return found
 
     def plan(self, *arguments: Any) -> Plan:
         """Return the steps that such arguments take, which are taken once; `print` shows them."""
         key, arrays = read(self.function.name, arguments)
         if key not in self._plans:
-            self._plans[key] = self._plan(arguments, arrays)
-            self._plans[key].take()
+            plan = self._plan(arguments, arrays)
+            plan.take()
+            self._plans[key] = plan
         return self._plans[key]
 
     def _plan(self, arguments: tuple[Any, ...], arrays: Sequence[Any]) -> Plan:
