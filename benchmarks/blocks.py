@@ -10,10 +10,10 @@ Weights are random, bfloat16. One module serves both; what differs is what multi
 torch.nn.functional's, or tawa.torch's. Both run under torch.compile(fullgraph=True).
 
 Peers take turns, round after round; a figure is the median of the rounds' means, each a few steps
-between two events. Flops are those of products and attention (half under a causal mask), three
-times as many for a step. An error is the largest relative Frobenius norm over the output (forward)
-and the gradients by the input and all weights (step), against the same block in float32; beside it
-stands that of torch.
+between two events. `forward, graph` is the forward pass replayed from a CUDA graph: no host time.
+Flops are those of products and attention (half under a causal mask), three times as many for a
+step. An error is the largest relative Frobenius norm over the output (forward) and the gradients by
+the input and all weights (step), against the same block in float32; beside it stands that of torch.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import json
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +182,16 @@ def times(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in found.items()}
 
 
+def graph_of(call: Callable[[], object]) -> Callable[[], object]:
+    """Return the replay of a call's CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
 def measure(shape: Shape) -> list[dict[str, Any]]:
-    """Return a row for the forward pass and one for the step."""
+    """Return a row for the forward pass, one for its CUDA graph, one for the step."""
     modules = blocks(shape, "cuda", torch.bfloat16)
     x, grad = (
         torch.randn(shape.batch, shape.length, shape.hidden, device="cuda", dtype=torch.bfloat16)
@@ -199,15 +208,19 @@ def measure(shape: Shape) -> list[dict[str, Any]]:
 
         return run
 
-    def train(name: str) -> Callable[[], object]:
-        return lambda: step(compiled[name], named[name], x, grad)
+    def train(name: str) -> object:
+        return step(compiled[name], named[name], x, grad)
+
+    def forwards() -> dict[str, Callable[[], object]]:
+        return {name: forward(each) for name, each in compiled.items()}
 
     rows: list[dict[str, Any]] = []
-    for what, calls, factor in (
-        ("forward", {name: forward(each) for name, each in compiled.items()}, 1),
-        ("step", {name: train(name) for name in compiled}, 3),
+    for what, made, factor in (
+        ("forward", forwards, 1),
+        ("forward, graph", lambda: {name: graph_of(call) for name, call in forwards().items()}, 1),
+        ("step", lambda: {name: partial(train, name) for name in compiled}, 3),
     ):
-        taken = times(calls)
+        taken = times(made())
         rows.append(
             {
                 "block": shape.name,

@@ -1,13 +1,15 @@
-"""The six programs of `tawa.cypress.kernels` under their mappings, beside their peers, on one GPU.
+r"""The six programs of `tawa.cypress.kernels` under their mappings, beside their peers, on one GPU.
 
     python benchmarks/cypress.py
     python benchmarks/cypress.py --program gemm,attention --only "x256|D128" --rounds 7
+    python benchmarks/cypress.py --search 50 --only "4096\^3$|D128 4096$"
     python benchmarks/cypress.py --dry      (compiles everything for an H200, needs no GPU)
 
 Every result is checked first. Peers take turns for several rounds, in another order each, timed by
 `do_bench`; TFLOP/s of the median round, and the share of the fastest peer that is not ours. A peer
 that cannot be imported or that fails is named. Dual GEMM and row sums are also plain tile kernels
-(`cypress_triton.py`), which Triton and tawa compile from one source.
+(`cypress_triton.py`), which Triton and tawa compile from one source. `--search` adds what
+`cy.search` finds in so many seconds from one warpgroup on narrow tiles.
 """
 
 from __future__ import annotations
@@ -26,6 +28,14 @@ from tawa.cypress.kernels import attention, dual, gemm, sums
 
 
 @dataclass(frozen=True)
+class Search:
+    """Where searches begin: mappings by what they find, and the tensors."""
+
+    mappings: dict[str, cy.Mapping]
+    tensors: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Case:
     """A line of the table: tensors, what they should become, and who computes it."""
 
@@ -38,6 +48,7 @@ class Case:
     plain: str = ""  # plain tile kernels of `cypress_triton` that compute it as well
     tensors: tuple[Any, ...] = ()  # of these
     tolerance: float = 2e-2
+    start: Search | None = None  # of a search
 
 
 def bound(mappings: dict[str, cy.Mapping], *tensors: Any) -> dict[str, Callable[[], Any]]:
@@ -57,7 +68,9 @@ def gemm_cases(torch: Any) -> Iterator[Case]:
         peers = {"torch.mm": lambda a=a, b=b, c=c: torch.mm(a, b, out=c)}
         ours = bound(gemm.mappings(), c, a, b)
         ours["tawa.kernels.matmul"] = lambda a=a, b=b, c=c: matmul(a, b, out=c)
-        yield Case(f"gemm {m}x{n}x{k}", 2 * m * n * k, (c,), (a @ b,), ours, peers)
+        start = Search({"searched": gemm.gemm(**NARROW)}, (c, a, b))
+        flops, wanted = 2 * m * n * k, (a @ b,)
+        yield Case(f"gemm {m}x{n}x{k}", flops, (c,), wanted, ours, peers, start=start)
 
 
 def batched_cases(torch: Any) -> Iterator[Case]:
@@ -66,7 +79,9 @@ def batched_cases(torch: Any) -> Iterator[Case]:
         a, b, c = (normal(torch, count, n, n) for _ in "abc")
         peers = {"torch.bmm": lambda a=a, b=b, c=c: torch.bmm(a, b, out=c)}
         ours = bound(gemm.mappings(batched=True), c, a, b)
-        yield Case(f"batched {count}x{n}^3", 2 * count * n**3, (c,), (a @ b,), ours, peers)
+        start = Search({"searched": gemm.gemm(batched=True, **NARROW)}, (c, a, b))
+        flops, wanted = 2 * count * n**3, (a @ b,)
+        yield Case(f"batched {count}x{n}^3", flops, (c,), wanted, ours, peers, start=start)
 
 
 def dual_cases(torch: Any) -> Iterator[Case]:
@@ -82,7 +97,9 @@ def dual_cases(torch: Any) -> Iterator[Case]:
         wanted = ((a.float() @ b1.float() + a.float() @ b2.float()).half(),)
         ours = bound(dual.mappings(), c, a, b1, b2)
         tensors = (c, a, b1, b2)
-        yield Case(f"dual {n}^3", 4 * n**3, (c,), wanted, ours, peers, "dual", tensors)
+        start = Search({"searched": dual.dual(**NARROW)}, tensors)
+        flops = 4 * n**3
+        yield Case(f"dual {n}^3", flops, (c,), wanted, ours, peers, "dual", tensors, start=start)
 
 
 def sums_cases(torch: Any) -> Iterator[Case]:
@@ -105,7 +122,11 @@ def sums_cases(torch: Any) -> Iterator[Case]:
             wanted = (a @ b, a.float().sum(1).expand_as(y))
             ours = bound({name: mapping}, c, y, a, b)
             tensors = (c, y, a, b)
-            yield Case(f"sums {n}^3", 2 * n**3, (c, y), wanted, ours, peers, plain, tensors)
+            start = (
+                Search({"searched": sums.sums(WGS=1, U=64, V=width)}, tensors) if plain else None
+            )
+            args = f"sums {n}^3", 2 * n**3, (c, y), wanted, ours, peers, plain, tensors
+            yield Case(*args, start=start)
 
 
 def attention_cases(torch: Any) -> Iterator[Case]:
@@ -136,9 +157,15 @@ def attention_cases(torch: Any) -> Iterator[Case]:
             )
             flops = 4 * batch * heads * length**2 * width / (2 if causal else 1)
             name = f"attention D{width} {length}{' causal' if causal else ''}"
-            yield Case(name, flops, (flat[0],), (wanted,), ours, peers)
+            narrow = {
+                f"searched, {loop}": attention.attention(loop, 1, 64, 64, width, causal)
+                for loop in ("fa2", "fa3")
+            }
+            args = name, flops, (flat[0],), (wanted,), ours, peers
+            yield Case(*args, start=Search(narrow, tuple(flat)))
 
 
+NARROW: dict[str, Any] = {"WGS": 1, "U": 64, "V": 64}
 CASES: dict[str, Callable[[Any], Iterator[Case]]] = {
     "gemm": gemm_cases,
     "batched": batched_cases,
@@ -186,6 +213,15 @@ def right(torch: Any, case: Case, call: Callable[[], Any], ours: bool) -> str:
     return ""
 
 
+def searched(start: Search, budget: float) -> dict[str, Callable[[], Any]]:
+    """Return calls of what searches find; each prints its mapping."""
+    found = {
+        name: cy.search(cy.program(mapping), *start.tensors, budget=budget)
+        for name, mapping in start.mappings.items()
+    }
+    return {name: lambda p=program: p(*start.tensors) for name, program in found.items()}
+
+
 def measure(torch: Any, case: Case, rounds: int) -> None:
     """Check and time a case, and print its lines."""
     from tawa.testing import do_bench
@@ -229,6 +265,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a regular expression on the names of cases")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dry", action="store_true")
+    parser.add_argument("--search", type=float, default=0.0, help="seconds of each search")
     options = parser.parse_args()
     if options.dry:
         dry()
@@ -239,6 +276,8 @@ def main() -> None:
     for name in options.program.split(","):
         for case in CASES[name](torch):
             if re.search(options.only, case.name):
+                if options.search and case.start is not None:
+                    case.ours.update(searched(case.start, options.search))
                 measure(torch, case, options.rounds)
 
 

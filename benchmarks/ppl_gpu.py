@@ -72,11 +72,8 @@ def timed(method: str, options: Options):
     executable = Executable(composed.program, "cuda")
     kernel = gpu.kernel(executable.text)
     built = time.perf_counter() - began
-    buffers = composed.buffers(options.chains)
-    everything = {**buffers, "fault": np.zeros((2, options.chains), np.int32)}
-    ordered = {name: everything[name] for name in composed.program.buffers}
-    given = executable.given(composed.arguments(options.seed))
-    with gpu.Lanes(executable.text, executable.program, given, ordered, options.chains) as lanes:
+    given = composed.arguments(options.seed)
+    with executable.on(given, composed.rows, options.chains) as lanes:
         start, end = (gpu._call(driver.cuEventCreate, 0) for _ in range(2))
         best = float("inf")
         for _ in range(3):
@@ -85,8 +82,7 @@ def timed(method: str, options: Options):
             gpu._call(driver.cuEventRecord, end, driver.CUstream(0))
             gpu._call(driver.cuEventSynchronize, end)
             best = min(best, float(gpu._call(driver.cuEventElapsedTime, start, end)))
-        for name, array in buffers.items():
-            lanes.fetch(name, array)
+        buffers = {name: lanes.rows(name) for name in composed.rows}
     post = collect(models.schools, (models.Y, models.SIGMA), composed, options, buffers)
     registers, local = kernel.attribute("NUM_REGS"), kernel.attribute("LOCAL_SIZE_BYTES")
     return post, best, {"registers": registers, "local_bytes": local, "build_s": round(built, 2)}

@@ -117,9 +117,7 @@ def plates(rows: int, chains: int):
 
 def agreement(steps, kernel, x, y):
     """The kernel's value and slopes of some chains against float64."""
-    buffers = {n: np.zeros_like(steps.buffers[n]) for n in ("given0", "slopes0", "value0")}
-    for name, array in buffers.items():
-        steps.running.fetch(name, array)
+    buffers = {name: steps.running.rows(name) for name in ("given0", "slopes0", "value0")}
     wide, chosen = x.astype(np.float64), np.arange(0, steps.lanes, steps.lanes // 8)
     beta = buffers["given0"][:COLUMNS, chosen].astype(np.float64)
     logits = wide @ beta

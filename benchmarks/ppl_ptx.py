@@ -37,9 +37,10 @@ def make(folder: Path) -> None:
         def launch(self, *_: object) -> None:
             pass
 
-    def nothing(lanes: gpu.Lanes, name: str, row: int, count: int) -> np.ndarray:
+    def nothing(lanes: gpu.Lanes, name: str, row: int = 0, count: int | None = None) -> np.ndarray:
         held = lanes.memory[name]
-        return np.zeros((count, *held.shape[1:]), held.dtype)
+        size = held.shape[0] - row if count is None else count
+        return np.zeros((size, *held.shape[1:]), held.dtype)
 
     gpu.kernel = Recorded
     gpu.Lanes.rows = nothing

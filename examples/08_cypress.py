@@ -28,6 +28,7 @@ T16, T32, I = Tensor[f16, 2], Tensor[f32, 2], cy.Instance  # noqa: E741
 
 @cy.inner("gemm", reads="A B", writes="C")
 def gemm_host(C: T16, A: T16, B: T16, *, U: int, V: int):
+    cy.same(A.shape[1], B.shape[0])
     c, a = cy.blocks(C, (U, V)), cy.blocks(A, (U, A.shape[1]))
     b = cy.blocks(B, (B.shape[0], V))
     for i, j in cy.prange(*c.grid):

@@ -7,18 +7,21 @@ import pytest
 from tawa.kernels import attention, attention_backward
 from tawa.kernels.attention_launches import Variant, form
 
+PLAIN = (("specialize", False),)
+
 
 @contextmanager
-def small_tiles():
-    """Let attention and its gradients take small tiles, which compile in a third of the time.
-
-    What is chosen within is forgotten after it.
+def small_tiles(roles):
+    """Let attention and its gradients take small tiles; without `roles` they compile in a fifth of
+    the time. What is chosen within is forgotten after it.
     """
-    small = dict.fromkeys(("queries", "all", "bias"), Variant(64, 64)) | {"keys": Variant(32, 64)}
+    pins = () if roles else PLAIN
+    tile, keys = (Variant(rows, 64, pins=pins) for rows in (64, 32))
+    small = dict.fromkeys(("queries", "all", "bias"), tile) | {"keys": keys}
     own = attention.variants
 
     def forward(problem):
-        return own(problem) if form(problem) == "decode" else [Variant(64, 64)]
+        return own(problem) if form(problem) == "decode" else [tile]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(attention_backward, "variants", lambda part, problem: [small[part]])

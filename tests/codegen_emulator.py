@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,11 @@ def resident(source: CudaSource) -> int:
     return blocks
 
 
-def unit(sources: Sequence[CudaSource]) -> str:
-    """What is compiled: every text in a namespace of its own, and main()."""
+@lru_cache(maxsize=8)
+def unit(sources: tuple[CudaSource, ...]) -> str:
+    """What is compiled: every text in a namespace of its own, and main(). Tests run one after
+    another of the texts of a program.
+    """
     spaces = {source.text: f"text_{i}" for i, source in enumerate(sources)}
     parts = [PRELUDE]
     for source in {source.text: source for source in sources}.values():
@@ -255,7 +259,7 @@ def run(
     among: Sequence[CudaSource],
 ) -> bytes:
     """Compile and run the host program on a file of memory."""
-    path = program(unit(among))
+    path = program(unit(tuple(among)))
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         (base / "memory").write_bytes(memory)

@@ -1,10 +1,12 @@
 """How much the tests try: a little of everything, or with `make long` all of it."""
 
 import gc
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
 
+from covering import is_short, left_out, unknown
 from launch_schedules import Schedules
 from runtime_fakes import FakeDriver, install
 from tawa.runtime import dispatch, jit, simulation
@@ -16,14 +18,27 @@ settings.register_profile("long", max_examples=200, deadline=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("short" if config.option.markexpr == "not long" else "long")
+    settings.load_profile("short" if is_short(config) else "long")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Modules that go through all kernels of `proof_kernels` come first, one after the other: a
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
+    """Leave cases to the long run, but what covers them; one named on the command line runs.
+
+    Modules that go through all kernels of `proof_kernels` come first, one after the other: a
     process lowers each once, and two processes that share out the tests begin with a half each.
     """
+    swept = not any("[" in each for each in config.args)
+    if swept and (missing := unknown(items)):
+        raise pytest.UsageError(f"marks name cases that are not there: {sorted(missing)}")
+    yield
+    if swept and is_short(config):
+        dropped = left_out(items)
+        apart = set(dropped)
+        items[:] = [item for item in items if item not in apart]
+        config.hook.pytest_deselected(items=dropped)
     items.sort(key=lambda item: not hasattr(getattr(item, "module", None), "shortened"))
 
 
@@ -38,7 +53,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def schedules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Schedules:
     """Simulated launches are under a schedule of the test's own; in the long run, under all."""
-    longer = request.config.option.markexpr != "not long"
+    longer = not is_short(request.config)
     found = Schedules(dispatch.simulate_stage, request.node.nodeid, longer)
     for module in (dispatch, simulation):
         monkeypatch.setattr(module, "simulate_stage", found)
@@ -51,7 +66,7 @@ def cubins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     as well, so that NVRTC takes the text of all that they run. Elsewhere what is made ready for
     placeholders, as a traced function's are, has none either: the simulator is what will run it.
     """
-    longer = request.config.option.markexpr != "not long"
+    longer = not is_short(request.config)
     everywhere = longer or getattr(request.module, "CUBINS", False)
     monkeypatch.setattr(jit, "runs_cubin", lambda device: everywhere or device.kind == "cuda")
 

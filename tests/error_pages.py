@@ -18,15 +18,20 @@ def section(kind: type, title: str) -> str:
     return textwrap.dedent(found[1]).strip("\n") if found else ""
 
 
+def run(text: str, folder: Path) -> None:
+    """Run a text as the file ``kernel.py`` of a folder, under the two imports."""
+    path = folder / "kernel.py"
+    path.write_text(f"{HEADER}{text}\n")
+    linecache.checkcache(str(path))
+    exec(compile(path.read_text(), str(path), "exec"), {"__name__": "example"})
+
+
 def run_example(kind: type, folder: Path) -> str:
     """Run the example of a class as the file ``kernel.py``; return the text of its error."""
-    path = folder / "kernel.py"
-    path.write_text(HEADER + section(kind, "Example") + "\n")
-    linecache.checkcache(str(path))
     try:
-        exec(compile(path.read_text(), str(path), "exec"), {"__name__": "example"})
+        run(section(kind, "Example"), folder)
     except kind as error:
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])
         text = re.sub(r"\S+/reports/(\w+)-\w{12}", r".../reports/\1-...", text)
-        return text.replace(str(path), "kernel.py")
+        return text.replace(str(folder / "kernel.py"), "kernel.py")
     raise AssertionError(f"the example of {kind.__name__} raises nothing")

@@ -553,7 +553,9 @@ CASES: dict[str, Case] = {
     ),
     "matmul fp8 nn ordinary": product(matmul, bk=64, dtype="f8e4m3", specialize=False),
     "matmul int8 nn": product(matmul_integers, bm=64, bk=64, dtype="i8", out="i32"),
-    "matmul int8 16x32": product(matmul_integers, bm=16, bn=32, bk=32, dtype="i8", out="i32"),
+    "matmul int8 16x32": product(
+        matmul_integers, bm=16, bn=32, bk=32, m=40, n=80, dtype="i8", out="i32"
+    ),
     "matmul fp8 runs of 32": product(promoted, bk=128, dtype="f8e4m3", constants=(("RUN", 32),)),
     "matmul fp8 runs of 128": product(
         promoted, bk=256, dtype="f8e4m3", depth=2, constants=(("RUN", 128),)
@@ -562,13 +564,13 @@ CASES: dict[str, Case] = {
     "matmul tf32 nn": product(matmul, bn=64, bk=32, dtype="f32"),
     "matmul tf32 tn": product(matmul_tn, bm=64, bn=64, bk=32, m=96, n=72, k=40, dtype="f32"),
     "matmul 16x128": product(bm=16, m=40),
-    "matmul 32x64": product(bm=32, bn=64, bk=32),
+    "matmul 32x64": product(bm=32, bn=64, bk=32, m=72, n=152),
     "matmul 64x8": product(bm=64, bn=8, m=100, n=24),
-    "matmul ieee": product(ieee, bm=64, bn=64, bk=32, dtype="f32"),
+    "matmul ieee": product(ieee, bm=64, bn=64, bk=32, m=72, n=136, dtype="f32"),
     "computed operands": product(computed),
     "computed operands ordinary": product(computed, specialize=False),
     "matmul from registers": product(bn=64, store="registers"),
-    "matmul 2 warps": replace(product(bm=32, bn=64, bk=32), options={"num_warps": 2}),
+    "matmul 2 warps": replace(product(bm=32, bn=64, bk=32, m=72, n=152), options={"num_warps": 2}),
     "batched": _batched(),
     "made here": _made_here(),
     "sums in f16": product(half_sums, dtype="f16", out="f16"),

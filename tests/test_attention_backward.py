@@ -1,5 +1,6 @@
 """The gradients of attention beside float64 autograd, through the simulator and the proof."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -9,6 +10,8 @@ from tawa.errors import ArgumentError
 torch = pytest.importorskip("torch")
 
 import tawa  # noqa: E402
+from attention_tiles import PLAIN  # noqa: E402
+from covering import is_short  # noqa: E402
 from tawa.kernels.attention import Variant, attention  # noqa: E402
 from tawa.kernels.attention_backward import (  # noqa: E402
     ARRAYS,
@@ -47,6 +50,13 @@ LONGER = (
 SMALL = Variant(64, 64), Variant(32, 64), Variant(32, 64)
 
 
+@pytest.fixture
+def small(request):
+    """`SMALL`; in the short run without roles, which those of the library's own tiles have."""
+    pins = PLAIN if is_short(request.config) else ()
+    return tuple(replace(each, pins=pins) for each in SMALL)
+
+
 def gradients(name, deterministic, tiles, dtype=torch.bfloat16):
     """Return the gradients of a case, and those of float64 autograd."""
     batch, heads, groups, queries, keys, dims, options = CASES[name]
@@ -79,6 +89,11 @@ def gradients(name, deterministic, tiles, dtype=torch.bfloat16):
     "name", [pytest.param(n, marks=pytest.mark.long if n in LONGER else ()) for n in CASES]
 )
 @pytest.mark.parametrize("tiles", ["small", pytest.param("chosen", marks=pytest.mark.long)])
+@pytest.mark.short(
+    "small-causal, rows without keys, shared heads",
+    "small-odd width, loss by lse",
+    "small-wider keys, shared heads",
+)
 def test_gradients_are_those_of_float64(name, tiles):
     assert worst(*gradients(name, True, SMALL if tiles == "small" else None)) < 1e-2
 
@@ -104,13 +119,13 @@ def test_heads_too_wide_for_no_order_are_refused(name):
         parts(bound(*dims, causal=False).forward.problem, deterministic=False)
 
 
-def test_keys_past_the_end_add_nothing_to_dq():
+def test_keys_past_the_end_add_nothing_to_dq(small):
     """Their scores are zero, which is more than those of all keys by more than float32 holds."""
     q, k = (x * torch.ones(1, 1, n, 64).half() for x, n in ((-30.0, 8), (1.0, 20)))
     v, grad = torch.randn(1, 1, 20, 64).half(), torch.randn(1, 1, 8, 64).half()
-    out, lse = attention(q, k, v, return_lse=True, variant=SMALL[0])
+    out, lse = attention(q, k, v, return_lse=True, variant=small[0])
     assert lse.max() < -200
-    how = {"deterministic": False, "variants": SMALL}
+    how = {"deterministic": False, "variants": small}
     found = attention_backward(grad, q, k, v, out, lse, **how)
     assert all(torch.isfinite(each).all() for each in found)
 
@@ -119,7 +134,7 @@ def test_keys_past_the_end_add_nothing_to_dq():
 @pytest.mark.parametrize(
     "causal", [False, pytest.param(True, marks=pytest.mark.long)], ids=["full", "causal"]
 )
-def test_packed_sequences_have_the_gradients_of_each(causal, deterministic):
+def test_packed_sequences_have_the_gradients_of_each(causal, deterministic, small):
     torch.manual_seed(2)
     how = {"causal": causal}
     if causal or not deterministic:
@@ -128,8 +143,8 @@ def test_packed_sequences_have_the_gradients_of_each(causal, deterministic):
     shapes = (2, 110, 40), (1, 97, 40), (1, 97, 72), (2, 110, 72)
     q, k, v, grad = (torch.randn(1, *shape).half() for shape in shapes)
     starts = tuple(torch.tensor(each, dtype=torch.int32) for each in (of_q, of_k))
-    out, lse = attention(q, k, v, **how, cu_seqlens=starts, variant=SMALL[0], return_lse=True)
-    tiles = {"deterministic": deterministic, "variants": SMALL}
+    out, lse = attention(q, k, v, **how, cu_seqlens=starts, variant=small[0], return_lse=True)
+    tiles = {"deterministic": deterministic, "variants": small}
     found = attention_backward(grad, q, k, v, out, lse, **how, **tiles, cu_seqlens=starts)
     leaves = doubles(q, k, v)
     loss = 0
@@ -152,14 +167,14 @@ def test_packed_sequences_have_the_gradients_of_each(causal, deterministic):
     ],
     ids=str,
 )
-def test_a_bias_hides_and_shifts_and_has_a_gradient(shape, queries, how):
+def test_a_bias_hides_and_shifts_and_has_a_gradient(shape, queries, how, small):
     torch.manual_seed(3)
     how = how | ({"rng": torch.tensor([5, 6])} if "dropout" in how else {})
     q, grad = (torch.randn(2, 4, queries, 64).half() for _ in range(2))
     k, v = (torch.randn(2, 2, 60, 64).half() for _ in range(2))
     bias = torch.randn(shape).masked_fill(torch.rand(shape) > 0.7, -torch.inf)
-    out, lse = attention(q, k, v, bias=bias, return_lse=True, variant=SMALL[0], **how)
-    tiles = {"bias_gradient": True, "variants": (*SMALL[:2], SMALL[0])}
+    out, lse = attention(q, k, v, bias=bias, return_lse=True, variant=small[0], **how)
+    tiles = {"bias_gradient": True, "variants": (*small[:2], small[0])}
     found = attention_backward(grad, q, k, v, out, lse, bias=bias, **tiles, **how)
     leaves = doubles(q, k, v, bias)
     exact, _ = reference(*leaves[:3], bias=leaves[3], **how)
@@ -231,22 +246,22 @@ def test_nothing_to_sum_gives_zeros():
     assert dk.shape == dv.shape == k.shape
 
 
-def test_the_same_is_dropped_whatever_the_tiles_and_a_gradient_is_the_same_again():
+def test_the_same_is_dropped_whatever_the_tiles_and_a_gradient_is_the_same_again(small):
     torch.manual_seed(4)
     q, k, v, grad = (torch.randn(1, 1, n, 64).half() for n in (40, 24, 24, 40))
     how = {"dropout": 0.5, "rng": torch.tensor([1, 2])}
-    out, lse = attention(q, k, v, return_lse=True, variant=SMALL[0], **how)
+    out, lse = attention(q, k, v, return_lse=True, variant=small[0], **how)
     leaves = doubles(q, k, v)
     exact, _ = reference(*leaves, **how)
     assert worst([out], [exact.detach()]) < 1e-2
 
     first, again = (
-        attention_backward(grad, q, k, v, out, lse, variants=SMALL, **how) for _ in range(2)
+        attention_backward(grad, q, k, v, out, lse, variants=small, **how) for _ in range(2)
     )
     assert all(torch.equal(x, y) for x, y in zip(first, again))
     expected = torch.autograd.grad((exact * grad.double()).sum(), leaves)
     assert worst(first, expected) < 1e-2
-    none = attention(q, k, v, dropout=1.0, rng=torch.tensor([1, 2]), variant=SMALL[0])
+    none = attention(q, k, v, dropout=1.0, rng=torch.tensor([1, 2]), variant=small[0])
     assert not none.any()
     with pytest.raises(ArgumentError, match=r"dropout 0\.5 without rng"):
         attention(q, k, v, dropout=0.5)

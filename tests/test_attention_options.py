@@ -6,6 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from attention_tiles import small_tiles
+from covering import is_short
 from tawa.errors import ArgumentError
 from tawa.kernels.attention import Tuner, Variant, attention, bind, launches
 from tawa.kernels.attention_launches import form, splits_of
@@ -72,6 +74,18 @@ def check(q, k, v, variant=None, most=1e-3, **options):
     out = np.full_like(q, np.nan)
     _, lse = attention(q, k, v, out=out, return_lse=True, variant=variant, tuner=Tuner(), **options)
     agree(out, lse, *reference(q, k, v, **options), most)
+
+
+@pytest.fixture
+def plain(request):
+    """In the short run kernels without roles, which compile faster: those with roles, of each of
+    these forms, are run by test_schedules and test_kernels_emulated.
+    """
+    if not is_short(request.config):
+        yield
+        return
+    with small_tiles(roles=False):
+        yield
 
 
 SMALL = Variant(128, 64)
@@ -143,6 +157,8 @@ def test_every_trip_count_of_few_queries(iterations, monkeypatch):
     check(*inputs(queries=1, keys=32 * iterations), two)
 
 
+@pytest.mark.usefixtures("plain")
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("dim", [96, long(192)])
 def test_widths_with_options(dim):
     check(*inputs(queries=72, keys=72, dim=dim), softcap=2.0, causal=True)
@@ -163,6 +179,7 @@ def packed(lengths, heads, dim=64, seed=0):
     return normal(total, heads, dim, seed=seed).swapaxes(0, 1)[None], starts
 
 
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize(
     ("of_queries", "of_keys", "options"),
     [
@@ -247,6 +264,7 @@ def paged(k, v, page, seed=3):
     return *held, table
 
 
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize(
     ("page", "queries", "lengths", "options"),
     [
@@ -274,6 +292,7 @@ def test_pages_of_keys(page, queries, lengths, options):
         agree(out[one], lse[one], *want)
 
 
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("page", [0, long(100)])
 @pytest.mark.parametrize("dims", [(64, 64), long((64, 128))], ids=str)
 def test_keys_of_a_cache_begin_and_lie_where_they_are_said_to(page, dims):
@@ -293,6 +312,7 @@ def test_keys_of_a_cache_begin_and_lie_where_they_are_said_to(page, dims):
         agree(out[one], lse[one], *reference(q[one], k[one, :, rows], v[one, :, rows], **options))
 
 
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize(
     ("of_queries", "lengths", "page", "splits"),
     [

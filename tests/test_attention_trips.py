@@ -41,6 +41,9 @@ def inputs(queries, keys, dim=64, heads=2, groups=2, dtype="f16"):
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("count", iterations(4))
 @pytest.mark.parametrize("split", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.short(
+    "False-4-softcap", "False-4-window both sides", "False-4-sink", "False-4-bias", "False-4-alibi"
+)
 def test_options(name, count, split):
     """Under a causal mask the first block sees fewer tiles than the last, down to none."""
     keys = 32 * count - 5 * (count > 0)

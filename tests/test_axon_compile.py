@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import operator
+import random
+
 import numpy as np
 import pytest
 
 from tawa import axon
-from tawa.axon.fuse import compile
+from tawa.axon.fuse import compile, turn
+from tawa.axon.fuse.linear import Linear
+from tawa.axon.fuse.plan import Plan
+from tawa.axon.fuse.trace import Cuts, Node
 from tawa.errors import AxonError, AxonGuard
+from tawa.runtime.arrays import look
 
 PROGRAM = """
 fun mlp (w1, b1, w2, b2) x = softmax (linear (relu (linear x w1 + b1)) w2 + b2)
@@ -37,6 +44,14 @@ fun items x =
 fun twice (w, x) = let val y = matmul x w in (relu y, y, sum_all y, last y) end
 fun shared (w, x, y) = let val z = tanh (x * y + x) in (linear z w, linear (relu z) w + z) end
 fun wide (w, x) = linear x w
+fun less (b, w) x = unsqueeze {axis = -1} b - conv w x * 2.0
+fun again (b, w) x =
+  let val c = unsqueeze {axis = -1} b
+      val y = conv w x / (c + 2.0) + c
+  in y - c * y end
+fun shifted (m, w) x = relu (linear x w - (m + 3.0))
+fun pools x = loop 5 (max_pool {size = 3, stride = 1, pad = 1}) x
+fun both (w, x, r) = exp (r + square (x - r)) + conv {pad = 1} w r
 fun some x = nonzero x
 fun contracted (a, b) = einsum "bqhd,bkhd->bhqk" a b
 fun traced a = einsum "ii" a
@@ -101,7 +116,136 @@ def test_a_block_of_a_residual_network(module):
     given = (draw(c, c, 3, 3, dtype=half), *vectors, draw(c, c, 3, 3, dtype=half), vectors[0])
     steps = same(module.resnet, given, draw(2, c, 4, 6, dtype=half), tolerance=1e-2)
     kept = [step for step in steps if step not in ("reshape", "unsqueeze")]
-    assert kept == ["conv", "kernel", "relu(conv + bias + residual)"]
+    turned = ["turn", "turn", "relu(scale * conv + bias)", "turn"]
+    assert kept == ["kernel", *turned, "relu(conv + bias + residual)"]
+
+
+def test_what_is_linear_in_a_product_is_its_scale_and_bias(module):
+    """However it is written; vectors that it needs are computed beside it."""
+    c, x = 8, draw(2, 8, 3)
+    b, w = draw(c), draw(c, c, 1)
+    steps = same(module.less, (b, w), x, tolerance=5e-3)
+    assert steps == ["unsqueeze", "constant", "reshape", "turn", "scale * conv + bias"]
+    steps = same(module.again, (b, w), x, tolerance=5e-3)
+    assert steps == ["unsqueeze", "kernel", "kernel", "turn", "scale * conv + bias"]
+    assert same(module.shifted, (b, draw(16, c)), draw(9, 16))[-1] == "relu(matmul + bias)"
+
+
+class Residual:
+    """Makes a block of torch; its weights are constants of the graph that is read from it."""
+
+    def __new__(cls, c: int):
+        torch = pytest.importorskip("torch")
+
+        class Block(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv1, self.conv2 = (torch.nn.Conv2d(c, c, 3, 1, 1) for _ in range(2))
+                self.norm1, self.norm2 = (torch.nn.BatchNorm2d(c) for _ in range(2))
+
+            def forward(self, x):
+                y = torch.relu(self.norm1(self.conv1(x)))
+                return torch.relu(self.norm2(self.conv2(y)) + x)
+
+        block = Block().eval()
+        for norm in (block.norm1, block.norm2):
+            torch.nn.init.normal_(norm.running_mean)
+            torch.nn.init.uniform_(norm.running_var, 0.5, 2)
+        return block.half()
+
+
+def test_arrays_are_turned_once_and_weights_when_the_plan_is_made(monkeypatch):
+    """Both norms are folded, and x, which two steps want with channels last, is turned by one."""
+    torch = pytest.importorskip("torch")
+    block = Residual(8)
+    net = compile(axon.load_fx(block, dims={"x": "n 8 h w"}))
+    x = torch.randn(2, 8, 4, 5).half()
+    got = net(x)
+    with torch.no_grad():
+        torch.testing.assert_close(got, block(x), rtol=2e-2, atol=2e-2)
+    turned = dict(net._turned)
+    steps = [str(step) for step in net.plan(x).steps if not str(step).startswith("reshape")]
+    assert [step for step in steps if not step.endswith(", once")] == [
+        "turn [2, 8, 4, 5] by [0, 2, 3, 1]",
+        "relu(scale * conv + bias) [2, 8, 4, 5]",
+        "relu(scale * conv + bias + residual) [2, 8, 4, 5]",
+    ]
+    assert steps.count("kernel [8], [8], once") == 2
+    near = x.to(memory_format=torch.channels_last)
+    assert "turn [2, 8, 4, 5]" not in str(net.plan(near))
+    torch.testing.assert_close(net(near), got, rtol=0, atol=0)
+    assert [id(each) for each in net._turned.values()] == [id(each) for each in turned.values()]
+
+    def made_again(*_: object) -> None:
+        pytest.fail("a call decides nothing that its kind of arguments decides")
+
+    for place in ("plan.look", "schedule.Task.bind", "launch.Launch.bind", "launch.build"):
+        monkeypatch.setattr(f"tawa.axon.fuse.{place}", made_again)
+    net(x)
+
+
+def test_what_is_kept_is_not_what_callers_get(module):
+    """A result that weights alone decide is a copy: callers may write to it."""
+    torch = pytest.importorskip("torch")
+
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return x + self.w, torch.exp(self.w), self.w
+
+    net = compile(axon.load_fx(Scaled(), dims={"x": "n 4"}))
+    x = torch.zeros(2, 4)
+    for _ in range(3):
+        total, found, weight = net(x)
+        torch.testing.assert_close(total, torch.ones(2, 4))
+        torch.testing.assert_close(found, torch.full((4,), np.e))
+        found.zero_()
+        weight.zero_()
+
+
+def test_no_array_is_held_longer_than_it_is_read(module, monkeypatch):
+    held: list[int] = []
+    plain = Plan._do
+
+    def do(plan: Plan, *given: object, **options: bool) -> range:
+        held.append(sum(each is not None for each in plan._held))
+        return plain(plan, *given, **options)
+
+    monkeypatch.setattr(Plan, "_do", do)
+    x = draw(1, 2, 3, 4)
+    net = compile(module.pools)
+    np.testing.assert_array_equal(net(x), module.pools(x))
+    assert held == [1, 1, 1, 1, 1], "as the plan is made: what was made last"
+    assert [drops for *_, drops in net.plan(x)._work] == [[0], [1], [2], [3], [4]], "by calls"
+
+
+def test_a_kernel_turns_the_fewest_elements(module):
+    """Two arrays lie with channels first, one with channels last: that is turned, and no other."""
+    w, x = draw(4, 4, 3, 3), draw(2, 4, 3, 5)
+    compiled = compile(module.both)
+    last = np.ascontiguousarray(draw(2, 4, 3, 5).transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    given = (w, x, last)
+    np.testing.assert_allclose(compiled(given), module.both(given), rtol=5e-3, atol=5e-3)
+    turned = [str(each) for each in compiled.plan(given).steps if str(each).startswith("turn")]
+    assert turned == ["turn [4, 4, 3, 3] by [0, 2, 3, 1]", "turn [2, 4, 3, 5] by [0, 2, 3, 1]"]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_arrays_are_turned_through_tiles(dtype):
+    x = draw(2, 5, 13, 7, dtype=dtype)
+    for order in ((0, 2, 3, 1), (0, 1, 2, 3)):
+        view = look(x)
+        groups = turn._groups(view, order)
+        turned = turn._turned(x, view, order, groups)(x)
+        np.testing.assert_array_equal(turned, x)
+        assert turned.transpose(order).flags.c_contiguous
+        x = turned
+    assert turn._groups(look(x), (0, 2, 1, 3)) is None, "rows stay rows"
+    assert turn._groups(look(x[..., ::2]), (0, 2, 3, 1)) is None, "no items lie side by side"
+    assert turn._groups(look(x[:, :, :0]), (0, 2, 3, 1)) is None
 
 
 def test_axes_that_are_no_single_one_are_apart(module):
@@ -157,8 +301,55 @@ def test_an_imported_network_is_compiled():
         torch.nn.Linear(4, 6),
         torch.nn.LayerNorm(6),
     ).eval()
-    compiled = compile(axon.load_fx(net, dims={"x": "n 3 h w", "input": "n 3 h w"}))
+    compiled = compile(axon.load_fx(net, dims={"input": "n 3 h w"}))
     x = torch.randn(2, 3, 7, 6)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), net(x), rtol=5e-3, atol=5e-3)
     assert "relu(conv + bias)" in str(compiled.plan(x))
+
+
+def test_random_expressions_that_are_linear_are_found():
+    """What is found equals the expression; what is made of sums and vectors alone is found."""
+    drawn, found = random.Random(0), 0
+    for _ in range(200):
+        cuts = Cuts()
+        x, r = (cuts.array((2, 3, 4), "float32") for _ in range(2))
+        a, b = (cuts.array((3, 1), "float32") for _ in range(2))
+        arrays = {each.node: draw(*map(int, each.shape)) + 2 for each in (x, r, a, b)}
+        value, residuals = x, 0
+        for _ in range(drawn.randint(1, 6)):
+            vector = drawn.choice([a, b, a * b, np.exp(a) - 1.5, 0.5])
+            act = drawn.choice(["+", "-", "from", "*", "/", "neg", "more"])
+            match act:
+                case "more":
+                    value, residuals = value + r, residuals + 1
+                case "neg":
+                    value = -value
+                case "from":
+                    value = vector - value
+                case "-" | "+" | "*" | "/":
+                    value = getattr(operator, NAMES[act])(value, vector)
+        parts = Linear(cuts, x, 1).arrays(value.node)
+        if parts is None:
+            continue
+        found += 1
+        bias, residual, scale = (0 if p is None else valued(p.node, arrays) for p in parts)
+        scale = 1 if parts[2] is None else scale
+        want = valued(value.node, arrays)
+        got = scale * arrays[x.node] + bias + residual
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
+        assert residuals <= 1
+    assert found > 70
+
+
+NAMES = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "neg": "neg"}
+
+
+def valued(node, arrays):
+    """Return the value of a traced expression, or of a number."""
+    if not isinstance(node, Node):
+        return node
+    if node in arrays:
+        return arrays[node]
+    given = [valued(each, arrays) for each in node.inputs]
+    return np.exp(*given) if node.name == "exp" else getattr(operator, NAMES[node.name])(*given)

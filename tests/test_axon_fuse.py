@@ -67,6 +67,7 @@ def test_named_functions_equal_numpy(module):
     same(fuse(module.rms), floats(48), (floats(5, 48), floats(5, 48)))
 
 
+@pytest.mark.short("soft", "spread")
 @pytest.mark.parametrize("name", ["soft", "loss", "spread", "twice"])
 def test_sums_of_long_rows_follow_what_they_depend_on(module, name):
     d = 9000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 
 import numpy as np
 import pytest
@@ -64,6 +65,9 @@ def test_shapes_and_numbers_are_those_of_torch(name):
 def test_a_graph_refuses_what_torch_refuses():
     module = UNet().eval()
     graph = axon.load_fx(module, dims={"x": "n 3 h w"})
+    assert re.fullmatch(r"graph of 1 inputs and \d+ weights, requires h .*", repr(graph))
+    with pytest.raises(AxonError, match=r"names y, which is no input\n  why: the inputs are x$"):
+        axon.load_fx(module, dims={"y": "n 3 h w"})
     with pytest.raises(AxonGuard, match="h"):
         graph(np.zeros((1, 3, 12, 16), np.float32))
     with pytest.raises(RuntimeError):

@@ -54,6 +54,8 @@ def test_a_step_of_u_net():
     np.testing.assert_allclose(graph(x), wanted, rtol=1e-4, atol=1e-5)
     with pytest.raises(AxonGuard):
         graph(normal(2, 3, 5, 4))
+    with pytest.raises(AxonError, match=r"names z, which is no input\n.*the inputs are x$"):
+        axon.load_onnx(made, dims={"z": "n 3 h w"})
 
 
 def test_sizes_are_followed_to_a_reshape():

@@ -168,8 +168,9 @@ def test_sizes_in_annotations_may_be_sums():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("fun f x = relux x", "net.axon:1:11: error: `relux` is not defined"),
-        ("fun f x = relu {axis = 1} x", "`relu` has no options here"),
+        ("fun f x = relux x", "net.axon:1:11: error: `relux` is not defined; did you mean `relu`"),
+        ("fun f x = relu {axis = 1} x", "`relu` takes no options here: it is f32[..r] -> f32[..r]"),
+        ("fun f g x = relu (rms_norm g)", ", a function that waits for another argument"),
         ("fun f x = max x", "`max` needs the option `axis`"),
         ("fun f x = max {axes = 1} x", "has no option `axes`; it has axis"),
         ("fun f x = x x", "would have to contain itself"),
@@ -188,6 +189,33 @@ def test_what_is_wrong_is_said(text, message):
     with pytest.raises(AxonError) as caught:
         axon.check(text, "net.axon")
     assert message in str(caught.value)
+
+
+def test_a_call_that_does_not_fit_names_the_array_and_the_axis():
+    dense = axon.load("fun dense (w, b) x = linear x w + b").dense
+    w, b, x = np.ones((3, 4)), np.ones(4), np.ones((2, 3))
+    for given, why in (
+        (((w, b), x.T), r": axis 1 of \[3, 2\] is 2, 3 is wanted\n"),
+        (((w[0], b), x), r": \[4\]: 2 axes wanted, 1 axis given\n"),
+        (((w, b[:3]), x), r": it needs \.\.r = broadcast.* for `\+` at 1:33\n"),
+    ):
+        with pytest.raises(AxonGuard, match=why):
+            dense(*given)
+
+
+def test_a_graph_has_the_product_of_matrices_and_refuses_others_where_they_stand():
+    @axon.graph
+    def product(x, y):
+        x @= y
+        return x
+
+    assert product.scheme == axon.load("fun product x y = matmul x y").product.scheme
+    shown = r"do not have this operator\n.*return x << y\n *\| *\^{6}$"
+    with pytest.raises(AxonError, match=shown):
+
+        @axon.graph
+        def shifted(x, y):
+            return x << y
 
 
 def test_let_is_general_and_an_application_is_not():
@@ -351,6 +379,11 @@ def test_the_command_line(tmp_path, capsys):
     assert capsys.readouterr().out == "float32[0]\n"
     assert main(["axon", "run", f"{path}:f", "--args", "f32[2,2]"]) == 1
     assert "f cannot take [2, 2]" in capsys.readouterr().err
+    path.write_text("fun f (w, b) x = linear x w + b\n")
+    assert main(["axon", "infer", f"{path}:f", "--args", "(f32[3, 4],f32[4])", "f32[2,3]"]) == 0
+    assert capsys.readouterr().out == "f32[2, 4]\n"
+    assert main(["axon", "infer", f"{path}:f", "--args", "(f32[3,4], x)"]) == 2
+    assert "'x' is no argument" in capsys.readouterr().err
     path.write_text("fun f x = nothing x")
     assert main(["axon", "check", str(path)]) == 1
     assert "net.axon:1:11" in capsys.readouterr().err

@@ -71,6 +71,7 @@ def arguments(x, axis):
     ("dtype", "axis"),
     [(np.float32, 0), (np.float32, 1), (np.float16, 1), (ml_dtypes.bfloat16, 1), (np.float64, 1)],
 )
+@pytest.mark.short("float32-0", "float32-1", "float16-1")
 def test_no_order_lets_a_nan_win(dtype, axis) -> None:
     x = rows().astype(dtype)
     for level in ("tile", "hopper"):

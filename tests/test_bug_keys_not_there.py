@@ -55,6 +55,7 @@ def test_lengths_past_the_keys_are_refused(lengths) -> None:
 
 @pytest.mark.parametrize("page", [64, 16])
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
+@pytest.mark.short("int64-16", "int32-64")
 def test_pages_of_either_type(page, kind) -> None:
     q, k, v, table = paged(page)
     out = attention(q, k, v, block_table=table.astype(kind))

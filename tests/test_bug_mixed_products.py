@@ -55,6 +55,7 @@ def turned_ieee(a_desc, b_desc, c_desc, M: tl.constexpr):
 
 @pytest.mark.parametrize("extent", [128, 32])  # wgmma, mma.sync
 @pytest.mark.parametrize("kernel", [between, first, turned, turned_ieee])
+@pytest.mark.short("turned-128", "first-32", "between-128", "turned_ieee-32")
 def test_each_product_finds_its_accumulator(kernel, extent: int) -> None:
     arguments = {
         "a_desc": Array((extent, 16), "f32", (extent, 16)),

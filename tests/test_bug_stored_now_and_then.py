@@ -25,6 +25,7 @@ def sums(a_desc, b_desc, mid_desc, out_desc, n, upto, BM: tl.constexpr, BN: tl.c
 
 @pytest.mark.parametrize("pins", [{}, {"consumers": 1}, {"depth": 1, "mma_depth": 1}])
 @pytest.mark.parametrize(("iterations", "upto"), [(0, 1), (1, 0), (3, 1), (4, 9)])
+@pytest.mark.short("0-1-pins2", "1-0-pins0", "3-1-pins1", "4-9-pins0", "4-9-pins1")
 def test_sums_so_far(iterations, upto, pins):
     rng = np.random.default_rng(iterations)
     a = rng.integers(-2, 3, (128, 64 * max(iterations, 1))).astype(np.float16)

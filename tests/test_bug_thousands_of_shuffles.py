@@ -40,6 +40,7 @@ def case_of(columns: int, specialize: bool) -> Case:
 
 @pytest.mark.parametrize("columns", [96, 128])
 @pytest.mark.parametrize("specialize", [True, False])
+@pytest.mark.short("True-128", "False-96")
 def test_no_conversion_takes_more_shuffles_than_memory_would(
     columns: int, specialize: bool
 ) -> None:

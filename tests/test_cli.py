@@ -1,6 +1,7 @@
 """The command line: reading arguments, finding kernels, explain, doctor, demo."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,15 @@ def test_missing_arguments_are_listed_with_examples(capsys):
     assert cli.main(["explain", GEMM, "--args", "K=64"]) == 2
     text = capsys.readouterr().err
     assert "no argument for a_desc, b_desc, c_desc, BLOCK_M" in text
-    assert "a_desc=bf16[" in text
+    proposed = re.findall(r"\w+=\S+", text.partition("such as ")[2])
+    given = arguments.read_arguments([*proposed, "K=64"])
+    explain.check_arguments(explain.find_kernel(GEMM), given)  # none is missing, and it compiles
+    assert explain.find_kernel(GEMM).compile(**given).plan.specialized
+
+
+def test_a_command_alone_shows_the_help(capsys):
+    assert cli.main([]) == 2
+    assert "explain" in capsys.readouterr().out
 
 
 def test_explain_prints_the_report(capsys):
@@ -141,7 +150,11 @@ def test_demo_as_facts(capsys):
 
 
 @pytest.mark.parametrize(
-    "name", ["01_gemm", "02_explain", "03_trace", "04_attention", "06_convolution"]
+    "name",
+    [
+        *("01_gemm", "02_explain", "03_trace", "04_attention", "06_convolution"),
+        *(pytest.param(n, marks=pytest.mark.long) for n in ("09_axon", "10_torch")),
+    ],
 )
 def test_examples_run(name, tmp_path, monkeypatch, capsys):
     import runpy

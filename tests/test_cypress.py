@@ -350,8 +350,14 @@ def test_operands_of_plain_leaves_may_stay_in_global_memory(specialize, first):
     np.testing.assert_array_equal(made[0], made[1])
     np.testing.assert_array_equal(made[2], made[1])
     last = mapping.with_("leaf", mems=[REGISTER, REGISTER, SHARED])
-    with pytest.raises(MappingError, match="reads A of the program from REGISTER"):
+    with pytest.raises(MappingError, match="reads A of the program from REGISTER") as caught:
         cy.program(last)
+    assert "mems=[REGISTER, SHARED, SHARED]" in caught.value.remedy
+
+
+def test_an_instance_of_the_library_stands_where_it_was_asked_for():
+    for made in (cy.lib.clear("clear", like="tile"), cy.lib.mma("tile", WGS=1)):
+        assert {each.place.file for each in made} == {__file__}
 
 
 # --- GEMM and the sums of the rows of A, at every tile of a row -----------------------------------

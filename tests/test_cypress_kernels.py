@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from random import Random
 
@@ -17,7 +16,7 @@ from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
 from tawa.cypress.size import cdiv, extent, index, most, sizes_of
-from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError
+from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError, TawaError
 from tawa.ir import hopper
 from tawa.passes.lower.emit import erase
 from tawa.passes.lower.views import root_slot
@@ -227,6 +226,7 @@ def in_shared(mapping, product, sums):
         ),
     ],
 )
+@pytest.mark.short("sums-mapping1-acc", "gemm-mapping2-acc", "fa2-mapping3-top,total,acc")
 def test_accumulators_and_running_sums_may_lie_in_shared_memory(name, mapping, names):
     program = cy.program(mapping)
     assert f" mma_depth=1 shared={names}\n" in program.show("plan")
@@ -402,6 +402,28 @@ def test_tunables_and_memories_may_be_left_out():
         cy.program(given.with_("host", V=12))
 
 
+def test_a_value_that_the_planner_refuses_is_not_chosen(monkeypatch):
+    """Where `pipeline` is left to the planner too, it is asked for each value: some need more
+    shared memory than there is.
+    """
+
+    def asked(made, sizes):
+        if (wide := made.mapping["block"].tunables["W"]) > 96:
+            raise OverBudget(f"{wide} is too wide")
+        return 1.0 / wide  # the model likes wide ones
+
+    monkeypatch.setattr(finding, "cycles", asked)
+    given = gemm.gemm(V=64).with_("block", W=cy.auto, pipeline=cy.auto)
+    assert cy.program(given).mapping["block"].tunables["W"] == 64
+
+
+def test_a_program_names_its_tensors_and_its_stages():
+    program = cy.program(gemm.gemm(V=64))
+    assert repr(program) == "program gemm(C, A, B)"
+    with pytest.raises(ArgumentError, match=r"no stage 'tre'\n.*mapping, tree, event, plan, tile"):
+        program.show("mapping", "tre")
+
+
 def test_a_search_gives_a_legal_mapping_that_is_no_slower_by_the_model(capsys):
     start = cy.program(gemm.gemm(1, 64, 64, 32, 1))
     a = np.zeros((256, 256), np.float16)
@@ -423,11 +445,35 @@ def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
         wanted = (block.walk, block.group, tile.variant) == ("dynamic", 16, cy.lib.mma_columns)
         return 1.0 if wanted else 2.0 - 0.1 * (block.walk == "dynamic") - 0.1 * (block.group > 8)
 
-    made = partial(finding.complete, name="")
-    found = finding._fastest([start], made, measure, lambda: True)
+    def build(mappings):
+        return [made for each in mappings if (made := legal(each)) is not None]
+
+    found = finding._fastest([start.mapping], build, measure, lambda: True)
     assert measure(found) == 1.0
     agree("gemm", found, Random(0))
-    assert finding._fastest([start], made, measure, lambda: False) is start
+    found = finding._fastest([start.mapping], build, measure, lambda: False)
+    assert found.mapping == start.mapping
+    assert finding._fastest([start.mapping], lambda some: [], measure, lambda: True) is None
+
+
+def legal(mapping):
+    try:
+        return finding.complete(mapping)
+    except TawaError:
+        return None
+
+
+def test_a_search_ranks_what_registers_do_not_hold_last():
+    """The tiles of FlashAttention that the model of time alone took for the fastest spill."""
+    sizes = sizes_of(dict.fromkeys("OQKV", np.zeros((64, 4096, 128), np.float16)))
+    made = [
+        cy.program(attention.attention("fa2", WGS, U, W))
+        for WGS, U, W in ((1, 64, 64), (2, 128, 256), (1, 128, 128), (2, 128, 128))
+    ]
+    by_time = sorted(made, key=lambda each: cycles(each, sizes))
+    by_rank = sorted(made, key=lambda each: finding._rank(each, sizes))
+    assert by_time[0] is made[1]
+    assert by_rank == [made[3], made[0], made[1], made[2]]
 
 
 def test_a_search_times_programs_where_their_tensors_are(gpu, monkeypatch):  # noqa: F811
@@ -440,7 +486,7 @@ def test_a_search_times_programs_where_their_tensors_are(gpu, monkeypatch):  # n
         return 1.0 / len(timed)  # the last that is timed is the fastest
 
     monkeypatch.setattr(finding, "do_bench", bench)
-    monkeypatch.setattr(finding, "neighbours", lambda near: [near.with_("host", V=128)])
+    monkeypatch.setattr(finding, "neighbours", lambda near, only: [near.with_("host", V=128)])
     monkeypatch.setattr(finding, "_fields_near", lambda near: [near.with_("block", group=16)])
     found = cy.search(cy.program(gemm.gemm(1, 64, 64, 32, 2)), at(0), at(1), at(2), budget=99)
     assert timed == [(16, 1, 1), (8, 1, 1), (8, 1, 1)]
@@ -458,7 +504,7 @@ def test_what_a_search_times_is_unlike():
 
 def test_a_search_tries_no_mapping_that_the_call_refuses(monkeypatch):
     start, narrow = (attention.attention("fa2", 1, 64, 64, D) for D in (64, 32))
-    monkeypatch.setattr(finding, "neighbours", lambda near: [narrow])
+    monkeypatch.setattr(finding, "neighbours", lambda near, only: [narrow])
     q = np.zeros((1, 128, 64), np.float16)
     found = cy.search(cy.program(start), q, q, q.copy(), q.copy(), budget=99)
     assert dict(found.mapping["host"].tunables)["D"] == 64

@@ -34,6 +34,7 @@ QUICK = ("gemm", "gemm, batched", "softmax", "row sums", "row maxima", "scaled",
 
 
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.short("gemm, batched", "row sums", "softmax", "pointers")
 def test_what_is_lifted_compiles_to_the_text_of_the_kernel(name):
     assert "mapping = cy.Mapping([" in lifted(name)
 

@@ -72,6 +72,32 @@ def test_the_programs_of_the_readme(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert abs(c - a @ b).max() < 0.05
 
 
+def test_the_kernel_without_source_of_the_docs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    script = tmp_path / "kernel.py"
+    script.write_text(code)
+    variables = runpy.run_path(str(script))
+    assert "kernel row_sums" in capsys.readouterr().out
+    assert (variables["sums"] == 256).all()
+
+
+def test_every_benchmark_is_named() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    for path in ROOT.glob("benchmarks/*.py"):
+        assert f"`{path.name}`" in text or '"__main__"' not in path.read_text(), path.name
+
+
+def test_every_result_is_named() -> None:
+    folder = ROOT / "benchmarks" / "results"
+    text = (folder / "README.md").read_text()
+    for path in folder.iterdir():
+        named = f"`{path.name}`" in text or f"`{path.stem}.*`" in text
+        assert named or path.name == "README.md", path.name
+
+
 def test_the_picture_is_of_this_compiler() -> None:
     drawn = runpy.run_path(str(ROOT / "docs" / "picture.py"))["picture"]()
     assert drawn == (ROOT / "docs" / "timeline.svg").read_text()

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from error_pages import run_example, section
+from error_pages import run, run_example, section
 from runtime_fakes import FakeDriver, GpuArray, install
 from tawa import errors
 from tawa.passes import pipeline
@@ -55,6 +55,44 @@ def test_the_message_is_that_of_the_page(kind, request, monkeypatch, tmp_path):
     if kind is errors.LaunchError:
         request.getfixturevalue("a_gpu_on_which_kernels_fault")
     assert run_example(kind, tmp_path) == section(kind, "Message")
+
+
+LOOP = "    for i in range(n):\n        if tl.load(x + i) == 0:\n            break\n"
+FOLLOWED = {
+    errors.ArgumentError: [("2.0, B=128", "2.0, n=1000, B=128")],
+    errors.AxonError: [("f32[4, m]", "f32[3, m]")],
+    errors.AxonGuard: [("(3, 5)", "(4, 5)")],
+    errors.DefinitionError: [
+        ("k.range(0, n)", 'k.range(0, n, carry={"last": k.load(x)})'),
+        ("last = k.load(x + loop.index)", "loop.yield_(k.load(x + loop.index))"),
+        ("k.store(x, last)", "k.store(x, loop.results[0])"),
+    ],
+    errors.DescriptorError: [("(128, 65)", "(128, 72)")],
+    errors.GradientError: [('method="nuts"', 'method="mh"')],
+    errors.MappingError: [("c[i // 2, 0]", "c[i, 0]")],
+    errors.ShapeUnsupported: [
+        ("COLUMNS=50257", "COLUMNS=tawa.next_power_of_2(50257)"),
+        ("tl.load(x + at)", "tl.load(x + at, mask=at < 50257, other=0.0)"),
+    ],
+    errors.StackError: [("draws=10", "draws=10, stack=256")],
+    errors.TypeMismatch: [("tl.dot(q, k)", "tl.dot(q, k.T)")],
+    errors.UnknownName: [("BLOCK = 64", "BLOCK = tl.constexpr(64)")],
+    errors.UnsupportedSyntax: [
+        (LOOP, "    i = 0\n    while i < n and tl.load(x + i) != 0:\n        i += 1\n")
+    ],
+    errors.WeightError: [("2.0, method", "0.5, method")],
+}
+"""What the message of a page proposes, as edits of its example."""
+
+
+@pytest.mark.parametrize("kind", FOLLOWED, ids=lambda kind: kind.__name__)
+def test_who_follows_the_message_has_no_error(kind, monkeypatch, tmp_path):
+    monkeypatch.setenv("TAWA_CACHE_DIR", str(tmp_path))
+    text = section(kind, "Example")
+    for before, after in FOLLOWED[kind]:
+        assert before in text
+        text = text.replace(before, after)
+    run(text, tmp_path)
 
 
 def test_in_brief():

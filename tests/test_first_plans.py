@@ -90,6 +90,7 @@ def test_products_that_get_longer(first, axis, persistent):
     [pytest.param(Variant(64, 64, True), marks=pytest.mark.long), Variant(128, 64, True)],
     ids=str,
 )
+@pytest.mark.short("128x64 split-a window beyond the keys")
 def test_windows_in_loops_of_their_own(given, options, variant):
     """How many blocks of keys an edge of the window goes over follows from its bounds."""
     q, k, v = inputs(**given)

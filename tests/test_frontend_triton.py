@@ -140,20 +140,26 @@ def test_dtype_and_constexpr_as_arguments(in_triton):
 
 
 def test_what_only_triton_has(in_triton):
+    """The function is refused, not the dictionary that it takes."""
     theirs = in_triton("frontend_kernels")
     tl = theirs.tl
-    if not hasattr(tl, "map_elementwise"):
-        plain = _function("map_elementwise")
-        # Triton's are wrapped, and the mark is on the wrapper alone.
-        tl.map_elementwise = wraps(plain)(lambda *args, **keywords: plain(*args, **keywords))
-        tl.map_elementwise.__triton_builtin__ = True
-        del plain.__triton_builtin__
+    for name in ("map_elementwise", "extern_elementwise"):
+        if not hasattr(tl, name):
+            plain = _function(name)
+            del plain.__triton_builtin__  # Triton's are wrapped, and the wrapper alone is marked
+            wrapper = wraps(plain)(lambda *args, plain=plain, **named: plain(*args, **named))
+            wrapper.__triton_builtin__ = True
+            setattr(tl, name, wrapper)
 
     def kernel(x):
         tl.store(x, tl.map_elementwise(x))
 
-    with pytest.raises(UnsupportedSyntax, match=r"tl\.map_elementwise is not supported"):
-        build(kernel, of(x="i32*"), {})
+    def linked(x):
+        tl.store(x, tl.extern_elementwise("", "", [x], {("int64",): ("put", "int32")}, False))
+
+    for wanted, name in ((kernel, "map_elementwise"), (linked, "extern_elementwise")):
+        with pytest.raises(UnsupportedSyntax, match=rf"tl\.{name} is not supported"):
+            build(wanted, of(x="i32*"), {})
 
 
 RANDOM = """

@@ -12,7 +12,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, TypeMismatch
 
 jax = pytest.importorskip("jax")
 
@@ -20,6 +20,7 @@ import jax.numpy as jnp  # noqa: E402
 
 import tawa.jax as tj  # noqa: E402
 from attention_tiles import small_tiles  # noqa: E402
+from covering import is_short  # noqa: E402
 from tawa.jax import launches  # noqa: E402
 from tawa.jax.handler import Addresses, Handler, version_of, words  # noqa: E402
 from tawa.runtime import dispatch  # noqa: E402
@@ -106,6 +107,9 @@ def test_what_it_does_not_do_is_refused_by_name():
         tj.call(add, grid=over, out={"y": x}, BLOCK=64)(x=x, out=x, n=64)
     with pytest.raises(ArgumentError, match="got 4 arguments"):
         plus(x, x, 64, 64)
+    with pytest.raises(TypeMismatch) as caught:  # a number that jit traces is an array
+        jax.jit(lambda x, n: tj.call(add, grid=(1,), out={"out": x}, BLOCK=64)(x, x, n))(x, 64)
+    assert caught.value.__notes__[0].startswith("n: arrays of no dimension are pointers")
 
 
 # --- by the handler -----------------------------------------------------------------------------
@@ -454,8 +458,8 @@ def test_products_are_mapped():
 
 
 @pytest.fixture
-def small():
-    with small_tiles():
+def small(request):
+    with small_tiles(roles=not is_short(request.config)):
         yield
 
 

@@ -140,7 +140,7 @@ TAKEN = [
     ("padded", Geometry(2, 9, 11, 3, 24, 3, 4, (2, 1), (1, 0, 1, 1))),
     ("pointers", Geometry(1, 9, 10, 6, 10, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 2)),
     ("depthwise", Geometry(2, 9, 10, 40, 40, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 40)),
-    ("depthwise", Geometry(1, 8, 11, 8, 12, 2, 3, (1, 2), (1, 0, 1, 1), (1, 1), 4)),
+    ("depthwise", Geometry(1, 8, 11, 8, 12, 2, 2, (1, 2), (1, 0, 1, 1), (1, 1), 4)),
     ("direct", Geometry(1, 9, 10, 6, 10, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 2)),
 ]
 
@@ -153,7 +153,7 @@ TWICE = {form for form, _ in TAKEN if [name for name, _ in TAKEN].count(form) > 
 )
 def test_random_geometries(form):
     """Of the forms that are above with one geometry."""
-    try_geometries(form, max_examples=2, derandomize=True, phases=[Phase.generate])
+    try_geometries(form, max_examples=1, derandomize=True, phases=[Phase.generate])
 
 
 @pytest.mark.long
@@ -208,6 +208,7 @@ def test_types(dtype):
 
 
 @pytest.mark.parametrize("form", ["window", *PACKINGS, "pointers", "direct"])
+@pytest.mark.short("window", "im2win", "pointers")
 def test_int8_is_exact(form):
     g = Geometry(1, 5, 6, 32, 32, 3, 2, padding=(1, 1, 1, 1))
     random = np.random.default_rng(0)

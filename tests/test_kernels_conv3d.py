@@ -106,6 +106,7 @@ GRADIENTS = [
 
 
 @pytest.mark.parametrize(("pixels", "taps", "how"), GRADIENTS)
+@pytest.mark.short("pixels0-taps0-how0", "pixels3-taps3-how3")
 def test_gradients(pixels, taps, how):
     groups = how.get("groups", 1)
     x, w = integers(2, *pixels, 16 * groups), integers(32 * groups, *taps, 16, seed=1)

@@ -129,7 +129,7 @@ SHAPES = [
 ]
 
 
-NARROW = Geometry(1, 7, 5, 6, 12, 3, 2, (2, 3), (1, 0, 2, 1), (1, 2), 3)
+NARROW = Geometry(1, 7, 5, 6, 12, 3, 2, (2, 1), (1, 0, 2, 1), (1, 2), 3)
 """Groups of 2 to 4 channels, whose strips of pixels overhang a row."""
 
 
@@ -227,6 +227,7 @@ def test_every_tile_computes_the_filters_gradient(size, parts):
 
 
 @pytest.mark.parametrize("size", [(128, 192), (256, 96), (64, 32)])
+@pytest.mark.short("size0", "size1")
 def test_every_tile_can_be_built(size):
     g = Geometry(8, 14, 14, 256, 256, 3, 3, padding=(1, 1, 1, 1))
     x, w, dy = (
@@ -273,6 +274,7 @@ def test_channels_filled_up_have_gradients(g):
     ("g", "abreast", "turned"),
     [(SHAPES[1], 3, False), (SHAPES[1], 1, True), (SHAPES[2], 2, True)],
 )
+@pytest.mark.short("g0-3-False", "g1-1-True")
 def test_taps_abreast_and_filters_side_by_side(g, abreast, turned):
     x, w, dy = arrays(g)
     tile = Tile(64, 64, 2, abreast, turned)

@@ -30,6 +30,7 @@ from test_known_hangs import matmul, product, tutorial
 
 @pytest.mark.parametrize("depth", [2, 3])
 @pytest.mark.parametrize("k", [64, 136, 320])
+@pytest.mark.short("64-3", "136-2", "320-3")
 def test_tilelang_2674_phases_go_on_from_tile_to_tile(k, depth):
     """Six tiles of 1, 3 and 5 iterations on two blocks: never whole turns of the ring."""
     arguments = {
@@ -56,6 +57,7 @@ def siblings(a_desc, b_desc, out_desc, K, FIRST: tl.constexpr, SECOND: tl.conste
 
 
 @pytest.mark.parametrize("stages", [(2, 4), (4, 2), (3, 1), (3, 3)], ids=str)
+@pytest.mark.short("(2, 4)", "(3, 1)")
 def test_tilelang_2309_2249_siblings_of_unlike_depth(stages):
     arrays = {"a_desc": integers(64, 320), "b_desc": integers(320, 64)}
     arrays |= {"out_desc": blank(64, 64, dtype=np.float16)}

@@ -28,6 +28,7 @@ def shared_operand(a_desc, b_desc, d_desc, c_desc, e_desc, K, B: tl.constexpr):
 
 @pytest.mark.parametrize("pins", [{"depth": 1}, *long({"depth": 2}), {}], ids=str)
 @pytest.mark.parametrize("consumers", [1, 2])
+@pytest.mark.short("2-{'depth': 1}", "1-{}")
 def test_tilelang_2613_one_operand_of_two_products(consumers, pins):
     arrays = {
         "a_desc": integers(128, 256),

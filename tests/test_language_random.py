@@ -36,6 +36,7 @@ def test_the_reference_is_right():
 
 
 @pytest.mark.parametrize(("seed", "block"), [(0, 128), (12345, 512), (2**40 + 7, 128)])
+@pytest.mark.short("12345-512", "1099511627783-128")
 def test_words_and_distributions(seed, block):
     n = 2048
     words, uniform, normal = (np.zeros(n, kind) for kind in (np.uint32, np.float32, np.float32))

@@ -140,6 +140,7 @@ def _check(
 
 
 @pytest.mark.parametrize(("instances", "depth"), [(2, 1), (2, 2), (2, 3), (3, 2)])
+@pytest.mark.short("3-2", "2-1")
 def test_every_trip_count(instances: int, depth: int) -> None:
     kernel = _lowered(consumers=instances, depth=depth)
     labels = [op.label.data for op in kernel.walk() if isinstance(op, hopper.Role)]
@@ -157,6 +158,7 @@ def test_every_number_of_tiles(instances: int) -> None:
 
 
 @pytest.mark.parametrize(("instances", "depth"), [(2, 1), (2, 3), (3, 2)])
+@pytest.mark.short("3-2", "2-1")
 def test_every_trip_count_in_pairs_of_blocks(instances: int, depth: int) -> None:
     kernel = _lowered(consumers=instances, depth=depth, cluster=2)
     # One instance of each block frees a slot that both fill.

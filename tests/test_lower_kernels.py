@@ -22,6 +22,11 @@ def run(kernel, case, **how):
     return arrays
 
 
+# `test_schedules` proves the same kernels and runs each under a schedule of its own.
+FEW = pytest.mark.short("matmul 16x128", "batched", "row sums", "attention", "pointers", "counter")
+
+
+@FEW
 @pytest.mark.parametrize("name", CASES)
 def test_hopper_run_equals_the_oracle(name: str) -> None:
     case = CASES[name]
@@ -38,6 +43,7 @@ def test_hopper_run_equals_the_oracle(name: str) -> None:
                 assert np.linalg.norm(want - got) <= 1e-3 * np.linalg.norm(want), array
 
 
+@FEW
 @pytest.mark.parametrize("name", CASES)
 def test_protocol_is_proved(name: str) -> None:
     assert prove(lowered(name)[0], H200).ok
@@ -62,6 +68,16 @@ def test_protocol_is_proved(name: str) -> None:
         "running sum",
         "counter",
     ],
+)
+@pytest.mark.short(
+    "matmul in 4 parts",
+    "matmul fp8 runs of 32",
+    "matmul tf32 tn",
+    "matmul ieee",
+    "computed operands",
+    "row sums",
+    "attention",
+    "counter",
 )
 def test_generated_text_builds_without_spills(name: str) -> None:
     source = generate(lowered(name)[0])

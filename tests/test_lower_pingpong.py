@@ -115,6 +115,7 @@ def _check(kernel: tile.Kernel, function: Callable[..., None], bm: int, iteratio
 
 @pytest.mark.parametrize("schedule", ["none", "fine", "coarse"])
 @pytest.mark.parametrize("bm", [pytest.param(128, marks=pytest.mark.long), 192])
+@pytest.mark.short("192-fine", "192-coarse")
 def test_attention_in_turns(schedule: str, bm: int) -> None:
     kernel, plan = _lowered(bm=bm, schedule=schedule, depth=2)
     verify(kernel)

@@ -24,6 +24,14 @@ EVERY = {"flash 64 causal split": 36}  # its mutants take the longest to judge
 
 
 @pytest.mark.parametrize("name", SAMPLE)
+@pytest.mark.short(
+    "sample gemm",
+    "sample gemm_cluster",
+    "matmul in 4 parts",
+    "two products depth 2",
+    "copies gather",
+    "turns attention coarse",
+)
 def test_mutants_of_the_sample(name: str) -> None:
     every = EVERY.get(name, 9)
     found = score(name, every, len(name) % every)

@@ -31,6 +31,7 @@ def compiled(a, b, variant):
 
 
 @pytest.mark.parametrize("options", [{}, {"persistent": False}, {"arrangement": "pingpong"}])
+@pytest.mark.short("options0", "options2")
 def test_grouped_tiles_share_their_columns(options):
     a, b = normal(256, 128), normal(128, 192, seed=1)
     kernel = compiled(a, b, pointers(**options))

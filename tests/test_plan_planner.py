@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import tawa
@@ -152,6 +154,15 @@ def test_shared_memory_over_budget_lists_the_buffers() -> None:
     with pytest.raises(OverBudget, match="a x 6 slots: 98,304") as error:
         plan_for(gemm(), H200, Pins(depth=6))
     assert "stage of c_desc" in str(error.value)
+
+
+def test_what_code_takes_beside_the_buffers_is_named() -> None:
+    """It may be more than a block has: no room is a negative number of bytes."""
+    beside = H200.shared_per_block + 1000
+    plan, *_ = rank_plans(gemm(), replace(H200, shared_beside=beside))
+    (note,) = [each for each in plan.declined if each.feature == FULL_SPEED]
+    assert "a block has 231,424" in note.reason
+    assert "what its code took beside them: 232,424" in note.reason
 
 
 def test_ranked_plans_ask_for_less_and_less() -> None:

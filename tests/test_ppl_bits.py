@@ -241,6 +241,16 @@ RUNS = [(n, m, g, k) for n, m, g, kinds in CASES for k in kinds]
         for dtype in ("float32", "float64")
     ],
 )
+@pytest.mark.short(
+    "schools-importance-float32",
+    "schools-hmc-float32",
+    "birth_death-smc-float64",
+    "kalman-nuts-float32",
+    "hmm-mh-float64",
+    "shares-mh-float32",
+    "branches-hmc-float32",
+    "counts-hmc-float64",
+)
 def test_a_run_has_the_same_bits_everywhere(model, given, method, dtype, request, monkeypatch):
     if not request.node.get_closest_marker("long"):
         monkeypatch.setattr(execute, "machine", unoptimised)

@@ -9,6 +9,9 @@ import pytest
 
 from tawa import ppl
 from tawa.errors import ModelError
+from tawa.ppl.infer.compose import bare
+from tawa.ppl.ir.core import Region
+from tawa.ppl.passes.handle import Handler, Layout, Nest
 
 SHIFT = 1.0
 TWO = np.array([0.3, 0.7])
@@ -140,6 +143,10 @@ def test_running_moments_are_those_of_the_draws(model, method):
         between = draws.mean(1).var(0, ddof=1)
         want = np.sqrt(49 / 50 + between / draws.var(1, ddof=1).mean(0))
         np.testing.assert_allclose(found.rhat, want, rtol=1e-9)
+    lines = dict(line.split()[:2] for line in post.summary().splitlines()[1:])
+    assert set(named) <= set(lines)
+    for name, draws in named.items():
+        assert float(lines[name]) == pytest.approx(draws.mean(), rel=1e-3)
     with pytest.raises(ModelError, match=r"post.moments\['x'\]"):
         _ = post["x"]
     with pytest.raises(ModelError, match="moments= has no meaning"):
@@ -155,3 +162,78 @@ def test_the_memory_of_a_run_is_logged_before_it(caplog):
     # Draws of x, k and the value; the weight, how many were accepted.
     assert every == "mh of mixed: 1000 lanes, 128 bytes each, 0.128 MB"
     assert named == "mh of mixed: 1000 lanes, 48 bytes each, 0.048 MB"
+
+
+@ppl.model
+def again(y):
+    first = ppl.sample(ppl.Normal(0.0, 1.0))
+    x = ppl.map(lambda v: ppl.sample(ppl.Normal(first, 1.0)), y)
+    before = x
+    x = ppl.map(lambda v: ppl.sample(ppl.Normal(10.0, 1.0)), y)
+    k = ppl.sample(ppl.Bernoulli(0.5))
+    ppl.observe(ppl.Normal(first, 1.0), y[0])
+    return first, before, x, k, 2.0 * first
+
+
+@pytest.mark.parametrize("method", ["importance", "mh", "nuts"])
+def test_draws_are_views_of_one_block_that_holds_what_is_returned_once(method):
+    """A site that is returned has no second place; a number that is none has its own."""
+    model, given = (scaled, (0.4,)) if method == "nuts" else (again, (TWO,))
+    sizes = {"draws": 30} if method == "importance" else {"chains": 3, "draws": 10, "warmup": 10}
+    runs = [
+        ppl.infer(model, *given, method=method, seed=2, device=device, **sizes)
+        for device in ("cpu", "interpreter")
+    ]
+    for one, other in zip(*map(everything, runs), strict=True):
+        np.testing.assert_array_equal(one, other)
+    post = runs[0]
+    named = list(post.draws.values())
+    real = [array for array in named if array.dtype.kind == "f"]
+    assert len({id(owner(array)) for array in real}) == 1
+    own = post.value[4].nbytes if model is again else 0  # the one value that is no site
+    assert owner(real[0]).nbytes == sum(a.nbytes for a in real) + own
+    assert not np.shares_memory(named[0], named[1])
+    with pytest.raises(ValueError, match="read-only"):
+        named[0][0, 0] = 1.0
+    if model is scaled:
+        assert np.shares_memory(post["tau"], post.value[1])
+        return
+    first, before, last, k, twice = post.value
+    for value, name in ((first, "first"), (before, "x"), (last, "x_2")):
+        assert np.shares_memory(value, post[name])
+        np.testing.assert_array_equal(value, post[name])
+    assert k.dtype == post["k"].dtype
+    np.testing.assert_array_equal(k, post["k"])
+    np.testing.assert_array_equal(twice, first * np.float32(2.0))
+
+
+def everything(post):
+    return [*post.draws.values(), *post.value]
+
+
+def owner(array):
+    while array.base is not None:
+        array = array.base
+    return array
+
+
+def test_nothing_is_computed_of_draws_before_it_is_asked_for(monkeypatch):
+    """No effective size, no R-hat, and no copy in another order."""
+    posterior = sys.modules["tawa.ppl.infer.posterior"]
+    asked = []
+    monkeypatch.setattr(posterior.diagnostics, "over", lambda f, x: asked.append(f.__name__) or 1.0)
+    monkeypatch.setattr(np, "ascontiguousarray", lambda *_: pytest.fail("a copy"))
+    post = ppl.infer(scaled, 0.4, method="nuts", chains=2, draws=5, warmup=5)
+    assert asked == []
+    post.ess("mu"), post.rhat("tau")
+    assert asked == ["ess", "rhat"]
+
+
+def test_of_two_records_in_one_place_the_later_one_lies_there():
+    low, layout = bare("two").lowered.low, Layout()
+    with low.b.inside(Region()):
+        first, second = (low.b.const(number, low.b.real) for number in (1.0, 2.0))
+        for value in (first, second):
+            Handler(low, layout).keep("x", value, Nest())
+    assert list(layout.held) == [second]
+    assert layout.sizes["kept_real"] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -163,7 +164,12 @@ REFUSED = [
     ("return ppl.Normal(sigma=2.0)", "Normal takes loc, scale", "ppl.Normal("),
     ("return y[3]", "index 3 is outside", "y[3]"),
     ("return 3 if y[0] > 0 else (1, 2)", "one branch gives 3", "3 if y"),
-    ("return print(y)", "print is not defined here", "print"),
+    ("return print(y)", "print has no meaning in a model\n", "print"),
+    ("return math.log(y[0])", "do:  write ppl.log", "math.log"),
+    ("return np.median(y)", "do:  compute it outside", "np.median"),
+    ("ppl.observe(ppl.Normal(0.0, 1.0), y)", "do:  take each: ppl.map(", "ppl.observe("),
+    ("ppl.observe(ppl.Poisson(1.0), y[0])", "Poisson has whole numbers, not", "ppl.observe("),
+    ("return ppl.Normal(0.0, 1.0).log_prob(y[0])", "do:  write ppl.log_prob(", "ppl.Normal"),
     ("return lambda: 3", "returns what is not a number", None),
     ("import os", "import cannot stand in a model", "import os"),
     ("return f(y[0])", "calls itself before it returns", "def f("),
@@ -172,7 +178,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("body", "what", "caret"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_what_is_not_in_the_subset_is_refused_with_its_place(body, what, caret, tmp_path):
-    text = "from tawa import ppl\ndef f(a):\n    return f(a) + 1.0\n@ppl.model\ndef m(y):\n"
+    text = "import math\nimport numpy as np\nfrom tawa import ppl\n"
+    text += "def f(a):\n    return f(a) + 1.0\n@ppl.model\ndef m(y):\n"
     text += textwrap.indent(body, "    ") + "\n"
     path = tmp_path / "model.py"
     path.write_text(text)
@@ -209,6 +216,8 @@ def test_options_and_arguments_are_checked():
             ppl.infer(models.schools, models.Y, models.SIGMA, **options)
     with pytest.raises(ModelError, match="is not a model"):
         ppl.infer(len, 3)
+    with pytest.raises(ModelError, match=r"y: dict of object\[\] is not data"):
+        ppl.infer(models.schools, {"y": 1.0}, models.SIGMA)
     with pytest.raises(ModelError, match="outside of a model"):
         ppl.sample(ppl.model)
     with pytest.raises(ModelError, match="outside of a model"):
@@ -261,6 +270,64 @@ def test_the_text_of_the_ir():
 
 def ill(*ops):
     return Program("ill", "f32", (), Region((), list(ops)))
+
+
+@ppl.model
+def observed(xs, flips):
+    scale = ppl.sample(ppl.HalfNormal(1.0))
+    for x in xs:
+        ppl.observe(ppl.Normal(0.5, scale), x)
+    for flip in flips:
+        ppl.observe(ppl.Bernoulli(0.25), flip)
+
+
+@ppl.model
+def weighed(xs, flips):
+    scale = ppl.sample(ppl.HalfNormal(1.0))
+    for x in xs:
+        ppl.factor(ppl.log_prob(ppl.Normal(0.5, scale), x))
+    for flip in flips:
+        ppl.factor(ppl.log_prob(ppl.Bernoulli(0.25), flip))
+
+
+def test_a_factor_of_a_log_density_is_an_observation():
+    given = np.array([0.25, -1.0, 2.0]), np.array([True, False])
+    one, other = (ppl.infer(m, *given, draws=20, chains=2, seed=3) for m in (observed, weighed))
+    np.testing.assert_array_equal(one["scale"], other["scale"])
+
+
+def test_the_sum_of_exponentials_is_as_they_are_and_nothing_where_all_are_nothing():
+    @ppl.model
+    def sums(x, never):
+        return ppl.logsumexp(x), ppl.logsumexp([x[0], float("-inf")]), ppl.logsumexp(never)
+
+    x = np.array([700.0, 701.0, -5.0])
+    found = [float(first(each)) for each in run(sums, x, np.full(2, -np.inf))]
+    np.testing.assert_allclose(found, [np.logaddexp.reduce(x), 700.0, -np.inf], rtol=1e-14)
+
+
+def test_a_mixture_is_summed_out():
+    """The gradient error of a discrete site proposes this, and nuts finds both components."""
+
+    @ppl.model
+    def mixture(y):
+        weight = ppl.sample(ppl.Beta(1.0, 1.0))
+        means = ppl.sample(ppl.OrderedNormal(2, 0.0, 5.0))
+        for v in y:
+            low = ppl.log(weight) + ppl.log_prob(ppl.Normal(means[0], 0.5), v)
+            high = ppl.log1p(-weight) + ppl.log_prob(ppl.Normal(means[1], 0.5), v)
+            ppl.factor(ppl.logsumexp([low, high]))
+
+    draw = np.random.default_rng(0).standard_normal
+    y = np.concatenate([-2.0 + 0.5 * draw(30), 1.0 + 0.5 * draw(10)])
+    post = ppl.infer(mixture, y, draws=200, warmup=200, chains=2, seed=1)
+    np.testing.assert_allclose(post["means"].mean((0, 1)), [-2.0, 1.0], atol=0.3)
+    np.testing.assert_allclose(post["weight"].mean(), 0.75, atol=0.1)
+    assert repr(post) == "Posterior of mixture, 2 x 200 draws: weight, means[2]"
+    lines = post.summary().splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["weight", "means[0]", "means[1]"]
+    diverged = replace(post, statistics={"divergent": np.array([2, 1])})
+    assert diverged.summary().splitlines()[4:] == ["3 draws met a divergent trajectory"]
 
 
 def test_the_verifier_refuses_ill_formed_programs():
@@ -322,7 +389,14 @@ def test_the_command_line(capsys, tmp_path):
     assert 0.55 < float(out.splitlines()[1].split()[1]) < 0.78
     assert main(["ppl", "show", f"{path}:coin", "--args", "[1,0]"]) == 0
     assert "sample" in capsys.readouterr().out
-    assert main(["ppl", "run", f"{path}:absent"]) == 2
+    for wrong, why in (
+        ([f"{path}:absent"], "its models: coin"),
+        ([str(path)], "write FILE.py:MODEL"),
+        ([f"{path}:ppl"], "is not a model"),
+        ([f"{path}:coin"], "coin takes y; --args gives 0 values"),
+    ):
+        assert main(["ppl", "run", *wrong]) == 2
+        assert why in capsys.readouterr().err
     assert issubclass(ModelError, TawaError)
 
 

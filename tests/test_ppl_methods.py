@@ -69,6 +69,7 @@ def test_tempered_against_kalman_on_a_grid():
 
 
 @pytest.mark.parametrize("number", [0, 3, 5])
+@pytest.mark.short("3")
 def test_tempered_on_conjugate_models(number):
     model, data, (mean, variance) = closed.CONJUGATE[number]
     post = ppl.infer(model, data, method="tempered", particles=6000, steps=10, trace=8, seed=5)
@@ -114,6 +115,7 @@ X = 20.0 + np.linspace(-1.0, 1.0, 12)
 
 
 @pytest.mark.parametrize("method", ["hmc", "nuts"])
+@pytest.mark.short("nuts")
 def test_a_dense_mass_matrix_follows_correlations(method):
     """Means and deviations of the conjugate posterior, by steps ten times as long."""
     y = 1.0 + 0.4 * X + 0.1 * np.cos(7.0 * X)

@@ -210,21 +210,21 @@ def test_the_kernel_computes_values_and_slopes(name):
     with steps.Steps(composed, plates, options) as chains:
         (kernel,) = chains.kernels
         assert kernel.split.padded > ROWS
-        given = chains.buffers["given0"]
+        given = chains.running.rows("given0")
         rng = np.random.default_rng(2)
         given[:] = rng.uniform(0.3, 1.2, given.shape) / (2 if name == "poisson" else 1)
         value, slopes = exact(name, x, models[name][1], given.astype(np.float64))
         kernel.launch(valued=True)
-        got = chains.buffers["value0"].astype(np.float64).sum(0)
+        got = chains.running.rows("value0").astype(np.float64).sum(0)
         np.testing.assert_allclose(got, value, rtol=3e-7)
-        found = chains.buffers["slopes0"].copy()
+        found = chains.running.rows("slopes0").copy()
         _, seen = exact(name, rounded(x), models[name][1], given.astype(np.float64))
         scale = np.abs(slopes).max(1, keepdims=True)
         assert np.all(np.abs(found - seen) < 3e-3 * scale + 0.05)
         assert np.all(np.abs(found - slopes) < 1e-2 * scale + 0.05)
         if name == "logistic":  # slopes are one function of a chain, whether its value is asked
             kernel.launch(valued=False)
-            assert np.array_equal(found, chains.buffers["slopes0"])
+            assert np.array_equal(found, chains.running.rows("slopes0"))
 
 
 @pytest.mark.long
@@ -235,11 +235,11 @@ def test_rows_and_densities_that_branches_choose():
     y = models["seen"][1]
     with steps.Steps(composed, plates, options) as chains:
         (kernel,) = chains.kernels
-        given = chains.buffers["given0"]
+        given = chains.running.rows("given0")
         given[:] = np.random.default_rng(2).uniform(-1.0, 1.0, given.shape)
         kernel.launch(valued=True)
-        got = chains.buffers["value0"].astype(np.float64).sum(0)
-        slopes = chains.buffers["slopes0"].astype(np.float64)
+        got = chains.running.rows("value0").astype(np.float64).sum(0)
+        slopes = chains.running.rows("slopes0").astype(np.float64)
 
     def term(eta):
         scale = 1.0 + np.where(eta > 0.0, np.log1p(np.maximum(eta, 0.0)), 1.0 - eta)
@@ -291,19 +291,19 @@ def test_two_products_and_two_plates():
     with steps.Steps(composed, plates, options) as chains:
         rng = np.random.default_rng(2)
         for n, words in (("given0", 2 * COLUMNS), ("given1", COLUMNS)):
-            chains.buffers[n][:] = rng.uniform(-1.0, 1.0, (words, 16))
+            chains.running.give(n, rng.uniform(-1.0, 1.0, (words, 16)))
         for kernel in chains.kernels:
             kernel.launch(valued=True)
-        both = chains.buffers["given0"].astype(np.float64)
+        both = chains.running.rows("given0").astype(np.float64)
         mean, spread = x @ both[:COLUMNS], 0.1 * (x @ both[COLUMNS:])
         u = (y - mean) * np.exp(-spread)
         value = (-0.5 * u**2 - 0.5 * np.log(2 * np.pi) - spread).sum(0)
         slopes = np.concatenate([x.T @ (u * np.exp(-spread)), 0.1 * (x.T @ (u**2 - 1))])
-        np.testing.assert_allclose(chains.buffers["value0"].sum(0), value, rtol=1e-6)
-        np.testing.assert_allclose(chains.buffers["slopes0"], slopes, rtol=0.02, atol=0.5)
-        other = x @ chains.buffers["given1"].astype(np.float64)
+        np.testing.assert_allclose(chains.running.rows("value0").sum(0), value, rtol=1e-6)
+        np.testing.assert_allclose(chains.running.rows("slopes0"), slopes, rtol=0.02, atol=0.5)
+        other = x @ chains.running.rows("given1").astype(np.float64)
         np.testing.assert_allclose(
-            chains.buffers["value1"].sum(0), -np.log1p(other**2).sum(0), rtol=1e-6
+            chains.running.rows("value1").sum(0), -np.log1p(other**2).sum(0), rtol=1e-6
         )
 
 

@@ -210,6 +210,15 @@ def test_dtype_names(spelling, name):
     assert dtype_name(numpy_dtype(name)) == name
 
 
+@pytest.mark.parametrize("look_at", [look, lambda x: dtype_name(x.dtype)])
+def test_another_byte_order_is_refused_with_a_remedy(look_at):
+    array = np.arange(4, dtype=">f4")
+    with pytest.raises(ArgumentError, match="float32 in the byte order of other machines") as error:
+        look_at(array)
+    assert 'x.astype(x.dtype.newbyteorder("="))' in error.value.remedy
+    assert look(array.astype(array.dtype.newbyteorder("="))).dtype == "f32"
+
+
 def test_bf16_rounds_to_even():
     values = np.array([1.0, 1.00390625, 1.01171875, -3.3, 1e38, np.inf], np.float32)
     expected = values.astype(ml_dtypes.bfloat16).view(np.uint16)

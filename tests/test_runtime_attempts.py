@@ -123,13 +123,6 @@ def test_of_plans_that_all_wait_for_local_memory_the_best_is_taken_and_says_so(m
     assert "stack: 8 bytes a thread, 20 accesses in loops of roles" in str(kernel)
 
 
-def test_without_nvdisasm_local_memory_is_reported_alone(monkeypatch):
-    with_local_memory(monkeypatch, [None])
-    kernel = build()
-    assert kernel.resources.local_in_loops is None
-    assert "nvdisasm would tell" in str(kernel)
-
-
 def test_a_few_accesses_are_reported_alone(monkeypatch):
     with_local_memory(monkeypatch, [0])
     first = build().plan

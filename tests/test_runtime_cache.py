@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import stat
+import sys
+import threading
 import time
+import types
 import warnings
 from dataclasses import replace
+from enum import Enum
 
 import pytest
 
@@ -18,7 +22,7 @@ from tawa.plan.plan import Plan
 from tawa.runtime.build import build
 from tawa.runtime.codec import decode, encode
 from tawa.runtime.compiled import CompiledKernel, Guard
-from tawa.runtime.fingerprint import compiler_digest, fingerprint
+from tawa.runtime.fingerprint import NAMELESS, compiler_digest, describe, fingerprint
 from tawa.runtime.request import Request
 from tawa.runtime.stages import with_later
 from tawa.runtime.store import DiskStore, cache_folder
@@ -235,6 +239,38 @@ def test_a_global_named_as_a_parameter_is_not_read(monkeypatch):
     assert [binding.name for binding in after.bindings] == ["WIDTH"]
 
 
+class Kind(Enum):
+    """Python's own part of it is told by Python's version."""
+
+    ROWS = WIDTH
+
+
+def kernel_of_a_kind(x):
+    return x + (Kind is None)
+
+
+def test_classes_of_python_itself_are_not_read():
+    """All that a launch watches costs it time."""
+    found = fingerprint(kernel_of_a_kind)
+    assert [binding.name for binding in found.bindings] == ["Kind"]
+    before = found.digest
+    Kind.width = 3
+    try:
+        assert fingerprint(kernel_of_a_kind).digest != before
+    finally:
+        del Kind.width
+
+
+def test_a_users_module_may_have_the_name_of_one_of_pythons(monkeypatch, tmp_path):
+    module = types.ModuleType("queue")
+    module.__file__ = str(tmp_path / "queue.py")
+    monkeypatch.setitem(sys.modules, "queue", module)
+    monkeypatch.setattr(helper.fn, "__module__", "queue")
+    before = fingerprint(kernel).digest
+    monkeypatch.setitem(globals(), "WIDTH", 8)
+    assert fingerprint(kernel).digest != before
+
+
 def names_of_arrays(x):
     total = x + WIDTH
     return total
@@ -248,6 +284,30 @@ def test_recursive_helpers_end():
         return even(n - 1)
 
     assert fingerprint(even).digest
+
+
+def test_of_a_function_of_the_language_the_name_alone_is_read(monkeypatch):
+    """Triton's reductions are Python that it wraps as it does a user's, with locks, whose text is
+    their address, and more. A kernel that calls one is kept on disk."""
+
+    class Wrapper:  # as triton.runtime.jit.JITFunction
+        def __init__(self, fn):
+            self.fn, self.lock = fn, threading.RLock()
+
+    def reduction(x):
+        return x
+
+    reduction.__module__, reduction.__qualname__ = "triton.language.standard", "sum"
+    monkeypatch.setitem(globals(), "reduction", Wrapper(reduction))
+    found = fingerprint(reduces).digest
+    assert NAMELESS not in found
+    monkeypatch.setitem(globals(), "reduction", Wrapper(reduction))
+    assert fingerprint(reduces).digest == found
+    assert describe({"combine": Wrapper(reduction)}).endswith(": triton.language.standard.sum)")
+
+
+def reduces(x):
+    return reduction(x)  # noqa: F821
 
 
 def test_module_attributes_are_followed(monkeypatch):

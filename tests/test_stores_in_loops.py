@@ -62,6 +62,7 @@ def waits_in_loops(made: Any) -> int:
 
 
 @pytest.mark.parametrize(("step", "waits"), [(64, 0), (128, 0), (32, 1)])
+@pytest.mark.short("64-0", "32-1")
 def test_only_stores_that_overlap_wait_for_one_another(step: int, waits: int) -> None:
     for seed in range(3):
         given = arguments(step)

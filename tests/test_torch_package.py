@@ -8,7 +8,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, MissingPackage
 from tawa.kernels.matmul import matmul
 from tawa.kernels.variants import Variant
 
@@ -19,6 +19,7 @@ from torch.nn import functional as F  # noqa: E402
 
 import tawa.torch as tt  # noqa: E402
 from attention_tiles import small_tiles  # noqa: E402
+from covering import is_short  # noqa: E402
 from torch_reference import attention as reference  # noqa: E402
 from torch_reference import doubles, worst  # noqa: E402
 
@@ -41,8 +42,8 @@ def half(*shape, grad=False):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _small_tiles():
-    with small_tiles():
+def _small_tiles(request):
+    with small_tiles(roles=not is_short(request.config)):
         yield
 
 
@@ -59,11 +60,15 @@ def near(found, expected, tolerance=4e-3):
 # --- operators ----------------------------------------------------------------------------------
 
 
-def test_opcheck_is_green():
+@pytest.mark.long
+def test_opcheck_is_green_for_other_products():
     opcheck(OPS.matmul, (half(32, 64, grad=True), half(64, 32, grad=True)))
+    opcheck(OPS.matmul, (half(64), half(2, 64, 16)))
+
+
+def test_opcheck_is_green():
     both = half(2, 32, 64, grad=True), half(64, 32, grad=True), half(32, grad=True)
     opcheck(OPS.matmul, both, {"activation": "gelu"})
-    opcheck(OPS.matmul, (half(64), half(2, 64, 16)))
     given = half(32, 32), half(32, 64), half(64, 32), half(32), "silu"
     opcheck(OPS.matmul_activation_backward, given)
     q, k, v = (half(1, h, 40, d, grad=True) for h, d in ((1, 64), (1, 64), (1, 40)))
@@ -278,6 +283,21 @@ def test_shapes_alone_are_of_one_device():
     with pytest.raises(RuntimeError, match="on different devices"):
         OPS.attention(q, q.to("meta"), q)
     assert OPS.matmul(a.to("meta"), b.to("meta")).shape == (16, 32)
+    for other, message in ((q[..., :4, :], "different lengths"), (q.bfloat16(), "different types")):
+        with pytest.raises(RuntimeError, match=message):
+            OPS.attention(*(each.to("meta") for each in (q, q, other)))
+    with torch.device("meta"):
+        layer, x = tt.Linear(64, 32), torch.ones(2, 64)
+    assert layer(x).shape == (2, 32)
+    y = q.to("meta")
+    assert tt.scaled_dot_product_attention(y, y, y, is_causal=True).shape == q.shape
+
+
+def test_no_columns_to_compare_are_refused_by_name():
+    q = half(1, 1, 8, 0)
+    with pytest.raises(ArgumentError, match="head_dim is 0"):
+        tt.scaled_dot_product_attention(q, q, half(1, 1, 8, 64))
+    assert tt.scaled_dot_product_attention(q, q, q).shape == q.shape
 
 
 def test_operators_that_nothing_records_compute_at_once():
@@ -317,6 +337,30 @@ def test_no_tangent_is_lost(function):
         near(function(a, b), a.float() @ b.float())
         with torch.no_grad(), pytest.raises(ArgumentError, match="forward mode"):
             function(torch.autograd.forward_ad.make_dual(a, a), b)
+
+
+def test_no_tangent_is_lost_by_operators_that_write():
+    schema = "(Tensor x, Tensor y, Tensor out, SymInt n)"
+    made = {"out": lambda x, y, n: torch.empty_like(x)}
+    into = tt.op(f"tested::wrote{schema}", add, grid=over, BLOCK=256)
+    fresh = tt.op(f"tested::gave{schema}", add, grid=over, BLOCK=256, out=made)
+    x, out, cache = torch.randn(8), torch.zeros(8), half(1, 16, 1, 64)
+    row, starts = half(1, 1, 1, 64), torch.tensor([3], dtype=torch.int32)
+
+    def placed(row):
+        OPS.place(row, cache, None, None, False, starts, None, False, True)
+
+    for function, given in (
+        (lambda x: into(x, x, out, 8), x),
+        (lambda x: fresh(x, x, 8), x),
+        (placed, row),
+    ):
+        with pytest.raises(ArgumentError, match="forward mode"):
+            torch.func.jvp(function, (given,), (given,))
+    before = cache._version
+    placed(row)  # at once, and autograd knows of it
+    assert cache._version > before
+    assert torch.equal(cache[0, 3], row[0, 0])
 
 
 @pytest.mark.parametrize("function", [OPS.matmul, tt.matmul])
@@ -601,6 +645,12 @@ def test_replace_swaps_what_it_can_and_says_the_rest(capsys):
     assert model[0].weight.grad.shape == (32, 64)
 
 
+def test_hugging_faces_package_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(MissingPackage, match="pip install transformers"):
+        tt.register_hugging_face()
+
+
 def test_hugging_faces_attention(monkeypatch):
     table = {}
     interface = types.SimpleNamespace(register=table.__setitem__)
@@ -662,6 +712,21 @@ def test_a_kernel_becomes_an_operator():
     made.operator.register_autograd(lambda ctx, grad: (grad, grad, None))
     made(asking, y, 1000).sum().backward()
     assert torch.equal(asking.grad, torch.ones(1000))
+
+
+def test_a_name_that_is_defined_again_leaves_no_old_operator():
+    schema = "tested::again(Tensor x, Tensor y, Tensor out, SymInt n)"
+    made = {"out": lambda x, y, n: torch.empty_like(x)}
+    old = tt.op(schema, add, grid=over, out=made, BLOCK=256)
+    new = tt.op(schema, add, grid=over, out=made, BLOCK=512)
+    x = torch.randn(100)
+    assert torch.equal(new(x, x, 100), x + x)
+    compiled = torch.compile(lambda x: new(x, x, 100), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), x + x)
+    with pytest.raises(ArgumentError, match="tested::again is another operator by now"):
+        old(x, x, 100)
+    with pytest.raises(torch._dynamo.exc.Unsupported):  # as it is at what raises
+        torch.compile(lambda x: old(x, x, 100), fullgraph=True, backend="aot_eager")(x)
 
 
 def test_operators_that_do_not_fit_their_kernel_are_refused():

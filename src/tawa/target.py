@@ -22,6 +22,7 @@ class Target:
     multiprocessors: int = 132
     shared_per_block: int = 232_448 - 1024  # 1 KiB is the system's
     shared_per_multiprocessor: int = 233_472
+    shared_beside: int = 0  # what a block takes beside the buffers that a plan counts
     registers_per_block: int = 65_536
     register_unit: int = 8
     registers_min: int = 24

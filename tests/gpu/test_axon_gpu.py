@@ -12,6 +12,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 from axon_networks import MORE, NETWORKS  # noqa: E402
 from tawa import axon  # noqa: E402
 from tawa.axon.fuse import compile, fuse  # noqa: E402
+from tawa.axon.fuse.turn import turning  # noqa: E402
+from tawa.errors import LaunchError  # noqa: E402
 
 
 def test_a_network_computes_where_its_input_is():
@@ -60,3 +62,36 @@ def test_networks_compiled_are_those_of_torch(name):
     found = compile(axon.load_fx(net, dims=dims))(x.cuda())
     assert found.is_cuda
     torch.testing.assert_close(found.cpu(), wanted, rtol=0, atol=5e-3 * float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int8, torch.bool])
+@pytest.mark.parametrize("shape", [(2, 128, 28, 28), (3, 3, 50, 41), (1, 70, 9, 1), (300, 2, 5, 3)])
+def test_arrays_are_turned(shape, dtype):
+    x = torch.randint(-9, 9, shape, device="cuda").to(dtype)
+    for order in ((0, 2, 3, 1), (0, 1, 2, 3)):
+        turned = turning(x, order)(x)
+        assert torch.equal(turned, x)
+        assert turned.permute(order).is_contiguous()
+        x = turned
+
+
+def test_a_call_is_captured_once_its_plan_is_made():
+    """What a plan keeps would lie in the graph's memory, and be computed by its replays only."""
+    torch.manual_seed(0)
+    conv, norm = torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.BatchNorm2d(8)
+    module = torch.nn.Sequential(conv, norm, torch.nn.ReLU()).eval()
+    net = compile(axon.load_fx(module, dims={"input_1": "n 8 h w"}))
+    module, x = module.cuda(), torch.randn(2, 8, 12, 10, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(LaunchError, match="CUDA graph capture"), torch.cuda.graph(graph):
+        net(x)
+    with torch.no_grad():
+        wanted = module(x)
+    torch.testing.assert_close(net(x), wanted, rtol=1e-2, atol=1e-2)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = net(x)
+    x.neg_()
+    graph.replay()
+    with torch.no_grad():
+        torch.testing.assert_close(found, module(x), rtol=1e-2, atol=1e-2)

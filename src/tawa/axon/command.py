@@ -66,26 +66,41 @@ def _print(functions: dict[str, Function], text: str, as_json: bool) -> None:
 
 
 def _arguments(texts: Sequence[str], seed: int) -> list[Any]:
-    """Return the arguments that texts describe: numbers, and arrays with random data."""
+    """Return the arguments that texts describe: numbers, arrays with random data, and tuples."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    found: list[Any] = []
-    for text in texts:
+
+    def read(text: str) -> Any:
         match = re.fullmatch(r"(\w+)\[([\d, ]*)\]", text)
         if match is not None and match[1] in DTYPES and match[1] != "bf16":
             shape = [int(size) for size in match[2].split(",") if size.strip()]
             dtype = np.dtype(DTYPES[match[1]])
             data = rng.standard_normal(shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
-            found.append(np.asarray(data).astype(dtype))
-        elif re.fullmatch(r"-?\d+", text):
-            found.append(int(text))
-        elif re.fullmatch(r"-?\d*\.\d*(e-?\d+)?", text):
-            found.append(float(text))
+            return np.asarray(data).astype(dtype)
+        if re.fullmatch(r"-?\d+", text):
+            return int(text)
+        if re.fullmatch(r"-?\d*\.\d*(e-?\d+)?", text):
+            return float(text)
+        if text.startswith("(") and text.endswith(")"):
+            return tuple([read(item.strip()) for item in _items(text[1:-1])])
+        raise ArgumentError(
+            f"{text!r} is no argument",
+            remedy="write f32[2,3] for an array, a number, or '(f32[2,3], 4)' for a tuple",
+        )
+
+    return [read(text) for text in texts]
+
+
+def _items(text: str) -> list[str]:
+    """Return what stands between the commas that are in no brackets."""
+    found, depth = [""], 0
+    for each in text:
+        depth += (each in "([") - (each in ")]")
+        if each == "," and not depth:
+            found.append("")
         else:
-            raise ArgumentError(
-                f"{text!r} is no argument", remedy="write f32[2,3] for an array, or a number"
-            )
+            found[-1] += each
     return found
 
 

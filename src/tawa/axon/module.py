@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from tawa.axon.library import names as operators
 from tawa.axon.library import scheme_of
 from tawa.axon.run.evaluate import Evaluation, meaning
 from tawa.axon.shapes.constraints import Holds
@@ -99,7 +100,7 @@ class Function:
             inference.release()
             inference.settle(final=True)
         except Conflict as conflict:
-            raise self._refused(conflict, inference, arguments) from conflict
+            raise self._refused(conflict, arguments) from conflict
         except Mismatch as error:
             from tawa.axon.types.show import show
 
@@ -118,25 +119,21 @@ class Function:
             )
         return inference.full(kind)
 
-    def _refused(
-        self, conflict: Conflict, inference: Inference, arguments: tuple[Any, ...]
-    ) -> AxonGuard:
+    def _refused(self, conflict: Conflict, arguments: tuple[Any, ...]) -> AxonGuard:
         """Return the error for arguments that break what some operation asks for."""
         assert self.scheme  # names the variables
-        source = conflict.asked.source
-        posted = inference.posted
-        own = self.inferred.scheme.constraints
-        index = next((i for i, c in enumerate(posted[: len(own)]) if c is conflict.asked), None)
-        if index is None:
-            index = next((i for i, c in enumerate(own) if c.source is source), None)
+        at, fact = conflict.asked.source, conflict.fact
+        own = next((c for c in self.inferred.scheme.constraints if c.source is at), None)
         shown = ", ".join(_shown(argument) for argument in arguments)
-        if index is None:
-            need = f"is {self.scheme}"
+        if own is not None:
+            need = f"it needs {self.names.constraint(own)}, for `{at.operator}` at {at.place}"
+        elif at.word is not None and fact is not None and fact.axis is not None and fact.left:
+            axis = fact.axis % len(at.word)
+            need = f"axis {axis} of {list(at.word)} is {at.word[axis]}, {fact.left} is wanted"
         else:
-            at = own[index].source
-            need = f"needs {self.names.constraint(own[index])}, for `{at.operator}` at {at.place}"
+            need = conflict.why if at.word is None else f"{list(at.word)}: {conflict.why}"
         return AxonGuard(
-            f"{self.name} cannot take {shown}: it {need}", why=f"{self.name} : {self.scheme}"
+            f"{self.name} cannot take {shown}: {need}", why=f"{self.name} : {self.scheme}"
         )
 
     def __call__(self, *arguments: Any) -> Any:
@@ -223,7 +220,7 @@ def of_declarations(declarations: Sequence[Declaration], lines: Sequence[str], f
     def wrong(place: Span, why: str) -> AxonError:
         return AxonError(f"{file}:{place}: error: {why}\n{quoted(lines, place)}")
 
-    inference = Inference(scheme_of, wrong)
+    inference = Inference(scheme_of, wrong, operators)
     evaluation = Evaluation(declarations)
     env: dict[str, Bound] = {}
     module = Module(file)

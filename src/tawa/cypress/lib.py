@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import tawa.language as tl
 from tawa.cypress.machine import (
@@ -27,6 +27,7 @@ from tawa.cypress.mapping import Instance
 from tawa.cypress.partition import blocks as _blocks
 from tawa.cypress.partition import mma as _mma
 from tawa.cypress.partition import wgmma as _wgmma
+from tawa.cypress.place import here
 from tawa.cypress.task import Variant, inner, leaf
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import launch as _launch
@@ -89,14 +90,19 @@ def mma_t_leaf(C, A, B):
     return tl.dot(A, B.T, C)
 
 
+def _instance(*given: Any, **named: Any) -> Instance:
+    """Return an instance that stands where this module is called."""
+    return Instance(*given, **named, place=here(__name__))
+
+
 def clear(name: str, *, like: str) -> tuple[Instance, ...]:
     """Return a leaf that writes zeros, spread as the first tensor of the instance `like` is."""
-    return (Instance(name, clear_leaf, THREAD, [REGISTER], like=like),)
+    return (_instance(name, clear_leaf, THREAD, [REGISTER], like=like),)
 
 
 def copy(name: str, *, like: str, stage: Memory | None = None) -> tuple[Instance, ...]:
     """Return a leaf that copies registers to GLOBAL, by TMA through `stage` where it is SHARED."""
-    return (Instance(name, copy_leaf, THREAD, [GLOBAL, REGISTER], like=like, stage=stage),)
+    return (_instance(name, copy_leaf, THREAD, [GLOBAL, REGISTER], like=like, stage=stage),)
 
 
 def elementwise(
@@ -104,10 +110,11 @@ def elementwise(
 ) -> tuple[Instance, ...]:
     """Return a leaf on elements, spread over threads as the first tensor of `like` is.
 
-    `mems` is REGISTER for all tensors where it is not given.
+    `mems` is REGISTER for all tensors where it is not given: what the leaf reads of the program is
+    SHARED or GLOBAL.
     """
     given = mems or [REGISTER] * len(variant.parameters)
-    return (Instance(name, variant, THREAD, given, like=like),)
+    return (_instance(name, variant, THREAD, given, like=like),)
 
 
 def rows(
@@ -115,7 +122,7 @@ def rows(
 ) -> tuple[Instance, ...]:
     """Return a leaf that may reduce rows: each warpgroup has the rows that it has of `like`."""
     given = mems or [REGISTER] * len(variant.parameters)
-    return (Instance(name, variant, WARPGROUP, given, like=like),)
+    return (_instance(name, variant, WARPGROUP, given, like=like),)
 
 
 def mma(
@@ -155,8 +162,8 @@ def _tree(
     mems = [NONE, SHARED if A == SHARED else NONE, SHARED]
     wg, warp, end = f"{name}_wg", f"{name}_warp", f"{name}_leaf"
     return (
-        Instance(name, tile, BLOCK, mems, dict(WGS=WGS), calls=[wg]),
-        Instance(wg, split, WARPGROUP, mems, dict(PROC=WARP, N=N), calls=[warp]),
-        Instance(warp, split, WARP, mems, dict(PROC=THREAD, N=N), calls=[end]),
-        Instance(end, last, THREAD, [REGISTER, A, SHARED]),
+        _instance(name, tile, BLOCK, mems, dict(WGS=WGS), calls=[wg]),
+        _instance(wg, split, WARPGROUP, mems, dict(PROC=WARP, N=N), calls=[warp]),
+        _instance(warp, split, WARP, mems, dict(PROC=THREAD, N=N), calls=[end]),
+        _instance(end, last, THREAD, [REGISTER, A, SHARED]),
     )

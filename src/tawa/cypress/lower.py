@@ -318,11 +318,14 @@ class _Lowering:
             return self.numbers[tensor.root.name]
         read = name in leaf.variant.reads
         if read and nearest not in (SHARED, GLOBAL):
+            at = leaf.variant.parameters.index(name)
+            mems = [SHARED if i == at else each for i, each in enumerate(leaf.mems)]
             raise leaf.error(
                 f" reads {name} of the program from {nearest}",
                 why="what a block reads is copied into SHARED, from where threads take it, or is "
                 "read by them in GLOBAL",
-                remedy=f"map {name} to SHARED, at the leaf or above it, or to GLOBAL",
+                remedy=f"map {name} to SHARED, at the leaf (mems=[{', '.join(map(str, mems))}]) or "
+                "above it, or to GLOBAL",
             )
         slot = self._copy_in(tensor, read, direct=nearest == GLOBAL)
         if read and name in leaf.variant.writes:

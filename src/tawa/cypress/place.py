@@ -14,9 +14,9 @@ _OURS = tuple(
 )
 
 
-def here() -> Place:
-    """Return the expression of the author's code that is being evaluated."""
-    return caller((*_OURS, "tawa.cypress.program", "tawa.cypress.search", "dataclasses"))
+def here(*beyond: str) -> Place:
+    """Return the expression of the author's code that is being evaluated, outside of `beyond`."""
+    return caller((*_OURS, "tawa.cypress.program", "tawa.cypress.search", "dataclasses", *beyond))
 
 
 def names_at(place: Place, count: int, otherwise: str) -> tuple[str, ...]:

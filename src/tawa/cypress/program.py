@@ -201,15 +201,25 @@ class Program:
                 )
 
     def show(self, *stages: str) -> str:
-        """Return stages as text: "mapping", "tree", "event", "plan", or one of the compiler's."""
+        """Return stages as text: "mapping", "tree", "event", "plan", or one of the compiler's.
+
+        Raises ArgumentError for a stage that there is not.
+        """
         known = {
             "mapping": lambda: str(self.mapping),
             "tree": lambda: "\n".join(self._tree(self.tree, "")) + "\n",
             "event": lambda: text(self.events),
             "plan": lambda: str(self.plan),
         }
-        parts = [known[s]() if s in known else str(self.compile().asm[s]) for s in stages]
-        return "\n".join(parts)
+        compiled: Mapping[str, Any] = self.compile().asm if set(stages) - set(known) else {}
+        if wrong := [stage for stage in stages if stage not in (*known, *compiled)]:
+            stands = ", ".join((*known, *compiled))
+            raise ArgumentError(f"{self.name} has no stage {wrong[0]!r}", why=f"it has {stands}")
+        return "\n".join(known[s]() if s in known else str(compiled[s]) for s in stages)
+
+    def __repr__(self) -> str:
+        """Name the program and its tensors; `show("mapping")` is the rest."""
+        return f"program {self.name}({', '.join(self.parameters)})"
 
     def explain(self) -> str:
         """Return the tree, spreads, events and memory, and the kernel's report."""

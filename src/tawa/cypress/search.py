@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import combinations, product
 from math import inf, prod
@@ -21,7 +22,7 @@ from tawa.cypress.size import evaluate, is_extent, leaves, sizes_of
 from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError, TawaError
 from tawa.integers.expressions import Symbol
 from tawa.plan.plan import Walk
-from tawa.plan.time import tile_cycles
+from tawa.plan.time import registers_lacking, tile_cycles
 from tawa.runtime.arrays import is_array, look
 from tawa.runtime.timing import do_bench
 from tawa.target import H200
@@ -58,15 +59,31 @@ def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
         made.check_equal(sizes)
         return made
 
+    def fits(name: str) -> bool:
+        """Tell whether a tunable may change for these tensors: their extents fix some."""
+        for value in _near(_tunables(start.mapping)[name]):
+            try:
+                make(tuned(start.mapping, {name: value}))
+            except ArgumentError:
+                return False
+            except _REFUSALS:
+                continue
+        return True
+
     def measure(made: Program) -> float:
         return cast("float", do_bench(lambda: made(*tensors)))
 
-    ranked = _climbed(start, sizes, neighbours, make, lambda: time.monotonic() < began + budget / 2)
-    likely = [start, *_unlike(ranked)][:_MEASURED]
-    if all(look(each).device.kind == "cpu" for each in tensors if is_array(each)):
-        chosen = ranked[0]
-    else:
-        chosen = _fastest(likely, make, measure, lambda: time.monotonic() < began + budget)
+    def time_left(part: float) -> bool:
+        return time.monotonic() < began + budget * part
+
+    near = partial(neighbours, only=[name for name in _tunables(start.mapping) if fits(name)])
+    ranked = _climbed(start, sizes, near, make, lambda: time_left(0.5))
+    chosen = ranked[0]
+    if any(look(each).device.kind != "cpu" for each in tensors if is_array(each)):
+        others = [each.mapping for each in _unlike(ranked) if each is not start]
+        likely = [start.mapping, *others][:_MEASURED]
+        build = partial(_built, make=make)
+        chosen = _fastest(likely, build, measure, lambda: time_left(1.0)) or start
     print(chosen.mapping)
     return chosen
 
@@ -80,32 +97,48 @@ def _unlike(ranked: Sequence[Program]) -> list[Program]:
 
 
 def _fastest(
-    likely: Sequence[Program],
-    make: Callable[[Tasks], Program],
+    likely: Sequence[Tasks],
+    build: Callable[[Sequence[Tasks]], list[Program]],
     measure: Callable[[Program], float],
     go_on: Callable[[], bool],
-) -> Program:
-    """Return the fastest of programs, and of those that differ from it in a field of the block."""
+) -> Program | None:
+    """Return the fastest of mappings, and of those that differ from it in a field of the block.
+
+    Some are built at once, and then timed in turn.
+    """
     took: dict[str, float] = {}
+    best: Program | None = None
     least = inf
-    best, ahead = likely[0], [each.mapping for each in likely]
-    known = {str(each.mapping): each for each in likely}
-    waiting = True  # for the likely ones; then edits of the fastest
+    ahead, turned = [*likely], False
     while ahead and (go_on() or not took):
-        mapping = ahead.pop(0)
-        if (at := str(mapping)) not in took:
-            try:
-                made = known.get(at) or make(mapping)
-                took[at] = measure(made)
-            except TawaError:  # of a program: what the compiler alone can tell, as registers
-                took[at] = inf
-            else:
-                if took[at] < least:
-                    best, least = made, took[at]
-                    ahead = ahead if waiting else list(_fields_near(mapping))
-        if waiting and not ahead:
-            waiting, ahead = False, list(_fields_near(best.mapping))
+        some, ahead = ahead[:_MEASURED], ahead[_MEASURED:]
+        some = [each for each in some if str(each) not in took]
+        took |= dict.fromkeys(map(str, some), inf)
+        better = False
+        for made in build(some):
+            took[str(made.mapping)] = measure(made)
+            if took[str(made.mapping)] < least:
+                best, least, better = made, took[str(made.mapping)], True
+        if best is not None and (better if turned else not ahead):
+            turned, ahead = True, list(_fields_near(best.mapping))
     return best
+
+
+def _built(mappings: Sequence[Tasks], make: Callable[[Tasks], Program]) -> list[Program]:
+    """Return the programs of mappings, but those that are refused, by the compiler as well, which
+    alone can tell of some, as of registers. NVRTC runs beside the interpreter.
+    """
+
+    def build(mapping: Tasks) -> Program | None:
+        try:
+            made = make(mapping)
+            made.compile()
+        except TawaError:
+            return None
+        return made
+
+    with ThreadPoolExecutor(thread_name_prefix="tawa searches") as pool:
+        return [made for made in pool.map(build, mappings) if made is not None]
 
 
 def _climbed(
@@ -116,7 +149,7 @@ def _climbed(
     go_on: Callable[[], bool],
 ) -> list[Program]:
     """Return legal programs, the likely fastest first: from each that is better its neighbours."""
-    found = {str(start.mapping): (cycles(start, sizes), start)}
+    found = {str(start.mapping): (_rank(start, sizes), start)}
     ahead = [str(start.mapping)]
     while ahead and go_on():
         best = min(ahead, key=lambda at: found[at][0])
@@ -124,14 +157,20 @@ def _climbed(
         for mapping in near(found[best][1].mapping):
             if str(mapping) in found or not go_on():
                 continue
-            try:
+            try:  # also of the planner, which the model asks where `pipeline` is `auto`
                 made = make(mapping)
+                found[str(mapping)] = _rank(made, sizes), made
             except _REFUSALS:
                 continue
-            found[str(mapping)] = cycles(made, sizes), made
             if found[str(mapping)][0] < min(found[at][0] for at in (best, *ahead)):
                 ahead.append(str(mapping))
     return [made for _, made in sorted(found.values(), key=lambda pair: pair[0])]
+
+
+def _rank(made: Program, sizes: Mapping[Symbol, int]) -> tuple[int, float]:
+    """Return how many registers a thread lacks, and cycles: what spills is slow at any tile."""
+    kernel: Any = made.emitted.kernel
+    return registers_lacking(kernel, made.plan), cycles(made, sizes)
 
 
 def cycles(made: Program, sizes: Mapping[Symbol, int]) -> float:
@@ -157,9 +196,9 @@ def _trips(body: tuple[Event, ...], known: dict[Symbol, int]) -> dict[str, int]:
     return found
 
 
-def neighbours(mapping: Tasks) -> Iterator[Tasks]:
-    """Return mappings that differ in one or two tunables, or in a field of the block."""
-    yield from _tunables_near(mapping, None)
+def neighbours(mapping: Tasks, only: Sequence[str]) -> Iterator[Tasks]:
+    """Return mappings that differ in one or two of some tunables, or in a field of the block."""
+    yield from _tunables_near(mapping, only)
     yield from _fields_near(mapping)
 
 
@@ -196,15 +235,16 @@ def _fields_near(mapping: Tasks) -> Iterator[Tasks]:
             yield mapping.with_(each.name, stage=None if each.stage else SHARED)
 
 
-def _tunables_near(mapping: Tasks, only: Sequence[str] | None) -> Iterator[Tasks]:
-    """Return mappings with one or two tunables changed, of those in `only` if it is given."""
-    names = {name: value for each in mapping.instances for name, value in each.tunables.items()}
-    single = [
-        (name, value)
-        for name, old in names.items()
-        if isinstance(old, int) and (only is None or name in only)
-        for value in _near(old)
-    ]
+def _tunables(mapping: Tasks) -> dict[str, int]:
+    """Return the tunables that are numbers."""
+    given = (each.tunables.items() for each in mapping.instances)
+    return {name: value for each in given for name, value in each if isinstance(value, int)}
+
+
+def _tunables_near(mapping: Tasks, only: Sequence[str]) -> Iterator[Tasks]:
+    """Return mappings with one or two tunables changed, of those in `only`."""
+    tunables = _tunables(mapping)
+    single = [(name, value) for name in tunables if name in only for value in _near(tunables[name])]
     for name, value in single:
         yield tuned(mapping, {name: value})
     for (one, first), (other, second) in combinations(single, 2):
@@ -247,22 +287,24 @@ def _chosen(mapping: Tasks, name: str) -> Program:
         for at, _ in places
     ]
     refused: list[TawaError] = []
-    legal: list[Program] = []
+    legal: list[tuple[float, Program]] = []
     for values in product(_STARTS, repeat=len(names)):
         for given in product(*memories):
             made = tuned(mapping, dict(zip(names, values, strict=True)))
             for (at, n), memory in zip(places, given, strict=True):
                 made = made.with_(at, mems=[*made[at].mems[:n], memory, *made[at].mems[n + 1 :]])
             try:
-                legal.append(complete(made, name))
+                tried = complete(made, name)
+                sizes = dict.fromkeys(_sizes_in(tried.events), 4096)
+                legal.append((cycles(tried, sizes), tried))
             except _REFUSALS as refusal:
                 refused.append(refusal)
         if legal:
             break
     if not legal:
         raise refused[-1]
-    sizes = dict.fromkeys(_sizes_in(legal[0].events), 4096)
-    best = min(legal, key=lambda made: cycles(made, sizes))
+    best = min(legal, key=lambda each: each[0])[1]
+    sizes = dict.fromkeys(_sizes_in(best.events), 4096)
     near, make = partial(_tunables_near, only=names), partial(complete, name=name)
     return _climbed(best, sizes, near, make, lambda: True)[0]
 

@@ -1,9 +1,9 @@
 """Every error a user can meet, one class each.
 
 A message answers, in this order: what is wrong, where (Python file, line, caret), why (the rule,
-with numbers), what to do. `TawaError` formats it; the classes fix the kind. The documentation page
-of each class is generated from its docstring, whose example is run by a test that compares the
-message word for word (the file stands as ``kernel.py``, under the two imports of tawa).
+with numbers), what to do. `help(tawa.errors.NAME)` shows the page of its class, which is generated
+from the docstring; a test runs its example, compares the message word for word (the file stands as
+``kernel.py``, under the two imports of tawa), and does what it proposes.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class MissingPackage(TawaError):  # noqa: N818
     """A part of tawa needs a package that is not installed.
 
     Why: What only some users need is no dependency of all: `tawa.axon` decides conditions with
-    islpy, and its importers read what onnx and torch write.
+    islpy, its importers read what onnx and torch write, and `tawa.torch` enters transformers.
 
     Remedy: Install what the message names.
 

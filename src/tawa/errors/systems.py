@@ -7,7 +7,9 @@ from tawa.errors.base import TawaError
 
 class ModelError(TawaError):
     """A probabilistic model uses what its language does not have, or uses it wrongly.
+
     Why: The source of a model is compiled to a program of one chain or particle, on CPU and GPU.
+
     Remedy: Write what the message proposes; compute other things outside and pass them in.
 
     Example::
@@ -25,8 +27,12 @@ class ModelError(TawaError):
 
 class GradientError(TawaError):
     """A model has a site that hmc and nuts, which move along a gradient, cannot move.
+
     Why: Every site must take real values, and which sites there are must not depend on a sample.
-    Remedy: Use method="mh" or "smc", or sum over the values of a discrete site with ppl.factor.
+
+    Remedy: Use method="mh" or "smc", or sum over the values of a discrete site: a mixture of two is
+    `ppl.factor(ppl.logsumexp([ppl.log(w) + ppl.log_prob(ppl.Normal(a, s), y), ppl.log1p(-w) +
+    ppl.log_prob(ppl.Normal(b, s), y)]))`.
 
     Example::
 
@@ -43,13 +49,15 @@ class GradientError(TawaError):
                 left = ppl.sample(ppl.Bernoulli(0.5))
                        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
           why: nuts moves along a gradient of the log density
-          do:  use method="mh" or "smc", or sum over its values with ppl.factor
+          do:  use method="mh" or "smc", or sum over its values: ppl.factor(ppl.logsumexp([...]))
     """
 
 
 class StackError(TawaError):
     """A lane's memory for calls that are not finished, or for its trace, is too small.
+
     Why: Each chain or particle is a thread with a stack of a size that is fixed before the run.
+
     Remedy: Pass a larger `stack=` (in words) or `trace=`, or write a model that recurs less deeply.
 
     Example::
@@ -69,7 +77,9 @@ class StackError(TawaError):
 
 class WeightError(TawaError):
     """All particles have weight zero: no run of the model explains the data.
+
     Why: A weight is the product of the densities of what was observed.
+
     Remedy: Check the supports and units of the observations, or take more particles.
 
     Example::

@@ -3,6 +3,9 @@
 A loop carries, and an `if` joins, only variables that are read later. So two loops in a row may
 reuse a name for tensors of different types, and no dead value occupies registers.
 The sets are upper bounds: an early return counts as if execution went on.
+
+What is known of a part of a tree is kept: kernels share functions, which are read once, and every
+specialization asks the same again.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
@@ -23,13 +27,6 @@ class Liveness:
 
     after: dict[ast.stmt, Names] = field(default_factory=dict[ast.stmt, Names])
     head: dict[ast.stmt, Names] = field(default_factory=dict[ast.stmt, Names])
-    _read: dict[ast.AST, Names] = field(default_factory=dict[ast.AST, Names])
-
-    def _reads(self, node: ast.AST) -> Names:
-        """Return the names a node reads; bodies of loops are asked several times."""
-        if (names := self._read.get(node)) is None:
-            names = self._read[node] = reads(node)
-        return names
 
     def _note(self, table: dict[ast.stmt, Names], statement: ast.stmt, names: Names) -> None:
         table[statement] = table.get(statement, _NONE) | names
@@ -46,27 +43,27 @@ class Liveness:
             case ast.If():
                 then = self.block(statement.body, out)
                 other = self.block(statement.orelse, out)
-                return then | other | self._reads(statement.test)
+                return then | other | reads(statement.test)
             case ast.For():
                 head = self._loop(statement, statement.body, out, writes(statement.target))
-                return head | self._reads(statement.iter)
+                return head | reads(statement.iter)
             case ast.While():
                 # The test stands at the top as well: what it reads is carried, though the body
                 # writes it before it reads it.
-                test = self._reads(statement.test)
+                test = reads(statement.test)
                 self._note(self.head, statement, test)
                 return self._loop(statement, statement.body, out | test, _NONE)
             case ast.AugAssign():
-                return out | self._reads(statement.value) | writes(statement.target)
+                return out | reads(statement.value) | writes(statement.target)
             case ast.Assign():
                 killed = _NONE.union(*(writes(target) for target in statement.targets))
-                used = _NONE.union(*(self._reads(target) for target in statement.targets))
-                return (out - killed) | used | self._reads(statement.value)
+                used = _NONE.union(*(reads(target) for target in statement.targets))
+                return (out - killed) | used | reads(statement.value)
             case ast.AnnAssign():
                 kept = out - writes(statement.target)
-                return kept | self._reads(statement.value) if statement.value else out
+                return kept | reads(statement.value) if statement.value else out
             case _:
-                return out | self._reads(statement)
+                return out | reads(statement)
 
     def _loop(self, loop: ast.stmt, body: Sequence[ast.stmt], out: Names, target: Names) -> Names:
         head = _NONE
@@ -79,6 +76,7 @@ class Liveness:
             head |= grown
 
 
+@lru_cache(maxsize=256)
 def analyse(function: ast.FunctionDef) -> Liveness:
     """Compute the liveness of a function's body."""
     found = Liveness()
@@ -86,6 +84,7 @@ def analyse(function: ast.FunctionDef) -> Liveness:
     return found
 
 
+@lru_cache(maxsize=16384)
 def reads(node: ast.AST) -> Names:
     """Return the names an expression or statement reads, nested ones included."""
     return frozenset(
@@ -95,6 +94,7 @@ def reads(node: ast.AST) -> Names:
     )
 
 
+@lru_cache(maxsize=16384)
 def writes(node: ast.AST) -> Names:
     """Return the names a target or statement assigns, nested statements included."""
     return frozenset(
@@ -111,8 +111,9 @@ def assigned(statements: Sequence[ast.stmt]) -> Names:
 
 def returns(statements: Sequence[ast.stmt]) -> ast.Return | None:
     """Return the first `return` in a list of statements, nested ones included."""
-    for statement in statements:
-        for inner in ast.walk(statement):
-            if isinstance(inner, ast.Return):
-                return inner
-    return None
+    return next(filter(None, map(_return_in, statements)), None)
+
+
+@lru_cache(maxsize=16384)
+def _return_in(statement: ast.stmt) -> ast.Return | None:
+    return next((inner for inner in ast.walk(statement) if isinstance(inner, ast.Return)), None)

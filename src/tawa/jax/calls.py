@@ -11,7 +11,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, TypeMismatch
 from tawa.jax.launches import Invocation, Spot, launch_p
 from tawa.runtime.arrays import Placeholder, array, is_array
 from tawa.runtime.decorators import wrap
@@ -106,7 +106,16 @@ def launch(
             (arguments if name in known else meta)[name] = value
     forms = [form_of(each) for each in arrays]
     arguments |= {name: Spot(len(arrays) + place) for place, name in enumerate(made)}
-    results, changed = bind(kernel, grid, arguments, meta, arrays, [*forms, *made.values()])
+    try:
+        results, changed = bind(kernel, grid, arguments, meta, arrays, [*forms, *made.values()])
+    except TypeMismatch as error:
+        scalars = [name for name, each in given.items() if is_jax(each) and not each.shape]
+        if scalars:  # which the author of the call takes for numbers
+            error.add_note(
+                f"{', '.join(scalars)}: arrays of no dimension are pointers in a kernel; pass a "
+                "Python number (static_argnames of jax.jit), or read it by tl.load"
+            )
+        raise
     return [*results, *(value for _, value in changed)]
 
 

@@ -205,7 +205,7 @@ def conv2d(
             )
         window = w.shape
     else:
-        window = look(kernel).shape
+        window = tuple(kernel.shape)
     target = None if out is None else nhwc("out", out, "", axes)
     added = None if residual is None else nhwc("residual", residual, "", axes)
     given = image, kernel, target, bias, added, scale

@@ -7,13 +7,16 @@ the first that compiles is taken.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from tawa.kernels import tuner as tuning
 from tawa.kernels.prepare import Operands, bind, prepare
 from tawa.kernels.recipe import Recipe, Writer, symbols
-from tawa.kernels.shapes import is_direct, line_up
+from tawa.kernels.shapes import Copy, is_direct, line_up
 from tawa.kernels.variants import Problem, Variant, variants
+from tawa.runtime.arrays import Placeholder, row_major
 from tawa.runtime.store import DiskStore
 from tawa.runtime.tensors import cast_automatically, casts, opaque, precision_of
 
@@ -97,22 +100,6 @@ def matmul(
     if out is None and casts():
         a, b, bias = cast_automatically(a, b, bias)
     precision = precision_of(a, input_precision)
-    if not is_direct(a, b):
-        lined = line_up(a, b, out)
-        made = matmul(
-            *(lined.a, lined.b, lined.out),
-            bias=bias,
-            activation=activation,
-            scale_a=scale_a,
-            scale_b=scale_b,
-            gradient=None if gradient is None else gradient.reshape(lined.flat),
-            out_dtype=out_dtype,
-            input_precision=precision,
-            launch_pdl=launch_pdl,
-            variant=variant,
-            tuner=tuner,
-        )
-        return lined.restore(made)
     best = _TUNER if tuner is None else tuner
     given = a, b, out, bias, scale_a, scale_b, gradient
 
@@ -120,20 +107,46 @@ def matmul(
         arrays: dict[str, Any] = dict(zip(ARRAYS, given))
         options = {"activation": activation, "out_dtype": out_dtype, "precision": precision}
         held = symbols(arrays)
-        operands = bind(**held, **options)
         writer = Writer(held, a, launch_pdl)
+        lined, shape = _lined(held)
+        for name, each in lined.items():
+            if isinstance(each, Copy):
+                writer.work(partial(_copy, each.repeated), held[name], each)
+            elif each is not held[name]:
+                writer.view(each, held[name])
+        operands = bind(**lined, **options)
+        result = held["out"] or operands.c.array
+        if shape is not None and out is None:
+            result = Placeholder(shape, operands.c.array.dtype, row_major(shape))
+            writer.view(operands.c.array, result)
         if 0 not in operands.c.shape:
             chosen = variant or best.best.get(operands.problem)
             if chosen is None:
-                chosen = best.choose(bind(**arrays, **options))
+                chosen = best.choose(bind(**_lined(arrays)[0], **options))
             if out is not None:
                 writer.apart(
                     operands.c.array, {name: held[name] for name in ARRAYS if name != "out"}
                 )
             for launch in prepare(operands, chosen):
                 writer.launch(launch)
-        return writer.finish(operands.c.array)
+        return writer.finish(result)
 
     return best.recipes.run(given, (activation, out_dtype, precision, launch_pdl, variant), write)[
         0
     ]
+
+
+def _lined(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...] | None]:
+    """Return the arrays of a product as matrices or batches, and its own shape, None where that is
+    theirs.
+    """
+    a, b = arrays["a"], arrays["b"]
+    if is_direct(a, b):
+        return dict(arrays), None
+    lined = line_up(a, b, arrays["out"], arrays["gradient"])
+    named = {"a": lined.a, "b": lined.b, "out": lined.out, "gradient": lined.gradient}
+    return {**arrays, **named}, lined.shape
+
+
+def _copy(repeated: tuple[int, ...], source: Any, copy: Any) -> None:
+    copy.reshape(repeated)[...] = source

@@ -137,13 +137,19 @@ class Writer:
     def __init__(
         self, symbols: Mapping[str, Placeholder | None], first: Any, launch_pdl: bool = False
     ) -> None:
-        # By identity: equal placeholders may stand for different arrays. `_held` keeps them alive.
+        # By identity: equal placeholders may stand for different arrays. They are kept alive.
+        self._views: list[Placeholder] = []
         self._held = list(symbols.values())
         self._numbers = {id(each): number for number, each in enumerate(self._held)}
         self._first = first
         self._early = launch_pdl
         self._makers: list[Callable[[Any], Any]] = []
         self._steps: list[Step | Work | Apart] = []
+
+    def view(self, view: Placeholder, of: Placeholder) -> None:
+        """Let `view` stand for the memory of another, from its first element on."""
+        self._numbers[id(view)] = self._number(of)
+        self._views.append(view)
 
     def launch(self, launch: Launch) -> None:
         """Add a launch."""

@@ -19,7 +19,6 @@ from typing import Any, TypeAlias, cast
 from tawa.errors import ArgumentError
 from tawa.kernels.recipe import Apart, Recipe, Step, Work
 from tawa.runtime.arrays import is_array, is_tensor, look
-from tawa.runtime.descriptors import TensorDescriptor, is_descriptor
 from tawa.runtime.dispatch import current_stream, is_capturing
 from tawa.runtime.forms import changed, launch_names
 from tawa.runtime.jit import JitFunction
@@ -189,7 +188,7 @@ def straighten(recipe: Recipe, arrays: Arrays, held: Sequence[Any]) -> Call | No
     these and those that were made at a call that ran.
 
     It is called with the arrays, then those that are not None, then the addresses of these. None
-    where a step is more than a launch, and where the current stream is being captured.
+    where a launch cannot be entered, and where the current stream is being captured.
     """
     device = look(arrays[0]).device
     if is_capturing(current_stream({"first": arrays[0]})(device.ordinal), device.ordinal):
@@ -212,7 +211,7 @@ def straighten(recipe: Recipe, arrays: Arrays, held: Sequence[Any]) -> Call | No
             case Apart():
                 text.check(step)
             case Work():
-                return None
+                text.work(step)
     results = "".join("None, " if each is None else f"x{each}, " for each in recipe.results)
     given = [number for number, array in enumerate(arrays) if array is not None]
     head = f"def run(__arrays, {_list(given)}):"
@@ -259,6 +258,13 @@ class _Text:
             both = out.dense and other.dense
             self.checks.append(meets if both else f"p{out.number} == p{other.number}")
 
+    def work(self, step: Work) -> None:
+        """Add a call."""
+        name = f"__work{len(self.launches)}"
+        self.namespace[name] = step.function
+        given = ", ".join("None" if each is None else f"x{each}" for each in step.numbers)
+        self.launches.append(f"{name}({given})")
+
     def launch(self, step: Step, held: Sequence[Any]) -> bool:
         """Add a launch; returns whether it can be entered."""
         kernel = step.kernel
@@ -279,12 +285,9 @@ class _Text:
         named[f"__options{index}"] = {n: v for n, v in step.options.items() if n not in known}
         values: list[str] = []
         for name, value in entry.likes.items():
+            # In a descriptor's place stands its array: what it describes is told beside it.
             text = f"x{numbers[name]}" if name in numbers else f"__v{index}_{name}"
-            if is_descriptor(value) and entry.guarded:
-                # Guards look at what a descriptor describes.
-                named[f"__of{index}_{name}"] = cast("TensorDescriptor", value).of
-                text = f"__of{index}_{name}({text})"
-            elif name not in numbers:
+            if name not in numbers:
                 named[text] = value
             values.append(text)
         for name in launch_names(entry.likes)[len(values) :]:

@@ -408,7 +408,8 @@ def _rings(
         problem.statements.values(), tiles_of(problem.partition), aliases(problem.transposed)
     )
     kept = kept_buffers((each, problem.pins.shared or ()) for each in problem.statements.values())
-    room = problem.target.shared_per_block - scratch - total(kept) * instances
+    target = problem.target
+    room = target.shared_per_block - target.shared_beside - scratch - total(kept) * instances
     if persistent and may_ask(problem):
         room -= sum(ring.depth * (tile_bytes(i32) + 16) for ring in rings_of_walk("dynamic"))
     beside = instances > 1

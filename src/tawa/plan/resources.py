@@ -188,6 +188,8 @@ def total(items: Iterable[Buffer]) -> int:
 def check_shared(plan: Plan, statements: Mapping[str, Operation], target: Target) -> None:
     """Raise OverBudget, with the list of buffers, when a plan does not fit a block."""
     needed = buffers(plan, statements)
+    if target.shared_beside:
+        needed.append(Buffer("what its code took beside them", target.shared_beside))
     if total(needed) <= target.shared_per_block:
         return
     listed = ", ".join(f"{buffer.label}: {buffer.bytes:,}" for buffer in needed)

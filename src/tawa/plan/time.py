@@ -20,6 +20,7 @@ from tawa.analysis.polynomial import trip_count
 from tawa.ir import tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.plan.plan import Plan
+from tawa.plan.resources import register_need
 
 PRODUCT_BITS = 32_768
 """Multiply-adds x operand bits a cycle: 2048 of 16 bits (989 TFLOP/s over 132 SMs at 1.83 GHz)."""
@@ -102,6 +103,16 @@ def tile_cycles(kernel: tile.Kernel, plan: Plan, iterations: Mapping[str, int]) 
     """Return the cycles of one tile of a kernel whose statements are not named yet."""
     copy = kernel.clone()
     return estimate(copy, plan, name_statements(copy), iterations).total
+
+
+def registers_lacking(kernel: tile.Kernel, plan: Plan) -> int:
+    """Return how many registers a thread of a consumer needs beyond those it gets: these spill."""
+    copy = kernel.clone()
+    statements = name_statements(copy)
+    names = (name for ring in plan.arefs for each in (ring.payload, *ring.also) for name in each)
+    loads = [statements[name] for name in names if name in statements]
+    lacking = (register_need(copy, r.warps, loads) - r.registers for r in plan.consumers)
+    return max(0, *lacking)
 
 
 def trip_cycles(block: Block) -> tuple[float, float, float]:

@@ -20,6 +20,7 @@ from tawa.ppl.frontend.surface import floor as floor
 from tawa.ppl.frontend.surface import lgamma as lgamma
 from tawa.ppl.frontend.surface import log as log
 from tawa.ppl.frontend.surface import log1p as log1p
+from tawa.ppl.frontend.surface import log_prob as log_prob
 from tawa.ppl.frontend.surface import map as map
 from tawa.ppl.frontend.surface import observe as observe
 from tawa.ppl.frontend.surface import put as put
@@ -66,6 +67,7 @@ from tawa.ppl.math.distributions import Poisson as Poisson
 from tawa.ppl.math.distributions import StudentT as StudentT
 from tawa.ppl.math.distributions import Uniform as Uniform
 from tawa.ppl.math.distributions import Weibull as Weibull
+from tawa.ppl.math.distributions import logsumexp as logsumexp
 from tawa.ppl.math.distributions import uniform as uniform
 from tawa.ppl.math.vectors import Dirichlet as Dirichlet
 from tawa.ppl.math.vectors import LKJCholesky as LKJCholesky

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import argparse
 import ast
-import importlib
-import importlib.util
 import logging
-from pathlib import Path
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
-from tawa.errors import ModelError
+from tawa.errors import ArgumentError
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.infer.infer import infer
 from tawa.ppl.infer.inspect import inspect
 
 
-def command(options: argparse.Namespace) -> int:
-    """Run or show a model; arguments are Python literals, lists become arrays."""
-    model = find_model(options.model)
+def command(model: Any, options: argparse.Namespace) -> int:
+    """Run or show a model; arguments are Python literals, lists become arrays.
+
+    Raises ArgumentError for what is no model, and for arguments that it does not take.
+    """
+    if not isinstance(model, Model):
+        raise ArgumentError(
+            f"{options.model} is not a model", remedy="put @ppl.model before its def"
+        )
+    parameters = signature(model.function).parameters.values()
+    needed = [each for each in parameters if each.default is each.empty]
     given = [_array(_literal(text)) for text in options.args]
+    if not len(needed) <= len(given) <= len(parameters):
+        takes = ", ".join(map(str, parameters)) or "nothing"
+        raise ArgumentError(
+            f"{model.name} takes {takes}; --args gives {len(given)} values",
+            remedy="give one a parameter, such as 3, 0.5 or [28,8,-3]",
+        )
     if options.action == "show":
         with inspect(model, *given) as stages:
             print(stages.ir, end="")
@@ -37,28 +49,6 @@ def command(options: argparse.Namespace) -> int:
     if post.log_evidence == post.log_evidence:
         print(f"log evidence {post.log_evidence:.4f}")
     return 0
-
-
-def find_model(text: str) -> Model:
-    """Return the model that FILE.py:NAME or module:NAME stands for. Raises ModelError."""
-    where, _, name = text.rpartition(":")
-    try:
-        if where.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(where).stem, where)
-            if spec is None or spec.loader is None:
-                raise ImportError(where)
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(where)
-        found = getattr(module, name)
-    except (ImportError, AttributeError, OSError, ValueError) as error:
-        raise ModelError(
-            f"{text}: {error}", remedy="write FILE.py:MODEL or module:MODEL"
-        ) from error
-    if not isinstance(found, Model):
-        raise ModelError(f"{text} is not a model", remedy="put @ppl.model before its def")
-    return found
 
 
 def _literal(text: str) -> Any:

@@ -67,7 +67,7 @@ class Resources:
 
     No plan asks for local memory. ptxas takes `stack` bytes a thread of it where registers do not
     suffice and for arrays that are indexed late; `local_in_loops` instructions access it in loops
-    of roles, where each iteration waits for them (None: nvdisasm is not installed to tell).
+    of roles, where each iteration waits for them.
     """
 
     roles: tuple[RoleRegisters, ...] = ()
@@ -78,7 +78,7 @@ class Resources:
     registers_at_launch: int = 0
     spills: int | None = None
     stack: int = 0
-    local_in_loops: int | None = 0
+    local_in_loops: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,20 +331,15 @@ def _roles(kernel: CompiledKernel) -> list[str]:
     return [*lines, *_local(kernel.resources)]
 
 
-_NVDISASM = "nvdisasm would tell (pip install 'tawa[sass]')"
-
-
 def _local(resources: Resources) -> list[str]:
     if resources.spills is None:
         return []
     text = f"spills: {resources.spills} bytes a thread"
     if not resources.stack:
         return [text]
-    where = {
-        None: f"in loops or not: {_NVDISASM}",
-        0: "no access in loops of roles",
-    }.get(resources.local_in_loops, f"{resources.local_in_loops} accesses in loops of roles")
-    return [text, f"stack: {resources.stack} bytes a thread, {where}"]
+    count = resources.local_in_loops
+    where = f"{count} accesses" if count else "no access"
+    return [text, f"stack: {resources.stack} bytes a thread, {where} in loops of roles"]
 
 
 def _arefs(plan: Plan) -> list[str]:

@@ -43,7 +43,7 @@ from tawa.plan.resources import buffers, total
 from tawa.plan.rings import with_shallow_rings
 from tawa.plan.time import estimate
 from tawa.plan.unhonoured import refuse_declined
-from tawa.runtime import crash, cubins, nvrtc
+from tawa.runtime import crash, cubins, nvrtc, sass
 from tawa.runtime.compiled import (
     CompiledKernel,
     LaunchShape,
@@ -232,14 +232,14 @@ def _compile(job: Job) -> CompiledKernel:
             if made is None:
                 continue
             made = less_local(made, target, pins, attempt)
-            if (made.resources.local_in_loops or 0) <= FEW:
+            if made.resources.local_in_loops <= FEW:
                 return more_resident(made, kernel, target, pins, partial(_share, job))
             kind = made.plan.specialized
             slow.append(made)
             refused.append(BuildError(_waits_for_memory(made.resources)))
         errors += refused
     if slow:
-        best = min(slow, key=lambda made: made.resources.local_in_loops or 0)
+        best = min(slow, key=lambda made: made.resources.local_in_loops)
         if (
             best.plan.specialized
             or not has(kernel, tile.Dot)
@@ -298,9 +298,8 @@ def _plans(
 ) -> Generator[Plan]:
     """Yield those of `plans` to try; `errors` holds what became of those before.
 
-    The planner estimates: what the first plan took over the budget the second has to do without, of
-    what the planner counted for the first. What was not proved of a persistent kernel
-    is tried with one program a block.
+    The planner estimates: what the first plan took beside what it counted is counted for those that
+    follow. What was not proved of a persistent kernel is tried with one program a block.
     """
     refused, pins, target = plans[0], job.pins, job.target
     yield refused
@@ -310,22 +309,16 @@ def _plans(
         with job.phase("plan", kernel), suppress(*REJECTIONS):
             plans = (*rank_plans(kernel, target, once, notes)[:1], *plans)
     if isinstance(errors[0], OverBudget) and (excess := errors[0].excess):
-        counted = total(buffers(refused, name_statements(kernel))) - excess
+        took = target.shared_by(refused.blocks).shared_per_block + excess
+        beside = took - total(buffers(refused, name_statements(kernel)))
         with job.phase("plan", kernel), suppress(*REJECTIONS):
-            plans = rank_plans(kernel, _with_room(target, counted, refused.blocks), pins, notes)
+            plans = rank_plans(kernel, replace(target, shared_beside=beside), pins, notes)
     rest = [plan for plan in plans if plan != refused][: ATTEMPTS - 1]
     if isinstance(errors[0], BuildError) and has(kernel, tile.Print, tile.Assert):
         rest = rest[-1:]  # by no plan is a product in flight across what prints
     yield from rest
     if isinstance(errors[0], UnprovedProtocol) and not pins.depth and pins.plan is None:
         yield from with_shallow_rings(refused)
-
-
-def _with_room(target: Target, room: int, blocks: int) -> Target:
-    """Return a target with so many bytes of shared memory for each of `blocks` blocks."""
-    if blocks == 1:
-        return replace(target, shared_per_block=room)
-    return replace(target, shared_per_multiprocessor=(room // 1024 + 1) * 1024 * blocks)
 
 
 def _carry_out(
@@ -478,12 +471,9 @@ def _resources(
     )
 
 
-def _local_in_loops(cubin: nvrtc.Cubin) -> int | None:
-    """Return how often loops of roles access local memory, None where nobody can tell."""
-    if not cubin.stack:
-        return 0
-    listing = nvrtc.disassemble(cubin)
-    return nvrtc.inspect_sass(listing).local_in_loops if listing else None
+def _local_in_loops(cubin: nvrtc.Cubin) -> int:
+    """Return how often loops of roles access local memory."""
+    return sass.inspect(cubin.data).local_in_loops if cubin.stack else 0
 
 
 def _waits_for_memory(resources: Resources) -> str:

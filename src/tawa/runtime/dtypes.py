@@ -39,6 +39,12 @@ def dtype_name(dtype: object) -> str:
     'f16'
     """
     text = dtype if isinstance(dtype, str) else str(getattr(dtype, "name", None) or dtype)
+    if not getattr(dtype, "isnative", True):
+        raise ArgumentError(
+            f"an array holds {text} in the byte order of other machines",
+            why="a kernel reads numbers in the machine's own order",
+            remedy='convert it first: x.astype(x.dtype.newbyteorder("="))',
+        )
     if (name := find_dtype(text)) is None:
         raise ArgumentError(
             f"the element type {text} has no counterpart in a kernel",

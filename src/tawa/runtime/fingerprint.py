@@ -13,6 +13,7 @@ import hashlib
 import inspect
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -133,8 +134,8 @@ class _Reading:
         """Return the text of a value; the functions in it are followed."""
         if type(value) in _PLAIN:
             return repr(value)
-        if (helper := _user_function(value)) is not None:
-            return self._function(helper)
+        if (function := _function_in(value)) is not None:
+            return self._function(function)
         if isinstance(value, ModuleType):
             return value.__name__
         if type(value).__name__ == "constexpr":
@@ -147,7 +148,14 @@ class _Reading:
         finally:
             self.open.remove(id(value))
 
-    def _function(self, helper: FunctionType) -> str:
+    def _function(self, function: FunctionType) -> str:
+        """Follow a function of the user's; return its name, which is all there is of a library's.
+
+        Triton's own reductions are wrapped as a user's helpers are, by what holds locks and the
+        whole of their module: that has addresses, and no kernel that calls one would be kept.
+        """
+        if (helper := _user_function(function)) is None:
+            return f"{function.__module__}.{function.__qualname__}"
         if helper not in self.functions:
             try:
                 self.follow(helper)
@@ -181,8 +189,10 @@ class _Reading:
                 return f"{here}{name}{self._members(kind)} {text} {self._named(held)}"
 
     def _members(self, kind: type) -> str:
-        """Return what the user's classes among a class and its bases hold."""
-        classes = [c for c in kind.__mro__ if c.__flags__ & _ON_HEAP and not _is_library(c)]
+        """Return what the user's classes among a class and its bases hold; those of Python itself
+        and of the compiler's are told by their versions.
+        """
+        classes = [c for c in kind.__mro__ if c.__flags__ & _ON_HEAP and not _is_known(c)]
         texts = (self._named(_data(c)) for c in classes)
         return f"[{'; '.join(texts)}]" if classes else ""
 
@@ -307,14 +317,34 @@ def _is_library(value: Any) -> bool:
     return module.partition(".")[0] in _LIBRARIES and ".kernels" not in module
 
 
+def _is_known(value: Any) -> bool:
+    """Tell whether a class or function is the compiler's or Python's own."""
+    module = getattr(value, "__module__", None) or ""
+    return _is_library(value) or _is_pythons(module.partition(".")[0])
+
+
+def _is_pythons(module: str) -> bool:
+    """Tell whether a module is of Python's library; a user's file may have the name of one."""
+    if module not in sys.stdlib_module_names:
+        return False
+    place = getattr(sys.modules.get(module), "__file__", None)
+    return place is None or Path(place).is_relative_to(Path(os.__file__).parent)
+
+
 def _user_function(value: Any) -> FunctionType | None:
     """Return the Python function of a user's helper (plain, or wrapped by a `jit`)."""
+    function = _function_in(value)
+    return None if function is None or _is_known(function) else unwrapped(function)
+
+
+def _function_in(value: Any) -> FunctionType | None:
+    """Return the Python function that a value is, or that a `jit` wrapped."""
     while not inspect.isfunction(value):
         inner = getattr(value, "fn", None)
         if inner is None or inspect.isclass(value) or isinstance(value, ModuleType):
             return None
         value = inner
-    return None if _is_library(value) else unwrapped(value)
+    return value
 
 
 @cache

@@ -87,6 +87,7 @@ class Guards:
 
     def __init__(self, kernel: CompiledKernel, names: Names, order: Sequence[str]) -> None:
         self._order = tuple(order)
+        self._described = frozenset(names.descriptors)
         self.verdicts: dict[tuple[Any, ...], bool] = {}
         self._pairs: list[tuple[str, str]] = []
         self._checks: list[Callable[[dict[str, Any]], bool]] = []
@@ -191,9 +192,19 @@ class Guards:
         return verdict
 
     def _disjoint(self, scope: Mapping[str, Any]) -> bool:
-        named = {name for pair in self._pairs for name in pair}
-        spans = {name: span_of(scope[value_of(name)]) for name in named}
+        spans = {name: self._span(name, scope) for pair in self._pairs for name in pair}
         return not any(spans[first].meets(spans[second]) for first, second in self._pairs)
+
+    def _span(self, name: str, scope: Mapping[str, Any]) -> Span:
+        """Return the bytes of an argument. A descriptor's are known by what a launcher gets beside
+        it, which may be called with the array in its place.
+        """
+        value = scope[value_of(name)]
+        if name not in self._described:
+            return span_of(value)
+        view = look(value.base if is_descriptor(value) else value)
+        view = replace(view, address=scope[f"{name}__at"])
+        return _span(view, scope[f"{name}__shape"], scope[f"{name}__strides"])
 
     def _true(self, scope: Mapping[str, Any], grid: Sequence[int]) -> bool:
         """Evaluate the conditions, once for launches that differ in what they do not read."""

@@ -92,12 +92,11 @@ class Entry:
     """What launches of the same facts enter: `launcher(grid, options, *values, *more)`.
 
     `likes` are the values in order, without their data; `more` is what `launch_names` says.
-    `guarded`: the kernel has guards, which look at the values. `bindings` must be what they were.
+    `bindings` must be what they were.
     """
 
     launcher: Launcher
     likes: Mapping[str, Any]
-    guarded: bool
     bindings: tuple[Binding, ...]
 
 
@@ -371,8 +370,7 @@ class JitFunction(Launchable, Generic[P, R]):
         if (launcher := self._entered.get(key)) is None:
             launcher = self._launcher(request, likes, device, current_stream(given))
             launcher = self._entered.setdefault(key, launcher)
-        guarded = bool(self._build(request).kernel.guards)
-        return Entry(launcher, likes, guarded, tuple(self._current().bindings))
+        return Entry(launcher, likes, tuple(self._current().bindings))
 
     def _plain_launcher(
         self, request: Request, values: Mapping[str, Any], device: Device, stream: Stream

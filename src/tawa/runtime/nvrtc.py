@@ -10,13 +10,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tawa.codegen.parameters import CudaSource
 from tawa.errors import BuildError
-
-if TYPE_CHECKING:
-    from tawa.runtime.sass import SassReport
 
 # ptxas warnings that mean a wgmma pipeline was given up (serialised, or registers not settled):
 # the kernel would run at a fraction of its speed. C7519 only reports, and stays in the log.
@@ -142,17 +139,3 @@ def check_log(log: str, name: str = "kernel") -> None:
         why="\n".join(line.strip() for line in log.splitlines() if _signs(line)),
         remedy="use a smaller tile or fewer stages, or report this with the kernel",
     )
-
-
-def disassemble(cubin: Cubin | bytes) -> str:
-    """Return the SASS of a cubin, empty where nvdisasm is not installed."""
-    from tawa.runtime import sass
-
-    return sass.disassemble(cubin.data if isinstance(cubin, Cubin) else cubin)
-
-
-def inspect_sass(listing: str) -> SassReport:
-    """Return what a listing of nvdisasm shows of the kernel's quality."""
-    from tawa.runtime import sass
-
-    return sass.inspect(listing)

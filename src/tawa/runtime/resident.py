@@ -40,9 +40,9 @@ def less_local(
         return made
     plan = moved_to_helpers(made.plan, target)
     other = attempt(plan) if plan is not None else None
-    if other is None or other.resources.local_in_loops is None:
+    if other is None:
         return made
-    return min(made, other, key=lambda kernel: kernel.resources.local_in_loops or 0)
+    return min(made, other, key=lambda kernel: kernel.resources.local_in_loops)
 
 
 def more_resident(

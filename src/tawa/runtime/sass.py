@@ -4,18 +4,24 @@ Loops are found on the control-flow graph, since ptxas places spin loops and rar
 the loops they belong to. "Main loops" are the innermost loops that issue tensor-core instructions:
 a persistent kernel's outer loop holds its epilogue too, where a fence does no harm. "Loops of
 roles" are those, and the innermost that wait for a barrier and start copies or arrive at one:
-ptxas also makes loops over the lanes of a warp, of one instruction each. The listing is read and
-not nvdisasm's JSON, which has no source lines: pages show the listing, line by line.
+ptxas also makes loops over the lanes of a warp, of one instruction each.
+
+What is looked for is read from the machine code itself: which plan is taken depends on it, on
+machines without nvdisasm too, whose start alone takes longer than most kernels do to compile. What
+people read is nvdisasm's listing, and not its JSON, which has no source lines.
 """
 
 from __future__ import annotations
 
-import re
+import struct
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -57,31 +63,19 @@ def disassemble(cubin: bytes, *, lines: bool = False) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
-    """One SASS instruction: its position, opcode with modifiers, operands, whether predicated."""
-
-    index: int
-    opcode: str
-    operands: str
-    predicated: bool
-
-
-@dataclass(frozen=True, slots=True)
 class SassReport:
     """What the machine code shows.
 
     `hgmma` counts tensor-core instructions of a warpgroup; `membar_in_loop` memory barriers of the
     GPU or system in main loops, `local_in_loops` accesses to local memory in loops of roles,
-    `local_accesses` anywhere; `registers` the highest register number plus one.
+    `local_accesses` anywhere.
     """
 
-    instructions: int
     loops: int
     hgmma: int
     membar_in_loop: int
     local_in_loops: int
     local_accesses: int
-    registers: int
 
     @property
     def defects(self) -> tuple[str, ...]:
@@ -94,44 +88,73 @@ class SassReport:
         return tuple(found)
 
 
-_LABEL = re.compile(r"^\s*(\.L\w+):")
-_INSTRUCTION = re.compile(
-    r"^\s*(?:/\*[0-9a-f]+\*/)?\s*(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*[\w.]*)\s*([^;]*);"
-)
-_TARGET = re.compile(r"`\((\.L\w+)\)")
-_REGISTER = re.compile(r"\bR(\d+)\b")
-_PRODUCTS = ("HGMMA", "QGMMA", "IGMMA")
-_THREADS_PRODUCTS = ("HMMA", "QMMA", "IMMA")
-_SIGNALS = ("UTMALDG", "LDGSTS", "ARRIVES", "SYNCS.ARRIVE")
-_WAITS = ("SYNCS.PHASECHK",)
-_ENDS = ("EXIT", "BRA", "BRX", "RET", "JMP")
+class _Kind(Enum):
+    """What an instruction is to the report."""
+
+    LOCAL = auto()
+    WARPGROUP_PRODUCT = auto()
+    WARP_PRODUCT = auto()
+    SIGNAL = auto()
+    WAIT = auto()
+    MEMBAR = auto()
 
 
-def inspect(listing: str) -> SassReport:
-    """Read a listing of nvdisasm."""
-    code, labels = _read(listing)
-    successors = _successors(code, labels)
+# An instruction of sm_90 takes two words of 64 bits. The lowest nine bits say which it is, three
+# more where its operands are; then comes its predicate. As nvdisasm names them (tests compare).
+_NAMED = {
+    **{0x183: _Kind.LOCAL, 0x187: _Kind.LOCAL},  # LDL, STL
+    **dict.fromkeys(range(0x1F0, 0x1F4), _Kind.WARPGROUP_PRODUCT),  # HGMMA, IGMMA, BGMMA, QGMMA
+    **{0x03C: _Kind.WARP_PRODUCT, 0x037: _Kind.WARP_PRODUCT},  # HMMA, IMMA
+    **dict.fromkeys((0x1B4, 0x1AE, 0x1B0), _Kind.SIGNAL),  # UTMALDG, LDGSTS, ARRIVES
+    0x192: _Kind.MEMBAR,
+}
+_KINDS = {
+    **{code | form << 9: kind for code, kind in _NAMED.items() for form in range(8)},
+    **{0x9A7: _Kind.SIGNAL, 0x5A7: _Kind.WAIT},  # SYNCS.ARRIVE, SYNCS.PHASECHK
+}
+_BRANCH, _ENDS = 0x147, (0x147, 0x149, 0x14D, 0x150)  # BRA; BRX, EXIT and RET as well
+_ALWAYS = 7  # the predicate that is true
 
-    def those(*opcodes: str) -> set[int]:
-        return {item.index for item in code if item.opcode.startswith(opcodes)}
 
-    products, signals, waits = those(*_PRODUCTS), those(*_SIGNALS), those(*_WAITS)
-    computing = products | those(*_THREADS_PRODUCTS)
-    loops = _loops(set(range(len(code))), successors)
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Instructions that run one after the other: how many there are of each kind, and the blocks
+    that may follow.
+    """
+
+    kinds: Counter[_Kind]
+    follow: tuple[int, ...]
+
+
+def inspect(cubin: bytes) -> SassReport:
+    """Return what the machine code of a cubin for sm_90 shows."""
+    return inspect_code(b"".join(_sections(cubin)))
+
+
+def inspect_code(code: bytes) -> SassReport:
+    """Return what machine code shows."""
+    blocks = _blocks(memoryview(code).cast("Q"))
+
+    def those(*kinds: _Kind) -> set[int]:
+        return {n for n, block in enumerate(blocks) if any(block.kinds[kind] for kind in kinds)}
+
+    def count(kind: _Kind, places: Iterable[int]) -> int:
+        return sum(blocks[place].kinds[kind] for place in places)
+
+    products, signals, waits = map(those, (_Kind.WARPGROUP_PRODUCT, _Kind.SIGNAL, _Kind.WAIT))
+    computing = products | those(_Kind.WARP_PRODUCT)
+    loops = _loops(set(range(len(blocks))), [block.follow for block in blocks])
     in_main = _inmost([loop for loop in loops if loop & products])
     in_roles = _inmost(
         [loop for loop in loops if loop & computing or (loop & signals and loop & waits)]
     )
-    local = [item for item in code if item.opcode.startswith(("LDL", "STL"))]
-    numbers = [int(number) for item in code for number in _REGISTER.findall(item.operands)]
+    everywhere = range(len(blocks))
     return SassReport(
-        len(code),
         len(loops),
-        len(products),
-        sum(_is_wide_barrier(item) and item.index in in_main for item in code),
-        sum(item.index in in_roles for item in local),
-        len(local),
-        max(numbers, default=-1) + 1,
+        count(_Kind.WARPGROUP_PRODUCT, everywhere),
+        count(_Kind.MEMBAR, in_main),
+        count(_Kind.LOCAL, in_roles),
+        count(_Kind.LOCAL, everywhere),
     )
 
 
@@ -140,42 +163,47 @@ def _inmost(loops: list[frozenset[int]]) -> set[int]:
     return set[int]().union(*(loop for loop in loops if not any(inner < loop for inner in loops)))
 
 
-def _is_wide_barrier(item: Instruction) -> bool:
-    """Tell whether an instruction is a memory barrier beyond the block.
-
-    `fence.proxy.async` becomes MEMBAR.ALL.CTA, which is cheap and where hopper IR asks for it.
-    """
-    return item.opcode.startswith("MEMBAR") and not item.opcode.endswith(".CTA")
-
-
-def _read(listing: str) -> tuple[list[Instruction], dict[str, int]]:
-    """Return the instructions and where each label stands."""
-    labels: dict[str, int] = {}
-    code: list[Instruction] = []
-    for line in listing.splitlines():
-        if (label := _LABEL.match(line)) is not None:
-            labels[label[1]] = len(code)
-        elif (found := _INSTRUCTION.match(line)) is not None:
-            code.append(Instruction(len(code), found[2], found[3], found[1] is not None))
-    return code, labels
+def _sections(cubin: bytes) -> Iterable[bytes]:
+    """Yield the machine code of a cubin, which is an ELF file (System V ABI, section headers)."""
+    (start,) = struct.unpack_from("<Q", cubin, 0x28)
+    size, count = struct.unpack_from("<HH", cubin, 0x3A)
+    for place in range(start, start + size * count, size):
+        _, _, flags, _, offset, length = struct.unpack_from("<IIQQQQ", cubin, place)
+        if flags & 4:  # SHF_EXECINSTR
+            yield cubin[offset : offset + length]
 
 
-def _successors(code: list[Instruction], labels: dict[str, int]) -> list[tuple[int, ...]]:
-    """Return which instructions may follow each."""
-    follow: list[tuple[int, ...]] = []
-    for item in code:
-        onward = (item.index + 1,) if item.index + 1 < len(code) else ()
-        base = item.opcode.split(".")[0]
-        if base not in _ENDS:
-            follow.append(onward)
-            continue
-        found = _TARGET.search(item.operands)
-        target = (labels[found[1]],) if found is not None and found[1] in labels else ()
-        # A branch may also be conditional on a predicate operand (BRA P0, `(.L)) or a vote (.ANY).
-        conditional = item.predicated or bool(re.match(r"!?U?P\d|\w*\.ANY", item.operands))
-        conditional = conditional or ".ANY" in item.opcode or ".DIV" in item.opcode
-        follow.append(target + onward if conditional else target)
-    return follow
+def _blocks(words: Sequence[int]) -> list[_Block]:
+    """Cut machine code where branches stand, and where they lead."""
+    low, high = list(words[::2]), list(words[1::2])
+    follow = {n: _after(n, low[n], high[n]) for n, word in enumerate(low) if word & 0x1FF in _ENDS}
+    starts = {0, *(n + 1 for n in follow), *(n for targets in follow.values() for n in targets)}
+    bounds = [*sorted(n for n in starts if n < len(low)), len(low)]
+    number = {start: block for block, start in enumerate(bounds[:-1])}
+    found: list[_Block] = []
+    for start, end in pairwise(bounds):
+        kinds = Counter(
+            kind
+            for n in range(start, end)
+            if (kind := _KINDS.get(low[n] & 0xFFF)) is not None
+            # A barrier of a block is cheap: what `fence.proxy.async` becomes.
+            and (kind is not _Kind.MEMBAR or high[n] >> 12 & 3 >= 2)
+        )
+        onward = follow.get(end - 1, (end,))
+        found.append(_Block(kinds, tuple(number[n] for n in onward if n in number)))
+    return found
+
+
+def _after(place: int, low: int, high: int) -> tuple[int, ...]:
+    """Return where a branch, or an end, leads: nowhere where that is read from a register."""
+    found: tuple[int, ...] = ()
+    if low & 0x1FF == _BRANCH:
+        distance = (high & 0x3FFFF) << 38 | (low >> 34) << 8 | low >> 16 & 0xFF
+        distance -= (distance >> 55) << 56
+        found = (place + 1 + distance // 4,)  # it counts parts of four bytes
+    # A branch may depend on a second predicate, and on what the threads of a warp agree on.
+    always = low >> 12 & 15 == _ALWAYS and high >> 23 & 15 == _ALWAYS and not low >> 32 & 3
+    return found if always else (*found, place + 1)
 
 
 def _loops(nodes: set[int], successors: list[tuple[int, ...]]) -> list[frozenset[int]]:

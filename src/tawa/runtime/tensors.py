@@ -165,17 +165,19 @@ def check_storage(tensor: Any) -> None:
     ):
         if _find(test, _nothing)(tensor):
             raise _without_storage(name, "it stands for a tensor and has no memory of its own")
-    if hasattr(tensor, "is_neg") and tensor.is_neg():
-        raise _without_storage(
-            "a view whose sign is turned when it is read", "its memory holds the negative"
-        )
+    for test, name, why in (
+        ("is_neg", "a view whose sign is turned when it is read", "its memory holds the negative"),
+        ("_is_zerotensor", "a tensor that torch knows to be zeros", "it has none"),
+    ):
+        if getattr(tensor, test, _nothing)():
+            raise _without_storage(name, why)
 
 
 def _without_storage(what: str, why: str) -> ArgumentError:
     return ArgumentError(
         f"{what} cannot be an argument of a kernel",
         why=f"a kernel reads memory: {why}",
-        remedy="pass a dense tensor: .to_dense(), .contiguous(), .to_local(), .resolve_neg()",
+        remedy="pass a dense tensor: .to_dense(), .clone(), .to_local(), .resolve_neg()",
     )
 
 

@@ -23,8 +23,7 @@ def main(action: str) -> int:
             count, size = store.clear()
             print(f"removed {count} files, {size:,} bytes, from {store.folder}")
         case "tunings":
-            for line in tunings(store):
-                print(line)
+            print("\n".join(tunings(store)) or f"no tunings in {store.folder}")
         case _:
             for line in kept(store):
                 print(line)

@@ -17,6 +17,7 @@ from tawa.errors import TawaError
 from tawa.version import __version__
 
 STAGES = ("tile", "aref", "hopper", "cuda", "ptx", "sass")
+_METHODS = "importance mh smc hmc nuts pmmh tempered"
 _GIVEN = "arguments and pins: x=f32[1024] BLOCK=128 num_stages=3"
 _ARGUMENTS = """\
 how arguments are written:
@@ -33,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="tawa", description="Plain tile kernels in, proved warp-specialized kernels out."
     )
     parser.add_argument("--version", action="version", version=f"tawa {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     def command(name: str, help: str, description: str = "") -> argparse.ArgumentParser:
         return commands.add_parser(name, help=help, description=description or help)
@@ -89,7 +90,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     axon.add_argument("action", choices=("check", "infer", "run"))
     axon.add_argument("program", metavar="FILE[:FUNCTION]", help="FILE.axon, and for infer and run")
-    text = "f32[2,3] (an array), 4, 0.5"
+    text = "f32[2,3] (an array), 4, 0.5, '(f32[2,3], 4)'"
     axon.add_argument("--args", nargs="*", default=[], metavar="VALUE", help=text)
     axon.add_argument("--seed", type=int, default=0, help="of the data of arrays (0)")
     json_facts(axon)
@@ -123,18 +124,24 @@ def make_parser() -> argparse.ArgumentParser:
     )
     kept.add_argument("action", choices=("list", "clear", "tunings"))
     json_facts(command("doctor", "say what this machine can do, and what is missing"))
-    ppl = command("ppl", "probabilistic models: tawa ppl run FILE:MODEL")
+    ppl = command("ppl", "draw from the posterior of a model of tawa.ppl, or print its IR")
     ppl.add_argument("action", choices=("run", "show"), help="draw from a posterior; print the IR")
     ppl.add_argument("model", metavar="FILE:MODEL", help="FILE.py or a module, and the name")
-    ppl.add_argument("--args", nargs="*", default=[], metavar="VALUE", help="3 0.5 [28,8,-3]")
-    ppl.add_argument("--method", default="nuts", help="importance mh smc hmc nuts (nuts)")
+    ppl.add_argument(
+        "--args", nargs="*", default=[], metavar="VALUE", help="such as 3 0.5 [28,8,-3]"
+    )
+    ppl.add_argument("--method", default="nuts", help=f"{_METHODS} (nuts)")
     ppl.add_argument("--options", nargs="*", default=[], metavar="NAME=VALUE", help="draws=1000")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status: 0, 1 for a bad result, 2 for an error."""
-    options = make_parser().parse_args(arguments)
+    parser = make_parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 2
     try:
         match options.command:
             case "demo":
@@ -144,9 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case "trace":
                 return _trace(options)
             case "ppl":
-                from tawa.ppl.command import command
-
-                return command(options)
+                return _ppl(options)
             case "axon":
                 from tawa.axon.command import main as axon
 
@@ -280,6 +285,15 @@ def _lift(options: argparse.Namespace) -> int:
         text = lift(kernel.compile(**given))
     print(text, end="")
     return 0
+
+
+def _ppl(options: argparse.Namespace) -> int:
+    from tawa.ppl.command import command
+    from tawa.ppl.frontend.model import Model
+    from tawa.tools.explain import find_named
+
+    model = find_named(options.model, "model", lambda each: isinstance(each, Model))
+    return command(model, options)
 
 
 def _opt(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -25,17 +25,30 @@ def find_kernel(place: str) -> Any:
 
     Plain functions and Triton kernels are wrapped. Raises `ArgumentError` when there is none.
     """
+    from tawa.runtime.decorators import wrap
+
+    return wrap(find_named(place, "kernel", lambda each: inspect.isfunction(_function(each))))
+
+
+def find_named(place: str, what: str, is_one: Callable[[Any], bool]) -> Any:
+    """Return what ``FILE.py:NAME`` or ``package.module:NAME`` stands for.
+
+    Raises `ArgumentError` when there is none; it lists what in the module `is_one` holds for.
+    """
     where, separator, name = place.rpartition(":")
     if not separator or not where or not name:
-        raise ArgumentError(f"{place!r} names no kernel", remedy="write FILE.py:KERNEL")
+        raise ArgumentError(f"{place!r} names no {what}", remedy=f"write FILE.py:{what.upper()}")
     module = _load(where)
     found = getattr(module, name, None)
     if found is None:
-        kernels = ", ".join(_kernels(module)) or "none"
-        raise ArgumentError(f"{where} has no {name}", why=f"its kernels: {kernels}")
-    from tawa.runtime.decorators import wrap
+        near = [key for key, each in vars(module).items() if key[0] != "_" and is_one(each)]
+        known = ", ".join(near) or "none"
+        raise ArgumentError(f"{where} has no {name}", why=f"its {what}s: {known}")
+    return found
 
-    return wrap(found)
+
+def _function(found: Any) -> Any:
+    return getattr(found, "fn", None)
 
 
 def _load(where: str) -> ModuleType:
@@ -58,44 +71,38 @@ def _load(where: str) -> ModuleType:
     return module
 
 
-def _kernels(module: ModuleType) -> list[str]:
-    return [
-        name
-        for name, value in vars(module).items()
-        if inspect.isfunction(getattr(value, "fn", None)) and not name.startswith("_")
-    ]
-
-
 def check_arguments(kernel: Any, given: Mapping[str, Any]) -> None:
     """Raise `ArgumentError` naming every parameter that has neither argument nor default."""
-    function = getattr(kernel, "fn", None)
+    function = _function(kernel)
     while function is not None and not inspect.isfunction(function):
-        function = getattr(function, "fn", None)
+        function = _function(function)
     if function is None:
         return
     missing = [
-        parameter.name
+        parameter
         for parameter in inspect.signature(function).parameters.values()
         if parameter.default is parameter.empty and parameter.name not in given
     ]
     if missing:
-        examples = " ".join(_example(name) for name in missing)
+        examples = " ".join(_example(parameter) for parameter in missing)
         raise ArgumentError(
-            f"{function.__name__}: no argument for {', '.join(missing)}",
+            f"{function.__name__}: no argument for {', '.join(each.name for each in missing)}",
             why="a kernel is compiled for the types of its arguments",
-            remedy=f"add --args {examples}",
+            remedy=f"add --args with types and numbers of your launch, such as {examples}",
         )
 
 
-def _example(name: str) -> str:
+def _example(parameter: inspect.Parameter) -> str:
+    """Return an argument as text: tiles of 64 x 64, so that those of one kernel fit together."""
+    name = parameter.name
     lowered = name.lower()
     if lowered.endswith("desc"):
-        return f"{name}=bf16[8192,8192]:128x64"
+        return f"{name}=bf16[8192,8192]:64x64"
     if lowered.endswith("ptr"):
         return f"{name}=bf16[8192,8192]"
-    if lowered.startswith("block"):
-        return f"{name}=128"
-    return f"{name}=8192" if len(name) == 1 else f"{name}=8"
+    if "constexpr" in str(parameter.annotation):
+        return f"{name}=64"
+    return f"{name}=8192"
 
 
 def describe(compiled: CompiledKernel) -> dict[str, Any]:

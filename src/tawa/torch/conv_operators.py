@@ -320,7 +320,7 @@ def _register_seconds(made: Operators) -> None:
     for operator in (by_input, by_weight):
         operator.register_vmap(ops.refuse_vmap(operator._qualname.partition("::")[2]))
     for operator in (forward, by_input, by_weight):
-        ops.at_once(operator)
+        ops.refuse_tangents(operator, at_once=True)
     for key in ("AutocastCUDA", "AutocastCPU"):
         ops.under_autocast(forward, key, (0, 1, 2))
         ops.under_autocast(by_input, key, (0, 1))  # which a transposed convolution is

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tawa.errors import ArgumentError
+from tawa.errors import ArgumentError, MissingPackage
 from tawa.torch.functional import attention, bias_of
 
 # What a model may hand over that changes the result and is not computed here.
@@ -18,8 +18,16 @@ _UNKNOWN = ("cu_seq_lens_q", "cu_seq_lens_k", "head_mask", "position_bias")
 
 
 def register() -> None:
-    """Make "tawa" a name of an attention in transformers; masks are built as for "sdpa"."""
-    transformers: Any = import_module("transformers")
+    """Make "tawa" a name of an attention in transformers; masks are built as for "sdpa".
+
+    Raises MissingPackage without transformers.
+    """
+    try:
+        transformers: Any = import_module("transformers")
+    except ModuleNotFoundError as error:
+        raise MissingPackage(
+            "transformers is not installed", remedy="pip install transformers"
+        ) from error
     transformers.AttentionInterface.register("tawa", tawa_attention)
     masks = getattr(transformers, "AttentionMaskInterface", None)
     if masks is not None:

@@ -181,6 +181,7 @@ def _place_fake(*_: Any) -> None:
 
 
 place.register_vmap(ops.refuse_vmap("place"))
+ops.refuse_tangents(place, at_once=True)
 
 
 def _check_places(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from tawa.kernels import attention as _attention
 from tawa.kernels import attention_backward as _backward
 from tawa.kernels import matmul as _matmul
 from tawa.runtime.arrays import is_tensor
+from tawa.runtime.tensors import written
 
 _TYPES = {
     "": None,
@@ -36,27 +38,35 @@ _TYPES = {
     "f8e5m2": torch.float8_e5m2,
 }
 _NARROW = (torch.float8_e4m3fn, torch.float8_e5m2)
-_PLAIN = (Tensor, torch.nn.Parameter)
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
-def is_direct(*arrays: Tensor | None) -> bool:
-    """Tell whether torch neither traces nor transforms nor records what is done to tensors."""
+def is_direct(first: Tensor, *others: Tensor | None) -> bool:
+    """Tell whether torch neither traces nor transforms nor records what is done to tensors, and
+    they have elements.
+    """
     inside: Any = torch._C
+    # Dynamo reads the first, and nothing behind it.
     if torch.compiler.is_compiling() or inside._is_tracing() or forward_ad._current_level >= 0:
         return False
     if inside._len_torch_dispatch_stack() or inside._functorch.peek_interpreter_stack():
         return False
-    given = [each for each in arrays if each is not None]
-    if any(type(each) not in _PLAIN or each.is_neg() for each in given):
+    if first.is_meta:  # beside it others are, or are refused by name
         return False
-    return not torch.is_grad_enabled() or not any(each.requires_grad for each in given)
+    recording = torch.is_grad_enabled()
+    for each in (first, *others):
+        if each is not None and (
+            type(each) not in _PLAIN or each.is_neg() or (recording and each.requires_grad)
+        ):
+            return False
+    return True
 
 
 def readable(matrix: Tensor) -> Tensor:
     """Return a matrix, or a batch, with one contiguous axis."""
     strides = matrix.stride()
-    fits = matrix.dim() < 2 or 1 in strides[-2:] or 1 in matrix.shape[-2:]
-    return matrix if fits and matrix.dim() > 0 else matrix.contiguous()
+    fits = len(strides) < 2 or 1 in strides[-2:] or 1 in matrix.shape[-2:]
+    return matrix if fits and strides else matrix.contiguous()
 
 
 def dense(array: Tensor | None) -> Tensor | None:
@@ -189,23 +199,33 @@ def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     if scale_a is not None:
         rows = scale_a.reshape(*dz.shape[:-1], 1) if scale_a.numel() > 1 else scale_a
         dz = dz * rows * (scale_b.reshape(-1) if scale_b.numel() > 1 else scale_b)
-    dz = dz.to(a.dtype)
+    if dz.dtype is not a.dtype:
+        dz = dz.to(a.dtype)
     left = a.unsqueeze(0) if a.dim() == 1 else a
     right = b.unsqueeze(1) if b.dim() == 1 else b
     if a.dim() == 1:
         dz = dz.unsqueeze(-1 if b.dim() == 1 else -2)
     if b.dim() == 1:
         dz = dz.unsqueeze(-1)
+    product = torch.ops.tawa.matmul.default
+    how = None, "", None, None, "", ctx.precision
     of_a = of_b = None
     if ctx.needed[0]:
-        made = matmul(dz, right.mT, input_precision=ctx.precision)
-        of_a = made.sum_to_size(left.shape).reshape(a.shape)
+        of_a = _summed(product(dz, right.mT, *how), left, a)
     if ctx.needed[1]:
         if right.dim() == 2 and left.dim() > 2:  # one weight: the batch is part of the sum
             left, dz = left.flatten(0, -2), dz.flatten(0, -2)
-        made = matmul(left.mT, dz, input_precision=ctx.precision)
-        of_b = made.sum_to_size(right.shape).reshape(b.shape)
+        of_b = _summed(product(left.mT, dz, *how), right, b)
     return of_a, of_b, of_bias, None, None, None, None, None
+
+
+def _summed(made: Tensor, lined: Tensor, like: Tensor) -> Tensor:
+    """Return a gradient summed over what was repeated, in the shape of what it is the gradient of;
+    steps that do nothing are left out, each costs the host a microsecond or more.
+    """
+    if made.shape == like.shape:
+        return made
+    return made.sum_to_size(lined.shape).reshape(like.shape)
 
 
 matmul.register_autograd(_matmul_gradient, setup_context=_keep_matmul)
@@ -249,13 +269,17 @@ def rows_of(array: Tensor, *, once: bool = False) -> Tensor:
 
     `once`: each element in its own place, not expanded.
     """
-    size = array.element_size()
-    *strides, last = array.stride()
-    steps = [step for n, step in zip(array.shape, strides) if n > 1]
-    fits = last == 1 and not any(step * size % 16 for step in steps)
-    if fits and array.data_ptr() % 16 == 0 and not (once and 0 in steps):
+    steps = _are_steps(tuple(array.shape), array.stride(), array.element_size(), once)
+    if steps and not array.data_ptr() & 15:
         return array
     return array.clone(memory_format=torch.contiguous_format)
+
+
+@lru_cache(maxsize=4096)
+def _are_steps(shape: Sequence[int], strides: Sequence[int], size: int, once: bool) -> bool:
+    *outer, last = strides
+    steps = [step for n, step in zip(shape, outer) if n > 1]
+    return last == 1 and not any(step * size % 16 for step in steps) and not (once and 0 in steps)
 
 
 def _lines(bias: Tensor | None) -> Tensor | None:
@@ -341,6 +365,8 @@ def result_of(q: Tensor, v: Tensor) -> Tensor:
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     torch._check(q.dim() == 4 and k.dim() == 4, lambda: "q, k, v are (batch, heads, length, dim)")
     torch._check(q.shape[-1] == k.shape[-1], lambda: "q and k have different head dims")
+    torch._check(k.shape[-2] == v.shape[-2], lambda: "k and v have different lengths")
+    torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k, v have different types")
     torch._check(q.device == k.device == v.device, lambda: "q, k, v are on different devices")
     return result_of(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 
@@ -517,22 +543,26 @@ attention_backward.register_vmap(refuse_vmap("attention_backward"))
 
 # --- what the dispatcher does --------------------------------------------------------------------
 
-_LIBRARY = torch.library.Library("tawa", "FRAGMENT")
 
+def refuse_tangents(operator: Any, *, at_once: bool = False) -> None:
+    """Let an operator raise `ArgumentError` for tangents: torch takes one that has no rule for them
+    to give zeros.
 
-def at_once(operator: Any) -> None:
-    """Let calls that nothing records or traces, as a compiled graph's are, go to the function at
-    once: torch's layers for gradients and checks around it are more than a launch costs.
-
-    Tangents are refused: torch takes an operator that has no rule for them to give zeros.
+    `at_once`: calls that nothing records or traces, as a compiled graph's are, go to its function,
+    past torch's layers for gradients and checks, which are more than a launch costs.
     """
     function: Callable[..., Any] = operator._init_fn
     recorded = make_autograd_impl(operator._opoverload, operator)
+    arguments = enumerate(operator._opoverload._schema.arguments)
+    changed = [place for place, each in arguments if each.is_write]
 
     def call(keys: Any, *args: Any, **keywords: Any) -> Any:
         given = [each for each in (*args, *keywords.values()) if isinstance(each, Tensor)]
-        if not keywords and is_direct(*given):
-            return function(*args)
+        if at_once and is_direct(*given):
+            found = function(*args, **keywords)
+            for place in changed:
+                written(args[place])
+            return found
         if forward_ad._current_level >= 0 and any(
             forward_ad.unpack_dual(e)[1] is not None for e in given
         ):
@@ -544,7 +574,7 @@ def at_once(operator: Any) -> None:
         return recorded(keys, *args, **keywords)
 
     for key in ("AutogradCUDA", "AutogradCPU"):
-        _LIBRARY.impl(operator._qualname.partition("::")[2], call, key, with_keyset=True)
+        operator._lib.impl(operator._name, call, key, with_keyset=True)
 
 
 def under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
@@ -562,12 +592,12 @@ def under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
         with torch._C._ExcludeDispatchKeyGuard(keys):
             return operator(*given, **keywords)
 
-    _LIBRARY.impl(operator._qualname.partition("::")[2], call, key)
+    operator._lib.impl(operator._name, call, key)
 
 
 _WIDE = (torch.float16, torch.bfloat16, torch.float32)
 for _operator in (matmul, matmul_activation_backward, attention, attention_backward):
-    at_once(_operator)
+    refuse_tangents(_operator, at_once=True)
 for _key in ("AutocastCUDA", "AutocastCPU"):
     under_autocast(matmul, _key, (0, 1, 2))
     under_autocast(attention, _key, (0, 1, 2))

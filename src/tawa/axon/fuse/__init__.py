@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
-import numpy as np
-
-from tawa.axon.fuse.launch import Kernels, Launch
-from tawa.axon.fuse.plan import Plan
+from tawa.axon.fuse.arguments import LONG, plain, read, traced
+from tawa.axon.fuse.launch import Kernels, Launch, Run
+from tawa.axon.fuse.plan import Plan, Turned, refuse_captured
+from tawa.axon.fuse.schedule import Schedule
 from tawa.axon.fuse.trace import Axis, Cuts, Node, Traced, computed, refused
 from tawa.axon.fuse.whole import meaning
 from tawa.axon.load.graph import Graph
 from tawa.axon.module import Function
-from tawa.axon.run.values import NAMES, key_of
 from tawa.axon.types.kinds import DEFAULT, Product, Tensor, Type
 from tawa.errors import AxonError, AxonGuard
-from tawa.runtime.arrays import look
+from tawa.runtime.tensors import opaque
 
 __all__ = ["Compiled", "Fused", "compile", "fuse"]
-_LONG = {"i1": "bool", **{short: long for long, short in NAMES.items()}}
-_SHORT = {long: short for short, long in _LONG.items()}
+_SHORT = {long: short for short, long in LONG.items()}
 
 
 class Fused:
@@ -40,17 +38,17 @@ class Fused:
     def __init__(self, function: Function) -> None:
         self.function = function
         self.kernels: Kernels = {}
-        self._traces: dict[Any, tuple[Launch, bool]] = {}
+        self._launches: dict[Hashable, tuple[Run, bool]] = {}
 
+    @opaque
     def __call__(self, *arguments: Any) -> Any:
         """Compile where no kernel fits yet, and launch; return new arrays, as the function does."""
-        arguments = tuple([_plain(each) for each in arguments])
-        arrays = _arrays(self.function, arguments)
-        key = key_of(arguments)
-        if key not in self._traces:
-            self._traces[key] = self._trace(arguments)
-        launch, single = self._traces[key]
-        results = launch(arrays)
+        key, arrays = read(self.function.name, arguments)
+        if key not in self._launches:
+            launch, single = self._trace(plain(arguments))
+            self._launches[key] = launch.bind(arrays), single
+        run, single = self._launches[key]
+        results = run(arrays)
         return results[0] if single else tuple(results)
 
     def _trace(self, arguments: tuple[Any, ...]) -> tuple[Launch, bool]:
@@ -63,7 +61,7 @@ class Fused:
             leaves.append(Traced(node, axes, dtype))
             return leaves[-1]
 
-        found: Any = self.function.run(*_traced(arguments, leaf))
+        found: Any = self.function.run(*traced(arguments, leaf))
         single = not isinstance(found, tuple)
         results: list[Any] = [found] if single else [*found]
         elements: list[str] = []
@@ -80,9 +78,10 @@ class Compiled:
 
     Products and convolutions are the library's (`tawa.kernels`), with a bias and an activation
     that it takes, and so is softmax(q k' s) v; what lies between is one kernel for each shape of
-    its rows. What moves elements, and what neither computes, is a step of NumPy or torch. Takes
-    what the function takes; raises AxonGuard for arguments that do not fit, AxonError for sizes
-    that depend on data, ArgumentError for what the library refuses.
+    its rows. What moves elements, and what neither computes, is a step of NumPy or torch. A plan is
+    made once for arguments that lie alike in memory; an imported graph's weights are constants.
+    Takes what the function takes; raises AxonGuard for arguments that do not fit, AxonError for
+    sizes that depend on data, ArgumentError for what the library refuses.
 
     Example::
 
@@ -95,33 +94,34 @@ class Compiled:
         self.function = function.function if isinstance(function, Graph) else function
         self._graph = function if isinstance(function, Graph) else None
         self.kernels: Kernels = {}
-        self._plans: dict[Any, Plan] = {}
+        self._plans: dict[Hashable, Plan] = {}
+        self._turned: Turned = {}
 
+    @opaque
     def __call__(self, *arguments: Any) -> Any:
-        """Check the guards and plan, once for each shape, and run."""
-        plan, arrays = self._planned(arguments)
-        return plan(arrays)
+        """Check the guards and plan, once for each kind of arguments, and run."""
+        key, arrays = read(self.function.name, arguments)
+        if (plan := self._plans.get(key)) is not None:
+            return plan(arrays)
+        return self._plans.setdefault(key, self._plan(arguments, arrays)).take()
 
     def plan(self, *arguments: Any) -> Plan:
-        """Return the steps that arguments of such shapes take; `print` shows them."""
-        return self._planned(arguments)[0]
+        """Return the steps that such arguments take, which are taken once; `print` shows them."""
+        key, arrays = read(self.function.name, arguments)
+        if key not in self._plans:
+            self._plans[key] = self._plan(arguments, arrays)
+            self._plans[key].take()
+        return self._plans[key]
 
-    def _planned(self, arguments: tuple[Any, ...]) -> tuple[Plan, list[Any]]:
-        arguments = self._graph.near(arguments) if self._graph else arguments
-        arguments = tuple([_plain(each) for each in arguments])
-        arrays = _arrays(self.function, arguments)
+    def _plan(self, arguments: tuple[Any, ...], arrays: Sequence[Any]) -> Plan:
+        refuse_captured(arrays[0])
         if any(getattr(array, "requires_grad", False) for array in arrays):
             raise AxonGuard(
                 f"an argument of {self.function.name} requires a gradient",
                 why="a compiled program computes none",
                 remedy="pass .detach()",
             )
-        key = key_of(arguments)
-        if key not in self._plans:
-            self._plans[key] = self._plan(arguments)
-        return self._plans[key], arrays
-
-    def _plan(self, arguments: tuple[Any, ...]) -> Plan:
+        arguments = plain(self._graph.near(arguments) if self._graph else arguments)
         self.function.check(*arguments)
         cuts, leaves = Cuts(), list[Traced]()
 
@@ -130,38 +130,15 @@ class Compiled:
             return leaves[-1]
 
         try:
-            found = self.function.run(*_traced(arguments, leaf), meaning=meaning)
-            return Plan(cuts, leaves, found, self.kernels, _SHORT)
+            found = self.function.run(*traced(arguments, leaf), meaning=meaning)
+            schedule = Schedule(cuts, leaves, found, self.kernels, _SHORT)
         except RecursionError:
             raise AxonGuard(
                 f"{self.function.name} is nested too deeply to be compiled",
                 remedy="name parts of it with `let`",
             ) from None
-
-
-def _traced(value: Any, leaf: Callable[[tuple[int, ...], str], Traced]) -> Any:
-    """Return arguments whose arrays are traced."""
-    if isinstance(value, tuple | list):
-        return tuple([_traced(item, leaf) for item in value])  # pyright: ignore
-    return leaf(value.shape, _LONG[look(value).dtype]) if hasattr(value, "shape") else value
-
-
-def _plain(value: Any) -> Any:
-    """Return arguments with numbers of NumPy, which have shapes and no memory, as Python's."""
-    if isinstance(value, tuple | list):
-        return tuple([_plain(each) for each in value])  # pyright: ignore
-    return value.item() if isinstance(value, np.generic) else value  # pyright: ignore
-
-
-def _arrays(function: Function, value: Any) -> list[Any]:
-    def flat(value: Any) -> list[Any]:
-        if isinstance(value, tuple | list):
-            return [each for item in value for each in flat(item)]  # pyright: ignore
-        return [value] if hasattr(value, "shape") else []
-
-    if found := flat(value):
-        return found
-    raise AxonGuard(f"{function.name} is given no array to compute with")
+        _, every = read(self.function.name, arguments)
+        return Plan(schedule, arrays, every[len(arrays) :], self._turned)
 
 
 def _kinds(kind: Type) -> list[Tensor]:

@@ -1,7 +1,8 @@
-"""What follows a product and is the library's with it: a bias, an activation, attention.
+"""What follows a product and is the library's with it: a scale, a bias, an activation, attention.
 
 The forms are programs of the language, traced as every other; a value has a form if one graph
-is the other with arrays for its variables.
+is the other with arrays for its variables. What is linear in a product, with a number for each of
+its channels, is a scale and a bias, however it is written.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from functools import cache, partial
 from typing import Any, Literal, TypeAlias
 
 from tawa.axon.fuse import calls
+from tawa.axon.fuse.linear import Linear
 from tawa.axon.fuse.needs import below, demanded, traced_in
 from tawa.axon.fuse.trace import Axis, Cuts, Node, Operand, Step, Traced, evaluated
 
 _ACTIVATIONS = {"relu": "relu x", "leaky_relu": "leaky_relu x", "silu": "silu x", "": "x"}
-_FINISHES = {"": "x", "b": "x + b", "r": "x + r", "br": "x + b + r"}
+_OF_CONVOLUTIONS = {"relu6": "relu6 x"}
 _SCORES = ("softmax (x * s)", "softmax (x / s)", "softmax x")
 _HEAD_DIM = 256  # the most that `tawa.kernels.attention` takes
 Bound: TypeAlias = dict[str, Operand]
@@ -24,13 +26,13 @@ Readers: TypeAlias = dict[Node, set[Node | None]]
 
 @cache
 def _form(text: str) -> Operand:
-    """Return the graph of an expression of x [m, n], b [n], r [m, n] and a number s."""
+    """Return the graph of an expression of x [m, n] and a number s."""
     from tawa.axon.module import load
 
     m, n = Axis(2), Axis(3)
-    words: dict[str, tuple[Axis, ...]] = {"x": (m, n), "b": (n,), "r": (m, n), "s": ()}
+    words: dict[str, tuple[Axis, ...]] = {"x": (m, n), "s": ()}
     given = [Traced(Node(f"any {v}", (), "float32"), axes, "float32") for v, axes in words.items()]
-    found: Traced = load(f"fun form (x, b, r, s) = {text}").form.run(tuple(given))
+    found: Traced = load(f"fun form (x, s) = {text}").form.run(tuple(given))
     return found.node
 
 
@@ -80,7 +82,7 @@ def _attention(cuts: Cuts, root: Node, readers: Readers) -> Step | None:
             if _is(_form(text), weights.node, bound) and (s := _number(bound.get("s", 1.0))):
                 scale = 1 / s if "/" in text else s
                 run = partial(calls.attention, scale=scale)
-                return Step("attention", run, (q, k, v), plain=True)
+                return Step("attention", run, (q, k, v), True, calls.attention_orders)
     return None
 
 
@@ -92,47 +94,31 @@ def _number(operand: Operand) -> float | None:
 
 
 def _finished(cuts: Cuts, root: Node, readers: Readers) -> Step | None:
-    """Return a product with a bias, an activation and a residual, where that is all of a value."""
+    """Return a product with what follows it, where that is all of a value."""
     for node, step in _products(cuts, root, readers):
-        made = cuts.known[node]
         convolves = step.name == "conv"
-        channels = made.axes[1 if convolves else -1].root
-        for activation, outer in _ACTIVATIONS.items():
-            for kind, inner in _FINISHES.items():
-                if kind + activation == "" or ("r" in kind and not convolves):
-                    continue
-                bound: Bound = {"x": node}
-                if not _is(_form(outer.replace("x", f"({inner})")), root, bound):
-                    continue
-                bias = _vector(cuts, bound.get("b"), channels)
-                like = _whole(cuts, bound.get("r"), made)
-                if ("b" in kind) == bool(bias) and ("r" in kind) == bool(like):
-                    run: Callable[..., Any] = partial(step.run, activation=activation)
-                    name = "".join([step.name, " + bias" * bool(bias), " + residual" * bool(like)])
-                    more = (bias, like) if convolves else (bias,)
-                    shown = f"{activation}({name})" if activation else name
-                    return Step(shown, run, (*step.inputs, *more), plain=True)
+        vector = not convolves and step.inputs[1].ndim < 2
+        if vector or cuts.known[root].dtype != cuts.known[node].dtype:
+            continue
+        every = {**_OF_CONVOLUTIONS, **_ACTIVATIONS} if convolves else _ACTIVATIONS
+        for activation, outer in every.items():
+            bound: Bound = {"x": root} if not activation else {}
+            if activation and not _is(_form(outer), root, bound):
+                continue
+            linear = Linear(cuts, cuts.known[node], 1 if convolves else -1)
+            made = linear.arrays(bound["x"])
+            if made is None:
+                continue
+            bias, residual, scale = (each is not None for each in made)
+            nothing = not (activation or bias or residual or scale)
+            if nothing or (not convolves and (residual or scale)):
+                continue
+            name = "scale * " * scale + step.name + " + bias" * bias + " + residual" * residual
+            run: Callable[..., Any] = partial(step.run, activation=activation)
+            shown = f"{activation}({name})" if activation else name
+            more = made if convolves else made[:1]
+            return Step(shown, run, (*step.inputs, *more), True, step.orders)
     return None
-
-
-def _vector(cuts: Cuts, operand: Operand | None, channels: Axis) -> Traced | None:
-    """Return an array of one number for each channel as [channels]."""
-    if not isinstance(operand, Node) or operand.name != "load":
-        return None
-    known = cuts.known[operand]
-    own = [axis for axis in known.axes if axis.root is channels]
-    if len(own) != 1 or any(axis.size != 1 for axis in known.axes if axis.root is not channels):
-        return None
-    return Traced(operand, own, known.dtype, cuts)
-
-
-def _whole(cuts: Cuts, operand: Operand | None, made: Traced) -> Traced | None:
-    """Return an array that has an element for each of another."""
-    if not isinstance(operand, Node) or operand.name != "load":
-        return None
-    known = cuts.known[operand]
-    same = [axis.root for axis in known.axes] == [axis.root for axis in made.axes]
-    return known if same and known.dtype == made.dtype else None
 
 
 def _is(form: Operand, node: Operand, bound: Bound) -> bool:

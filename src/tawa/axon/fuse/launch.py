@@ -3,101 +3,125 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from operator import mul
-from typing import Any
+from typing import Any, TypeAlias
 
-from tawa.axon.fuse.calls import dense, permuted
+from tawa.axon.fuse.calls import Order, inverse, permuted
 from tawa.axon.fuse.forms import Array, Form, form_of, reciprocal
 from tawa.axon.fuse.kernel import Graph, build
 from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Traced, refused
-from tawa.runtime.arrays import View, empty_beside, look
+from tawa.runtime.arrays import NOWHERE, View, look, maker_beside, row_major
 from tawa.runtime.tile_function import TileFunction, function_of_ir
 
 Kernels = dict[tuple[str, Form], TileFunction]
+Run: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Nodes as one kernel: `leaves` are the arrays that it reads, `outputs` those that it makes.
-
-    `copies`: arrays that lie otherwise than the kernel reads them are copied, else refused.
-    """
+    """Nodes as one kernel: `leaves` are the arrays that it reads, `outputs` those that it makes."""
 
     name: str
     leaves: Sequence[Traced]
     outputs: Sequence[Traced]
     elements: Sequence[str]
     kernels: Kernels
-    copies: bool = False
-    graphs: dict[Axis, Graph] = field(default_factory=dict[Axis, Graph])
 
-    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
-        """Compile where no kernel fits yet, and launch; return new arrays."""
-        words = [leaf.axes for leaf in self.leaves]
+    def orders(
+        self, views: Sequence[View], free: Callable[[int, Order], bool]
+    ) -> list[Order | None]:
+        """Return the order of axes in which each array has to be dense; None: as it lies.
+
+        The fewest elements are turned, but for those that cost nothing: array `n` in an order is
+        `free` where it is there already.
+        """
+        return self._fit(views, free)[2]
+
+    def bind(self, arrays: Sequence[Any]) -> Run:
+        """Return what launches on arrays that lie as these do, and returns new arrays.
+
+        Makes the kernel where none fits yet; raises AxonError for arrays that it does not read.
+        """
         views = [look(array) for array in arrays]
-        steps = [self._steps(word, view) for word, view in zip(words, views)]
-        order = self._order(steps)
-        results = [self._result(arrays[0], output, element, order)
-                   for output, element in zip(self.outputs, self.elements)]  # fmt: skip
-        if not any(math.prod(result.shape) for result in results):
-            return results
-        graph = self._graph(order[-1] if order else Axis(1))
-        rows = [axis for axis in order if axis is not graph.columns]
-        given = list(arrays)
-        for place, (word, step) in enumerate(zip(words, steps)):
-            if why := self._unfit(word, step, rows, graph.columns):
-                if not self.copies:
-                    raise refused(self.name, *why)
-                # In the order of the rows, so that they and the columns follow one another.
-                roots = [axis.root for axis in word]
-                first = [roots.index(axis) for axis in (*rows, graph.columns) if axis in roots]
-                others = [n for n in range(len(roots)) if n not in first]
-                given[place] = dense(given[place], (*others, *first))
-                views[place] = look(given[place])
-                steps[place] = self._steps(word, views[place])
-        for output, result in zip(self.outputs, results):
+        graph, rows, _ = self._fit(views)
+        steps = [self._steps(leaf.axes, view) for leaf, view in zip(self.leaves, views)]
+        places = [_places(output, (*rows, graph.columns)) for output in self.outputs]
+        every = list(zip(self.outputs, self.elements, places))
+        makers = [_maker(arrays[0], *each) for each in every]
+        if not any(output.size for output in self.outputs):
+            return lambda given: [make(given[0]) for make in makers]
+        for leaf, step in zip(self.leaves, steps):
+            if why := self._unfit(leaf.axes, step, rows, graph.columns):
+                raise refused(self.name, *why)
+        for output, element, place in every:
             roots = {axis.root for axis in output.axes}
             if any(axis.size != 1 and axis not in roots for axis in rows):
                 raise refused(self.name, "its results have different rows")
-            views.append(look(result))
+            # What libraries make begins at a multiple of 16 bytes; a launch checks that.
+            shape = [output.axes[n].size for n in place]
+            strides = [row_major(shape)[n] for n in inverse(place)]
+            views.append(View(element, tuple(map(int, output.shape)), tuple(strides), 0, NOWHERE))
             steps.append(self._steps(output.axes, views[-1]))
-        self._run(graph, rows, given, results, views, steps)
-        return results
+        launch, numbers = self._kernel(graph, rows, views, steps)
 
-    def _order(self, steps: Sequence[dict[Axis, int]]) -> list[Axis]:
-        """Return the axes of the results, those last that lie closest where none is reduced."""
+        def run(given: Sequence[Any]) -> Sequence[Any]:
+            results = [make(given[0]) for make in makers]
+            launch(*given, *results, *numbers)
+            return results
+
+        return run
+
+    def _fit(
+        self, views: Sequence[View], free: Callable[[int, Order], bool] = lambda n, order: False
+    ) -> tuple[Graph, list[Axis], list[Order | None]]:
+        """Return the graph of the kernel, its rows in order, and the orders of `orders`."""
+        steps = [self._steps(leaf.axes, view) for leaf, view in zip(self.leaves, views)]
+        leaves = {
+            leaf.node: Node("load", (), leaf.node.dtype, axes=leaf.axes, argument=place)
+            for place, leaf in enumerate(self.leaves)
+        }
+        found: list[tuple[int, Graph, list[Axis], list[Order | None]]] = []
+        for order in self._candidates(steps):
+            nodes = [output.node for output in self.outputs]
+            graph = Graph(nodes, order[-1] if order else Axis(1), leaves)
+            rows = [axis for axis in order if axis is not graph.columns]
+            orders: list[Order | None] = []
+            turned = 0
+            for place, (leaf, step) in enumerate(zip(self.leaves, steps)):
+                if not self._unfit(leaf.axes, step, rows, graph.columns):
+                    orders.append(None)
+                    continue
+                # In the order of the rows, so that they and the columns follow one another.
+                roots = [axis.root for axis in leaf.axes]
+                first = [roots.index(axis) for axis in (*rows, graph.columns) if axis in roots]
+                wanted = (*[n for n in range(len(roots)) if n not in first], *first)
+                orders.append(wanted)
+                turned += 0 if free(place, wanted) else leaf.size
+            found.append((turned, graph, rows, orders))
+        return min(found, key=lambda each: each[0])[1:]
+
+    def _candidates(self, steps: Sequence[dict[Axis, int]]) -> list[list[Axis]]:
+        """Return orders of the results' axes.
+
+        Those last that lie closest, in an array that has them all, where none is reduced.
+        """
         words = [output.axes for output in self.outputs]
         order = list(dict.fromkeys(a.root for word in words for a in word if not a.root.one))
         last = [word[-1].root for word in words if word]
         order.sort(key=lambda axis: axis in last)
         wide = [axis for axis in order if axis.size != 1]
-        whole = next((s for s in steps if all(s.get(axis, 0) > 0 for axis in wide)), None)
-        if whole is not None and all(output.reduced is None for output in self.outputs):
-            near = sorted(wide, key=whole.__getitem__, reverse=True)
-            if near != wide:
-                return [*[axis for axis in order if axis.size == 1], *near]
-        return order
-
-    def _graph(self, last: Axis) -> Graph:
-        if last not in self.graphs:
-            leaves = {
-                leaf.node: Node("load", (), leaf.node.dtype, axes=leaf.axes, argument=place)
-                for place, leaf in enumerate(self.leaves)
-            }
-            nodes = [output.node for output in self.outputs]
-            self.graphs[last] = Graph(nodes, last, leaves)
-        return self.graphs[last]
-
-    def _result(self, near: Any, output: Traced, element: str, order: Sequence[Axis]) -> Any:
-        """Return a new array whose items follow one another in an order of axes."""
-        roots = [axis.root for axis in output.axes]
-        place = {axis: n for n, axis in enumerate(order)}
-        places = sorted(range(len(roots)), key=lambda n: place.get(roots[n], len(place)))
-        made = empty_beside(near, tuple([output.axes[n].size for n in places]), element)
-        return permuted(made, sorted(range(len(roots)), key=places.__getitem__)) if roots else made
+        if any(output.reduced is not None for output in self.outputs):
+            return [order]
+        found: list[list[Axis]] = []
+        for step in steps:
+            if all(step.get(axis, 0) > 0 for axis in wide):
+                near = sorted(wide, key=step.__getitem__, reverse=True)
+                far = [axis for axis in order if axis.size == 1]
+                found.append(order if near == wide else [*far, *near])
+        return found or [order]
 
     def _unfit(
         self, word: Sequence[Axis], step: dict[Axis, int], rows: Sequence[Axis], columns: Axis
@@ -112,15 +136,14 @@ class Launch:
             return f"rows of {_spelled(word)} lie otherwise", ""
         return None
 
-    def _run(
+    def _kernel(
         self,
         graph: Graph,
         rows: Sequence[Axis],
-        given: Sequence[Any],
-        results: Sequence[Any],
         views: Sequence[View],
         steps: Sequence[dict[Axis, int]],
-    ) -> None:
+    ) -> tuple[Callable[..., Any], tuple[int, ...]]:
+        """Return the kernel on its grid, and its arguments that are numbers."""
         columns, width = graph.columns, graph.columns.size
         groups = _grouped(rows, steps)
         extents = [math.prod([axis.size for axis in group]) for group in groups]
@@ -146,7 +169,8 @@ class Launch:
         first = [view.address for view, form in zip(views, forms) if form.dense]
         whole = all(number % 16 == 0 for number in (inner[-1], *first))
         aligned = even or (whole and not reduces)
-        form = form_of(forms, len(results), even, aligned, width if reduces else None, inner[-1])
+        span = width if reduces else None
+        form = form_of(forms, len(self.outputs), even, aligned, span, inner[-1])
         key = graph.text, form
         if key not in self.kernels:
             self.kernels[key] = function_of_ir(build(graph, form))
@@ -161,8 +185,8 @@ class Launch:
             lengths = [] if form.far else lengths
             for length in reversed(lengths[: len(extents)]):
                 factors += reciprocal(length)
-        numbered = *chain(*strides), *extents, width, *sizes, *factors
-        self.kernels[key][(programs,)](*given, *results, *numbered)
+        numbered = (*chain(*strides), *extents, width, *sizes, *factors)
+        return self.kernels[key][(programs,)], numbered
 
     def _steps(self, word: Sequence[Axis], view: View) -> dict[Axis, int]:
         """Return the stride of each axis of an array along which it is not one item."""
@@ -175,6 +199,22 @@ class Launch:
         if len(found) < len(kept):
             raise refused(self.name, f"an array lies on the diagonal of {_spelled(word)}")
         return found
+
+
+def _places(output: Traced, order: Sequence[Axis]) -> Order:
+    """Return the numbers of an array's axes in an order of axes, others last."""
+    roots = [axis.root for axis in output.axes]
+    place = {axis: n for n, axis in enumerate(order)}
+    return tuple(sorted(range(len(roots)), key=lambda n: place.get(roots[n], len(place))))
+
+
+def _maker(near: Any, output: Traced, element: str, places: Order) -> Callable[[Any], Any]:
+    """Return what makes a result whose items follow one another in an order of axes."""
+    make = maker_beside(near, tuple([output.axes[n].size for n in places]), element)
+    if places == tuple(sorted(places)):
+        return make
+    outward = inverse(places)
+    return lambda near: permuted(make(near), outward)
 
 
 def _grouped(rows: Sequence[Axis], steps: Sequence[dict[Axis, int]]) -> list[list[Axis]]:

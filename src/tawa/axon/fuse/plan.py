@@ -1,197 +1,205 @@
-"""Plans: the steps of a traced program in their order, and which arrays they read and make."""
+"""Plans: a schedule for arrays that lie in one way: all that is decided once, then calls alone.
+
+A plan is made by running its schedule. An array that a step does not read as it lies is turned by a
+copy, once for all steps that read it so. What is computed of an imported graph's weights alone is
+computed then, and kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tawa.axon.fuse.absorb import absorbed
-from tawa.axon.fuse.launch import Kernels, Launch
-from tawa.axon.fuse.needs import demanded, traced_in
-from tawa.axon.fuse.trace import REDUCTIONS, Cuts, Node, Step, Traced, evaluated
+from tawa.axon.fuse.calls import Order
+from tawa.axon.fuse.launch import Run
+from tawa.axon.fuse.needs import traced_in
+from tawa.axon.fuse.schedule import Schedule, filled
+from tawa.axon.fuse.trace import Traced
+from tawa.axon.fuse.turn import turning
 from tawa.axon.library.untyped import fixed
+from tawa.axon.run import tensors
+from tawa.runtime.arrays import is_tensor, look
+from tawa.runtime.dispatch import current_stream, refuse_capture
+from tawa.runtime.driver import connect
+
+Turned = dict[tuple[int, Order], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A step of a plan: what it is called, reads, makes, and what is of no use after it."""
+class Step:
+    """What a plan does with its arrays, which have numbers.
+
+    `once`: it computes of weights alone, and was done when the plan was made.
+    """
 
     name: str
-    run: Callable[[dict[Node, Any]], None]
-    reads: tuple[Node, ...]
-    makes: tuple[Node, ...]
+    run: Run
+    reads: tuple[int, ...]
+    makes: range
+    once: bool
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name}, once" if self.once else self.name
 
 
 class Plan:
-    """What computes a program for arguments of some shapes: kernels, calls and moves, in order."""
+    """The steps of a program for arguments that lie as some do; `print` shows them.
+
+    It is made by running them: `take` gives the results of the arguments it was made for, once.
+    `turned` keeps weights that are turned, for all plans of a graph.
+    """
 
     def __init__(
-        self,
-        cuts: Cuts,
-        leaves: Sequence[Traced],
-        results: Any,
-        kernels: Kernels,
-        short: Mapping[str, str],
+        self, schedule: Schedule, arrays: Sequence[Any], weights: Sequence[Any], turned: Turned
     ) -> None:
-        self.results = results
-        self.leaves = leaves
-        self.steps: list[Done] = []
-        self._cuts, self._kernels, self._short = cuts, kernels, short
-        self._stored: set[Node] = {leaf.node for leaf in leaves}
-        wanted = [each.node for each in traced_in(results)]
-        self._instead = absorbed(cuts, wanted)
-        self._roots = demanded(cuts, wanted, self._instead)
-        self._within: dict[Node, list[Node]] = {}  # the roots that need a node
-        for root in self._roots:
-            for node in self._inner(root):
-                self._within.setdefault(node, []).append(root)
-        for root in self._roots:
-            self._make(root)
-        last = {node: step for step in self.steps for node in (*step.reads, *step.makes)}
-        kept = {*wanted, *(leaf.node for leaf in leaves)}
-        self._drops = {
-            id(step): [n for n in (*step.reads, *step.makes) if last[n] is step and n not in kept]
-            for step in self.steps
-        }
+        self.steps: list[Step] = []
+        self._held: list[Any] = [*arrays, *weights]
+        self._weights = range(len(arrays), len(self._held))
+        self._known = set(self._weights)  # what is computed of weights alone
+        self._number = {leaf.node: number for number, leaf in enumerate(schedule.leaves)}
+        self._derived: dict[int, dict[Hashable, int]] = {}
+        self._turned = turned
+        last = {each.node: task for task in schedule.tasks for each in task.reads}
+        last |= {each.node: None for each in traced_in(schedule.results)}
+        for task in schedule.tasks:
+            reads = [self._read(each) for each in task.reads]
+            there = partial(self._is_there, reads)
+            orders = task.orders([look(self._held[n]) for n in reads], there)
+            reads = [n if o is None else self._turn(n, o) for n, o in zip(reads, orders)]
+            run = task.bind([self._held[n] for n in reads] or arrays[:1])
+            self._number |= zip(task.makes, self._do(task.name, run, reads))
+            for each in task.reads:
+                if last[each.node] is task:
+                    self._free(self._number[each.node])
+        self._outcome = schedule.results
+        self._results = [self._result(each) for each in traced_in(schedule.results)]
+        self._first = self._found(self._held, arrays[0])
+        self._finish(len(arrays))
+        _settle(arrays[0])
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
-        """Run the steps on arrays; return the results as the program does."""
-        values: dict[Node, Any] = {leaf.node: a for leaf, a in zip(self.leaves, arrays)}
-        self._near = arrays[0]
-        for step in self.steps:
-            step.run(values)
-            for node in self._drops[id(step)]:
-                values.pop(node, None)
-        from tawa.axon.run import tensors
+        """Take the steps on arrays; return the results as the program does."""
+        held = [*arrays, *self._held]
+        for run, reads, makes, drops in self._work:
+            made = run([held[n] for n in reads])
+            for number, each in zip(makes, made):
+                held[number] = each
+            for number in drops:
+                held[number] = None
+        return self._found(held, arrays[0])
 
-        found = read(self.results, values)
-        if tensors.is_tensor(self._near):
-            return tensors.unwrapped(found, self._near.device)
+    def take(self) -> Any:
+        """Return the results of the arguments that the plan was made for."""
+        first, self._first = self._first, None
+        return first
+
+    def _do(self, name: str, run: Run, reads: Sequence[int], anew: bool = False) -> range:
+        """Take a step and note it; return the numbers of what it makes.
+
+        `anew`: by each call, though of weights alone.
+        """
+        made = run([self._held[n] for n in reads])
+        makes = range(len(self._held), len(self._held) + len(made))
+        self._held += made
+        once = not anew and self._known.issuperset(reads)
+        if once:
+            self._known.update(makes)
+        self.steps.append(Step(name, run, tuple(reads), makes, once))
+        return makes
+
+    def _derive(self, number: int, key: Hashable, name: str, run: Callable[[Any], Any]) -> int:
+        """Return the number of what a function makes of an array, one for all steps."""
+        derived = self._derived.setdefault(number, {})
+        if key not in derived:
+            (derived[key],) = self._do(name, lambda given: (run(*given),), [number])
+        return derived[key]
+
+    def _free(self, number: int) -> None:
+        """Let go of an array that no other step reads, and of those derived from it."""
+        if number not in self._known:
+            self._held[number] = None
+            for each in self._derived.get(number, {}).values():
+                self._free(each)
+
+    def _read(self, array: Traced) -> int:
+        """Return the number of an array in the shape in which it is read."""
+        number, shape = self._number[array.node], tuple(map(int, array.shape))
+        if tuple(self._held[number].shape) == shape:
+            return number
+        return self._derive(number, shape, f"reshape {list(shape)}", lambda x: x.reshape(shape))
+
+    def _is_there(self, reads: Sequence[int], place: int, order: Order) -> bool:
+        """Tell whether to have one of some arrays in an order costs a call nothing."""
+        number = reads[place]
+        return number in self._known or ("by", order) in self._derived.get(number, {})
+
+    def _turn(self, number: int, order: Order) -> int:
+        """Return the number of an array that is dense in an order of its axes."""
+        shape, copy = list(self._held[number].shape), turning(self._held[number], order)
+
+        def turn(array: Any) -> Any:
+            if number not in self._weights:
+                return copy(array)
+            key = id(array), order  # of an array that the graph keeps: one copy for all plans
+            if key not in self._turned:
+                self._turned[key] = copy(array)
+            return self._turned[key]
+
+        return self._derive(number, ("by", order), f"turn {shape} by {list(order)}", turn)
+
+    def _result(self, array: Traced) -> int:
+        """Return the number of a result; what is kept is copied, for callers may write to it."""
+        number = self._read(array)
+        if number not in self._known:
+            return number
+
+        def copy(given: Sequence[Any]) -> Sequence[Any]:
+            (array,) = given
+            return (array.clone() if is_tensor(array) else array.copy(),)
+
+        return self._do("copy", copy, [number], anew=True)[0]
+
+    def _found(self, held: Sequence[Any], near: Any) -> Any:
+        """Return the results among the arrays of a call, of the library of one of them."""
+        found = filled(self._outcome, iter([held[n] for n in self._results]))
+        if is_tensor(near):
+            return tensors.unwrapped(found, near.device)
         return fixed(found)
 
-    def _make(self, node: Node) -> None:
-        """Add the step that makes an array, where there is none yet."""
-        if node in self._stored:
-            return
-        step = self._instead.get(node) or self._cuts.of.get(node)
-        if step is None and not self._leaves(node):
-            value = evaluated(node)
-            step = Step("constant", lambda: value, ())
-        if step is None:
-            self._kernel(node)
-            return
-        self._stored.add(node)
-        reads = tuple([each.node for each in traced_in(step.inputs)])
-        shown = f"{step.name} {[int(size) for size in self._cuts.known[node].shape]}"
-        self.steps.append(Done(shown, partial(self._call, node, step), reads, (node,)))
-
-    def _call(self, node: Node, step: Step, values: dict[Node, Any]) -> None:
-        inputs = read(step.inputs, values)
-        values[node] = step.run(*inputs) if step.plain else by_numpy(step.run, inputs, self._near)
-
-    def _inner(self, root: Node) -> list[Node]:
-        """Return what is computed for an array from those that are there, results first."""
-        found: dict[Node, None] = {}
-        left = [root]
-        while left:
-            node = left.pop(0)
-            if node.name != "load" and node not in self._stored and node not in found:
-                found[node] = None
-                left += [each for each in node.inputs if isinstance(each, Node)]
-        return list(found)
-
-    def _leaves(self, root: Node) -> list[Node]:
-        """Return the arrays that it is computed from."""
-        inner = dict.fromkeys(self._inner(root))
-        every = [e for node in inner for e in node.inputs if isinstance(e, Node)]
-        return [node for node in dict.fromkeys(every) if node not in inner]
-
-    def _kernel(self, root: Node) -> None:
-        """Add a kernel for an array, and for what later ones share with it or read with it."""
-        known, made = self._cuts.known, [root]
-        inner, leaves = self._inner(root), self._leaves(root)
-        self._stored.add(root)
-        reads = {*inner, *leaves}
-        others = [
-            each
-            for each in dict.fromkeys(r for node in reads for r in self._within.get(node, ()))
-            if each not in self._stored and each not in self._instead
-        ]
-        later = {each: self._inner(each) for each in others}
-        for node in inner[1:]:
-            shared = any(node in nodes for nodes in later.values())
-            if not shared or node not in known or not self._alike([*made, node]):
-                continue
-            if node in others or self._worth(node):
-                made.append(node)
-                self._stored.add(node)
-                later = {each: self._inner(each) for each in others if each not in made}
-        for each in others:
-            below = {*self._leaves(each)}
-            ready = each not in self._stored and below <= self._stored
-            if ready and below & reads and self._alike([*made, each]):
-                made.append(each)
-                self._stored.add(each)
-        self._stored.difference_update(made)
-        inputs = list(dict.fromkeys(leaf for node in made for leaf in self._leaves(node)))
-        self._stored.update(made)
-        outputs = [known[node] for node in made]
-        name = f"kernel {', '.join(str([int(size) for size in each.shape]) for each in outputs)}"
-        launch = Launch(
-            "a kernel of it",
-            [known[node] for node in inputs],
-            outputs,
-            ["i1" if each.dtype == "bool" else self._short[each.dtype] for each in outputs],
-            self._kernels,
-            copies=True,
-        )
-
-        def run(values: dict[Node, Any]) -> None:
-            values.update(zip(made, launch([values[node] for node in inputs])))
-
-        self.steps.append(Done(name, run, tuple(inputs), tuple(made)))
-
-    def _worth(self, node: Node) -> bool:
-        """Tell whether a shared value is better read than computed again: it takes two arrays."""
-        wide = [leaf for leaf in self._leaves(node) if leaf.axes]
-        return len(wide) > 1 or any(each.name in REDUCTIONS for each in self._inner(node))
-
-    def _alike(self, nodes: Sequence[Node]) -> bool:
-        """Tell whether one kernel makes all: it reduces along one axis, and has the same rows."""
-        values = [self._cuts.known[node] for node in nodes]
-        columns = {value.reduced[0].root for value in values if value.reduced}
-        words = [frozenset(a.root for a in value.axes if not a.one) - columns for value in values]
-        return len(columns) <= 1 and len({*words}) == 1
+    def _finish(self, given: int) -> None:
+        """Note what each call does, and keep of arrays only what that needs."""
+        last = {n: step for step in self.steps for n in (*step.reads, *step.makes)}
+        self._work: list[tuple[Run, tuple[int, ...], range, list[int]]] = []
+        needed = set(self._results)
+        for step in self.steps:
+            if not step.once:
+                needed.update(step.reads)
+                every = {*step.reads, *step.makes} - {*self._results} - self._known
+                drops = [n for n in every if last[n] is step]
+                self._work.append((step.run, step.reads, step.makes, drops))
+        kept = self._known & needed
+        self._held = [x if n in kept else None for n, x in enumerate(self._held)][given:]
 
 
-def read(value: Any, values: Mapping[Node, Any]) -> Any:
-    """Return a value with arrays in the place of those that were traced."""
-    match value:
-        case Traced():
-            array, shape = values[value.node], tuple(map(int, value.shape))
-            return array if tuple(array.shape) == shape else array.reshape(shape)
-        case tuple() | list():
-            items: Any = value  # pyright: ignore[reportUnknownVariableType]
-            return type(items)([read(each, values) for each in items])
-        case int():
-            return int(value)
-        case _:
-            return value
+def refuse_captured(array: Any) -> None:
+    """Raise LaunchError where work beside an array is captured: what a plan keeps would not be."""
+    if (device := look(array).device).kind == "cuda":
+        stream = current_stream({"array": array})(device.ordinal)
+        what = "the first call of a compiled network with these arguments"
+        refuse_capture(what, "what its plan keeps", stream, device.ordinal)
 
 
-def by_numpy(run: Callable[..., Any], inputs: tuple[Any, ...], near: Any) -> Any:
-    """Return what a function of NumPy's functions makes of arrays, those of torch too."""
-    from tawa.axon.run import tensors
-
-    if not tensors.is_tensor(near):
-        return run(*inputs)
-    found = run(*tensors.wrapped(inputs, near.device))
-    return tensors.unwrapped(found, near.device)
+def _settle(array: Any) -> None:
+    """Wait for the work beside an array: what a plan keeps is read on other streams, too."""
+    if (device := look(array).device).kind == "cuda":
+        machine = connect()
+        machine.enter(device.ordinal)
+        try:
+            machine.call("cuStreamSynchronize", current_stream({"array": array})(device.ordinal))
+        finally:
+            machine.leave()

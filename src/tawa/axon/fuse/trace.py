@@ -20,6 +20,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tawa.axon.fuse import calls
 from tawa.axon.library import reference
 from tawa.errors import AxonError
+from tawa.runtime.arrays import View
 
 # Functions of NumPy that are computed element by element, with the language's name for them.
 POINTWISE = {
@@ -120,13 +121,15 @@ def refused(what: str, why: str = "", remedy: str = "") -> AxonError:
 class Step:
     """What is computed by a function of arrays: `run(*inputs)`, inputs in lists where they were.
 
-    `plain`: of arrays as they are, of any library; else of what NumPy's functions take.
+    `plain`: of arrays as they are, of any library; else of what NumPy's functions take. `orders`:
+    of axes in which arrays have to be dense (`calls.py`), those of None as they lie.
     """
 
     name: str
     run: Callable[..., Any]
     inputs: tuple[Any, ...]
     plain: bool = False
+    orders: Callable[[Sequence[View]], Sequence[calls.Order | None]] | None = None
 
 
 @dataclass
@@ -441,7 +444,7 @@ def _moved(name: str, run: Callable[[Any], Any], x: Traced, shape: Sequence[int]
     """Return what a function makes of an array that has another shape or order then."""
     if x.cuts is None:
         raise refused(name)
-    return x.cuts.step(Step(name, run, (x,)), shape, x.dtype)
+    return x.cuts.step(Step(name, run, (x,), plain=True), shape, x.dtype)
 
 
 def _reshape(x: Traced, shape: Any) -> Traced:
@@ -449,13 +452,13 @@ def _reshape(x: Traced, shape: Any) -> Traced:
     if -1 in sizes:
         known = math.prod(size for size in sizes if size != -1)
         sizes[sizes.index(-1)] = math.prod(map(int, x.shape)) // max(1, known)
-    return _moved("reshape", lambda x: np.reshape(x, tuple(sizes)), x, sizes)
+    return _moved("reshape", lambda x: x.reshape(tuple(sizes)), x, sizes)
 
 
 def _transpose(x: Traced, order: Sequence[int]) -> Traced:
     places = [int(place) % x.ndim for place in order]
     shape = [int(x.shape[place]) for place in places]
-    return _moved("transpose", lambda x: np.transpose(x, tuple(places)), x, shape)
+    return _moved("transpose", lambda x: calls.permuted(x, places), x, shape)
 
 
 def _swapped(x: Traced, one: int, other: int) -> Traced:
@@ -474,7 +477,11 @@ def product(a: Any, b: Any) -> Traced:
     rows, columns = ([int(n) for n in each.shape[-2:]] for each in (a, b))
     shape = (*batch, *rows[:-1], *columns[1:])
     if a.dtype == b.dtype and a.dtype in calls.FLOATS:
-        return cuts.step(Step("matmul", calls.matmul, (a, b), plain=True), shape, a.dtype)
+        if a.ndim > 2 and b.ndim == 2:  # one matrix for all rows, and so is the result
+            sizes = math.prod(map(int, a.shape[:-1])), int(a.shape[-1])
+            a = Traced(a.node, [Axis(size) for size in sizes], a.dtype, cuts)
+        step = Step("matmul", calls.matmul, (a, b), plain=True, orders=calls.matmul_orders)
+        return cuts.step(step, shape, a.dtype)
     dtype = np.result_type(_sample(a), _sample(b)).name
     return cuts.step(Step("matmul", np.matmul, (a, b)), shape, dtype)
 

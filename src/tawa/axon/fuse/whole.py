@@ -44,12 +44,14 @@ def meaning(name: str) -> Callable[..., Any]:
 def _step(cuts: Cuts, name: str, arguments: Any, options: dict[str, Any]) -> Any:
     """Return what an operator makes as a step; its type says what shape that has."""
     run: Any = partial(reference.meaning(name), **options)
-    kind, plain = result_of(name, arguments, options), False
+    kind, plain, orders = result_of(name, arguments, options), False, None
     if name == "conv":
         w, x = arguments
         plain = w.dtype == x.dtype and x.dtype in calls.FLOATS and 3 <= x.ndim <= 5
         given = {key: value for key, value in options.items() if key != "kernel"}
-        run = partial(calls.conv, **given) if plain else run
+        if plain:
+            run = partial(calls.conv, **calls.conv_options(x.ndim, given))
+            orders = calls.conv_orders
 
     def made(kind: Type, run: Callable[..., Any]) -> Traced:
         word = kind.word if isinstance(kind, Tensor) else ()
@@ -61,7 +63,7 @@ def _step(cuts: Cuts, name: str, arguments: Any, options: dict[str, Any]) -> Any
                 remedy="leave it outside of the function that is compiled",
             )
         element = kind.element if isinstance(kind.element, str) else DEFAULT[kind.element.kind]
-        return cuts.step(Step(name, run, tuple(arguments), plain), shape, DTYPES[element])
+        return cuts.step(Step(name, run, tuple(arguments), plain, orders), shape, DTYPES[element])
 
     if not isinstance(kind, Product):
         return made(kind, run)

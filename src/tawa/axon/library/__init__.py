@@ -40,6 +40,11 @@ def composed() -> dict[str, Fun]:
     return {each.name: each for each in found if isinstance(each, Fun)}
 
 
+def names() -> list[str]:
+    """Return the name of every operator."""
+    return [*signatures(), *composed()]
+
+
 def einsum(equation: str) -> str:
     """Return the type of `einsum` for an equation, as NumPy reads it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -35,6 +35,17 @@ from tawa.axon.types.show import Names
 from tawa.errors import AxonError
 
 Value: TypeAlias = "Tree | np.ndarray[Any, Any] | int | float | str | Sequence[Value]"
+
+
+def sizes_of(dims: Mapping[str, str] | None, inputs: Iterable[str]) -> dict[str, str]:
+    """Return what `dims` says of inputs; raises AxonError for a name that none of them has."""
+    given, known = dict(dims or {}), list(inputs)
+    if unknown := [name for name in given if name not in known]:
+        raise AxonError(
+            f"dims= names {unknown[0]}, which is no input",
+            why=f"the inputs are {', '.join(known) or 'none'}",
+        )
+    return given
 
 
 @dataclass
@@ -181,6 +192,12 @@ class Graph:
     def guards(self) -> list[Guard]:
         """The conditions on the sizes of inputs."""
         return self.function.guards
+
+    def __repr__(self) -> str:
+        """Name the guards, of inputs and weights the numbers."""
+        guards = ", ".join(map(str, self.guards)) or "nothing"
+        count = f"{self.inputs} inputs and {len(self.weights)} weights"
+        return f"graph of {count}, requires {guards}"
 
     def __call__(self, *inputs: Any) -> Any:
         """Check the guards and run: with NumPy, or by torch where inputs are its tensors.

@@ -19,7 +19,7 @@ import numpy as np
 
 from tawa.axon.load import operators as shared
 from tawa.axon.load.aten import Aten
-from tawa.axon.load.graph import Builder, Graph
+from tawa.axon.load.graph import Builder, Graph, sizes_of
 from tawa.axon.run.evaluate import arity
 from tawa.axon.run.values import NAMES
 from tawa.axon.syntax.tree import Tree
@@ -72,7 +72,7 @@ def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
             version = opset.version
     importer = _Import(build, onnx, version)
     importer.know(model)
-    return importer.run(model.graph, dict(dims or {}))
+    return importer.run(model.graph, dims)
 
 
 class _Import:
@@ -112,14 +112,14 @@ class _Import:
             if element is not None and kind.HasField("shape"):
                 self.known[item.name] = element, len(kind.shape.dim)
 
-    def run(self, graph: Any, dims: dict[str, str]) -> Graph:
+    def run(self, graph: Any, dims: Mapping[str, str] | None) -> Graph:
         for item in graph.initializer:
             self.values[item.name] = self.array(item)
-        for item in graph.input:
-            if item.name in self.values:
-                continue
+        inputs = [item for item in graph.input if item.name not in self.values]
+        given = sizes_of(dims, (item.name for item in inputs))
+        for item in inputs:
             kind = item.type.tensor_type
-            text = dims.get(item.name)
+            text = given.get(item.name)
             if text is None and kind.HasField("shape"):
                 sizes = [
                     str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "_"

@@ -19,7 +19,7 @@ import numpy as np
 
 from tawa.axon.load.aten import Aten
 from tawa.axon.load.aten_shapes import Parts
-from tawa.axon.load.graph import Builder, Graph
+from tawa.axon.load.graph import Builder, Graph, sizes_of
 from tawa.axon.run.values import NAMES
 from tawa.axon.syntax.tree import Tree
 from tawa.errors import AxonError, MissingPackage
@@ -46,12 +46,14 @@ def load_fx(module: Any, dims: Mapping[str, str] | None = None) -> Graph:
         graph = axon.load_fx(torchvision.models.resnet34(), dims={"x": "n 3 h w"})
         print(graph.guards, graph.shapes["layer1_0_conv1"])
     """
-    loader, given, elements = _Import(f"<{type(module).__name__}>"), dict(dims or {}), 0
-    for node in trace(module).nodes:
+    loader, elements = _Import(f"<{type(module).__name__}>"), 0
+    nodes = list(trace(module).nodes)
+    given = sizes_of(dims, (node.target for node in nodes if node.op == "placeholder"))
+    for node in nodes:
         match node.op:
             case "placeholder":
                 elements += 1
-                loader.input(node, given.get(node.name), f"'x{elements}")
+                loader.input(node, given.get(node.target), f"'x{elements}")
             case "get_attr":
                 found = module
                 for part in node.target.split("."):
@@ -77,7 +79,8 @@ def load_export(program: Any, dims: Mapping[str, str] | None = None) -> Graph:
         print(axon.load_export(program, dims={"x": "n d"}).guards)
     """
     _torch()
-    signature, given = program.graph_signature, dict(dims or {})
+    signature = program.graph_signature
+    given = sizes_of(dims, signature.user_inputs)
     loader = _Import("<exported program>")
     held = {
         **signature.inputs_to_parameters,

@@ -113,8 +113,7 @@ class Reader:
                     out.append(self._val(target, self._tree(value)))
                 case ast.AugAssign(target=ast.Name() as target, op=op, value=value):
                     left = Name(target.id, self._place(target))
-                    place = self._place(statement)
-                    made = Binary(self._sign(op), left, self._tree(value), place, place)
+                    made = self._operation(op, left, self._tree(value), statement)
                     out.append(self._val(target, made))
                 case ast.For(target=ast.Name() as target, iter=over, body=inner, orelse=[]):
                     for number in self._range(over):
@@ -159,10 +158,13 @@ class Reader:
             raise self._refuse(over, "a loop of a graph is over a range", "write `range(n)`")
         return found
 
-    def _sign(self, operator: ast.AST) -> str:
+    def _operation(self, operator: ast.AST, left: Tree, right: Tree, node: ast.AST) -> Tree:
+        place = self._place(node)
+        if isinstance(operator, ast.MatMult):
+            return Call(Call(Name("matmul", place), left, place), right, place)
         if type(operator) not in _OPERATORS:
-            raise self._refuse(operator, "graphs do not have this operator")
-        return _OPERATORS[type(operator)]
+            raise self._refuse(node, "graphs do not have this operator")
+        return Binary(_OPERATORS[type(operator)], left, right, place, place)
 
     def _tree(self, node: ast.expr) -> Tree:
         place = self._place(node)
@@ -174,9 +176,9 @@ class Reader:
             case ast.Attribute(attr=name):
                 return Name(name, place)
             case ast.BinOp(left=left, op=op, right=right):
-                return Binary(self._sign(op), self._tree(left), self._tree(right), place, place)
+                return self._operation(op, self._tree(left), self._tree(right), node)
             case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return Binary(self._sign(op), self._tree(left), self._tree(right), place, place)
+                return self._operation(op, self._tree(left), self._tree(right), node)
             case ast.UnaryOp(op=ast.USub(), operand=inner):
                 made = self._tree(inner)
                 if isinstance(made, Literal) and not isinstance(made.value, str):

@@ -6,8 +6,9 @@ Length: a case for each kind of node, and the state they share.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Any
 
 from tawa.axon.shapes.constraints import Base, Holds
@@ -87,9 +88,13 @@ class Inference(Unifier):
     """Infers declarations one after the other; raises AxonError, or Conflict for shapes."""
 
     def __init__(
-        self, library: Callable[[str], Scheme | None], wrong: Callable[[Span, str], AxonError]
+        self,
+        library: Callable[[str], Scheme | None],
+        wrong: Callable[[Span, str], AxonError],
+        names: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         super().__init__(library, wrong)
+        self.names = names
         self.overloads: list[Overload] = []
         self.scopes: list[Scope] = []
 
@@ -231,13 +236,16 @@ class Inference(Unifier):
         except ValueError as error:
             raise self.wrong(head.place, f"`{name}`: {error}") from error
         if found is None:
-            raise self.wrong(head.place, f"`{head.name}` is not defined")
+            near = get_close_matches(head.name, [*env, *self.names()], 1)
+            hint = f"; did you mean `{near[0]}`?" if near else ""
+            raise self.wrong(head.place, f"`{head.name}` is not defined{hint}")
         return self.instantiate(found, source) if isinstance(found, Scheme) else found
 
     def _apply(self, kind: Type, argument: Tree, source: Source, env: Env) -> Type:
         kind = self.resolve(kind)
         if isinstance(argument, Record):
-            raise self.wrong(argument.place, f"`{source.operator}` has no options here")
+            text = f"`{source.operator}` takes no options here: it is {self._shown(kind)}"
+            raise self.wrong(argument.place, text)
         if isinstance(argument, Group):
             given = self._group(argument, env)
         else:
@@ -277,12 +285,17 @@ class Inference(Unifier):
         try:
             self.unify(wanted, given, source)
         except Mismatch as error:
-            from tawa.axon.types.show import show
-
-            a, b = show(self.full(error.wanted)), show(self.full(error.given))
             why = f"; {error.why}" if error.why else ""
+            if not why and isinstance(error.given, Arrow) and not isinstance(error.wanted, Arrow):
+                why = ", a function that waits for another argument"
+            a, b = self._shown(error.wanted), self._shown(error.given)
             text = f"`{source.operator}` wants {a} here, this is {b}{why}"
             raise self.wrong(place, text) from error
+
+    def _shown(self, kind: Type) -> str:
+        from tawa.axon.types.show import show
+
+        return show(self.full(kind))
 
     def _binary(self, tree: Binary, env: Env) -> Type:
         left, right = self.infer(tree.left, env), self.infer(tree.right, env)

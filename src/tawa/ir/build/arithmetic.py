@@ -10,10 +10,27 @@ from collections.abc import Sequence
 from tawa.errors import ShapeUnsupported, TypeMismatch
 from tawa.ir import tile
 from tawa.ir.build.builder import Builder, Number
-from tawa.ir.build.promotion import PromotionError, literal_type, promote, promote_integers
+from tawa.ir.build.promotion import (
+    PromotionError,
+    is_value_of,
+    literal_type,
+    promote,
+    promote_integers,
+)
 from tawa.ir.build.types import ir_type
 from tawa.ir.build.values import Const, Tensor, Value, describe, spell_type
-from tawa.language.dtypes import dtype, float32, int1, int32, int64, uint8, uint16, uint32, uint64
+from tawa.language.dtypes import (
+    bfloat16,
+    dtype,
+    float32,
+    int1,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 
 # Operator → (row for integers, row for floats); an empty row: the operator has no such meaning.
 _ARITHMETIC = {
@@ -85,13 +102,24 @@ def to_tensor(builder: Builder, value: Value) -> Tensor:
 
 
 def to_type(builder: Builder, value: Value, element: dtype, shape: Sequence[int] = ()) -> Tensor:
-    """Convert a value to an element type and repeat it to a shape."""
-    if (number := as_number(value)) is not None:
-        if element.is_ptr():
-            return broadcast_to(builder, cast(builder, to_tensor(builder, value), element), shape)
+    """Convert a value to an element type and repeat it to a shape; raises TypeMismatch for integers
+    that the type does not hold.
+    """
+    if (number := as_number(value)) is not None and not element.is_ptr():
         _check_range(builder, number, element)
         return builder.constant((element.is_bool() and number != 0) or number, element, shape)
     return broadcast_to(builder, cast(builder, to_tensor(builder, value), element), shape)
+
+
+def converted(builder: Builder, value: Value, element: dtype, shape: Sequence[int] = ()) -> Tensor:
+    """Convert a value as `tl.cast` does and repeat it to a shape.
+
+    What goes to memory is converted so: -1 stored as uint32 has all bits set.
+    """
+    number = as_number(value)
+    if number is not None and element.is_int() and not is_value_of(number, element):
+        value = cast(builder, to_tensor(builder, value), element)
+    return to_type(builder, value, element, shape)
 
 
 def _check_range(builder: Builder, number: Number, element: dtype) -> None:
@@ -227,8 +255,23 @@ def _bitwise(builder: Builder, operator: str, one: Value, other: Value) -> Tenso
 
 def compare(builder: Builder, operator: str, one: Value, other: Value) -> Tensor:
     """Compare element by element; gives int1. Raises TypeMismatch."""
-    left, right = _meet(builder, operator, one, other)
+    left, right = _meet(builder, operator, *_comparable(builder, one, other))
     return builder.elementwise(_COMPARISON[operator], left, right)
+
+
+def _comparable(builder: Builder, one: Value, other: Value) -> tuple[Value, Value]:
+    """Give a number its own type: a bfloat16 is below 0.1 or not, not below what 0.1 rounds to.
+
+    A number that the other operand's type holds compares alike in that type, which takes no cast.
+    """
+
+    def typed(value: Value, against: Value) -> Value:
+        number = as_number(value)
+        if number is None or not isinstance(against, Tensor) or against.dtype.is_ptr():
+            return value
+        return value if is_value_of(number, against.dtype) else to_tensor(builder, value)
+
+    return typed(one, other), typed(other, one)
 
 
 def negate(builder: Builder, value: Tensor) -> Tensor:
@@ -257,15 +300,27 @@ def to_bool(builder: Builder, value: Value) -> Tensor:
 def minimum_maximum(
     builder: Builder, function: str, one: Value, other: Value, propagate_nan: bool = False
 ) -> Tensor:
-    """Take the "min" or "max" of two values after promotion."""
-    left, right = _meet(builder, function, one, other)
+    """Take the "min" or "max" of two values after promotion; of bfloat16 it is a float32."""
+    left, right = meet(builder, function, _unshortened(builder, one), _unshortened(builder, other))
     suffix = "_nan" if propagate_nan and left.dtype.is_floating() else ""
     return builder.elementwise(function + suffix, left, right)
 
 
+def _unshortened(builder: Builder, value: Value) -> Tensor:
+    tensor = to_tensor(builder, value)
+    return cast(builder, tensor, float32) if tensor.dtype == bfloat16 else tensor
+
+
 def meet(builder: Builder, name: str, one: Value, other: Value) -> tuple[Tensor, Tensor]:
-    """Bring two operands of function `name` to a common element type and shape."""
-    return _meet(builder, name, one, other)
+    """Bring two operands of function `name` to a common element type and shape; to a function a
+    number has its own type.
+    """
+    return _meet(builder, name, to_tensor(builder, one), to_tensor(builder, other))
+
+
+def choices(builder: Builder, one: Value, other: Value) -> tuple[Tensor, Tensor]:
+    """Bring what `tl.where` chooses from to a common element type and shape."""
+    return _meet(builder, "where", one, other)
 
 
 def select(builder: Builder, condition: Value, one: Value, other: Value) -> Tensor:
@@ -275,7 +330,7 @@ def select(builder: Builder, condition: Value, one: Value, other: Value) -> Tens
         if left.dtype != right.dtype:
             raise _no_operator(builder, "where", one, other, "the pointers differ in type")
     else:
-        left, right = _meet(builder, "where", one, other)
+        left, right = choices(builder, one, other)
     chosen = to_bool(builder, condition)
     shape = broadcast_shape(builder, chosen.shape, left.shape)
     shape = broadcast_shape(builder, shape, right.shape)

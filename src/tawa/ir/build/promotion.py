@@ -1,11 +1,15 @@
 """The typing rules of Triton 3.6 for operators: which type two operands meet in.
 
-Pure functions of element types. A Python number (a literal or any compile-time constant) is weak:
-it takes the other operand's type unless its own kind (bool < int < float) is higher. Everything
-else follows C: the wider integer wins, unsigned wins at equal width; a float wins over an integer.
+Pure functions of element types. To the arithmetic and bitwise operators and `tl.where` a Python
+number (a literal or any compile-time constant) is weak: it takes the other operand's type unless
+its own kind (bool < int < float) is higher. In comparisons and in the functions of two elements it
+has its own type (`literal_type`). Everything else follows C: the wider integer wins, unsigned wins
+at equal width; a float wins over an integer.
 """
 
 from __future__ import annotations
+
+import math
 
 from tawa.language.dtypes import (
     bfloat16,
@@ -50,6 +54,27 @@ def _integer_literal(value: int) -> dtype:
         if low <= value < high:
             return kind
     raise PromotionError(f"the integer {value} needs more than 64 bits")
+
+
+def is_value_of(number: bool | int | float, element: dtype) -> bool:
+    """Tell whether a type surely holds a number as it is: in range, and without rounding.
+
+    Of floats the numbers are taken that float16 has as normal ones, as far as `element`'s
+    significand goes; of 8-bit floats, which differ in what else they have, zero alone.
+    """
+    if element.is_bool():
+        return number in (0, 1)
+    if element.is_int():
+        low, high = element.get_int_min_value(), element.get_int_max_value()
+        return low <= number <= high and number == int(number)
+    if number == 0 or element.is_fp8():
+        return number == 0
+    if not math.isfinite(number):
+        return True
+    significand, exponent = math.frexp(number)
+    return (
+        -13 <= exponent <= 15 and (significand * 2 ** (element.fp_mantissa_width + 1)).is_integer()
+    )
 
 
 def promote_integers(one: dtype, other: dtype) -> dtype:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any, Self
 
@@ -18,6 +22,8 @@ from tawa.ppl.ir.core import Kind, Program
 from tawa.runtime.dispatch import current_stream
 
 THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
+STAGED = 1 << 20
+"""Bytes of pinned memory that a thread copies through."""
 
 
 def _driver() -> Any:
@@ -51,6 +57,53 @@ def _context() -> None:
     _call(_driver().cuCtxSetCurrent, _primary())
 
 
+def _stream() -> Any:
+    """Return the current stream: that of tile kernels between launches."""
+    return _driver().CUstream(current_stream({})(0))
+
+
+class Staging:
+    """Threads that copy from the device, each through pinned memory of its own.
+
+    The driver copies to memory that is not pinned on one thread, which moves a part of what the bus
+    can, and the first touch of new memory takes longer than the copy. What a run returns is not
+    pinned itself: pages take longer to pin than to copy.
+    """
+
+    def __init__(self) -> None:
+        self.count = min(8, len(os.sched_getaffinity(0)))
+        self.threads = ThreadPoolExecutor(self.count, initializer=_context)
+        self.idle: SimpleQueue[np.ndarray[Any, Any]] = SimpleQueue()
+        for _ in range(self.count):
+            address = int(_call(_driver().cuMemHostAlloc, STAGED, 0))
+            self.idle.put(np.ctypeslib.as_array((ctypes.c_uint8 * STAGED).from_address(address)))
+
+    def fetch(self, address: int, array: np.ndarray[Any, Any]) -> None:
+        """Copy what lies at an address of the device to a contiguous array."""
+        flat = array.reshape(-1).view(np.uint8)
+        count = min(self.count, -(-flat.size // STAGED))
+        edges = list(pairwise(flat.size * k // count for k in range(count + 1)))
+        done = [self.threads.submit(self._part, address, flat, *part) for part in edges[1:]]
+        self._part(address, flat, *edges[0])
+        for part in done:
+            part.result()
+
+    def _part(self, address: int, flat: np.ndarray[Any, Any], first: int, end: int) -> None:
+        staged = self.idle.get()
+        try:
+            for at in range(first, end, STAGED):
+                to = flat[at : min(at + STAGED, end)]
+                _call(_driver().cuMemcpyDtoH, staged.ctypes.data, address + at, to.size)
+                to[:] = staged[: to.size]
+        finally:
+            self.idle.put(staged)
+
+
+@lru_cache(maxsize=1)
+def _staging() -> Staging:
+    return Staging()
+
+
 class Kernel:
     """A program on the GPU: PTX, loaded by the driver."""
 
@@ -73,12 +126,11 @@ class Kernel:
     def launch(self, types: Sequence[Any], values: Sequence[Any], lanes: int) -> None:
         """Launch a thread for each lane; the kernel ends later."""
         driver = _driver()
-        stream = driver.CUstream(current_stream({})(0))  # that of tile kernels between launches
         blocks = (lanes + THREADS - 1) // THREADS
         given = (tuple(values), tuple(types))
         _call(
             driver.cuLaunchKernel,
-            *(self.function, blocks, 1, 1, THREADS, 1, 1, 0, stream, given, 0),
+            *(self.function, blocks, 1, 1, THREADS, 1, 1, 0, _stream(), given, 0),
         )
 
 
@@ -141,9 +193,11 @@ class Arrays:
     def zeros(self, shape: tuple[int, ...], kind: Kind) -> Memory:
         """Return an array of zeros."""
         stored = np.dtype(STORED[kind])
-        address = self._allocate(math.prod(shape) * stored.itemsize)
-        if math.prod(shape):
-            _call(_driver().cuMemsetD8, address, 0, math.prod(shape) * stored.itemsize)
+        size = math.prod(shape) * stored.itemsize
+        address = self._allocate(size)
+        if size:
+            # In the stream of the launches: torch's own do not wait for the default one.
+            _call(_driver().cuMemsetD8Async, address, 0, size, _stream())
         return Memory(address, shape, stored.name)
 
 
@@ -182,26 +236,24 @@ class Lanes(Arrays):
             self.values[self.places[name]] = number
         self.kernel.launch(self.types, self.values, self.lanes)
 
-    def fetch(self, name: str, array: np.ndarray[Any, Any], row: int = 0) -> None:
-        """Wait for what was launched, and copy a buffer here, from a row on."""
+    def rows(self, name: str, row: int = 0, count: int | None = None) -> np.ndarray[Any, Any]:
+        """Wait for what was launched, and return a copy of rows of a buffer."""
+        held = self.memory[name]
+        size = held.shape[0] - row if count is None else count
+        array = np.empty((size, *held.shape[1:]), held.dtype)
         _call(_driver().cuCtxSynchronize)
         if array.nbytes:
-            address = self.memory[name].address + row * array.strides[0]
-            _call(_driver().cuMemcpyDtoH, array.ctypes.data, address, array.nbytes)
-
-    def rows(self, name: str, row: int, count: int) -> np.ndarray[Any, Any]:
-        """Wait for what was launched, and return a copy of rows of a buffer."""
-        array = np.empty((count, *self.memory[name].shape[1:]), self.memory[name].dtype)
-        self.fetch(name, array, row)
+            _staging().fetch(held.address + row * array.strides[0], array)
         return array
 
-    def give(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """Wait for what was launched, and copy an array to a buffer."""
+    def give(self, name: str, array: np.ndarray[Any, Any], row: int = 0) -> None:
+        """Wait for what was launched, and copy rows to a buffer."""
+        held = self.memory[name]
+        array = np.ascontiguousarray(array, held.dtype)
         _call(_driver().cuCtxSynchronize)
         if array.nbytes:
-            _call(
-                _driver().cuMemcpyHtoD, self.memory[name].address, array.ctypes.data, array.nbytes
-            )
+            address = held.address + row * array.strides[0]
+            _call(_driver().cuMemcpyHtoD, address, array.ctypes.data, array.nbytes)
 
     def swap(self, one: str, other: str) -> None:
         """Make two buffers change places."""

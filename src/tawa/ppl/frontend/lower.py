@@ -70,7 +70,8 @@ class Lowering(Context):
                 scope = dict(closure.scope)
                 args = (*args, *(self.within(closure.source, d, scope) for d in defaults))
         if len(args) != len(names):
-            raise Misfit(f"{closure.name} takes {len(names)} arguments, not {len(args)}")
+            wanted = f"{len(names)} arguments ({', '.join(names)})" if names else "no arguments"
+            raise Misfit(f"{closure.name} takes {wanted}, not {len(args)}")
         if key in self.recursive:
             return recursion.call(self, closure, key, args)
         if key in self.active:
@@ -435,7 +436,7 @@ class Lowering(Context):
         try:
             return work()
         except Misfit as misfit:
-            raise self.error(str(misfit), node) from None
+            raise self.error(str(misfit), node, remedy=misfit.remedy) from None
 
     def truth(self, node: ast.expr, scope: dict[str, Any]) -> Value | bool:
         """Lower a condition."""
@@ -468,7 +469,8 @@ class Lowering(Context):
                     return words.resolve(found)
                 if attr == "shape" and is_array(holder):
                     return holder.type.shape
-                raise Misfit(f"{describe(holder)} has no attribute {attr} in a model")
+                remedy = "write ppl.log_prob(distribution, value)" if attr == "log_prob" else ""
+                raise Misfit(f"{describe(holder)} has no attribute {attr} in a model", remedy)
             case ast.Tuple(elts=items):
                 return tuple(self.expression(item, scope) for item in items)
             case ast.List(elts=items):
@@ -554,6 +556,9 @@ class Lowering(Context):
             return words.resolve(found)
         if name in words.PYTHON:
             return getattr(builtins, name)
+        if hasattr(builtins, name):
+            why = f"of Python's builtins it has {', '.join(words.PYTHON)}"
+            raise self.error(f"{name} has no meaning in a model", node, why=why)
         raise self.error(
             f"{name} is not defined here",
             node,

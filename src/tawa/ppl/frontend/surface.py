@@ -37,6 +37,11 @@ def factor(log_weight: Any) -> None:
     _outside("factor")
 
 
+def log_prob(distribution: Any, value: Any) -> Any:
+    """Return the log density of a distribution at a value; nothing is weighed."""
+    _outside("log_prob")
+
+
 def map(function: Callable[..., Any], *rows: Any) -> Any:
     """Return the vector of a function's results over one or more vectors, in order."""
     _outside("map")

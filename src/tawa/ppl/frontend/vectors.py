@@ -312,9 +312,14 @@ def abs_word(low: Context, given: Any) -> Any:
 
 
 def float_word(low: Context, given: Any) -> Any:
-    """Lower float."""
+    """Lower float; of a text, as `float("inf")`, what Python says."""
     if isinstance(given, (bool, int, float)):
         return float(given)
+    if isinstance(given, str):
+        try:
+            return float(given)
+        except ValueError as error:
+            raise Misfit(str(error)) from error
 
     def one(x: Any) -> Value:
         return low.numbers.value(low.numbers.value(x), low.b.real)

@@ -37,7 +37,12 @@ def resolve(given: Any) -> Any:
                 raise Misfit(
                     "an array outside of the model would be frozen: pass it as an argument"
                 )
-            raise Misfit(f"{type(given).__name__} has no meaning in a model")  # type: ignore[reportUnknownArgumentType]
+            name = str(getattr(given, "__name__", type(given).__name__))  # type: ignore[reportUnknownArgumentType]
+            ours = getattr(surface, name, None) in WORDS
+            raise Misfit(
+                f"{name} has no meaning in a model",
+                f"write ppl.{name}" if ours else "compute it outside, and pass what it gives",
+            )
 
 
 # -- probabilistic words
@@ -77,7 +82,10 @@ def _parameter(low: Context, family: Distribution, parameter: Parameter, item: A
     have = len(given.type.shape) if is_array(given) else 0
     if have != rank or not (rank or is_number(given)):
         raise Misfit(
-            f"{parameter.name} of {family.name} is a {parameter.takes}, not {describe(given)}"
+            f"{parameter.name} of {family.name} is a {parameter.takes}, not {describe(given)}",
+            f"make one for each: [ppl.sample(ppl.{family.name}(...)) for item in items]"
+            if have > rank
+            else "",
         )
     if parameter.takes == "int":
         return low.numbers.value(given, I32)
@@ -142,20 +150,37 @@ def sample(low: Context, given: Any, *, name: str = "", centered: bool = True) -
 def observe(low: Context, given: Any, value: Any, *, name: str = "observed") -> None:
     """Lower an observation."""
     drawn = _drawn(given)
+    operands = (_of_family(low, drawn, value), *drawn.parameters)
+    low.b.op("observe", operands, family=drawn.family, title=_title(low, name))
+
+
+def log_prob(low: Context, given: Any, value: Any) -> Value:
+    """Lower the log density of a value."""
+    drawn = _drawn(given)
+    operands = (_of_family(low, drawn, value), *drawn.parameters)
+    return low.numbers.value(low.call(drawn.family.log_density, operands), low.b.real)
+
+
+def _of_family(low: Context, drawn: Drawn, value: Any) -> Value:
+    """Return a value as one of those that a distribution has."""
     want = _result(low, drawn.family, drawn.parameters)
+    if is_array(value) and len(value.type.shape) > len(want.shape):
+        raise Misfit(
+            f"{drawn.family.name} has a value of {want}, not of {describe(value)}",
+            f"take each: ppl.map(lambda v: ppl.observe(ppl.{drawn.family.name}(...), v), values)",
+        )
     if isinstance(value, tuple) and want.shape:
         value = vectors.pack(low, list(value))  # type: ignore[reportUnknownArgumentType]
     if want == BOOL and not isinstance(value, bool):
-        observed = low.numbers.truth(value)
-        observed = low.numbers.value(observed, BOOL)
-    else:
-        observed = (
-            low.numbers.value(low.numbers.value(value), want)
-            if not isinstance(value, (int, float))
-            else low.numbers.value(value, want)
+        return low.numbers.value(low.numbers.truth(value), BOOL)
+    if want == I32 and isinstance(value, (Value, View)) and value.type.is_float:
+        raise Misfit(
+            f"{drawn.family.name} has whole numbers, not {describe(value)}",
+            "pass whole numbers: an array of integers",
         )
-    operands = (observed, *drawn.parameters)
-    low.b.op("observe", operands, family=drawn.family, title=_title(low, name))
+    if isinstance(value, (int, float)):
+        return low.numbers.value(value, want)
+    return low.numbers.value(low.numbers.value(value), want)
 
 
 def factor(low: Context, log_weight: Any) -> None:
@@ -283,6 +308,7 @@ WORDS: dict[Any, Callable[..., Any]] = {
     surface.sample: sample,
     surface.observe: observe,
     surface.factor: factor,
+    surface.log_prob: log_prob,
     surface.map: vectors.map_word,
     surface.repeat: vectors.repeat,
     surface.reduce: vectors.reduce,

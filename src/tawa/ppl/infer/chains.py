@@ -121,9 +121,7 @@ def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior
                 options.chains,
                 lambda lowered: (program_of(lowered, options, method), None),
             )
-            buffers = composed.buffers(options.chains)
-            given = composed.arguments(options.seed)
-            composed.executable(options).run(given, buffers, options.chains, options.threads)
+            buffers = composed.run(options, options.chains)
         return collect(model, arguments, composed, options, buffers)
 
     return run
@@ -141,7 +139,8 @@ def collect(
         raise GradientError(
             f"{model.name}: no start of finite density in 100 tries",
             why="each free number is tried between -2 and 2",
-            remedy="check the supports of what is observed, or give the sites narrower priors",
+            remedy="check that the data have no NaN and lie in the supports of what is observed, "
+            "that scales are above 0; or give the sites narrower priors",
         )
     if np.any(buffers["singular"]):
         raise GradientError(

@@ -114,6 +114,13 @@ class Composed:
         kinds = self.program.buffers
         return {name: np.zeros((n, lanes), STORED[kinds[name]]) for name, n in self.rows.items()}
 
+    def run(
+        self, options: Options, lanes: int, **held: np.ndarray[Any, Any]
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Run all lanes once; return the buffers, which but for those of `held` begin as zeros."""
+        given, buffers = self.arguments(options.seed), self.rows | held
+        return self.executable(options).run(given, buffers, lanes, options.threads)
+
     def executable(self, options: Options) -> Executable:
         """Make the program ready, once for a device."""
         key = options.device, options.cpu

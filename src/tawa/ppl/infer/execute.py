@@ -28,7 +28,9 @@ Device = Literal["cpu", "cuda", "interpreter"]
 _LOCK = threading.Lock()
 CALLERS_STACK = 1 << 15
 """Bytes that are left on the stack of whoever calls: as few as a thread of Python may have."""
-Buffers = Mapping[str, np.ndarray[Any, Any]]
+Array = np.ndarray[Any, Any]
+Buffers = Mapping[str, Array | int]
+"""Arrays, or of how many rows of zeros a buffer is at the start."""
 
 
 @lru_cache(maxsize=128)
@@ -58,13 +60,15 @@ class Executable:
 
     def run(
         self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None = None
-    ) -> None:
-        """Run all lanes. Raises StackError or ModelError where a lane could not go on."""
+    ) -> dict[str, Array]:
+        """Run all lanes; return the buffers: on the CPU, those that were arrays are these.
+
+        Raises StackError or ModelError where a lane could not go on.
+        """
         with self.on(arguments, buffers, lanes, threads, long=True) as running:
             running.launch()
-            for name, array in buffers.items():
-                running.fetch(name, array)
             self.check(running)
+            return {name: running.rows(name) for name in buffers}
 
     def on(
         self,
@@ -98,9 +102,9 @@ class Executable:
         if not self.before:
             return arguments
         made = self.program.params[len(arguments) :]
-        arrays = {v.name: np.zeros((v.type.size, 1), STORED[v.type.kind]) for v in made}
-        self.before.run(arguments, arrays, 1)
-        return (*arguments, *arrays.values())
+        with self.before.on(arguments, {v.name: v.type.size for v in made}, 1) as running:
+            running.launch()
+            return (*arguments, *(running.rows(value.name) for value in made))
 
     def function(self) -> Callable[..., None]:
         """Return the machine code, of the first lane, the one behind the last, how many all are,
@@ -124,7 +128,7 @@ class Running(Protocol):
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
-    def put(self, array: np.ndarray[Any, Any]) -> Any:
+    def put(self, array: Array) -> Any:
         """Return an array where the lanes are."""
         ...
 
@@ -136,16 +140,12 @@ class Running(Protocol):
         """Run all lanes, with other numbers than before for some arguments."""
         ...
 
-    def fetch(self, name: str, array: np.ndarray[Any, Any], row: int = 0) -> None:
-        """Copy a buffer here, from a row on; `array` may be the buffer."""
+    def rows(self, name: str, row: int = 0, count: int | None = None) -> Array:
+        """Return rows of a buffer, from `row` to its end or `count`; on the CPU a view of them."""
         ...
 
-    def rows(self, name: str, row: int, count: int) -> np.ndarray[Any, Any]:
-        """Return rows of a buffer, on the CPU a view of them."""
-        ...
-
-    def give(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """Copy an array to a buffer of its size."""
+    def give(self, name: str, array: Array, row: int = 0) -> None:
+        """Copy rows to a buffer, from a row on."""
         ...
 
     def swap(self, one: str, other: str) -> None:
@@ -198,11 +198,11 @@ class OnHost:
         if self.workers:
             self.workers.shutdown(wait=False)  # one that was interrupted goes on to its end
 
-    def put(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def put(self, array: Array) -> Array:
         """Return the array."""
         return array
 
-    def zeros(self, shape: tuple[int, ...], kind: Kind) -> np.ndarray[Any, Any]:
+    def zeros(self, shape: tuple[int, ...], kind: Kind) -> Array:
         """Return an array of zeros."""
         return np.zeros(shape, STORED[kind])
 
@@ -227,18 +227,13 @@ class OnHost:
         # A method: arrays live on for as long as a thread works on them.
         self.function(first, end, self.lanes, *self.values)
 
-    def fetch(self, name: str, array: np.ndarray[Any, Any], row: int = 0) -> None:
-        """Copy a buffer, from a row on."""
-        if array is not self.memory[name]:
-            array[:] = self.rows(name, row, len(array))
-
-    def rows(self, name: str, row: int, count: int) -> np.ndarray[Any, Any]:
+    def rows(self, name: str, row: int = 0, count: int | None = None) -> Array:
         """Return a view of rows of a buffer."""
-        return self.memory[name][row : row + count]
+        return self.memory[name][row : None if count is None else row + count]
 
-    def give(self, name: str, array: np.ndarray[Any, Any]) -> None:
-        """Copy an array to a buffer."""
-        self.memory[name][:] = array
+    def give(self, name: str, array: Array, row: int = 0) -> None:
+        """Copy rows to a buffer."""
+        self.memory[name][row : row + len(array)] = array
 
     def swap(self, one: str, other: str) -> None:
         """Make two buffers change places."""
@@ -249,7 +244,7 @@ class OnHost:
             self.values[a], self.values[b] = self.values[b], self.values[a]
 
 
-def _check_buffer(name: str, kind: Kind, array: np.ndarray[Any, Any], lanes: int) -> None:
+def _check_buffer(name: str, kind: Kind, array: Array, lanes: int) -> None:
     fits = array.shape[-1] == lanes or len(array) == 1  # of one row any lane's item can be read
     if array.dtype != STORED[kind] or not fits or not array.flags.c_contiguous:
         raise ModelError(
@@ -272,7 +267,7 @@ def workers(stack: int, count: int) -> ThreadPoolExecutor:
     return made
 
 
-def check_faults(program: Program, faults: np.ndarray[Any, Any]) -> None:
+def check_faults(program: Program, faults: Array) -> None:
     """Raise the error of the first lane that could not go on."""
     bad = np.flatnonzero(faults[0])
     if not bad.size:
@@ -290,7 +285,7 @@ def check_faults(program: Program, faults: np.ndarray[Any, Any]) -> None:
         case "trace":
             raise StackError(
                 f"{program.name}: a trace has more than "
-                f"{program.variables['new_value'].size} values in {lanes}",
+                f"{program.variables['trace_site'].size // 2} values in {lanes}",
                 why="mh keeps every value that a run of the model drew",
                 remedy="pass trace= with a larger number to ppl.infer",
             )

@@ -23,9 +23,7 @@ def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Po
     """Draw `draws` particles from the prior; what comes out is resampled by weight."""
     lanes, name = options.draws, "importance"
     composed, _ = made(model, arguments, options, name, lanes, lambda low: _program(low, options))
-    buffers = composed.buffers(lanes)
-    given = composed.arguments(options.seed)
-    composed.executable(options).run(given, buffers, lanes, options.threads)
+    buffers = composed.run(options, lanes)
     logs = buffers["logw"][0].copy()
     with Weights(
         lanes, 1, options.dtype, "cpu", {"logw": buffers["logw"]}, options.threads

@@ -67,11 +67,8 @@ class Inspected:
         return self._point().program.variables["z"].size
 
     def _at(self, z: Any) -> tuple[float, np.ndarray[Any, Any]]:
-        composed = self._point()
-        buffers = composed.buffers(1)
-        buffers["point"][:, 0] = z
-        options = Options(dtype="f64")
-        composed.executable(options).run(composed.arguments(0), buffers, 1)
+        point = np.array(z, np.float64).reshape(self.size, 1)
+        buffers = self._point().run(Options(dtype="f64"), 1, point=point)
         return float(buffers["logw"][0, 0]), buffers["slope"][:, 0]
 
     def _point(self) -> Composed:

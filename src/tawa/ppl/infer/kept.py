@@ -17,7 +17,11 @@ Array = np.ndarray[Any, Any]
 def unpack(
     layout: Layout, template: Any, real: Array, whole: Array
 ) -> tuple[dict[str, Array], Any]:
-    """Return the draws by name, and the value; `real` and `whole` are (draws, slots, lanes)."""
+    """Return the draws by name, and the value; `real` and `whole` are (draws, slots, lanes).
+
+    Numbers are views of these, in which lanes lie side by side. A site that the model returns and
+    its value are the same numbers, so that nobody may write to one.
+    """
     named: dict[str, Array] = {}
     values: list[Array] = []
     for title, kept in layout.places.items():
@@ -59,6 +63,7 @@ def moments(layout: Layout, mean: Array, square: Array, draws: int) -> dict[str,
 
 def _take(kept: Kept, source: Array) -> Array:
     part = source[:, kept.start : kept.start + kept.size]
-    moved = np.moveaxis(part, 2, 0)
-    array = np.ascontiguousarray(moved).reshape(moved.shape[0], moved.shape[1], *kept.shape)
-    return array.astype(bool) if kept.type.kind == BOOL.kind else array
+    array = np.moveaxis(part, 2, 0).reshape(part.shape[2], part.shape[0], *kept.shape)
+    array = array.astype(bool) if kept.type.kind == BOOL.kind else array
+    array.flags.writeable = False
+    return array

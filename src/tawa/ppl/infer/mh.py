@@ -43,7 +43,6 @@ class Reuse(Handler):
             "trace_density": Type(program.dtype, (2 * size,)),
             "trace_word": word,
             "site_count": Type("i32", (sites,)),
-            "new_value": Type("i32", (size,)),
             "side": I32,
             "old_entries": I32,
             "new_entries": I32,
@@ -222,9 +221,7 @@ def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Run chains of single-site proposals; `thin` proposals a kept draw."""
     lanes, name = options.chains, "mh"
     composed, _ = made(model, arguments, options, name, lanes, lambda low: _program(low, options))
-    buffers = composed.buffers(options.chains)
-    given = composed.arguments(options.seed)
-    composed.executable(options).run(given, buffers, options.chains, options.threads)
+    buffers = composed.run(options, lanes)
     if not np.all(buffers["held"] > -np.inf):
         raise WeightError(
             f"{model.name}: 1000 runs from the prior have weight zero",

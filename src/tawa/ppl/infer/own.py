@@ -56,9 +56,7 @@ def own(function: Callable[[Any], None]) -> Callable[[Model, tuple[Any, ...], Op
         composed, _ = made(
             model, arguments, options, function, lanes, lambda lowered: program(lowered, options)
         )
-        buffers = composed.buffers(lanes)
-        given = composed.arguments(options.seed)
-        composed.executable(options).run(given, buffers, lanes, options.threads)
+        buffers = composed.run(options, lanes)
         named, value = composed.particles(buffers["real"], buffers["whole"])
         logs = buffers["logw"][0]
         return Posterior(model, arguments, options, named, value, log_weights=logs)

@@ -112,36 +112,38 @@ def pmmh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterio
     composed, records = walker(moved.size, options.warmup)
     executable = composed.executable(options)
     chains, total = options.chains, options.warmup + options.draws * options.thin
-    state = composed.buffers(chains)
     real = np.zeros((particles.composed.sizes[0], chains))
     whole = np.zeros((particles.composed.sizes[1], chains), np.int32)
     reals: list[Any] = []
     wholes: list[Any] = []
     accepted = np.zeros(chains)
     end = None
-    for time in range(total + 1):
-        given = composed.arguments(options.seed, time=time)
-        executable.run(given, state, chains, options.threads)
-        if end is not None:
-            better = records.rows(state, "better")[0] > 0
-            marks = uniforms(_seed(options.seed, time - 1), -1, chains)
-            picks = ((np.arange(chains) + marks) * options.particles).astype(np.int64)
-            real = np.where(better, end.real[: len(real), picks], real)
-            whole = np.where(better, end.whole[: len(whole), picks], whole)
-            if time > options.warmup:
-                accepted += better
-                if (time - options.warmup) % options.thin == 0:
-                    reals.append(real)
-                    wholes.append(whole)
-        if time == options.warmup + 1 and np.any(records.rows(state, "logw") == -np.inf):
-            raise WeightError(
-                f"{model.name}: no parameters of positive likelihood in {time} tries",
-                why="a chain begins at standard normal free numbers of the parameters",
-                remedy="take more particles or warm-up, or check what is observed",
-            )
-        if time < total:
-            end = particles.run(_seed(options.seed, time), records.rows(state, "proposal"))
-            records.rows(state, "new")[:] = end.log_evidence
+    given = composed.arguments(options.seed)
+    with executable.on(given, composed.rows, chains, options.threads) as walks:
+        for time in range(total + 1):
+            walks.launch(time=time)
+            executable.check(walks)
+            if end is not None:
+                better = records.rows(walks, "better")[0] > 0
+                marks = uniforms(_seed(options.seed, time - 1), -1, chains)
+                picks = ((np.arange(chains) + marks) * options.particles).astype(np.int64)
+                lanes = end.chosen[picks]
+                real = np.where(better, end.real[: len(real), lanes], real)
+                whole = np.where(better, end.whole[: len(whole), lanes], whole)
+                if time > options.warmup:
+                    accepted += better
+                    if (time - options.warmup) % options.thin == 0:
+                        reals.append(real)
+                        wholes.append(whole)
+            if time == options.warmup + 1 and np.any(records.rows(walks, "logw") == -np.inf):
+                raise WeightError(
+                    f"{model.name}: no parameters of positive likelihood in {time} tries",
+                    why="a chain begins at standard normal free numbers of the parameters",
+                    remedy="take more particles or warm-up, or check what is observed",
+                )
+            if time < total:
+                end = particles.run(_seed(options.seed, time), records.rows(walks, "proposal"))
+                records.give(walks, "new", end.log_evidence[None])
     held = {"real": np.concatenate(reals), "whole": np.concatenate(wholes)}
     held["real"] = held["real"].astype(np.float64 if options.dtype == "f64" else np.float32)
     named, value, _ = particles.composed.unpack(held, options)

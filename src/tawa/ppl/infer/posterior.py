@@ -53,6 +53,14 @@ class Posterior:
                 else f"moments=True keeps no draws: see post.moments[{name!r}]",
             ) from None
 
+    def __repr__(self) -> str:
+        """Name the sites with the shape of a draw; `summary()` is the table."""
+        chains, draws = self.options.chains, self.options.draws
+        shapes = {name: array.shape[2:] for name, array in self.draws.items()}
+        shapes |= {name: np.shape(each.mean)[1:] for name, each in self.moments.items()}
+        sites = ", ".join(name + (str(list(of)) if of else "") for name, of in shapes.items())
+        return f"Posterior of {self.model.name}, {chains} x {draws} draws: {sites or 'no sites'}"
+
     def __contains__(self, name: object) -> bool:
         return name in self.draws
 
@@ -84,7 +92,7 @@ class Posterior:
         return max((float(np.max(self.rhat(n))) for n in self.draws), default=float("nan"))
 
     def summary(self) -> str:
-        """Return mean, deviation, ess and R-hat of each element as a table."""
+        """Return mean, deviation, ess and R-hat of each element as a table, then divergences."""
         rows = [f"{'':24}{'mean':>12}{'sd':>12}{'ess':>10}{'rhat':>8}"]
         for name, array in self.draws.items():
             for at in np.ndindex(array.shape[2:]):
@@ -94,6 +102,14 @@ class Posterior:
                     f"{label:24}{part.mean():12.5g}{part.std():12.5g}"
                     f"{diagnostics.ess(part):10.0f}{diagnostics.rhat(part):8.3f}"
                 )
+        for name, each in self.moments.items():
+            spread = np.sqrt(each.variance.mean(0) + each.mean.var(0))
+            for at in np.ndindex(each.mean.shape[1:]):
+                label = name + (str(list(at)) if at else "")
+                mean, sd, rhat = each.mean.mean(0)[at], spread[at], each.rhat[at]
+                rows.append(f"{label:24}{mean:12.5g}{sd:12.5g}{'':10}{rhat:8.3f}")
+        if self.divergences:
+            rows.append(f"{self.divergences} draws met a divergent trajectory")
         return "\n".join(rows)
 
     def to_arviz(self) -> Any:

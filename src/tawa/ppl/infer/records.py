@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tawa.ppl.infer.compose import Composed
+from tawa.ppl.infer.execute import Running
 from tawa.ppl.ir.core import I32, Region, Type, Value
 
 Array = np.ndarray[Any, Any]
@@ -18,7 +19,8 @@ FRESH = ("draw", "fault", "going")
 class Records:
     """The rows of the buffers, one for each word of a lane's variables.
 
-    `used` names vectors with how much of one is in use; of the stack it is `sp`. `fresh` are
+    `used` names vectors with the variable that says how much of one is in use between launches, and
+    the most that can be; of the stack these are `sp` and all. `fresh` are
     variables that each launch sets anew. Adds the procedures `load` and `save`; where `copied`, a
     lane loads the record of the lane that its variable `source` names, from buffers `old_` of the
     same rows. Requires: the algorithm is lowered, so all variables declared.
@@ -27,13 +29,14 @@ class Records:
     def __init__(
         self,
         composed: Composed,
-        used: Mapping[str, str] | None = None,
+        used: Mapping[str, tuple[str, int]] | None = None,
         fresh: Sequence[str] = FRESH,
         *,
         copied: bool = False,
     ) -> None:
         program, self.copied = composed.program, copied
-        self.used = {"stack": "sp", **(used or {})}
+        stack = program.variables.get("stack", I32).size
+        self.used = {"stack": ("sp", stack), **(used or {})}
         self.low = composed.lowered.low
         self.program = program
         self.places: dict[str, tuple[str, int]] = {}
@@ -44,7 +47,7 @@ class Records:
                 buffer = "state_real" if type_.is_float else "state_whole"
                 buffer = "state_word" if type_.kind == "i64" else buffer
                 self.places[name] = buffer, rows[buffer]
-                rows[buffer] += type_.size
+                rows[buffer] += self.used[name][1] if name in self.used else type_.size
         for name, kind in kinds.items():
             for other in (name, name.replace("state", "old")) if copied else (name,):
                 composed.buffer(kind, rows[name], other)  # type: ignore[arg-type]
@@ -81,20 +84,19 @@ class Records:
             return
         with b.inside(Region((Value(I32),))) as region:
             item(*region.args)
-        b.op("for", (b.get(self.used[name], I32),), (), (region,))
+        b.op("for", (b.get(self.used[name][0], I32),), (), (region,))
 
-    def choose(self, state: dict[str, Array], chosen: Array) -> None:
-        """Copy records: lane k becomes lane `chosen[k]`."""
-        counts = {
-            name: int(self.rows(state, n).max())
-            for name, n in self.used.items()
-            if n in self.places
-        }
-        for name in self.places:
-            rows = self.rows(state, name)[: counts.get(name)]
-            rows[:] = np.take(rows, chosen, axis=1)
+    def turn(self, running: Running) -> None:
+        """Make what lanes saved what the next launch loads."""
+        for kind in ("real", "whole", "word"):
+            running.swap(f"old_{kind}", f"state_{kind}")
 
-    def rows(self, state: dict[str, Array], name: str) -> Array:
-        """Return the rows of a variable: a view, (words, lanes)."""
+    def rows(self, running: Running, name: str) -> Array:
+        """Return what lanes saved of a variable, (words, lanes): on the CPU a view."""
         buffer, row = self.places[name]
-        return state[buffer][row : row + self.program.variables[name].size]
+        return running.rows(buffer, row, self.program.variables[name].size)
+
+    def give(self, running: Running, name: str, array: Array) -> None:
+        """Set what lanes load of a variable, (words, lanes)."""
+        buffer, row = self.places[name]
+        running.give(buffer.replace("state", "old") if self.copied else buffer, array, row)

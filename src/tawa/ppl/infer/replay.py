@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tawa.errors import ModelError
+from tawa.ppl.emit.machine import STORED
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import lower
@@ -140,15 +141,15 @@ def replay(
     composed.algorithm(particle, composed.sizes)
     chains, count = next(iter(draws.values())).shape[:2]
     lanes = chains * count
-    buffers = composed.buffers(lanes)
+    held: dict[str, Array] = {}
     for name, parts in handler.given.items():
-        row = 0
+        rows = np.zeros((handler.rows[name], lanes), STORED[composed.program.buffers[name]])
+        held[name], row = rows, 0
         for part in parts:
             flat = part.reshape(lanes, -1).T
-            buffers[name][row : row + len(flat)] = flat
+            rows[row : row + len(flat)] = flat
             row += len(flat)
-    given = composed.arguments(options.seed)
-    composed.executable(options).run(given, buffers, lanes, options.threads)
+    buffers = composed.run(options, lanes, **held)
     named, value = composed.particles(buffers["real"], buffers["whole"])
 
     def shaped(held: Any) -> Any:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tawa.ppl.emit.machine import STORED
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
 from tawa.ppl.frontend.surface import here, read, run
@@ -50,7 +49,8 @@ def smc(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior
     end = particles.run(options.seed)
     if end.log_evidence[0] == -np.inf:
         raise zeros(options.particles, f" after observation {len(end.sizes)}")
-    named, value = particles.composed.particles(end.real, end.whole)
+    kept = (end.real[:, end.chosen], end.whole[:, end.chosen])
+    named, value = particles.composed.particles(*kept)
     statistics = {"effective": np.array(end.sizes), "steps": len(end.sizes)}
     return Posterior(
         model, arguments, options, named, value, float(end.log_evidence[0]), None, statistics
@@ -59,15 +59,17 @@ def smc(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """Where the particles of a run ended, equally weighted in each group.
+    """Where the particles of a run ended.
 
-    `real` and `whole` are their kept memory (words, lanes). The log evidence of a group whose
-    weights were all zero is minus infinity; when all groups' are, the run ends there.
+    `real` and `whole` are their kept memory (words, lanes), of which `chosen` lanes, equally
+    weighted, stand for a group. The log evidence of a group whose weights were all zero is minus
+    infinity; when all groups' are, the run ends there.
     """
 
     log_evidence: Array
     real: Array
     whole: Array
+    chosen: Array
     sizes: list[float]
 
 
@@ -102,22 +104,19 @@ class Filter:
         """Run the filter with a seed; `z` (numbers, groups) are the groups' parameters."""
         options, size = self.options, self.options.particles
         groups = 1 if z is None else z.shape[1]
-        buffers: dict[str, Any] = dict(self.composed.rows)
-        if z is not None:
-            old = np.zeros((buffers["old_real"], size * groups), STORED[options.dtype])
-            self.records.rows({"state_real": old}, "z")[:] = np.repeat(z, size, axis=1)
-            buffers["old_real"] = old
-        given = self.composed.arguments(seed)
+        given, rows = self.composed.arguments(seed), self.composed.rows
         with (
-            self.executable.on(given, buffers, size * groups, options.threads) as lanes,
+            self.executable.on(given, rows, size * groups, options.threads) as lanes,
             Weights(
                 size, groups, options.dtype, options.device, lanes.memory, options.threads
             ) as weights,
         ):
+            if z is not None:
+                self.records.give(lanes, "z", np.repeat(z, size, axis=1))
             evidence, sizes = self._filter(seed, lanes, weights)
             (chosen,) = lanes.rows("chosen", 0, 1)
-            real, whole = (self._kept(lanes, n, chosen) for n in ("kept_real", "kept_whole"))
-        return Filtered(evidence, real, whole, sizes)
+            real, whole = (self.records.rows(lanes, n) for n in ("kept_real", "kept_whole"))
+        return Filtered(evidence, real, whole, chosen, sizes)
 
     def _filter(self, seed: int, lanes: Running, weights: Weights) -> tuple[Array, list[float]]:
         """Run all particles to their ends, and choose among them."""
@@ -125,8 +124,7 @@ class Filter:
         while not done:
             generation = len(sizes)
             if generation:
-                for kind in ("real", "whole", "word"):
-                    lanes.swap(f"old_{kind}", f"state_{kind}")
+                self.records.turn(lanes)
             lanes.launch(fresh=int(not generation), generation=generation)
             weighed = weights.weigh()
             if weighed.faults:
@@ -139,14 +137,6 @@ class Filter:
             sizes.append(float(weighed.effective.min()))
             done = done or bool(np.all(evidence == -np.inf))
         return evidence, sizes
-
-    def _kept(self, lanes: Running, name: str, chosen: Array) -> Array:
-        """Return the kept memory of the chosen lanes."""
-        buffer, row = self.records.places[name]
-        rows = lanes.rows(buffer, row, self.composed.program.variables[name].size)
-        for words in rows:
-            words[:] = words[chosen]
-        return rows
 
 
 def _step(lane: Any) -> None:

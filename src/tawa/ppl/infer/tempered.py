@@ -14,54 +14,59 @@ import numpy as np
 
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import run
+from tawa.ppl.frontend.surface import read, run
 from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.mh import first, propose, traced
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
-from tawa.ppl.infer.records import Array, Records
+from tawa.ppl.infer.records import FRESH, Records
 from tawa.ppl.infer.weights import Weighed, Weights, evidence_of, uniforms
+
+ANEW = (
+    *("source", "logw", "reused", "cursor", "target", "site_count"),
+    *("new_entries", "new_words", "kept_real", "kept_whole"),
+)
+"""What a run of the model begins with, beside `FRESH`: its result is in what `accept` sets."""
 
 
 def _program(lowered: Lowered, options: Options) -> tuple[Composed, Records]:
     composed = traced(lowered, options)
     composed.share(heat=0.0, generation=0, moves=options.steps, tries=1)
-    composed.algorithm(_step, options.trace)
-    in_use = dict.fromkeys(("site", "count", "start", "density", "word"), "used")
-    return composed, Records(composed, {f"trace_{name}": count for name, count in in_use.items()})
+    composed.buffer("i32", 1, "chosen")
+    composed.algorithm(_step, options.trace, results="held")
+    words = ("site", "count", "start", "density", "word")
+    used = {f"trace_{name}": ("used", options.trace) for name in words}
+    return composed, Records(composed, used, (*FRESH, *ANEW), copied=True)
 
 
 def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Move `particles` from the prior to the posterior; any program, also with random structure."""
-    lanes, name = options.particles, "tempered"
+    size, name, threads = options.particles, "tempered", options.threads
     composed, records = made(
-        model, arguments, options, name, lanes, lambda low: _program(low, options)
+        model, arguments, options, name, size, lambda low: _program(low, options)
     )
-    executable = composed.executable(options)
-    state = composed.buffers(lanes)
+    executable, given = composed.executable(options), composed.arguments(options.seed)
     evidence, heats = 0.0, [0.0]
-    powers = np.zeros((1, lanes))
-    with Weights(lanes, 1, "f64", "cpu", {"logw": powers}, options.threads) as weights:
-        while True:
-            given = composed.arguments(options.seed, heat=heats[-1], generation=len(heats) - 1)
-            executable.run(given, state, lanes, options.threads)
-            if heats[-1] == 1.0:
-                break
-            logs = records.rows(state, "held")[0].astype(np.float64)
-
-            def weigh(power: float, logs: Array = logs) -> Weighed:
-                powers[0] = np.where(logs == -np.inf, -np.inf, logs * power)  # 0 stays 0
-                return weights.weigh()
-
-            heat = _next(weigh, np.count_nonzero(logs > -np.inf) / 2, heats[-1])
-            weighed = weigh(heat - heats[-1])
-            evidence += evidence_of(weighed, lanes)
-            mark = uniforms(options.seed, len(heats), 1)
-            records.choose(state, weights.choice(weighed, mark))
-            heats.append(heat)
-    kept = (records.rows(state, name) for name in ("held_real", "held_whole"))
-    named, value = composed.particles(*kept)
-    rate = records.rows(state, "accepted")[0] / (options.steps * (len(heats) - 1))
+    with executable.on(given, composed.rows, size, threads) as lanes:
+        memory = {"logw": lanes.memory["held"], "chosen": lanes.memory["chosen"]}
+        with Weights(size, 1, options.dtype, options.device, memory, threads) as weights:
+            while True:
+                lanes.launch(heat=heats[-1], generation=len(heats) - 1)
+                executable.check(lanes)
+                if heats[-1] == 1.0:
+                    break
+                held = lanes.rows("held")
+                heat = _next(weights.weigh, np.count_nonzero(held > -np.inf) / 2, heats[-1])
+                weighed = weights.weigh(heat - heats[-1])
+                evidence += evidence_of(weighed, size)
+                mark = uniforms(options.seed, len(heats), 1)
+                weights.choose(weighed, mark, np.array([True]))
+                records.turn(lanes)
+                heats.append(heat)
+        # Copies: of a view, all records would live as long as the draws.
+        kept = (records.rows(lanes, name).copy() for name in ("held_real", "held_whole"))
+        named, value = composed.particles(*kept)
+        rate = records.rows(lanes, "accepted")[0] / (options.steps * (len(heats) - 1))
     statistics = {"heats": np.array(heats), "accepted": rate}
     return Posterior(model, arguments, options, named, value, evidence, None, statistics)
 
@@ -96,10 +101,11 @@ def settle(lane: Any, size: Any) -> None:
 
 
 def _step(lane: Any, size: Any) -> None:
-    run("load")
+    lane.source = read("chosen", 0, "i32")
     if lane.generation == 0:
         first(lane)
     else:
+        run("load")
         for move in range(lane.moves):
             lane.draw = lane.generation * lane.moves + move
             propose(lane, lane.heat)

@@ -103,14 +103,14 @@ class Weights:
         for running in (self.chosen, self.share, self.peak):
             running.__exit__(*error)
 
-    def weigh(self) -> Weighed:
-        """Add the weights up."""
+    def weigh(self, power: float = 1.0) -> Weighed:
+        """Add up the weights to a power."""
         groups = self.groups
-        self.peak.launch()
+        self.peak.launch(power=power)
         (tops,) = self.peak.rows("top", 0, 1)
         top = tops.reshape(groups, -1).max(1)
         self.share.give("tops", top[None])
-        self.share.launch()
+        self.share.launch(power=power)
         sums, squares = self.share.rows("found", 0, 2).reshape(2, groups, -1).copy()
         going, faults = self.peak.rows("count", 0, 2).sum(1)
         totals = zip(map(int, sums.sum(1)), map(int, squares.sum(1)), strict=True)
@@ -163,7 +163,7 @@ def _program(
 ) -> tuple[Composed, Executable]:
     """Return a program over adders or lanes, in float64; NumPy's functions have other bits."""
     composed = bare(function.__name__[1:])
-    composed.share(size=0, parts=0, shift=0, scale=0.0)
+    composed.share(size=0, parts=0, shift=0, scale=0.0, power=1.0)
     more: dict[str, Kind] = {"kind": "i32", "failed": "i32"}
     composed.program.buffers |= _BUFFERS[function]
     composed.program.buffers["logw"] = kind
@@ -186,7 +186,7 @@ def _peak(lane: Any, kind: Any, followed: Any) -> None:
     going = 0
     faults = 0
     while at < end:
-        logw = cast(read("logw", 0, kind, at), "f64")
+        logw = cast(read("logw", 0, kind, at), "f64") * lane.power
         top = select(logw > top, logw, top)
         if followed:
             going = going + select(read("kind", 0, "i32", at) != DONE, 1, 0)
@@ -205,7 +205,7 @@ def _share(lane: Any, kind: Any, followed: Any) -> None:
     total = cast(0, "i64")
     squares = cast(0, "i64")
     while at < end:
-        logw = cast(read("logw", 0, kind, at), "f64")
+        logw = cast(read("logw", 0, kind, at), "f64") * lane.power
         share = select(top == INF, select(logw == INF, 1.0, 0.0), exp(logw - least))
         share = select(logw == logw, share, 0.0)
         whole = cast(floor(share * lane.scale), "i64")

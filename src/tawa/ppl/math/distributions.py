@@ -101,6 +101,13 @@ def xlogy(x: Any, y: Any) -> Any:
     return select(x == 0.0, 0.0, x * log(select(x == 0.0, 1.0, y)))
 
 
+def logsumexp(values: Any) -> Any:
+    """Return the logarithm of the sum of the exponentials of a vector: what a mixture's is."""
+    top = max(values)
+    finite = select(top > -INF, top, 0.0)
+    return finite + log(sum(each(lambda value: exp(value - finite), values)))
+
+
 def when(condition: Any, value: Any) -> Any:
     """A log density inside of its support."""
     return select(condition, value, -INF)

@@ -38,7 +38,8 @@ class Density(Handler):
                 f"{title} is discrete: {family.name} has no gradient",
                 place=op.place,
                 why=f"{self.method} moves along a gradient of the log density",
-                remedy='use method="mh" or "smc", or sum over its values with ppl.factor',
+                remedy='use method="mh" or "smc", or sum over its values: '
+                "ppl.factor(ppl.logsumexp([...]))",
             )
         if not nest.known or not nest.certain:
             raise GradientError(

@@ -14,7 +14,7 @@ has no fixed place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tawa.errors import ModelError
@@ -90,13 +90,17 @@ class Kept:
 
 @dataclass(eq=False, slots=True)
 class Layout:
-    """The kept memory of a program: one place for each record of `wanted`, or of all."""
+    """The kept memory of a program: one place for each record of `wanted`, or of all.
+
+    `held` says which values lie where at the end, and in which loops each was recorded.
+    """
 
     wanted: tuple[str, ...] | None = None
     places: dict[str, Kept] = field(default_factory=lambda: {})
     sizes: dict[str, int] = field(default_factory=lambda: {"kept_real": 0, "kept_whole": 0})
     titles: dict[str, None] = field(default_factory=lambda: {})
     partial: bool = False
+    held: dict[Value, tuple[Kept, Nest]] = field(default_factory=lambda: {})
 
     def wants(self, title: str) -> bool:
         """Whether a record is one of those wanted."""
@@ -157,6 +161,9 @@ class Handler:
     def keep(self, title: str, value: Value, nest: Nest) -> None:
         """Append the stores of a value."""
         kept = self.layout.add(title, value.type, nest)
+        # Of two records in one place the later one stays.
+        held = {v: at for v, at in self.layout.held.items() if at[0] is not kept}
+        self.layout.held = {**held, value: (kept, nest)}
         b = self.low.b
         kind = b.real if value.type.is_float else I32
         first = nest.first(self.low, value.type.size, kept.start)
@@ -180,7 +187,11 @@ def handle(program: Program, handler: Handler) -> None:
     if layout.wants(VALUE):
         with handler.low.b.inside(program.body):
             for title, value in zip(names, program.body.yields, strict=True):
-                handler.keep(title, value, Nest())
+                match layout.held.get(value):
+                    case kept, Nest((), certain=True):  # what a site has drawn lies there already
+                        layout.places[title] = replace(kept, title=title)
+                    case _:
+                        handler.keep(title, value, Nest())
     program.body.yields = ()
     unknown = [title for title in layout.wanted or () if title not in layout.titles]
     if unknown:
@@ -224,7 +235,16 @@ class _Rewriter:
                         region.ops.append(op)
                         for inner in op.regions:
                             self.region(inner, self.inside(op, inner, nest))
+                        if op.code == "build":
+                            self.built(op, nest)
         region.yields = tuple(self.known.get(value, value) for value in region.yields)
+
+    def built(self, op: Op, nest: Nest) -> None:
+        """Where all items of an array were recorded, the array is."""
+        (inner,) = op.regions
+        kept, recorded = self.handler.layout.held.get(inner.yields[0], (None, None))
+        if kept is not None and recorded == self.inside(op, inner, nest):
+            self.handler.layout.held[op.result] = kept, nest
 
     def inside(self, op: Op, inner: Region, nest: Nest) -> Nest:
         match op.code:

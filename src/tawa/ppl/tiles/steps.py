@@ -13,7 +13,6 @@ from typing import Any, Self
 import ml_dtypes
 import numpy as np
 
-from tawa.ppl.emit.machine import STORED
 from tawa.ppl.frontend.surface import run, select, write
 from tawa.ppl.infer.compose import Composed
 from tawa.ppl.infer.execute import Device, Executable, Running
@@ -65,10 +64,9 @@ class Steps:
         composed.share(fresh=0)
         composed.algorithm(_step)
         Records(composed, fresh=("going",))
-        self.buffers = composed.buffers(self.lanes)
         self.executable = composed.executable(options)
         given = composed.arguments(options.seed)
-        self.running = self.executable.on(given, self.buffers, self.lanes, options.threads)
+        self.running = self.executable.on(given, composed.rows, self.lanes, options.threads)
         self.kernels = [
             Kernels(plate, split, composed, self.running, options.device)
             for plate, split in zip(plates, splits, strict=True)
@@ -88,16 +86,13 @@ class Steps:
             for kernel in self.kernels:
                 kernel.launch(valued=bool(np.any(asked == VALUE)))
             asked = self.step(fresh=0)
-        for name in self.results:
-            self.running.fetch(name, self.buffers[name])
         self.executable.check(self.running)
-        return {name: self.buffers[name][:, : self.chains] for name in self.results}
+        return {name: self.running.rows(name)[:, : self.chains] for name in self.results}
 
     def step(self, fresh: int) -> Array:
         """Run all lanes to their next stop; return what each asks for."""
         self.running.launch(fresh=fresh)
-        self.running.fetch("request", self.buffers["request"])
-        return self.buffers["request"]
+        return self.running.rows("request")
 
 
 def _step(lane: Any) -> None:
@@ -154,12 +149,8 @@ VALUE_PARTS = tuple(f"_{part}" for part in range(1, PARTS))
 def _data(plate: Plate, composed: Composed, device: Device, padded: int) -> dict[str, Array]:
     """Return the columns of a plate and the parts of its matrices, by the kernels' names."""
     program = plate.data
-    held = {
-        name: np.zeros((plate.sizes[name], plate.rows), STORED[kind])
-        for name, kind in program.buffers.items()
-    }
     given = composed.arguments(0)[: len(program.params)]
-    Executable(program, device).run(given, held, plate.rows)
+    held = Executable(program, device).run(given, plate.sizes, plate.rows)
     made: dict[str, Array] = {}
     for name in plate.sizes:
         if name.startswith("column"):  # after the end as in the last row: terms stay finite

@@ -56,7 +56,7 @@ def _atomic(
     address = _address(c, pointer)
     element = element_of(c, address)
     _check_type(c, function, element)
-    operand = arithmetic.to_type(c.builder, value, element, address.shape)
+    operand = arithmetic.converted(c.builder, value, element, address.shape)
     bound: list[Tensor] = []
     if not arg.is_none(mask):
         truth = arithmetic.to_bool(c.builder, mask)
@@ -77,7 +77,7 @@ def atomic_cas(
             f"atomic_cas does not take {element.name}", why="memory compares 16, 32 or 64 bits"
         )
     operands = [
-        arithmetic.to_type(c.builder, part, element, address.shape) for part in (expected, value)
+        arithmetic.converted(c.builder, part, element, address.shape) for part in (expected, value)
     ]
     kind = ir_type(element, address.shape)
     return c.builder.op(tile.CompareExchange, [address, *operands], kind, _how(c, sem, scope))

@@ -99,6 +99,8 @@ def sigmoid(c: Context, value: Value) -> Value:
 def softmax(c: Context, value: Value, dim: Value, keep_dims: Value, ieee: Value) -> Value:
     """Compute the softmax along an axis."""
     tensor = arg.tensor(c, value, "tl.softmax")
+    if tensor.dtype.is_floating():  # as the largest element is, which is subtracted
+        tensor = arithmetic.cast(c.builder, tensor, float64 if tensor.dtype == float64 else float32)
     axis = Const(0) if arg.is_none(dim) else dim
     largest = along(c, "max", tensor, axis, keep=True)
     shifted = arithmetic.binary(c.builder, "-", tensor, largest)
@@ -109,7 +111,7 @@ def softmax(c: Context, value: Value, dim: Value, keep_dims: Value, ieee: Value)
 
 def fma(c: Context, one: Value, other: Value, third: Value) -> Value:
     """Multiply and add with one rounding."""
-    left, right = arithmetic.meet(c.builder, "fma", _known(c, one), other)
+    left, right = arithmetic.meet(c.builder, "fma", one, other)
     addend, left = arithmetic.meet(c.builder, "fma", third, left)
     addend, right = arithmetic.meet(c.builder, "fma", addend, right)
     left, right = arithmetic.meet(c.builder, "fma", left, right)
@@ -120,7 +122,7 @@ def fdiv(c: Context, one: Value, other: Value, ieee: Value, approx: Value) -> Va
     """Divide floats; the fast division serves as the approximate one."""
     if arg.flag(c, ieee, "ieee_rounding") and arg.flag(c, approx, "approx"):
         raise c.builder.mismatch("tl.fdiv rounds to nearest or approximates, not both")
-    left, right = arithmetic.meet(c.builder, "fdiv", _known(c, one), other)
+    left, right = arithmetic.meet(c.builder, "fdiv", one, other)
     if not left.dtype.is_floating():
         raise c.builder.mismatch(
             f"tl.fdiv takes floats, these are {describe(one)} and {describe(other)}"
@@ -131,18 +133,18 @@ def fdiv(c: Context, one: Value, other: Value, ieee: Value, approx: Value) -> Va
 
 def div_rn(c: Context, one: Value, other: Value) -> Value:
     """Divide float32, rounded to nearest."""
-    left, right = arithmetic.meet(c.builder, "div_rn", _known(c, one), other)
+    left, right = arithmetic.meet(c.builder, "div_rn", one, other)
     return c.builder.elementwise("div_rn", _float(c, left, "div_rn", False), right)
 
 
 def _binary(name: str, row: str, c: Context, one: Value, other: Value) -> Value:
-    left, right = arithmetic.meet(c.builder, name, _known(c, one), other)
+    left, right = arithmetic.meet(c.builder, name, one, other)
     return c.builder.elementwise(row, _float(c, left, name), right)
 
 
 def umulhi(c: Context, one: Value, other: Value) -> Value:
     """Give the high half of an unsigned product."""
-    left, right = arithmetic.meet(c.builder, "umulhi", _known(c, one), other)
+    left, right = arithmetic.meet(c.builder, "umulhi", one, other)
     result = left.dtype
     if not result.is_int() or result.primitive_bitwidth < 32:
         raise c.builder.mismatch(

@@ -159,7 +159,7 @@ def in_memory(element: dtype) -> dtype:
 
 def as_stored(c: Context, value: Value, element: dtype, shape: Sequence[int]) -> Tensor:
     """Convert a value to a type, and that to what memory holds: of a bool whether it is not 0."""
-    meant = arithmetic.to_type(c.builder, value, element, shape)
+    meant = arithmetic.converted(c.builder, value, element, shape)
     return arithmetic.cast(c.builder, meant, in_memory(element))
 
 

@@ -222,7 +222,7 @@ def _check_rounding(c: Context, mode: str, tensor: Tensor, element: dtype) -> No
 def where(c: Context, condition: Value, one: Value, other: Value) -> Value:
     """Choose element by element."""
     if isinstance(condition, Const):
-        left, right = arithmetic.meet(c.builder, "where", one, other)
+        left, right = arithmetic.choices(c.builder, one, other)
         return left if condition.value else right
     return arithmetic.select(c.builder, condition, one, other)
 

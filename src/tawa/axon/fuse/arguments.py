@@ -1,0 +1,65 @@
+"""The arguments of a call: its arrays in order, and what of them decides how it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, cast
+
+import numpy as np
+
+from tawa.axon.run.values import NAMES, key_of
+from tawa.errors import AxonGuard
+from tawa.runtime.arrays import is_tensor, look
+
+LONG = {"i1": "bool", **{short: long for long, short in NAMES.items()}}
+
+
+def read(name: str, arguments: tuple[Any, ...]) -> tuple[Hashable, list[Any]]:
+    """Return what a program depends on of its arguments, and the arrays among them.
+
+    Of arrays these are types, shapes, strides, devices and alignments. Raises AxonGuard where
+    there are none.
+    """
+    arrays: list[Any] = []
+    facts = _facts(arguments, arrays)
+    if not arrays:
+        raise AxonGuard(f"{name} is given no array to compute with")
+    return facts, arrays
+
+
+def _facts(value: Any, arrays: list[Any]) -> Hashable:
+    if isinstance(value, tuple | list):
+        return tuple([_facts(each, arrays) for each in cast("tuple[Any, ...]", value)])
+    if not is_array(value):
+        return key_of(plain(value))
+    arrays.append(value)
+    if is_tensor(value):
+        try:
+            lies = value.stride(), value.data_ptr() & 15
+        except RuntimeError:  # it has no memory of its own, which `look` says by name
+            pass
+        else:
+            asks = value.requires_grad, value.is_neg()
+            return value.dtype, value.shape, lies, value.device, asks
+    view = look(value)
+    kind = cast("object", type(value))
+    return kind, view.dtype, view.shape, view.strides, view.device, view.address & 15
+
+
+def is_array(value: Any) -> bool:
+    """Tell whether an argument is an array; numbers of NumPy, which have no memory, are none."""
+    return hasattr(value, "shape") and not isinstance(value, np.generic)
+
+
+def plain(value: Any) -> Any:
+    """Return arguments with numbers of NumPy as Python's."""
+    if isinstance(value, tuple | list):
+        return tuple([plain(each) for each in cast("tuple[Any, ...]", value)])
+    return value.item() if isinstance(value, np.generic) else value  # pyright: ignore
+
+
+def traced(value: Any, leaf: Callable[[tuple[int, ...], str], Any]) -> Any:
+    """Return arguments with what `leaf` makes of shapes and element types for arrays."""
+    if isinstance(value, tuple | list):
+        return tuple([traced(item, leaf) for item in cast("tuple[Any, ...]", value)])
+    return leaf(value.shape, LONG[look(value).dtype]) if is_array(value) else value
