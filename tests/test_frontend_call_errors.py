@@ -8,7 +8,13 @@ import pytest
 import tawa.language as tl
 from frontend_kernels import jit
 from frontend_refusals import refused
-from tawa.errors import ArgumentError, DescriptorError, TypeMismatch, UnsupportedSyntax
+from tawa.errors import (
+    ArgumentError,
+    DescriptorError,
+    TypeMismatch,
+    UnknownName,
+    UnsupportedSyntax,
+)
 from tawa.frontend.signature import DescriptorArg
 
 TILE = DescriptorArg("f16", (16, 16))
@@ -210,6 +216,15 @@ def misspells_a_keyword(x):
     tl.store(x, tl.load(x, msk=True))
 
 
+def transposes_as_triton_did(x):
+    tile = tl.zeros((16, 16), tl.float16)
+    tl.store(x, tl.sum(tl.dot(tile, tile, trans_b=True)))
+
+
+def asks_for_the_library_as_triton_did(x):
+    tl.store(x, tl.libdevice.erf(tl.load(x)))
+
+
 def calls_what_the_language_has(x):
     tl.store(x, np.exp(tl.load(x)))
 
@@ -224,6 +239,8 @@ def takes_the_type_of_a_library(x):
         (TypeMismatch, indexes_a_pointer, "a pointer<int32> is not indexed", "tl.load(pointer +"),
         (TypeMismatch, compares_a_pointer, "`>` does not take pointer<int32>", "pass a number"),
         (TypeMismatch, misspells_a_keyword, "unexpected keyword argument 'msk'", "mean mask?"),
+        (TypeMismatch, transposes_as_triton_did, "'trans_b'", "pass tl.trans(b) for b"),
+        (UnknownName, asks_for_the_library_as_triton_did, "libdevice", "it is tl.extra.libdevice"),
         (UnsupportedSyntax, calls_what_the_language_has, "exp cannot be called", "use tl.exp"),
         (TypeMismatch, takes_the_type_of_a_library, "must be a compile-time", "tl.float32"),
     ],

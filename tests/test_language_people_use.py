@@ -259,7 +259,7 @@ def tuples(x, values):
     pair = tl.tuple((1, 2))
     if values == (5, values[1], 7) and values != (5, 6, 8) and values != (5, 6):
         tl.store(x + 7, (values, 1) == ((5, 6, 7), 1))
-    more = grown(values) + (total(Pair(3, 4)), pair == (1, 2))  # noqa: RUF005
+    more = grown(values) + (total(Pair(3, 4)), pair == (1, 2))  # noqa: RUF005  # pyright: ignore[reportOperatorIssue]
     for i in tl.static_range(len(more)):
         tl.store(x + i, more[i])
 

@@ -175,6 +175,8 @@ def _of_module(c: Context, module: ModuleType, name: str) -> Value:
 def _instead(module: ModuleType, name: str) -> str:
     """Return what to write for a name that a module does not have."""
     library = tl.extra.libdevice
+    if hasattr(tl.extra, name):
+        return f"it is tl.extra.{name}"
     if module is not library and name in dir(library):
         return f"the device library has it: tl.extra.libdevice.{name}"
     return suggest(name, dir(module), f"use what {module.__name__} has")

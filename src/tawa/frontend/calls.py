@@ -228,7 +228,8 @@ def _to_python(value: Value) -> object:
         case Tuple(fields=()):
             return [_to_python(item) for item in value.items]
         case Tuple(fields=fields):
-            return namedtuple("tuple", fields)(*map(_to_python, value.items))
+            made: Any = namedtuple("tuple", fields)  # pyright: ignore[reportUntypedNamedTuple]
+            return made(*map(_to_python, value.items))
         case _:
             return value
 

@@ -177,10 +177,11 @@ def _function(value: Any) -> object:
             return Helper(own.fn)
         if isinstance(own, ConstexprFunction):
             return HostFunction(own.fn)
-        if own is None and inner is not None and inner is not value:
+        written = inner is not value and not hasattr(value, "__triton_builtin__")
+        if own is None and inner is not None and written:
             # Triton writes part of its library in its own language: compile that.
             return Helper(inner)
-        if own is None and _is_library_python(owner) and not _is_declared(owner):
+        if own is None and _is_library_python(value) and not _is_declared(owner):
             return HostFunction(owner)
         return Builtin(name)
     if inner is not None:

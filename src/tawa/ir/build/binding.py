@@ -10,6 +10,9 @@ from functools import cache
 from tawa.ir.build.builder import Builder
 from tawa.ir.build.values import Tuple, Value
 
+_FORMER = {"trans_a": "pass tl.trans(a) for a", "trans_b": "pass tl.trans(b) for b"}
+"""What stands for arguments that Triton has had."""
+
 
 def bind(
     builder: Builder,
@@ -28,7 +31,7 @@ def bind(
             f"{name}: {error}",
             why=f"its parameters are {_without_types(signature)}",
             remedy="; ".join(
-                suggest(word, signature.parameters, f"leave {word} out")
+                suggest(word, signature.parameters, _FORMER.get(word, f"leave {word} out"))
                 for word in named
                 if word not in signature.parameters
             ),
