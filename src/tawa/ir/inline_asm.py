@@ -1,8 +1,9 @@
 """How the operands of inline PTX lie in its registers.
 
 The rule is Triton's: of `pack` elements that one instance of the text takes, as many as fit lie
-side by side in a register of 32 bits, the first lowest; wider elements take a register each. A result may
-be wider than its register, as those are that nobody reads: barriers between GPUs have them.
+side by side in a register of 32 bits, the first lowest; wider elements take a register each. A
+result may be wider than its register, as those are that nobody reads: barriers between GPUs have
+them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ WIDTHS = {"h": 16, "r": 32, "l": 64, "f": 32, "d": 64}
 """Bits of each class of registers (PTX ISA, "Fundamental Types")."""
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _PLACE = re.compile(r"\$(?:\$|(\d+)|\{(\d+)\})")
+
+
+_OF_THE_BLOCK = re.compile(r"\bbar(?:rier)?\.(?!warp\b)|%n?(?:tid|warpid)\b")
 
 
 class AsmError(ValueError):
@@ -46,6 +50,11 @@ class Registers:
     outputs: tuple[Register, ...]
     inputs: tuple[Register, ...]
     memory: bool
+
+
+def counts_threads(text: str) -> bool:
+    """Tell whether PTX waits for all threads of the block, or asks which of them this one is."""
+    return _OF_THE_BLOCK.search(text) is not None
 
 
 def plain_text(text: str) -> str:
