@@ -6,6 +6,7 @@ classes, names and modules, so what is tested is that the frontend recognises th
 
 import importlib.util
 import sys
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
 
@@ -144,7 +145,7 @@ def test_what_only_triton_has(in_triton):
     tl = theirs.tl
     for name in ("map_elementwise", "extern_elementwise"):
         if not hasattr(tl, name):
-            setattr(tl, name, _function(name))
+            setattr(tl, name, wraps(made := _function(name))(made))  # as Triton's are
 
     def kernel(x):
         tl.store(x, tl.map_elementwise(x))
