@@ -8,7 +8,11 @@ import pytest
 import tawa
 import tawa.language as tl
 from asm_cases import CASES, COUNT, Case, apply, arguments, check, meta
+from frontend_kernels import of
+from tawa.analysis.roles import partition
 from tawa.errors import LaunchError, TypeMismatch
+from tawa.frontend import build
+from tawa.frontend.signature import ConstantArg, DescriptorArg
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -164,3 +168,31 @@ def test_a_specialized_kernel_ends_in_inline_ptx():
     assert compiled.plan.specialized
     expected = np.maximum(a.astype(np.float32) @ b.astype(np.float32), 0)
     assert np.allclose(c, expected, atol=2**-5, rtol=2**-9)
+
+
+@pytest.mark.parametrize(
+    ("asm", "kept"),
+    [
+        ("bar.sync 0; mov.u32 $0, 0;", False),
+        ("barrier.cta.sync 0; mov.u32 $0, 0;", False),
+        ("mov.u32 $0, %tid.x;", False),
+        ("mov.u32 $0, %ntid.x;", False),
+        ("bar.warp.sync 0xffffffff; mov.u32 $0, 0;", True),
+        ("mov.u32 $0, %laneid;", True),
+    ],
+)
+def test_ptx_of_the_whole_block_leaves_no_warps_to_load(asm, kept):
+    """A barrier of all threads would wait for warps that only load, for ever."""
+
+    def kernel(a, b, c, K, ASM: tl.constexpr):
+        acc = tl.zeros((64, 64), tl.float32)
+        for k in range(0, K, 64):
+            acc = tl.dot(a.load([0, k]), b.load([k, 0]), acc)
+        seen = tl.inline_asm_elementwise(ASM, "=r", [], tl.int32, False, 1)
+        tl.store(c, tl.sum(acc) + seen)
+
+    tile = DescriptorArg("f16", (64, 64))
+    signature = of(a=tile, b=tile, c="f32*", K="i32") | {"ASM": ConstantArg(asm)}
+    found = partition(build(kernel, signature, {}))
+    assert bool(found.payloads) == kept
+    assert kept or "waits for all threads of the block" in found.declined[0][1]

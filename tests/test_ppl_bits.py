@@ -213,7 +213,7 @@ SIZES = {
 
 def arrays(post):
     values = post.value if isinstance(post.value, tuple) else (post.value,)
-    return [*post.draws.values(), *values]
+    return [np.ascontiguousarray(each) for each in (*post.draws.values(), *values)]
 
 
 @lru_cache

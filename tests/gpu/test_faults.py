@@ -155,7 +155,7 @@ def test_no_order_lets_a_nan_win(axis, dtype) -> None:
 
 def test_bools_are_numbers_to_differences() -> None:
     x, y = small.operands()
-    given = on_gpu(x, y, np.zeros(8 * small.N, np.int32))
+    given = on_gpu(x, y, np.zeros(10 * small.N, np.int32))
     small.differences[(1,)](*given, N=small.N)
     small.check(x, y, given[2].cpu().numpy())
 

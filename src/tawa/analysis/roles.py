@@ -8,7 +8,7 @@ included, may write; see `tawa.analysis.memory`. Tawa (arXiv:2510.14719) section
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 
@@ -38,6 +38,7 @@ from tawa.analysis.memory import (
 from tawa.analysis.naming import name_of
 from tawa.analysis.tma import block_objection, is_host_made
 from tawa.ir import tile
+from tawa.ir.inline_asm import counts_threads
 from tawa.ir.types import shape_of
 from tawa.ir.walk import is_terminator, walk
 
@@ -114,8 +115,9 @@ def partition(kernel: tile.Kernel) -> Partition:
     facts = _Facts(writers(kernel), accesses, bool(synchronizers(kernel)), order)
     taken: dict[Operation, _Verdict] = {}
     declined: list[tuple[str, str]] = []
+    together = _runs_together(order)
     for load in (op for op in accesses if isinstance(op, READS) and _is_tile(op)):
-        verdict = _judge(load, facts)
+        verdict = _Verdict(reason=together) if together else _judge(load, facts)
         if verdict.reason:
             declined.append((f"asynchronous load {name_of(load)}", verdict.reason))
         else:
@@ -132,6 +134,17 @@ def partition(kernel: tile.Kernel) -> Partition:
         guards,
         tuple(declined),
     )
+
+
+def _runs_together(operations: Iterable[Operation]) -> str:
+    """Return why all threads of the block must run the kernel, if they must."""
+    for operation in operations:
+        match operation:
+            case tile.Asm() | tile.AsmEffect() if counts_threads(operation.text.data):
+                return "inline PTX waits for all threads of the block, or asks which one this is"
+            case _:
+                pass
+    return ""
 
 
 def _is_tile(operation: Operation) -> bool:

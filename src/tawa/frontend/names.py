@@ -177,6 +177,8 @@ def _function(value: Any) -> object:
             return Helper(own.fn)
         if isinstance(own, ConstexprFunction):
             return HostFunction(own.fn)
+        if name in REFUSED:
+            return Builtin(name)
         written = inner is not value and not hasattr(value, "__triton_builtin__")
         if own is None and inner is not None and written:
             # Triton writes part of its library in its own language: compile that.

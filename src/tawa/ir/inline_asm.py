@@ -22,6 +22,9 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _PLACE = re.compile(r"\$(?:\$|(\d+)|\{(\d+)\})")
 
 
+_OF_THE_BLOCK = re.compile(r"\bbar(?:rier)?\.(?!warp\b)|%n?(?:tid|warpid)\b")
+
+
 class AsmError(ValueError):
     """Inline PTX whose parts do not fit together; the text says how."""
 
@@ -47,6 +50,11 @@ class Registers:
     outputs: tuple[Register, ...]
     inputs: tuple[Register, ...]
     memory: bool
+
+
+def counts_threads(text: str) -> bool:
+    """Tell whether PTX waits for all threads of the block, or asks which of them this one is."""
+    return _OF_THE_BLOCK.search(text) is not None
 
 
 def plain_text(text: str) -> str:
