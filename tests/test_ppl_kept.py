@@ -143,6 +143,10 @@ def test_running_moments_are_those_of_the_draws(model, method):
         between = draws.mean(1).var(0, ddof=1)
         want = np.sqrt(49 / 50 + between / draws.var(1, ddof=1).mean(0))
         np.testing.assert_allclose(found.rhat, want, rtol=1e-9)
+    lines = dict(line.split()[:2] for line in post.summary().splitlines()[1:])
+    assert set(named) <= set(lines)
+    for name, draws in named.items():
+        assert float(lines[name]) == pytest.approx(draws.mean(), rel=1e-3)
     with pytest.raises(ModelError, match=r"post.moments\['x'\]"):
         _ = post["x"]
     with pytest.raises(ModelError, match="moments= has no meaning"):

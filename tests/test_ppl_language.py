@@ -164,7 +164,12 @@ REFUSED = [
     ("return ppl.Normal(sigma=2.0)", "Normal takes loc, scale", "ppl.Normal("),
     ("return y[3]", "index 3 is outside", "y[3]"),
     ("return 3 if y[0] > 0 else (1, 2)", "one branch gives 3", "3 if y"),
-    ("return print(y)", "print is not defined here", "print"),
+    ("return print(y)", "print has no meaning in a model\n", "print"),
+    ("return math.log(y[0])", "do:  write ppl.log", "math.log"),
+    ("return np.median(y)", "do:  compute it outside", "np.median"),
+    ("ppl.observe(ppl.Normal(0.0, 1.0), y)", "do:  take each: ppl.map(", "ppl.observe("),
+    ("ppl.observe(ppl.Poisson(1.0), y[0])", "Poisson has whole numbers, not", "ppl.observe("),
+    ("return ppl.Normal(0.0, 1.0).log_prob(y[0])", "do:  write ppl.log_prob(", "ppl.Normal"),
     ("return lambda: 3", "returns what is not a number", None),
     ("import os", "import cannot stand in a model", "import os"),
     ("return f(y[0])", "calls itself before it returns", "def f("),
@@ -173,7 +178,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("body", "what", "caret"), REFUSED, ids=[row[0] for row in REFUSED])
 def test_what_is_not_in_the_subset_is_refused_with_its_place(body, what, caret, tmp_path):
-    text = "from tawa import ppl\ndef f(a):\n    return f(a) + 1.0\n@ppl.model\ndef m(y):\n"
+    text = "import math\nimport numpy as np\nfrom tawa import ppl\n"
+    text += "def f(a):\n    return f(a) + 1.0\n@ppl.model\ndef m(y):\n"
     text += textwrap.indent(body, "    ") + "\n"
     path = tmp_path / "model.py"
     path.write_text(text)
@@ -210,6 +216,8 @@ def test_options_and_arguments_are_checked():
             ppl.infer(models.schools, models.Y, models.SIGMA, **options)
     with pytest.raises(ModelError, match="is not a model"):
         ppl.infer(len, 3)
+    with pytest.raises(ModelError, match=r"y: dict of object\[\] is not data"):
+        ppl.infer(models.schools, {"y": 1.0}, models.SIGMA)
     with pytest.raises(ModelError, match="outside of a model"):
         ppl.sample(ppl.model)
     with pytest.raises(ModelError, match="outside of a model"):

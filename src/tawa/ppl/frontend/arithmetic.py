@@ -26,6 +26,10 @@ RELATIONS = {  # the operation, and whether its operands change places
 class Misfit(Exception):  # noqa: N818
     """Operands do not fit; the lowering adds the place."""
 
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what)
+        self.remedy = remedy
+
 
 def is_array(given: Any) -> bool:
     """Whether something is a vector or a matrix, or a part of one."""

@@ -436,7 +436,7 @@ class Lowering(Context):
         try:
             return work()
         except Misfit as misfit:
-            raise self.error(str(misfit), node) from None
+            raise self.error(str(misfit), node, remedy=misfit.remedy) from None
 
     def truth(self, node: ast.expr, scope: dict[str, Any]) -> Value | bool:
         """Lower a condition."""
@@ -469,8 +469,8 @@ class Lowering(Context):
                     return words.resolve(found)
                 if attr == "shape" and is_array(holder):
                     return holder.type.shape
-                hint = ": write ppl.log_prob(distribution, value)" if attr == "log_prob" else ""
-                raise Misfit(f"{describe(holder)} has no attribute {attr} in a model{hint}")
+                remedy = "write ppl.log_prob(distribution, value)" if attr == "log_prob" else ""
+                raise Misfit(f"{describe(holder)} has no attribute {attr} in a model", remedy)
             case ast.Tuple(elts=items):
                 return tuple(self.expression(item, scope) for item in items)
             case ast.List(elts=items):
@@ -556,6 +556,9 @@ class Lowering(Context):
             return words.resolve(found)
         if name in words.PYTHON:
             return getattr(builtins, name)
+        if hasattr(builtins, name):
+            why = f"of Python's builtins it has {', '.join(words.PYTHON)}"
+            raise self.error(f"{name} has no meaning in a model", node, why=why)
         raise self.error(
             f"{name} is not defined here",
             node,

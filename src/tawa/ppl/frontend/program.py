@@ -112,7 +112,7 @@ def _lower(model: Model, arguments: Given, dtype: Kind, recursive: frozenset[obj
         try:
             result = low.call(model.function, form)
         except Misfit as misfit:
-            raise ModelError(f"{model.name}: {misfit}") from None
+            raise ModelError(f"{model.name}: {misfit}", remedy=misfit.remedy) from None
         leaves: list[Any] = []
         template = flatten(result, leaves)
         if not _is_data(template):
@@ -133,7 +133,7 @@ def _is_data(template: Any) -> bool:
 
 def _on_host(item: Any) -> Any:
     given: Any = item
-    for name in ("get", "cpu"):  # cupy and torch arrays
-        if type(given) is not np.ndarray and hasattr(given, name):
-            given = getattr(given, name)()
-    return given
+    if hasattr(given, "cpu"):  # of torch
+        return given.cpu()
+    on_gpu = hasattr(given, "__cuda_array_interface__") and hasattr(given, "get")  # of CuPy
+    return given.get() if on_gpu else given

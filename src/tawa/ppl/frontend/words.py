@@ -37,7 +37,12 @@ def resolve(given: Any) -> Any:
                 raise Misfit(
                     "an array outside of the model would be frozen: pass it as an argument"
                 )
-            raise Misfit(f"{type(given).__name__} has no meaning in a model")  # type: ignore[reportUnknownArgumentType]
+            name = str(getattr(given, "__name__", type(given).__name__))  # type: ignore[reportUnknownArgumentType]
+            ours = getattr(surface, name, None) in WORDS
+            raise Misfit(
+                f"{name} has no meaning in a model",
+                f"write ppl.{name}" if ours else "compute it outside, and pass what it gives",
+            )
 
 
 # -- probabilistic words
@@ -77,7 +82,10 @@ def _parameter(low: Context, family: Distribution, parameter: Parameter, item: A
     have = len(given.type.shape) if is_array(given) else 0
     if have != rank or not (rank or is_number(given)):
         raise Misfit(
-            f"{parameter.name} of {family.name} is a {parameter.takes}, not {describe(given)}"
+            f"{parameter.name} of {family.name} is a {parameter.takes}, not {describe(given)}",
+            f"make one for each: [ppl.sample(ppl.{family.name}(...)) for item in items]"
+            if have > rank
+            else "",
         )
     if parameter.takes == "int":
         return low.numbers.value(given, I32)
@@ -156,10 +164,20 @@ def log_prob(low: Context, given: Any, value: Any) -> Value:
 def _of_family(low: Context, drawn: Drawn, value: Any) -> Value:
     """Return a value as one of those that a distribution has."""
     want = _result(low, drawn.family, drawn.parameters)
+    if is_array(value) and len(value.type.shape) > len(want.shape):
+        raise Misfit(
+            f"{drawn.family.name} has a value of {want}, not of {describe(value)}",
+            f"take each: ppl.map(lambda v: ppl.observe(ppl.{drawn.family.name}(...), v), values)",
+        )
     if isinstance(value, tuple) and want.shape:
         value = vectors.pack(low, list(value))  # type: ignore[reportUnknownArgumentType]
     if want == BOOL and not isinstance(value, bool):
         return low.numbers.value(low.numbers.truth(value), BOOL)
+    if want == I32 and isinstance(value, (Value, View)) and value.type.is_float:
+        raise Misfit(
+            f"{drawn.family.name} has whole numbers, not {describe(value)}",
+            "pass whole numbers: an array of integers",
+        )
     if isinstance(value, (int, float)):
         return low.numbers.value(value, want)
     return low.numbers.value(low.numbers.value(value), want)

@@ -139,7 +139,8 @@ def collect(
         raise GradientError(
             f"{model.name}: no start of finite density in 100 tries",
             why="each free number is tried between -2 and 2",
-            remedy="check the supports of what is observed, or give the sites narrower priors",
+            remedy="check that the data have no NaN and lie in the supports of what is observed, "
+            "that scales are above 0; or give the sites narrower priors",
         )
     if np.any(buffers["singular"]):
         raise GradientError(

@@ -102,6 +102,12 @@ class Posterior:
                     f"{label:24}{part.mean():12.5g}{part.std():12.5g}"
                     f"{diagnostics.ess(part):10.0f}{diagnostics.rhat(part):8.3f}"
                 )
+        for name, each in self.moments.items():
+            spread = np.sqrt(each.variance.mean(0) + each.mean.var(0))
+            for at in np.ndindex(each.mean.shape[1:]):
+                label = name + (str(list(at)) if at else "")
+                mean, sd, rhat = each.mean.mean(0)[at], spread[at], each.rhat[at]
+                rows.append(f"{label:24}{mean:12.5g}{sd:12.5g}{'':10}{rhat:8.3f}")
         if self.divergences:
             rows.append(f"{self.divergences} draws met a divergent trajectory")
         return "\n".join(rows)
