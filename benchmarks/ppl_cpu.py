@@ -36,9 +36,8 @@ def main() -> None:
         given = composed.arguments(options.seed)
         best, leaps = float("inf"), 0
         for _ in range(4):  # the first one compiles
-            buffers = composed.buffers(options.chains)
             began = time.process_time()
-            executable.run(given, buffers, options.chains, threads)
+            buffers = executable.run(given, composed.rows, options.chains, threads)
             best = min(best, time.process_time() - began)
             leaps = int(buffers["leapfrogs"].astype(np.int64).sum())
         say = {"method": method, "threads": threads, "seconds": round(best, 3)}

@@ -51,4 +51,4 @@ def make(folder: Path) -> None:
 
 class _Nothing:
     def __getattr__(self, name: str) -> object:
-        return None
+        return lambda *_: None

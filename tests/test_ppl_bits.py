@@ -10,7 +10,7 @@ import pytest
 
 import ppl_models as models
 from tawa import ppl
-from tawa.ppl.emit.machine import Machine
+from tawa.ppl.emit.machine import STORED, Machine
 from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer import execute
 from tawa.ppl.infer.chains import differentiated, program_of
@@ -126,9 +126,8 @@ def test_sums_over_rows_in_blocks_have_the_bits_of_the_sums(model, sums, dtype):
     found = []
     for device in ("interpreter", "cpu"):
         executable = Executable(composed.program, device)
-        buffers = composed.buffers(1)
-        buffers["point"][:, 0] = np.linspace(-1.0, 1.0, size)
-        executable.run(composed.arguments(0), buffers, 1)
+        point = np.linspace(-1.0, 1.0, size, dtype=STORED[dtype])[:, None]
+        buffers = executable.run(composed.arguments(0), composed.rows | {"point": point}, 1)
         found.append([buffers["logw"], buffers["slope"]])
         terms = [name for name in executable.program.variables if name.startswith("terms")]
         assert len(terms) >= sums if device == "cpu" else not terms

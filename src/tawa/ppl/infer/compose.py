@@ -109,11 +109,6 @@ class Composed:
         """Return the arguments of a run, in the order of the program's parameters."""
         return (*seed_words(seed), *self.lowered.data, *(self.numbers | numbers).values())
 
-    def buffers(self, lanes: int) -> dict[str, np.ndarray[Any, Any]]:
-        """Return zeroed buffers of a run."""
-        kinds = self.program.buffers
-        return {name: np.zeros((n, lanes), STORED[kinds[name]]) for name, n in self.rows.items()}
-
     def run(
         self, options: Options, lanes: int, **held: np.ndarray[Any, Any]
     ) -> dict[str, np.ndarray[Any, Any]]:

@@ -276,7 +276,7 @@ def _uniform(lane: Any) -> None:
 def uniforms(seed: int, number: int, count: int) -> Array:
     """Return numbers in (0, 1) for the host's own use, `number` tells one call from another."""
     composed, executable = _host()
-    buffers = composed.buffers(count)
-    with executable.on(composed.arguments(seed, number=number), buffers, count, 1) as running:
+    given = composed.arguments(seed, number=number)
+    with executable.on(given, composed.rows, count, 1) as running:
         running.launch()
-    return buffers["uniform"][0]
+        return running.rows("uniform")[0]
