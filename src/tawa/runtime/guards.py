@@ -204,8 +204,8 @@ class Guards:
         if name not in self._described:
             return span_of(value)
         size = BYTES[dtype_name((value.base if is_descriptor(value) else value).dtype)]
-        facts = (scope[f"{name}{fact}"] for fact in _FACTS)
-        return _span(*facts, size)
+        address, shape, strides = (scope[f"{name}{fact}"] for fact in _FACTS)
+        return _span(address, shape, strides, size)
 
     def _true(self, scope: Mapping[str, Any], grid: Sequence[int]) -> bool:
         """Evaluate the conditions, once for launches that differ in what they do not read."""
