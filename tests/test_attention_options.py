@@ -386,6 +386,8 @@ TABLE = np.zeros((1, 2), np.int32)
     [
         ({"window": 0}, "window is 0"),
         ({"window": (-1, 3)}, "window is"),
+        ({"window": 2.7}, "window is 2.7"),
+        ({"window": (1.5, None)}, "window is"),
         ({"softcap": -2.0}, "softcap is -2.0"),
         ({"alibi": np.ones(3, np.float32)}, "alibi is f32 (3,)"),
         ({"sink": np.ones(2, np.float16)}, "sink is f16 (2,)"),

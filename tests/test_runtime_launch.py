@@ -448,8 +448,13 @@ def test_bounds_over_all_programs(driver, make, n, grid, threads):
 def test_descriptors_that_overlap(driver, make):
     kernel = make(gemm, guarded("disjoint(a, b)"), parameters=5)
     kernel[(1,)](descriptor(64, 64), descriptor(64, 64, BASE + 8192), 128, 64)
-    kernel[(1,)](descriptor(64, 64), descriptor(64, 64, BASE + 8176), 128, 64)
-    assert [launch.threads for launch in driver.launches] == [128, 64]
+    near = descriptor(64, 64), descriptor(64, 64, BASE + 8176)
+    kernel[(1,)](*near, 128, 64)
+    # As calls of the library enter it: with the arrays alone, and beside them what is described.
+    entry = kernel.enter((*near, 128, 64), {})
+    facts = [(each.base.address, tuple(each.shape), tuple(each.strides)) for each in near]
+    entry.launcher((1,), {}, *(each.base for each in near), 128, 64, *facts[0], *facts[1])
+    assert [launch.threads for launch in driver.launches] == [128, 64, 64]
 
 
 def test_the_plain_kernel_has_no_roles_and_no_guards(driver, make):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
+from numbers import Integral
 from typing import Any, TypeAlias
 
 from tawa.errors import ArgumentError
@@ -330,12 +331,13 @@ def _window(window: Window, causal: bool) -> tuple[int | None, int | None]:
         case (left, right):
             pass
         case _:
-            left = right = int(window) - 1
+            left = right = window - 1
     for side in (left, right):
-        if side is not None and side < 0:
+        if side is not None and not (isinstance(side, Integral) and side >= 0):
             raise ArgumentError(
                 f"window is {window}",
-                why="a window of n keys has n >= 1, one of (left, right) no negative side",
+                why="a window of n keys has n >= 1, one of (left, right) no negative side, and they"
+                " are whole numbers",
             )
     if causal:
         right = 0

@@ -112,8 +112,8 @@ def matmul(
         for name, each in lined.items():
             if isinstance(each, Copy):
                 writer.work(partial(_copy, each.repeated), held[name], each)
-            elif each is not held[name]:
-                writer.view(each, held[name])
+            elif (own := held[name]) is not None and each is not own:
+                writer.view(each, own)
         operands = bind(**lined, **options)
         result = held["out"] or operands.c.array
         if shape is not None and out is None:

@@ -24,10 +24,10 @@ from typing import Any, TypeAlias
 
 from tawa.errors import InternalError, LaunchError
 from tawa.frontend.signature import ConstantArg
-from tawa.runtime.arrays import View, look
+from tawa.runtime.arrays import look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
-from tawa.runtime.dtypes import BYTES
+from tawa.runtime.dtypes import BYTES, dtype_name
 from tawa.runtime.expressions import Names, compiled, value_of
 from tawa.syntax import parse
 
@@ -59,14 +59,14 @@ def span_of(value: Any) -> Span:
     """Return the bytes an array or descriptor may touch."""
     if is_descriptor(value):
         view = look(value.base)
-        return _span(view, value.shape, value.strides)
+        return _span(view.address, value.shape, value.strides, view.itemsize)
     view = look(value)
-    return _span(view, view.shape, view.strides)
+    return _span(view.address, view.shape, view.strides, view.itemsize)
 
 
-def _span(view: View, shape: Sequence[int], strides: Sequence[int]) -> Span:
+def _span(address: int, shape: Sequence[int], strides: Sequence[int], size: int) -> Span:
     if 0 in shape:
-        return Span(view.address, view.address)
+        return Span(address, address)
     low, high = 0, 1
     for extent, stride in zip(shape, strides):
         step = (extent - 1) * stride
@@ -74,8 +74,7 @@ def _span(view: View, shape: Sequence[int], strides: Sequence[int]) -> Span:
             low += step
         else:
             high += step
-    size = BYTES[view.dtype]
-    return Span(view.address + low * size, view.address + high * size)
+    return Span(address + low * size, address + high * size)
 
 
 class Guards:
@@ -192,7 +191,9 @@ class Guards:
         return verdict
 
     def _disjoint(self, scope: Mapping[str, Any]) -> bool:
-        spans = {name: self._span(name, scope) for pair in self._pairs for name in pair}
+        spans = {
+            name: self._span(name, scope) for name in {n for pair in self._pairs for n in pair}
+        }
         return not any(spans[first].meets(spans[second]) for first, second in self._pairs)
 
     def _span(self, name: str, scope: Mapping[str, Any]) -> Span:
@@ -202,9 +203,9 @@ class Guards:
         value = scope[value_of(name)]
         if name not in self._described:
             return span_of(value)
-        view = look(value.base if is_descriptor(value) else value)
-        view = replace(view, address=scope[f"{name}__at"])
-        return _span(view, scope[f"{name}__shape"], scope[f"{name}__strides"])
+        size = BYTES[dtype_name((value.base if is_descriptor(value) else value).dtype)]
+        address, shape, strides = (scope[f"{name}{fact}"] for fact in _FACTS)
+        return _span(address, shape, strides, size)
 
     def _true(self, scope: Mapping[str, Any], grid: Sequence[int]) -> bool:
         """Evaluate the conditions, once for launches that differ in what they do not read."""

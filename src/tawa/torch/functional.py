@@ -103,7 +103,7 @@ def _sides(window: Any) -> tuple[int | None, int | None]:
         case (left, right):
             return left, right
         case _:
-            return int(window) - 1, int(window) - 1
+            return window - 1, window - 1
 
 
 def scaled_dot_product_attention(
