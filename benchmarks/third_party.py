@@ -14,20 +14,24 @@ launch could reach is compared. `--cases` names a file with another `PACKAGES`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import math
+import os
 import re
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 HERE = Path(__file__).parent
 # The largest relative error (Frobenius) between two right results, by element type.
@@ -81,6 +85,16 @@ def compile_both(row: Row, launch: Any) -> None:
     except Exception as error:
         row.reason = short(error)
     row.seconds, row.cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
+
+
+@contextlib.contextmanager
+def nothing_kept() -> Iterator[None]:
+    """Let neither compiler find what it compiled before: packages share kernels."""
+    with (
+        tempfile.TemporaryDirectory() as empty,
+        patch.dict(os.environ, TAWA_CACHE_DIR=empty, TRITON_ALWAYS_COMPILE="1"),
+    ):
+        yield
 
 
 def triton_compiled(launch: Any) -> str:
@@ -232,7 +246,8 @@ def work(package: str, options: argparse.Namespace) -> None:
         say(out, {"begin": f"{label} {launch.place}"})
         signal.setitimer(signal.ITIMER_PROF, limit)
         try:
-            compile_both(row, launch)
+            with contextlib.nullcontext() if gpu else nothing_kept():
+                compile_both(row, launch)
             if gpu and row.compiled and not row.triton:
                 run_both(row, launch)
         except TooLong as error:

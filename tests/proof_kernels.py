@@ -224,44 +224,46 @@ def text(name: str) -> str:
 
 _FLASH = ("flash 64", "flash 128 causal split", "flash 256 causal split in turns")
 
-_LONG = """
+_NAMES = """
 sample attention, sample gemm, sample gemm_persistent, rows of 1024, matmul 128x256,
 matmul BK 128, matmul BK 32, matmul depth 3, matmul in 3 unequal parts, matmul ordinary,
-matmul f32 out, matmul nt, matmul tn, matmul fp8, matmul fp8 tn, matmul fp8 runs of 32,
-matmul tf32 nn, matmul 32x64, computed operands, matmul 2 warps, made here, sums in f16,
-turn, two products, no loop, attention fp8, many tiles, many tiles split, add, both axes,
-running sum, counter, shape gemm, shape gemm ordinary, shape two dots in one loop,
-shape two dots in sequence, shape two dots in sequence ordinary,
+matmul f32 out, matmul nt, matmul fp8, matmul fp8 tn, matmul fp8 runs of 32, matmul tf32 nn,
+matmul 32x64, computed operands, matmul 2 warps, made here, sums in f16, turn, two products,
+no loop, attention fp8, many tiles, many tiles split, add, running sum, counter, shape gemm,
+shape gemm ordinary, shape two dots in sequence ordinary,
 shape load used by a dot and by arithmetic,
 shape load used by a dot and by arithmetic ordinary, shape loop-invariant load,
 shape two loops sharing a load, shape two loops sharing a load ordinary,
 shape three nested loops, shape three nested loops ordinary,
-shape trip count read from memory ordinary, shape operand computed in registers,
-shape operand computed in registers ordinary, shape loop without a dot ordinary,
-shape dot without a loop, shape no load ordinary,
+shape operand computed in registers, shape operand computed in registers ordinary,
+shape loop without a dot ordinary, shape dot without a loop, shape no load ordinary,
 shape stores to what it later loads ordinary, shape updates in place,
-shape updates in place ordinary, shape tile handed on to the next iteration,
-codegen matmul_nn, codegen matmul_nt, codegen matmul_tt, codegen softmax,
-instances gemm depth 2, instances residual depth 1, instances residual depth 2,
-instances twice depth 1, turns attention none, turns filtered none, turns filtered fine,
-copies banded, copies depth 4, plan cluster not persistent, plan not persistent,
-plan depth 5, while up_to_and_with, told chooses, told writes, library descriptors 0,
-library split 0, library stream 1, library split_once 0, library few rows, library batched,
-library scales, conv filters' gradient rows, conv filters' gradient window, conv taps,
-conv parity, conv split 1, conv im2win 0, conv im2win 1, conv im2win 2, flash 64,
-flash 128 causal split, attention window, attention softcap, attention alibi,
-attention few queries
+shape updates in place ordinary, codegen matmul_nn, codegen matmul_nt, codegen matmul_tt,
+codegen softmax, instances gemm depth 2, instances residual depth 1,
+instances residual depth 2, instances twice depth 1, turns attention none,
+turns filtered none, turns filtered fine, copies banded, copies depth 4,
+plan cluster not persistent, plan not persistent, plan depth 5, while up_to_and_with,
+told chooses, told writes, library descriptors 0, library few rows, library batched,
+library scales, conv filters' gradient rows, conv taps, conv parity, conv split 1,
+conv im2win 0, conv im2win 1, conv im2win 2, flash 64, flash 128 causal split,
+attention window, attention softcap, attention few queries
 """
-"""Kernels whose operations, what they are within and take, and instructions occur in others."""
+COVERED = frozenset(" ".join(name.split()) for name in _NAMES.split(","))
+"""Kernels whose instructions, and operations with what they are in and take, occur in others."""
 
 
 def shortened() -> list[Any]:
     """All names, for a test's parameters; `make long` alone goes through what others have too."""
-    more = {" ".join(name.split()) for name in _LONG.split(",")}
-    more |= {name for name in KERNELS if name.startswith("flash ") and name not in _FLASH}
+    more = {
+        *COVERED,
+        *(name for name in KERNELS if name.startswith("flash ") and name not in _FLASH),
+    }
     more.add("attention packed over a cache")
     long = pytest.mark.long
     return [pytest.param(name, marks=long) if name in more else name for name in KERNELS]
 
 
-__all__ = ["KERNELS", "MAKERS", "TASKS", "lower", "lowered_launch", "shortened", "text"]
+__all__ = [
+    *("COVERED", "KERNELS", "MAKERS", "TASKS"),
+    *("lower", "lowered_launch", "shortened", "text"),
+]

@@ -298,14 +298,16 @@ def test_an_imported_network_is_compiled():
         torch.nn.ReLU(),
         torch.nn.AdaptiveAvgPool2d(1),
         torch.nn.Flatten(),
+        torch.nn.LayerNorm(4),
         torch.nn.Linear(4, 6),
-        torch.nn.LayerNorm(6),
+        torch.nn.GELU("tanh"),
     ).eval()
     compiled = compile(axon.load_fx(net, dims={"input": "n 3 h w"}))
     x = torch.randn(2, 3, 7, 6)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), net(x), rtol=5e-3, atol=5e-3)
     assert "relu(conv + bias)" in str(compiled.plan(x))
+    assert "gelu(matmul + bias)" in str(compiled.plan(x))
 
 
 def test_random_expressions_that_are_linear_are_found():

@@ -1,11 +1,15 @@
 """Of a swept product the short run takes what covers it, and no more."""
 
+import re
 from itertools import combinations, product
 from types import SimpleNamespace
 
 import pytest
 
 from covering import HERE, covering, left_out, unknown
+from proof_kernels import COVERED, KERNELS, shortened
+from tawa.codegen.generate import generate
+from test_kernels_emulated import instructions
 
 
 @pytest.mark.parametrize("sizes", [(2, 5), (3, 4, 2), (2, 2, 2, 2)])
@@ -60,3 +64,21 @@ def test_a_mark_says_which_cases_run():
     assert left_out(items) == items[:1]
     assert not unknown(items)
     assert unknown(items[:2]) == {("test_bug_any.py::test", "3")}
+
+
+def parts_of(name):
+    """The PTX instructions of a kernel, and its operations with what they are in and take; no
+    sizes, and no layouts, which come from those.
+    """
+    kernel = KERNELS[name]()
+    yield from (re.sub(r"n\d+k", "n#k", each) for each in instructions(generate(kernel)))
+    for operation in kernel.walk():
+        within = operation.parent_op()
+        takes = (re.sub(r"\d+|, #.*", "", str(value.type)) for value in operation.operands)
+        yield operation.name, within and within.name, *takes
+
+
+@pytest.mark.long
+def test_kernels_of_the_short_run_have_what_the_others_have():
+    seen = {part for name in shortened() if isinstance(name, str) for part in parts_of(name)}
+    assert {name: parts for name in COVERED if (parts := set(parts_of(name)) - seen)} == {}

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tawa.runtime import nvrtc
 from tawa.runtime.compiler import Job, _share
 from tawa.runtime.crash import Steps
 from tawa.runtime.request import Request
+from tawa.runtime.resident import more_resident
 from tawa.target import H200
 from tawa.verify import verify
 
@@ -144,7 +146,7 @@ def test_a_block_more_where_registers_allow() -> None:
     assert H200.blocks_resident(256, used, compiled.launch.shared) * 256 >= 1024
     # Built again for a number of blocks it is what lowering by such a plan gives.
     request = Request(layer_norm.fn, "", compiled.signature, {}, Pins(), H200)
-    shared = _share(Job(request, Steps()), compiled, 3)
+    shared = _share(Job(request, Steps()), compiled, 3)()
     assert shared is not None
     assert verify(shared.asm.program("hopper")).ok
     lowered = compiled.asm.program("aref").clone()
@@ -152,6 +154,43 @@ def test_a_block_more_where_registers_allow() -> None:
     assert shared.asm.text("hopper") == text_of(lowered)
     assert shared.asm.text("cuda") == generate(lowered).text
     assert shared.launch.blocks == shared.plan.blocks == 3
+
+
+@pytest.mark.parametrize(
+    ("first", "outcomes", "taken", "built"),
+    [
+        (40, {}, 1, []),  # enough of them are resident
+        (
+            155,
+            {4: (128, 0), 5: (96, 0), 6: (80, 0), 7: (72, 232), 8: (64, 392)},
+            6,
+            [4, 5, 6, 7, 8],
+        ),
+        (150, {4: (128, 96), 5: (96, 728)}, 1, [4, 5]),
+        (73, {7: (53, 0), 8: (52, 0)}, 7, [7, 8]),  # 53 leave room for nine
+        (92, {6: (80, 0), 7: None, 8: (64, 0)}, 6, [6, 7, 8]),  # NVRTC refuses
+    ],
+)
+def test_of_blocks_the_next_is_built_meanwhile(first, outcomes, taken, built) -> None:
+    """Registers and spills of kernels of 128 threads, as ptxas gave them."""
+
+    def kernel(blocks: int, used: int, spills: int) -> SimpleNamespace:
+        resources = SimpleNamespace(roles=[SimpleNamespace(used=used)], spills=spills)
+        plan = SimpleNamespace(specialized=False, blocks=blocks)
+        launch = SimpleNamespace(threads=128, shared=0)
+        return SimpleNamespace(plan=plan, launch=launch, resources=resources)
+
+    begun: list[int] = []
+
+    def share(blocks: int):
+        begun.append(blocks)
+        found = outcomes[blocks]
+        return lambda: found and kernel(blocks, *found)
+
+    compiled = layer_norm.compile_to_run(*norm_arguments(16), grid=(3,), BLOCK=16, num_warps=1)
+    tile = compiled.asm.program("aref")
+    assert more_resident(kernel(1, first, 0), tile, H200, Pins(), share).plan.blocks == taken
+    assert begun == built
 
 
 def test_blocks_that_registers_leave_room_for() -> None:

@@ -13,7 +13,7 @@ from axon_networks import MORE, NETWORKS  # noqa: E402
 from tawa import axon  # noqa: E402
 from tawa.axon.fuse import compile, fuse  # noqa: E402
 from tawa.axon.fuse.turn import turning  # noqa: E402
-from tawa.errors import LaunchError  # noqa: E402
+from tawa.errors import AxonGuard  # noqa: E402
 
 
 def test_a_network_computes_where_its_input_is():
@@ -83,7 +83,7 @@ def test_a_call_is_captured_once_its_plan_is_made():
     net = compile(axon.load_fx(module, dims={"input_1": "n 8 h w"}))
     module, x = module.cuda(), torch.randn(2, 8, 12, 10, device="cuda")
     graph = torch.cuda.CUDAGraph()
-    with pytest.raises(LaunchError, match="CUDA graph capture"), torch.cuda.graph(graph):
+    with pytest.raises(AxonGuard, match="CUDA graph capture"), torch.cuda.graph(graph):
         net(x)
     with torch.no_grad():
         wanted = module(x)

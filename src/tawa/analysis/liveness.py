@@ -77,14 +77,11 @@ class Liveness:
     def _follow(self, value: SSAValue) -> None:
         home = value.owner
         control = home.parent_op() if isinstance(home, Block) else home
-        match control:
-            case scf.ForOp() | scf.IfOp() | scf.WhileOp():
-                self.need(control)
-                self.want(*passed_on(value), *_beside(value, control))
-            case _ if isinstance(home, Operation):
-                self.need(home)
-            case _:
-                pass  # an argument of the kernel, a role or a reduction
+        if control is not None and type(control) in CONTROL:
+            self.need(control)
+            self.want(*passed_on(value), *_beside(value, control))
+        elif not isinstance(home, Block):  # else an argument of the kernel, a role or a reduction
+            self.need(home)
 
 
 def _beside(value: SSAValue, control: Operation) -> list[SSAValue]:

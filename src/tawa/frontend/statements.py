@@ -223,14 +223,15 @@ def _branch(c: Context, statement: ast.If, condition: Tensor) -> None:
         after.append(c.frame.names)
     c.builder.place = place
     then, other = after
-    wanted = assigned([statement]) & c.frame.live.after[statement]
+    written = assigned([statement])
+    wanted = written & c.frame.live.after[statement]
     names = [name for name in then if name in wanted and name in other]
     for name in names:
         _check_join(c, name, then[name], other[name])
     sides = [[leaf for n in names for leaf in leaves(side[n].value)] for side in after]
     results = iter(emit_if(c.builder, condition, (blocks[0], sides[0]), (blocks[1], sides[1])))
     # What nothing reads later is not joined: it has the value of neither side.
-    c.frame.names = {name: b for name, b in before.items() if name not in assigned([statement])}
+    c.frame.names = {name: b for name, b in before.items() if name not in written}
     for name in names:
         value = rebuild(then[name].value, results)
         _name_results(name, value)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from tawa.analysis.naming import name_statements
 from tawa.codegen import CudaSource
@@ -201,7 +201,11 @@ def _compile(job: Job) -> CompiledKernel:
         passes, (kernel, plans, _) = planned(roles=False)
         plans = tuple(replace(plan, declined=best.declined) for plan in plans)
         first = kernel, plans, (*notes, _BY_THREADS)
-    stages = stage_of("tile", written) | {BEFORE_PLAN: print_steps(passes, target)}
+
+    @cache
+    def stages() -> Mapping[str, Stage]:
+        return stage_of("tile", written) | {BEFORE_PLAN: print_steps(passes, target)}
+
     tries = [first]
     with job.phase("plan"):
         if request.descriptors and any(n.feature == FULL_SPEED for n in first[1][0].declined):
@@ -233,7 +237,7 @@ def _compile(job: Job) -> CompiledKernel:
                 continue
             made = less_local(made, target, pins, attempt)
             if made.resources.local_in_loops <= FEW:
-                return more_resident(made, kernel, target, pins, partial(_share, job))
+                return more_resident(made, kernel, target, pins, partial(_share, job, made))
             kind = made.plan.specialized
             slow.append(made)
             refused.append(BuildError(_waits_for_memory(made.resources)))
@@ -325,18 +329,20 @@ def _carry_out(
     job: Job,
     kernel: tile.Kernel,
     plan: Plan,
-    stages: Mapping[str, Stage],
+    stages: Callable[[], Mapping[str, Stage]],
     notes: tuple[Declined, ...],
     errors: list[TawaError],
 ) -> CompiledKernel:
-    """Carry out one plan on a copy of the kernel: lower, generate, prove, and build meanwhile."""
+    """Carry out one plan on a copy of the kernel: lower, generate, prove, and build meanwhile.
+
+    `stages` gives those before the plan.
+    """
     work, target = kernel.clone(), job.target
-    made = dict(stages)
     with job.phase("aref passes"):
         notes += job.run(pipeline.SEQUENCE, work, plan)
         program = program_of(work, plan.cluster)
         notes += job.run(pipeline.ROLES, work, plan)
-        made |= stage_of("aref", work)
+        made = stage_of("aref", work)
     with job.phase("lowering"):
         lowered = job.run(pipeline.HOPPER, work, plan)
         refuse_declined(job.pins, plan, lowered)
@@ -352,7 +358,7 @@ def _carry_out(
     with job.phase("proof", work, plan):
         proof = verify(work, target, program)
     with job.phase("lowering", work, plan):  # here: NVRTC is at work
-        made |= stage_of("hopper", work)
+        made = {**stages(), **made, **stage_of("hopper", work)}
     cubin, resources, slow = _finish(job, work, plan, source, building)
     if cubin is not None:
         made["cubin"] = cubin.data
@@ -396,8 +402,9 @@ def _finish(
     return cubin, resources, slow
 
 
-def _share(job: Job, made: CompiledKernel, blocks: int) -> CompiledKernel | None:
-    """Return an ordinary kernel built for `blocks` on a multiprocessor, None where it cannot be.
+def _share(job: Job, made: CompiledKernel, blocks: int) -> Callable[[], CompiledKernel | None]:
+    """Begin to build an ordinary kernel for `blocks` on a multiprocessor. Who wants it calls what
+    is returned, which gives None where it cannot be built.
 
     What depends on their number are the registers that ptxas is given, and nothing of the program:
     it is not lowered or proved again.
@@ -406,24 +413,28 @@ def _share(job: Job, made: CompiledKernel, blocks: int) -> CompiledKernel | None
     work = made.asm.program("hopper").clone()
     with job.phase("code generation", work, plan):
         share_registers(work, blocks, job.target)
-        stages = {**made.asm.ready, **stage_of("hopper", work)}
         source = generate(work)
-        stages["cuda"] = source.text
-    try:
-        cubin, resources, slow = _finish(job, work, plan, source, job.build(source, plan))
-    except BuildError:
-        return None
-    if cubin is not None:
-        stages["cubin"] = cubin.data
-    return replace(
-        made,
-        plan=plan,
-        asm=with_later(stages, {"hopper": work}),
-        launch=_launch(source, plan),
-        resources=resources,
-        timings=dict(job.seconds),
-        declined=(*(note for note in made.declined if note.feature != _FAST), *slow),
-    )
+    building = job.build(source, plan)
+
+    def finished() -> CompiledKernel | None:
+        try:
+            cubin, resources, slow = _finish(job, work, plan, source, building)
+        except BuildError:
+            return None
+        stages = {**made.asm.ready, **stage_of("hopper", work), "cuda": source.text}
+        if cubin is not None:
+            stages["cubin"] = cubin.data
+        return replace(
+            made,
+            plan=plan,
+            asm=with_later(stages, {"hopper": work}),
+            launch=_launch(source, plan),
+            resources=resources,
+            timings=dict(job.seconds),
+            declined=(*(note for note in made.declined if note.feature != _FAST), *slow),
+        )
+
+    return finished
 
 
 def _launch(source: CudaSource, plan: Plan) -> LaunchShape:

@@ -50,25 +50,37 @@ def more_resident(
     kernel: tile.Kernel,
     target: Target,
     pins: Pins,
-    share: Callable[[CompiledKernel, int], CompiledKernel | None],
+    share: Callable[[int], Callable[[], CompiledKernel | None]],
 ) -> CompiledKernel:
     """Return an ordinary kernel without products, made for as many blocks as fit without a spill.
 
-    `share` builds it for a number of blocks, or gives None where that cannot be done. Any other
-    kernel is returned as it is.
+    `share` begins to build it for a number of blocks; what it returns waits for that, and gives
+    None where it cannot be done. While one is waited for the next is built: of those that are
+    asked for, most are followed by another. Any other kernel is returned as it is.
     """
     if made.plan.specialized or pins.plan is not None or pins.blocks is not None:
         return made
     if has(kernel, tile.Dot):
         return made
-    threads = made.launch.threads
+    threads, shared = made.launch.threads, made.launch.shared
+
+    def left(blocks: int) -> int:
+        return target.shared_by(blocks).registers_at_launch(threads)
+
+    def is_worth(blocks: int, used: int) -> bool:
+        """Tell whether a kernel of so many registers a thread is to be built for `blocks`."""
+        roomy = target.blocks_resident(threads, left(blocks), shared) >= blocks
+        return (blocks - 1) * threads < ENOUGH and roomy and left(blocks) >= LEAST * used
+
+    begun: dict[int, Callable[[], CompiledKernel | None]] = {}
     while (used := made.resources.roles[0].used) is not None:
-        blocks = target.blocks_resident(threads, used, made.launch.shared) + 1
-        fewer = target.shared_by(blocks).registers_at_launch(threads)
-        roomy = target.blocks_resident(threads, fewer, made.launch.shared) >= blocks
-        if (blocks - 1) * threads >= ENOUGH or not roomy or fewer < LEAST * used:
+        blocks = target.blocks_resident(threads, used, shared) + 1
+        if not is_worth(blocks, used):
             break
-        tighter = share(made, blocks)
+        for each in (blocks, blocks + 1):
+            if each not in begun and (each == blocks or is_worth(each, left(blocks))):
+                begun[each] = share(each)
+        tighter = begun[blocks]()
         if tighter is None or (tighter.resources.spills or 0) > (made.resources.spills or 0):
             break
         made = tighter

@@ -7,15 +7,15 @@ from typing import Any
 
 from tawa.axon.fuse.arguments import LONG, plain, read, traced
 from tawa.axon.fuse.launch import Kernels, Launch, Run
-from tawa.axon.fuse.plan import Plan, Turned, refuse_captured
+from tawa.axon.fuse.plan import Plan, Turned
 from tawa.axon.fuse.schedule import Schedule
 from tawa.axon.fuse.trace import Axis, Cuts, Node, Traced, computed, refused
 from tawa.axon.fuse.whole import meaning
 from tawa.axon.load.graph import Graph
 from tawa.axon.module import Function
+from tawa.axon.run import tensors
 from tawa.axon.types.kinds import DEFAULT, Product, Tensor, Type
 from tawa.errors import AxonError, AxonGuard
-from tawa.runtime.tensors import opaque
 
 __all__ = ["Compiled", "Fused", "compile", "fuse"]
 _SHORT = {long: short for short, long in LONG.items()}
@@ -40,7 +40,6 @@ class Fused:
         self.kernels: Kernels = {}
         self._launches: dict[Hashable, tuple[Run, bool]] = {}
 
-    @opaque
     def __call__(self, *arguments: Any) -> Any:
         """Compile where no kernel fits yet, and launch; return new arrays, as the function does."""
         key, arrays = read(self.function.name, arguments)
@@ -97,24 +96,27 @@ class Compiled:
         self._plans: dict[Hashable, Plan] = {}
         self._turned: Turned = {}
 
-    @opaque
     def __call__(self, *arguments: Any) -> Any:
         """Check the guards and plan, once for each kind of arguments, and run."""
         key, arrays = read(self.function.name, arguments)
         if (plan := self._plans.get(key)) is not None:
             return plan(arrays)
-        return self._plans.setdefault(key, self._plan(arguments, arrays)).take()
+        plan = self._plan(arguments, arrays)
+        found = plan.take()  # before another thread has the plan
+        self._plans[key] = plan
+        return found
 
     def plan(self, *arguments: Any) -> Plan:
         """Return the steps that such arguments take, which are taken once; `print` shows them."""
         key, arrays = read(self.function.name, arguments)
         if key not in self._plans:
-            self._plans[key] = self._plan(arguments, arrays)
-            self._plans[key].take()
+            plan = self._plan(arguments, arrays)
+            plan.take()
+            self._plans[key] = plan
         return self._plans[key]
 
     def _plan(self, arguments: tuple[Any, ...], arrays: Sequence[Any]) -> Plan:
-        refuse_captured(arrays[0])
+        tensors.refuse_captured(arrays[0])
         if any(getattr(array, "requires_grad", False) for array in arrays):
             raise AxonGuard(
                 f"an argument of {self.function.name} requires a gradient",

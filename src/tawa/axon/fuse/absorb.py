@@ -16,7 +16,13 @@ from tawa.axon.fuse.linear import Linear
 from tawa.axon.fuse.needs import below, demanded, traced_in
 from tawa.axon.fuse.trace import Axis, Cuts, Node, Operand, Step, Traced, evaluated
 
-_ACTIVATIONS = {"relu": "relu x", "leaky_relu": "leaky_relu x", "silu": "silu x", "": "x"}
+_ACTIVATIONS = {
+    "relu": "relu x",
+    "leaky_relu": "leaky_relu x",
+    "silu": "silu x",
+    "gelu": "gelu_tanh x",  # the library's
+    "": "x",
+}
 _OF_CONVOLUTIONS = {"relu6": "relu6 x"}
 _SCORES = ("softmax (x * s)", "softmax (x / s)", "softmax x")
 _HEAD_DIM = 256  # the most that `tawa.kernels.attention` takes

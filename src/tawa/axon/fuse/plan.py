@@ -21,8 +21,6 @@ from tawa.axon.fuse.turn import turning
 from tawa.axon.library.untyped import fixed
 from tawa.axon.run import tensors
 from tawa.runtime.arrays import is_tensor, look
-from tawa.runtime.dispatch import current_stream, refuse_capture
-from tawa.runtime.driver import connect
 
 Turned = dict[tuple[int, Order], Any]
 
@@ -77,7 +75,7 @@ class Plan:
         self._results = [self._result(each) for each in traced_in(schedule.results)]
         self._first = self._found(self._held, arrays[0])
         self._finish(len(arrays))
-        _settle(arrays[0])
+        tensors.settle(arrays[0])
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
@@ -184,22 +182,3 @@ class Plan:
                 self._work.append((step.run, step.reads, step.makes, drops))
         kept = self._known & needed
         self._held = [x if n in kept else None for n, x in enumerate(self._held)][given:]
-
-
-def refuse_captured(array: Any) -> None:
-    """Raise LaunchError where work beside an array is captured: what a plan keeps would not be."""
-    if (device := look(array).device).kind == "cuda":
-        stream = current_stream({"array": array})(device.ordinal)
-        what = "the first call of a compiled network with these arguments"
-        refuse_capture(what, "what its plan keeps", stream, device.ordinal)
-
-
-def _settle(array: Any) -> None:
-    """Wait for the work beside an array: what a plan keeps is read on other streams, too."""
-    if (device := look(array).device).kind == "cuda":
-        machine = connect()
-        machine.enter(device.ordinal)
-        try:
-            machine.call("cuStreamSynchronize", current_stream({"array": array})(device.ordinal))
-        finally:
-            machine.leave()

@@ -164,12 +164,7 @@ def layer_norm(
 
 def gelu(build: Builder, x: Any, approximate: str) -> Tree:
     """Return GELU, or what is near it by a hyperbolic tangent."""
-    if approximate != "tanh":
-        return build.call("gelu", x)
-    cube = build.binary("*", build.call("square", x), x)
-    inner = build.binary("+", x, build.binary("*", cube, 0.044715))
-    bent = build.call("tanh", build.binary("*", inner, math.sqrt(2 / math.pi)))
-    return build.binary("*", build.binary("*", x, 0.5), build.binary("+", bent, 1.0))
+    return build.call("gelu_tanh" if approximate == "tanh" else "gelu", x)
 
 
 def reduction(build: Builder, name: str, x: Any, axes: Any, keep: bool) -> Tree:

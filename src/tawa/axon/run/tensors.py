@@ -284,6 +284,22 @@ def device_of(value: Any) -> Any:
             return value.device if is_tensor(value) else None
 
 
+def refuse_captured(near: Any) -> None:
+    """Raise AxonGuard where work is captured into a CUDA graph: what is to be kept would not be."""
+    if is_tensor(near) and near.is_cuda and _torch().cuda.is_current_stream_capturing():
+        raise AxonGuard(
+            "the first call with such arguments is inside a CUDA graph capture",
+            why="its plan keeps what it computes of weights, which replays alone would compute",
+            remedy="call it once before the capture",
+        )
+
+
+def settle(near: Any) -> None:
+    """Wait for the work beside a tensor, whose results calls on other streams read, too."""
+    if is_tensor(near) and near.is_cuda:
+        _torch().cuda.current_stream(near.device).synchronize()
+
+
 def wrapped(value: Any, device: Any) -> Any:
     """Return arguments whose arrays, of NumPy too, are tensors on a device."""
     match value:
