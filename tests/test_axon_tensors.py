@@ -56,8 +56,9 @@ not_equal I (I + 1); logical_and B B; logical_or B B; logical_xor B B; logical_n
 clip ~0.5 0.5 X; lerp 0.3 X Y; neg X; abs I; sign X; square X; isnan X; exp X; exp2 X; expm1 X
 log P; log2 P; log1p P; sqrt P; rsqrt P; reciprocal P; sin X; cos X; tan X; sinh X; cosh X; tanh X
 erf X; floor X; ceil X; round (X * 4.0); trunc X; relu I; relu6 X; leaky_relu X; elu X; gelu X
-silu X; gelu_tanh X; sigmoid X; mish X; hardsigmoid X; hardswish X; softplus X; softsign X; cast I; identity X
-dropout X; linear X M; dense X (transpose M) (last M * ones [5]); matmul X (transpose X); dot C C
+silu X; gelu_tanh X; sigmoid X; mish X; hardsigmoid X; hardswish X; softplus X; softsign X; cast I
+identity X; dropout X; linear X M; dense X (transpose M) (last M * ones [5]); dot C C
+matmul X (transpose X)
 outer C C; bilinear C (ones [2, 3, 3]) C; conv {pad = 1, stride = 2} W X
 conv {pad = [1, 2], dilation = [1, 2], groups = 1} W X
 conv_transpose {stride = 2, extra = 1} (swap {first = 0, second = 1} W) X

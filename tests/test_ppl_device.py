@@ -92,19 +92,22 @@ def device(monkeypatch):
 
 
 CHAINS = {"chains": 3, "draws": 7, "warmup": 5}
+WALK = {"parameters": ("a",), "chains": 3, "particles": 300, "draws": 2, "warmup": 1}
 RUNS = [
     ("hmc", kept.scaled, {**CHAINS, "steps": 3}),
     ("mh", kept.mixed, {**CHAINS, "trace": 8}),
     ("importance", kept.mixed, {"draws": 9}),
     ("smc", kept.mixed, {"particles": 300}),
     ("tempered", kept.scaled, {"particles": 300, "steps": 2, "trace": 8}),
+    ("pmmh", methods.states, WALK),
 ]
 
 
 @pytest.mark.parametrize(("method", "model", "options"), RUNS, ids=[run[0] for run in RUNS])
 def test_a_run_on_a_device_has_the_bits_of_the_cpu(device, method, model, options):
     given = {"method": method, "seed": 3, **options}
-    cpu, other = (ppl.infer(model, 0.4, device=where, **given) for where in ("cpu", "cuda"))
+    data = methods.SERIES if model is methods.states else 0.4
+    cpu, other = (ppl.infer(model, data, device=where, **given) for where in ("cpu", "cuda"))
     assert list(cpu.draws) == list(other.draws)
     for name, array in cpu.draws.items():
         np.testing.assert_array_equal(array, other[name])

@@ -157,6 +157,10 @@ class Memory:
         """Return the address."""
         return self.address
 
+    def row(self, number: int) -> int:
+        """Return the address of a row."""
+        return self.address + number * math.prod(self.shape[1:]) * np.dtype(self.dtype).itemsize
+
     def stride(self) -> tuple[int, ...]:
         """Return the strides of dense rows, in elements."""
         return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
@@ -243,7 +247,7 @@ class Lanes(Arrays):
         array = np.empty((size, *held.shape[1:]), held.dtype)
         _call(_driver().cuCtxSynchronize)
         if array.nbytes:
-            _staging().fetch(held.address + row * array.strides[0], array)
+            _staging().fetch(held.row(row), array)
         return array
 
     def give(self, name: str, array: np.ndarray[Any, Any], row: int = 0) -> None:
@@ -252,8 +256,7 @@ class Lanes(Arrays):
         array = np.ascontiguousarray(array, held.dtype)
         _call(_driver().cuCtxSynchronize)
         if array.nbytes:
-            address = held.address + row * array.strides[0]
-            _call(_driver().cuMemcpyHtoD, address, array.ctypes.data, array.nbytes)
+            _call(_driver().cuMemcpyHtoD, held.row(row), array.ctypes.data, array.nbytes)
 
     def swap(self, one: str, other: str) -> None:
         """Make two buffers change places."""
