@@ -137,6 +137,7 @@ EDGES = [-MOST - 1, -200, -1, 1, 100, 128, 1000, 70_000, MOST - 128, MOST - 127,
 
 
 @pytest.mark.parametrize("programs", [1, 7, 600])
+@pytest.mark.short("1", "600")
 def test_a_walk_that_is_said_not_to_wrap_does_not(programs: int) -> None:
     table, out = np.zeros(64, np.float32), np.zeros(64, np.float32)
     made = walked.compile(table, out, 1024, 1024, GROUP=4, BLOCK=128)

@@ -57,6 +57,7 @@ def test_two_stages_for_every_trip_count(iterations, causal):
     ("columns", "inside"),
     [(32, True), pytest.param(32, False, marks=pytest.mark.long), (64, False)],
 )
+@pytest.mark.short("32-True")
 def test_two_stages_with_wide_blocks(columns, inside):
     """Several masked steps a block, two heads in each of two sequences."""
     q, k, v = arrays(2, 2, 256)
@@ -154,6 +155,7 @@ def pointer_call(q, k, v, out, lines, rows, columns, causal):
         ),
     ],
 )
+@pytest.mark.short("100-168-True")
 def test_pointers_with_masks(queries, keys, causal):
     q = normal(1, 2, queries, 64)
     k, v = (normal(1, 2, keys, 64, seed=seed) for seed in (1, 2))

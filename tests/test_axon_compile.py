@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import operator
+import random
+
 import numpy as np
 import pytest
 
 from tawa import axon
 from tawa.axon.fuse import compile, turn
+from tawa.axon.fuse.linear import Linear
+from tawa.axon.fuse.plan import Plan
+from tawa.axon.fuse.trace import Cuts, Node
 from tawa.errors import AxonError, AxonGuard
 from tawa.runtime.arrays import look
 
@@ -44,6 +50,7 @@ fun again (b, w) x =
       val y = conv w x / (c + 2.0) + c
   in y - c * y end
 fun shifted (m, w) x = relu (linear x w - (m + 3.0))
+fun pools x = loop 5 (max_pool {size = 3, stride = 1, pad = 1}) x
 fun both (w, x, r) = exp (r + square (x - r)) + conv {pad = 1} w r
 fun some x = nonzero x
 fun contracted (a, b) = einsum "bqhd,bkhd->bhqk" a b
@@ -199,6 +206,22 @@ def test_what_is_kept_is_not_what_callers_get(module):
         weight.zero_()
 
 
+def test_no_array_is_held_longer_than_it_is_read(module, monkeypatch):
+    held: list[int] = []
+    plain = Plan._do
+
+    def do(plan: Plan, *given: object, **options: bool) -> range:
+        held.append(sum(each is not None for each in plan._held))
+        return plain(plan, *given, **options)
+
+    monkeypatch.setattr(Plan, "_do", do)
+    x = draw(1, 2, 3, 4)
+    net = compile(module.pools)
+    np.testing.assert_array_equal(net(x), module.pools(x))
+    assert held == [1, 1, 1, 1, 1], "as the plan is made: what was made last"
+    assert [drops for *_, drops in net.plan(x)._work] == [[0], [1], [2], [3], [4]], "by calls"
+
+
 def test_a_kernel_turns_the_fewest_elements(module):
     """Two arrays lie with channels first, one with channels last: that is turned, and no other."""
     w, x = draw(4, 4, 3, 3), draw(2, 4, 3, 5)
@@ -278,8 +301,55 @@ def test_an_imported_network_is_compiled():
         torch.nn.Linear(4, 6),
         torch.nn.LayerNorm(6),
     ).eval()
-    compiled = compile(axon.load_fx(net, dims={"x": "n 3 h w", "input": "n 3 h w"}))
+    compiled = compile(axon.load_fx(net, dims={"input": "n 3 h w"}))
     x = torch.randn(2, 3, 7, 6)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), net(x), rtol=5e-3, atol=5e-3)
     assert "relu(conv + bias)" in str(compiled.plan(x))
+
+
+def test_random_expressions_that_are_linear_are_found():
+    """What is found equals the expression; what is made of sums and vectors alone is found."""
+    drawn, found = random.Random(0), 0
+    for _ in range(200):
+        cuts = Cuts()
+        x, r = (cuts.array((2, 3, 4), "float32") for _ in range(2))
+        a, b = (cuts.array((3, 1), "float32") for _ in range(2))
+        arrays = {each.node: draw(*map(int, each.shape)) + 2 for each in (x, r, a, b)}
+        value, residuals = x, 0
+        for _ in range(drawn.randint(1, 6)):
+            vector = drawn.choice([a, b, a * b, np.exp(a) - 1.5, 0.5])
+            act = drawn.choice(["+", "-", "from", "*", "/", "neg", "more"])
+            match act:
+                case "more":
+                    value, residuals = value + r, residuals + 1
+                case "neg":
+                    value = -value
+                case "from":
+                    value = vector - value
+                case "-" | "+" | "*" | "/":
+                    value = getattr(operator, NAMES[act])(value, vector)
+        parts = Linear(cuts, x, 1).arrays(value.node)
+        if parts is None:
+            continue
+        found += 1
+        bias, residual, scale = (0 if p is None else valued(p.node, arrays) for p in parts)
+        scale = 1 if parts[2] is None else scale
+        want = valued(value.node, arrays)
+        got = scale * arrays[x.node] + bias + residual
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
+        assert residuals <= 1
+    assert found > 70
+
+
+NAMES = {"+": "add", "-": "sub", "*": "mul", "/": "truediv", "neg": "neg"}
+
+
+def valued(node, arrays):
+    """Return the value of a traced expression, or of a number."""
+    if not isinstance(node, Node):
+        return node
+    if node in arrays:
+        return arrays[node]
+    given = [valued(each, arrays) for each in node.inputs]
+    return np.exp(*given) if node.name == "exp" else getattr(operator, NAMES[node.name])(*given)

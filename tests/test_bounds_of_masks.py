@@ -74,6 +74,7 @@ def product(a, b, out, M, N, K, sa, sb, so, BM: tl.constexpr, BN: tl.constexpr, 
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(128, 128, 128), (70, 72, 88), (1, 136, 8)])
+@pytest.mark.short("128-128-128", "70-72-88")
 def test_a_product_of_block_pointers_goes_by_tma(m: int, n: int, k: int) -> None:
     a, b = integers(m, k), integers(k, n, seed=1)
     given = {"a": a, "b": b, "out": blank(m, n), "M": m, "N": n, "K": k, "sa": k, "sb": n, "so": n}

@@ -44,6 +44,7 @@ def _wanted(x: np.ndarray, w: np.ndarray, inner: int, outer: int, steps: int) ->
 
 
 @pytest.mark.parametrize(("inner", "outer"), [(0, 0), (0, 3), (1, 1), (1, 4), (2, 3), (3, 4)])
+@pytest.mark.short("0-0", "1-1", "1-4", "2-3")
 def test_both_run_ahead(inner: int, outer: int) -> None:
     x, w = matrices(inner)
     wanted = _wanted(x, w, inner, outer, 2)

@@ -65,6 +65,16 @@ def numbers(dtype) -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("level", ["tile", "hopper"])
+@pytest.mark.short(
+    "tile-int16",
+    "tile-float16",
+    "tile-float64",
+    "tile-uint8",
+    "hopper-int64",
+    "hopper-int32",
+    "hopper-float32",
+    "hopper-bfloat16",
+)
 def test_whether_it_is_not_zero(dtype, level) -> None:
     x = numbers(dtype)
     for kernel in (by_pointers, by_scalars, by_block_pointers, by_descriptor, by_host, by_scatter):

@@ -10,6 +10,7 @@ from tawa.analysis import contiguity
 from tawa.analysis.contiguity import Contiguity
 from tawa.analysis.ranges import Known, range_of
 from tawa.frontend import build, context
+from tawa.frontend.liveness import analyse, reads, writes
 from tawa.ir import hopper, parse, tile
 from tawa.ir.text import text_of
 from tawa.ir.walk import all_of, operations_of
@@ -33,6 +34,14 @@ def test_the_source_of_a_helper_is_read_once(monkeypatch: pytest.MonkeyPatch) ->
     kernel = build(halved, of(x_ptr="f32*", N=8), {})
     assert len(all_of(kernel, tile.Store)) == 8
     assert read == [half]
+
+
+def test_what_a_function_reads_and_writes_is_found_once() -> None:
+    build(halved, of(x_ptr="f32*", N=2), {})
+    asked = analyse, reads, writes
+    before = [each.cache_info().misses for each in asked]
+    build(halved, of(x_ptr="f16*", N=3), {})
+    assert [each.cache_info().misses for each in asked] == before
 
 
 def divided(x_ptr, n, N: tl.constexpr):

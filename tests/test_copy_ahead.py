@@ -125,6 +125,7 @@ def test_the_slot_of_a_running_product_is_not_given_back() -> None:
 
 
 @pytest.mark.parametrize(("depth", "flying"), [(2, 1), (2, 2), (3, 1), (4, 2), (4, 3)])
+@pytest.mark.short("2-1", "3-1", "4-3")
 def test_rings_of_other_depths_are_honoured(depth: int, flying: int) -> None:
     plan = str(powers.compile(*arguments(256), grid=(1,), **SIZES).plan)
     given = plan.replace("depth=4", f"depth={depth}", 1)

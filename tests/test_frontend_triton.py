@@ -139,16 +139,22 @@ def test_dtype_and_constexpr_as_arguments(in_triton):
 
 
 def test_what_only_triton_has(in_triton):
+    """The function is refused, not the dictionary that it takes."""
     theirs = in_triton("frontend_kernels")
     tl = theirs.tl
-    if not hasattr(tl, "map_elementwise"):
-        tl.map_elementwise = _function("map_elementwise")
+    for name in ("map_elementwise", "extern_elementwise"):
+        if not hasattr(tl, name):
+            setattr(tl, name, _function(name))
 
     def kernel(x):
         tl.store(x, tl.map_elementwise(x))
 
-    with pytest.raises(UnsupportedSyntax, match=r"tl\.map_elementwise is not supported"):
-        build(kernel, of(x="i32*"), {})
+    def linked(x):
+        tl.store(x, tl.extern_elementwise("", "", [x], {("int64",): ("put", "int32")}, False))
+
+    for wanted, name in ((kernel, "map_elementwise"), (linked, "extern_elementwise")):
+        with pytest.raises(UnsupportedSyntax, match=rf"tl\.{name} is not supported"):
+            build(wanted, of(x="i32*"), {})
 
 
 RANDOM = """

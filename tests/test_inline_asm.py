@@ -73,6 +73,23 @@ def test_what_the_simulator_does_not_know_it_names_and_a_gpu_still_builds():
     assert "tl.inline_asm_elementwise(" in str(caught.value)
 
 
+@tawa.jit
+def widened(x, out, B: tl.constexpr):
+    o = tl.arange(0, B)
+    v = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r, r", [tl.load(x + o)], tl.int64, True, 1)
+    tl.store(out + o, v)
+    first = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r, r", [tl.load(x)], tl.int64, True, 1)
+    tl.store(out + B, first)
+
+
+def test_a_result_may_be_wider_than_its_register():
+    """Barriers between GPUs give their result the type of an address, in 32 bits."""
+    x, out = np.arange(-8, 56, dtype=np.int32), np.zeros(65, np.int64)
+    widened[1,](x, out, B=64)
+    np.testing.assert_array_equal(out, [*x.view(np.uint32), x.view(np.uint32)[0]])
+    assert "(u64)made" in widened.compile(x, out, B=64).asm["cuda"]
+
+
 @pytest.mark.parametrize(
     ("asm", "constraints", "inputs", "pack", "message"),
     [

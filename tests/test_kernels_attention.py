@@ -100,6 +100,7 @@ def test_schedules_with_a_causal_mask(how, split):
         pytest.param(200, 136, marks=pytest.mark.long),
     ],
 )
+@pytest.mark.short("40-72-True-False")
 def test_lengths_that_no_tile_divides(queries, keys, causal, split):
     check(Variant(128, 64, split), queries=queries, keys=keys, causal=causal, heads=2)
 
@@ -263,5 +264,6 @@ def test_what_eight_bits_do_not_take_is_refused_by_name(dtype, change, message):
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.short("True")
 def test_wide_heads_whose_output_goes_through_the_slot_of_the_queries(causal):
     check(Variant(128, 80, pins=pins(store="slot")), dim=256, keys=200, causal=causal)

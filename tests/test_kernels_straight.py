@@ -123,6 +123,18 @@ def test_each_call_gets_its_own_arrays(gpu):
     assert gpu.ordinary == 2  # the first, and the second, which is made straight
 
 
+def test_products_of_any_ranks_have_one_recipe(gpu):
+    """No step of torch's stands between: these tensors cannot be reshaped."""
+    a, b = at(0, 2, 3, 64, 256), at(1)
+    matmul(at(0, 384, 256), b, tuner=gpu.tuner)  # for which a variant is chosen
+    for _ in range(4):
+        c = matmul(a, b, tuner=gpu.tuner)
+        assert maps(gpu) == [a.address, b.address, c.address]
+        assert (c.shape, c.strides) == ((2, 3, 64, 256), (49152, 16384, 256, 1))
+        assert gpu.launches[-1].grid == (3, 2, 1)
+    assert gpu.ordinary == 3
+
+
 def test_other_facts_are_another_call(gpu):
     variants = [
         lambda: (at(0), at(1)),

@@ -83,6 +83,7 @@ def test_the_same_sums(n, rise, natural):
 
 
 @pytest.mark.parametrize("first", [False, True])
+@pytest.mark.short("True")
 def test_accumulators_are_left_alone_where_the_maximum_lags(first):
     """The factor may stand on either side; whether it is one is asked where it is made."""
     arguments, sizes, *_ = operands(4, 128, 1.0)

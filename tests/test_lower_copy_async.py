@@ -230,6 +230,7 @@ def test_every_depth_is_right(function, depth: int) -> None:
 
 
 @pytest.mark.parametrize("function", KERNELS)
+@pytest.mark.short("gather_both", "banded")
 def test_each_missing_synchronization_is_refused(function) -> None:
     kernel = lowered(function, depth=4)
     assert verify(kernel, H200).ok
@@ -284,6 +285,7 @@ def test_words_of_unknown_alignment_are_copied_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.short("2", "4")
 def test_two_copy_rings_under_an_overlapped_loop(depth: int) -> None:
     oracle = build(paged, paged_signature(), {})
     kernel = oracle.clone()

@@ -19,6 +19,7 @@ def rows_of_two(a_desc, b_desc, c_desc, A: tl.constexpr, B: tl.constexpr, K: tl.
 
 
 @pytest.mark.parametrize(("outer", "inner", "there"), [(16, 4, 3), (8, 8, 8), (2, 32, 20)])
+@pytest.mark.short("16-4-3", "2-32-20")
 def test_rows_counted_by_two_dimensions_stay_in_shared_memory(outer, inner, there):
     """Boxes may stick out of the array along both: copies give zeros, stores are dropped."""
     random = np.random.default_rng(0)

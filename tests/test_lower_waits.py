@@ -29,6 +29,7 @@ def hopper_of(case: Case):
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.short("1", "4")
 def test_every_trip_count_is_right(depth: int) -> None:
     kernel = hopper_of(product(mma_depth=depth, depth=4, m=128, n=128))
     for iterations in range(6):

@@ -128,6 +128,7 @@ def run(seed: int) -> tuple[int, int]:
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))]
 )
+@pytest.mark.short("0")
 def test_what_masks_let_through_is_moved(seed: int) -> None:
     found = [run(each) for each in range(10 * seed, 10 * seed + 10)]
     loads, stores = (sum(each) for each in zip(*found))

@@ -66,11 +66,12 @@ def test_what_goes_to_memory_is_converted():
         tl.store(out + r, tl.load(small + r, mask=r < 2, other=-2).to(tl.int32))
         tl.store(out + 4 + r, tl.load(out + r, mask=r < 2, other=float("-inf")))
         tl.atomic_xchg(wide + 4 + r, -3)
+        tl.store(out + 8 + r, tl.full((4,), 0x80000001, tl.int32))
 
-    wide, out = np.zeros(8, np.uint32), np.zeros(8, np.int32)
+    wide, out = np.zeros(8, np.uint32), np.zeros(12, np.int32)
     run(kernel, wide=wide, small=np.arange(4, dtype=np.uint8), out=out)
     np.testing.assert_array_equal(wide, [2**32 - 1] * 4 + [2**32 - 3] * 4)
-    np.testing.assert_array_equal(out, [0, 1, 254, 254, 0, 1, -(2**31), -(2**31)])
+    np.testing.assert_array_equal(out, [0, 1, 254, 254, 0, 1, *[-(2**31)] * 2, *[1 - 2**31] * 4])
 
 
 def test_functions_take_numbers_by_their_own_type():

@@ -137,6 +137,7 @@ META = {"BM": 64, "BN": 64, "BK": 64, "GROUP": 2}
 @pytest.mark.parametrize(
     ("m", "n", "k", "programs"), [(200, 144, 80, 3), (64, 64, 64, 4), (320, 136, 72, 2)]
 )
+@pytest.mark.short("200-144-80-3", "64-64-64-4")
 def test_a_walk_of_ones_own_goes_by_tma(m: int, n: int, k: int, programs: int) -> None:
     given = call_of(m, n, k)
     meta = META | {"PROGRAMS": programs}

@@ -128,6 +128,7 @@ def starts(text):
 
 
 @pytest.mark.parametrize("level", ["tile", "hopper"])
+@pytest.mark.short("hopper")
 def test_a_page_is_made_of_a_kernel_from_the_disk(level, tmp_path, monkeypatch):
     monkeypatch.setenv("TAWA_CACHE_DIR", str(tmp_path))
     x = np.zeros(64, np.float32)

@@ -227,6 +227,7 @@ def random_schedule(target: scf.ForOp, random: Random, count: int) -> Schedule:
     return Schedule(tuple(order), stage)
 
 
+@pytest.mark.short(*map(str, range(12)))
 @pytest.mark.parametrize("seed", range(40))
 def test_any_schedule_computes_the_same(seed: int) -> None:
     random = Random(seed)

@@ -431,6 +431,7 @@ def test_more_random_finite_programs(number, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["nuts", "hmc"])
+@pytest.mark.short("nuts")
 def test_eight_schools_of_posteriordb(method):
     path = Path(__file__).parent / "data" / "posteriordb_reference.json"
     stored = json.loads(path.read_text())["eight_schools-eight_schools_noncentered"]

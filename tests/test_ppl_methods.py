@@ -115,6 +115,7 @@ X = 20.0 + np.linspace(-1.0, 1.0, 12)
 
 
 @pytest.mark.parametrize("method", ["hmc", "nuts"])
+@pytest.mark.short("nuts")
 def test_a_dense_mass_matrix_follows_correlations(method):
     """Means and deviations of the conjugate posterior, by steps ten times as long."""
     y = 1.0 + 0.4 * X + 0.1 * np.cos(7.0 * X)

@@ -47,6 +47,7 @@ def innermost_loads(kernel):
 
 
 @pytest.mark.parametrize("iterations", range(5))
+@pytest.mark.short("0", "2", "4")
 def test_the_same_values(iterations):
     tried(pair.fn, given(128 * 3, iterations), (3,), B=128, W=64, depth=2, schedule="coarse")
 

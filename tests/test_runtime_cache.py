@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import stat
+import sys
 import threading
 import time
+import types
 import warnings
 from dataclasses import replace
+from enum import Enum
 
 import pytest
 
@@ -234,6 +237,38 @@ def test_a_global_named_as_a_parameter_is_not_read(monkeypatch):
     after = fingerprint(names_of_arrays)
     assert after.digest == before.digest
     assert [binding.name for binding in after.bindings] == ["WIDTH"]
+
+
+class Kind(Enum):
+    """Python's own part of it is told by Python's version."""
+
+    ROWS = WIDTH
+
+
+def kernel_of_a_kind(x):
+    return x + (Kind is None)
+
+
+def test_classes_of_python_itself_are_not_read():
+    """All that a launch watches costs it time."""
+    found = fingerprint(kernel_of_a_kind)
+    assert [binding.name for binding in found.bindings] == ["Kind"]
+    before = found.digest
+    Kind.width = 3
+    try:
+        assert fingerprint(kernel_of_a_kind).digest != before
+    finally:
+        del Kind.width
+
+
+def test_a_users_module_may_have_the_name_of_one_of_pythons(monkeypatch, tmp_path):
+    module = types.ModuleType("queue")
+    module.__file__ = str(tmp_path / "queue.py")
+    monkeypatch.setitem(sys.modules, "queue", module)
+    monkeypatch.setattr(helper.fn, "__module__", "queue")
+    before = fingerprint(kernel).digest
+    monkeypatch.setitem(globals(), "WIDTH", 8)
+    assert fingerprint(kernel).digest != before
 
 
 def names_of_arrays(x):

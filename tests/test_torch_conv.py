@@ -67,6 +67,7 @@ def test_opcheck_is_green(utils):
         ((1, 16, 8, 8), (16, 8, 1, 3), {"padding": "same", "groups": 2}),
     ],
 )
+@pytest.mark.short("x0-w0-how0")
 def test_it_is_torchs_with_gradients(x, w, how):
     x, w, bias = half(*x, grad=True), half(*w, grad=True), half(w[0], grad=True)
     found = tt.conv2d(x, w, bias, activation="silu", **how)
@@ -107,6 +108,7 @@ def test_volumes_are_torchs_with_gradients():
         (tt.conv3d, F.conv3d, ((1, 8, 2, 3, 3), (8, 8, 1, 2, 2))),
     ],
 )
+@pytest.mark.short("conv2d-conv2d-shapes0")
 def test_second_gradients_are_right(convolve, plain, shapes):
     x, w = (half(*shape, grad=True) for shape in shapes)
 

@@ -283,6 +283,21 @@ def test_shapes_alone_are_of_one_device():
     with pytest.raises(RuntimeError, match="on different devices"):
         OPS.attention(q, q.to("meta"), q)
     assert OPS.matmul(a.to("meta"), b.to("meta")).shape == (16, 32)
+    for other, message in ((q[..., :4, :], "different lengths"), (q.bfloat16(), "different types")):
+        with pytest.raises(RuntimeError, match=message):
+            OPS.attention(*(each.to("meta") for each in (q, q, other)))
+    with torch.device("meta"):
+        layer, x = tt.Linear(64, 32), torch.ones(2, 64)
+    assert layer(x).shape == (2, 32)
+    y = q.to("meta")
+    assert tt.scaled_dot_product_attention(y, y, y, is_causal=True).shape == q.shape
+
+
+def test_no_columns_to_compare_are_refused_by_name():
+    q = half(1, 1, 8, 0)
+    with pytest.raises(ArgumentError, match="head_dim is 0"):
+        tt.scaled_dot_product_attention(q, q, half(1, 1, 8, 64))
+    assert tt.scaled_dot_product_attention(q, q, q).shape == q.shape
 
 
 def test_operators_that_nothing_records_compute_at_once():
@@ -700,6 +715,21 @@ def test_a_kernel_becomes_an_operator():
     made.operator.register_autograd(lambda ctx, grad: (grad, grad, None))
     made(asking, y, 1000).sum().backward()
     assert torch.equal(asking.grad, torch.ones(1000))
+
+
+def test_a_name_that_is_defined_again_leaves_no_old_operator():
+    schema = "tested::again(Tensor x, Tensor y, Tensor out, SymInt n)"
+    made = {"out": lambda x, y, n: torch.empty_like(x)}
+    old = tt.op(schema, add, grid=over, out=made, BLOCK=256)
+    new = tt.op(schema, add, grid=over, out=made, BLOCK=512)
+    x = torch.randn(100)
+    assert torch.equal(new(x, x, 100), x + x)
+    compiled = torch.compile(lambda x: new(x, x, 100), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x), x + x)
+    with pytest.raises(ArgumentError, match="tested::again is another operator by now"):
+        old(x, x, 100)
+    with pytest.raises(torch._dynamo.exc.Unsupported):  # as it is at what raises
+        torch.compile(lambda x: old(x, x, 100), fullgraph=True, backend="aot_eager")(x)
 
 
 def test_operators_that_do_not_fit_their_kernel_are_refused():

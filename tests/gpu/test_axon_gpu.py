@@ -80,7 +80,7 @@ def test_a_call_is_captured_once_its_plan_is_made():
     torch.manual_seed(0)
     conv, norm = torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.BatchNorm2d(8)
     module = torch.nn.Sequential(conv, norm, torch.nn.ReLU()).eval()
-    net = compile(axon.load_fx(module, dims={"input": "n 8 h w"}))
+    net = compile(axon.load_fx(module, dims={"input_1": "n 8 h w"}))
     module, x = module.cuda(), torch.randn(2, 8, 12, 10, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with pytest.raises(LaunchError, match="CUDA graph capture"), torch.cuda.graph(graph):

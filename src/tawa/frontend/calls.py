@@ -111,6 +111,17 @@ def _inline_tritons(
 _ALIASES = {"to": "cast", "logical_and": "add", "logical_or": "add"}
 
 
+def refuse_missing(c: Context, function: Value) -> None:
+    """Raise UnsupportedSyntax for a function of the language that is not supported: before its
+    arguments, which may be what only such functions take, are looked at.
+    """
+    match function:
+        case Const(value=Builtin(name=name)):
+            _stub(c, name)
+        case _:
+            pass
+
+
 def _stub(c: Context, name: str) -> Callable[..., object]:
     """Return the documented function of the language called `name`."""
     for module in (tl, tl.extra.libdevice, tl.extra.cuda):

@@ -9,7 +9,7 @@ from xdsl.ir import Block
 
 from tawa.errors import UnknownName
 from tawa.frontend.attributes import get_attribute
-from tawa.frontend.calls import call
+from tawa.frontend.calls import call, refuse_missing
 from tawa.frontend.context import Context
 from tawa.frontend.names import NotConstant, lift, resolve
 from tawa.frontend.operators import binary, both, compare, static_items, truth, unary
@@ -245,6 +245,7 @@ def _comparison(c: Context, node: ast.Compare) -> Value:
 
 def _call(c: Context, node: ast.Call) -> Value:
     function = evaluate(c, node.func)
+    refuse_missing(c, function)
     positional = _elements(c, node.args)
     named: dict[str, Value] = {}
     for keyword in node.keywords:

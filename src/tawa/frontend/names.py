@@ -29,6 +29,10 @@ REFUSED: dict[str, tuple[str, str]] = {
         "waiting with a limit of time is not compiled",
         "wait in a loop: while tl.atomic_load(pointer) != value: pass",
     ),
+    "extern_elementwise": (
+        "functions of device libraries in bitcode cannot be linked to CUDA C++",
+        "use functions of tl.extra.libdevice, or inline PTX",
+    ),
     "map_elementwise": (
         "functions of elements are compiled on whole tensors",
         "call the function on the tensor, with tl.where in place of its branches",

@@ -1,7 +1,9 @@
 """How the operands of inline PTX lie in its registers.
 
 The rule is Triton's: of `pack` elements that one instance of the text takes, as many as fit lie
-side by side in a register of 32 bits, the first lowest; wider elements take a register each.
+side by side in a register of 32 bits, the first lowest; wider elements take a register each. A
+result may be wider than its register, as those are that nobody reads: barriers between GPUs have
+them.
 """
 
 from __future__ import annotations
@@ -115,6 +117,8 @@ def _placed(
                 f"the constraint {word!r} is not known: the classes are {', '.join(WIDTHS)}"
             )
         wide = bits * together
+        if what == "results" and together == 1 and letter == "r":
+            wide = min(wide, WIDTHS[letter])  # what the register lacks is 0
         if wide > WIDTHS[letter] or (letter in "fd" and wide != WIDTHS[letter]):
             raise AsmError(
                 f"a register of class {letter!r} has {WIDTHS[letter]} bits, and its operand {wide}"

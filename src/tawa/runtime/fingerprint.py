@@ -317,14 +317,24 @@ def _is_library(value: Any) -> bool:
     return module.partition(".")[0] in _LIBRARIES and ".kernels" not in module
 
 
-def _is_known(kind: type) -> bool:
-    return _is_library(kind) or kind.__module__.partition(".")[0] in sys.stdlib_module_names
+def _is_known(value: Any) -> bool:
+    """Tell whether a class or function is the compiler's or Python's own."""
+    module = getattr(value, "__module__", None) or ""
+    return _is_library(value) or _is_pythons(module.partition(".")[0])
+
+
+def _is_pythons(module: str) -> bool:
+    """Tell whether a module is of Python's library; a user's file may have the name of one."""
+    if module not in sys.stdlib_module_names:
+        return False
+    place = getattr(sys.modules.get(module), "__file__", None)
+    return place is None or Path(place).is_relative_to(Path(os.__file__).parent)
 
 
 def _user_function(value: Any) -> FunctionType | None:
     """Return the Python function of a user's helper (plain, or wrapped by a `jit`)."""
     function = _function_in(value)
-    return None if function is None or _is_library(function) else unwrapped(function)
+    return None if function is None or _is_known(function) else unwrapped(function)
 
 
 def _function_in(value: Any) -> FunctionType | None:

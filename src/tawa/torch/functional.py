@@ -156,7 +156,7 @@ def scaled_dot_product_attention(
         batch = torch.broadcast_shapes(query.shape[:1], key.shape[:1], value.shape[:1])
         query, key, value = (each.expand(*batch, *each.shape[1:]) for each in (query, key, value))
     dim, queries, keys = query.shape[-1], query.shape[-2], key.shape[-2]
-    scale = dim**-0.5 if scale is None else scale
+    scale = max(dim, 1) ** -0.5 if scale is None else scale  # no columns are refused by name
     window: tuple[int | None, int | None] | None = None
     if is_causal and keys > queries:  # the first query sees the first key, the last not the last
         key, value = key[..., :queries, :], value[..., :queries, :]

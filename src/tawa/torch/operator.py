@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch._library.custom_ops import OPDEFS
 
 from tawa.errors import ArgumentError
 from tawa.runtime.decorators import wrap
@@ -107,7 +108,17 @@ def op(
         operator.register_autograd(_no_gradient(parsed.name), setup_context=refuse)
     ops.refuse_tangents(operator)
 
+    @torch.compiler.assume_constant_result
+    def is_current() -> bool:
+        return OPDEFS.get(parsed.name) is operator  # torch lets a name be defined anew
+
     def call(*args: Any, **keywords: Any) -> Any:
+        if not is_current():
+            raise ArgumentError(
+                f"{parsed.name} is another operator by now",
+                why="its name was defined again, and torch would call what has it now",
+                remedy="give each operator a name of its own, or call the newer one",
+            )
         if changed and torch.is_grad_enabled():
             asking = [each for each in (*args, *keywords.values()) if isinstance(each, Tensor)]
             if any(each.requires_grad for each in asking):

@@ -41,16 +41,20 @@ _NARROW = (torch.float8_e4m3fn, torch.float8_e5m2)
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
-def is_direct(*arrays: Tensor | None) -> bool:
-    """Tell whether torch neither traces nor transforms nor records what is done to tensors."""
+def is_direct(first: Tensor, *others: Tensor | None) -> bool:
+    """Tell whether torch neither traces nor transforms nor records what is done to tensors, and
+    they have elements.
+    """
     inside: Any = torch._C
     # Dynamo reads the first, and nothing behind it.
     if torch.compiler.is_compiling() or inside._is_tracing() or forward_ad._current_level >= 0:
         return False
     if inside._len_torch_dispatch_stack() or inside._functorch.peek_interpreter_stack():
         return False
+    if first.is_meta:  # beside it others are, or are refused by name
+        return False
     recording = torch.is_grad_enabled()
-    for each in arrays:
+    for each in (first, *others):
         if each is not None and (
             type(each) not in _PLAIN or each.is_neg() or (recording and each.requires_grad)
         ):
@@ -361,6 +365,8 @@ def result_of(q: Tensor, v: Tensor) -> Tensor:
 def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     torch._check(q.dim() == 4 and k.dim() == 4, lambda: "q, k, v are (batch, heads, length, dim)")
     torch._check(q.shape[-1] == k.shape[-1], lambda: "q and k have different head dims")
+    torch._check(k.shape[-2] == v.shape[-2], lambda: "k and v have different lengths")
+    torch._check(q.dtype == k.dtype == v.dtype, lambda: "q, k, v have different types")
     torch._check(q.device == k.device == v.device, lambda: "q, k, v are on different devices")
     return result_of(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 

@@ -48,12 +48,12 @@ def load_fx(module: Any, dims: Mapping[str, str] | None = None) -> Graph:
     """
     loader, elements = _Import(f"<{type(module).__name__}>"), 0
     nodes = list(trace(module).nodes)
-    given = sizes_of(dims, (node.name for node in nodes if node.op == "placeholder"))
+    given = sizes_of(dims, (node.target for node in nodes if node.op == "placeholder"))
     for node in nodes:
         match node.op:
             case "placeholder":
                 elements += 1
-                loader.input(node, given.get(node.name), f"'x{elements}")
+                loader.input(node, given.get(node.target), f"'x{elements}")
             case "get_attr":
                 found = module
                 for part in node.target.split("."):

@@ -220,6 +220,8 @@ def _computed(e: Emitter, text: str, register: Register, element: Element) -> st
         return reinterpret(e, text, _float(register.letter), element)
     if element.bits == 1:
         return f"({text} & 1) != 0"
+    if element.bits > WIDTHS[register.letter]:
+        text = f"({_unsigned(element.bits).storage}){text}"
     return reinterpret(e, text, _unsigned(max(32, element.bits)), element)
 
 

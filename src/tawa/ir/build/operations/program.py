@@ -48,13 +48,15 @@ def arange(c: Context, start: Value, end: Value) -> Value:
 
 
 def full(c: Context, shape: Value, value: Value, dtype: Value) -> Value:
-    """Fill a tensor with a number or a scalar."""
+    """Fill a tensor with a number or a scalar; integers beyond the type wrap."""
     extents, element = arg.shape(c, shape), arg.element(c, dtype)
     if isinstance(value, Tensor) and value.is_block:
         if any(extent != 1 for extent in value.shape):
             raise c.builder.mismatch(f"tl.full takes a scalar, this is {describe(value)}")
         value = c.builder.reshape(value, ())
-    return arithmetic.to_type(c.builder, value, element, extents)
+    whole = isinstance(arithmetic.as_number(value), int)  # which wraps, as in memory
+    convert = arithmetic.converted if whole else arithmetic.to_type
+    return convert(c.builder, value, element, extents)
 
 
 def zeros(c: Context, shape: Value, dtype: Value) -> Value:
