@@ -645,10 +645,13 @@ def test_replace_swaps_what_it_can_and_says_the_rest(capsys):
     assert model[0].weight.grad.shape == (32, 64)
 
 
-def test_hugging_faces_package_is_named_where_it_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "transformers", None)
+def test_packages_are_named_where_they_are_missing(monkeypatch):
+    for name in ("transformers", "triton", "triton.runtime.jit"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingPackage, match="pip install transformers"):
         tt.register_hugging_face()
+    with pytest.raises(MissingPackage, match="pip install triton"), tt.replace_triton():
+        pass
 
 
 def test_hugging_faces_attention(monkeypatch):

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 import tawa
-from tawa.errors import TawaError
+from tawa.errors import MissingPackage, TawaError
 
 
 @dataclass(slots=True)
@@ -39,8 +39,13 @@ def replace_triton(*, verbose: bool = True) -> Generator[TritonReport]:
 
         with tawa.torch.replace_triton() as report:
             model(x)
+
+    Raises MissingPackage without Triton.
     """
-    interface: Any = import_module("triton.runtime.jit").KernelInterface
+    try:
+        interface: Any = import_module("triton.runtime.jit").KernelInterface
+    except ModuleNotFoundError as error:
+        raise MissingPackage("triton is not installed", remedy="pip install triton") from error
     written: Any = import_module("torch._inductor.runtime.triton_heuristics").CachingAutotuner
     before, before_written = interface.__getitem__, written.run
     report = TritonReport()
