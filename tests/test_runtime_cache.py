@@ -272,13 +272,14 @@ def test_a_users_module_may_have_the_name_of_one_of_pythons(monkeypatch, tmp_pat
     assert fingerprint(kernel).digest != before
 
 
-def test_a_users_file_loaded_by_its_path_is_not_pythons(tmp_path):
+@pytest.mark.parametrize("wrapper", ["", "@__import__('functools').cache\n"])
+def test_a_users_file_loaded_by_its_path_is_not_pythons(tmp_path, wrapper):
     """Nothing is entered among the modules then: what stands there is Python's own, or nothing."""
     for name in ("queue", "wave"):
         digests: set[str] = set()
         for factor in (2, 3):
             path = tmp_path / f"{name}.py"
-            path.write_text(f"def scaled(x):\n    return x * {factor}\n")
+            path.write_text(f"{wrapper}def scaled(x):\n    return x * {factor}\n")
             spec = importlib.util.spec_from_file_location(name, path)
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)

@@ -345,9 +345,9 @@ def _user_function(value: Any) -> FunctionType | None:
 
 
 def _function_in(value: Any) -> FunctionType | None:
-    """Return the Python function that a value is, or that a `jit` wrapped."""
+    """Return the Python function that a value is, or that a `jit` or `functools.cache` wrapped."""
     while not inspect.isfunction(value):
-        inner = getattr(value, "fn", None)
+        inner = getattr(value, "__wrapped__" if inspect.isroutine(value) else "fn", None)
         if inner is None or inspect.isclass(value) or isinstance(value, ModuleType):
             return None
         value = inner
