@@ -16,7 +16,7 @@ from tawa.cypress import NONE, REGISTER, SHARED
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
 from tawa.cypress.size import cdiv, extent, index, most, sizes_of
-from tawa.errors import ArgumentError, MappingError, OverBudget, PlanError, TawaError
+from tawa.errors import ArgumentError, LaunchError, MappingError, OverBudget, PlanError, TawaError
 from tawa.ir import hopper
 from tawa.passes.lower.emit import erase
 from tawa.passes.lower.views import root_slot
@@ -454,6 +454,23 @@ def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
     found = finding._fastest([start.mapping], build, measure, lambda: False)
     assert found.mapping == start.mapping
     assert finding._fastest([start.mapping], lambda some: [], measure, lambda: True) is None
+
+    def refused(made):
+        if made.mapping != start.mapping:
+            raise LaunchError("no room on this GPU")
+        return 1.0
+
+    found = finding._fastest([start.mapping], build, refused, lambda: True)
+    assert found.mapping == start.mapping
+
+
+def test_a_search_ranks_kernels_without_roles():
+    start = cy.program(
+        gemm.gemm(1, 64, 64, 32, 2).with_("block", specialize=False, persistent=False)
+    )
+    assert not start.plan.specialized
+    sizes = sizes_of(dict.fromkeys("CAB", np.zeros((256, 256), np.float16)))
+    assert finding._rank(start, sizes)[0] == 0
 
 
 def legal(mapping):

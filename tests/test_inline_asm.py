@@ -177,6 +177,8 @@ def test_a_specialized_kernel_ends_in_inline_ptx():
         ("barrier.cta.sync 0; mov.u32 $0, 0;", False),
         ("mov.u32 $0, %tid.x;", False),
         ("mov.u32 $0, %ntid.x;", False),
+        ("{.reg .pred p; setp.eq.u32 p, 0, 1; @p exit; mov.u32 $0, 0;}", False),
+        ("setmaxnreg.dec.sync.aligned.u32 40; mov.u32 $0, 0;", False),
         ("bar.warp.sync 0xffffffff; mov.u32 $0, 0;", True),
         ("mov.u32 $0, %laneid;", True),
     ],

@@ -271,6 +271,27 @@ def test_tuples_are_made_and_reach_functions_of_constants():
 
 
 @tawa.jit
+def sought(x, n):
+    one = tl.make_block_ptr(x, (8,), (1,), (0,), (4,), (0,))
+    other = tl.make_block_ptr(x, (8,), (1,), (4,), (4,), (0,))
+    tl.store(x, 5 in (n, 3))
+    tl.store(x + 1, 6 in (n, 3))
+    tl.store(x + 2, n not in (1, 5))
+    tl.store(x + 3, (n, 1) in ((4, 1), (5, 1)))
+    tl.store(x + 4, (one, 1) == (other, 1))
+    tl.store(x + 5, (one, 1) == (one, 1))
+    if 5 not in (1, 5):
+        tl.static_assert(False)
+
+
+def test_what_is_in_a_tuple_is_decided_in_the_run():
+    """Two descriptions of memory are equal if they are the same."""
+    x = np.full(6, 9, np.int32)
+    sought[1,](x, 5)
+    assert x.tolist() == [1, 0, 0, 1, 0, 1]
+
+
+@tawa.jit
 def answered(x, y, n):
     if hasattr(x, "dtype") and x.dtype.is_ptr() and not hasattr(n, "nothing"):
         tl.store(y, hasattr((x, n), "first"))

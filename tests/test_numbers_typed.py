@@ -11,7 +11,7 @@ from tawa.ir.build.promotion import is_value_of
 from tawa.simulator.tile import run_tile
 
 TYPES = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "i8": np.int8, "u8": np.uint8}
-TYPES |= {"u32": np.uint32, "i32": np.int32, "f32": np.float32}
+TYPES |= {"u32": np.uint32, "i32": np.int32, "f32": np.float32, "f64": np.float64}
 
 
 def run(kernel, **arrays):
@@ -38,6 +38,24 @@ def test_a_comparison_does_not_round_its_number(kind):
     run(kernel, x=x, out=out)
     wide = x.astype(np.float64)
     expected = [wide < 0.1, wide <= 0.1, wide == 0.1, wide > 257]
+    np.testing.assert_array_equal(out, np.concatenate(expected))
+
+
+def test_a_float64_is_compared_with_what_float32_has_of_a_number():
+    """As `tl.maximum` takes it; a number that float32 does not reach is a float64 itself."""
+
+    def kernel(x, out):
+        r = tl.arange(0, 4)
+        v = tl.load(x + r)
+        tl.store(out + r, v < 0.1)
+        tl.store(out + 4 + r, v == tl.maximum(v, 0.1))
+        tl.store(out + 8 + r, v > 1e-300)
+        tl.store(out + 12 + r, v > 0.5)
+
+    x, out = np.array([0.1, np.float32(0.1), 1e-300, 0.75]), np.zeros(16, np.int32)
+    run(kernel, x=x, out=out)
+    short = np.float64(np.float32(0.1))
+    expected = [x < short, x >= short, x > 1e-300, x > 0.5]
     np.testing.assert_array_equal(out, np.concatenate(expected))
 
 

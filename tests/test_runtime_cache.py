@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import stat
 import sys
 import threading
@@ -269,6 +270,22 @@ def test_a_users_module_may_have_the_name_of_one_of_pythons(monkeypatch, tmp_pat
     before = fingerprint(kernel).digest
     monkeypatch.setitem(globals(), "WIDTH", 8)
     assert fingerprint(kernel).digest != before
+
+
+@pytest.mark.parametrize("wrapper", ["", "@__import__('functools').cache\n"])
+def test_a_users_file_loaded_by_its_path_is_not_pythons(tmp_path, wrapper):
+    """Nothing is entered among the modules then: what stands there is Python's own, or nothing."""
+    for name in ("queue", "wave"):
+        digests: set[str] = set()
+        for factor in (2, 3):
+            path = tmp_path / f"{name}.py"
+            path.write_text(f"{wrapper}def scaled(x):\n    return x * {factor}\n")
+            spec = importlib.util.spec_from_file_location(name, path)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            digests.add(describe(module.scaled).partition(" ")[2])
+        assert len(digests) == 2
+        assert "" not in digests
 
 
 def names_of_arrays(x):

@@ -141,7 +141,7 @@ def _runs_together(operations: Iterable[Operation]) -> str:
     for operation in operations:
         match operation:
             case tile.Asm() | tile.AsmEffect() if counts_threads(operation.text.data):
-                return "inline PTX waits for all threads of the block, or asks which one this is"
+                return "inline PTX waits for all threads of the block, asks which it is, or ends"
             case _:
                 pass
     return ""

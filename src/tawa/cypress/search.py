@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import combinations, product
 from math import inf, prod
@@ -117,7 +118,8 @@ def _fastest(
         took |= dict.fromkeys(map(str, some), inf)
         better = False
         for made in build(some):
-            took[str(made.mapping)] = measure(made)
+            with suppress(TawaError):  # a launch may be refused that was compiled
+                took[str(made.mapping)] = measure(made)
             if took[str(made.mapping)] < least:
                 best, least, better = made, took[str(made.mapping)], True
         if best is not None and (better if turned else not ahead):

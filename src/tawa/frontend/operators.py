@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator as python
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 from tawa.frontend.calls import Iterations
@@ -12,7 +13,7 @@ from tawa.frontend.context import Context
 from tawa.frontend.names import lift
 from tawa.ir.build import arithmetic, overflow
 from tawa.ir.build.known import known
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, same_form
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, leaves, same_form
 
 Fold = Callable[[Any, Any], Any]
 
@@ -140,7 +141,8 @@ def compare(c: Context, kind: ast.cmpop, one: Value, other: Value) -> Value:
             same = isinstance(one, Const) and isinstance(other, Const) and one.value is other.value
             return Const(same == isinstance(kind, ast.Is))
         case ast.In() | ast.NotIn():
-            return Const(_contains(c, one, other) == isinstance(kind, ast.In))
+            found = _contains(c, one, other)
+            return found if isinstance(kind, ast.In) else unary(c, ast.Not(), found)
         case _:
             symbol, fold = _COMPARE[type(kind)]
     match one, other:
@@ -166,16 +168,22 @@ def _equal(c: Context, one: Value, other: Value) -> Value:
             Tensor(),
         ):
             return arithmetic.compare(c.builder, "==", one, other)
+        case Const(value=a), Const(value=b):
+            return Const(bool(a == b))
         case a, b:
-            return Const(same_form(a, b))
+            return Const(same_form(a, b) and list(leaves(a)) == list(leaves(b)))
 
 
-def _contains(c: Context, item: Value, container: Value) -> bool:
+def _contains(c: Context, item: Value, container: Value) -> Value:
     match item, container:
-        case Const(), Tuple():
-            return item in container.items
+        case _, Tuple(items=items):
+            equal = [_equal(c, item, each) for each in items]
+            if any(isinstance(each, Const) and each.value for each in equal):
+                return Const(True)
+            unknown = [each for each in equal if isinstance(each, Tensor)]
+            return reduce(partial(arithmetic.binary, c.builder, "|"), unknown or [Const(False)])
         case Const(value=str() as part), Const(value=str() as whole):
-            return part in whole
+            return Const(part in whole)
         case _:
             pass
     raise c.builder.mismatch(

@@ -22,7 +22,9 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _PLACE = re.compile(r"\$(?:\$|(\d+)|\{(\d+)\})")
 
 
-_OF_THE_BLOCK = re.compile(r"\bbar(?:rier)?\.(?!warp\b)|%n?(?:tid|warpid)\b")
+_OF_THE_BLOCK = re.compile(
+    r"\bbar(?:rier)?\.(?!warp\b)|%n?(?:tid|warpid)\b|\bsetmaxnreg\.|\b(?:exit|ret(?:\.uni)?)\s*;"
+)
 
 
 class AsmError(ValueError):
@@ -53,7 +55,9 @@ class Registers:
 
 
 def counts_threads(text: str) -> bool:
-    """Tell whether PTX waits for all threads of the block, or asks which of them this one is."""
+    """Tell whether PTX waits for all threads of the block, asks which of them this one is, takes
+    registers of others, or ends the thread: those that load would wait for it for ever.
+    """
     return _OF_THE_BLOCK.search(text) is not None
 
 

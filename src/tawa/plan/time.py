@@ -112,7 +112,7 @@ def registers_lacking(kernel: tile.Kernel, plan: Plan) -> int:
     names = (name for ring in plan.arefs for each in (ring.payload, *ring.also) for name in each)
     loads = [statements[name] for name in names if name in statements]
     lacking = (register_need(copy, r.warps, loads) - r.registers for r in plan.consumers)
-    return max(0, *lacking)
+    return max((0, *lacking))
 
 
 def trip_cycles(block: Block) -> tuple[float, float, float]:

@@ -319,16 +319,23 @@ def _is_library(value: Any) -> bool:
 
 def _is_known(value: Any) -> bool:
     """Tell whether a class or function is the compiler's or Python's own."""
-    module = getattr(value, "__module__", None) or ""
-    return _is_library(value) or _is_pythons(module.partition(".")[0])
+    return _is_library(value) or _is_pythons(value)
 
 
-def _is_pythons(module: str) -> bool:
-    """Tell whether a module is of Python's library; a user's file may have the name of one."""
-    if module not in sys.stdlib_module_names:
+def _is_pythons(value: Any) -> bool:
+    """Tell whether a module of Python's library holds a class or function by its name; a user's
+    file, also one that is loaded by its path, may have the name of such a module.
+    """
+    name = getattr(value, "__module__", None) or ""
+    if name.partition(".")[0] not in sys.stdlib_module_names or name not in sys.modules:
         return False
-    place = getattr(sys.modules.get(module), "__file__", None)
-    return place is None or Path(place).is_relative_to(Path(os.__file__).parent)
+    held: Any = sys.modules[name]
+    place = getattr(held, "__file__", None)
+    if place is not None and not Path(place).is_relative_to(Path(os.__file__).parent):
+        return False
+    for part in value.__qualname__.split("."):
+        held = getattr(held, part, None)
+    return held is value
 
 
 def _user_function(value: Any) -> FunctionType | None:
@@ -338,9 +345,9 @@ def _user_function(value: Any) -> FunctionType | None:
 
 
 def _function_in(value: Any) -> FunctionType | None:
-    """Return the Python function that a value is, or that a `jit` wrapped."""
+    """Return the Python function that a value is, or that a `jit` or `functools.cache` wrapped."""
     while not inspect.isfunction(value):
-        inner = getattr(value, "fn", None)
+        inner = getattr(value, "__wrapped__" if inspect.isroutine(value) else "fn", None)
         if inner is None or inspect.isclass(value) or isinstance(value, ModuleType):
             return None
         value = inner

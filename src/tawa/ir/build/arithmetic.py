@@ -262,14 +262,17 @@ def compare(builder: Builder, operator: str, one: Value, other: Value) -> Tensor
 def _comparable(builder: Builder, one: Value, other: Value) -> tuple[Value, Value]:
     """Give a number its own type: a bfloat16 is below 0.1 or not, not below what 0.1 rounds to.
 
-    A number that the other operand's type holds compares alike in that type, which takes no cast.
+    A number that both types hold compares alike in the other operand's, which takes no cast. A
+    float64 is compared with what float32 has of 0.1, as in Triton.
     """
 
     def typed(value: Value, against: Value) -> Value:
         number = as_number(value)
         if number is None or not isinstance(against, Tensor) or against.dtype.is_ptr():
             return value
-        return value if is_value_of(number, against.dtype) else to_tensor(builder, value)
+        kinds = against.dtype, literal(builder, number)
+        held = all(is_value_of(number, kind) for kind in kinds)
+        return value if held else to_tensor(builder, value)
 
     return typed(one, other), typed(other, one)
 
