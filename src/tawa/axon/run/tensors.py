@@ -284,6 +284,21 @@ def device_of(value: Any) -> Any:
             return value.device if is_tensor(value) else None
 
 
+def is_recorded(array: Any) -> bool:
+    """Tell whether torch records for a gradient what is computed of an array."""
+    return is_tensor(array) and array.requires_grad and _torch().is_grad_enabled()
+
+
+def refuse_recorded(name: str, arrays: Sequence[Any]) -> None:
+    """Raise AxonGuard where what kernels compute of arrays would be without a gradient."""
+    if any(map(is_recorded, arrays)):
+        raise AxonGuard(
+            f"an argument of {name} requires a gradient",
+            why="a compiled program computes none",
+            remedy="pass .detach(), or call it under torch.no_grad()",
+        )
+
+
 def refuse_captured(near: Any) -> None:
     """Raise AxonGuard where work is captured into a CUDA graph: what is to be kept would not be."""
     if is_tensor(near) and near.is_cuda and _torch().cuda.is_current_stream_capturing():
