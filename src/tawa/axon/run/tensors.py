@@ -21,6 +21,7 @@ from tawa.axon.library.untyped import JOINS, fixed, is_untyped, met
 from tawa.axon.library.windows import each
 from tawa.axon.run.values import NAMES
 from tawa.errors import AxonGuard
+from tawa.runtime.tensors import has_tangent
 
 # What torch calls otherwise; functions of elements have torch's names but for these.
 _NAMES = {"equal": "eq", "power": "pow", "rint": "round"}
@@ -285,7 +286,9 @@ def device_of(value: Any) -> Any:
 
 
 def is_recorded(array: Any) -> bool:
-    """Tell whether torch records for a gradient what is computed of an array."""
+    """Tell whether torch records for a gradient, of any mode, what is computed of an array."""
+    if has_tangent(array):
+        return True
     return is_tensor(array) and array.requires_grad and _torch().is_grad_enabled()
 
 
