@@ -95,7 +95,7 @@ def probes() -> Mapping[str, Callable[..., Any]]:
     """Return the functions by which generated code asks torch, each a tenth of a microsecond:
 
     `__modes`: how many dispatch modes are on; `__levels`: the transform of torch.func that runs, or
-    None; `__recording`: whether gradients are recorded; `__dual`: whether tensors may have tangents.
+    None; `__recording`: whether gradients are recorded; `__dual`: whether tangents may be.
     """
     forward = _find("autograd.forward_ad", None)
     return {
