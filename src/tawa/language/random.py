@@ -49,12 +49,12 @@ def randint(seed, offset, n_rounds: tl.constexpr = 10):
 @Written
 def uint_to_uniform_float(x):
     """Turn uniform integers of 32 or 64 bits into float32, uniform in [0, 1)."""
-    wide: tl.constexpr = x.dtype.primitive_bitwidth == 64
-    kind: tl.constexpr = tl.int64 if wide else tl.int32
+    signed = x.to(tl.int64 if x.dtype.primitive_bitwidth == 64 else tl.int32, bitcast=True)
+    whole = tl.where(signed < 0, -signed - 1, signed)
     # 2**-31 or 2**-63 less a hair: the largest integer must stay under 1 when rounded.
-    scale: tl.constexpr = 1.0842020432385337e-19 if wide else 4.6566127342e-10
-    signed = x.to(kind, bitcast=True)
-    return tl.where(signed < 0, -signed - 1, signed) * scale
+    if x.dtype.primitive_bitwidth == 64:
+        return whole * 1.0842020432385337e-19
+    return whole * 4.6566127342e-10
 
 
 @Written
