@@ -46,7 +46,7 @@ def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
     """Return a program whose mapping is likely the fastest on these tensors, and print it.
 
     Half of `budget` (seconds) at most goes into legal mappings near that of `start`: tunables that
-    share a name move together, one or two at a time, as do the fields of the block. `start` and the
+    share a name move together, one or two at a time, and then the depths of rings. `start` and the
     best by the model of time, unlike in tunables, are timed on the GPU, then what differs from the
     fastest in a field of the block, of which the model knows little, as long as time is left;
     tensors of NumPy are timed nowhere, and the model decides.
@@ -76,8 +76,9 @@ def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
     def time_left(part: float) -> bool:
         return time.monotonic() < began + budget * part
 
-    near = partial(neighbours, only=[name for name in _tunables(start.mapping) if fits(name)])
-    ranked = _climbed(start, sizes, near, make, lambda: time_left(0.5))
+    free = [name for name in _tunables(start.mapping) if fits(name)]
+    moves = (partial(_tunables_near, only=free), _depths_near)
+    ranked = _climbed(start, sizes, moves, make, lambda: time_left(0.5))
     chosen = ranked[0]
     if any(look(each).device.kind != "cpu" for each in tensors if is_array(each)):
         others = [each.mapping for each in _unlike(ranked) if each is not start]
@@ -144,26 +145,29 @@ def _built(mappings: Sequence[Tasks], make: Callable[[Tasks], Program]) -> list[
 def _climbed(
     start: Program,
     sizes: Mapping[Symbol, int],
-    near: Callable[[Tasks], Iterator[Tasks]],
+    moves: Sequence[Callable[[Tasks], Iterator[Tasks]]],
     make: Callable[[Tasks], Program],
     go_on: Callable[[], bool],
 ) -> list[Program]:
-    """Return legal programs, the likely fastest first: from each that is better its neighbours."""
+    """Return legal programs, the likely fastest first: from each that is better its neighbours, by
+    the first of `moves` as far as they lead, from there by the next.
+    """
     found = {str(start.mapping): (_rank(start, sizes), start)}
-    ahead = [str(start.mapping)]
-    while ahead and go_on():
-        best = min(ahead, key=lambda at: found[at][0])
-        ahead.remove(best)
-        for mapping in near(found[best][1].mapping):
-            if str(mapping) in found or not go_on():
-                continue
-            try:  # also of the planner, which the model asks where `pipeline` is `auto`
-                made = make(mapping)
-                found[str(mapping)] = _rank(made, sizes), made
-            except _REFUSALS:
-                continue
-            if found[str(mapping)][0] < min(found[at][0] for at in (best, *ahead)):
-                ahead.append(str(mapping))
+    for near in moves:
+        ahead = [min(found, key=lambda at: found[at][0])]
+        while ahead and go_on():
+            best = min(ahead, key=lambda at: found[at][0])
+            ahead.remove(best)
+            for mapping in near(found[best][1].mapping):
+                if str(mapping) in found or not go_on():
+                    continue
+                try:  # also of the planner, which the model asks where `pipeline` is `auto`
+                    made = make(mapping)
+                    found[str(mapping)] = _rank(made, sizes), made
+                except _REFUSALS:
+                    continue
+                if found[str(mapping)][0] < min(found[at][0] for at in (best, *ahead)):
+                    ahead.append(str(mapping))
     return [made for _, made in sorted(found.values(), key=lambda pair: pair[0])]
 
 
@@ -196,12 +200,6 @@ def _trips(body: tuple[Event, ...], known: dict[Symbol, int]) -> dict[str, int]:
     return found
 
 
-def neighbours(mapping: Tasks, only: Sequence[str]) -> Iterator[Tasks]:
-    """Return mappings that differ in one or two of some tunables, or in a field of the block."""
-    yield from _tunables_near(mapping, only)
-    yield from _fields_near(mapping)
-
-
 def _fields_near(mapping: Tasks) -> Iterator[Tasks]:
     """Return mappings that differ in a field of the block, or in what warpgroups share."""
     rows, columns = lib.SPLITS
@@ -223,16 +221,23 @@ def _fields_near(mapping: Tasks) -> Iterator[Tasks]:
             if each.persistent:
                 fields["walk"] = [word for word in get_args(Walk) if word != each.walk]
                 fields["group"] = sorted({0, each.group // 2, each.group * 2 or 8} - {each.group})
-            if isinstance(each.pipeline, int):
-                fields["pipeline"] = [n for n in (each.pipeline + 1, each.pipeline - 1) if n]
-            elif depths := each.depths:
-                fields["pipeline"] = [
-                    {ring: max(1, n + step) for ring, n in depths.items()} for step in (1, -1)
-                ]
             for name, values in fields.items():
                 yield from (mapping.with_(each.name, **{name: value}) for value in values)
         if not each.variant.inner and any(each.memory[n] == GLOBAL for n in each.variant.writes):
             yield mapping.with_(each.name, stage=None if each.stage else SHARED)
+    yield from _depths_near(mapping)
+
+
+def _depths_near(mapping: Tasks) -> Iterator[Tasks]:
+    """Return mappings whose rings have a slot more or less."""
+    for each in mapping.instances:
+        if each.specialize and isinstance(each.pipeline, int):
+            near: list[Any] = [n for n in (each.pipeline + 1, each.pipeline - 1) if n]
+        elif each.specialize and (depths := each.depths):
+            near = [{ring: max(1, n + step) for ring, n in depths.items()} for step in (1, -1)]
+        else:
+            continue
+        yield from (mapping.with_(each.name, pipeline=depth) for depth in near)
 
 
 def _tunables(mapping: Tasks) -> dict[str, int]:
@@ -305,8 +310,8 @@ def _chosen(mapping: Tasks, name: str) -> Program:
         raise refused[-1]
     best = min(legal, key=lambda each: each[0])[1]
     sizes = dict.fromkeys(_sizes_in(best.events), 4096)
-    near, make = partial(_tunables_near, only=names), partial(complete, name=name)
-    return _climbed(best, sizes, near, make, lambda: True)[0]
+    moves, make = (partial(_tunables_near, only=names),), partial(complete, name=name)
+    return _climbed(best, sizes, moves, make, lambda: True)[0]
 
 
 def _sizes_in(events: Events) -> set[Symbol]:

@@ -50,11 +50,10 @@ def randint(seed, offset, n_rounds: tl.constexpr = 10):
 def uint_to_uniform_float(x):
     """Turn uniform integers of 32 or 64 bits into float32, uniform in [0, 1)."""
     signed = x.to(tl.int64 if x.dtype.primitive_bitwidth == 64 else tl.int32, bitcast=True)
-    whole = tl.where(signed < 0, -signed - 1, signed)
-    # 2**-31 or 2**-63 less a hair: the largest integer must stay under 1 when rounded.
+    # 2**-63 or 2**-31 less a hair: the largest integer must stay under 1 when rounded.
     if x.dtype.primitive_bitwidth == 64:
-        return whole * 1.0842020432385337e-19
-    return whole * 4.6566127342e-10
+        return tl.where(signed < 0, -signed - 1, signed) * 1.0842020432385337e-19
+    return tl.where(signed < 0, -signed - 1, signed) * 4.6566127342e-10
 
 
 @Written
