@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from tawa.errors import ArgumentError
@@ -97,9 +97,9 @@ def probes() -> Mapping[str, Callable[..., Any]]:
     `__modes`: how many dispatch modes are on; `__levels`: the transform of torch.func that runs, or
     None; `__recording`: whether gradients are recorded; `__dual`: whether tangents may be.
     """
-    forward = _find("autograd.forward_ad", None)
+    forward = _find("autograd.forward_ad", SimpleNamespace(_current_level=-1))
     return {
-        "__dual": lambda: getattr(forward, "_current_level", -1) >= 0,
+        "__dual": lambda: forward._current_level >= 0,
         "__modes": _find("_C._len_torch_dispatch_stack", _nothing),
         "__levels": _find("_C._functorch.peek_interpreter_stack", _nothing),
         "__recording": _find("is_grad_enabled", _nothing),
