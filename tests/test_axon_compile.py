@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import random
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from tawa import axon
-from tawa.axon.fuse import compile, turn
+from tawa.axon.fuse import compile, fuse, turn
 from tawa.axon.fuse.linear import Linear
 from tawa.axon.fuse.plan import Plan
 from tawa.axon.fuse.trace import Cuts, Node
@@ -287,8 +288,43 @@ def test_what_is_not_compiled_is_named(module):
         compile(module.some)(draw(3))
     with pytest.raises(AxonGuard, match="requires a gradient"):
         compile(module.wide)((torch.ones(2, 3, requires_grad=True), torch.ones(4, 2)))
+    asking = torch.ones(2, 3, requires_grad=True)
+    for made in (fuse, compile):
+        function = made(axon.load("fun f x = exp x + 1.0").f)
+        with torch.no_grad():
+            assert torch.allclose(function(asking), torch.exp(asking) + 1.0)
+        with pytest.raises(AxonGuard, match="requires a gradient"):
+            function(asking)
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(torch.ones(2, 3), torch.ones(2, 3))
+            with pytest.raises(AxonGuard, match="requires a gradient"):
+                function(dual)
     with pytest.raises(AxonGuard, match="cannot take"):
         compile(module.wide)((draw(2, 3), draw(4, 3)))
+
+
+def test_numbers_that_are_equal_and_compute_otherwise_have_plans_of_their_own():
+    for made in (fuse, compile):
+        function = made(axon.load("fun f (x, n) = x / n").f)
+        x = np.array([1.0, -2.0], np.float32)
+        with np.errstate(divide="ignore"):
+            for number in (0.0, -0.0, 2.0, 2, math.nan, math.nan):
+                np.testing.assert_array_equal(function((x, number)), x / np.float32(number))
+
+
+def test_weights_are_those_of_when_the_graph_was_imported():
+    """What a plan has computed of weights, or turned, would not follow the module's."""
+    torch = pytest.importorskip("torch")
+    layers = torch.nn.Conv2d(8, 8, 3, padding=1), torch.nn.BatchNorm2d(8)
+    net = torch.nn.Sequential(*layers).eval()
+    graph = axon.load_fx(net)
+    function, x = compile(graph), torch.randn(1, 8, 5, 5)
+    compiled, eager = function(x), graph(x)
+    with torch.no_grad():
+        for each in (*net.parameters(), *net.buffers()):
+            each.add_(1)
+    assert torch.equal(function(x), compiled)
+    assert torch.equal(graph(x), eager)
 
 
 def test_an_imported_network_is_compiled():

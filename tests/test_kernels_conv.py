@@ -462,6 +462,10 @@ def test_torch_has_channels_first():
         conv2d(x, w.clone().requires_grad_())
     with torch.no_grad():
         conv2d(x, w.clone().requires_grad_())
+    with torch.autograd.forward_ad.dual_level():
+        conv2d(x, w)
+        with pytest.raises(ArgumentError, match="w carries a tangent"):
+            conv2d(x, torch.autograd.forward_ad.make_dual(w, w))
 
 
 @pytest.mark.parametrize("padding", [0, 2, (3, 1), "same", "valid"])

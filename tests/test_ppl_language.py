@@ -299,11 +299,12 @@ def test_a_factor_of_a_log_density_is_an_observation():
 def test_the_sum_of_exponentials_is_as_they_are_and_nothing_where_all_are_nothing():
     @ppl.model
     def sums(x, never):
-        return ppl.logsumexp(x), ppl.logsumexp([x[0], float("-inf")]), ppl.logsumexp(never)
+        endless = ppl.logsumexp([x[0], float("inf")])
+        return ppl.logsumexp(x), ppl.logsumexp([x[0], float("-inf")]), ppl.logsumexp(never), endless
 
     x = np.array([700.0, 701.0, -5.0])
     found = [float(first(each)) for each in run(sums, x, np.full(2, -np.inf))]
-    np.testing.assert_allclose(found, [np.logaddexp.reduce(x), 700.0, -np.inf], rtol=1e-14)
+    np.testing.assert_allclose(found, [np.logaddexp.reduce(x), 700.0, -np.inf, np.inf], rtol=1e-14)
 
 
 def test_a_mixture_is_summed_out():

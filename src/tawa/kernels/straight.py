@@ -136,7 +136,8 @@ class Recipes:
         lines = [
             "def read(__arrays, __options, __write):",
             f"    {''.join(f'x{number}, ' for number in range(len(arrays)))} = __arrays",
-            f"    if __modes() or __levels() is not None or __recording() and ({asking}):",
+            "    if __modes() or __levels() is not None or __dual()"
+            f" or __recording() and ({asking}):",
             "        __refuse(__names, __arrays)",
             f"    if not ({' and '.join(tests)}):",
             "        return __meet(__arrays, __options, __write)",

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from tawa.errors import ArgumentError
@@ -95,9 +95,11 @@ def probes() -> Mapping[str, Callable[..., Any]]:
     """Return the functions by which generated code asks torch, each a tenth of a microsecond:
 
     `__modes`: how many dispatch modes are on; `__levels`: the transform of torch.func that runs, or
-    None; `__recording`: whether gradients are recorded.
+    None; `__recording`: whether gradients are recorded; `__dual`: whether tangents may be.
     """
+    forward = _find("autograd.forward_ad", SimpleNamespace(_current_level=-1))
     return {
+        "__dual": lambda: forward._current_level >= 0,
         "__modes": _find("_C._len_torch_dispatch_stack", _nothing),
         "__levels": _find("_C._functorch.peek_interpreter_stack", _nothing),
         "__recording": _find("is_grad_enabled", _nothing),
@@ -134,6 +136,12 @@ def refuse_lost(names: Sequence[str], arrays: Sequence[Any]) -> None:
     `arrays` are the arguments that are arrays, of any library, or None.
     """
     refuse_recorders()
+    if carrying := [n for n, a in zip(names, arrays) if has_tangent(a)]:
+        raise ArgumentError(
+            f"{', '.join(carrying)} carr{'ies' if len(carrying) == 1 else 'y'} a tangent",
+            why="this call has no gradient in forward mode: its result would carry none",
+            remedy="take the gradient in reverse mode, by the function of tawa.torch",
+        )
     if not probes()["__recording"]():
         return
     asking = [n for n, a in zip(names, arrays) if getattr(a, "requires_grad", False)]
@@ -144,6 +152,13 @@ def refuse_lost(names: Sequence[str], arrays: Sequence[Any]) -> None:
             remedy="call the function of tawa.torch, which has gradients, or this one under"
             " torch.no_grad()",
         )
+
+
+def has_tangent(array: Any) -> bool:
+    """Tell whether a tensor carries a tangent of torch's forward mode."""
+    if not probes()["__dual"]() or not isinstance(array, _find("Tensor", ())):
+        return False
+    return _find("autograd.forward_ad.unpack_dual", _nothing)(array).tangent is not None
 
 
 def check_storage(tensor: Any) -> None:

@@ -44,6 +44,7 @@ class Fused:
         """Compile where no kernel fits yet, and launch; return new arrays, as the function does."""
         key, arrays = read(self.function.name, arguments)
         if key not in self._launches:
+            tensors.refuse_recorded(self.function.name, arrays)
             launch, single = self._trace(plain(arguments))
             self._launches[key] = launch.bind(arrays), single
         run, single = self._launches[key]
@@ -117,12 +118,7 @@ class Compiled:
 
     def _plan(self, arguments: tuple[Any, ...], arrays: Sequence[Any]) -> Plan:
         tensors.refuse_captured(arrays[0])
-        if any(getattr(array, "requires_grad", False) for array in arrays):
-            raise AxonGuard(
-                f"an argument of {self.function.name} requires a gradient",
-                why="a compiled program computes none",
-                remedy="pass .detach()",
-            )
+        tensors.refuse_recorded(self.function.name, arrays)
         arguments = plain(self._graph.near(arguments) if self._graph else arguments)
         self.function.check(*arguments)
         cuts, leaves = Cuts(), list[Traced]()

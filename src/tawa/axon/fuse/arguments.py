@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tawa.axon.run import tensors
 from tawa.axon.run.values import NAMES, key_of
 from tawa.errors import AxonGuard
 from tawa.runtime.arrays import is_tensor, look
@@ -17,8 +18,8 @@ LONG = {"i1": "bool", **{short: long for long, short in NAMES.items()}}
 def read(name: str, arguments: tuple[Any, ...]) -> tuple[Hashable, list[Any]]:
     """Return what a program depends on of its arguments, and the arrays among them.
 
-    Of arrays these are types, shapes, strides, devices and alignments. Raises AxonGuard where
-    there are none.
+    Of arrays these are types, shapes, strides, devices and alignments, and whether a gradient is
+    recorded. Raises AxonGuard where there are none.
     """
     arrays: list[Any] = []
     facts = _facts(arguments, arrays)
@@ -39,7 +40,7 @@ def _facts(value: Any, arrays: list[Any]) -> Hashable:
         except RuntimeError:  # it has no memory of its own, which `look` says by name
             pass
         else:
-            asks = value.requires_grad, value.is_neg()
+            asks = tensors.is_recorded(value), value.is_neg()
             return value.dtype, value.shape, lies, value.device, asks
     view = look(value)
     kind = cast("object", type(value))

@@ -215,7 +215,8 @@ class Graph:
         device = tensors.device_of(tuple(inputs))
         if device is not None and device not in self._moved:
             moved = tensors.wrapped(self.weights, device)
-            self._moved[device] = tensors.unwrapped(moved, device)
+            # Of threads at once the first one's stay: plans know weights by what they are.
+            self._moved.setdefault(device, tensors.unwrapped(moved, device))
         return *inputs, self._moved.get(device, self.weights)
 
     @property

@@ -247,8 +247,11 @@ def _user(torch: Any) -> str:
 
 
 def _array(tensor: Any) -> Any:
-    """Return a tensor as an array of NumPy, which has none of bfloat16."""
-    tensor = tensor.detach().cpu()
+    """Return a tensor as an array of NumPy, which has none of bfloat16.
+
+    A copy: weights are constants, though the module's may be written to (`load_state_dict`).
+    """
+    tensor = tensor.detach().to("cpu", copy=True)
     return tensor if str(tensor.dtype) == "torch.bfloat16" else tensor.numpy()
 
 

@@ -57,6 +57,8 @@ def key_of(value: Any) -> Any:
             return tuple(value.shape), str(value.dtype)
         case _ if hasattr(value, "inferred"):
             return value  # kept, so that no other takes its place
+        case float():
+            return "float", repr(value)  # 0.0 equals -0.0, and NaN nothing
         case _:
             return type(value).__name__, value
 

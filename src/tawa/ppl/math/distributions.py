@@ -104,7 +104,7 @@ def xlogy(x: Any, y: Any) -> Any:
 def logsumexp(values: Any) -> Any:
     """Return the logarithm of the sum of the exponentials of a vector: what a mixture's is."""
     top = max(values)
-    finite = select(top > -INF, top, 0.0)
+    finite = select(abs(top) < INF, top, 0.0)
     return finite + log(sum(each(lambda value: exp(value - finite), values)))
 
 
