@@ -247,3 +247,12 @@ def test_arrays_of_one_number_and_numbers_of_numpy():
     found, x, one = axon.load("fun f b x = sigmoid (x + b)").f, floats(5), np.float32(0.5)
     for given in ((np.asarray(one), np.asarray(one)), (one, x), (x, one)):
         same(fuse(found), *given)
+
+
+def test_numbers_have_the_type_of_the_float64_beside_them():
+    """As in NumPy: 0.1 is not what float32 has of it."""
+    module = axon.load("fun below x = where (x < 0.1) 1.0 0.0\nfun top x = maximum x 0.1")
+    x = np.array([[0.1, np.float32(0.1), 0.2, 0.0]])
+    for function in (module.below, module.top):
+        fused = fuse(function)
+        np.testing.assert_array_equal(fused(x), fused.function(x))

@@ -490,12 +490,23 @@ class _Emission:
             case "/" if kind == "f32" and _has_reciprocal(inputs[1]):
                 return first * (1 / inputs[1])  # off by 1.5 units at most, a division by 2
             case "maximum" | "minimum":
-                return self._extremum(node.name, *inputs)
+                return self._extremum(node.name, *self._typed(inputs))
             case name if name in _OPERATORS:
-                return k.operator(name, *inputs)
+                return k.operator(name, *self._typed(inputs))
             case name:
                 name = "sqrt" if name == "sqrt_rn" and kind == "f64" else name
-                return k.call(name, *inputs)
+                return k.call(name, *self._typed(inputs))
+
+    def _typed(self, inputs: Sequence[Any]) -> list[Any]:
+        """Give a number beside floats their type, as NumPy does: in comparisons and functions of
+        the language it would have its own.
+        """
+        kinds = [each.dtype for each in inputs if hasattr(each, "dtype")]
+        floats = [kind for kind in kinds if kind.is_floating() and kind != tl.float32]
+        return [
+            self.k.full((), each, floats[0]) if floats and type(each) in (int, float) else each
+            for each in inputs
+        ]
 
 
 def _operand(reduction: Node) -> Node:
