@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from tawa.axon.fuse.arguments import LONG, plain, read, traced
+from tawa.axon.fuse.arguments import LONG, plain, read, refuse_recorded, traced
 from tawa.axon.fuse.launch import Kernels, Launch, Run
 from tawa.axon.fuse.plan import Plan, Turned
 from tawa.axon.fuse.schedule import Schedule
@@ -44,7 +44,7 @@ class Fused:
         """Compile where no kernel fits yet, and launch; return new arrays, as the function does."""
         key, arrays = read(self.function.name, arguments)
         if key not in self._launches:
-            tensors.refuse_recorded(self.function.name, arrays)
+            refuse_recorded(self.function.name, arrays)
             launch, single = self._trace(plain(arguments))
             self._launches[key] = launch.bind(arrays), single
         run, single = self._launches[key]
@@ -118,7 +118,7 @@ class Compiled:
 
     def _plan(self, arguments: tuple[Any, ...], arrays: Sequence[Any]) -> Plan:
         tensors.refuse_captured(arrays[0])
-        tensors.refuse_recorded(self.function.name, arrays)
+        refuse_recorded(self.function.name, arrays)
         arguments = plain(self._graph.near(arguments) if self._graph else arguments)
         self.function.check(*arguments)
         cuts, leaves = Cuts(), list[Traced]()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +11,7 @@ from tawa.axon.run import tensors
 from tawa.axon.run.values import NAMES, key_of
 from tawa.errors import AxonGuard
 from tawa.runtime.arrays import is_tensor, look
+from tawa.runtime.tensors import has_tangent
 
 LONG = {"i1": "bool", **{short: long for long, short in NAMES.items()}}
 
@@ -40,7 +41,7 @@ def _facts(value: Any, arrays: list[Any]) -> Hashable:
         except RuntimeError:  # it has no memory of its own, which `look` says by name
             pass
         else:
-            asks = tensors.is_recorded(value), value.is_neg()
+            asks = is_recorded(value), value.is_neg()
             return value.dtype, value.shape, lies, value.device, asks
     view = look(value)
     kind = cast("object", type(value))
@@ -64,3 +65,20 @@ def traced(value: Any, leaf: Callable[[tuple[int, ...], str], Any]) -> Any:
     if isinstance(value, tuple | list):
         return tuple([traced(item, leaf) for item in cast("tuple[Any, ...]", value)])
     return leaf(value.shape, LONG[look(value).dtype]) if is_array(value) else value
+
+
+def is_recorded(array: Any) -> bool:
+    """Tell whether torch records for a gradient, of any mode, what is computed of an array."""
+    if has_tangent(array):
+        return True
+    return is_tensor(array) and array.requires_grad and tensors.records()
+
+
+def refuse_recorded(name: str, arrays: Sequence[Any]) -> None:
+    """Raise AxonGuard where what kernels compute of arrays would be without a gradient."""
+    if any(map(is_recorded, arrays)):
+        raise AxonGuard(
+            f"an argument of {name} requires a gradient",
+            why="a compiled program computes none",
+            remedy="pass .detach(), or call it under torch.no_grad()",
+        )

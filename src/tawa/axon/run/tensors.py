@@ -21,7 +21,6 @@ from tawa.axon.library.untyped import JOINS, fixed, is_untyped, met
 from tawa.axon.library.windows import each
 from tawa.axon.run.values import NAMES
 from tawa.errors import AxonGuard
-from tawa.runtime.tensors import has_tangent
 
 # What torch calls otherwise; functions of elements have torch's names but for these.
 _NAMES = {"equal": "eq", "power": "pow", "rint": "round"}
@@ -285,21 +284,9 @@ def device_of(value: Any) -> Any:
             return value.device if is_tensor(value) else None
 
 
-def is_recorded(array: Any) -> bool:
-    """Tell whether torch records for a gradient, of any mode, what is computed of an array."""
-    if has_tangent(array):
-        return True
-    return is_tensor(array) and array.requires_grad and _torch().is_grad_enabled()
-
-
-def refuse_recorded(name: str, arrays: Sequence[Any]) -> None:
-    """Raise AxonGuard where what kernels compute of arrays would be without a gradient."""
-    if any(map(is_recorded, arrays)):
-        raise AxonGuard(
-            f"an argument of {name} requires a gradient",
-            why="a compiled program computes none",
-            remedy="pass .detach(), or call it under torch.no_grad()",
-        )
+def records() -> bool:
+    """Tell whether torch records gradients now."""
+    return _torch().is_grad_enabled()
 
 
 def refuse_captured(near: Any) -> None:
