@@ -423,3 +423,12 @@ def test_the_tree_of_a_helper_is_made_once() -> None:
 
     read, again = (read_source(gemm.matmul_descriptors) for _ in range(2))
     assert read.tree is again.tree
+
+
+def test_what_answers_to_every_name_is_no_function() -> None:
+    """It was followed for ever."""
+    from unittest.mock import MagicMock
+
+    from tawa.runtime.fingerprint import _function_in
+
+    assert _function_in(MagicMock()) is None

@@ -347,10 +347,13 @@ def _user_function(value: Any) -> FunctionType | None:
 def _function_in(value: Any) -> FunctionType | None:
     """Return the Python function that a value is, or that a `jit` or `functools.cache` wrapped."""
     while not inspect.isfunction(value):
-        inner = getattr(value, "__wrapped__" if inspect.isroutine(value) else "fn", None)
-        if inner is None or inspect.isclass(value) or isinstance(value, ModuleType):
+        word = "__wrapped__" if inspect.isroutine(value) else "fn"
+        # Statically: an object that answers to every name, as a mock does, would have no end.
+        if inspect.getattr_static(value, word, None) is None:
             return None
-        value = inner
+        if inspect.isclass(value) or isinstance(value, ModuleType):
+            return None
+        value = getattr(value, word)
     return value
 
 
