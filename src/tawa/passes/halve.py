@@ -257,6 +257,3 @@ def _check_order(kernel: tile.Kernel) -> None:
                 raise _Stays(f"nobody knows where {name_of(other)} goes")
             if any((a, b) not in asked and (b, a) not in asked for a in met for b in written):
                 raise _Stays(f"{name_of(other)} may meet what {name_of(store)} stores")
-
-
-__all__ = ["in_halves"]

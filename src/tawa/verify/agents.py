@@ -415,6 +415,3 @@ def _steps_over(addition: tile.Elementwise) -> bool:
     return any(
         isinstance(use, tile.Elementwise) and use.function.data in ("irem", "idiv") for use in uses
     )
-
-
-__all__ = ["SYNCHRONIZES", "Compiler", "arrivals_of", "made_of", "relevant_scalars"]

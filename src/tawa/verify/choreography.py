@@ -17,7 +17,6 @@ import tawa.verify.steps as do
 from tawa.verify.cursors import NOTHING, TRACKED, Fact, Facts, Operand
 from tawa.verify.decisions import (
     EXACT,
-    Label,
     Place,
     Question,
     answered,
@@ -499,6 +498,3 @@ class Choreography:
 
 def _is_cursor(operand: Operand) -> bool:
     return isinstance(operand, frozenset) and any(e.kind in ("slot", "phase") for e in operand)
-
-
-__all__ = ["Choreography", "Label", "State"]

@@ -157,6 +157,3 @@ def cluster_of(kernel: tile.Kernel) -> int:
                     return 1
         case _:
             return 1
-
-
-__all__ = ["check_handing", "cluster_of"]

@@ -155,6 +155,3 @@ def _is_signed(kind: str) -> bool:
 
 def _once(what: Literal["positive", "zero", "true"], x: Term) -> Condition:
     return frozenset({(frozenset({Holds(what, x)}), 1)})
-
-
-__all__ = ["ALWAYS", "NEVER", "Condition", "Conditions", "Holds", "Product"]

@@ -470,6 +470,3 @@ def _start(view: SSAValue) -> tuple[int, ...]:
     if isinstance(owner, VIEWS):
         return _start(owner.view)
     return (0,) * len(kind.shape)
-
-
-__all__ = ["Asked", "Program", "check_coordinates", "program_of"]

@@ -232,6 +232,3 @@ class Parity:
                 arrivals += [(other, waited, done) for other in self.arrivers.get(waited, ())]
         needed = self.leads.get(ring, 0) - self.depths[ring]
         return any(behind.get((agent, ring), needed - 1) >= needed for agent in waiting)
-
-
-__all__ = ["NOTHING", "TRACKED", "Cursors", "Fact", "Facts", "Operand", "Pair", "Parity"]

@@ -582,16 +582,3 @@ def _joins(labels: Labels, place: Place, prefix: Labels) -> bool:
         if own != other:
             return own[0] != other[0] or own[1] < other[1]
     return place.ahead[min(len(labels), len(prefix))].enters
-
-
-__all__ = [
-    "EXACT",
-    "Ahead",
-    "Decisions",
-    "Known",
-    "Labels",
-    "Loop",
-    "Place",
-    "Question",
-    "answered",
-]

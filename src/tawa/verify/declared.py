@@ -208,15 +208,3 @@ def _is_scratch(rings: Rings, *both: hopper.Shared | hopper.Barriers) -> bool:
             return False
         roles |= ring.roles
     return len(roles) <= 1
-
-
-__all__ = [
-    "COUNT_MOST",
-    "check_barriers",
-    "check_buffer",
-    "check_copy",
-    "check_count",
-    "check_map",
-    "check_memory",
-    "check_start",
-]

@@ -256,21 +256,3 @@ def _held(
         total = (total[:, None] + part[None]).reshape(-1, rank)
     places = total[np.all(total < np.asarray(offsets.shape), axis=1)]
     return _mask(offsets[tuple(places.T)], size)
-
-
-__all__ = [
-    "WARPGROUP",
-    "Place",
-    "Shares",
-    "are_known",
-    "bytes_of",
-    "meeting_distance",
-    "place_of",
-    "register_layout",
-    "rows_of",
-    "rows_of_product",
-    "shares_of",
-    "shares_of_rows",
-    "transposing_layouts",
-    "view_shape",
-]

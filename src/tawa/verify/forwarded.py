@@ -160,16 +160,3 @@ def _is_inside(block: Block, operation: Operation) -> bool:
         parent = here.parent_op()
         here = parent.parent if parent is not None else None
     return here is block
-
-
-__all__ = [
-    "Received",
-    "is_unconditional",
-    "loops_around",
-    "only_stores",
-    "overlap",
-    "paired",
-    "role_of",
-    "told_before",
-    "written_arguments",
-]

@@ -323,6 +323,3 @@ def _has_windows(desc: SSAValue) -> bool:
     kind = desc.type
     assert isinstance(kind, DescType)
     return kind.window is not None
-
-
-__all__ = ["check_global_order"]

@@ -233,6 +233,3 @@ class Rings:
             "phase are not shown to be those of its number",
             operation,  # type: ignore[arg-type]
         )
-
-
-__all__ = ["HANDED", "HOLDS", "Env", "Rings", "State"]

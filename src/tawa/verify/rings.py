@@ -461,20 +461,3 @@ def _find_freed(
             buffer.made,
         )
     buffer.freed = next(iter(found), None)
-
-
-__all__ = [
-    "VIEWS",
-    "Access",
-    "Buffer",
-    "By",
-    "Rings",
-    "constant",
-    "is_alone",
-    "is_slot",
-    "label_of",
-    "rings_of",
-    "slots_of",
-    "warps_of",
-    "wraps_of",
-]

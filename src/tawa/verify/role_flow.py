@@ -411,6 +411,3 @@ def _held(state: State | None) -> str:
     things = [fact.thing for fact in facts if fact.kind == "held"]
     labels = sorted({label_of(each) for each in things if isinstance(each, SSAValue)})
     return f": it holds slots that come at {', '.join(labels)}" if labels else ""
-
-
-__all__ = ["check_roles"]

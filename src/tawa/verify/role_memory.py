@@ -586,6 +586,3 @@ class Memory:
 
     def _refused(self, name: str, what: str, operation: Operation) -> Refused:
         return Refused(rule(name), f"{self.role.label.data} {what}", operation)
-
-
-__all__ = ["Memory"]

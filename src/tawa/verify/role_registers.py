@@ -352,6 +352,3 @@ def _operands(operation: Operation) -> Iterable[SSAValue]:
     if not operation.regions:
         return operation.operands
     return [value for inner in operation.walk() for value in inner.operands]
-
-
-__all__ = ["FENCED", "Products", "moves"]

@@ -408,6 +408,3 @@ def _least(one: Worst, other: Worst) -> Worst:
 def _worst(may: dict[Key, Status], key: Key, *found: Status) -> None:
     for status in found:
         may[key] = _least(may.get(key, status), status)
-
-
-__all__ = ["FINISHED", "OVER", "Fact", "Key", "Lattice", "Registers", "State", "Status", "Steady"]

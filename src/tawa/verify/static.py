@@ -450,6 +450,3 @@ def _is_harmless(operation: Operation) -> bool:
             return all(_is_harmless(inner) for inner in operation.body.block.ops)
         case _:
             return marked_pure(operation) or is_terminator(operation)
-
-
-__all__ = ["Launch", "check_known", "check_static"]

@@ -177,27 +177,3 @@ class Agent:
     def share(self) -> int:
         """How many instances there are."""
         return len(self.roles)
-
-
-__all__ = [
-    "Agent",
-    "Arrive",
-    "Branch",
-    "Choose",
-    "Compute",
-    "Done",
-    "End",
-    "Enter",
-    "Head",
-    "Jump",
-    "Leave",
-    "Meet",
-    "Move",
-    "Moves",
-    "Next",
-    "Ref",
-    "Step",
-    "Token",
-    "Turn",
-    "Wait",
-]

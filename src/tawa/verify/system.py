@@ -575,6 +575,3 @@ def _ahead(
                 ahead[-1] = replace(ahead[-1], asks=ahead[-1].asks | asked[place])
         found[place] = tuple(ahead)
     return found
-
-
-__all__ = ["System", "read_system"]

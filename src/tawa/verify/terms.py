@@ -305,6 +305,3 @@ class Terms:
 
 def _terms(parts: Iterable[Hashable]) -> Iterator[Term]:
     return (each for each in parts if isinstance(each, int))
-
-
-__all__ = ["RANK", "Atom", "Key", "Leaf", "Term", "Terms"]

@@ -248,6 +248,3 @@ def _is_symmetric(reduce: tile.Reduce) -> bool:
     if not isinstance(first, tile.Elementwise) or not isinstance(first.next_op, tile.Yield):
         return False
     return first.function.data in _SYMMETRIC
-
-
-__all__ = ["check_threads"]

@@ -450,6 +450,3 @@ def _tag(kind: Attribute) -> str:
 def _is_one(value: SSAValue) -> bool:
     """Tell whether a value is a scalar, or a tensor of one element that stands for it."""
     return prod(shape_of(value.type)) == 1
-
-
-__all__ = ["Span", "Values"]
