@@ -29,7 +29,6 @@ class Create(TawaOperation):
     Becomes: one buffer for each tile of the payload and two arrays of mbarriers, filled and freed.
     """
 
-    name = "aref.create"
     label = attr_def(StringAttr)
     depth = attr_def(IntAttr)
     result = result_def(ArefType)
@@ -43,7 +42,6 @@ class Role(TawaOperation):
     (1 when absent), each with its own index in block argument 0 (i32).
     """
 
-    name = "aref.role"
     label = attr_def(StringAttr)
     warps = attr_def(IntAttr)
     registers = opt_attr_def(IntAttr)
@@ -55,7 +53,6 @@ class Role(TawaOperation):
 class PutEnter(TawaOperation):
     """Wait until the next slot is free and give it to the producer."""
 
-    name = "aref.put_enter"
     aref = operand_of(ArefType)
     slot = result_def(SlotType)
     assembly_format = PLAIN
@@ -64,7 +61,6 @@ class PutEnter(TawaOperation):
 class PutExit(TawaOperation):
     """Publish a slot holding `values`, effective when the work that makes them is complete."""
 
-    name = "aref.put_exit"
     slot = operand_of(SlotType)
     values = var_operand_def()
     assembly_format = "$slot `(` $values `)` attr-dict `:` type(operands)"
@@ -73,7 +69,6 @@ class PutExit(TawaOperation):
 class GetEnter(TawaOperation):
     """Wait until the next slot is filled and lend its values."""
 
-    name = "aref.get_enter"
     aref = operand_of(ArefType)
     values = var_result_def()
     assembly_format = PLAIN
@@ -82,7 +77,6 @@ class GetEnter(TawaOperation):
 class GetExit(TawaOperation):
     """Free the oldest borrowed slot, effective when all work that reads it is complete."""
 
-    name = "aref.get_exit"
     aref = operand_of(ArefType)
     assembly_format = EFFECT
 
@@ -93,7 +87,6 @@ class GetSkip(TawaOperation):
     A ring that is skipped in has one instance for each filling; only that one frees it.
     """
 
-    name = "aref.get_skip"
     aref = operand_of(ArefType)
     count = operand_def(i32)
     assembly_format = "$aref `,` $count attr-dict `:` type(operands)"
@@ -105,7 +98,6 @@ class Turn(TawaOperation):
     it is, once instances are roles.
     """
 
-    name = "aref.turn"
     kind = attr_def(StringAttr)
     instance = opt_attr_def(IntAttr)
     assembly_format = "$kind attr-dict"

@@ -37,6 +37,7 @@ from tawa.ir.operation import (
     PLAIN,
     Computation,
     Source,
+    Statement,
     TawaOperation,
     Unary,
     dialect,
@@ -56,7 +57,7 @@ PROGRAMS = "programs"
 """The attribute of an scf.while that walks over programs: its iterations have no order."""
 
 
-class LaunchFact(TawaOperation):
+class LaunchFact(TawaOperation, declared=False):
     """A number of the launch (i32) that all threads of a block know."""
 
     result = result_def(i32)
@@ -64,7 +65,7 @@ class LaunchFact(TawaOperation):
     assembly_format = "attr-dict `:` type($result)"
 
 
-class AtBarrier(TawaOperation):
+class AtBarrier(TawaOperation, declared=False):
     """Something that happens at one barrier, `slot` of an array."""
 
     barriers = operand_of(BarriersType)
@@ -72,7 +73,7 @@ class AtBarrier(TawaOperation):
     assembly_format = "$barriers `[` $slot `]` attr-dict `:` type(operands)"
 
 
-class ViewOfView(Computation):
+class ViewOfView(Computation, declared=False):
     """The bytes of a view, or some of them, seen otherwise."""
 
     view = operand_of(ViewType)
@@ -86,7 +87,6 @@ class TensorMap(Computation):
     `result.box`, in elements, slowest dimension first; `swizzle` in bytes.
     """
 
-    name = "hopper.tensor_map"
     desc = operand_def()
     swizzle = attr_def(IntAttr)
     result = result_def(TensorMapType)
@@ -98,7 +98,6 @@ class Shared(TawaOperation):
     Two buffers may overlap only where the proof shows that their uses never do.
     """
 
-    name = "hopper.shared"
     label = attr_def(StringAttr)
     offset = attr_def(IntAttr)
     result = result_def(BufferType)
@@ -110,7 +109,6 @@ class Barriers(TawaOperation):
     no expected bytes are outstanding (PTX ISA, "mbarrier").
     """
 
-    name = "hopper.barriers"
     label = attr_def(StringAttr)
     offset = attr_def(IntAttr)
     arrivals = attr_def(IntAttr)
@@ -121,19 +119,15 @@ class Barriers(TawaOperation):
 class InitBarriers(TawaOperation):
     """Thread 0 of the block initialises the array (mbarrier.init)."""
 
-    name = "hopper.init_barriers"
     barriers = operand_of(BarriersType)
     assembly_format = EFFECT
 
 
-class FenceBarrierInit(TawaOperation):
+class FenceBarrierInit(Statement):
     """Make the initialised barriers visible to TMA and the cluster (fence.mbarrier_init).
 
     Executed by thread 0 of the block, after the last `InitBarriers`.
     """
-
-    name = "hopper.fence_barrier_init"
-    assembly_format = "attr-dict"
 
 
 class PrefetchMap(TawaOperation):
@@ -144,31 +138,25 @@ class PrefetchMap(TawaOperation):
     else is left to do.
     """
 
-    name = "hopper.prefetch_map"
     map = operand_of(TensorMapType)
     assembly_format = EFFECT
 
 
-class BlockSync(TawaOperation):
+class BlockSync(Statement):
     """All threads of the block meet (bar.sync 0). Stands outside roles."""
 
-    name = "hopper.block_sync"
-    assembly_format = "attr-dict"
 
-
-class ClusterSync(TawaOperation):
+class ClusterSync(Statement):
     """All threads of the cluster meet (barrier.cluster.arrive.release + wait.acquire).
 
     `relaxed` (arrive.relaxed): it publishes what `FenceBarrierInit` has released and no other
     write, for the set-up; a release waits for the memory of the whole GPU (MEMBAR.ALL.GPU).
     """
 
-    name = "hopper.cluster_sync"
     relaxed = opt_attr_def(UnitAttr)
-    assembly_format = "attr-dict"
 
 
-class GridWait(TawaOperation):
+class GridWait(Statement):
     """Wait until the kernels before this one in the stream have ended, and see what they wrote
     (griddepcontrol.wait). Executed by all threads of a role, or by its one thread.
 
@@ -176,19 +164,13 @@ class GridWait(TawaOperation):
     writes global memory.
     """
 
-    name = "hopper.grid_wait"
-    assembly_format = "attr-dict"
 
-
-class LaunchDependents(TawaOperation):
+class LaunchDependents(Statement):
     """Let blocks of the next kernel in the stream begin where there is room, once all blocks of
     this one have come here, if it is launched `early` (griddepcontrol.launch_dependents).
 
     It orders nothing: these wait for the end of this kernel by a `GridWait` of their own.
     """
-
-    name = "hopper.launch_dependents"
-    assembly_format = "attr-dict"
 
 
 class Role(TawaOperation):
@@ -198,7 +180,6 @@ class Role(TawaOperation):
     Roles with several instances are as many `Role`s, with labels mma0, mma1 ...
     """
 
-    name = "hopper.role"
     label = attr_def(StringAttr)
     first_warp = attr_def(IntAttr)
     warps = attr_def(IntAttr)
@@ -213,7 +194,6 @@ class SetRegisters(TawaOperation):
     setmaxnreg: a multiple of 8 in 24..256, executed by every warp of the role's warpgroups.
     """
 
-    name = "hopper.set_registers"
     count = attr_def(IntAttr)
     direction = attr_def(StringAttr)
     assembly_format = "$direction attr-dict"
@@ -222,7 +202,6 @@ class SetRegisters(TawaOperation):
 class OneThread(TawaOperation):
     """The body is executed by one thread of the role, in its first warp. Gives no values."""
 
-    name = "hopper.one_thread"
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -230,21 +209,17 @@ class OneThread(TawaOperation):
 class BlockId(LaunchFact):
     """blockIdx along `axis` (i32)."""
 
-    name = "hopper.block_id"
     axis = attr_def(IntAttr)
 
 
 class NumBlocks(LaunchFact):
     """gridDim along `axis` (i32)."""
 
-    name = "hopper.num_blocks"
     axis = attr_def(IntAttr)
 
 
 class ClusterRank(LaunchFact):
     """The rank of this block in its cluster (%cluster_ctarank, i32)."""
-
-    name = "hopper.cluster_rank"
 
 
 class GridExtent(LaunchFact):
@@ -252,7 +227,6 @@ class GridExtent(LaunchFact):
     kernel, whose own grid is smaller.
     """
 
-    name = "hopper.grid_extent"
     axis = attr_def(IntAttr)
 
 
@@ -261,8 +235,6 @@ class Counter(LaunchFact):
 
     A parameter: the launcher gives launches that may run at the same time different ones.
     """
-
-    name = "hopper.counter"
 
 
 class NextProgram(TawaOperation):
@@ -273,7 +245,6 @@ class NextProgram(TawaOperation):
     then `counter` is 0 again, as it was when the launch began.
     """
 
-    name = "hopper.next_program"
     counter = operand_def(i32)
     programs = operand_def(i32)
     result = result_def(i32)
@@ -286,7 +257,6 @@ class Wait(TawaOperation):
     Executed by every thread of the role (or by the one thread): mbarrier.try_wait.parity.
     """
 
-    name = "hopper.wait"
     barriers = operand_of(BarriersType)
     slot = operand_def(i32)
     phase = operand_def(i32)
@@ -301,7 +271,6 @@ class Arrive(AtBarrier):
     qualifier: see hopper.md, an explicit release.cluster would fence the whole GPU).
     """
 
-    name = "hopper.arrive"
     by = attr_def(StringAttr)
     cluster = opt_attr_def(IntAttr)
 
@@ -309,14 +278,12 @@ class Arrive(AtBarrier):
 class Expect(AtBarrier):
     """One arrival that adds `bytes` to what the phase waits for (mbarrier.arrive.expect_tx)."""
 
-    name = "hopper.expect"
     bytes = attr_def(IntAttr)
 
 
 class Slot(Computation):
     """The tile in slot `index` of a buffer."""
 
-    name = "hopper.slot"
     buffer = operand_of(BufferType)
     index = operand_def(i32)
     result = result_def(ViewType)
@@ -326,7 +293,6 @@ class Slot(Computation):
 class TransposeView(ViewOfView):
     """The same bytes with dimensions permuted."""
 
-    name = "hopper.transpose_view"
     permutation = attr_def(ArrayAttr[IntAttr])
 
 
@@ -336,20 +302,16 @@ class SliceView(ViewOfView):
     Along the contiguous dimension a slice starts and ends at panel borders.
     """
 
-    name = "hopper.slice_view"
     start = attr_def(ArrayAttr[IntAttr])
 
 
 class ReshapeView(ViewOfView):
     """The same bytes with unit dimensions dropped or added, or rows counted by other dimensions."""
 
-    name = "hopper.reshape_view"
-
 
 class SharedLoad(TawaOperation):
     """Read a view into registers. `via` is "plain" (ld.shared) or "ldmatrix"."""
 
-    name = "hopper.shared_load"
     view = operand_of(ViewType)
     via = attr_def(StringAttr)
     result = result_def()
@@ -362,7 +324,6 @@ class SharedGather(TawaOperation):
     The meaning is `tile.gather`'s. Which elements a thread reads only the index tells: all may be.
     """
 
-    name = "hopper.shared_gather"
     view = operand_of(ViewType)
     index = operand_def()
     axis = attr_def(IntAttr)
@@ -377,7 +338,6 @@ class SharedStore(TawaOperation):
     others do not have its value (what an atomic gave).
     """
 
-    name = "hopper.shared_store"
     value = operand_def()
     view = operand_of(ViewType)
     via = attr_def(StringAttr)
@@ -394,20 +354,16 @@ class SharedTranspose(TawaOperation):
     0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15, that of an accumulator's columns packed to 8 bits.
     """
 
-    name = "hopper.shared_transpose"
     source = operand_of(ViewType)
     view = operand_of(ViewType)
     interleaved = attr_def(BoolAttr)
     assembly_format = "$source `,` $view attr-dict `:` type(operands)"
 
 
-class ProxyFence(TawaOperation):
+class ProxyFence(Statement):
     """Order this thread's shared-memory accesses before later asynchronous ones (TMA, wgmma)
     that a barrier orders after it: fence.proxy.async.shared::cta, by every thread of the role.
     """
-
-    name = "hopper.proxy_fence"
-    assembly_format = "attr-dict"
 
 
 class NamedBarrier(TawaOperation):
@@ -418,7 +374,6 @@ class NamedBarrier(TawaOperation):
     shared with other roles, `threads` in all (ping-pong).
     """
 
-    name = "hopper.named_barrier"
     id = attr_def(IntAttr)
     scope = attr_def(StringAttr)
     kind = attr_def(StringAttr)
@@ -438,7 +393,6 @@ class Turn(TawaOperation):
     on.
     """
 
-    name = "hopper.turn"
     kind = attr_def(StringAttr)
     id = attr_def(IntAttr)
     groups = attr_def(IntAttr)
@@ -455,7 +409,6 @@ class TmaLoad(TawaOperation):
     offsets are those of `tile.desc_load`.
     """
 
-    name = "hopper.tma_load"
     map = operand_of(TensorMapType)
     offsets = var_operand_def(i32)
     view = operand_of(ViewType)
@@ -475,7 +428,6 @@ class TmaStore(TawaOperation):
     `reduce` combines into memory instead (add, min, max ...).
     """
 
-    name = "hopper.tma_store"
     map = operand_of(TensorMapType)
     offsets = var_operand_def(i32)
     view = operand_of(ViewType)
@@ -485,25 +437,21 @@ class TmaStore(TawaOperation):
     assembly_format = "$map `[` $offsets `]` `,` $view attr-dict `:` type(operands)"
 
 
-class BulkCommit(TawaOperation):
+class BulkCommit(Statement):
     """Close the group of the elected threads' TMA stores (cp.async.bulk.commit_group)."""
 
-    name = "hopper.bulk_commit"
     by = attr_def(StringAttr)
-    assembly_format = "attr-dict"
 
 
-class BulkWait(TawaOperation):
+class BulkWait(Statement):
     """The elected threads wait until at most `pending` of their groups are unfinished.
 
     `read` true: finished reading shared memory; false: written to global memory as well.
     """
 
-    name = "hopper.bulk_wait"
     pending = attr_def(IntAttr)
     read = attr_def(BoolAttr)
     by = attr_def(StringAttr)
-    assembly_format = "attr-dict"
 
 
 class CopyAsync(TawaOperation):
@@ -511,7 +459,6 @@ class CopyAsync(TawaOperation):
     (cp.async with src-size). Each contiguous run is 4, 8 or 16 bytes.
     """
 
-    name = "hopper.copy_async"
     pointer = operand_def()
     mask = opt_operand_def()
     view = operand_of(ViewType)
@@ -525,14 +472,9 @@ class CopyAsyncArrive(AtBarrier):
     the thread; whoever waits for it fences the proxy before wgmma or TMA reads what was copied.
     """
 
-    name = "hopper.copy_async_arrive"
 
-
-class WgmmaFence(TawaOperation):
+class WgmmaFence(Statement):
     """Order register writes before the next wgmma reads them (wgmma.fence.sync.aligned)."""
-
-    name = "hopper.wgmma_fence"
-    assembly_format = "attr-dict"
 
 
 class Wgmma(TawaOperation):
@@ -544,7 +486,6 @@ class Wgmma(TawaOperation):
     freed, before a `WgmmaWait` that covers the committed group.
     """
 
-    name = "hopper.wgmma"
     a = operand_def()
     b = operand_of(ViewType)
     acc = operand_def()
@@ -555,11 +496,8 @@ class Wgmma(TawaOperation):
     )
 
 
-class WgmmaCommit(TawaOperation):
+class WgmmaCommit(Statement):
     """Close the group of wgmmas started since the last commit (wgmma.commit_group)."""
-
-    name = "hopper.wgmma_commit"
-    assembly_format = "attr-dict"
 
 
 class WgmmaWait(TawaOperation):
@@ -569,7 +507,6 @@ class WgmmaWait(TawaOperation):
     same registers, readable.
     """
 
-    name = "hopper.wgmma_wait"
     pending = attr_def(IntAttr)
     values = var_operand_def()
     res = var_result_def()
@@ -579,7 +516,6 @@ class WgmmaWait(TawaOperation):
 class Mma(Computation):
     """a @ b + acc by mma.sync: all operands in registers, in the fragments of `layouts`."""
 
-    name = "hopper.mma"
     a = operand_def()
     b = operand_def()
     acc = operand_def()
@@ -590,7 +526,6 @@ class Mma(Computation):
 class FmaDot(TawaOperation):
     """a @ b + acc by fused multiply-add, both operands read from shared memory by each thread."""
 
-    name = "hopper.fma_dot"
     a = operand_of(ViewType)
     b = operand_of(ViewType)
     acc = operand_def()
@@ -604,15 +539,12 @@ class ConvertLayout(Unary):
     A conversion that crosses warps is a `SharedStore`, a barrier and a `SharedLoad`, never this.
     """
 
-    name = "hopper.convert_layout"
-
 
 class Columns(Unary):
     """The columns (last dimension) of a tensor from `start` on, as many as the result has: the same
     registers, none of another thread.
     """
 
-    name = "hopper.columns"
     start = attr_def(IntAttr)
 
 
@@ -621,7 +553,6 @@ class Pick(Unary):
     by one shuffle a word from the lane that has them.
     """
 
-    name = "hopper.pick"
     axis = attr_def(IntAttr)
     at = attr_def(IntAttr)
 
@@ -635,7 +566,6 @@ class CarryIn(TawaOperation):
     of its neighbour, below or, in `reverse`, above: one shuffle a word; that at the end stays.
     """
 
-    name = "hopper.carry_in"
     ends = var_operand_def()
     parts = var_operand_def()
     axis = attr_def(IntAttr)
@@ -649,13 +579,10 @@ class CarryIn(TawaOperation):
 class Uninitialized(Source):
     """Registers with any content: an accumulator that its first product overwrites."""
 
-    name = "hopper.uninitialized"
-
 
 class Pin(TawaOperation):
     """Values that must exist before this point: ptxas may not move their computation past it."""
 
-    name = "hopper.pin"
     values = var_operand_def()
     res = var_result_def()
     assembly_format = PLAIN

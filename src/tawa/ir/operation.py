@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABCMeta
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
@@ -69,13 +70,15 @@ class _Kind(ABCMeta):
 class TawaOperation(IRDLOperation, metaclass=_Kind):
     """An operation of one of our dialects; no class registers as one.
 
-    A class with a `name` is an operation as soon as it is declared; one without holds the fields
-    that several have in common.
+    A class is an operation as soon as it is declared, named after itself and its module: `TmaLoad`
+    of `hopper` is `hopper.tma_load`. One with `declared=False` holds what several have in common.
     """
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, declared: bool = True) -> None:
         super().__init_subclass__()
-        if "name" in vars(cls):
+        if declared:
+            word = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+            cls.name = f"{cls.__module__.rpartition('.')[2]}.{word}"
             irdl_op_definition(cls)
 
 
@@ -84,26 +87,32 @@ def operand_of(kind: type[A]) -> SSAValue[A]:
     return cast("SSAValue[A]", operand_def(kind))
 
 
-class Computation(TawaOperation):
+class Computation(TawaOperation, declared=False):
     """Makes its results of its operands, and does nothing else."""
 
     traits = traits_def(Pure())
     assembly_format = PLAIN
 
 
-class Unary(Computation):
+class Unary(Computation, declared=False):
     """Makes one value of another."""
 
     value = operand_def()
     result = result_def()
 
 
-class Source(TawaOperation):
+class Source(TawaOperation, declared=False):
     """Makes a value of nothing."""
 
     result = result_def()
     traits = traits_def(Pure())
     assembly_format = "attr-dict `:` type($result)"
+
+
+class Statement(TawaOperation, declared=False):
+    """Takes and makes no values."""
+
+    assembly_format = "attr-dict"
 
 
 def dialect(name: str, members: Mapping[str, object], types: Sequence[type[Attribute]]) -> Dialect:

@@ -54,7 +54,6 @@ class Kernel(TawaOperation):
     the launcher needs: threads, shared bytes, cluster, persistent, early.
     """
 
-    name = "tile.kernel"
     sym_name = attr_def(StringAttr)
     arguments = attr_def(ArrayAttr[DictionaryAttr])
     options = attr_def(DictionaryAttr)
@@ -71,67 +70,54 @@ class Kernel(TawaOperation):
 class Constant(Source):
     """A scalar constant, or a tensor filled with one. `value` is an IntAttr or Real."""
 
-    name = "tile.constant"
     value = attr_def(Attribute)
 
 
 class ProgramId(Source):
     """The index of this program along `axis` of the grid (i32)."""
 
-    name = "tile.program_id"
     axis = attr_def(IntAttr)
 
 
 class NumPrograms(Source):
     """The number of programs along `axis` of the grid (i32)."""
 
-    name = "tile.num_programs"
     axis = attr_def(IntAttr)
 
 
 class Arange(Source):
     """The tensor [start, start + 1, ..., start + n - 1] of i32, n from the result type."""
 
-    name = "tile.arange"
     start = attr_def(IntAttr)
 
 
 class Splat(Unary):
     """A tensor filled with one scalar."""
 
-    name = "tile.splat"
-
 
 class ExpandDims(Unary):
     """Insert a dimension of extent 1 at `axis`."""
 
-    name = "tile.expand_dims"
     axis = attr_def(IntAttr)
 
 
 class Broadcast(Unary):
     """Repeat along the dimensions of extent 1; the rank does not change."""
 
-    name = "tile.broadcast"
-
 
 class Reshape(Unary):
     """The same elements in row-major order under another shape."""
-
-    name = "tile.reshape"
 
 
 class Transpose(Unary):
     """Permute dimensions: dimension i of the result is dimension `permutation[i]` of the value."""
 
-    name = "tile.transpose"
     permutation = attr_def(ArrayAttr[IntAttr])
 
 
 class Split(Computation):
     """Two tensors from the last dimension of extent 2 (tl.split)."""
 
-    name = "tile.split"
     value = operand_def()
     first = result_def()
     second = result_def()
@@ -140,7 +126,6 @@ class Split(Computation):
 class Join(Computation):
     """Stack two tensors along a new last dimension of extent 2 (tl.join)."""
 
-    name = "tile.join"
     first = operand_def()
     second = operand_def()
     result = result_def()
@@ -157,7 +142,6 @@ class Elementwise(Computation):
     a launch that would pass them is refused.
     """
 
-    name = "tile.elementwise"
     function = attr_def(StringAttr)
     skip_ones = opt_attr_def(UnitAttr)
     natural = opt_attr_def(UnitAttr)
@@ -167,7 +151,7 @@ class Elementwise(Computation):
     assembly_format = "$function `(` $inputs `)` attr-dict `:` functional-type(operands, results)"
 
 
-class _InlinePtx(TawaOperation):
+class _InlinePtx(TawaOperation, declared=False):
     """The fields of both operations of inline PTX."""
 
     text = attr_def(StringAttr)
@@ -189,14 +173,11 @@ class Asm(_InlinePtx):
     as many of the `pack` as fit. "~memory" at the end: memory is read or written.
     """
 
-    name = "tile.asm"
     traits = traits_def(Pure())
 
 
 class AsmEffect(_InlinePtx):
     """Inline PTX as `tile.asm`, that must run as often as it stands there, in its order."""
-
-    name = "tile.asm_effect"
 
 
 class Cast(Unary):
@@ -206,19 +187,14 @@ class Cast(Unary):
     that to i32. Of NaN and a type of 64 bits: the integer's highest bit alone (PTX ISA, "cvt").
     """
 
-    name = "tile.cast"
-
 
 class Bitcast(Unary):
     """Read the bits of each element as another type of the same width."""
-
-    name = "tile.bitcast"
 
 
 class PtrAdd(Computation):
     """Move a pointer, or each pointer of a tensor, by a number of elements."""
 
-    name = "tile.ptr_add"
     pointer = operand_def()
     offset = operand_def()
     result = result_def()
@@ -227,7 +203,6 @@ class PtrAdd(Computation):
 class Load(TawaOperation):
     """Load from a pointer or a tensor of pointers; where `mask` is false, `other` (or anything)."""
 
-    name = "tile.load"
     pointer = operand_def()
     mask = opt_operand_def()
     other = opt_operand_def()
@@ -242,7 +217,6 @@ class Load(TawaOperation):
 class Store(TawaOperation):
     """Store to a pointer or a tensor of pointers where `mask` is true."""
 
-    name = "tile.store"
     pointer = operand_def()
     value = operand_def()
     mask = opt_operand_def()
@@ -258,7 +232,6 @@ class Atomic(TawaOperation):
     `scope` gpu, cta or sys.
     """
 
-    name = "tile.atomic"
     function = attr_def(StringAttr)
     pointer = operand_def()
     value = operand_def()
@@ -271,7 +244,6 @@ class Atomic(TawaOperation):
 class CompareExchange(TawaOperation):
     """Write `value` where memory equals `expected`, as one step; gives the old value."""
 
-    name = "tile.compare_exchange"
     pointer = operand_def()
     expected = operand_def()
     value = operand_def()
@@ -284,7 +256,6 @@ class CompareExchange(TawaOperation):
 class MakeDesc(TawaOperation):
     """Describe a tensor in global memory: base pointer, extents and strides (elements, i64)."""
 
-    name = "tile.make_desc"
     base = operand_of(PtrType)
     extents = var_operand_def()
     strides = var_operand_def()
@@ -301,7 +272,6 @@ class DescExtent(Computation):
     windows an image has along its spatial axis `axis`.
     """
 
-    name = "tile.desc_extent"
     desc = operand_of(DescType)
     what = attr_def(StringAttr)
     axis = attr_def(IntAttr)
@@ -321,7 +291,6 @@ class DescLoad(TawaOperation):
     channel, then, by spatial axis, the tap, and then the windows of an image.
     """
 
-    name = "tile.desc_load"
     desc = operand_of(DescType)
     offsets = var_operand_def()
     eviction = opt_attr_def(StringAttr)
@@ -333,7 +302,6 @@ class DescLoad(TawaOperation):
 class DescStore(TawaOperation):
     """Store a block at `offsets`; elements outside the tensor are dropped."""
 
-    name = "tile.desc_store"
     desc = operand_of(DescType)
     offsets = var_operand_def()
     value = operand_def()
@@ -343,7 +311,6 @@ class DescStore(TawaOperation):
 class DescAtomic(TawaOperation):
     """Combine a block into memory at `offsets` (add, max, min, and, or, xor); nothing returned."""
 
-    name = "tile.desc_atomic"
     function = attr_def(StringAttr)
     desc = operand_of(DescType)
     offsets = var_operand_def()
@@ -358,7 +325,6 @@ class Dot(Computation):
     `max_imprecise` is Triton's max_num_imprecise_acc for fp8 (0: full fp32 accumulation).
     """
 
-    name = "tile.dot"
     a = operand_def()
     b = operand_def()
     acc = operand_def()
@@ -372,7 +338,6 @@ class Reduce(TawaOperation):
     tuple reduction has several) and yields their combination with `tile.yield`.
     """
 
-    name = "tile.reduce"
     inputs = var_operand_def()
     axis = attr_def(IntAttr)
     body = region_def("single_block")
@@ -383,7 +348,6 @@ class Reduce(TawaOperation):
 class Scan(TawaOperation):
     """Inclusive prefix combination along `axis`; the body as in `Reduce`."""
 
-    name = "tile.scan"
     inputs = var_operand_def()
     axis = attr_def(IntAttr)
     reverse = opt_attr_def(BoolAttr)
@@ -399,7 +363,6 @@ class Gather(Computation):
     extent, a power of two, is taken modulo the extent.
     """
 
-    name = "tile.gather"
     value = operand_def()
     index = operand_def()
     axis = attr_def(IntAttr)
@@ -413,7 +376,6 @@ class Histogram(Computation):
     is false.
     """
 
-    name = "tile.histogram"
     value = operand_def()
     mask = opt_operand_def()
     result = result_def()
@@ -423,7 +385,6 @@ class Histogram(Computation):
 class Yield(TawaOperation):
     """End the body of a reduce or scan with the combined elements."""
 
-    name = "tile.yield"
     values = var_operand_def()
     traits = traits_def(IsTerminator())
     assembly_format = "($values^ `:` type($values))? attr-dict"
@@ -432,7 +393,6 @@ class Yield(TawaOperation):
 class Assume(TawaOperation):
     """A fact the author promises (i1), for the analyses."""
 
-    name = "tile.assume"
     condition = operand_def()
     assembly_format = EFFECT
 
@@ -443,7 +403,6 @@ class Print(TawaOperation):
     With `hex` numbers are printed as their bits, in hexadecimal digits.
     """
 
-    name = "tile.print"
     prefix = attr_def(StringAttr)
     hex = opt_attr_def(UnitAttr)
     values = var_operand_def()
@@ -456,7 +415,6 @@ class Breakpoint(TawaOperation):
     `names` are the variables of `function`, one for each value; a tuple's stands for each item.
     """
 
-    name = "tile.breakpoint"
     function = attr_def(StringAttr)
     names = attr_def(ArrayAttr[StringAttr])
     values = var_operand_def()
@@ -466,7 +424,6 @@ class Breakpoint(TawaOperation):
 class Assert(TawaOperation):
     """Stop the kernel with a message where the condition is false (tl.device_assert)."""
 
-    name = "tile.assert"
     message = attr_def(StringAttr)
     condition = operand_def()
     assembly_format = EFFECT
