@@ -8,15 +8,39 @@ from tawa.layouts.shared import SharedLayout
 from tawa.layouts.transpose import (
     INTERLEAVED,
     given,
-    given_row,
-    selector,
     share_blocks,
     sides,
     taken,
-    taken_row,
 )
 from tawa.passes.lower.placement import choose_layout
 from tawa.simulator.footprints import owners
+
+
+def taken_row(lane: int, *, interleaved: bool) -> int:
+    """Return the row of a block that ldmatrix.x4 reads at the address of `lane`."""
+    if interleaved:
+        return lane
+    pair = lane >> 1 & 3
+    return (lane >> 4) * 16 + 4 * pair + (lane & 1) + 2 * ((lane >> 3 & 1) ^ (pair >> 1))
+
+
+def given_row(lane: int) -> int:
+    """Return the row of the transposed block that stmatrix.x4 writes at the address of `lane`.
+
+    Lanes from 16 on write its second 16 bytes.
+    """
+    return 2 * (lane & 7) + ((lane >> 3 & 1) ^ (lane >> 2 & 1))
+
+
+def selector(lane: int, *, interleaved: bool) -> int:
+    """Return the byte permutation (prmt) of two words read that makes the first word written.
+
+    The second word's is this one exclusive-or 0x1111.
+    """
+    chosen = 0x7531 if lane & 16 else 0x6420
+    if not interleaved and lane & 2:
+        chosen = (chosen >> 8 | chosen << 8) & 0xFFFF
+    return chosen
 
 
 def address(side, warp: int, block: int, row: int, more: int = 0) -> int:

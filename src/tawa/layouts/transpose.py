@@ -29,33 +29,6 @@ INTERLEAVED = (0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15)
 """The rows of a run of 16 in the order in which `interleaved` writes them."""
 
 
-def taken_row(lane: int, *, interleaved: bool) -> int:
-    """Return the row of a block that ldmatrix.x4 reads at the address of `lane`."""
-    if interleaved:
-        return lane
-    pair = lane >> 1 & 3
-    return (lane >> 4) * 16 + 4 * pair + (lane & 1) + 2 * ((lane >> 3 & 1) ^ (pair >> 1))
-
-
-def given_row(lane: int) -> int:
-    """Return the row of the transposed block that stmatrix.x4 writes at the address of `lane`.
-
-    Lanes from 16 on write its second 16 bytes.
-    """
-    return 2 * (lane & 7) + ((lane >> 3 & 1) ^ (lane >> 2 & 1))
-
-
-def selector(lane: int, *, interleaved: bool) -> int:
-    """Return the byte permutation (prmt) of two words read that makes the first word written.
-
-    The second word's is this one exclusive-or 0x1111.
-    """
-    chosen = 0x7531 if lane & 16 else 0x6420
-    if not interleaved and lane & 2:
-        chosen = (chosen >> 8 | chosen << 8) & 0xFFFF
-    return chosen
-
-
 @dataclass(frozen=True, slots=True)
 class Blocks:
     """How the blocks of a tile are shared out: `down` and `across` warps, blocks of one warp.

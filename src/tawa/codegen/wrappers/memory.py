@@ -128,7 +128,7 @@ TAKEN_ROW = Wrapper(
     "",
     "pure",
 )
-"""The row of a 32 x 16 block that ldmatrix.x4 reads for a lane: `tawa.layouts.transpose`."""
+"""The row of a 32 x 16 block that ldmatrix.x4 reads for a lane."""
 
 GIVEN_ROW = Wrapper(
     "u32 given_row(u32 lane)",
