@@ -73,12 +73,7 @@ _SMALL_FLOATS = {
     Float8E4M3FNType: ("f8e4m3", 8),
     Float8E5M2Type: ("f8e5m2", 8),
 }
-_INTEGERS = {
-    8: ("signed char", "u8"),
-    16: ("short", "u16"),
-    32: ("int", "u32"),
-    64: ("i64", "u64"),
-}
+_INTEGERS = {8: ("signed char", "u8"), 16: ("short", "u16"), 32: ("int", "u32"), 64: ("i64", "u64")}
 ADDRESS = Element("ptr", 64, "u64", "u64", "u64")
 
 

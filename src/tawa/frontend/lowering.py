@@ -160,10 +160,7 @@ def _facts(name: str, argument: Argument) -> DictionaryAttr:
 
 
 def inline_call(
-    c: Context,
-    function: FunctionType,
-    positional: Sequence[Value],
-    named: Mapping[str, Value],
+    c: Context, function: FunctionType, positional: Sequence[Value], named: Mapping[str, Value]
 ) -> Value:
     """Compile a helper's body at its call."""
     if function in c.stack:

@@ -548,11 +548,7 @@ def _sum(expr: Expr, names: Names) -> str:
 
 def _place(monomial: Monomial, coefficient: int) -> tuple[object, ...]:
     """Sort what is positive first, then by degree, the constant last."""
-    return (
-        coefficient < 0,
-        -len(monomial),
-        tuple(atom.order for atom in monomial),
-    )
+    return (coefficient < 0, -len(monomial), tuple(atom.order for atom in monomial))
 
 
 def _monomial(monomial: Monomial, names: Names) -> str:

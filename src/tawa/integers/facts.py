@@ -6,14 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import gcd
 
-from tawa.integers.expressions import (
-    Apply,
-    Atom,
-    Expr,
-    Quotient,
-    Symbol,
-    remainders,
-)
+from tawa.integers.expressions import Apply, Atom, Expr, Quotient, Symbol, remainders
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +28,7 @@ class Range:
 
     def meet(self, other: Range) -> Range:
         """Return the numbers of both."""
-        return Range(
-            _best(max, (self.low, other.low)),
-            _best(min, (self.high, other.high)),
-        )
+        return Range(_best(max, (self.low, other.low)), _best(min, (self.high, other.high)))
 
     def __add__(self, other: Range) -> Range:
         return Range(_plus(self.low, other.low), _plus(self.high, other.high))

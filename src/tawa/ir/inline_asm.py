@@ -102,11 +102,7 @@ def registers_of(
 
 
 def _placed(
-    words: Sequence[str],
-    types: Sequence[object],
-    pack: int,
-    what: str,
-    results: Sequence[Register],
+    words: Sequence[str], types: Sequence[object], pack: int, what: str, results: Sequence[Register]
 ) -> tuple[Register, ...]:
     places: list[tuple[int, int, int, int]] = []
     for value, kind in enumerate(types):

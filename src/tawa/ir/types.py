@@ -236,10 +236,7 @@ def parse_layout(text: str) -> RegisterLayout:
         for letter, items in groups
     }
     return RegisterLayout(
-        tuple(int(extent) for extent in shape.split("x") if extent),
-        axes["r"],
-        axes["l"],
-        axes["w"],
+        tuple(int(extent) for extent in shape.split("x") if extent), axes["r"], axes["l"], axes["w"]
     )
 
 

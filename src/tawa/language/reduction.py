@@ -29,10 +29,7 @@ def associative_scan(input: Any, axis: int, combine_fn: Any, reverse: bool = Fal
 
 @builtin
 def sum(
-    input: T,
-    axis: int | None = None,
-    keep_dims: bool = False,
-    dtype: dtype_type | None = None,
+    input: T, axis: int | None = None, keep_dims: bool = False, dtype: dtype_type | None = None
 ) -> T:
     """Add up along `axis`. Integers under 32 bits are summed as 32 bits, floats in their type."""
     ...

@@ -108,10 +108,7 @@ def gather(src: T, index: Any, axis: int) -> T:
 
 @builtin
 def cast(
-    input: T,
-    dtype: dtype_type,
-    fp_downcast_rounding: str | None = None,
-    bitcast: bool = False,
+    input: T, dtype: dtype_type, fp_downcast_rounding: str | None = None, bitcast: bool = False
 ) -> T:
     """Convert to `dtype`: to nearest even ("rtz": to zero); `bitcast`: the same bits as `dtype`."""
     ...

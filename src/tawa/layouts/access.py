@@ -307,12 +307,5 @@ def _matrix_offsets(
         return None
     commutes = _commutes(by_lane, by_warp, accesses, within.swizzle)
     return Access(
-        by_lane,
-        by_warp,
-        accesses,
-        packed * count,
-        within.swizzle,
-        commutes,
-        count,
-        transposed,
+        by_lane, by_warp, accesses, packed * count, within.swizzle, commutes, count, transposed
     )

@@ -85,10 +85,7 @@ def _run(table: Sequence[int], reach: int, uneven: bool) -> int:
     """
     factor = table[reach] - table[0]
     places = -(-len(table) // reach)
-    run = next(
-        (j for j in range(1, places) if table[reach * j] != table[0] + factor * j),
-        places,
-    )
+    run = next((j for j in range(1, places) if table[reach * j] != table[0] + factor * j), places)
     if run == 1:
         return 2
     return run if uneven else next(each for each in range(run, 0, -1) if places % each == 0)

@@ -53,14 +53,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue, Use
 from tawa.analysis.effects import VIEWS, is_pure
 from tawa.analysis.naming import name_of
 from tawa.analysis.polynomial import polynomial
-from tawa.analysis.stages import (
-    Stages,
-    borrowed,
-    defined_in,
-    find_stages,
-    readers,
-    statements,
-)
+from tawa.analysis.stages import Stages, borrowed, defined_in, find_stages, readers, statements
 from tawa.ir import aref, tile
 from tawa.ir.control import terminator
 from tawa.ir.types import shape_of
@@ -201,12 +194,7 @@ def coarse_order(loop: scf.ForOp, stages: Stages) -> tuple[list[Operation], tupl
 
     rest = [op for op in ops if op not in placed]
     rest.sort(
-        key=lambda op: (
-            settled(op),
-            not isinstance(op, aref.GetExit),
-            stages.of[op],
-            number[op],
-        )
+        key=lambda op: (settled(op), not isinstance(op, aref.GetExit), stages.of[op], number[op])
     )
     breaks: list[int] = []
     last = 0

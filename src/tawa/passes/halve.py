@@ -40,14 +40,7 @@ from tawa.passes.lower.emit import Emitter, retype
 from tawa.passes.lower.relate import ties
 
 _STORES = (tile.Store, tile.DescStore)
-_BY_ELEMENT = (
-    tile.Elementwise,
-    tile.Cast,
-    tile.Bitcast,
-    tile.PtrAdd,
-    tile.Load,
-    tile.Store,
-)
+_BY_ELEMENT = (tile.Elementwise, tile.Cast, tile.Bitcast, tile.PtrAdd, tile.Load, tile.Store)
 
 Place = tuple[SSAValue, int]
 """A dimension of a tensor."""

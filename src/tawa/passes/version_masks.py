@@ -128,10 +128,7 @@ def _ask(found: _Hiding) -> None:
     whole = _emit(emitter, found.whole)
     hidden = Block()
     branch = scf.IfOp(
-        whole,
-        [found.last.result.type],
-        Region(Block([scf.YieldOp(found.shown)])),
-        Region(hidden),
+        whole, [found.last.result.type], Region(Block([scf.YieldOp(found.shown)])), Region(hidden)
     )
     branch.location = found.last.location
     branch.results[0].name_hint = found.last.result.name_hint

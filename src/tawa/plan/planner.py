@@ -218,8 +218,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
     for name in (*(loop.loop for loop in plan.loops), *(store.store for store in plan.stores)):
         if name not in problem.statements:
             raise PlanError(
-                f"the plan speaks of {name}",
-                why=f"the kernel has: {', '.join(problem.statements)}",
+                f"the plan speaks of {name}", why=f"the kernel has: {', '.join(problem.statements)}"
             )
     check_direct(problem, plan)
     check_operands(problem, plan)
@@ -322,11 +321,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     transposing = bool(problem.transposed)
     pinned: dict[str, int] = dict(problem.pins.registers or {})
     budgets = split_registers(
-        consumers,
-        needed,
-        problem.target,
-        producer_need(loads),
-        transposer=transposing,
+        consumers, needed, problem.target, producer_need(loads), transposer=transposing
     )
     if ROLE in pinned and not transposing:
         raise PlanError(

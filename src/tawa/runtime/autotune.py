@@ -38,13 +38,7 @@ from tawa.runtime.store import DiskStore, cache_folder, store_at
 from tawa.runtime.tuning import Hooks, Pruning, Timer, Tuning
 
 # Errors that every configuration would meet, and those that must not be passed over in silence.
-_NOT_THE_CONFIGURATION = (
-    ArgumentError,
-    InternalError,
-    NoDriver,
-    UnknownName,
-    UnsupportedSyntax,
-)
+_NOT_THE_CONFIGURATION = (ArgumentError, InternalError, NoDriver, UnknownName, UnsupportedSyntax)
 _ALL, _NO_HOOKS, _TIMER = Pruning(), Hooks(), Timer()
 
 

@@ -129,13 +129,7 @@ def autotune(
 
     def decorate(fn: Any) -> Autotuner:
         return Autotuner(
-            wrap(fn),
-            configs,
-            key,
-            pruning=pruning,
-            hooks=hooks,
-            timer=timer,
-            keep=cache_results,
+            wrap(fn), configs, key, pruning=pruning, hooks=hooks, timer=timer, keep=cache_results
         )
 
     return decorate

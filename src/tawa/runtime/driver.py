@@ -247,8 +247,7 @@ def launch_error(
     """
     if code not in _STICKY:
         return LaunchError(
-            f"the driver refused the launch of {kernel}: {problem}",
-            why=f"arguments: {arguments}",
+            f"the driver refused the launch of {kernel}: {problem}", why=f"arguments: {arguments}"
         )
     if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
         error = LaunchError(

@@ -17,12 +17,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from tawa.codegen.parameters import (
-    COUNTERS,
-    CounterParameter,
-    PointerParameter,
-    TensorMapParameter,
-)
+from tawa.codegen.parameters import COUNTERS, CounterParameter, PointerParameter, TensorMapParameter
 from tawa.errors import ArgumentError, InternalError
 from tawa.frontend.signature import ConstantArg, DescriptorArg, PointerArg
 from tawa.runtime.arrays import Placeholder, is_array, look

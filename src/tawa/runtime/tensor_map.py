@@ -143,7 +143,7 @@ def _check_extents(tensor: Tensor) -> None:
         if not 0 <= extent < 1 << 32:
             raise DescriptorError(
                 f"{tensor.name}: TMA takes sizes from 0 up to 2^32 - 1, got {extent} along"
-                f" dimension {axis}",
+                f" dimension {axis}"
             )
 
 
@@ -170,7 +170,7 @@ def _check_strides(parameter: TensorMapParameter, tensor: Tensor) -> None:
         if not 0 <= size < 1 << 40:
             raise DescriptorError(
                 f"{tensor.name}: TMA takes strides from 0 up to 2^40 - 1 bytes, got {size} along"
-                f" dimension {axis}",
+                f" dimension {axis}"
             )
 
 

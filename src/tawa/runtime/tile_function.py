@@ -16,13 +16,7 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 
 from tawa import ir
 from tawa.errors import ArgumentError
-from tawa.frontend.signature import (
-    Argument,
-    DescriptorArg,
-    PointerArg,
-    ScalarArg,
-    Signature,
-)
+from tawa.frontend.signature import Argument, DescriptorArg, PointerArg, ScalarArg, Signature
 from tawa.ir import tile
 from tawa.ir.build.finish import option_attributes, options_of
 from tawa.ir.build.statements import is_name

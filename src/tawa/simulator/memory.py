@@ -71,9 +71,7 @@ class GlobalMemory:
     """
 
     def __init__(
-        self,
-        wake: Callable[[list[Task]], None],
-        defined: frozenset[Operation] = frozenset(),
+        self, wake: Callable[[list[Task]], None], defined: frozenset[Operation] = frozenset()
     ) -> None:
         self.segments: list[Segment] = []
         self.changes = 0

@@ -53,11 +53,7 @@ def _check_fence(role: Role, value: Any, operation: Operation) -> None:
 
 
 def _record(
-    role: Role,
-    view: View,
-    held: NDArray[np.bool_] | None,
-    operand: str,
-    operation: Operation,
+    role: Role, view: View, held: NDArray[np.bool_] | None, operand: str, operation: Operation
 ) -> None:
     """Record that each warpgroup reads the part of an operand that it needs."""
     for warp, rows in groups_of(role):

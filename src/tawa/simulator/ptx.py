@@ -18,14 +18,7 @@ import numpy as np
 from tawa.errors import LaunchError
 from tawa.ir import tile
 from tawa.ir.inline_asm import WIDTHS, Register, registers_of, substituted
-from tawa.simulator.ptx_table import (
-    TYPES,
-    Meaning,
-    Unknown,
-    decode,
-    read_as,
-    written_as,
-)
+from tawa.simulator.ptx_table import TYPES, Meaning, Unknown, decode, read_as, written_as
 from tawa.simulator.values import Array, dtype_of, place_of
 
 _DECLARED = re.compile(r"^\.reg\s+\.(\w+)\s+(.*)$")

@@ -330,13 +330,7 @@ class Role:
         return watch
 
     def watch(
-        self,
-        segment: Segment,
-        index: Any,
-        size: int,
-        kind: str,
-        operation: Operation,
-        where: Any,
+        self, segment: Segment, index: Any, size: int, kind: str, operation: Operation, where: Any
     ) -> None:
         """Check an access of ordinary instructions to global memory for races.
 

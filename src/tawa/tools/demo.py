@@ -68,9 +68,7 @@ def run_on_gpu(torch: Any, m: int = 8192, n: int = 8192, k: int = 4096) -> Outco
     want = a.double() @ b.double()
     error = float((c.double() - want).norm() / want.norm())
     ours, theirs = take_turns(
-        torch,
-        lambda: launch(*arguments, **BLOCKS),
-        lambda: torch.mm(a, b, out=c),
+        torch, lambda: launch(*arguments, **BLOCKS), lambda: torch.mm(a, b, out=c)
     )
     work = 2.0 * m * n * k
     place = torch.cuda.get_device_name(0)

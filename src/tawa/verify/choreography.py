@@ -15,12 +15,7 @@ from math import lcm
 
 import tawa.verify.steps as do
 from tawa.verify.cursors import NOTHING, TRACKED, Fact, Facts, Operand
-from tawa.verify.decisions import (
-    EXACT,
-    Place,
-    Question,
-    answered,
-)
+from tawa.verify.decisions import EXACT, Place, Question, answered
 from tawa.verify.ring_steps import HANDED, HOLDS, Env, Rings, State
 from tawa.verify.rules import Refused, rule
 from tawa.verify.steps import Moves

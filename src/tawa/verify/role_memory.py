@@ -20,15 +20,7 @@ from tawa.ir import hopper
 from tawa.ir.walk import all_of, walk
 from tawa.verify.footprints import WARPGROUP, Place, are_known, bytes_of, meeting_distance
 from tawa.verify.forwarded import loops_around
-from tawa.verify.rings import (
-    Access,
-    Buffer,
-    Rings,
-    is_slot,
-    label_of,
-    slots_of,
-    warps_of,
-)
+from tawa.verify.rings import Access, Buffer, Rings, is_slot, label_of, slots_of, warps_of
 from tawa.verify.role_state import OVER, Fact, Key, Lattice, State, Status
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
@@ -325,10 +317,7 @@ class Memory:
 
     def commit_products(self, state: State, older: Callable[[int], int]) -> None:
         """Close the group of the products that were started."""
-        self._set(
-            state,
-            lambda key, s: s._replace(age=older(s.age)) if self._product(key) else s,
-        )
+        self._set(state, lambda key, s: s._replace(age=older(s.age)) if self._product(key) else s)
 
     def wait_products(self, state: State, pending: int) -> None:
         """All but the newest groups of products have read what they read, in all warps of the
@@ -532,12 +521,7 @@ class Memory:
     # --- over -------------------------------------------------------------------------------------
 
     def _given(
-        self,
-        arrive: Operation,
-        access: Access,
-        status: Status,
-        threads: Iterable[int],
-        alone: bool,
+        self, arrive: Operation, access: Access, status: Status, threads: Iterable[int], alone: bool
     ) -> None:
         label = self.rings.buffers[access.place.buffer].label
         did = f"{access.operation.name} {'writes' if access.write else 'reads'} it"

@@ -25,10 +25,7 @@ _RULES = {
             "the bytes that a barrier expects are those of the copies that complete on it, for "
             "every input",
         ),
-        Rule(
-            "meetings",
-            "each turn that is passed on is taken, in turn",
-        ),
+        Rule("meetings", "each turn that is passed on is taken, in turn"),
         Rule(
             "received",
             "a number that a role takes from a ring is the one put in the same iteration: the "
@@ -60,10 +57,7 @@ _RULES = {
             "two accesses to the same bytes, one of them a write, are ordered: by a barrier of the "
             "threads that make them, or by the ring's waits and arrivals",
         ),
-        Rule(
-            "early release",
-            "a slot is handed on only after all that reads it has finished",
-        ),
+        Rule("early release", "a slot is handed on only after all that reads it has finished"),
         Rule(
             "proxy fence",
             "an access by a thread and a later one by TMA or wgmma to the same bytes have a fence "
@@ -89,18 +83,14 @@ _RULES = {
         ),
         Rule("wgmma commit", "a wait covers only groups that were committed"),
         Rule(
-            "bulk groups",
-            "TMA stores are committed and waited for by the thread that started them",
+            "bulk groups", "TMA stores are committed and waited for by the thread that started them"
         ),
         Rule(
             "register budget",
             "the registers of a role were granted, all grants fit into what the block has, and "
             "registers are given back before anything that is waited for",
         ),
-        Rule(
-            "whole warpgroups",
-            "wgmma and setmaxnreg are executed by all warps of a warpgroup",
-        ),
+        Rule("whole warpgroups", "wgmma and setmaxnreg are executed by all warps of a warpgroup"),
         Rule(
             "all threads of a warp",
             "barriers and collective operations are executed by all threads of their warps, and "

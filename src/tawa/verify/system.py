@@ -301,9 +301,7 @@ def read_system(kernel: tile.Kernel, values: Values, handed: Rings) -> System:
         role: n for agent in agents for n, role in enumerate(agent.roles)
     }
     system.owners = [instances.get(_role(value), 0) for value in compiler.scalars]
-    system.once = set(range(len(rings))).difference(
-        *(_repeated(agent.code) for agent in agents),
-    )
+    system.once = set(range(len(rings))).difference(*(_repeated(agent.code) for agent in agents))
     system.live = [_live(agent.code, system.about) for agent in agents]
     every = frozenset[int | Holds]().union(*(decisions.asked(s.condition) for s in branches))
     system.ahead = [_ahead(agent.code, decisions, every) for agent in agents]

@@ -69,12 +69,7 @@ def run_length(e: Emitter, op: Operation, pointer: SSAValue, mask: SSAValue | No
     return e.module.contiguity.width(pointer, mask, layout_of(pointer.type), pointee_bytes(pointer))
 
 
-def _width(
-    e: Emitter,
-    op: tile.Load | tile.Store,
-    element: Element,
-    count: int,
-) -> int:
+def _width(e: Emitter, op: tile.Load | tile.Store, element: Element, count: int) -> int:
     """Return how many elements one access moves: whole words, at most 16 bytes; a store also two
     bytes.
     """

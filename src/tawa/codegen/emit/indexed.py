@@ -100,7 +100,4 @@ def _check_counts(layout: RegisterLayout, axis: int) -> None:
         raise InternalError(f"counts lie otherwise than one a lane: {layout}")
 
 
-RULES: dict[type[Operation], Handler] = {
-    hopper.SharedGather: gather,
-    tile.Histogram: histogram,
-}
+RULES: dict[type[Operation], Handler] = {hopper.SharedGather: gather, tile.Histogram: histogram}

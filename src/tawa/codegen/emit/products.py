@@ -151,10 +151,7 @@ def fma_dot(e: Emitter, op: Operation) -> None:
     (within, left), (_, right) = _view(op.a), _view(op.b)
     extent = within.shape[1]
     steps = gcd(extent, _VECTOR * 8 // min(left.bits, right.bits))
-    sides = [
-        _side(e, op.a, 0, steps, layout, "left"),
-        _side(e, op.b, 1, steps, layout, "right"),
-    ]
+    sides = [_side(e, op.a, 0, steps, layout, "left"), _side(e, op.b, 1, steps, layout, "right")]
     with e.unrolled("step", extent // steps) as step:
         for side in sides:
             reads = len(side.access.accesses) * steps // extent

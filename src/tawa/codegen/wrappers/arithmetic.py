@@ -177,10 +177,7 @@ def pack(element: str) -> Wrapper:
 
 
 UNIFORM = Wrapper(
-    "u32 uniform(u32 x)",
-    "return __shfl_sync(0xFFFFFFFFu, x, 0);",
-    "shfl",
-    "convergent",
+    "u32 uniform(u32 x)", "return __shfl_sync(0xFFFFFFFFu, x, 0);", "shfl", "convergent"
 )
 
 

@@ -93,12 +93,7 @@ CONSTRAINT = {
 
 
 def asm(
-    code: str,
-    outputs: str = "",
-    inputs: str = "",
-    *,
-    memory: bool = False,
-    volatile: bool = True,
+    code: str, outputs: str = "", inputs: str = "", *, memory: bool = False, volatile: bool = True
 ) -> str:
     """Return an asm statement; `code` lines are separated by newlines, operands as in C++."""
     text = code.replace("\n", "\\n")

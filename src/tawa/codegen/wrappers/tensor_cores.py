@@ -37,11 +37,7 @@ DESCRIPTOR_AT = Wrapper(
     "pure",
 )
 WGMMA_FENCE = instruction(
-    "void wgmma_fence()",
-    "wgmma.fence.sync.aligned;",
-    "wgmma.fence",
-    "wgmma.fence",
-    memory=True,
+    "void wgmma_fence()", "wgmma.fence.sync.aligned;", "wgmma.fence", "wgmma.fence", memory=True
 )
 WGMMA_COMMIT = instruction(
     "void wgmma_commit()",

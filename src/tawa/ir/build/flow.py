@@ -20,11 +20,7 @@ from tawa.ir.build.loops import bounds, end_for, end_while
 from tawa.ir.build.regions import Carried, emit_if
 from tawa.ir.build.statements import Statements, hint
 from tawa.ir.build.types import ir_scalar
-from tawa.ir.build.values import (
-    Tensor,
-    describe,
-    name_value,
-)
+from tawa.ir.build.values import Tensor, describe, name_value
 
 Carry = Sequence[Operand] | Mapping[str, Operand]
 

@@ -21,10 +21,7 @@ from tawa.ir.build.flow import ControlFlow
 from tawa.ir.build.handles import Desc, Operand, Value
 from tawa.ir.build.place import caller
 from tawa.ir.build.statements import is_name
-from tawa.ir.build.values import (
-    Const,
-    name_value,
-)
+from tawa.ir.build.values import Const, name_value
 from tawa.ir.types import SCALARS, DescType, PtrType, is_float
 from tawa.language.dtypes import dtype
 from tawa.layouts.windows import Window

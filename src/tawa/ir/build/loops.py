@@ -97,12 +97,7 @@ def end_for(
 
 
 def end_while(
-    builder: Builder,
-    condition: Tensor,
-    test: Block,
-    block: Block,
-    carried: Carried,
-    name: str = "",
+    builder: Builder, condition: Tensor, test: Block, block: Block, carried: Carried, name: str = ""
 ) -> list[SSAValue]:
     """Emit the loop that runs `block` while `test` gives `condition`; return as `end_for`."""
     left = carried.drop_invariant()

@@ -45,10 +45,7 @@ class Assignment:
     runs: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
 
     def default(
-        self,
-        shape: tuple[int, ...],
-        order: tuple[int, ...] | None = None,
-        most: int = _VECTOR,
+        self, shape: tuple[int, ...], order: tuple[int, ...] | None = None, most: int = _VECTOR
     ) -> RegisterLayout:
         """Return a coalesced layout of `shape`: 16 bytes a thread of the narrowest element, or
         what one instruction can move where that is less, but no more than `most`.
@@ -294,12 +291,7 @@ def count_layout(shape: tuple[int, ...], warps: int) -> RegisterLayout:
 
 
 def scan_layout(
-    shape: tuple[int, ...],
-    axis: int,
-    warps: int,
-    vector: int = 1 << 30,
-    *,
-    spread: bool = False,
+    shape: tuple[int, ...], axis: int, warps: int, vector: int = 1 << 30, *, spread: bool = False
 ) -> RegisterLayout:
     """Return a layout that keeps `axis` inside one warp, so that a scan needs no shared memory.
 

@@ -85,11 +85,7 @@ def within_warps(source: RegisterLayout, wanted: RegisterLayout) -> bool:
 
 
 def moved(
-    lowering: Lowering,
-    role: hopper.Role,
-    emitter: Emitter,
-    value: SSAValue,
-    wanted: RegisterLayout,
+    lowering: Lowering, role: hopper.Role, emitter: Emitter, value: SSAValue, wanted: RegisterLayout
 ) -> SSAValue:
     """Move a tensor to the threads that hold it in `wanted`: by shuffles, or through memory."""
     source, movable = layout_of(value.type), not isinstance(element_type(value.type), PtrType)

@@ -131,10 +131,7 @@ def _find_or_put(lowering: Lowering, wanted: Operation) -> SSAValue:
 
 
 def load_boxes(
-    emitter: Emitter,
-    map_: hopper.TensorMap,
-    offsets: list[SSAValue],
-    view: SSAValue,
+    emitter: Emitter, map_: hopper.TensorMap, offsets: list[SSAValue], view: SSAValue
 ) -> list[tuple[list[SSAValue], SSAValue]]:
     """Return the (offsets, view) of each copy: several where an extent exceeds the box's limit.
 

@@ -169,11 +169,7 @@ def operand_b(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
 
 
 def stage(
-    lowering: Lowering,
-    emitter: Emitter,
-    value: SSAValue,
-    layout: SharedLayout,
-    label: str,
+    lowering: Lowering, emitter: Emitter, value: SSAValue, layout: SharedLayout, label: str
 ) -> SSAValue:
     """Store a computed tensor to a buffer of its own, visible to wgmma; return the view.
 

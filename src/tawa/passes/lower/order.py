@@ -89,11 +89,7 @@ class _Before:
     """What may come before one access and touch the same memory."""
 
     def __init__(
-        self,
-        lowering: Lowering,
-        role: hopper.Role,
-        order: dict[Operation, int],
-        access: Operation,
+        self, lowering: Lowering, role: hopper.Role, order: dict[Operation, int], access: Operation
     ) -> None:
         self._lowering = lowering
         self._role = role

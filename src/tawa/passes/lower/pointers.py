@@ -20,16 +20,7 @@ from tawa.analysis.effects import VIEWS
 from tawa.analysis.naming import name_of
 from tawa.analysis.tma import block_objection, padding_of
 from tawa.ir import hopper, tile
-from tawa.ir.types import (
-    DescType,
-    PtrType,
-    Real,
-    element_type,
-    i64,
-    is_float,
-    spell,
-    with_shape,
-)
+from tawa.ir.types import DescType, PtrType, Real, element_type, i64, is_float, spell, with_shape
 from tawa.ir.walk import walk
 from tawa.layouts.windows import Window
 from tawa.passes.lower.context import Lowering

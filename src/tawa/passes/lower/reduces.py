@@ -80,11 +80,7 @@ def _runs(layout: RegisterLayout, axis: int) -> list[_Run] | None:
 
 
 def _expand(
-    lowering: Lowering,
-    role: hopper.Role,
-    reduce: tile.Reduce,
-    layout: RegisterLayout,
-    axis: int,
+    lowering: Lowering, role: hopper.Role, reduce: tile.Reduce, layout: RegisterLayout, axis: int
 ) -> None:
     emitter = Emitter.before(reduce)
     runs = _runs(layout, axis)

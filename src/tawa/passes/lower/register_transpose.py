@@ -122,9 +122,7 @@ def _held(
     return None if found is None else found[0]
 
 
-def _reads(
-    value: SSAValue,
-) -> Iterator[tuple[hopper.SharedLoad | tile.Load, tuple[int, ...]]]:
+def _reads(value: SSAValue) -> Iterator[tuple[hopper.SharedLoad | tile.Load, tuple[int, ...]]]:
     """Yield the reads that functions of single elements made a value of, each with the dimension
     of its own that each dimension of the value is; each pair once, by however many ways.
     """

@@ -24,10 +24,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.ir import aref, hopper
-from tawa.ir.types import (
-    element_type,
-    shape_of,
-)
+from tawa.ir.types import element_type, shape_of
 from tawa.ir.walk import all_of, walk
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Carrier, Emitter, State, erase, new_region, replace

@@ -136,8 +136,7 @@ def slot_view(emitter: Emitter, buffer: hopper.Shared, index: SSAValue) -> SSAVa
     layout = SharedLayoutAttr(kind.layout.data)
     return emitter.put(
         hopper.Slot(
-            operands=[buffer.result, index],
-            result_types=[ViewType(kind.element, layout, layout)],
+            operands=[buffer.result, index], result_types=[ViewType(kind.element, layout, layout)]
         ),
         buffer.label.data.split("@")[0],
     ).result

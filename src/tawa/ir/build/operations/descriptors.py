@@ -22,12 +22,7 @@ _MIN_BYTES = 16  # CUDA driver API, cuTensorMapEncodeTiled: boxDim[0] * elementS
 
 
 def make_tensor_descriptor(
-    c: Context,
-    base: Value,
-    shape: Value,
-    strides: Value,
-    block_shape: Value,
-    padding_option: Value,
+    c: Context, base: Value, shape: Value, strides: Value, block_shape: Value, padding_option: Value
 ) -> Value:
     """Describe a tensor in memory."""
     if not isinstance(base, Tensor) or base.is_block:

@@ -132,11 +132,7 @@ def _needs_block_pointer(c: Context) -> TypeMismatch:
 
 
 def load_from(
-    c: Context,
-    pointer: Tensor,
-    mask: Value,
-    other: Value,
-    attributes: dict[str, Attribute | None],
+    c: Context, pointer: Tensor, mask: Value, other: Value, attributes: dict[str, Attribute | None]
 ) -> Tensor:
     """Emit a load from addresses; `mask` and `other` are brought to their shape."""
     pointer = _widen(c, pointer, mask, other)
@@ -189,11 +185,7 @@ def store(
 
 
 def store_to(
-    c: Context,
-    pointer: Tensor,
-    value: Value,
-    mask: Value,
-    attributes: dict[str, Attribute | None],
+    c: Context, pointer: Tensor, value: Value, mask: Value, attributes: dict[str, Attribute | None]
 ) -> None:
     """Emit a store to addresses; `value` and `mask` are brought to their shape."""
     shape = pointer.shape
