@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import StringAttr
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from tawa.analysis.effects import READS, WRITES, accessed
 from tawa.ir import LABEL, hopper, line_of, tile
@@ -93,8 +93,3 @@ def name_statements(kernel: tile.Kernel) -> dict[str, Operation]:
         operation.attributes[LABEL] = StringAttr(name)
         statements[name] = operation
     return statements
-
-
-def unlabelled(operation: Operation) -> dict[str, Attribute]:
-    """Return an operation's attributes but for its name, which says nothing of what it does."""
-    return {key: value for key, value in operation.attributes.items() if key != LABEL}

@@ -134,7 +134,7 @@ class Compiler:
         self._code, self._share, self._body = [], share, 0
         for role, loop, _ in items:
             self._enter(role)
-            self._operations(self._before(loop), False)
+            self._operations(_beside(loop)[0], False)
             self._move(zip(loop.iter_args, loop.body.block.args[1:], strict=True))
         self._enters(self.decisions.loop(items[0][2], 0))
         head = len(self._code)
@@ -157,25 +157,10 @@ class Compiler:
         for role, loop, _ in items:
             self._enter(role)
             self._move(zip(loop.body.block.args[1:], loop.results, strict=True))
-            after: list[Operation] = []
-            operation = loop.next_op
-            while operation is not None:
-                after.append(operation)
-                operation = operation.next_op
-            self._operations(after, False)
+            self._operations(_beside(loop)[1], False)
         self._code.append(do.End())
         name = "+".join(role.label.data for role in roles)
         return Agent(name, roles, tuple(self._code), tiles=tuple(each for _, each, _ in items))
-
-    def _before(self, loop: scf.ForOp) -> list[Operation]:
-        block = loop.parent
-        assert block is not None
-        found: list[Operation] = []
-        for operation in block.ops:
-            if operation is loop:
-                break
-            found.append(operation)
-        return found
 
     # --- a block ----------------------------------------------------------------------------------
 
@@ -361,6 +346,14 @@ class Compiler:
         self._code[hole] = do.Branch(condition, len(self._code), loop)
         self._move(zip(last.operands[1:], loop.results, strict=True))
         self._code.append(do.Leave())
+
+
+def _beside(loop: scf.ForOp) -> tuple[list[Operation], list[Operation]]:
+    """Return what stands before a loop in its block, and what stands after it."""
+    assert loop.parent is not None
+    operations = list(loop.parent.ops)
+    at = operations.index(loop)
+    return operations[:at], operations[at + 1 :]
 
 
 def arrivals_of(by: str, role: hopper.Role, alone: bool) -> int:
