@@ -62,30 +62,11 @@ _HOMES = {
 _MODULES = ("errors", "kernels", "language", "testing", "tools", "torch")
 
 __all__ = [
-    "Buffer",
-    "CompiledKernel",
-    "Config",
-    "JitFunction",
-    "Plan",
-    "Program",
-    "Step",
-    "TawaError",
-    "TensorDescriptor",
-    "WindowDescriptor",
-    "array",
-    "autotune",
-    "cdiv",
-    "compile_ir",
-    "constexpr_function",
-    "errors",
-    "heuristics",
-    "inline",
-    "jit",
-    "language",
-    "next_power_of_2",
-    "simulate",
-    "testing",
-]
+    "Buffer", "CompiledKernel", "Config", "JitFunction", "Plan", "Program", "Step", "TawaError",
+    "TensorDescriptor", "WindowDescriptor", "array", "autotune", "cdiv", "compile_ir",
+    "constexpr_function", "errors", "heuristics", "inline", "jit", "language", "next_power_of_2",
+    "simulate", "testing",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -43,33 +43,12 @@ from tawa.errors.systems import (
 )
 
 __all__ = [
-    "ArgumentError",
-    "AxonError",
-    "AxonGuard",
-    "BuildError",
-    "DefinitionError",
-    "DescriptorError",
-    "GradientError",
-    "InternalError",
-    "LaunchError",
-    "MappingError",
-    "MissingPackage",
-    "ModelError",
-    "NoDriver",
-    "OverBudget",
-    "Place",
-    "PlanError",
-    "ProtocolError",
-    "ShapeUnsupported",
-    "StackError",
-    "TawaError",
-    "TuningError",
-    "TypeMismatch",
-    "UnknownName",
-    "UnprovedProtocol",
-    "UnsupportedSyntax",
-    "WeightError",
-]
+    "ArgumentError", "AxonError", "AxonGuard", "BuildError", "DefinitionError", "DescriptorError",
+    "GradientError", "InternalError", "LaunchError", "MappingError", "MissingPackage", "ModelError",
+    "NoDriver", "OverBudget", "Place", "PlanError", "ProtocolError", "ShapeUnsupported",
+    "StackError", "TawaError", "TuningError", "TypeMismatch", "UnknownName", "UnprovedProtocol",
+    "UnsupportedSyntax", "WeightError",
+]  # fmt: skip
 
 for _name in __all__:  # a traceback shows an error as a user imports it
     globals()[_name].__module__ = __name__

@@ -136,16 +136,6 @@ def _location(file: str, line: int, column: int) -> FileLineColLoc:
 
 
 __all__ = [
-    "LABEL",
-    "IntAttr",
-    "UnknownLoc",
-    "aref",
-    "at_line",
-    "hopper",
-    "line_of",
-    "make_context",
-    "parse",
-    "place_of",
-    "tile",
-    "verify",
-]
+    "LABEL", "IntAttr", "UnknownLoc", "aref", "at_line", "hopper", "line_of", "make_context",
+    "parse", "place_of", "tile", "verify",
+]  # fmt: skip

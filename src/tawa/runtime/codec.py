@@ -60,18 +60,9 @@ _CLASSES: dict[str, type] = {
     )
 }
 _FACTS = (
-    "name",
-    "entry",
-    "plan",
-    "launch",
-    "parameters",
-    "resources",
-    "proof",
-    "timings",
-    "declined",
-    "guards",
-    "demands",
-)
+    "name", "entry", "plan", "launch", "parameters", "resources", "proof", "timings", "declined",
+    "guards", "demands",
+)  # fmt: skip
 _LENGTH = struct.Struct("<I")
 
 

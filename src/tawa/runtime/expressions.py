@@ -17,23 +17,10 @@ from tawa.errors import InternalError
 from tawa.syntax import parse
 
 _ALLOWED = (
-    ast.Expression,
-    ast.Name,
-    ast.Load,
-    ast.Constant,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.IfExp,
-    ast.Call,
-    ast.Subscript,
-    ast.Attribute,
-    ast.operator,
-    ast.unaryop,
-    ast.boolop,
-    ast.cmpop,
-)
+    ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp,
+    ast.Compare, ast.IfExp, ast.Call, ast.Subscript, ast.Attribute, ast.operator, ast.unaryop,
+    ast.boolop, ast.cmpop,
+)  # fmt: skip
 _CALLS = frozenset(("min", "max", "abs", "int", "float", "bool", "divmod"))
 
 

@@ -28,22 +28,11 @@ from tawa.runtime.descriptors import is_descriptor, window_of
 from tawa.runtime.dtypes import BYTES, dtype_name
 from tawa.runtime.kernel import KernelFunction, Parameter, is_jit, unwrap_constant
 
-HINTS = frozenset(
-    (
-        "num_warps",
-        "num_stages",
-        "num_ctas",
-        "maxnreg",
-        "debug",
-        "enable_fp_fusion",
-        "launch_cooperative_grid",
-        "launch_pdl",
-        "default_dot_input_precision",
-        "max_num_imprecise_acc_default",
-        "sanitize_overflow",
-        "ir_override",
-    )
-)
+HINTS = frozenset((
+    "num_warps", "num_stages", "num_ctas", "maxnreg", "debug", "enable_fp_fusion",
+    "launch_cooperative_grid", "launch_pdl", "default_dot_input_precision",
+    "max_num_imprecise_acc_default", "sanitize_overflow", "ir_override",
+))  # fmt: skip
 """Triton's options: the planner may decide otherwise, and then says so."""
 
 PINS = frozenset(field.name for field in fields(Pins))

@@ -49,17 +49,9 @@ from tawa.passes.lower.register_transpose import transpose_seeds
 from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, propose, ties
 
 _CHEAP = (
-    tile.Constant,
-    tile.Arange,
-    tile.Splat,
-    tile.ExpandDims,
-    tile.Broadcast,
-    tile.Transpose,
-    tile.Elementwise,
-    tile.Cast,
-    tile.Bitcast,
-    tile.PtrAdd,
-)
+    tile.Constant, tile.Arange, tile.Splat, tile.ExpandDims, tile.Broadcast, tile.Transpose,
+    tile.Elementwise, tile.Cast, tile.Bitcast, tile.PtrAdd,
+)  # fmt: skip
 _FEW = 4
 """Accesses by which a thread may read its part of a row that others read as well."""
 _SECTOR = 32  # bytes: the unit of global memory traffic

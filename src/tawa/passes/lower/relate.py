@@ -21,18 +21,9 @@ from tawa.layouts.fragments import permuted, with_dimension, without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
 
 ELEMENTWISE = (
-    tile.Elementwise,
-    tile.Cast,
-    tile.Bitcast,
-    tile.Asm,
-    tile.AsmEffect,
-    tile.PtrAdd,
-    tile.Load,
-    tile.Atomic,
-    tile.CompareExchange,
-    tile.Scan,
-    hopper.Pin,
-)
+    tile.Elementwise, tile.Cast, tile.Bitcast, tile.Asm, tile.AsmEffect, tile.PtrAdd, tile.Load,
+    tile.Atomic, tile.CompareExchange, tile.Scan, hopper.Pin,
+)  # fmt: skip
 
 
 def is_tensor(value: SSAValue) -> bool:

@@ -21,20 +21,9 @@ _OPERATORS = {
 }
 _FUNCTIONS = {"max": "maximum", "min": "minimum", "select": "where"}
 _NAMED = (
-    "exp",
-    "exp2",
-    "log",
-    "log2",
-    "sin",
-    "cos",
-    "sqrt",
-    "rsqrt",
-    "erf",
-    "floor",
-    "ceil",
-    "abs",
+    "exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "erf", "floor", "ceil", "abs",
     "fma",
-)
+)  # fmt: skip
 _REDUCTIONS = {"add": "sum", "max": "max", "min": "min"}
 _SCANS = {"add": "cumsum", "mul": "cumprod"}
 
