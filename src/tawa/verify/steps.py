@@ -141,23 +141,9 @@ class End:
 
 
 Step: TypeAlias = (
-    Wait
-    | Arrive
-    | Compute
-    | Move
-    | Jump
-    | Branch
-    | Enter
-    | Head
-    | Next
-    | Leave
-    | Choose
-    | Done
-    | Meet
-    | Token
-    | Turn
-    | End
-)
+    Wait | Arrive | Compute | Move | Jump | Branch | Enter | Head | Next | Leave | Choose | Done
+    | Meet | Token | Turn | End
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
