@@ -296,9 +296,12 @@ def answered(x, y, n):
     if hasattr(x, "dtype") and x.dtype.is_ptr() and not hasattr(n, "nothing"):
         tl.store(y, hasattr((x, n), "first"))
         tl.store(y + 1, hasattr(n, "dtype"))
+        row = tl.arange(0, 4)
+        tl.store(y + 2, hasattr(row, "T"))
+        tl.store(y + 3, hasattr(row[:, None], "T"))
 
 
 def test_values_of_the_run_are_asked_for_attributes():
-    y = np.full(2, 9, np.int32)
+    y = np.full(4, 9, np.int32)
     answered[1,](np.zeros(1, np.float32), y, 7)
-    assert y.tolist() == [0, 1]
+    assert y.tolist() == [0, 1, 0, 1]

@@ -21,7 +21,7 @@ from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 import tawa.language as tl
-from tawa.errors import TawaError, UnsupportedSyntax
+from tawa.errors import TawaError, TypeMismatch, UnsupportedSyntax
 from tawa.frontend.attributes import find_attribute, get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
@@ -372,7 +372,10 @@ def _introspect(c: Context, function: Any, positional: Sequence[Value]) -> Value
         case "hasattr", [Const(value=owner), Const(value=str() as name)]:
             return Const(hasattr(owner, name))
         case "hasattr", [owner, Const(value=str() as name)]:
-            return Const(find_attribute(c, owner, name) is not None)
+            try:
+                return Const(find_attribute(c, owner, name) is not None)
+            except TypeMismatch:  # what values of its shape do not have
+                return Const(False)
         case "getattr", [owner, Const(value=str() as name)]:
             return get_attribute(c, owner, name)
         case "getattr", [Const(value=owner), Const(value=str() as name), default]:
