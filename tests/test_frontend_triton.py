@@ -5,9 +5,9 @@ classes, names and modules, so what is tested is that the frontend recognises th
 """
 
 import importlib.util
+import inspect
 import sys
 from functools import wraps
-from inspect import signature
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -269,7 +269,7 @@ def test_the_text_of_a_specialized_template_is_read() -> None:
     for factor in ("0.5", "0.25"):
         spaces = {"tl": ours, "__name__": __name__}
         helper = FunctionType(template.__code__, spaces, "half")
-        helper.__signature__ = signature(lambda x: None)
+        helper.__signature__ = inspect.signature(lambda x: None)
         spaces["half"] = Held(helper, f"def half(x):\n    return x * {factor}\n")
         plain = FunctionType(template.__code__, spaces, "twice")
         plain.__annotations__ = {"K": ours.constexpr}

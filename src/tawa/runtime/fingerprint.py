@@ -353,7 +353,7 @@ def _function_in(value: Any) -> FunctionType | None:
             return None
         if inspect.isclass(value) or isinstance(value, ModuleType):
             return None
-        value = held_by(value) if word == "fn" else value.__wrapped__
+        value = held_by(value) if word == "fn" else getattr(value, word)
     return value
 
 
