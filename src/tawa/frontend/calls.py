@@ -25,6 +25,7 @@ from tawa.errors import TawaError, TypeMismatch, UnsupportedSyntax
 from tawa.frontend.attributes import find_attribute, get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
+from tawa.frontend.source import underlying
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.binding import bind
@@ -77,6 +78,13 @@ def call(
         case Const(value=Helper(function=helper)):
             return c.inline(c, helper, positional, named)
         case Const(value=HostFunction(function=host)):
+            given = (*positional, *named.values())
+            plain = underlying(host)
+            if plain is None or all(_is_constant(known(value)) for value in given):
+                return _run_in_python(c, host, positional, named)
+            # What is asked of a value of the run is its type, which the frontend knows.
+            if isinstance(found := c.inline(c, plain, positional, named), Const):
+                return found
             return _run_in_python(c, host, positional, named)
         case Const(value=host) if callable(host) and not isinstance(host, type):
             return _call_python(c, host, positional, named)
