@@ -19,7 +19,7 @@ import frontend_shapes
 import tawa
 import tawa.language as ours
 from frontend_kernels import of
-from tawa.errors import UnsupportedSyntax
+from tawa.errors import TypeMismatch, UnsupportedSyntax
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg
 from tawa.frontend.source import read_source
@@ -287,3 +287,37 @@ def test_the_text_of_a_specialized_template_is_read() -> None:
     assert read_source(unchanged).first_line == template.__code__.co_firstlineno
     tawa.jit(unchanged)[(1,)](out, K=3)
     assert out[0] == 3
+
+
+format_of = None  # set by the test
+
+
+def type_names(x_ptr, out_ptr):
+    ours.store(out_ptr, format_of(x_ptr.dtype.element_ty))
+
+
+def test_functions_of_compile_time_have_types_as_tritons_objects(monkeypatch) -> None:
+    """Triton's types equal no others: a comparison was false, a table had no entry."""
+
+    class Type:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Type) and self.name == other.name
+
+        def __hash__(self) -> int:
+            return hash((self.name,))
+
+    language = ModuleType("triton.language")
+    language.dtype = Type
+    monkeypatch.setitem(sys.modules, "triton.language", language)
+    numbers = {Type("fp16"): 5, Type("int32"): 7}
+    wrapper = type("ConstexprFunction", (JITFunction,), {"__module__": "triton.runtime.jit"})
+    monkeypatch.setitem(globals(), "format_of", wrapper(lambda kind: numbers[kind]))
+    out = np.zeros(1, np.int32)
+    for kind, wanted in ((np.float16, 5), (np.int32, 7)):
+        tawa.jit(type_names)[(1,)](np.zeros(1, kind), out)
+        assert out[0] == wanted
+    with pytest.raises(TypeMismatch, match="failed at compile time"):
+        tawa.jit(type_names)[(1,)](np.zeros(1, np.int8), out)
