@@ -5,21 +5,25 @@ classes, names and modules, so what is tested is that the frontend recognises th
 """
 
 import importlib.util
+import inspect
 import sys
 from functools import wraps
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 import numpy as np
 import pytest
 
 import frontend_kernels
 import frontend_shapes
+import tawa
 import tawa.language as ours
 from frontend_kernels import of
-from tawa.errors import UnsupportedSyntax
+from tawa.errors import TypeMismatch, UnsupportedSyntax
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg
+from tawa.frontend.source import read_source
+from tawa.runtime.fingerprint import fingerprint
 from tawa.simulator.tile import run_tile
 
 HERE = Path(__file__).parent
@@ -245,3 +249,75 @@ def test_promotion_is_tritons():
                 except PromotionError:
                     found = None
                 assert found == expected, (one, other, weak, division)
+
+
+def template(x_ptr, K: ours.constexpr):
+    ours.store(x_ptr, K)
+
+
+class Held:
+    """A function as Triton holds it; libraries replace the text of those that they specialize."""
+
+    def __init__(self, fn, src: str) -> None:
+        self.fn, self.src = fn, src
+
+
+def test_the_text_of_a_specialized_template_is_read() -> None:
+    """As gpt-oss' kernels are made: the function in the file is another one."""
+    body = "def twice(x_ptr, K: tl.constexpr):\n    tl.store(x_ptr, half(K) * 4)\n"
+    kernels = []
+    for factor in ("0.5", "0.25"):
+        spaces = {"tl": ours, "__name__": __name__}
+        helper = FunctionType(template.__code__, spaces, "half")
+        helper.__signature__ = inspect.signature(lambda x: None)
+        spaces["half"] = Held(helper, f"def half(x):\n    return x * {factor}\n")
+        plain = FunctionType(template.__code__, spaces, "twice")
+        plain.__annotations__ = {"K": ours.constexpr}
+        kernels.append(tawa.jit(Held(plain, body)))
+    out = np.zeros(1, np.float32)
+    for kernel, wanted in zip(kernels, (6, 3), strict=True):
+        kernel[(1,)](out, K=3)
+        assert out[0] == wanted
+    first, second = (fingerprint(kernel.fn).digest for kernel in kernels)
+    assert first != second
+
+    unchanged = Held(
+        template, "def template(x_ptr, K: ours.constexpr):\n    ours.store(x_ptr, K)\n"
+    )
+    assert read_source(unchanged).first_line == template.__code__.co_firstlineno
+    tawa.jit(unchanged)[(1,)](out, K=3)
+    assert out[0] == 3
+
+
+format_of = None  # set by the test
+
+
+def type_names(x_ptr, out_ptr):
+    ours.store(out_ptr, format_of(x_ptr.dtype.element_ty))
+
+
+def test_functions_of_compile_time_have_types_as_tritons_objects(monkeypatch) -> None:
+    """Triton's types equal no others: a comparison was false, a table had no entry."""
+
+    class Type:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Type) and self.name == other.name
+
+        def __hash__(self) -> int:
+            return hash((self.name,))
+
+    language = ModuleType("triton.language")
+    language.dtype = Type
+    monkeypatch.setitem(sys.modules, "triton.language", language)
+    numbers = {Type("fp16"): 5, Type("int32"): 7}
+    wrapper = type("ConstexprFunction", (JITFunction,), {"__module__": "triton.runtime.jit"})
+    monkeypatch.setitem(globals(), "format_of", wrapper(lambda kind: numbers[kind]))
+    out = np.zeros(1, np.int32)
+    for kind, wanted in ((np.float16, 5), (np.int32, 7)):
+        tawa.jit(type_names)[(1,)](np.zeros(1, kind), out)
+        assert out[0] == wanted
+    with pytest.raises(TypeMismatch, match="failed at compile time"):
+        tawa.jit(type_names)[(1,)](np.zeros(1, np.int8), out)

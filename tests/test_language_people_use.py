@@ -11,7 +11,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import ArgumentError, UnknownName, UnsupportedSyntax
+from tawa.errors import ArgumentError, TypeMismatch, UnknownName, UnsupportedSyntax
 
 
 @tawa.jit
@@ -296,9 +296,46 @@ def answered(x, y, n):
     if hasattr(x, "dtype") and x.dtype.is_ptr() and not hasattr(n, "nothing"):
         tl.store(y, hasattr((x, n), "first"))
         tl.store(y + 1, hasattr(n, "dtype"))
+        row = tl.arange(0, 4)
+        tl.store(y + 2, hasattr(row, "T"))
+        tl.store(y + 3, hasattr(row[:, None], "T"))
 
 
 def test_values_of_the_run_are_asked_for_attributes():
-    y = np.full(2, 9, np.int32)
+    y = np.full(4, 9, np.int32)
     answered[1,](np.zeros(1, np.float32), y, 7)
-    assert y.tolist() == [0, 1]
+    assert y.tolist() == [0, 1, 0, 1]
+
+
+@tl.constexpr_function
+def type_behind(x):
+    if isinstance(x, tl.tensor):
+        return x.dtype.element_ty
+    elif isinstance(x, tl.tensor_descriptor):
+        return x.dtype
+    else:
+        raise ValueError(f"no type of {type(x)}")
+
+
+@tl.constexpr_function
+def one_more(n):
+    return n + 1
+
+
+@tawa.jit
+def typed(x, y, n, MORE: tl.constexpr):
+    described = tl.make_tensor_descriptor(x, [8, 16], [16, 1], [8, 16])
+    tl.static_assert(type_behind(x) == tl.float16)
+    tl.static_assert(type_behind(described) == tl.float16)
+    tl.store(y, tl.full((), 1, type_behind(y)))
+    if MORE:
+        tl.store(y, one_more(n))
+
+
+def test_functions_of_compile_time_are_asked_for_the_types_of_values():
+    """A value itself, which only the run knows, is refused by the function's name."""
+    y = np.zeros(1, np.float32)
+    typed[1,](np.zeros((8, 16), np.float16), y, 3, MORE=False)
+    assert y[0] == 1
+    with pytest.raises(TypeMismatch, match="one_more runs at compile time"):
+        typed.compile_to_run(np.zeros((8, 16), np.float16), y, 3, MORE=True)

@@ -158,6 +158,7 @@ def test_defects_count_in_the_main_loop_only(inside: str, membars: int, spills: 
     assert (report.membar_in_loop, report.local_in_loops) == (membars, spills)
     assert (report.hgmma, report.loops) == (1, 4)
     assert bool(report.defects) == bool(membars or spills)
+    assert report.local_of_helpers == 0
     # The persistent loop's spill and fence are outside the main loop.
     assert report.local_accesses == 1 + spills
 
@@ -185,6 +186,7 @@ lanes:
 def test_local_memory_counts_in_loops_of_roles(work: str, found: int) -> None:
     report = sass.inspect_code(assembled(PRODUCER.replace("{work}", work)))
     assert (report.local_in_loops, report.local_accesses) == (found, 2)
+    assert report.local_of_helpers == found
 
 
 KINDS = (

@@ -164,6 +164,7 @@ def test_a_parameter_named_like_an_option_is_both():
         ((0, 0, 0, 0), {"num_warps": 0}, "add got num_warps=0"),
         ((0, 0, 0, 0), {"num_warps": 4.0}, "add got num_warps=4.0"),
         ((0, 0, 0, 0), {"num_stages": -1}, "add got num_stages=-1"),
+        ((0, 0, 0, 0), {"arch": "sm80"}, "add got arch='sm80'"),
     ],
 )
 def test_misfits_name_the_arguments(args, keywords, text):

@@ -165,6 +165,8 @@ class UnprovedProtocol(ProtocolError):  # noqa: N818
           do:  compile it with specialize=False, which leaves less to prove, or split it.
     """  # noqa: E501
 
+    rule = ""  # the name of the rule that is not found to hold
+
 
 class BuildError(TawaError):
     """NVRTC refused the generated source, or its log shows a defect (serialised wgmma).

@@ -21,10 +21,18 @@ from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 import tawa.language as tl
-from tawa.errors import TawaError, UnsupportedSyntax
+from tawa.errors import TawaError, TypeMismatch, UnsupportedSyntax
 from tawa.frontend.attributes import find_attribute, get_attribute
 from tawa.frontend.context import Context
-from tawa.frontend.names import REFUSED, Builtin, Helper, HostFunction, lift
+from tawa.frontend.names import (
+    REFUSED,
+    Builtin,
+    Helper,
+    HostFunction,
+    lift,
+    tritons_dtype,
+)
+from tawa.frontend.source import underlying
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.binding import bind
@@ -76,7 +84,14 @@ def call(
             return _inline_tritons(c, helper, positional, named)
         case Const(value=Helper(function=helper)):
             return c.inline(c, helper, positional, named)
-        case Const(value=HostFunction(function=host)):
+        case Const(value=HostFunction(function=host, tritons=tritons)):
+            given = (*positional, *named.values())
+            plain = underlying(host)
+            if plain is None or all(_is_constant(known(value)) for value in given):
+                return _run_in_python(c, host, positional, named, tritons)
+            # What is asked of a value of the run is its type, which the frontend knows.
+            if isinstance(found := c.inline(c, plain, positional, named), Const):
+                return found
             return _run_in_python(c, host, positional, named)
         case Const(value=host) if callable(host) and not isinstance(host, type):
             return _call_python(c, host, positional, named)
@@ -192,9 +207,15 @@ def _trips(name: str, bound: Mapping[str, Value]) -> Const:
 
 
 def _run_in_python(
-    c: Context, function: Any, positional: Sequence[Value], named: Mapping[str, Value]
+    c: Context,
+    function: Any,
+    positional: Sequence[Value],
+    named: Mapping[str, Value],
+    tritons: bool = False,
 ) -> Value:
-    """Call a Python function now; its arguments must be constants."""
+    """Call a Python function now; its arguments must be constants. One of Triton's compares types
+    of elements with Triton's own, which equal none of ours.
+    """
     positional = [known(value) for value in positional]
     named = {name: known(value) for name, value in named.items()}
     for value in (*positional, *named.values()):
@@ -207,8 +228,11 @@ def _run_in_python(
     try:
         arguments = [_to_python(value) for value in positional]
         keywords = {name: _to_python(value) for name, value in named.items()}
+        if tritons:
+            arguments = [tritons_dtype(value) for value in arguments]
+            keywords = {name: tritons_dtype(value) for name, value in keywords.items()}
         return lift(function(*arguments, **keywords))
-    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+    except (TypeError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
         raise c.builder.mismatch(
             f"{getattr(function, '__name__', function)} failed at compile time",
             why=f"{type(error).__name__}: {error}",
@@ -372,7 +396,10 @@ def _introspect(c: Context, function: Any, positional: Sequence[Value]) -> Value
         case "hasattr", [Const(value=owner), Const(value=str() as name)]:
             return Const(hasattr(owner, name))
         case "hasattr", [owner, Const(value=str() as name)]:
-            return Const(find_attribute(c, owner, name) is not None)
+            try:
+                return Const(find_attribute(c, owner, name) is not None)
+            except TypeMismatch:  # what values of its shape do not have
+                return Const(False)
         case "getattr", [owner, Const(value=str() as name)]:
             return get_attribute(c, owner, name)
         case "getattr", [Const(value=owner), Const(value=str() as name), default]:

@@ -6,6 +6,7 @@ builtin by qualified name, a dtype by ``.name``, a constexpr by ``.value``, a he
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import EnumType
@@ -62,9 +63,13 @@ class Helper:
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """A function that runs in Python when the kernel is compiled, on constants."""
+    """A function that runs in Python when the kernel is compiled, on constants.
+
+    One made by Triton's decorator has the types of elements as Triton's objects.
+    """
 
     function: Any
+    tritons: bool = False
 
 
 class NotConstant(Exception):  # noqa: N818
@@ -147,6 +152,22 @@ def _is_foreign_dtype(value: object) -> bool:
     )
 
 
+def tritons_dtype(value: Any) -> Any:
+    """Return the type of elements, pointers or tensors that Triton has for one of ours; anything
+    else as it is.
+    """
+    language: Any = sys.modules["triton.language"]
+    match value:
+        case dtypes.pointer_type():
+            return language.pointer_type(tritons_dtype(value.element_ty))
+        case dtypes.block_type():
+            return language.block_type(tritons_dtype(value.element_ty), list(value.shape))
+        case dtypes.dtype():
+            return language.dtype(value.name)
+        case _:
+            return value
+
+
 def _own_dtype(value: Any) -> dtypes.dtype:
     if hasattr(value, "element_ty"):
         element = _own_dtype(value.element_ty)
@@ -166,7 +187,7 @@ def _function(value: Any) -> object:
     if isinstance(value, Written):
         return Helper(inner)
     if type(value).__name__ == "ConstexprFunction" and inner is not None:
-        return HostFunction(inner)
+        return HostFunction(inner, not isinstance(value, ConstexprFunction))
     owner: Any = inner if inner is not None else value
     if isinstance(owner, EnumType):
         return owner

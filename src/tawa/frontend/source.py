@@ -21,6 +21,8 @@ UNSET = object()
 """The value of a variable that has none yet: a helper that is defined further down."""
 _FILES: WeakKeyDictionary[FunctionType, list[str]] = WeakKeyDictionary()
 """The lines of the file that a function comes from, as they were when first asked for."""
+_TEXTS: WeakKeyDictionary[FunctionType, str] = WeakKeyDictionary()
+"""What a Triton function that holds a function says is its text, which its owner may replace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,18 @@ def underlying(function: object) -> FunctionType | None:
         if id(inner) in seen or not hasattr(inner, "fn"):
             return None
         seen.add(id(inner))
-        inner = inner.fn
+        inner = held_by(inner)
     return unwrapped(inner)
+
+
+def held_by(holder: Any) -> Any:
+    """Return what an object holds as ``.fn``; what is read of a function is the text that a Triton
+    function, which holds it, says it has.
+    """
+    inner = holder.fn
+    if isinstance(text := getattr(holder, "src", None), str) and type(inner) is FunctionType:
+        _TEXTS[unwrapped(inner)] = text
+    return inner
 
 
 def unwrapped(function: FunctionType) -> FunctionType:
@@ -116,6 +128,22 @@ def lines_of(function: FunctionType) -> list[str]:
 
 def source_of(function: FunctionType) -> str:
     """Return a function's text, decorators included; raises OSError when it is not to be had.
+
+    Where a Triton function holds it and has another text than the file, as libraries make kernels
+    from templates, that is the text.
+    """
+    text = _TEXTS.get(function)
+    try:
+        written = _written(function)
+    except OSError:
+        if text is None:
+            raise
+        return text
+    return written if text is None or text.strip() in textwrap.dedent(written) else text
+
+
+def _written(function: FunctionType) -> str:
+    """Return the text of a function in its file.
 
     What inspect.getsource gives, without its tokenizer, which costs more than a whole cache hit
     may: from the first line to the end of the last instruction, and on to the next line that stands

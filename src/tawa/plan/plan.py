@@ -6,7 +6,7 @@ Loads, loops, dots and arefs are named by the variable they define and its line 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Arrangement = Literal["cooperative", "pingpong"]
@@ -161,6 +161,28 @@ class Plan:
     def consumers(self) -> tuple[RolePlan, ...]:
         """The roles that compute."""
         return tuple(role for role in self.roles if role.label not in ("load", "transpose"))
+
+    def role_of(self, label: str) -> RolePlan | None:
+        """Return the role of a label; its instances are numbered behind it."""
+        for role in self.roles:
+            if label == role.label or label in (f"{role.label}{n}" for n in range(role.instances)):
+                return role
+        return None
+
+    @property
+    def held(self) -> Plan:
+        """What of the plan decides what threads hold: all but the depths of its rings."""
+        return replace(
+            self, arefs=tuple(replace(ring, depth=0) for ring in self.arefs), declined=()
+        )
+
+    @property
+    def order(self) -> Plan:
+        """What of the plan decides who reaches global memory, how and when: neither the depths of
+        its rings nor registers nor the number of blocks.
+        """
+        roles = tuple(replace(role, registers=0) for role in self.roles)
+        return replace(self.held, roles=roles, blocks=1)
 
     def takes_directly(self, load: str) -> bool:
         """Tell whether threads make a load, or a copy of it, by themselves."""

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from tawa.analysis.naming import name_statements
@@ -36,7 +36,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of, has
 from tawa.passes import pipeline
 from tawa.passes.halve import in_halves
-from tawa.passes.lower.finish import share_registers
+from tawa.passes.lower.roles import share_registers
 from tawa.plan.plan import FULL_SPEED, Declined, Plan
 from tawa.plan.planner import NO_PINS, rank_plans
 from tawa.plan.resources import buffers, total
@@ -58,10 +58,10 @@ from tawa.runtime.crash import Steps
 from tawa.runtime.progress import tell
 from tawa.runtime.replay import BEFORE_PLAN, print_steps
 from tawa.runtime.request import Request
-from tawa.runtime.resident import less_local, more_resident
+from tawa.runtime.resident import crowded_ahead, less_local, more_resident
 from tawa.runtime.stages import stage_of, with_later
 from tawa.target import Target
-from tawa.verify import program_of, verify
+from tawa.verify import program_of, verify, verify_registers
 
 ATTEMPTS = 7
 _FRAMES = 12_000
@@ -77,11 +77,21 @@ REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProto
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """A kernel in hopper IR, its text, and what comes of it; None where no cubin is asked for."""
+
+    work: tile.Kernel
+    plan: Plan
+    source: CudaSource
+    building: Future[nvrtc.Cubin] | None
+
+
 class Job:
     """One compilation: what is asked for, and what is known of its steps.
 
     Seconds are added up by phase, in the order the phases first ran; each phase is a step, and told
-    as one of the kernel.
+    as one of the kernel. `begun` are builds of the kernel at hand with registers shared out anew.
     """
 
     def __init__(self, request: Request, steps: Steps) -> None:
@@ -91,6 +101,7 @@ class Job:
         self.name = crash.name_of(request)
         self.seconds: dict[str, float] = {}
         self.steps = steps
+        self.begun: dict[Plan, _Build] = {}
 
     @contextmanager
     def phase(
@@ -126,7 +137,9 @@ def compile_kernel(request: Request) -> CompiledKernel:
     """
 
     def attempt(steps: Steps) -> CompiledKernel:
-        made = _compile(Job(request, steps))
+        job = Job(request, steps)
+        # All that was tried took its time, and not only what was taken.
+        made = replace(_compile(job), timings=job.seconds)
         tell(f"compiled {made.name} in {sum(made.timings.values()):.2f} s")
         return made
 
@@ -229,17 +242,27 @@ def _compile(job: Job) -> CompiledKernel:
                 return None
 
         kind: bool | None = None
+        hopeless: set[Plan] = set()  # what of the plans so far makes others fare as they did
+        job.begun.clear()
         for plan in _plans(job, kernel, plans, notes, refused):
-            if kind is not None and plan.specialized != kind:
+            if kind not in (None, plan.specialized) or hopeless & {plan.held, plan.order}:
                 continue
             made = attempt(plan)
             if made is None:
+                match refused[-1]:
+                    case UnprovedProtocol(rule="global order"):
+                        hopeless.add(plan.order)
+                    case BuildError():
+                        hopeless.add(plan.held)
+                    case _:
+                        pass
                 continue
-            made = less_local(made, target, pins, attempt)
+            made = less_local(made, target, pins, partial(_share, job, made))
             if made.resources.local_in_loops <= FEW:
                 return more_resident(made, kernel, target, pins, partial(_share, job, made))
             kind = made.plan.specialized
             slow.append(made)
+            hopeless.add(plan.held)
             refused.append(BuildError(_waits_for_memory(made.resources)))
         errors += refused
     if slow:
@@ -354,12 +377,14 @@ def _carry_out(
             verify(work, target, program)
             raise
         made["cuda"] = source.text
-    building = job.build(source, plan)
+    build = _Build(work, plan, source, job.build(source, plan))
+    if (crowded := crowded_ahead(kernel, plan, source, job.target, job.pins)) is not None:
+        _begin(job, work, crowded)
     with job.phase("proof", work, plan):
         proof = verify(work, target, program)
     with job.phase("lowering", work, plan):  # here: NVRTC is at work
         made = {**stages(), **made, **stage_of("hopper", work)}
-    cubin, resources, slow = _finish(job, work, plan, source, building)
+    cubin, resources, slow = _finish(job, build)
     if cubin is not None:
         made["cubin"] = cubin.data
     rejected = tuple(
@@ -375,62 +400,70 @@ def _carry_out(
         parameters=source.parameters,
         resources=resources,
         proof=Proof(proof.ok, proof.states, proof.verdict),
-        timings=dict(job.seconds),
+        timings={},
         declined=tuple(dict.fromkeys((*notes, *slow, *rejected))),
         guards=guards_of(work, plan),
         demands=demands_of(work),
     )
 
 
-def _finish(
-    job: Job,
-    work: tile.Kernel,
-    plan: Plan,
-    source: CudaSource,
-    building: Future[nvrtc.Cubin] | None,
-) -> tuple[nvrtc.Cubin | None, Resources, tuple[Declined, ...]]:
+def _finish(job: Job, build: _Build) -> tuple[nvrtc.Cubin | None, Resources, tuple[Declined, ...]]:
     """Wait for the cubin, where one is made; return it, what a block takes, and what is slow."""
     cubin: nvrtc.Cubin | None = None
     slow: tuple[Declined, ...] = ()
-    if building is not None:
-        with job.phase("nvrtc", work, plan):  # what is left of it
-            cubin = building.result()
+    if build.building is not None:
+        with job.phase("nvrtc", build.work, build.plan):  # what is left of it
+            cubin = build.building.result()
         slow = tuple(Declined(_FAST, defect) for defect in nvrtc.defects_of(cubin.log))
-    resources = _resources(work, source, job.target.shared_by(plan.blocks), cubin)
+    target = job.target.shared_by(build.plan.blocks)
+    resources = _resources(build.work, build.source, target, cubin)
     if resources.local_in_loops:
         slow += (Declined(_FAST, _waits_for_memory(resources)),)
     return cubin, resources, slow
 
 
-def _share(job: Job, made: CompiledKernel, blocks: int) -> Callable[[], CompiledKernel | None]:
-    """Begin to build an ordinary kernel for `blocks` on a multiprocessor. Who wants it calls what
-    is returned, which gives None where it cannot be built.
+def _begin(job: Job, work: tile.Kernel, plan: Plan) -> _Build:
+    """Begin to build a lowered kernel with its registers shared out as `plan` says, or find it
+    begun.
 
-    What depends on their number are the registers that ptxas is given, and nothing of the program:
-    it is not lowered or proved again.
+    What depends on them are numbers that ptxas is given, and nothing of the program: it is not
+    lowered again, and no more proved again than the rules that look at registers.
     """
-    plan = replace(made.plan, blocks=blocks)
-    work = made.asm.program("hopper").clone()
-    with job.phase("code generation", work, plan):
-        share_registers(work, blocks, job.target)
-        source = generate(work)
-    building = job.build(source, plan)
+    if plan not in job.begun:
+        work = work.clone()
+        with job.phase("code generation", work, plan):
+            share_registers(work, plan, job.target)
+            source = generate(work)
+        with job.phase("proof", work, plan):
+            verify_registers(work, job.target)
+        job.begun[plan] = _Build(work, plan, source, job.build(source, plan))
+    return job.begun[plan]
+
+
+def _share(job: Job, made: CompiledKernel, plan: Plan) -> Callable[[], CompiledKernel | None]:
+    """Begin to build a kernel with its registers shared out as `plan` says. Who wants it calls what
+    is returned, which gives None where it cannot be built.
+    """
+    try:
+        build = _begin(job, made.asm.program("hopper"), plan)
+    except REJECTIONS:
+        return lambda: None
 
     def finished() -> CompiledKernel | None:
         try:
-            cubin, resources, slow = _finish(job, work, plan, source, building)
+            cubin, resources, slow = _finish(job, build)
         except BuildError:
             return None
-        stages = {**made.asm.ready, **stage_of("hopper", work), "cuda": source.text}
+        work = build.work
+        stages = {**made.asm.ready, **stage_of("hopper", work), "cuda": build.source.text}
         if cubin is not None:
             stages["cubin"] = cubin.data
         return replace(
             made,
             plan=plan,
             asm=with_later(stages, {"hopper": work}),
-            launch=_launch(source, plan),
+            launch=_launch(build.source, plan),
             resources=resources,
-            timings=dict(job.seconds),
             declined=(*(note for note in made.declined if note.feature != _FAST), *slow),
         )
 

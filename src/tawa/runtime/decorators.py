@@ -8,6 +8,7 @@ from types import FunctionType
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from tawa.errors import ArgumentError
+from tawa.frontend.source import held_by
 from tawa.runtime.autotune import Autotuner
 from tawa.runtime.heuristics import Heuristics
 from tawa.runtime.jit import JitFunction, Launchable
@@ -179,7 +180,8 @@ def wrap(function: Any, **options: Any) -> Launchable:
             )
         made: JitFunction[..., Any] = JitFunction(function, **options)
         return made
-    if isinstance(inner := getattr(function, "fn", None), FunctionType):
+    if isinstance(getattr(function, "fn", None), FunctionType):
+        inner = held_by(function)
         kept: dict[str, Any] = {
             "do_not_specialize": getattr(function, "do_not_specialize", None) or (),
             "do_not_specialize_on_alignment": getattr(

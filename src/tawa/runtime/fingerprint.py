@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
-from tawa.frontend.source import UNSET, contents, source_of, unwrapped
+from tawa.frontend.source import UNSET, contents, held_by, source_of, unwrapped
 from tawa.syntax import parse
 from tawa.version import __version__
 
@@ -353,7 +353,7 @@ def _function_in(value: Any) -> FunctionType | None:
             return None
         if inspect.isclass(value) or isinstance(value, ModuleType):
             return None
-        value = getattr(value, word)
+        value = held_by(value) if word == "fn" else getattr(value, word)
     return value
 
 

@@ -1,87 +1,133 @@
 """Registers shared out otherwise, once it is known what ptxas makes of them.
 
-Consumers whose loops access local memory are tried with fewer registers in the hands of others.
+Where loops of the roles that serve consumers access local memory, these roles are tried with some
+of the consumers' registers.
 
 Kernels that the memory bounds are tried with more blocks at once. Such a kernel is as fast as the
 bytes that it keeps on their way. What bounds these is how many blocks run on a multiprocessor at
 once, and that is mostly decided by registers, of which ptxas takes as many as it likes: it reads
 all of a row's weights before it uses the first. Told for how many blocks they must do, it reads
-them in parts. It is asked for one block more as long as it needs no memory for that.
+them in parts. The most blocks are wanted that it needs no memory for: who does with few registers
+does with more, so that most numbers need not be built to be known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from tawa.codegen import CudaSource
 from tawa.ir import tile
 from tawa.ir.walk import has
 from tawa.plan.budgets import moved_to_helpers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
+from tawa.plan.resources import register_need
+from tawa.runtime import sass
 from tawa.runtime.compiled import CompiledKernel
 from tawa.target import Target
 
 ENOUGH = 1024
 """Threads of a multiprocessor that keep enough on its way: half of those it can have."""
-LEAST = 0.55
+LEAST = 0.5
 """The part of its registers with which ptxas may get on; of less it would spill."""
 
+Share = Callable[[Plan], Callable[[], CompiledKernel | None]]
+"""Begins to build a kernel by a plan that shares registers out otherwise; what it returns waits for
+that, and gives None where it cannot be done.
+"""
 
-def less_local(
-    made: CompiledKernel,
-    target: Target,
-    pins: Pins,
-    attempt: Callable[[Plan], CompiledKernel | None],
-) -> CompiledKernel:
-    """Return a kernel whose loops access local memory, or the same with a few of the consumers'
-    registers in the hands of the role that serves them, if that does so less.
+
+def less_local(made: CompiledKernel, target: Target, pins: Pins, share: Share) -> CompiledKernel:
+    """Return a kernel in which loops of a role that serves consumers access local memory, or the
+    same with a few of the consumers' registers in its hands, if its loops do so less.
     """
     if not made.resources.local_in_loops or pins.registers or pins.plan is not None:
         return made
     plan = moved_to_helpers(made.plan, target)
-    other = attempt(plan) if plan is not None else None
+    if plan is None or not _local_of_helpers(made):
+        return made
+    other = share(plan)()
     if other is None:
         return made
     return min(made, other, key=lambda kernel: kernel.resources.local_in_loops)
 
 
+def _local_of_helpers(made: CompiledKernel) -> int:
+    """Return how often loops of roles without products access local memory."""
+    cubin = made.asm["cubin"]
+    return sass.inspect(cubin).local_of_helpers if isinstance(cubin, bytes) else 0
+
+
+def crowded_ahead(
+    kernel: tile.Kernel, plan: Plan, source: CudaSource, target: Target, pins: Pins
+) -> Plan | None:
+    """Return the plan for as many blocks as are worth anything, where a kernel is likely to be
+    wanted by it: it is built beside the kernel itself.
+    """
+    if not _is_shared(kernel, plan, pins):
+        return None
+    blocks = _most_blocks(target, source.threads, source.shared_bytes)
+    # What is made of ranges alone is made where it is used: by this count no kernel was seen to
+    # take more registers than these of which it says less.
+    need = register_need(kernel, source.threads // 32, (), indices=False)
+    if blocks == 1 or need <= target.shared_by(blocks).registers_at_launch(source.threads):
+        return None
+    return replace(plan, blocks=blocks)
+
+
 def more_resident(
-    made: CompiledKernel,
-    kernel: tile.Kernel,
-    target: Target,
-    pins: Pins,
-    share: Callable[[int], Callable[[], CompiledKernel | None]],
+    made: CompiledKernel, kernel: tile.Kernel, target: Target, pins: Pins, share: Share
 ) -> CompiledKernel:
     """Return an ordinary kernel without products, made for as many blocks as fit without a spill.
 
-    `share` begins to build it for a number of blocks; what it returns waits for that, and gives
-    None where it cannot be done. While one is waited for the next is built: of those that are
-    asked for, most are followed by another. Any other kernel is returned as it is.
+    Most kernels do with what the most blocks leave them, so these are tried first, then the middle
+    of those that are left; while one is waited for, that is built which follows if it fails. Any
+    other kernel is returned as it is.
     """
-    if made.plan.specialized or pins.plan is not None or pins.blocks is not None:
-        return made
-    if has(kernel, tile.Dot):
+    if not _is_shared(kernel, made.plan, pins):
         return made
     threads, shared = made.launch.threads, made.launch.shared
-
-    def left(blocks: int) -> int:
-        return target.shared_by(blocks).registers_at_launch(threads)
-
-    def is_worth(blocks: int, used: int) -> bool:
-        """Tell whether a kernel of so many registers a thread is to be built for `blocks`."""
-        roomy = target.blocks_resident(threads, left(blocks), shared) >= blocks
-        return (blocks - 1) * threads < ENOUGH and roomy and left(blocks) >= LEAST * used
-
-    begun: dict[int, Callable[[], CompiledKernel | None]] = {}
+    most = _most_blocks(target, threads, shared)
+    plan, failed = made.plan, most + 1
     while (used := made.resources.roles[0].used) is not None:
-        blocks = target.blocks_resident(threads, used, shared) + 1
-        if not is_worth(blocks, used):
+        numbers = [
+            blocks
+            for blocks in range(target.blocks_resident(threads, used, shared) + 1, failed)
+            if target.shared_by(blocks).registers_at_launch(threads) >= LEAST * used
+        ]
+        if not numbers:
             break
-        for each in (blocks, blocks + 1):
-            if each not in begun and (each == blocks or is_worth(each, left(blocks))):
-                begun[each] = share(each)
-        tighter = begun[blocks]()
+        blocks = numbers[-1] if failed > most else _middle(numbers)
+        wanted = share(replace(plan, blocks=blocks))
+        if fewer := [number for number in numbers if number < blocks]:
+            share(replace(plan, blocks=_middle(fewer)))
+        tighter = wanted()
         if tighter is None or (tighter.resources.spills or 0) > (made.resources.spills or 0):
-            break
-        made = tighter
+            failed = blocks
+        else:
+            made = tighter
     return made
+
+
+def _is_shared(kernel: tile.Kernel, plan: Plan, pins: Pins) -> bool:
+    """Tell whether the number of blocks of a kernel is for what ptxas makes of it to decide."""
+    told = pins.plan is not None or pins.blocks is not None
+    return not (plan.specialized or told or has(kernel, tile.Dot))
+
+
+def _middle(numbers: list[int]) -> int:
+    return numbers[(len(numbers) - 1) // 2]
+
+
+def _most_blocks(target: Target, threads: int, shared: int) -> int:
+    """Return the most blocks of a multiprocessor of which each has room, and adds to what the
+    others keep on its way.
+    """
+    blocks = 1
+    while blocks * threads < ENOUGH:
+        left = target.shared_by(blocks + 1).registers_at_launch(threads)
+        if target.blocks_resident(threads, left, shared) <= blocks:
+            break
+        blocks += 1
+    return blocks

@@ -68,13 +68,14 @@ class SassReport:
 
     `hgmma` counts tensor-core instructions of a warpgroup; `membar_in_loop` memory barriers of the
     GPU or system in main loops, `local_in_loops` accesses to local memory in loops of roles,
-    `local_accesses` anywhere.
+    `local_of_helpers` those of roles that compute no products, `local_accesses` anywhere.
     """
 
     loops: int
     hgmma: int
     membar_in_loop: int
     local_in_loops: int
+    local_of_helpers: int
     local_accesses: int
 
     @property
@@ -154,6 +155,7 @@ def inspect_code(code: bytes) -> SassReport:
         count(_Kind.WARPGROUP_PRODUCT, everywhere),
         count(_Kind.MEMBAR, in_main),
         count(_Kind.LOCAL, in_roles),
+        count(_Kind.LOCAL, in_roles.difference(*(loop for loop in loops if loop & computing))),
         count(_Kind.LOCAL, everywhere),
     )
 

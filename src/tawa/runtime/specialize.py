@@ -31,7 +31,7 @@ from tawa.runtime.kernel import KernelFunction, Parameter, is_jit, unwrap_consta
 HINTS = frozenset((
     "num_warps", "num_stages", "num_ctas", "maxnreg", "debug", "enable_fp_fusion",
     "launch_cooperative_grid", "launch_pdl", "default_dot_input_precision",
-    "max_num_imprecise_acc_default", "sanitize_overflow", "ir_override",
+    "max_num_imprecise_acc_default", "sanitize_overflow", "ir_override", "arch",
 ))  # fmt: skip
 """Triton's options: the planner may decide otherwise, and then says so."""
 
@@ -108,12 +108,14 @@ def _check_extra(kernel: KernelFunction, extra: Iterable[str]) -> None:
 
 
 def _check_hints(kernel: KernelFunction, given: Mapping[str, Any]) -> None:
-    """Refuse numbers of warps and stages that mean nothing."""
-    warps, stages = given.get("num_warps"), given.get("num_stages")
+    """Refuse numbers of warps and stages that mean nothing, and other machines."""
+    warps, stages, arch = (given.get(name) for name in ("num_warps", "num_stages", "arch"))
     if not (warps is None or (_counts(warps, 1) and warps & (warps - 1) == 0)):
         wrong = f"num_warps={warps!r}", "a program has a power of two of warps: 1, 2, 4 ..."
     elif not (stages is None or _counts(stages, 0)):
         wrong = f"num_stages={stages!r}", "a loop has a whole number of stages, 0 or more"
+    elif arch not in (None, "sm90", "sm90a"):
+        wrong = f"arch={arch!r}", "tawa compiles for sm_90a, which Triton calls sm90"
     else:
         return
     raise ArgumentError(

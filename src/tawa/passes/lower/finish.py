@@ -51,7 +51,6 @@ from tawa.passes.lower.puts import arrivals_of_put
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.shared import place_buffers
 from tawa.passes.lower.views import root_slot, via_of, view_kind
-from tawa.target import Target
 
 _WARPGROUP = 4
 
@@ -64,21 +63,15 @@ def count_arrivals(lowering: Lowering) -> None:
     for ring in {id(ring): ring for ring in lowering.rings.values()}.values():
         filled = sum(arrivals_of_put(role, ring) for role in lowering.roles)
         # A slot belongs to one instance of a role: it alone frees it.
-        counts = {_kind(lowering, role): _settle_release(role, ring) for role in lowering.roles}
+        counts = {
+            lowering.plan.role_of(role.label.data): _settle_release(role, ring)
+            for role in lowering.roles
+        }
         freed = sum(counts.values())
         for role in lowering.roles:
             _fence_copies(role, ring)
         ring.filled.attributes["arrivals"] = IntAttr(max(1, filled))
         ring.freed.attributes["arrivals"] = IntAttr(max(1, freed))
-
-
-def _kind(lowering: Lowering, role: hopper.Role) -> str:
-    """Return the label of the role that `role` is an instance of."""
-    label = role.label.data
-    for planned in lowering.plan.roles:
-        if label in (f"{planned.label}{index}" for index in range(planned.instances)):
-            return planned.label
-    return label
 
 
 def _settle_release(role: hopper.Role, ring: Ring) -> int:
@@ -311,19 +304,6 @@ def set_launch(lowering: Lowering) -> None:
             **({"early": IntAttr(1)} if starts_early(lowering.kernel) else {}),
         }
     )
-
-
-def share_registers(kernel: tile.Kernel, blocks: int, target: Target) -> None:
-    """Let a kernel of one role, whose launch is set, share a multiprocessor's registers with so
-    many blocks: what lowering it by a plan with `blocks` gives.
-    """
-    assert kernel.launch is not None
-    (role,) = all_of(kernel, hopper.Role)
-    registers = IntAttr(target.shared_by(blocks).registers_at_launch(32 * role.warps.data))
-    role.attributes["registers"] = registers
-    facts = {**kernel.launch.data, "registers": registers}
-    early = {name: facts.pop(name) for name in ("early",) if name in facts}
-    kernel.attributes["launch"] = DictionaryAttr({**facts, "blocks": IntAttr(blocks), **early})
 
 
 # --- whether the warps of a warpgroup meet --------------------------------------------------------

@@ -12,16 +12,18 @@ Declines when: never. Register budgets whose sum exceeds the block's are `PlanEr
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import DictionaryAttr, IntAttr, StringAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.errors import PlanError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import i32
-from tawa.ir.walk import walk
+from tawa.ir.walk import all_of, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, replace
 from tawa.passes.lower.relate import is_tensor
+from tawa.plan.plan import Plan
+from tawa.target import Target
 
 _WARPGROUP = 4
 
@@ -134,11 +136,11 @@ def _set_registers(lowering: Lowering, roles: list[hopper.Role], threads: int) -
             remedy="lower a role's budget (registers=) or use fewer warps.",
         )
     for role in roles:
-        _set_register(target.registers_min, target.registers_max, launch, role)
+        _set_register(target, launch, role)
 
 
-def _set_register(lowest: int, highest: int, launch: int, role: hopper.Role) -> None:
-    count = role.registers.data
+def _set_register(target: Target, launch: int, role: hopper.Role) -> None:
+    count, lowest, highest = role.registers.data, target.registers_min, target.registers_max
     if count == launch:
         return
     if count % 8 or not lowest <= count <= highest:
@@ -153,6 +155,28 @@ def _set_register(lowest: int, highest: int, launch: int, role: hopper.Role) -> 
             attributes={"count": IntAttr(count), "direction": StringAttr(direction)}
         )
     )
+
+
+def share_registers(kernel: tile.Kernel, plan: Plan, target: Target) -> None:
+    """Share out the registers of a kernel whose launch is set as `plan` does, which differs from
+    the plan that it was lowered by in these and in `blocks` alone: what lowering by `plan` gives.
+    """
+    assert kernel.launch is not None
+    roles = all_of(kernel, hopper.Role)
+    threads = 32 * sum(role.warps.data for role in roles)
+    launch = target.shared_by(plan.blocks).registers_at_launch(threads)
+    moves = all(role.warps.data % _WARPGROUP == 0 for role in roles)
+    for role in roles:
+        planned = plan.role_of(role.label.data)
+        budget = planned.registers if planned is not None and moves else 0
+        role.attributes["registers"] = IntAttr(budget or launch)
+        for change in all_of(role, hopper.SetRegisters):
+            erase(change)
+        _set_register(target, launch, role)
+    facts = {**kernel.launch.data, "registers": IntAttr(launch)}
+    early = {name: facts.pop(name) for name in ("early",) if name in facts}
+    shared = {"blocks": IntAttr(plan.blocks)} if plan.blocks > 1 else {}
+    kernel.attributes["launch"] = DictionaryAttr({**facts, **shared, **early})
 
 
 def _sink_setup(lowering: Lowering, role: hopper.Role) -> None:
