@@ -14,6 +14,8 @@ from tawa.kernels.variants import Variant
 
 torch = pytest.importorskip("torch")
 
+from torch._subclasses import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.library import opcheck  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
@@ -208,6 +210,21 @@ def test_gradients_of_attention():
     assert worst(found, torch.autograd.grad(exact.mean(1).sum(), (*others, of_bias))) < 1e-2
 
 
+def test_gradients_lie_as_what_they_are_of():
+    def train(x, weight):
+        heads = tt.linear(x, weight).unflatten(-1, (2, 64)).transpose(1, 2)
+        out = tt.linear(tt.attention(heads, heads, heads).transpose(1, 2).flatten(-2), weight)
+        return torch.autograd.grad(out.sum(), (x, weight))
+
+    x, weight = half(2, 40, 128, grad=True), half(128, 128, grad=True)
+    graph = make_fx(train, tracing_mode="fake")(x, weight)
+    # A step copies nothing between products and attention, nor a gradient to lie as its weight.
+    assert "attention_backward" in graph.code
+    assert "clone" not in graph.code
+    (found,) = graph.graph.find_nodes(op="output")
+    assert [each.meta["val"].stride() for each in found.args[0]] == [x.stride(), weight.stride()]
+
+
 def test_a_window_is_one_with_and_without_gradients():
     q = half(1, 1, 40, 64)
     expected, _ = reference(*(each.detach() for each in doubles(q, q, q)), window=(4, 4))
@@ -217,14 +234,23 @@ def test_a_window_is_one_with_and_without_gradients():
 
 
 def test_gradients_in_no_order_are_asked_for():
-    q, k, v = (half(1, 1, 40, 64, grad=True) for _ in range(3))
-    weight = torch.randn(1, 1, 40, 64)
+    # Heads side by side, columns, which TMA reads only from a copy, and heads that are expanded.
+    q, k = half(1, 40, 2, 64).transpose(1, 2), half(1, 2, 64, 40).mT
+    q, k, v = (each.requires_grad_() for each in (q, k, half(1, 1, 40, 64).expand(1, 2, -1, -1)))
+    weight, fixed = torch.randn(1, 2, 40, 64), (q.detach(), v.detach())
 
     def gradients(**how):
         return torch.autograd.grad((tt.attention(q, k, v, **how) * weight).sum(), (q, k, v))
 
     found, same = gradients(deterministic=False), gradients()
     assert worst(found, [each.double() for each in same]) < 5e-3
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(each).detach() for each in (q, k, v)]
+        out, lse = OPS.attention(*fakes)
+        told = OPS.attention_backward(out, *fakes, out, lse)
+    assert [each.stride() for each in told] == [each.stride() for each in found]
+    by_columns = tt.attention(k.detach(), *fixed)
+    assert torch.equal(by_columns, tt.attention(k.detach().contiguous(), *fixed))
     torch.use_deterministic_algorithms(True)
     try:
         with pytest.raises(ArgumentError, match="deterministic=False under"):
