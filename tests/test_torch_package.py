@@ -1,8 +1,10 @@
 """`tawa.torch`: operators, gradients, what takes the place of torch's, in the simulator."""
 
 import inspect
+import shutil
 import sys
 import types
+from functools import partial
 
 import pytest
 
@@ -18,6 +20,7 @@ from torch._subclasses import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.library import opcheck  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E402
 
 import tawa.torch as tt  # noqa: E402
 from attention_tiles import small_tiles  # noqa: E402
@@ -655,6 +658,31 @@ def test_packed_queries_over_pages():
         near(out[part], sdpa(*one, attn_mask=mask, enable_gqa=True)[0])
 
 
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+def test_aot_inductor_packs_a_module_and_loads_it(tmp_path):
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(half(128, 128) / 8)
+
+        def forward(self, x):
+            heads = tt.linear(x, self.weight).unflatten(-1, (2, 64)).transpose(1, 2)
+            out = tt.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+            out = F.silu(out.transpose(1, 2).flatten(-2))
+            return tt.matmul(out, self.weight.t(), activation="gelu")
+
+    model, x = Block(), half(2, 24, 128)
+    with torch.no_grad():
+        sizes = ({0: torch.export.Dim("batch", min=1, max=64)},)
+        program = torch.export.export(model, (x,), dynamic_shapes=sizes)
+        path = str(tmp_path / "block.pt2")
+        made = torch._inductor.aoti_compile_and_package(program, package_path=path)
+        loaded = torch._inductor.aoti_load_package(made)
+        for each in (x, half(3, 24, 128)):
+            assert torch.equal(loaded(each), model(each))
+
+
 def test_replace_swaps_what_it_can_and_says_the_rest(capsys):
     model = torch.nn.Sequential(
         torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Conv1d(3, 3, 1), torch.nn.Linear(32, 8)
@@ -702,6 +730,43 @@ def test_hugging_faces_attention(monkeypatch):
 # --- a kernel as an operator --------------------------------------------------------------------
 
 
+def counted(call):
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return counter.get_total_flops()
+
+
+def test_flops_are_counted_as_torchs_are():
+    with FakeTensorMode():
+        x, w = half(2, 40, 64, grad=True), half(32, 64, grad=True)
+        q, k, v = half(2, 4, 40, 64, grad=True), *(half(2, 4, 56, d, grad=True) for d in (64, 32))
+        images, filters = half(2, 16, 9, 9, grad=True), half(8, 16, 3, 3, grad=True)
+        for ours, theirs, given in (
+            (tt.linear, F.linear, (x, w)),
+            (tt.attention, F.scaled_dot_product_attention, (q, k, v)),
+            (tt.conv2d, F.conv2d, (images, filters)),
+        ):
+
+            def step(call, given=given):
+                call(*given).sum().backward()
+
+            found, expected = (counted(partial(step, call)) for call in (ours, theirs))
+            if ours is tt.attention:  # values of a width of their own: torch keeps the scores
+                expected += 2 * 2 * 4 * 40 * 56 * 64
+            assert found == expected > 0
+        grown = counted(lambda: tt.linear(x, w).mean())
+        assert counted(lambda: tt.matmul(x, w.t(), activation="gelu").mean()) == grown
+    starts = torch.tensor([0, 24, 40], dtype=torch.int32)
+    flat = half(40, 2, 64)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(flat)
+    packed = flop_registry[OPS.attention]
+    turned = fake.transpose(0, 1)[None]
+    assert packed(turned, turned, turned, cu_seqlens=starts) == 4 * 2 * 64 * (24**2 + 16**2)
+    lengths = torch.tensor([5, 56], dtype=torch.int32)
+    assert packed(q, k, v, lengths=lengths) == 2 * 4 * 40 * (5 + 56) * (64 + 32)
+
+
 def test_a_kernel_becomes_an_operator():
     schema = "(Tensor x, Tensor y, Tensor out, SymInt n)"
     into = tt.op(f"tested::add_{schema}", add, grid=over, BLOCK=256)
@@ -747,8 +812,12 @@ def test_a_name_that_is_defined_again_leaves_no_old_operator():
     schema = "tested::again(Tensor x, Tensor y, Tensor out, SymInt n)"
     made = {"out": lambda x, y, n: torch.empty_like(x)}
     old = tt.op(schema, add, grid=over, out=made, BLOCK=256)
-    new = tt.op(schema, add, grid=over, out=made, BLOCK=512)
     x = torch.randn(100)
+    before = torch.compile(lambda x: old(x, x, 100), fullgraph=True, backend="aot_eager")
+    assert torch.equal(before(x), x + x)
+    new = tt.op(schema, add, grid=over, out=made, BLOCK=512)
+    with pytest.raises(torch._dynamo.exc.Unsupported):  # its graph would call the new kernel
+        before(x)
     assert torch.equal(new(x, x, 100), x + x)
     compiled = torch.compile(lambda x: new(x, x, 100), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x), x + x)

@@ -396,15 +396,16 @@ def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tupl
     return result_of(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-_FORWARD = tuple(inspect.signature(attention._init_fn).parameters)
+FORWARD = tuple(inspect.signature(attention._init_fn).parameters)
+"""The parameters of `attention`; `BACKWARD`: those of its gradient."""
 
 
 def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    given = dict(zip(_FORWARD, inputs))
+    given = dict(zip(FORWARD, inputs))
     q = given["q"]
     without = [n for n in ("block_table", "lengths", "leftpad") if given[n] is not None]
     ctx.needed = _needed(ctx, len(inputs))
-    by_slopes = ctx.needed[_FORWARD.index("alibi")]
+    by_slopes = ctx.needed[FORWARD.index("alibi")]
     if without or by_slopes or q.dtype in _NARROW:
         reason = f"with {', '.join(without)}" if without else f"of {q.dtype}"
         raise ArgumentError(
@@ -424,10 +425,10 @@ def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
 def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
     q, k, v, out, lse, *extras, sink = ctx.saved_tensors
     if grad is None and grad_lse is None:
-        return (None,) * len(_FORWARD)
+        return (None,) * len(FORWARD)
     if grad is None:
         grad = torch.zeros_like(out)
-    needed = dict(zip(_FORWARD, ctx.needed))
+    needed = dict(zip(FORWARD, ctx.needed))
     how = {**ctx.options, "bias_gradient": needed["bias"]}
     made = attention_backward(grad, q, k, v, out, lse, grad_lse, *extras, **how)
     found: dict[str, Tensor] = dict(zip(("q", "k", "v", "bias"), made))
@@ -436,7 +437,7 @@ def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) 
         if grad_lse is not None:
             delta = delta - grad_lse
         found["sink"] = -(torch.exp(sink[:, None] - lse) * delta).sum((0, 2))
-    return tuple(found.get(name) for name in _FORWARD)
+    return tuple(found.get(name) for name in FORWARD)
 
 
 @torch.library.custom_op("tawa::attention_backward", mutates_args=())
@@ -505,13 +506,13 @@ def gradient_of(array: Tensor, cu_seqlens: Tensor | None) -> Tensor:
 
 @attention_backward.register_fake
 def _attention_backward_fake(*given: Any, **named: Any) -> list[Tensor]:
-    held = dict(zip(_BACKWARD, given)) | named
+    held = dict(zip(BACKWARD, given)) | named
     made = [gradient_of(held[name], held.get("cu_seqlens")) for name in ("q", "k", "v")]
     bias = held["bias"] if held.get("bias_gradient") else None
     return made if bias is None else [*made, bias.new_empty(bias.shape)]
 
 
-_BACKWARD = tuple(inspect.signature(attention_backward._init_fn).parameters)
+BACKWARD = tuple(inspect.signature(attention_backward._init_fn).parameters)
 
 
 def _refuse_second(ctx: Any, *_: Any) -> Any:
@@ -527,8 +528,8 @@ def _attention_vmap(
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     """Put the mapped axis into the batch of q, k, v and bias; what else is mapped is refused."""
     batched = {"q", "k", "v", "bias"}
-    named = dict(zip(_FORWARD, given))
-    mapped = [name for name, dim in zip(_FORWARD, dims) if dim is not None]
+    named = dict(zip(FORWARD, given))
+    mapped = [name for name, dim in zip(FORWARD, dims) if dim is not None]
     whole = ("cu_seqlens", "block_table", "lengths", "leftpad", "rng")
     refused = [name for name in mapped if name not in batched]
     refused += [name for name in whole if named.get(name) is not None and name not in refused]
@@ -539,7 +540,7 @@ def _attention_vmap(
             remedy="put the axis into the batch yourself: x.flatten(0, 1)",
         )
     rows = 1
-    for name, dim in zip(_FORWARD, dims):
+    for name, dim in zip(FORWARD, dims):
         array = named[name]
         if name not in batched or array is None:
             continue
