@@ -10,7 +10,7 @@ Weights are random, bfloat16. One module serves both; what differs is what multi
 torch.nn.functional's, or tawa.torch's. Both run under torch.compile(fullgraph=True).
 
 Peers take turns, round after round; a figure is the median of the rounds' means, each a few steps
-between two events. `forward, graph` is the forward pass replayed from a CUDA graph: no host time.
+between two events. `.., graph` is a pass replayed from a CUDA graph: no host time.
 Flops are those of products and attention (half under a causal mask), three times as many for a
 step. An error is the largest relative Frobenius norm over the output (forward) and the gradients by
 the input and all weights (step), against the same block in float32; beside it stands that of torch.
@@ -191,7 +191,7 @@ def graph_of(call: Callable[[], object]) -> Callable[[], object]:
 
 
 def measure(shape: Shape) -> list[dict[str, Any]]:
-    """Return a row for the forward pass, one for its CUDA graph, one for the step."""
+    """Return rows for the forward pass and the step, each by calls and from a CUDA graph."""
     modules = blocks(shape, "cuda", torch.bfloat16)
     x, grad = (
         torch.randn(shape.batch, shape.length, shape.hidden, device="cuda", dtype=torch.bfloat16)
@@ -211,16 +211,18 @@ def measure(shape: Shape) -> list[dict[str, Any]]:
     def train(name: str) -> object:
         return step(compiled[name], named[name], x, grad)
 
-    def forwards() -> dict[str, Callable[[], object]]:
-        return {name: forward(each) for name, each in compiled.items()}
-
+    forwards = {name: forward(each) for name, each in compiled.items()}
+    steps = {name: partial(train, name) for name in compiled}
     rows: list[dict[str, Any]] = []
-    for what, made, factor in (
+    for what, calls, factor in (
         ("forward", forwards, 1),
-        ("forward, graph", lambda: {name: graph_of(call) for name, call in forwards().items()}, 1),
-        ("step", lambda: {name: partial(train, name) for name in compiled}, 3),
+        ("forward, graph", forwards, 1),
+        ("step", steps, 3),
+        ("step, graph", steps, 3),
     ):
-        taken = times(made())
+        if what.endswith("graph"):
+            calls = {name: graph_of(call) for name, call in calls.items()}
+        taken = times(calls)
         rows.append(
             {
                 "block": shape.name,

@@ -1,8 +1,10 @@
 """`tawa.torch`: operators, gradients, what takes the place of torch's, in the simulator."""
 
 import inspect
+import shutil
 import sys
 import types
+from functools import partial
 
 import pytest
 
@@ -14,8 +16,11 @@ from tawa.kernels.variants import Variant
 
 torch = pytest.importorskip("torch")
 
+from torch._subclasses import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.library import opcheck  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E402
 
 import tawa.torch as tt  # noqa: E402
 from attention_tiles import small_tiles  # noqa: E402
@@ -208,6 +213,21 @@ def test_gradients_of_attention():
     assert worst(found, torch.autograd.grad(exact.mean(1).sum(), (*others, of_bias))) < 1e-2
 
 
+def test_gradients_lie_as_what_they_are_of():
+    def train(x, weight):
+        heads = tt.linear(x, weight).unflatten(-1, (2, 64)).transpose(1, 2)
+        out = tt.linear(tt.attention(heads, heads, heads).transpose(1, 2).flatten(-2), weight)
+        return torch.autograd.grad(out.sum(), (x, weight))
+
+    x, weight = half(2, 40, 128, grad=True), half(128, 128, grad=True)
+    graph = make_fx(train, tracing_mode="fake")(x, weight)
+    # A step copies nothing between products and attention, nor a gradient to lie as its weight.
+    assert "attention_backward" in graph.code
+    assert "clone" not in graph.code
+    (found,) = graph.graph.find_nodes(op="output")
+    assert [each.meta["val"].stride() for each in found.args[0]] == [x.stride(), weight.stride()]
+
+
 def test_a_window_is_one_with_and_without_gradients():
     q = half(1, 1, 40, 64)
     expected, _ = reference(*(each.detach() for each in doubles(q, q, q)), window=(4, 4))
@@ -217,14 +237,23 @@ def test_a_window_is_one_with_and_without_gradients():
 
 
 def test_gradients_in_no_order_are_asked_for():
-    q, k, v = (half(1, 1, 40, 64, grad=True) for _ in range(3))
-    weight = torch.randn(1, 1, 40, 64)
+    # Heads side by side, columns, which TMA reads only from a copy, and heads that are expanded.
+    q, k = half(1, 40, 2, 64).transpose(1, 2), half(1, 2, 64, 40).mT
+    q, k, v = (each.requires_grad_() for each in (q, k, half(1, 1, 40, 64).expand(1, 2, -1, -1)))
+    weight, fixed = torch.randn(1, 2, 40, 64), (q.detach(), v.detach())
 
     def gradients(**how):
         return torch.autograd.grad((tt.attention(q, k, v, **how) * weight).sum(), (q, k, v))
 
     found, same = gradients(deterministic=False), gradients()
     assert worst(found, [each.double() for each in same]) < 5e-3
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(each).detach() for each in (q, k, v)]
+        out, lse = OPS.attention(*fakes)
+        told = OPS.attention_backward(out, *fakes, out, lse)
+    assert [each.stride() for each in told] == [each.stride() for each in found]
+    by_columns = tt.attention(k.detach(), *fixed)
+    assert torch.equal(by_columns, tt.attention(k.detach().contiguous(), *fixed))
     torch.use_deterministic_algorithms(True)
     try:
         with pytest.raises(ArgumentError, match="deterministic=False under"):
@@ -629,6 +658,31 @@ def test_packed_queries_over_pages():
         near(out[part], sdpa(*one, attn_mask=mask, enable_gqa=True)[0])
 
 
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a C++ compiler")
+def test_aot_inductor_packs_a_module_and_loads_it(tmp_path):
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(half(128, 128) / 8)
+
+        def forward(self, x):
+            heads = tt.linear(x, self.weight).unflatten(-1, (2, 64)).transpose(1, 2)
+            out = tt.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+            out = F.silu(out.transpose(1, 2).flatten(-2))
+            return tt.matmul(out, self.weight.t(), activation="gelu")
+
+    model, x = Block(), half(2, 24, 128)
+    with torch.no_grad():
+        sizes = ({0: torch.export.Dim("batch", min=1, max=64)},)
+        program = torch.export.export(model, (x,), dynamic_shapes=sizes)
+        path = str(tmp_path / "block.pt2")
+        made = torch._inductor.aoti_compile_and_package(program, package_path=path)
+        loaded = torch._inductor.aoti_load_package(made)
+        for each in (x, half(3, 24, 128)):
+            assert torch.equal(loaded(each), model(each))
+
+
 def test_replace_swaps_what_it_can_and_says_the_rest(capsys):
     model = torch.nn.Sequential(
         torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Conv1d(3, 3, 1), torch.nn.Linear(32, 8)
@@ -676,6 +730,43 @@ def test_hugging_faces_attention(monkeypatch):
 # --- a kernel as an operator --------------------------------------------------------------------
 
 
+def counted(call):
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return counter.get_total_flops()
+
+
+def test_flops_are_counted_as_torchs_are():
+    with FakeTensorMode():
+        x, w = half(2, 40, 64, grad=True), half(32, 64, grad=True)
+        q, k, v = half(2, 4, 40, 64, grad=True), *(half(2, 4, 56, d, grad=True) for d in (64, 32))
+        images, filters = half(2, 16, 9, 9, grad=True), half(8, 16, 3, 3, grad=True)
+        for ours, theirs, given in (
+            (tt.linear, F.linear, (x, w)),
+            (tt.attention, F.scaled_dot_product_attention, (q, k, v)),
+            (tt.conv2d, F.conv2d, (images, filters)),
+        ):
+
+            def step(call, given=given):
+                call(*given).sum().backward()
+
+            found, expected = (counted(partial(step, call)) for call in (ours, theirs))
+            if ours is tt.attention:  # values of a width of their own: torch keeps the scores
+                expected += 2 * 2 * 4 * 40 * 56 * 64
+            assert found == expected > 0
+        grown = counted(lambda: tt.linear(x, w).mean())
+        assert counted(lambda: tt.matmul(x, w.t(), activation="gelu").mean()) == grown
+    starts = torch.tensor([0, 24, 40], dtype=torch.int32)
+    flat = half(40, 2, 64)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(flat)
+    packed = flop_registry[OPS.attention]
+    turned = fake.transpose(0, 1)[None]
+    assert packed(turned, turned, turned, cu_seqlens=starts) == 4 * 2 * 64 * (24**2 + 16**2)
+    lengths = torch.tensor([5, 56], dtype=torch.int32)
+    assert packed(q, k, v, lengths=lengths) == 2 * 4 * 40 * (5 + 56) * (64 + 32)
+
+
 def test_a_kernel_becomes_an_operator():
     schema = "(Tensor x, Tensor y, Tensor out, SymInt n)"
     into = tt.op(f"tested::add_{schema}", add, grid=over, BLOCK=256)
@@ -721,8 +812,12 @@ def test_a_name_that_is_defined_again_leaves_no_old_operator():
     schema = "tested::again(Tensor x, Tensor y, Tensor out, SymInt n)"
     made = {"out": lambda x, y, n: torch.empty_like(x)}
     old = tt.op(schema, add, grid=over, out=made, BLOCK=256)
-    new = tt.op(schema, add, grid=over, out=made, BLOCK=512)
     x = torch.randn(100)
+    before = torch.compile(lambda x: old(x, x, 100), fullgraph=True, backend="aot_eager")
+    assert torch.equal(before(x), x + x)
+    new = tt.op(schema, add, grid=over, out=made, BLOCK=512)
+    with pytest.raises(torch._dynamo.exc.Unsupported):  # its graph would call the new kernel
+        before(x)
     assert torch.equal(new(x, x, 100), x + x)
     compiled = torch.compile(lambda x: new(x, x, 100), fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(x), x + x)

@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias
 import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
-from tawa.kernels.arrays import empty_beside, look
+from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.attention_launches import (
     LOG2_E,
     Variant,
@@ -29,7 +29,7 @@ from tawa.kernels.attention_launches import (
     widest,
     widths,
 )
-from tawa.kernels.attention_operands import Operands, Problem, Window, bind
+from tawa.kernels.attention_operands import Operands, Problem, Window, bind, settled
 from tawa.kernels.flash_backward import (
     backward_bias,
     backward_keys,
@@ -40,6 +40,7 @@ from tawa.kernels.flash_backward import (
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.runtime.arrays import row_major
+from tawa.runtime.guards import span_of
 from tawa.runtime.store import DiskStore
 from tawa.runtime.tensors import opaque
 
@@ -52,7 +53,9 @@ Task: TypeAlias = tuple[Part, Problem]
 ARRAYS = (
     *("grad", "q", "k", "v", "out", "lse", "grad_lse"),
     *("alibi", "bias", "cu_seqlens", "cu_seqlens_k", "rng"),
+    *("dq", "dk", "dv"),
 )
+_OPTIONAL = ARRAYS[7:-3]
 TYPES = ("f16", "bf16")
 # Rows of the first kernel; the rows that are kept are a multiple, and so of every tile.
 _ROWS = 128
@@ -243,6 +246,7 @@ def attention_backward(
     grad_lse: Any = None,
     deterministic: bool = True,
     bias_gradient: bool = False,
+    into: tuple[Any, Any, Any] = (None, None, None),
     variants: tuple[Variant, ...] | None = None,
     tuner: Tuner | None = None,
 ) -> tuple[Any, ...]:
@@ -262,6 +266,8 @@ def attention_backward(
             computed once, not twice, for float32 [batch, heads, queries, head_dim] of workspace.
         bias_gradient: of the bias's shape and type, summed over what shares an element of it in
             float32, the same at every run; scores are computed once more for it.
+        into: dense arrays for dq, dk and dv, of their shapes and types, with contiguous rows, of
+            packed sequences row-major; by default new row-major ones.
         variants: the tiles of each of `parts`, then those of the bias, instead of tuning.
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
@@ -281,7 +287,7 @@ def attention_backward(
             pass
         case _:
             starts, starts_k = cu_seqlens, None
-    given = grad, q, k, v, out, lse, grad_lse, alibi, bias, starts, starts_k, rng
+    given = grad, q, k, v, out, lse, grad_lse, alibi, bias, starts, starts_k, rng, *into
     options = {
         "causal": causal,
         "scale": scale,
@@ -329,7 +335,7 @@ def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients
     deterministic = options.pop("deterministic", True)
     bias, bias_gradient = arrays["bias"], options.pop("bias_gradient", False)
     q, k, v, out, lse = (arrays[name] for name in ("q", "k", "v", "out", "lse"))
-    named = {name: arrays[name] for name in ARRAYS[7:]}
+    named = {name: arrays[name] for name in _OPTIONAL}
     forward = bind(q, k, v, out=out, **named, **options)
     problem = forward.problem
     if problem.dtype not in TYPES:
@@ -343,8 +349,15 @@ def bind_gradients(arrays: dict[str, Any], options: dict[str, Any]) -> Gradients
     for name in ("lse", "grad_lse"):
         if (array := arrays[name]) is not None:
             _check_rows(name, array, rows)
-    dq, dk, dv = (empty_beside(q, tuple(look(each).shape), problem.dtype) for each in (q, k, v))
-    dq_sum = None if deterministic else empty_beside(q, tuple(look(q).shape), "f32")
+    dq, dk, dv = (
+        empty_beside(q, tuple(look(arrays[name[1:]]).shape), problem.dtype)
+        if arrays[name] is None
+        else _check_result(name, arrays[name], arrays[name[1:]], problem)
+        for name in ("dq", "dk", "dv")
+    )
+    # In dq's order: the last launch rounds element by element of memory.
+    view = look(dq)
+    dq_sum = None if deterministic else empty_beside(q, tuple(view.shape), "f32", view.strides)
     given = lse, arrays["grad"], arrays["grad_lse"]
     found = Gradients(forward, *given, dq, dk, dv, None, None, dq_sum)
     if bias_gradient:
@@ -364,6 +377,23 @@ def _check_rows(name: str, array: Any, shape: Sequence[int]) -> None:
             f"{name} is {view.dtype} {view.shape} with strides {view.strides}",
             why=f"it must be dense f32 {tuple(shape)}",
         )
+
+
+def _check_result(name: str, array: Any, of: Any, problem: Problem) -> Any:
+    """Return an array for a gradient by `of`, checked."""
+    view, shape = look(array), tuple(look(of).shape)
+    strides = row_major(shape) if problem.options.packed else settled(view)
+    lies = replace(view, strides=strides)
+    whole = span_of(array).end - span_of(array).start == prod(shape) * view.itemsize
+    rows = strides[-1] == 1 and fits_tma(lies, strides) and settled(view) == settled(lies)
+    if view.dtype != problem.dtype or tuple(view.shape) != shape or not (whole and rows):
+        raise ArgumentError(
+            f"{name} is {view.dtype} {view.shape} with strides {view.strides},"
+            f" {view.address % 16} bytes past a multiple of 16",
+            why=f"it must be dense {problem.dtype} {shape} with contiguous rows, row-major for"
+            " packed sequences",
+        )
+    return array
 
 
 def prepare_rows(arrays: Gradients) -> Launch:

@@ -204,7 +204,7 @@ class Writer:
     def _maker(self, symbol: Placeholder) -> Callable[[Any], Any]:
         if isinstance(symbol, Zeros):
             return counters_maker(self._first, symbol.shape[0])
-        return maker_beside(self._first, symbol.shape, symbol.dtype)
+        return maker_beside(self._first, symbol.shape, symbol.dtype, symbol.strides)
 
 
 def _address(array: Any) -> int:

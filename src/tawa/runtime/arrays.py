@@ -348,21 +348,29 @@ def _from_dlpack(value: Any) -> Any:
     return numpy.from_dlpack(value)
 
 
-def empty_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """Return a new array of `array`'s library and device, with element type `dtype` ("bf16")."""
-    return maker_beside(array, shape, dtype)(array)
+def empty_beside(
+    array: Any, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...] | None = None
+) -> Any:
+    """Return a new array of `array`'s library and device, with element type `dtype` ("bf16").
+
+    `strides`, in elements, are those of a dense array, its rows in any order; default: row-major.
+    """
+    return maker_beside(array, shape, dtype, strides)(array)
 
 
-def maker_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Callable[[Any], Any]:
+def maker_beside(
+    array: Any, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...] | None = None
+) -> Callable[[Any], Any]:
     """Return what makes such arrays beside any array of `array`'s class and device."""
+    strides = row_major(shape) if strides is None else strides
     if isinstance(array, Placeholder):
-        return lambda _: Placeholder(shape, dtype, row_major(shape))
+        return lambda _: Placeholder(shape, dtype, strides)
     from tawa.runtime.dtypes import numpy_dtype
 
     kind: Any = numpy_dtype(dtype)
     if is_tensor(array):
         torch: Any = sys.modules["torch"]
-        element, device, strides = getattr(torch, kind.name), array.device, row_major(shape)
+        element, device = getattr(torch, kind.name), array.device
         make = torch.empty_strided  # the fastest of torch's ways by a third
         return lambda _: make(shape, strides, dtype=element, device=device)
     library: Any = sys.modules.get("cupy" if look(array).device.kind == "cuda" else "numpy")
@@ -375,4 +383,6 @@ def maker_beside(array: Any, shape: tuple[int, ...], dtype: str) -> Callable[[An
             " for JAX there is tawa.jax",
         )
     make_empty: Any = library.empty
-    return lambda _: make_empty(shape, dtype=kind)
+    axes = sorted(range(len(shape)), key=lambda axis: (-strides[axis], axis))  # as memory goes
+    memory, back = [shape[axis] for axis in axes], [axes.index(axis) for axis in range(len(axes))]
+    return lambda _: make_empty(memory, dtype=kind).transpose(back)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from types import CodeType
 from typing import Any, TypeAlias
 
@@ -65,8 +65,15 @@ def span_of(value: Any) -> Span:
 
 
 def _span(address: int, shape: Sequence[int], strides: Sequence[int], size: int) -> Span:
+    low, high = _reach(tuple(shape), tuple(strides), size)
+    return Span(address + low, address + high)
+
+
+@lru_cache(maxsize=4096)
+def _reach(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple[int, int]:
+    """Return where an array's bytes begin and end, from the address of its first element."""
     if 0 in shape:
-        return Span(address, address)
+        return 0, 0
     low, high = 0, 1
     for extent, stride in zip(shape, strides):
         step = (extent - 1) * stride
@@ -74,7 +81,7 @@ def _span(address: int, shape: Sequence[int], strides: Sequence[int], size: int)
             low += step
         else:
             high += step
-    return Span(address + low * size, address + high * size)
+    return low * size, high * size
 
 
 class Guards:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypeVar, cast
@@ -164,21 +164,18 @@ def has_tangent(array: Any) -> bool:
 def check_storage(tensor: Any) -> None:
     """Raise `ArgumentError`, which names the kind, for a tensor without plain memory of its own."""
     kind: Any = cast("Any", type(tensor))
-    plain = _find("_C._disabled_torch_dispatch_impl", None)
+    plain, strided, wrapped = _storage(sys.modules.get("torch"))
     if plain is not None and kind.__torch_dispatch__ is not plain:
         raise _without_storage(f"a {kind.__name__}", "a class of its own decides what it means")
     if getattr(tensor, "is_nested", False):
         raise _without_storage("a nested tensor", "its rows have lengths of their own")
-    layout = str(getattr(tensor, "layout", "torch.strided"))
-    if layout != "torch.strided":
+    layout = getattr(tensor, "layout", strided)
+    if layout is not strided:
         raise _without_storage(f"a tensor of the layout {layout}", "a kernel takes strides")
     if getattr(tensor, "device", None) is not None and tensor.device.type == "meta":
         raise _without_storage("a meta tensor", "it has a shape and no data")
-    for test, name in (
-        ("_C._functorch.is_functorch_wrapped_tensor", "a tensor inside vmap or grad"),
-        ("_is_functional_tensor", "a tensor inside functionalize"),
-    ):
-        if _find(test, _nothing)(tensor):
+    for test, name in wrapped:
+        if test(tensor):
             raise _without_storage(name, "it stands for a tensor and has no memory of its own")
     for test, name, why in (
         ("is_neg", "a view whose sign is turned when it is read", "its memory holds the negative"),
@@ -186,6 +183,21 @@ def check_storage(tensor: Any) -> None:
     ):
         if getattr(tensor, test, _nothing)():
             raise _without_storage(name, why)
+
+
+@lru_cache(maxsize=4)
+def _storage(_: Any) -> tuple[Any, Any, tuple[tuple[Callable[..., Any], str], ...]]:
+    """Return what `check_storage` asks of torch, looked up once for each module of that name."""
+    wrapped = _find("_C._functorch.is_functorch_wrapped_tensor", _nothing)
+    functional = _find("_is_functional_tensor", _nothing)
+    return (
+        _find("_C._disabled_torch_dispatch_impl", None),
+        _find("strided", None),
+        (
+            (wrapped, "a tensor inside vmap or grad"),
+            (functional, "a tensor inside functionalize"),
+        ),
+    )
 
 
 def _without_storage(what: str, why: str) -> ArgumentError:

@@ -21,6 +21,7 @@ from tawa.torch.conv import (
     conv_transpose2d,
     conv_transpose3d,
 )
+from tawa.torch.flops import register as register_flops
 from tawa.torch.functional import (
     attention,
     flash_attn_func,
@@ -34,6 +35,8 @@ from tawa.torch.kv_cache import flash_attn_with_kvcache
 from tawa.torch.layers import Linear, Replaced, replace
 from tawa.torch.operator import op
 from tawa.torch.triton import replace_triton
+
+register_flops()
 
 __all__ = [
     "Conv1d",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
@@ -97,6 +98,7 @@ def op(
     def fake(*args: Any) -> Any:
         return _one([make(*args) for make in made.values()])
 
+    before = OPDEFS.get(parsed.name)
     operator = torch.library.custom_op(
         parsed.name, run, mutates_args=changed, schema=f"({declared}) -> {returned}"
     )
@@ -108,12 +110,17 @@ def op(
         operator.register_autograd(_no_gradient(parsed.name), setup_context=refuse)
     ops.refuse_tangents(operator)
 
+    # What Dynamo guards: a graph that was compiled before is looked at again.
+    state = cast("Any", operator).state = SimpleNamespace(current=True)
+    if (older := getattr(before, "state", None)) is not None:
+        older.current = False
+
     @torch.compiler.assume_constant_result
     def is_current() -> bool:
         return OPDEFS.get(parsed.name) is operator  # torch lets a name be defined anew
 
     def call(*args: Any, **keywords: Any) -> Any:
-        if not is_current():
+        if not (state.current and is_current()):
             raise ArgumentError(
                 f"{parsed.name} is another operator by now",
                 why="its name was defined again, and torch would call what has it now",

@@ -106,7 +106,10 @@ def compute_matmul(
     )
 
 
-matmul = torch.library.custom_op("tawa::matmul", compute_matmul, mutates_args=())
+# Inductor need not copy a product's operands to the strides that they had when it was traced: any
+# are read, and the result lies row-major whatever they are.
+_ANY_STRIDES = torch.Tag.flexible_layout
+matmul = torch.library.custom_op("tawa::matmul", compute_matmul, mutates_args=(), tags=_ANY_STRIDES)
 
 
 @matmul.register_fake
@@ -124,6 +127,10 @@ def _matmul_fake(a: Tensor, b: Tensor, *given: Any, **named: Any) -> Tensor:
     return a.new_empty((*batch, *rows, *columns), dtype=kind)
 
 
+_BY_OUTPUT = ("relu", "leaky_relu")
+"""Activations whose derivative their output tells as well as their input."""
+
+
 def _keep_matmul(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     a, b, bias, activation, scale_a, scale_b, _, precision = inputs
     needed = ctx.needed = _needed(ctx, len(inputs))
@@ -137,11 +144,12 @@ def _keep_matmul(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         raise ArgumentError(
             f"no gradient by operands of {a.dtype}", remedy="convert them to bfloat16"
         )
-    ctx.save_for_backward(a, b, bias, scale_a, scale_b, output)
+    told = output if activation in _BY_OUTPUT else None
+    ctx.save_for_backward(a, b, bias, scale_a, scale_b, told)
     ctx.activation, ctx.precision = activation, precision
 
 
-@torch.library.custom_op("tawa::matmul_activation_backward", mutates_args=())
+@torch.library.custom_op("tawa::matmul_activation_backward", mutates_args=(), tags=_ANY_STRIDES)
 def matmul_activation_backward(
     grad: Tensor,
     a: Tensor,
@@ -181,13 +189,15 @@ def slope(activation: str, z: Tensor) -> Tensor:
 
 
 def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    """dz = grad * activation'(z); da = dz b^T, db = a^T dz, each from the layout that it has."""
+    """dz = grad * activation'(z); da = dz b^T, db = a^T dz, each from the layout that it has and in
+    that of what it is the gradient of: torch copies what lies otherwise than a weight.
+    """
     a, b, bias, scale_a, scale_b, out = ctx.saved_tensors
     dz = grad
     if ctx.activation and torch.is_grad_enabled():  # what follows has gradients itself
         z = matmul(a, b, bias, "", scale_a, scale_b, "f32", ctx.precision)
         dz = (grad.float() * slope(ctx.activation, z)).to(grad.dtype)
-    elif ctx.activation in ("relu", "leaky_relu"):  # the output tells as much as z
+    elif ctx.activation in _BY_OUTPUT:
         dz = grad * slope(ctx.activation, out)
     elif ctx.activation:
         dz = matmul_activation_backward(
@@ -211,12 +221,19 @@ def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     how = None, "", None, None, "", ctx.precision
     of_a = of_b = None
     if ctx.needed[0]:
-        of_a = _summed(product(dz, right.mT, *how), left, a)
+        made = product(right, dz.mT, *how).mT if _turned(left) else product(dz, right.mT, *how)
+        of_a = _summed(made, left, a)
     if ctx.needed[1]:
         if right.dim() == 2 and left.dim() > 2:  # one weight: the batch is part of the sum
             left, dz = left.flatten(0, -2), dz.flatten(0, -2)
-        of_b = _summed(product(left.mT, dz, *how), right, b)
+        made = product(dz.mT, left, *how).mT if _turned(right) else product(left.mT, dz, *how)
+        of_b = _summed(made, right, b)
     return of_a, of_b, of_bias, None, None, None, None, None
+
+
+def _turned(matrix: Tensor) -> bool:
+    """Tell whether the columns of a matrix, or a batch, are contiguous, and its rows are not."""
+    return matrix.stride(-2) == 1 and matrix.stride(-1) != 1
 
 
 def _summed(made: Tensor, lined: Tensor, like: Tensor) -> Tensor:
@@ -348,11 +365,19 @@ def attention(
     return made, lse
 
 
+def lying_as(array: Tensor, kind: torch.dtype | None = None) -> Tensor:
+    """Return a dense array of the same shape, empty, with contiguous rows, in the array's order."""
+    kind = kind or array.dtype
+    if array.stride(-1) == 1:
+        return torch.empty_like(array, dtype=kind)
+    return array.new_empty(array.shape, dtype=kind)
+
+
 def result_of(q: Tensor, v: Tensor) -> Tensor:
     """Return an output that lies as `q` does, where that is dense; as torch's own attention."""
     kind = torch.bfloat16 if q.dtype in _NARROW else q.dtype
     if v.shape[-1] == q.shape[-1]:
-        return torch.empty_like(q, dtype=kind)
+        return lying_as(q, kind)
     # (batch, length, heads, dim) in memory, where q lies so.
     turned = q.stride(-3) < q.stride(-2)
     shape = (*q.shape[:-1], v.shape[-1])
@@ -371,15 +396,16 @@ def _attention_fake(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tupl
     return result_of(q, v), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
-_FORWARD = tuple(inspect.signature(attention._init_fn).parameters)
+FORWARD = tuple(inspect.signature(attention._init_fn).parameters)
+"""The parameters of `attention`; `BACKWARD`: those of its gradient."""
 
 
 def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    given = dict(zip(_FORWARD, inputs))
+    given = dict(zip(FORWARD, inputs))
     q = given["q"]
     without = [n for n in ("block_table", "lengths", "leftpad") if given[n] is not None]
     ctx.needed = _needed(ctx, len(inputs))
-    by_slopes = ctx.needed[_FORWARD.index("alibi")]
+    by_slopes = ctx.needed[FORWARD.index("alibi")]
     if without or by_slopes or q.dtype in _NARROW:
         reason = f"with {', '.join(without)}" if without else f"of {q.dtype}"
         raise ArgumentError(
@@ -399,10 +425,10 @@ def _keep_attention(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Ten
 def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Any, ...]:
     q, k, v, out, lse, *extras, sink = ctx.saved_tensors
     if grad is None and grad_lse is None:
-        return (None,) * len(_FORWARD)
+        return (None,) * len(FORWARD)
     if grad is None:
         grad = torch.zeros_like(out)
-    needed = dict(zip(_FORWARD, ctx.needed))
+    needed = dict(zip(FORWARD, ctx.needed))
     how = {**ctx.options, "bias_gradient": needed["bias"]}
     made = attention_backward(grad, q, k, v, out, lse, grad_lse, *extras, **how)
     found: dict[str, Tensor] = dict(zip(("q", "k", "v", "bias"), made))
@@ -411,7 +437,7 @@ def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) 
         if grad_lse is not None:
             delta = delta - grad_lse
         found["sink"] = -(torch.exp(sink[:, None] - lse) * delta).sum((0, 2))
-    return tuple(found.get(name) for name in _FORWARD)
+    return tuple(found.get(name) for name in FORWARD)
 
 
 @torch.library.custom_op("tawa::attention_backward", mutates_args=())
@@ -446,6 +472,7 @@ def attention_backward(
             why="dq would be added up in another order at each run",
             remedy="leave deterministic out",
         )
+    dq, dk, dv = (gradient_of(each, cu_seqlens) for each in (q, k, v))
     found = _backward.attention_backward(
         rows_of(grad.to(out.dtype), once=True),
         rows_of(q),
@@ -465,18 +492,27 @@ def attention_backward(
         grad_lse=dense(grad_lse),
         deterministic=deterministic,
         bias_gradient=bias_gradient,
+        into=(dq, dk, dv),
     )
     return list(found)
 
 
+def gradient_of(array: Tensor, cu_seqlens: Tensor | None) -> Tensor:
+    """Return an empty gradient by q, k or v, which lies as they do, so that what takes it, the
+    gradient of a projection, need not copy it; of packed sequences row-major.
+    """
+    return lying_as(array) if cu_seqlens is None else array.new_empty(array.shape)
+
+
 @attention_backward.register_fake
 def _attention_backward_fake(*given: Any, **named: Any) -> list[Tensor]:
-    held = dict(zip(_BACKWARD, given)) | named
-    made = ("q", "k", "v", *(("bias",) if held.get("bias_gradient") else ()))
-    return [held[name].new_empty(held[name].shape) for name in made]
+    held = dict(zip(BACKWARD, given)) | named
+    made = [gradient_of(held[name], held.get("cu_seqlens")) for name in ("q", "k", "v")]
+    bias = held["bias"] if held.get("bias_gradient") else None
+    return made if bias is None else [*made, bias.new_empty(bias.shape)]
 
 
-_BACKWARD = tuple(inspect.signature(attention_backward._init_fn).parameters)
+BACKWARD = tuple(inspect.signature(attention_backward._init_fn).parameters)
 
 
 def _refuse_second(ctx: Any, *_: Any) -> Any:
@@ -492,8 +528,8 @@ def _attention_vmap(
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     """Put the mapped axis into the batch of q, k, v and bias; what else is mapped is refused."""
     batched = {"q", "k", "v", "bias"}
-    named = dict(zip(_FORWARD, given))
-    mapped = [name for name, dim in zip(_FORWARD, dims) if dim is not None]
+    named = dict(zip(FORWARD, given))
+    mapped = [name for name, dim in zip(FORWARD, dims) if dim is not None]
     whole = ("cu_seqlens", "block_table", "lengths", "leftpad", "rng")
     refused = [name for name in mapped if name not in batched]
     refused += [name for name in whole if named.get(name) is not None and name not in refused]
@@ -504,7 +540,7 @@ def _attention_vmap(
             remedy="put the axis into the batch yourself: x.flatten(0, 1)",
         )
     rows = 1
-    for name, dim in zip(_FORWARD, dims):
+    for name, dim in zip(FORWARD, dims):
         array = named[name]
         if name not in batched or array is None:
             continue
