@@ -503,7 +503,6 @@ def test_a_search_times_programs_where_their_tensors_are(gpu, monkeypatch):  # n
         return 1.0 / len(timed)  # the last that is timed is the fastest
 
     monkeypatch.setattr(finding, "do_bench", bench)
-    monkeypatch.setattr(finding, "_depths_near", lambda near: [])
     monkeypatch.setattr(finding, "_tunables_near", lambda near, only: [near.with_("host", V=128)])
     monkeypatch.setattr(finding, "_fields_near", lambda near: [near.with_("block", group=16)])
     found = cy.search(cy.program(gemm.gemm(1, 64, 64, 32, 2)), at(0), at(1), at(2), budget=99)
@@ -511,18 +510,8 @@ def test_a_search_times_programs_where_their_tensors_are(gpu, monkeypatch):  # n
     assert found.mapping["block"].group == 16
 
 
-def test_what_a_search_times_is_unlike():
-    near = [
-        cy.program(gemm.gemm(1, 64, V, 32, 2, walk=walk))
-        for V in (64, 128)
-        for walk in ("forward", "dynamic")
-    ]
-    assert finding._unlike(near) == [near[0], near[2]]
-
-
 def test_a_search_tries_no_mapping_that_the_call_refuses(monkeypatch):
     start, narrow = (attention.attention("fa2", 1, 64, 64, D) for D in (64, 32))
-    monkeypatch.setattr(finding, "_depths_near", lambda near: [])
     monkeypatch.setattr(finding, "_tunables_near", lambda near, only: [narrow])
     q = np.zeros((1, 128, 64), np.float16)
     found = cy.search(cy.program(start), q, q, q.copy(), q.copy(), budget=99)

@@ -47,10 +47,10 @@ def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
     """Return a program whose mapping is likely the fastest on these tensors, and print it.
 
     Half of `budget` (seconds) at most goes into legal mappings near that of `start`: tunables that
-    share a name move together, one or two at a time, and then the depths of rings. `start` and the
-    best by the model of time, unlike in tunables, are timed on the GPU, then what differs from the
-    fastest in a field of the block, of which the model knows little, as long as time is left;
-    tensors of NumPy are timed nowhere, and the model decides.
+    share a name move together, one or two at a time. `start` and the best by the model of time are
+    timed on the GPU, then what differs from the fastest in a field of the block, of which the
+    model knows little, as long as time is left; tensors of NumPy are timed nowhere, and the model
+    decides.
     """
     began = time.monotonic()
     sizes = sizes_of(dict(zip(start.parameters, tensors, strict=True)))
@@ -78,24 +78,16 @@ def search(start: Program, *tensors: Any, budget: float = 60.0) -> Program:
         return time.monotonic() < began + budget * part
 
     free = [name for name in _tunables(start.mapping) if fits(name)]
-    moves = (partial(_tunables_near, only=free), _depths_near)
-    ranked = _climbed(start, sizes, moves, make, lambda: time_left(0.5))
+    near = partial(_tunables_near, only=free)
+    ranked = _climbed(start, sizes, near, make, lambda: time_left(0.5))
     chosen = ranked[0]
     if any(look(each).device.kind != "cpu" for each in tensors if is_array(each)):
-        others = [each.mapping for each in _unlike(ranked) if each is not start]
+        others = [each.mapping for each in ranked if each is not start]
         likely = [start.mapping, *others][:_MEASURED]
         build = partial(_built, make=make)
         chosen = _fastest(likely, build, measure, lambda: time_left(1.0)) or start
     print(chosen.mapping)
     return chosen
-
-
-def _unlike(ranked: Sequence[Program]) -> list[Program]:
-    """Return the first of programs for each choice of tunables: fields are turned by the clock."""
-    first: dict[str, Program] = {}
-    for made in ranked:
-        first.setdefault(str([dict(each.tunables) for each in made.mapping.instances]), made)
-    return [*first.values()]
 
 
 def _fastest(
@@ -147,29 +139,26 @@ def _built(mappings: Sequence[Tasks], make: Callable[[Tasks], Program]) -> list[
 def _climbed(
     start: Program,
     sizes: Mapping[Symbol, int],
-    moves: Sequence[Callable[[Tasks], Iterator[Tasks]]],
+    near: Callable[[Tasks], Iterator[Tasks]],
     make: Callable[[Tasks], Program],
     go_on: Callable[[], bool],
 ) -> list[Program]:
-    """Return legal programs, the likely fastest first: from each that is better its neighbours, by
-    the first of `moves` as far as they lead, from there by the next.
-    """
+    """Return legal programs, the likely fastest first: from each that is better its neighbours."""
     found = {str(start.mapping): (_rank(start, sizes), start)}
-    for near in moves:
-        ahead = [min(found, key=lambda at: found[at][0])]
-        while ahead and go_on():
-            best = min(ahead, key=lambda at: found[at][0])
-            ahead.remove(best)
-            for mapping in near(found[best][1].mapping):
-                if str(mapping) in found or not go_on():
-                    continue
-                try:  # also of the planner, which the model asks where `pipeline` is `auto`
-                    made = make(mapping)
-                    found[str(mapping)] = _rank(made, sizes), made
-                except _REFUSALS:
-                    continue
-                if found[str(mapping)][0] < min(found[at][0] for at in (best, *ahead)):
-                    ahead.append(str(mapping))
+    ahead = [str(start.mapping)]
+    while ahead and go_on():
+        best = min(ahead, key=lambda at: found[at][0])
+        ahead.remove(best)
+        for mapping in near(found[best][1].mapping):
+            if str(mapping) in found or not go_on():
+                continue
+            try:  # also of the planner, which the model asks where `pipeline` is `auto`
+                made = make(mapping)
+                found[str(mapping)] = _rank(made, sizes), made
+            except _REFUSALS:
+                continue
+            if found[str(mapping)][0] < min(found[at][0] for at in (best, *ahead)):
+                ahead.append(str(mapping))
     return [made for _, made in sorted(found.values(), key=lambda pair: pair[0])]
 
 
@@ -312,8 +301,8 @@ def _chosen(mapping: Tasks, name: str) -> Program:
         raise refused[-1]
     best = min(legal, key=lambda each: each[0])[1]
     sizes = dict.fromkeys(_sizes_in(best.events), 4096)
-    moves, make = (partial(_tunables_near, only=names),), partial(complete, name=name)
-    return _climbed(best, sizes, moves, make, lambda: True)[0]
+    near, make = partial(_tunables_near, only=names), partial(complete, name=name)
+    return _climbed(best, sizes, near, make, lambda: True)[0]
 
 
 def _sizes_in(events: Events) -> set[Symbol]:
