@@ -1,4 +1,4 @@
-"""Launching PTX of a program through cuda.bindings: a thread a lane."""
+"""Launching PTX of a program through cuda.bindings: a thread a lane, or several."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ import numpy as np
 from tawa.errors import BuildError, NoDriver
 from tawa.ppl.emit.machine import C_TYPES, STORED, ptx
 from tawa.ppl.ir.core import Kind, Program
+from tawa.ppl.ir.operations import PARTS
 from tawa.runtime.dispatch import current_stream
 
 THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
+REGISTERS = 256  # what a thread takes at most, as they are given out
 STAGED = 1 << 20
 """Bytes of pinned memory that a thread copies through."""
 
@@ -104,6 +106,26 @@ def _staging() -> Staging:
     return Staging()
 
 
+def threads_of_a_lane(lanes: int) -> int:
+    """Return how many threads share the rows of a lane: a power of two up to PARTS.
+
+    As many as the device has registers for at once, whatever a program takes: other threads would
+    wait for these to end, and what a lane computes besides its rows each of its threads computes.
+    """
+    device = _call(_driver().cuDeviceGet, 0)
+    facts = _driver().CUdevice_attribute
+    count = _call(
+        _driver().cuDeviceGetAttribute, facts.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device
+    )
+    held = _call(
+        _driver().cuDeviceGetAttribute,
+        facts.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR,
+        device,
+    )
+    share = max(1, int(count) * int(held) // REGISTERS // max(1, lanes))
+    return min(PARTS, 1 << share.bit_length() - 1)
+
+
 class Kernel:
     """A program on the GPU: PTX, loaded by the driver."""
 
@@ -123,10 +145,10 @@ class Kernel:
         key = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
         return int(_call(driver.cuFuncGetAttribute, key, self.function))
 
-    def launch(self, types: Sequence[Any], values: Sequence[Any], lanes: int) -> None:
-        """Launch a thread for each lane; the kernel ends later."""
+    def launch(self, types: Sequence[Any], values: Sequence[Any], threads: int) -> None:
+        """Launch so many threads; the kernel ends later."""
         driver = _driver()
-        blocks = (lanes + THREADS - 1) // THREADS
+        blocks = (threads + THREADS - 1) // THREADS
         given = (tuple(values), tuple(types))
         _call(
             driver.cuLaunchKernel,
@@ -215,9 +237,10 @@ class Lanes(Arrays):
         arguments: Sequence[Any],
         buffers: Mapping[str, Any],
         lanes: int,
+        threads: int,
     ) -> None:
         super().__init__()
-        self.kernel, self.lanes = kernel(text), lanes
+        self.kernel, self.lanes, self.threads = kernel(text), lanes, threads
         self.types: list[Any] = [ctypes.c_int64] * 3
         self.values: list[Any] = [0, lanes, lanes]
         self.places: dict[str, int] = {}
@@ -238,7 +261,7 @@ class Lanes(Arrays):
         """Launch all lanes, with other numbers than before for some arguments; they end later."""
         for name, number in numbers.items():
             self.values[self.places[name]] = number
-        self.kernel.launch(self.types, self.values, self.lanes)
+        self.kernel.launch(self.types, self.values, self.lanes * self.threads)
 
     def rows(self, name: str, row: int = 0, count: int | None = None) -> np.ndarray[Any, Any]:
         """Wait for what was launched, and return a copy of rows of a buffer."""

@@ -1,4 +1,4 @@
-"""LLVM IR of a program: one function that runs a range of lanes, or a kernel with a thread a lane.
+"""LLVM IR of a program: one function that runs a range of lanes, or a kernel of threads.
 
 Scalars are SSA values, variables and arrays are stack slots that LLVM's mem2reg and SROA make
 registers of. No fast-math flag is set: LLVM may not contract, reorder or approximate, so all
@@ -31,6 +31,8 @@ _RELATION = {
 _INTRINSIC = {"sqrt": "sqrt", "abs": "fabs", "floor": "floor", "rint": "rint", "fma": "fma"}
 _LIBRARY = {*FUNCTIONS, *MATRICES, *ADJOINTS, "philox"}
 Library = Callable[..., Function]
+WARP = 32
+_THREAD = "@llvm.nvvm.read.ptx.sreg.tid.x"
 
 
 def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
@@ -57,7 +59,7 @@ def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
     text = body.function(f"internal void @lane({lane_signature}) alwaysinline nounwind", "ret void")
     call = f"call void @lane({', '.join(['i64 %lane', 'i64 %lanes', *names])})"
     outer = ", ".join(["i64 %first", "i64 %end", "i64 %lanes", *signature])
-    kernel = (_GPU if gpu else _CPU).format(signature=outer, call=call)
+    kernel = (_GPU if gpu else _CPU).format(signature=outer, call=call, threads=program.threads)
     lines = [*module.functions.values(), text, kernel, *module.footer()]
     return "\n".join(lines), body.bytes + module.bytes
 
@@ -76,6 +78,7 @@ exit:
   ret void
 }}
 """
+# A lane's threads are neighbours in a warp.
 _GPU = """declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
@@ -89,7 +92,8 @@ entry:
   %threads64 = zext i32 %threads to i64
   %before = mul i64 %block64, %threads64
   %within = add i64 %before, %thread64
-  %lane = add i64 %within, %first
+  %number = udiv i64 %within, {threads}
+  %lane = add i64 %number, %first
   %inside = icmp slt i64 %lane, %end
   br i1 %inside, label %work, label %exit
 work:
@@ -166,6 +170,8 @@ class _Body:
         self.bytes = 0
         self.destination: dict[Value, str] = {}
         self.constants: dict[Value, int] = {}
+        reads = (op.attrs["name"] for op in program.operations() if op.code == "read")
+        self.shared = set(reads) if program.threads > 1 else set[str]()
         self.variables = {name: self.slot(type_, name) for name, type_ in program.variables.items()}
         for name, type_ in program.variables.items():
             self.zero(type_, self.variables[name])
@@ -275,9 +281,19 @@ class _Body:
             case "set":
                 self.set(op, given[0])
                 return []
+            case "accumulate":
+                kind, pointer = op.operands[-1].type.kind, self.address(op, given)
+                self.store(kind, self.joined(kind, self.load(kind, pointer), given[-1]), pointer)
+                return []
             case "storevar" | "write":
                 kind = op.operands[-1].type.kind
-                self.store(kind, given[-1], self.address(op, given))
+                pointer = self.address(op, given)
+                together = op.code == "write" and op.attrs["name"] in self.shared
+                if together:  # all threads of the lane have read what is written over
+                    self.synchronise()
+                self.store(kind, given[-1], pointer)
+                if together:
+                    self.synchronise()
                 return []
             case _:
                 return [self.scalar(op, given)]
@@ -305,9 +321,11 @@ class _Body:
 
     def address(self, op: Op, given: list[str]) -> str:
         name = op.attrs["name"]
-        if op.code in ("loadvar", "storevar"):
+        if op.code in ("loadvar", "storevar", "accumulate"):
             type_ = self.program.variables[name]
             at = given[: len(type_.shape)]
+            if not at:
+                return self.variables[name]
             return self.element(type_.kind, type_.shape, self.variables[name], at)
         kind = self.program.buffers[name]
         row = self.line(f"sext i32 {given[0]} to i64")
@@ -482,6 +500,12 @@ class _Body:
                 return self.taken(op.result.type, self.get(op))
             case "lane":
                 return self.line("trunc i64 %lane to i32")
+            case "thread":
+                return self.thread(self.program.threads - 1)
+            case "shuffle":
+                return self.shuffle("idx", kind, *given)
+            case "shuffle_xor":
+                return self.shuffle("bfly", kind, given[0], str(op.attrs["mask"]))
             case "select":
                 chosen = LLVM[op.result.type.kind]
                 if op.result.type.shape:
@@ -521,6 +545,56 @@ class _Body:
                 return self.line(f"{_INTEGER[code]} {type_} {given[0]}, {given[1]}")
             case _:
                 raise InternalError(f"LLVM has no rule for {op.code}")
+
+    def thread(self, mask: int) -> str:
+        """Return some bits of the number of the thread."""
+        return self.line(f"and i32 {self.line(f'call i32 {_THREAD}()')}, {mask}")
+
+    def members(self) -> str:
+        """Return a mask of the threads of the lane in their warp."""
+        threads = self.program.threads
+        mask = -1 if threads == WARP else (1 << threads) - 1
+        return self.line(f"shl i32 {mask}, {self.thread(WARP - threads)}")
+
+    def synchronise(self) -> None:
+        """Wait for the threads of the lane, and see what they wrote."""
+        self.intrinsic("declare void @llvm.nvvm.bar.warp.sync(i32)")
+        self.do(f"call void @llvm.nvvm.bar.warp.sync(i32 {self.members()})")
+
+    def shuffle(self, mode: str, kind: Kind, value: str, other: str) -> str:
+        """Return a value of another thread of the lane."""
+        members, apart = self.members(), WARP - self.program.threads
+        # PTX ISA, shfl.sync: bits 8 to 12 of c keep the exchange inside of a segment of the warp.
+        segment = apart << 8 | WARP - 1
+        name = f"@llvm.nvvm.shfl.sync.{mode}.i32"
+        self.intrinsic(f"declare i32 {name}(i32, i32, i32, i32)")
+
+        def word(given: str) -> str:
+            args = f"i32 {members}, i32 {given}, i32 {other}, i32 {segment}"
+            return self.line(f"call i32 {name}({args})")
+
+        type_, whole = LLVM[kind], f"i{8 * BYTES[kind]}"
+        match kind:
+            case "bool":
+                return self.line(f"trunc i32 {word(self.line(f'zext i1 {value} to i32'))} to i1")
+            case "f32" | "i32":
+                held = word(self.line(f"bitcast {type_} {value} to i32"))
+            case _:
+                held = self.line(f"bitcast {type_} {value} to i64")
+                high = self.line(f"trunc i64 {self.line(f'lshr i64 {held}, 32')} to i32")
+                low = word(self.line(f"trunc i64 {held} to i32"))
+                high = self.line(f"zext i32 {word(high)} to i64")
+                high = self.line(f"shl i64 {high}, 32")
+                held = self.line(f"or i64 {high}, {self.line(f'zext i32 {low} to i64')}")
+        return self.line(f"bitcast {whole} {held} to {type_}")
+
+    def joined(self, kind: Kind, one: str, other: str) -> str:
+        """Return what accumulating gives: the sum of reals, the larger of whole numbers."""
+        type_ = LLVM[kind]
+        if kind in ("f32", "f64"):
+            return self.line(f"fadd {type_} {one}, {other}")
+        self.intrinsic(f"declare {type_} @llvm.smax.{type_}({type_}, {type_})")
+        return self.line(f"call {type_} @llvm.smax.{type_}({type_} {one}, {type_} {other})")
 
     def get(self, op: Op) -> str:
         slot = self.variables[op.attrs["name"]]
@@ -594,7 +668,7 @@ def indexes_memory(region: Region) -> bool:
     """Whether a loop indexes the lane's own memory: unrolled in full, it can be registers."""
     index = region.args[0]
     return any(
-        op.code in ("loadvar", "storevar", "load") and index in op.operands for op in region.ops
+        op.code in ("loadvar", "storevar", "accumulate", "load") and index in op.operands for op in region.ops
     )
 
 
