@@ -10,12 +10,11 @@ import pytest
 
 import ppl_models as models
 from tawa import ppl
-from tawa.ppl.emit.machine import STORED, Machine
+from tawa.ppl.emit.machine import Machine
 from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer import execute
-from tawa.ppl.infer.chains import differentiated, program_of
+from tawa.ppl.infer.chains import program_of
 from tawa.ppl.infer.execute import Executable, machine
-from tawa.ppl.infer.inspect import _evaluate
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import I32, Builder, Program, Region, Type, walk
 from tawa.ppl.ir.interpret import fma

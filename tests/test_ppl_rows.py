@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,8 +16,7 @@ from tawa.ppl.infer.chains import differentiated
 from tawa.ppl.infer.execute import Executable
 from tawa.ppl.infer.inspect import _evaluate
 from tawa.ppl.ir import interpret
-from tawa.ppl.ir.core import I32, Builder, Program, Region, Type, Value
-from tawa.ppl.ir.operations import PARTS
+from tawa.ppl.ir.core import I32, Builder, Program, Region, Type
 from tawa.ppl.math.library import library
 from tawa.ppl.passes.parts import on_threads
 from tawa.ppl.passes.rows import rows
@@ -97,17 +95,22 @@ def series(x, y, groups):
     return slope
 
 
-def evaluated(model, dtype, count=70):
+def data(count):
     rng = np.random.default_rng(4)
-    given = (rng.normal(size=(count, 3)), rng.normal(size=count), np.arange(count) % 2)
-    composed = differentiated(lower(model, given, dtype), "nuts")
+    return rng.normal(size=(count, 3)), rng.normal(size=count), np.arange(count) % 2
+
+
+def evaluated(model, dtype, count=70):
+    composed = differentiated(lower(model, data(count), dtype), "nuts")
     size = composed.program.variables["z"].size
     for name in ("point", "slope"):
         composed.buffer(dtype, size, name)
     composed.algorithm(_evaluate, results="logw")
     point = np.linspace(-1.0, 1.0, size, dtype=STORED[dtype])[:, None]
-    zeros = {name: np.zeros((n, 1), STORED[composed.program.buffers[name]])
-             for name, n in composed.rows.items()}
+    zeros = {
+        name: np.zeros((n, 1), STORED[composed.program.buffers[name]])
+        for name, n in composed.rows.items()
+    }
     return composed, zeros | {"point": point, "fault": np.zeros((2, 1), np.int32)}
 
 
@@ -139,3 +142,114 @@ def test_sums_over_rows_have_the_same_bits_whoever_adds(model, loops, dtype):
     for other in found[1:]:
         for name in ("logw", "slope"):
             np.testing.assert_array_equal(other[name], found[0][name])
+
+
+def carried(kind, count=40):
+    """A loop of rows that are not independent, or whose last row is looked at; what it leaves."""
+    b, body, real = Builder("f64"), Region(), Type("f64")
+    program = Program("rows", "f64", (), body, buffers={"y": "f64"})
+    program.variables |= {"total": real, "last": real, "other": real, "seen": real}
+    program.variables |= {"many": Type("f64", (2 * count,)), "wide": Type("f64", (count + 1,))}
+
+    def row(at):
+        x = b.cast(at, real)
+        b.accumulate("total", b.make("mul", x, x))
+        match kind:
+            case "looked at":
+                b.accumulate("seen", b.get("total", real))
+            case "left by the row before":
+                b.accumulate("seen", b.get("last", real))
+                b.set("last", x)
+            case "the last row's":
+                b.set("last", x)
+            case "written in a branch":
+                small = b.compare("lt", at, b.const(5, I32))
+                with b.inside(Region()) as yes:
+                    b.set("last", x)
+                b.op("if", (small,), (), (yes, Region()))
+                b.accumulate("seen", b.get("last", real))
+            case "of another row":
+                after = b.make("add", at, b.const(1, I32))
+                b.storevar("many", after, b.make("add", b.loadvar("many", "f64", at), x))
+            case "at two places":
+                twice = b.make("mul", at, b.const(2, I32))
+                b.storevar("many", twice, x)
+                b.accumulate("many", at, x)
+            case "more numbers than rows":
+                b.accumulate("wide", b.make("mod", at, b.const(7, I32)), x)
+            case "own":
+                place = b.make("sub", b.const(2 * count - 1, I32), at)
+                b.accumulate("many", place, x)
+
+    def out(name, size):
+        for k in range(size):
+            at = (b.const(k, I32),) if size > 1 else ()
+            number = b.const(places.setdefault((name, k), len(places)), I32)
+            b.op("write", (number, b.loadvar(name, "f64", *at)), name="y")
+
+    places = {}
+    with b.inside(body):
+        b.each((count,), row)
+        for name, type_ in program.variables.items():
+            out(name, type_.size)
+    return program, {"y": np.zeros((len(places), 1))}
+
+
+@pytest.mark.parametrize(
+    ("kind", "independent"),
+    [
+        ("looked at", False),
+        ("left by the row before", False),
+        ("the last row's", False),
+        ("written in a branch", False),
+        ("of another row", False),
+        ("at two places", False),
+        ("more numbers than rows", False),
+        ("own", True),
+    ],
+)
+def test_rows_that_are_not_independent_stay_a_loop(kind, independent):
+    """Sums of whole numbers are exact, so the plain loop gives what parts have to give."""
+    program, buffers = carried(kind)
+    plain, mine = buffers["y"].copy(), buffers["y"].copy()
+    interpret.interpret(program, (), {"y": plain}, range(1), library)
+    made = rows(program)
+    assert bool(marked(made)) == independent
+    Threads(on_threads(made, 4), {"y": mine}).run(())
+    compiled = {"y": buffers["y"].copy()}
+    Executable(program, "cpu").run((), compiled, 1)
+    np.testing.assert_array_equal(mine, plain)
+    np.testing.assert_array_equal(compiled["y"], plain)
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_loops_are_joined_where_rows_see_rows_alone(between):
+    """A vector that is made and read row by row is a number; one that is read elsewhere is not."""
+    b, body, real = Builder("f64"), Region(), Type("f64")
+    program = Program("rows", "f64", (), body, buffers={"y": "f64"})
+    program.variables |= {"total": real, "kept": Type("f64", (40,))}
+    with b.inside(body):
+        made = b.build((40,), lambda at: b.make("mul", b.cast(at, real), b.cast(at, real)))
+        b.each((40,), lambda at: b.storevar("kept", at, b.load(made, at)))
+        if between:  # the loop that wrote it stays before this
+            b.accumulate("total", b.loadvar("kept", "f64", b.const(39, I32)))
+        b.each((40,), lambda at: b.accumulate("total", b.loadvar("kept", "f64", at)))
+        b.op("write", (b.const(0, I32), b.get("total", real)), name="y")
+    joined = rows(program)
+    loops = [op.code for op in joined.body.ops if op.code in ("for", "build")]
+    assert loops == ["for"] * (1 + between)
+    assert joined.variables["kept"].shape == ((40,) if between else ())
+    y = np.zeros((1, 1))
+    Executable(program, "cpu").run((), {"y": y}, 1)
+    assert y[0, 0] == sum(k * k for k in range(40)) + between * 39 * 39
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_threads_of_a_lane_exchange_words_in_their_part_of_a_warp(dtype):
+    composed, _ = evaluated(regression, dtype)
+    text, _ = emit(on_threads(rows(composed.program), 8), library, gpu=True)
+    made = ptx(text)
+    # Segments of 8: 32 - 8 in bits 8 to 12, the last lane in bits 0 to 4.
+    assert made.count("shfl.sync.bfly.b32") >= 3
+    assert f", {24 << 8 | 31}, " in made
+    assert "shfl.sync.idx.b32" in made

@@ -668,7 +668,8 @@ def indexes_memory(region: Region) -> bool:
     """Whether a loop indexes the lane's own memory: unrolled in full, it can be registers."""
     index = region.args[0]
     return any(
-        op.code in ("loadvar", "storevar", "accumulate", "load") and index in op.operands for op in region.ops
+        op.code in ("loadvar", "storevar", "accumulate", "load") and index in op.operands
+        for op in region.ops
     )
 
 

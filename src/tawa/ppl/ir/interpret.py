@@ -214,7 +214,8 @@ class _Lane:
         before = {name: held[name] for name in sums}
         types = {name: self.program.variables[name] for name in sums}
         parts: list[dict[str, Any]] = [
-            {name: _filled(type_, NEUTRAL[type_.kind]) for name, type_ in types.items()} for _ in range(PARTS)
+            {name: _filled(type_, NEUTRAL[type_.kind]) for name, type_ in types.items()}
+            for _ in range(PARTS)
         ]
         for row in range(count):
             held |= parts[row % PARTS]

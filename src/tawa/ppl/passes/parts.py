@@ -2,7 +2,7 @@
 
 Before -> after, for a CPU and for T threads of a GPU::
 
-    for %n {sums=("s",)}    for %b in %n / 32 {          for %k in 32 / T {  of the parts of a thread
+    for %n {sums=("s",)}    for %b in %n / 32 {          for %k in 32 / T { a thread's parts
       [0] %i: ...             for %p in 32 {               for %j in %n / 32 {
         accumulate %t {s}       %i = 32 %b + %p              %i = 32 %j + T %k + thread
                                 ...                          ...
@@ -110,7 +110,11 @@ class _Parts:
         for name in names.values():
             type_ = self.program.variables[name]
             zero = self.b.const(NEUTRAL[type_.kind], Type(type_.kind))
-            self.b.each(type_.shape, lambda *at, n=name, z=zero: self.b.storevar(n, *at, z))
+
+            def store(*at: Value, n: str = name, zero: Value = zero) -> None:
+                self.b.storevar(n, *at, zero)
+
+            self.b.each(type_.shape, store)
 
     def gather(self, parts: dict[str, str], sums: dict[str, str], *part: Value) -> None:
         """Append the addition of one part to sums."""
