@@ -105,26 +105,32 @@ class _Parts:
             self.program.variables[made[name]] = Type(type_.kind, (*type_.shape, *more))
         return made
 
-    def fill(self, names: dict[str, str]) -> None:
-        """Append what makes sums of nothing."""
-        for name in names.values():
+    def elements(self, held: dict[str, str], body: Callable[..., None]) -> None:
+        """Append loops over each sum's elements: `body` gets what is held of it, indices."""
+        for name, other in held.items():
             type_ = self.program.variables[name]
-            zero = self.b.const(NEUTRAL[type_.kind], Type(type_.kind))
 
-            def store(*at: Value, n: str = name, zero: Value = zero) -> None:
-                self.b.storevar(n, *at, zero)
+            def item(*at: Value, n: str = other, k: Kind = type_.kind) -> None:
+                body(n, k, *at)
 
-            self.b.each(type_.shape, store)
+            self.b.each(type_.shape, item)
 
-    def gather(self, parts: dict[str, str], sums: dict[str, str], *part: Value) -> None:
-        """Append the addition of one part to sums."""
-        for name, total in sums.items():
-            type_ = self.program.variables[total]
+    def fill(self, held: dict[str, str], *part: Value) -> None:
+        """Append what makes sums, or a part of them, of nothing."""
 
-            def add(*at: Value, n: str = parts[name], t: str = total, k: Kind = type_.kind) -> None:
-                self.b.accumulate(t, *at, self.b.loadvar(n, k, *at, *part))
+        def store(name: str, kind: Kind, *at: Value) -> None:
+            self.b.storevar(name, *at, *part, self.b.const(NEUTRAL[kind], Type(kind)))
 
-            self.b.each(type_.shape, add)
+        self.elements(held, store)
+
+    def gather(self, held: dict[str, str], totals: dict[str, str], *part: Value) -> None:
+        """Append the addition of sums, or a part of them, to totals."""
+        to = dict(zip(held.values(), totals.values(), strict=True))
+
+        def add(name: str, kind: Kind, *at: Value) -> None:
+            self.b.accumulate(to[name], *at, self.b.loadvar(name, kind, *at, *part))
+
+        self.elements(held, add)
 
     def row(self, op: Op, row: Value, parts: dict[str, str], *part: Value) -> None:
         """Append what a row does, with its sums to a part."""
@@ -141,7 +147,8 @@ class _Blocks(_Parts):
         """Append a loop over blocks of rows, and the sum of the parts."""
         b = self.b
         parts = self.variables(op, PARTS)
-        self.fill(parts)
+        # Parts are the outer loops: LLVM makes vectors of these once it has unrolled the others.
+        b.each((PARTS,), lambda part: self.fill(parts, part))
 
         def block(number: Value) -> None:
             first = b.make("mul", number, self.number(PARTS))
@@ -155,14 +162,16 @@ class _Blocks(_Parts):
         b.each((-(-count // PARTS),), block)
         half = PARTS // 2
         while half:
-            for name in parts.values():
-                type_ = self.program.variables[name]
 
-                def add(*at: Value, n: str = name, k: Kind = type_.kind, half: int = half) -> None:
-                    other = b.make("add", at[-1], self.number(half))
-                    b.accumulate(n, *at, b.loadvar(n, k, *at[:-1], other))
+            def join(part: Value, half: int = half) -> None:
+                other = b.make("add", part, self.number(half))
 
-                b.each((*type_.shape[:-1], half), add)
+                def add(name: str, kind: Kind, *at: Value) -> None:
+                    b.accumulate(name, *at, part, b.loadvar(name, kind, *at, other))
+
+                self.elements(parts, add)
+
+            b.each((half,), join)
             half //= 2
         self.gather(parts, {name: name for name in parts}, self.number(0))
 
@@ -175,14 +184,12 @@ class _Threads(_Parts):
         totals = self.part(op, count, thread, threads)
         half = threads // 2
         while half:
-            for name in totals.values():
-                type_ = self.program.variables[name]
 
-                def add(*at: Value, n: str = name, k: Kind = type_.kind, half: int = half) -> None:
-                    held = b.loadvar(n, k, *at)
-                    b.accumulate(n, *at, b.make("shuffle_xor", held, mask=half))
+            def add(name: str, kind: Kind, *at: Value, half: int = half) -> None:
+                held = b.loadvar(name, kind, *at)
+                b.accumulate(name, *at, b.make("shuffle_xor", held, mask=half))
 
-                b.each(type_.shape, add)
+            self.elements(totals, add)
             half //= 2
         self.gather(totals, {name: name for name in totals})
         if threads > 1 and op.attrs["own"]:
