@@ -28,13 +28,14 @@ C_TYPES: dict[str, Any] = {
 def _binding() -> Any:
     """Return llvmlite's binding. LLVM's options are those of the process: they are given once."""
     try:
-        import llvmlite.binding as llvm  # type: ignore[import-untyped]
+        import llvmlite.binding  # type: ignore[import-untyped]
     except ImportError as error:
         raise BuildError(
             "llvmlite is missing",
             why="tawa.ppl and tawa.jax compile with LLVM",
             remedy="install the extra: pip install 'tawa[ppl]' or 'tawa[jax]'",
         ) from error
+    llvm: Any = llvmlite.binding
     # A row's code is one long block. With the default, 100 instructions, LLVM loads the data again
     # that lie behind its first use, and of such loads it makes vectors for but a part of the rows.
     llvm.set_option("", "-memdep-block-scan-limit=1000")

@@ -96,6 +96,12 @@ class _Parts:
         """Append a whole number."""
         return self.b.const(value, I32)
 
+    def repeat(self, count: Value, body: Callable[[Value], None]) -> None:
+        """Append a loop."""
+        with self.b.inside(Region((Value(I32),))) as made:
+            body(made.args[0])
+        self.b.op("for", (count,), (), (made,))
+
     def variables(self, op: Op, *more: int) -> dict[str, str]:
         """Declare a variable for each sum, with a further axis or none."""
         made: dict[str, str] = {}
@@ -148,7 +154,7 @@ class _Blocks(_Parts):
         b = self.b
         parts = self.variables(op, PARTS)
         # Parts are the outer loops: LLVM makes vectors of these once it has unrolled the others.
-        b.each((PARTS,), lambda part: self.fill(parts, part))
+        self.repeat(self.number(PARTS), lambda part: self.fill(parts, part))
 
         def block(number: Value) -> None:
             first = b.make("mul", number, self.number(PARTS))
@@ -216,12 +222,6 @@ class _Threads(_Parts):
 
         self.repeat(self.number(2), half)
         return totals
-
-    def repeat(self, count: Value, body: Callable[[Value], None]) -> None:
-        """Append a loop."""
-        with self.b.inside(Region((Value(I32),))) as made:
-            body(made.args[0])
-        self.b.op("for", (count,), (), (made,))
 
     def share(self, op: Op, count: int) -> None:
         """Append what gives each thread the elements of the others' rows."""
