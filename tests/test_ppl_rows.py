@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tawa import ppl
+from tawa.ppl.emit import gpu
 from tawa.ppl.emit.llvm import emit
 from tawa.ppl.emit.machine import STORED, ptx
 from tawa.ppl.frontend.program import lower
@@ -253,3 +254,38 @@ def test_threads_of_a_lane_exchange_words_in_their_part_of_a_warp(dtype):
     assert made.count("shfl.sync.bfly.b32") >= 3
     assert f", {24 << 8 | 31}, " in made
     assert "shfl.sync.idx.b32" in made
+
+
+@pytest.mark.parametrize(
+    ("lanes", "registers", "threads", "built"),
+    [
+        (4096, 105, 16, [16]),
+        (4096, 131, 16, [16]),  # 15 warps a multiprocessor: nearer to 16 threads than to 8
+        (4096, 204, 8, [16]),
+        (32, 204, 32, [32]),
+        (131_072, 105, 1, [1]),
+    ],
+)
+def test_threads_of_a_lane_are_what_the_device_holds(lanes, registers, threads, built, monkeypatch):
+    """An H100: 132 multiprocessors of 65,536 registers, given out in eights, 32 blocks."""
+
+    class Driver:
+        class CUdevice_attribute:
+            CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 132
+            CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR = 65536
+
+        def cuDeviceGet(self, number):
+            return 0, number
+
+        def cuDeviceGetAttribute(self, attribute, device):
+            return 0, attribute
+
+    class Kernel:
+        def held(self):
+            return 32 * min(32, 65536 // (32 * 8 * -(-registers // 8)))
+
+    asked = []
+    monkeypatch.setattr(gpu, "_driver", Driver)
+    monkeypatch.setattr(gpu, "kernel", lambda text: Kernel())
+    assert gpu.threads_of_a_lane(lanes, lambda many: asked.append(many)) == threads
+    assert asked == built

@@ -50,7 +50,7 @@ def test_the_same_bits(model, given, method, dtype):
 @pytest.mark.parametrize("method", ["hmc", "nuts", "importance"])
 def test_rows_on_threads_have_the_bits_of_the_cpu(method, dtype, threads, monkeypatch):
     """Lanes of several threads, also more than a warp's and not a whole number of warps."""
-    monkeypatch.setattr(gpu, "threads_of_a_lane", lambda lanes: threads)
+    monkeypatch.setattr(gpu, "threads_of_a_lane", lambda *_: threads)
     for model in (rows.regression, rows.chosen):
         options = {"method": method, "dtype": dtype, "draws": 6, "warmup": 10, "chains": 37}
         options["moments"] = threads == 4

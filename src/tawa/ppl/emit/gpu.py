@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +23,7 @@ from tawa.ppl.ir.operations import PARTS
 from tawa.runtime.dispatch import current_stream
 
 THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
-REGISTERS = 256  # what a thread takes at most, as they are given out
+REGISTERS = 128  # what a thread may take, to begin with
 STAGED = 1 << 20
 """Bytes of pinned memory that a thread copies through."""
 
@@ -106,26 +106,6 @@ def _staging() -> Staging:
     return Staging()
 
 
-def threads_of_a_lane(lanes: int) -> int:
-    """Return how many threads share the rows of a lane: a power of two up to PARTS.
-
-    As many as the device has registers for at once, whatever a program takes: other threads would
-    wait for these to end, and what a lane computes besides its rows each of its threads computes.
-    """
-    device = _call(_driver().cuDeviceGet, 0)
-    facts = _driver().CUdevice_attribute
-    count = _call(
-        _driver().cuDeviceGetAttribute, facts.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device
-    )
-    held = _call(
-        _driver().cuDeviceGetAttribute,
-        facts.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR,
-        device,
-    )
-    share = max(1, int(count) * int(held) // REGISTERS // max(1, lanes))
-    return min(PARTS, 1 << share.bit_length() - 1)
-
-
 class Kernel:
     """A program on the GPU: PTX, loaded by the driver."""
 
@@ -145,6 +125,11 @@ class Kernel:
         key = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
         return int(_call(driver.cuFuncGetAttribute, key, self.function))
 
+    def held(self) -> int:
+        """Return how many threads a multiprocessor holds at once."""
+        query = _driver().cuOccupancyMaxActiveBlocksPerMultiprocessor
+        return THREADS * int(_call(query, self.function, THREADS, 0))
+
     def launch(self, types: Sequence[Any], values: Sequence[Any], threads: int) -> None:
         """Launch so many threads; the kernel ends later."""
         driver = _driver()
@@ -160,6 +145,30 @@ class Kernel:
 def kernel(text: str) -> Kernel:
     """Return the kernel of LLVM IR, compiled once in a process."""
     return Kernel(ptx(text))
+
+
+def threads_of_a_lane(lanes: int, text: Callable[[int], str]) -> int:
+    """Return how many threads share the rows of a lane: a power of two up to PARTS.
+
+    As many as the device holds at once, to the nearest power: further threads would wait for these
+    to end, and what a lane computes besides its rows each of its threads computes. `text` gives the
+    program for a number of threads; its registers, which hardly depend on that number, are those of
+    the kernel that fits if it takes REGISTERS.
+    """
+    device = _call(_driver().cuDeviceGet, 0)
+    facts = _driver().CUdevice_attribute
+
+    def fact(name: str) -> int:
+        key = getattr(facts, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(_call(_driver().cuDeviceGetAttribute, key, device))
+
+    def shared(held: int) -> int:
+        """Return what threads that a multiprocessor holds are for a lane."""
+        many = fact("MULTIPROCESSOR_COUNT") * held / lanes
+        return min(PARTS, 1 << max(0, round(math.log2(many)))) if many > 1 else 1
+
+    guess = shared(fact("MAX_REGISTERS_PER_MULTIPROCESSOR") // REGISTERS)
+    return shared(kernel(text(guess)).held())
 
 
 @dataclass(frozen=True, slots=True)

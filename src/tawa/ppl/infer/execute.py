@@ -98,7 +98,7 @@ class Executable:
         if self.device == "cuda":
             from tawa.ppl.emit.gpu import Lanes, threads_of_a_lane
 
-            many = threads_of_a_lane(lanes) if has_sums(self.program) else 1
+            many = threads_of_a_lane(lanes, self.kernel) if has_sums(self.program) else 1
             return Lanes(self.kernel(many), self.program, arguments, ordered, lanes, many)
         return OnHost(self, arguments, ordered, lanes, threads, long=long)
 
