@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from tawa.errors import InternalError
+from tawa.ppl.emit.threads import Threads
 from tawa.ppl.ir.core import I32, Function, Kind, Op, Program, Region, Type, Value
 from tawa.ppl.ir.operations import ADJOINTS, FUNCTIONS, MATRICES
 
@@ -31,8 +32,6 @@ _RELATION = {
 _INTRINSIC = {"sqrt": "sqrt", "abs": "fabs", "floor": "floor", "rint": "rint", "fma": "fma"}
 _LIBRARY = {*FUNCTIONS, *MATRICES, *ADJOINTS, "philox"}
 Library = Callable[..., Function]
-WARP = 32
-_THREAD = "@llvm.nvvm.read.ptx.sreg.tid.x"
 
 
 def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
@@ -170,6 +169,7 @@ class _Body:
         self.bytes = 0
         self.destination: dict[Value, str] = {}
         self.constants: dict[Value, int] = {}
+        self.threads = Threads(self, program.threads)
         reads = (op.attrs["name"] for op in program.operations() if op.code == "read")
         self.shared = set(reads) if program.threads > 1 else set[str]()
         self.variables = {name: self.slot(type_, name) for name, type_ in program.variables.items()}
@@ -290,10 +290,10 @@ class _Body:
                 pointer = self.address(op, given)
                 together = op.code == "write" and op.attrs["name"] in self.shared
                 if together:  # all threads of the lane have read what is written over
-                    self.synchronise()
+                    self.threads.synchronise()
                 self.store(kind, given[-1], pointer)
                 if together:
-                    self.synchronise()
+                    self.threads.synchronise()
                 return []
             case _:
                 return [self.scalar(op, given)]
@@ -501,11 +501,11 @@ class _Body:
             case "lane":
                 return self.line("trunc i64 %lane to i32")
             case "thread":
-                return self.thread(self.program.threads - 1)
+                return self.threads.number()
             case "shuffle":
-                return self.shuffle("idx", kind, *given)
+                return self.threads.shuffle("idx", type_, *given)
             case "shuffle_xor":
-                return self.shuffle("bfly", kind, given[0], str(op.attrs["mask"]))
+                return self.threads.shuffle("bfly", type_, given[0], str(op.attrs["mask"]))
             case "select":
                 chosen = LLVM[op.result.type.kind]
                 if op.result.type.shape:
@@ -545,48 +545,6 @@ class _Body:
                 return self.line(f"{_INTEGER[code]} {type_} {given[0]}, {given[1]}")
             case _:
                 raise InternalError(f"LLVM has no rule for {op.code}")
-
-    def thread(self, mask: int) -> str:
-        """Return some bits of the number of the thread."""
-        return self.line(f"and i32 {self.line(f'call i32 {_THREAD}()')}, {mask}")
-
-    def members(self) -> str:
-        """Return a mask of the threads of the lane in their warp."""
-        threads = self.program.threads
-        mask = -1 if threads == WARP else (1 << threads) - 1
-        return self.line(f"shl i32 {mask}, {self.thread(WARP - threads)}")
-
-    def synchronise(self) -> None:
-        """Wait for the threads of the lane, and see what they wrote."""
-        self.intrinsic("declare void @llvm.nvvm.bar.warp.sync(i32)")
-        self.do(f"call void @llvm.nvvm.bar.warp.sync(i32 {self.members()})")
-
-    def shuffle(self, mode: str, kind: Kind, value: str, other: str) -> str:
-        """Return a value of another thread of the lane."""
-        members, apart = self.members(), WARP - self.program.threads
-        # PTX ISA, shfl.sync: bits 8 to 12 of c keep the exchange inside of a segment of the warp.
-        segment = apart << 8 | WARP - 1
-        name = f"@llvm.nvvm.shfl.sync.{mode}.i32"
-        self.intrinsic(f"declare i32 {name}(i32, i32, i32, i32)")
-
-        def word(given: str) -> str:
-            args = f"i32 {members}, i32 {given}, i32 {other}, i32 {segment}"
-            return self.line(f"call i32 {name}({args})")
-
-        type_, whole = LLVM[kind], f"i{8 * BYTES[kind]}"
-        match kind:
-            case "bool":
-                return self.line(f"trunc i32 {word(self.line(f'zext i1 {value} to i32'))} to i1")
-            case "f32" | "i32":
-                held = word(self.line(f"bitcast {type_} {value} to i32"))
-            case _:
-                held = self.line(f"bitcast {type_} {value} to i64")
-                high = self.line(f"trunc i64 {self.line(f'lshr i64 {held}, 32')} to i32")
-                low = word(self.line(f"trunc i64 {held} to i32"))
-                high = self.line(f"zext i32 {word(high)} to i64")
-                high = self.line(f"shl i64 {high}, 32")
-                held = self.line(f"or i64 {high}, {self.line(f'zext i32 {low} to i64')}")
-        return self.line(f"bitcast {whole} {held} to {type_}")
 
     def joined(self, kind: Kind, one: str, other: str) -> str:
         """Return what accumulating gives: the sum of reals, the larger of whole numbers."""
