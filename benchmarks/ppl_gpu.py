@@ -70,10 +70,9 @@ def timed(method: str, options: Options):
     composed = program_of(lowered, options, method)
     began = time.perf_counter()
     executable = Executable(composed.program, "cuda")
-    kernel = gpu.kernel(executable.text)
-    built = time.perf_counter() - began
     given = composed.arguments(options.seed)
     with executable.on(given, composed.rows, options.chains) as lanes:
+        kernel, built = lanes.kernel, time.perf_counter() - began
         start, end = (gpu._call(driver.cuEventCreate, 0) for _ in range(2))
         best = float("inf")
         for _ in range(3):

@@ -10,12 +10,11 @@ import pytest
 
 import ppl_models as models
 from tawa import ppl
-from tawa.ppl.emit.machine import STORED, Machine
+from tawa.ppl.emit.machine import Machine
 from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer import execute
-from tawa.ppl.infer.chains import differentiated, program_of
+from tawa.ppl.infer.chains import program_of
 from tawa.ppl.infer.execute import Executable, machine
-from tawa.ppl.infer.inspect import _evaluate
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import I32, Builder, Program, Region, Type, walk
 from tawa.ppl.ir.interpret import fma
@@ -90,86 +89,6 @@ def test_what_depends_on_data_alone_is_computed_before_the_run(device):
     assert codes.count("lgamma") == 0
     made = executable.program.params[len(program.params) :]
     assert {(2,), (2, 2), (1,)} == {value.type.shape for value in made}
-
-
-@ppl.model
-def regression(x, y, groups):
-    level = ppl.map(lambda v: ppl.sample(ppl.Normal(0.0, 1.0)), range(2))
-    slope = ppl.repeat(x.shape[1], lambda: ppl.sample(ppl.Normal(0.0, 1.0)))
-    own = ppl.map(lambda v: ppl.sample(ppl.Normal(0.0, 1.0)), y)
-    mean = x @ slope
-    for i in range(len(y)):
-        ppl.observe(ppl.Normal(mean[i] + own[i] + level[groups[i]], 1.0 + own[i] ** 2), y[i])
-    return slope
-
-
-@ppl.model
-def series(x, y, groups):
-    slope, state = ppl.sample(ppl.Normal(0.0, 1.0)), 0.0
-    for v in y:
-        state = 0.5 * state + slope * v
-        ppl.factor(-state * state)
-    return slope
-
-
-@pytest.mark.parametrize("dtype", ["f32", "f64"])
-@pytest.mark.parametrize(("model", "sums"), [(regression, 2), (series, 0)])
-def test_sums_over_rows_in_blocks_have_the_bits_of_the_sums(model, sums, dtype):
-    """Two blocks and a part of one; slopes are sums of rows, what rows read is their own."""
-    rng = np.random.default_rng(4)
-    given = (rng.normal(size=(70, 3)), rng.normal(size=70), np.arange(70) % 2)
-    composed = differentiated(lower(model, given, dtype), "nuts")
-    size = composed.program.variables["z"].size
-    for name in ("point", "slope"):
-        composed.buffer(dtype, size, name)
-    composed.algorithm(_evaluate, results="logw")
-    found = []
-    for device in ("interpreter", "cpu"):
-        executable = Executable(composed.program, device)
-        point = np.linspace(-1.0, 1.0, size, dtype=STORED[dtype])[:, None]
-        buffers = executable.run(composed.arguments(0), composed.rows | {"point": point}, 1)
-        found.append([buffers["logw"], buffers["slope"]])
-        terms = [name for name in executable.program.variables if name.startswith("terms")]
-        assert len(terms) >= sums if device == "cpu" else not terms
-    assert sums or not terms
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("stale", ["twice", "outside", "used", "elsewhere"])
-def test_what_only_looks_like_a_sum_stays_a_loop(stale):
-    """A total of what was read before another sum, around a loop, or that a row looks at."""
-    b, body, real = Builder("f64"), Region(), Type("f64")
-    program = Program("rows", "f64", (), body, buffers={"y": "f64"})
-    program.variables |= {"total": real, "many": Type("f64", (40, 40))}
-
-    def add(held, amount):
-        b.set("total", b.make("add", held, amount))
-
-    def row(at):
-        x = b.cast(at, real)
-        held = b.get("total", real)
-        match stale:
-            case "twice":
-                add(b.get("total", real), x)
-                add(held, x)
-            case "outside":
-                b.each((3,), lambda k: add(held, x))
-            case "used":
-                add(b.get("total", real), b.make("mul", x, held))
-            case "elsewhere":
-                add(held, b.loadvar("many", "f64", b.const(7, I32), at))
-                b.op("storevar", (at, b.const(7, I32), b.make("mul", x, x)), name="many")
-
-    with b.inside(body):
-        b.each((40,), row)
-        b.op("write", (b.const(0, I32), b.get("total", real)), name="y")
-    found = []
-    for device in ("interpreter", "cpu"):
-        buffers = {"y": np.zeros((1, 1))}
-        Executable(program, device).run((), buffers, 1)
-        found.append(buffers["y"][0, 0])
-    assert found[0] == found[1]
 
 
 def test_fma_rounds_once():

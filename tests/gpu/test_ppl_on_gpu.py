@@ -9,10 +9,11 @@ import test_ppl_bits as bits
 import test_ppl_closed_forms as closed
 import test_ppl_methods as methods
 import test_ppl_plates as plates
+import test_ppl_rows as rows
 from tawa import ppl
 from tawa.errors import NoDriver
 from tawa.ppl.emit import gpu
-from tawa.ppl.infer.infer import READ_BY
+from tawa.ppl.infer.infer import METHODS, READ_BY
 from tawa.ppl.tiles.steps import Steps
 
 
@@ -42,6 +43,27 @@ def test_the_same_bits(model, given, method, dtype):
         other = bits.arrays(ppl.infer(model, *given, device="cuda", **options))
         for a, b in zip(cpu, other, strict=True):
             np.testing.assert_array_equal(a.view(np.uint8), b.view(np.uint8))
+
+
+@pytest.mark.parametrize("threads", [1, 4, 32])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("model", "method"),
+    [(rows.regression, "hmc"), (rows.chosen, "nuts"), (rows.chosen, "importance")],
+)
+def test_rows_on_threads_have_the_bits_of_the_cpu(model, method, dtype, threads, monkeypatch):
+    """Lanes of several threads, also more than a warp's and not a whole number of warps."""
+    monkeypatch.setattr(gpu, "threads_of_a_lane", lambda *_: threads)
+    options = {"method": method, "dtype": dtype, "draws": 6, "warmup": 10, "chains": 37}
+    options["moments"] = threads == 4
+    read = {k: v for k, v in options.items() if method in READ_BY.get(k, METHODS)}
+    cpu, other = (
+        ppl.infer(model, *rows.data(40), seed=3, device=device, **read)
+        for device in ("cpu", "cuda")
+    )
+    for name in {**cpu.draws, **cpu.moments}:
+        one, two = ((p.moments[name].mean if p.moments else p[name]) for p in (cpu, other))
+        np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""Launching PTX of a program through cuda.bindings: a thread a lane."""
+"""Launching PTX of a program through cuda.bindings: a thread a lane, or several."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,9 +19,11 @@ import numpy as np
 from tawa.errors import BuildError, NoDriver
 from tawa.ppl.emit.machine import C_TYPES, STORED, ptx
 from tawa.ppl.ir.core import Kind, Program
+from tawa.ppl.ir.operations import PARTS
 from tawa.runtime.dispatch import current_stream
 
 THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
+REGISTERS = 128  # what a thread may take, to begin with
 STAGED = 1 << 20
 """Bytes of pinned memory that a thread copies through."""
 
@@ -123,10 +125,15 @@ class Kernel:
         key = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
         return int(_call(driver.cuFuncGetAttribute, key, self.function))
 
-    def launch(self, types: Sequence[Any], values: Sequence[Any], lanes: int) -> None:
-        """Launch a thread for each lane; the kernel ends later."""
+    def held(self) -> int:
+        """Return how many threads a multiprocessor holds at once."""
+        query = _driver().cuOccupancyMaxActiveBlocksPerMultiprocessor
+        return THREADS * int(_call(query, self.function, THREADS, 0))
+
+    def launch(self, types: Sequence[Any], values: Sequence[Any], threads: int) -> None:
+        """Launch so many threads; the kernel ends later."""
         driver = _driver()
-        blocks = (lanes + THREADS - 1) // THREADS
+        blocks = (threads + THREADS - 1) // THREADS
         given = (tuple(values), tuple(types))
         _call(
             driver.cuLaunchKernel,
@@ -138,6 +145,30 @@ class Kernel:
 def kernel(text: str) -> Kernel:
     """Return the kernel of LLVM IR, compiled once in a process."""
     return Kernel(ptx(text))
+
+
+def threads_of_a_lane(lanes: int, text: Callable[[int], str]) -> int:
+    """Return how many threads share the rows of a lane: a power of two up to PARTS.
+
+    As many as the device holds at once, to the nearest power: further threads would wait for these
+    to end, and what a lane computes besides its rows each of its threads computes. `text` gives the
+    program for a number of threads; its registers, which hardly depend on that number, are those of
+    the kernel that fits if it takes REGISTERS.
+    """
+    device = _call(_driver().cuDeviceGet, 0)
+    facts = _driver().CUdevice_attribute
+
+    def fact(name: str) -> int:
+        key = getattr(facts, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(_call(_driver().cuDeviceGetAttribute, key, device))
+
+    def shared(held: int) -> int:
+        """Return what threads that a multiprocessor holds are for a lane."""
+        many = fact("MULTIPROCESSOR_COUNT") * held / lanes
+        return min(PARTS, 1 << max(0, round(math.log2(many)))) if many > 1 else 1
+
+    guess = shared(fact("MAX_REGISTERS_PER_MULTIPROCESSOR") // REGISTERS)
+    return shared(kernel(text(guess)).held())
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +246,10 @@ class Lanes(Arrays):
         arguments: Sequence[Any],
         buffers: Mapping[str, Any],
         lanes: int,
+        threads: int,
     ) -> None:
         super().__init__()
-        self.kernel, self.lanes = kernel(text), lanes
+        self.kernel, self.lanes, self.threads = kernel(text), lanes, threads
         self.types: list[Any] = [ctypes.c_int64] * 3
         self.values: list[Any] = [0, lanes, lanes]
         self.places: dict[str, int] = {}
@@ -238,7 +270,7 @@ class Lanes(Arrays):
         """Launch all lanes, with other numbers than before for some arguments; they end later."""
         for name, number in numbers.items():
             self.values[self.places[name]] = number
-        self.kernel.launch(self.types, self.values, self.lanes)
+        self.kernel.launch(self.types, self.values, self.lanes * self.threads)
 
     def rows(self, name: str, row: int = 0, count: int | None = None) -> np.ndarray[Any, Any]:
         """Wait for what was launched, and return a copy of rows of a buffer."""

@@ -1,4 +1,4 @@
-"""LLVM IR of a program: one function that runs a range of lanes, or a kernel with a thread a lane.
+"""LLVM IR of a program: one function that runs a range of lanes, or a kernel of threads.
 
 Scalars are SSA values, variables and arrays are stack slots that LLVM's mem2reg and SROA make
 registers of. No fast-math flag is set: LLVM may not contract, reorder or approximate, so all
@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from tawa.errors import InternalError
+from tawa.ppl.emit.threads import Threads
 from tawa.ppl.ir.core import I32, Function, Kind, Op, Program, Region, Type, Value
 from tawa.ppl.ir.operations import ADJOINTS, FUNCTIONS, MATRICES
 
@@ -57,7 +58,7 @@ def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
     text = body.function(f"internal void @lane({lane_signature}) alwaysinline nounwind", "ret void")
     call = f"call void @lane({', '.join(['i64 %lane', 'i64 %lanes', *names])})"
     outer = ", ".join(["i64 %first", "i64 %end", "i64 %lanes", *signature])
-    kernel = (_GPU if gpu else _CPU).format(signature=outer, call=call)
+    kernel = (_GPU if gpu else _CPU).format(signature=outer, call=call, threads=program.threads)
     lines = [*module.functions.values(), text, kernel, *module.footer()]
     return "\n".join(lines), body.bytes + module.bytes
 
@@ -76,6 +77,7 @@ exit:
   ret void
 }}
 """
+# A lane's threads are neighbours in a warp.
 _GPU = """declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
@@ -89,7 +91,8 @@ entry:
   %threads64 = zext i32 %threads to i64
   %before = mul i64 %block64, %threads64
   %within = add i64 %before, %thread64
-  %lane = add i64 %within, %first
+  %number = udiv i64 %within, {threads}
+  %lane = add i64 %number, %first
   %inside = icmp slt i64 %lane, %end
   br i1 %inside, label %work, label %exit
 work:
@@ -166,6 +169,9 @@ class _Body:
         self.bytes = 0
         self.destination: dict[Value, str] = {}
         self.constants: dict[Value, int] = {}
+        self.threads = Threads(self, program.threads)
+        reads = (op.attrs["name"] for op in program.operations() if op.code == "read")
+        self.shared = set(reads) if program.threads > 1 else set[str]()
         self.variables = {name: self.slot(type_, name) for name, type_ in program.variables.items()}
         for name, type_ in program.variables.items():
             self.zero(type_, self.variables[name])
@@ -275,9 +281,19 @@ class _Body:
             case "set":
                 self.set(op, given[0])
                 return []
+            case "accumulate":
+                kind, pointer = op.operands[-1].type.kind, self.address(op, given)
+                self.store(kind, self.joined(kind, self.load(kind, pointer), given[-1]), pointer)
+                return []
             case "storevar" | "write":
                 kind = op.operands[-1].type.kind
-                self.store(kind, given[-1], self.address(op, given))
+                pointer = self.address(op, given)
+                together = op.code == "write" and op.attrs["name"] in self.shared
+                if together:  # all threads of the lane have read what is written over
+                    self.threads.synchronise()
+                self.store(kind, given[-1], pointer)
+                if together:
+                    self.threads.synchronise()
                 return []
             case _:
                 return [self.scalar(op, given)]
@@ -305,9 +321,11 @@ class _Body:
 
     def address(self, op: Op, given: list[str]) -> str:
         name = op.attrs["name"]
-        if op.code in ("loadvar", "storevar"):
+        if op.code in ("loadvar", "storevar", "accumulate"):
             type_ = self.program.variables[name]
             at = given[: len(type_.shape)]
+            if not at:
+                return self.variables[name]
             return self.element(type_.kind, type_.shape, self.variables[name], at)
         kind = self.program.buffers[name]
         row = self.line(f"sext i32 {given[0]} to i64")
@@ -482,6 +500,12 @@ class _Body:
                 return self.taken(op.result.type, self.get(op))
             case "lane":
                 return self.line("trunc i64 %lane to i32")
+            case "thread":
+                return self.threads.number()
+            case "shuffle":
+                return self.threads.shuffle("idx", type_, *given)
+            case "shuffle_xor":
+                return self.threads.shuffle("bfly", type_, given[0], str(op.attrs["mask"]))
             case "select":
                 chosen = LLVM[op.result.type.kind]
                 if op.result.type.shape:
@@ -521,6 +545,14 @@ class _Body:
                 return self.line(f"{_INTEGER[code]} {type_} {given[0]}, {given[1]}")
             case _:
                 raise InternalError(f"LLVM has no rule for {op.code}")
+
+    def joined(self, kind: Kind, one: str, other: str) -> str:
+        """Return what accumulating gives: the sum of reals, the larger of whole numbers."""
+        type_ = LLVM[kind]
+        if kind in ("f32", "f64"):
+            return self.line(f"fadd {type_} {one}, {other}")
+        self.intrinsic(f"declare {type_} @llvm.smax.{type_}({type_}, {type_})")
+        return self.line(f"call {type_} @llvm.smax.{type_}({type_} {one}, {type_} {other})")
 
     def get(self, op: Op) -> str:
         slot = self.variables[op.attrs["name"]]
@@ -594,7 +626,8 @@ def indexes_memory(region: Region) -> bool:
     """Whether a loop indexes the lane's own memory: unrolled in full, it can be registers."""
     index = region.args[0]
     return any(
-        op.code in ("loadvar", "storevar", "load") and index in op.operands for op in region.ops
+        op.code in ("loadvar", "storevar", "accumulate", "load") and index in op.operands
+        for op in region.ops
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,21 @@ C_TYPES: dict[str, Any] = {
 """How a function takes a number of a kind."""
 
 
+@lru_cache(maxsize=1)
 def _binding() -> Any:
+    """Return llvmlite's binding. LLVM's options are those of the process: they are given once."""
     try:
-        import llvmlite.binding as llvm  # type: ignore[import-untyped]
+        import llvmlite.binding  # type: ignore[import-untyped]
     except ImportError as error:
         raise BuildError(
             "llvmlite is missing",
             why="tawa.ppl and tawa.jax compile with LLVM",
             remedy="install the extra: pip install 'tawa[ppl]' or 'tawa[jax]'",
         ) from error
+    llvm: Any = llvmlite.binding
+    # A row's code is one long block. With the default, 100 instructions, LLVM loads the data again
+    # that lie behind its first use, and of such loads it makes vectors for but a part of the rows.
+    llvm.set_option("", "-memdep-block-scan-limit=1000")
     return llvm
 
 

@@ -113,6 +113,5 @@ def fault(low: Context, condition: Any, kind: str) -> None:
         if not condition:
             return
         condition = low.b.const(True, BOOL)
-    held = low.b.get("fault", I32)
-    code = low.b.const(FAULTS.index(kind), I32)
-    low.b.set("fault", low.b.make("select", condition, code, held, type=I32))
+    code, none = low.b.const(FAULTS.index(kind), I32), low.b.const(0, I32)
+    low.b.accumulate("fault", low.b.make("select", condition, code, none, type=I32))

@@ -171,9 +171,17 @@ def _of_family(low: Context, drawn: Drawn, value: Any) -> Value:
         )
     if isinstance(value, tuple) and want.shape:
         value = vectors.pack(low, list(value))  # type: ignore[reportUnknownArgumentType]
+    real = isinstance(value, float)
+    real = real or (isinstance(value, (Value, View)) and value.type.is_float)
+    other = isinstance(value, (int, float)) and value not in (0, 1)
+    if want == BOOL and (real or other):
+        raise Misfit(
+            f"{drawn.family.name} has booleans, not {value if other else describe(value)}",
+            "pass booleans: y == 1 of an array of reals",
+        )
     if want == BOOL and not isinstance(value, bool):
         return low.numbers.value(low.numbers.truth(value), BOOL)
-    if want == I32 and isinstance(value, (Value, View)) and value.type.is_float:
+    if want == I32 and real and not isinstance(value, float):
         raise Misfit(
             f"{drawn.family.name} has whole numbers, not {describe(value)}",
             "pass whole numbers: an array of integers",

@@ -21,8 +21,9 @@ from tawa.ppl.ir.interpret import interpret
 from tawa.ppl.ir.operations import FAULTS
 from tawa.ppl.ir.verify import verify
 from tawa.ppl.math.library import library
-from tawa.ppl.passes.block import in_blocks
 from tawa.ppl.passes.hoist import hoist
+from tawa.ppl.passes.parts import has_sums, in_blocks, on_threads
+from tawa.ppl.passes.rows import rows
 
 Device = Literal["cpu", "cuda", "interpreter"]
 _LOCK = threading.Lock()
@@ -45,18 +46,25 @@ class Executable:
     def __init__(self, program: Program, device: Device, cpu: str = "") -> None:
         program.buffers.setdefault("fault", "i32")
         verify(program, handled=True)
+        program = rows(program)
         self.before: Executable | None = None
         if device != "interpreter":
             program, before = hoist(program)
             self.before = Executable(before, "cpu", cpu) if before else None
-        if device == "cpu":
-            program = in_blocks(program)
         self.program = program
-        self.device = device
+        self.device: Device = device
         self.cpu = cpu
-        self.text, self.stack = ("", 0)
-        if device != "interpreter":
-            self.text, self.stack = emit(program, library, gpu=device == "cuda")
+        self.text, self.stack = "", 0
+        if device == "cpu":
+            self.text, self.stack = emit(in_blocks(program), library, gpu=False)
+        self.kernels: dict[int, str] = {}
+
+    def kernel(self, threads: int) -> str:
+        """Return LLVM IR of a kernel with so many threads a lane."""
+        if threads not in self.kernels:
+            shared = on_threads(self.program, threads)
+            self.kernels[threads], _ = emit(shared, library, gpu=True)
+        return self.kernels[threads]
 
     def run(
         self, arguments: Sequence[Any], buffers: Buffers, lanes: int, threads: int | None = None
@@ -88,9 +96,10 @@ class Executable:
         arguments, buffers = self.given(arguments), {"fault": 2, **buffers}
         ordered = {name: buffers[name] for name in self.program.buffers}
         if self.device == "cuda":
-            from tawa.ppl.emit.gpu import Lanes
+            from tawa.ppl.emit.gpu import Lanes, threads_of_a_lane
 
-            return Lanes(self.text, self.program, arguments, ordered, lanes)
+            many = threads_of_a_lane(lanes, self.kernel) if has_sums(self.program) else 1
+            return Lanes(self.kernel(many), self.program, arguments, ordered, lanes, many)
         return OnHost(self, arguments, ordered, lanes, threads, long=long)
 
     def check(self, running: Running) -> None:

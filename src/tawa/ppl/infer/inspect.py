@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from tawa.ppl.emit.llvm import emit
 from tawa.ppl.emit.machine import ptx
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, lower
 from tawa.ppl.frontend.surface import read, run, write
 from tawa.ppl.infer.chains import differentiated, program_of
 from tawa.ppl.infer.compose import Composed, made
+from tawa.ppl.infer.execute import Device, Executable
 from tawa.ppl.infer.options import DTYPES, Options
 from tawa.ppl.ir.core import Kind
 from tawa.ppl.ir.text import program_text
-from tawa.ppl.math.library import library
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +36,20 @@ class Inspected:
         """The model IR, with its effects."""
         return program_text(lower(self.model, self.arguments, self.dtype).program)
 
-    def _chain(self, *, gpu: bool) -> str:
+    def _chain(self, device: Device) -> Executable:
         options = Options(dtype=self.dtype)
         lowered = lower(self.model, self.arguments, self.dtype)
-        program = program_of(lowered, options, self.method).program
-        return emit(program, library, gpu=gpu)[0]
+        return Executable(program_of(lowered, options, self.method).program, device)
 
     @property
     def llvm(self) -> str:
         """LLVM IR of a lane of nuts, before LLVM's passes."""
-        return self._chain(gpu=False)
+        return self._chain("cpu").text
 
     @property
     def ptx(self) -> str:
         """PTX of nuts, a thread a chain."""
-        return ptx(self._chain(gpu=True))
+        return ptx(self._chain("cuda").kernel(1))
 
     def log_density(self, z: Any) -> float:
         """Return the log density at a vector of free numbers, in float64."""

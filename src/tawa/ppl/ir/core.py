@@ -102,7 +102,8 @@ class Program:
     memory, zero at the start. `buffers` are arrays of rows by lanes that outlive the run:
     `read` and `write` name a row, the column is the lane, or another where one is named; lanes run
     in no order, so a buffer of which others are read is not written. `procedures` are bodies
-    without arguments that work on the variables; `run` names them.
+    without arguments that work on the variables; `run` names them. A lane is `threads` threads of a
+    GPU, which compute the same but where an operation asks which `thread` it is.
     """
 
     name: str
@@ -113,6 +114,7 @@ class Program:
     variables: dict[str, Type] = field(default_factory=lambda: {})
     buffers: dict[str, Kind] = field(default_factory=lambda: {})
     procedures: dict[str, Region] = field(default_factory=lambda: {})
+    threads: int = 1
 
     def regions(self) -> Iterator[Region]:
         """Yield the outermost regions: functions, procedures and the body."""
@@ -204,6 +206,10 @@ class Builder:
         """Write a scalar variable, or copy an array into an array variable."""
         self.op("set", (value,), name=name)
 
+    def accumulate(self, name: str, *at_and_amount: Value) -> None:
+        """Add to a real variable or an element of one; make a whole one at least so large."""
+        self.op("accumulate", at_and_amount, name=name)
+
     def load(self, array: Value, *at: Value) -> Value:
         """Read an element of an array value."""
         return self.make("load", array, *at, type=Type(array.type.kind)) if at else array
@@ -224,8 +230,12 @@ class Builder:
         return self.cast(self.op("read", (row,), (Type(kind),), name=name).result, self.real)
 
     def loadvar(self, name: str, kind: Kind, *at: Value) -> Value:
-        """Read an element of an array variable."""
-        return self.make("loadvar", *at, type=Type(kind), name=name)
+        """Read an element of an array variable; without indices, a scalar one."""
+        return self.make("loadvar" if at else "get", *at, type=Type(kind), name=name)
+
+    def storevar(self, name: str, *at_and_item: Value) -> None:
+        """Write an element of an array variable; without indices, a scalar one."""
+        self.op("storevar" if len(at_and_item) > 1 else "set", at_and_item, name=name)
 
     def build(self, shape: tuple[int, ...], item: Callable[..., Value], *at: Value) -> Value:
         """Make an array value element by element, row-major."""

@@ -18,7 +18,7 @@ import numpy as np
 
 from tawa.errors import InternalError
 from tawa.ppl.ir.core import Function, Kind, Op, Program, Region, Type, Value, walk
-from tawa.ppl.ir.operations import ADJOINTS, ELEMENTARY, FUNCTIONS, MATRICES
+from tawa.ppl.ir.operations import ADJOINTS, ELEMENTARY, FUNCTIONS, MATRICES, NEUTRAL, PARTS
 
 _FLOAT: dict[str, Callable[[Any], Any]] = {"f32": np.float32, "f64": np.float64}
 _WIDTH = {"i32": 32, "i64": 64, "bool": 1}
@@ -118,8 +118,7 @@ class _Lane:
         self.lane = lane
         self.library = library
         self.variables: dict[str, Any] = {
-            name: [number(type_.kind, 0)] * type_.size if type_.shape else number(type_.kind, 0)
-            for name, type_ in program.variables.items()
+            name: _filled(type_, 0) for name, type_ in program.variables.items()
         }
 
     def region(self, region: Region, env: dict[Value, Any], args: Sequence[Any] = ()) -> list[Any]:
@@ -151,6 +150,9 @@ class _Lane:
                 if 0 <= number_ < len(op.regions):
                     self.region(op.regions[number_], env)
                 return ()
+            case "for" if "sums" in op.attrs:
+                self.rows(op, given[0], env)
+                return ()
             case "for":
                 carried = given[1:]
                 for index in range(given[0]):
@@ -172,6 +174,15 @@ class _Lane:
                 return (self.variables[op.attrs["name"]][self.at(op, given)],)
             case "storevar":
                 self.variables[op.attrs["name"]][self.at(op, given)] = given[-1]
+                return ()
+            case "accumulate":
+                name, type_ = op.attrs["name"], op.operands[-1].type
+                held = self.variables[name]
+                if len(given) == 1:
+                    self.variables[name] = _joined(type_, held, given[0])
+                else:
+                    at = self.at(op, given)
+                    held[at] = _joined(type_, held[at], given[-1])
                 return ()
             case "lane":
                 return (self.lane,)
@@ -195,6 +206,29 @@ class _Lane:
             case _:
                 raise InternalError(f"the interpreter has no rule for {op.code}")
 
+    def rows(self, op: Op, count: int, env: dict[Value, Any]) -> None:
+        """Run a loop whose sums are added up in parts: row i to part i modulo PARTS, in order, and
+        then half of the parts to the other half, until one is left.
+        """
+        held, sums = self.variables, tuple(op.attrs["sums"])
+        before = {name: held[name] for name in sums}
+        types = {name: self.program.variables[name] for name in sums}
+        parts: list[dict[str, Any]] = [
+            {name: _filled(type_, NEUTRAL[type_.kind]) for name, type_ in types.items()}
+            for _ in range(PARTS)
+        ]
+        for row in range(count):
+            held |= parts[row % PARTS]
+            self.region(op.regions[0], env, (row,))
+            parts[row % PARTS] = {name: held[name] for name in sums}
+        while len(parts) > 1:
+            half = len(parts) // 2
+            parts = [
+                {name: _joined(types[name], low[name], high[name]) for name in sums}
+                for low, high in zip(parts[:half], parts[half:], strict=True)
+            ]
+        held |= {name: _joined(types[name], before[name], parts[0][name]) for name in sums}
+
     def column(self, at: Sequence[Any]) -> tuple[Any, Any]:
         """Return a row, and the lane: this one where no other is named."""
         return at[0], at[1] if len(at) > 1 else self.lane
@@ -212,6 +246,20 @@ def offset(shape: tuple[int, ...], at: Sequence[int]) -> int:
             raise InternalError(f"index {list(at)} is outside of {list(shape)}")
         place = place * size + index
     return place
+
+
+def _filled(type_: Type, given: float) -> Any:
+    """Return a variable that is a number in each place."""
+    item = number(type_.kind, given)
+    return [item] * type_.size if type_.shape else item
+
+
+def _joined(type_: Type, one: Any, other: Any) -> Any:
+    """Return what accumulating gives: sums of reals, and the larger of whole numbers."""
+    if type_.shape:
+        scalar = Type(type_.kind)
+        return [_joined(scalar, a, b) for a, b in zip(one, other, strict=True)]
+    return number(type_.kind, one + other if type_.is_float else max(one, other))
 
 
 def _copied(value: Any) -> Any:

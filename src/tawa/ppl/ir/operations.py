@@ -57,10 +57,15 @@ PURE = frozenset(
     (*ELEMENTARY, *MATRICES, "const", "pack", "select", "cast", "bits", "load", "build")
 )
 """What reads only its operands and data, and changes nothing."""
+PARTS = 32
+"""Of how many parts a sum over rows is: threads of a warp. Rows are added to the parts in turn."""
+NEUTRAL = {"f32": -0.0, "f64": -0.0, "i32": -(1 << 31), "i64": -(1 << 63)}
+"""What accumulates to nothing, of a kind: 0.0 would make a sum of -0.0 positive."""
 STRUCTURED = ("if", "for", "while", "switch", "build")
 EFFECTS = ("sample", "observe", "factor", "record")
 OTHERS = (
     *("const", "pack", "select", "cast", "bits", "load", "get", "set", "loadvar", "storevar"),
+    *("accumulate", "thread", "shuffle", "shuffle_xor"),
     *("lane", "read", "write", "call", "run", "philox", "suspend", "plate"),
     *MATRICES,
     *ADJOINTS,

@@ -82,12 +82,16 @@ class _Verifier:
                 inner = tuple(Type(t.kind, t.shape[1:]) for t in results)
                 self.expect(all(t.shape[0] == count for t in results), op, "results: count rows")
                 self.yields(op, op.regions[0], inner)
-            case "get" | "set" | "loadvar" | "storevar":
+            case "get" | "set" | "loadvar" | "storevar" | "accumulate":
                 declared = self.program.variables.get(op.attrs["name"])
                 if declared is None:
                     raise InternalError(f"no variable: {operation_text(op)}")
                 if op.code == "get":
                     self.expect(results == (declared,), op, f"the variable is {declared}")
+                if op.code == "accumulate":
+                    rank = len(declared.shape)
+                    self.expect(declared.kind != "bool", op, "of numbers")
+                    self.expect(types == (I32,) * rank + (Type(declared.kind),), op, "types")
                 if op.code == "set":
                     self.expect(types == (declared,), op, f"the variable is {declared}")
             case "read" | "write":

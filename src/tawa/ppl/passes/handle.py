@@ -148,9 +148,8 @@ class Handler:
 
     def weigh(self, amount: Value) -> None:
         """Append the addition to the log weight."""
-        real = self.low.b.real
-        self.low.program.variables.setdefault("logw", real)
-        self.low.b.set("logw", self.low.b.make("add", self.low.b.get("logw", real), amount))
+        self.low.program.variables.setdefault("logw", self.low.b.real)
+        self.low.b.accumulate("logw", amount)
 
     def record(self, op: Op, nest: Nest) -> Value:
         """Keep a value in the lane's memory; return what stands for it from here on."""

@@ -158,8 +158,7 @@ class _Reverse:
                 self.backward(op)
         for value, amount in self.local.items():
             if value not in self.here:
-                name = self.adjoints[value]
-                self.b.set(name, self.b.make("add", self.b.get(name, value.type), amount))
+                self.b.accumulate(self.adjoints[value], amount)
         self.results = dict(self.local)
         self.local, self.here = outer_local, outer_here
 
@@ -183,14 +182,7 @@ class _Reverse:
         """Emit zeros into a variable."""
         type_ = self.program.variables[name]
         zero = self.b.const(0.0, Type(type_.kind))
-        if not type_.shape:
-            self.b.set(name, zero)
-            return
-        self.b.each(type_.shape, lambda *at: self.store(name, *at, zero))
-
-    def store(self, name: str, *at_and_item: Value) -> None:
-        """Emit the writing of an element of a variable."""
-        self.b.op("storevar", at_and_item, name=name)
+        self.b.each(type_.shape, lambda *at: self.b.storevar(name, *at, zero))
 
     def add(self, value: Value, amount: Value) -> None:
         """Add to the adjoint of a scalar."""
@@ -201,11 +193,7 @@ class _Reverse:
     def add_at(self, array: Value, at: tuple[Value, ...], amount: Value) -> None:
         """Add to the adjoint of an element of an array value."""
         if array in self.active:
-            self.store_add(self.adjoints[array], at, amount)
-
-    def store_add(self, name: str, at: tuple[Value, ...], amount: Value) -> None:
-        held = self.b.loadvar(name, amount.type.kind, *at)
-        self.store(name, *at, self.b.make("add", held, amount))
+            self.b.accumulate(self.adjoints[array], *at, amount)
 
     def adjoint(self, value: Value) -> Value | None:
         """Return the adjoint of a scalar of this region, None where nothing was added."""
@@ -218,8 +206,7 @@ class _Reverse:
     def forward(self, op: Op) -> None:
         """Emit an operation. Nested terms are left to the backward sweep of their body."""
         if op.code == "factor":
-            amount = op.operands[0]
-            self.b.set("logw", self.b.make("add", self.b.get("logw", self.b.real), amount))
+            self.b.accumulate("logw", op.operands[0])
             return
         if not op.regions or not self.matters(op):
             self.b.region.ops.append(op)
@@ -245,7 +232,7 @@ class _Reverse:
     def keep(self, tape: str, index: Value, value: Value) -> None:
         self.b.each(
             value.type.shape,
-            lambda *at: self.store(tape, index, *at, self.b.load(value, *at)),
+            lambda *at: self.b.storevar(tape, index, *at, self.b.load(value, *at)),
         )
 
     def bare(self, region: Region, known: dict[Value, Value]) -> Region:
@@ -303,7 +290,7 @@ class _Reverse:
                     self.unpack(op.result, value, number, row)
             case "loadvar" if op.attrs["name"] == "z":
                 if (g := self.adjoint(op.result)) is not None:
-                    self.store_add("g", op.operands, g)
+                    self.b.accumulate("g", *op.operands, g)
             case "load":
                 if (g := self.adjoint(op.result)) is not None:
                     self.add_at(op.operands[0], op.operands[1:], g)
@@ -354,8 +341,7 @@ class _Reverse:
     def build(self, op: Op) -> None:
         count = op.attrs["count"]
 
-        def iteration(step: Value) -> None:
-            index = self.b.make("sub", self.b.const(count - 1, I32), step)
+        def iteration(index: Value) -> None:
             body, _ = self.again(op.regions[0], (index,))
             seeds: list[Value | str | None] = []
             for result in op.results:
@@ -375,9 +361,8 @@ class _Reverse:
         """Go through the iterations backward; adjoints of what is carried live in variables."""
         region = op.regions[0]
         if not op.results:
-            last = self.b.make("sub", op.operands[0], self.b.const(1, I32))
             with self.b.inside(Region((Value(I32),))) as made:
-                body, _ = self.again(region, (self.b.make("sub", last, made.args[0]),))
+                body, _ = self.again(region, made.args)
                 self.sweep(body)
             self.b.op("for", (op.operands[0],), (), (made,))
             return
@@ -468,7 +453,7 @@ class _Reverse:
         type_ = self.program.variables[target]
         self.b.each(
             type_.shape,
-            lambda *at: self.store(target, *at, self.b.loadvar(source, type_.kind, *row, *at)),
+            lambda *at: self.b.storevar(target, *at, self.b.loadvar(source, type_.kind, *row, *at)),
         )
 
     def taken(self, tape: str, type_: Type, index: Value) -> Value:

@@ -50,7 +50,7 @@ ROWS = 2048
 WIDTH = 128  # columns of a plate's matrices: a block holds a sum for each of them and each chain
 PLATE = 5  # how a lane is suspended that waits for its plates
 F32 = Type("f32")
-_EFFECTS = ("factor", "set", "storevar", "write", "call", "run", "suspend")
+_EFFECTS = ("factor", "set", "storevar", "accumulate", "write", "call", "run", "suspend")
 # What a value depends on: the row, the lane, neither or both.
 _ROW, _LANE, _BOTH = 1, 2, 3
 

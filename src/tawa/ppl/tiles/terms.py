@@ -69,6 +69,11 @@ class Evaluated:
                     self.variables.setdefault(op.attrs["name"], {})[given[0]] = given[1]
                 case "loadvar":
                     known[op.result] = self.variables[op.attrs["name"]][given[0]]
+                case "accumulate":
+                    name, (*at, amount) = op.attrs["name"], given
+                    held = self.variables[name] if at else self.variables
+                    key = at[0] if at else name
+                    held[key] = held[key] + amount
                 case "for":
                     for iteration in range(given[0]):
                         self.region(op.regions[0], {**known, op.regions[0].args[0]: iteration})
