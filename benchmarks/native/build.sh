@@ -3,7 +3,7 @@
 #   build.sh FLASH_ATTENTION CUTLASS OUT [fa3] [half_t] [bfloat16_t]
 # FLASH_ATTENTION is a checkout of github.com/Dao-AILab/flash-attention with its submodule
 # csrc/cutlass, CUTLASS one of github.com/NVIDIA/cutlass (headers alone are read). Needs nvcc 12.3 or
-# later; one processor takes about ten minutes for each. Set TAWA_PEERS=OUT afterwards.
+# later; one processor takes three to four minutes for each. Set TAWA_PEERS=OUT afterwards.
 set -eu
 flash=$1 cutlass=$2 out=$3; shift 3
 here=$(cd "$(dirname "$0")" && pwd)
