@@ -5,29 +5,39 @@
 
 The peer is torch's conv2d in channels_last memory with `cudnn.benchmark`. Of each form that takes a
 layer the likeliest tiles are tried, and the fastest of all is `tawa`; `window` (TMA counts pixels)
-and `other` (the best other view in place) stand beside it. Each layer runs in a process of its own,
-compiled before it gets the GPU; results are compared with float64 on the first, a middle and the
-last image, over NaN that stood there before. `--gradients` times those by input and filters
-instead, with the tile that the library settles on, beside cuDNN's; they are compared with float32
-products of all images, since they are sums over them. `--fused` times bias, residual and ReLU in
-the epilogue, beside cuDNN's convolution with a bias, torch's sum and its ReLU. All take turns, five
-rounds, medians; calls are replayed from CUDA graphs, so that launching is in no figure.
+and `other` (the best other view in place) stand beside it; so do, where they are at hand, the best
+tile of CUTLASS's implicit GEMM (`native/build.sh`) and of Triton on the source of `conv_pointers`,
+tile programs through pointers (`--without cutlass,triton` leaves them out). Each layer runs in a
+process of its own, compiled before it gets the GPU; results are compared with float64 on the first,
+a middle and the last image, over NaN that stood there before. `--gradients` times those by input
+and filters instead, with the tile that the library settles on, beside cuDNN's; they are compared
+with float32 products of all images, since they are sums over them. `--fused` times bias, residual
+and ReLU in the epilogue, beside cuDNN's convolution with a bias, torch's sum and its ReLU, and
+beside our bare convolution and half a copy of the residual, which is what reading it takes. All
+take turns, five rounds, medians; calls are replayed from CUDA graphs, so that launching is in no
+figure.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from math import prod
 from typing import Any
 
 from layer_runs import in_turns, mean, run_jobs, time_calls, worker
+from native_peers import cutlass_convolutions
+from twin import twin
 
 TOLERANCE = 2e-3
 _TRIED = 2  # tiles of each form
+_BESIDE = ("cutlass", "triton", "bare", "copy")  # columns of the table where there are any
+# Rows, columns, stages and warps that Triton tries.
+_TRITON = ((128, 256, 3, 8), (128, 128, 3, 8), (128, 128, 4, 4), (128, 64, 4, 4), (64, 128, 4, 4))
 
 
 @dataclass(frozen=True)
@@ -126,9 +136,9 @@ def candidates(problem: Any) -> list[Any]:
     return found
 
 
-def compile_ahead(layer: Layer, dtype: str, batch: int, what: str) -> None:
+def compile_ahead(layer: Layer, dtype: str, batch: int, what: str, without: Sequence[str]) -> None:
     """Import and compile what will be measured, without the GPU; failures are told there."""
-    import torch  # noqa: F401
+    import torch
 
     import tawa
     from tawa.kernels.conv_input_gradient import input_launches, input_tiles
@@ -158,6 +168,13 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, what: str) -> None:
     tried = variants(operands.problem) if settled else candidates(operands.problem)
     for variant in tried:
         build(lambda variant=variant: prepare(operands, variant))
+    if not settled and "triton" not in without and layer.groups == 1:
+        kinds = [{"f16": torch.float16, "bf16": torch.bfloat16}[dtype]] * 3
+        try:
+            for _, kernel, grid, arguments, options in triton_launches(operands, layer):
+                kernel.warmup(*kinds, *arguments[3:], grid=grid, **options)
+        except Exception:  # of a package that is not there, or a tile that does not fit
+            return
 
 
 def shapes_of(layer: Layer, batch: int) -> tuple[tuple[int, ...], ...]:
@@ -225,6 +242,10 @@ def measure_calls(layer: Layer, dtype: str, batch: int, what: str) -> list[dict[
                 raise ArithmeticError(f"WRONG, error {error:.4f}")
             timers["tawa"] = time_calls(ours, 0.02)
             found["tawa variant"] = "the library's tile"
+            if what == "fused":
+                timers["bare"] = time_calls(lambda: conv2d(x, w, **how), 0.02)
+                copied = torch.empty_like(dy)
+                timers["copy"] = time_calls(lambda to=copied: to.copy_(dy), 0.02)
         except Exception as error:
             found["tried"].append(f"{type(error).__name__} {str(error)[:300]}")
         del want
@@ -233,7 +254,42 @@ def measure_calls(layer: Layer, dtype: str, batch: int, what: str) -> list[dict[
     return results
 
 
-def measure(layer: Layer, dtype: str, batch: int) -> dict[str, Any]:
+def by_cutlass(operands: Any, layer: Layer) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Return calls of CUTLASS's tiles."""
+    how = layer.stride, layer.padding, layer.dilation
+    return cutlass_convolutions(operands.x, operands.w, operands.y, *how)
+
+
+def by_triton(operands: Any, layer: Layer) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Return calls of Triton's tiles."""
+    for name, kernel, grid, arguments, options in triton_launches(operands, layer):
+        yield name, partial(kernel[grid], *arguments, **options)
+
+
+def triton_launches(operands: Any, layer: Layer) -> Iterator[tuple[Any, ...]]:
+    """Yield launches of Triton's kernels of the source of `conv_pointers`, of several tiles."""
+    import triton.language
+
+    import tawa
+    from tawa.kernels.conv_prepare import prepare
+    from tawa.kernels.conv_variants import Variant
+    from tawa.kernels.conv_windows import BARE
+
+    for rows, columns, stages, warps in _TRITON:
+        if columns >= 2 * layer.co:
+            continue
+        sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": 64}
+        (launch,) = prepare(operands, Variant("pointers", tawa.Config(sizes)))
+        options: dict[str, Any] = {**launch.options, "SUM": triton.language.float32}
+        # Triton hands on to helpers what it knows as a constant, not fields that are plain strings.
+        constants = {name: triton.language.constexpr(each) for name, each in asdict(BARE).items()}
+        options["AFTER"] = BARE.__class__(**constants)
+        options |= {"num_stages": stages, "num_warps": warps}
+        name = f"{rows}x{columns}x64, {stages} stages, {warps} warps"
+        yield name, twin(launch.kernel), launch.grid, launch.arguments, options
+
+
+def measure(layer: Layer, dtype: str, batch: int, without: Sequence[str]) -> dict[str, Any]:
     """Check and time one layer; every variant that fails is reported with its error."""
     import torch
     import torch.nn.functional as F
@@ -283,6 +339,23 @@ def measure(layer: Layer, dtype: str, batch: int) -> dict[str, Any]:
                 best[row] = spent, call
                 found[f"{row} variant"] = str(variant)
     calls = {row: call for row, (_, call) in best.items() if row in ("tawa", "window", "other")}
+    for row, offers in (("cutlass", by_cutlass), ("triton", by_triton)):
+        if row in without or g.groups > 1:
+            continue
+        timed: list[tuple[float, str, Callable[[], Any]]] = []
+        try:
+            for name, call in offers(operands, layer):
+                y.fill_(float("nan"))
+                call()
+                if not (error := off(y)) < limit:
+                    found["tried"].append(f"{row} {name}: WRONG, error {error:.4f}")
+                    continue
+                timed.append((time_calls(call, 0.01)(), name, call))
+                found["tried"].append(f"{row} {name}: {timed[-1][0]:.4f}")
+        except Exception as error:  # a library that is not built, a tile that does not fit
+            found["tried"].append(f"{row}: {type(error).__name__} {str(error)[:300]}")
+        if timed:
+            _, found[f"{row} variant"], calls[row] = min(timed, key=lambda one: one[0])
     calls["cudnn"] = lambda: F.conv2d(x, w, **how)
     found["cudnn error"] = off(calls["cudnn"]())
     found["ms"] = in_turns({name: time_calls(call, 0.02) for name, call in calls.items()})
@@ -293,31 +366,39 @@ def measure(layer: Layer, dtype: str, batch: int) -> dict[str, Any]:
 def table(title: str, results: Sequence[dict[str, Any]]) -> str:
     """Return results as text: times, rates, ratios, and the variants."""
     lines = [f"{title}, {results[0]['device']}"]
-    head = f"{'layer':40}{'N':>4}{'tawa':>9}{'window':>9}{'other':>9}{'cudnn':>9}"
+    names = ["tawa", "window", "other", "cudnn"]
+    names += [name for name in _BESIDE if any(name in each["ms"] for each in results)]
+    head = f"{'layer':40}{'N':>4}" + "".join(f"{name:>9}" for name in names)
     lines.append(f"{head}  cudnn/tawa  other/window  TFLOP/s")
-    ratios: list[float] = []
-    views: list[float] = []
+    ratios: dict[str, list[float]] = {}
     for each in results:
         times = each["ms"]
-        cells = "".join(
-            f"{times[name]:9.4f}" if name in times else f"{'-':>9}"
-            for name in ("tawa", "window", "other", "cudnn")
+        cells = "".join(f"{times[name]:9.4f}" if name in times else f"{'-':>9}" for name in names)
+        sets = {"other / window": ("other", "window")}
+        sets |= {f"{name} / tawa": (name, "tawa") for name in ("cudnn", "cutlass", "triton")}
+        found = {what: times[a] / times[b] for what, (a, b) in sets.items() if {a, b} <= {*times}}
+        if {"bare", "tawa"} <= {*times}:
+            bound = times["bare"] + times["copy"] / 2
+            found["tawa / (bare + residual)"] = times["tawa"] / bound
+        for what, ratio in found.items():
+            ratios.setdefault(what, []).append(ratio)
+        ours, beside = (found.get(f"{what}") for what in ("cudnn / tawa", "other / window"))
+        shown = "".join(
+            f"{'-' if r is None else f'{r:.3f}':>{w}}" for r, w in ((ours, 12), (beside, 14))
         )
-        ours = times["cudnn"] / times["tawa"] if "tawa" in times else float("nan")
-        ratios += [ours] * ("tawa" in times)
-        beside = "-"
-        if "window" in times and "other" in times:
-            views.append(times["other"] / times["window"])
-            beside = f"{views[-1]:.3f}"
         rate = each["gflop"] / times["tawa"] if "tawa" in times else float("nan")
-        row = f"{each['layer']:40}{each['n']:4}{cells}  {ours:10.3f}  {beside:>12}  {rate:7.1f}"
-        lines.append(f"{row}  {each.get('tawa variant', 'nothing ran')}")
+        row = f"{each['layer']:40}{each['n']:4}{cells}{shown}  {rate:7.1f}"
+        kinds = [each.get("tawa variant", "nothing ran")]
+        kinds += [
+            f"{name} {each[f'{name} variant']}" for name in _BESIDE if f"{name} variant" in each
+        ]
+        lines.append(f"{row}  {'; '.join(kinds)}")
         lines += [f"    {text}" for text in each["tried"] if "WRONG" in text or "Error" in text]
-    won = sum(ratio > 1 for ratio in ratios)
-    lines.append(f"cudnn / tawa: geometric mean {mean(ratios):.3f}, {won} of {len(ratios)} won")
-    if views:
-        least = min(views)
-        lines.append(f"other / window: geometric mean {mean(views):.3f}, least {least:.3f}")
+    for what, values in ratios.items():
+        above = sum(value > 1 for value in values)
+        least, most = min(values), max(values)
+        spread = f"least {least:.3f}, most {most:.3f}, {above} of {len(values)} above 1"
+        lines.append(f"{what}: geometric mean {mean(values):.3f}, {spread}")
     return "\n".join(lines)
 
 
@@ -329,6 +410,8 @@ def main() -> None:
     parser.add_argument("--dtype", default="f16", choices=("f16", "bf16"))
     parser.add_argument("--gradients", dest="what", action="store_const", const="gradients")
     parser.add_argument("--fused", dest="what", action="store_const", const="fused")
+    parser.add_argument("--without", default="", help="peers to leave out: cutlass, triton")
+    parser.add_argument("--only", default="", help="a regular expression on the text of a layer")
     parser.add_argument("--budget", type=float, default=500.0)
     parser.add_argument("--limit", type=float, default=45.0, help="seconds for a layer")
     parser.add_argument("--out", default="")
@@ -338,10 +421,12 @@ def main() -> None:
         name, index, batch = options.one.split(":")
         layer = SETS[name][int(index)]
         one = layer, options.dtype, int(batch)
-        special = options.what or layer.deep
+        special, without = options.what or layer.deep, options.without.split(",")
         worker(
-            lambda: compile_ahead(*one, options.what or ""),
-            lambda: measure_calls(*one, options.what or "") if special else [measure(*one)],
+            lambda: compile_ahead(*one, options.what or "", without),
+            lambda: (
+                measure_calls(*one, options.what or "") if special else [measure(*one, without)]
+            ),
         )
         return
     batches = options.batches.split(",")
@@ -352,9 +437,9 @@ def main() -> None:
             jobs[f"{name}{what}, {options.dtype}, N = {batch}"] = [
                 f"{name}:{index}:{batch}"
                 for index, layer in enumerate(SETS[name])
-                if batch == batches[0] or not layer.batch
+                if (batch == batches[0] or not layer.batch) and re.search(options.only, str(layer))
             ]
-    command = [sys.executable, __file__, "--dtype", options.dtype]
+    command = [sys.executable, __file__, "--dtype", options.dtype, "--without", options.without]
     run_jobs(jobs, [*command, *[f"--{options.what}"] * bool(options.what)], table, options)
 
 

@@ -7,9 +7,11 @@ r"""The six programs of `tawa.cypress.kernels` under their mappings, beside thei
 
 Every result is checked first. Peers take turns for several rounds, in another order each, timed by
 `do_bench`; TFLOP/s of the median round, and the share of the fastest peer that is not ours. A peer
-that cannot be imported or that fails is named. Dual GEMM and row sums are also plain tile kernels
-(`cypress_triton.py`), which Triton and tawa compile from one source. `--search` adds what
-`cy.search` finds in so many seconds from one warpgroup on narrow tiles.
+that cannot be imported or that fails is named. cuBLASLt's best is the fastest algorithm that its
+heuristics offer, FlashAttention-3 the original, where `TAWA_PEERS` has it (`native/build.sh`). Dual
+GEMM and row sums are also plain tile kernels (`cypress_triton.py`), which Triton and tawa compile
+from one source. `--search` adds what `cy.search` finds in so many seconds from one warpgroup on
+narrow tiles.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ import re
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import cypress_triton
 import tawa.cypress as cy
+from native_peers import flash_attention3
 from tawa.cypress.kernels import attention, dual, gemm, sums
 
 
@@ -57,6 +61,28 @@ def bound(mappings: dict[str, cy.Mapping], *tensors: Any) -> dict[str, Callable[
     return {name: lambda p=program: p(*tensors) for name, program in made.items()}
 
 
+def at_first(make: Callable[..., Callable[[], Any]], *arguments: Any) -> Callable[[], Any]:
+    """Return a call that is made when it is called for the first time, when its case is run."""
+    made = cache(lambda: make(*arguments))
+    return lambda: made()()
+
+
+def fastest_of_cublaslt(m: int, n: int, k: int, batch: int, *arrays: Any) -> Callable[[], Any]:
+    """Return the call of the fastest algorithm that cuBLASLt's heuristics offer, on a, b and c."""
+    import harness
+    from cublaslt import CublasLt
+    from tawa.testing import do_bench
+
+    case = harness.Case("f16", m, n, k, batch, b_rows=True)
+    problem, inputs = CublasLt().problem(case, "f16", fast=False), [harness.Inputs(*arrays)]
+    calls = [problem.calls(index, inputs)[0] for index in range(len(problem.algorithms))]
+    for _ in range(3):  # the slower half leaves each time: clocks drift by what they differ by
+        times = [do_bench(call, warmup=5, rep=20, return_mode="median") for call in calls]
+        ranked = sorted(range(len(calls)), key=times.__getitem__)
+        calls = [calls[index] for index in ranked[: -(-len(calls) // 2)]]
+    return calls[0]
+
+
 def gemm_cases(torch: Any) -> Iterator[Case]:
     """M = N = 8192, several K; 4096 and 8192 squared."""
     from tawa.kernels.matmul import matmul
@@ -65,7 +91,10 @@ def gemm_cases(torch: Any) -> Iterator[Case]:
     for m, n, k in [(4096, 4096, 4096), *shapes]:
         a, b = normal(torch, m, k), normal(torch, k, n)
         c = normal(torch, m, n)
-        peers = {"torch.mm": lambda a=a, b=b, c=c: torch.mm(a, b, out=c)}
+        peers: dict[str, Callable[[], Any]] = {
+            "torch.mm": lambda a=a, b=b, c=c: torch.mm(a, b, out=c),
+            "cuBLASLt's best": at_first(fastest_of_cublaslt, m, n, k, 1, a, b, c),
+        }
         ours = bound(gemm.mappings(), c, a, b)
         ours["tawa.kernels.matmul"] = lambda a=a, b=b, c=c: matmul(a, b, out=c)
         start = Search({"searched": gemm.gemm(**NARROW)}, (c, a, b))
@@ -77,7 +106,10 @@ def batched_cases(torch: Any) -> Iterator[Case]:
     """16 x 2048^3 and 64 x 1024^3."""
     for count, n in ((16, 2048), (64, 1024)):
         a, b, c = (normal(torch, count, n, n) for _ in "abc")
-        peers = {"torch.bmm": lambda a=a, b=b, c=c: torch.bmm(a, b, out=c)}
+        peers: dict[str, Callable[[], Any]] = {
+            "torch.bmm": lambda a=a, b=b, c=c: torch.bmm(a, b, out=c),
+            "cuBLASLt's best": at_first(fastest_of_cublaslt, n, n, n, count, a, b, c),
+        }
         ours = bound(gemm.mappings(batched=True), c, a, b)
         start = Search({"searched": gemm.gemm(batched=True, **NARROW)}, (c, a, b))
         flops, wanted = 2 * count * n**3, (a @ b,)
@@ -151,6 +183,7 @@ def attention_cases(torch: Any) -> Iterator[Case]:
                         return sdpa(q, k, v, is_causal=causal)
 
                 peers[f"sdpa {backend}"] = peer
+            peers["FlashAttention-3"] = at_first(flash_attention3, q, k, v, causal)
             ours = bound(attention.mappings(width, causal, length), *flat)
             ours["tawa.kernels.attention"] = lambda q=q, k=k, v=v, o=o, c=causal: tiles(
                 q, k, v, causal=c, out=o

@@ -1,8 +1,9 @@
 """FlashAttention-3 as a peer of `attention.py`, from whichever build of it is at hand.
 
-Two builds are known: the package `flash_attn_interface` (dense arrays), and the library inside the
-wheel of vllm 0.20 (`TAWA_FA3` names its file, `_vllm_fa3_C.abi3.so`), which takes batches of
-variable length only, and is slower than the first at short lengths. The offer's name says which.
+Three builds are known: the original from `native/build.sh` (`TAWA_PEERS`, f16, head_dim 64 and
+128), the package `flash_attn_interface` (dense arrays), and the library inside the wheel of vllm
+0.20 (`TAWA_FA3` names its file, `_vllm_fa3_C.abi3.so`), which takes batches of variable length
+only, and is slower than the others at short lengths. Those at hand are offered, by these names.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from harness import OUTPUT, Call, Missing, torch_dtype
+from native_peers import flash_attention3
 from peers import Offer, Plain
 
 
@@ -32,15 +34,31 @@ class FlashAttention3(Plain):
     name = "fa3"
 
     def offers(self, case: Any) -> Iterator[Offer]:
-        path = os.environ.get("TAWA_FA3", "")
+        path, folder = os.environ.get("TAWA_FA3", ""), os.environ.get("TAWA_PEERS", "")
+        if folder:
+            yield Offer("original", _original(case))
         if path:
             yield Offer("vllm", _vllm(path, case))
+        if path or folder:
             return
         try:
             import flash_attn_interface  # noqa: F401
         except ImportError:
-            raise Missing("flash_attn_interface is not installed, TAWA_FA3 not set") from None
+            what = "flash_attn_interface is not installed, TAWA_FA3 and TAWA_PEERS are not set"
+            raise Missing(what) from None
         yield Offer("flash_attn_func", _package(case))
+
+
+def _original(case: Any) -> Any:
+    def bind(inputs: Outputs) -> Call:
+        forward = flash_attention3(inputs.q, inputs.k, inputs.v, case.causal)
+
+        def once() -> None:
+            inputs.c = forward()
+
+        return once
+
+    return bind
 
 
 def _package(case: Any) -> Any:

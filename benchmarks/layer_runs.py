@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import exp, log
 from pathlib import Path
@@ -70,26 +72,24 @@ def run_jobs(
 ) -> None:
     """Run the layers of each job, by its title, as `command --one LAYER`; print its table.
 
-    `options` have `budget` (seconds in all), `limit` (seconds of a layer) and `out` (a file, or
-    ""). A process prints one line of JSON, a list of results, after `worker` let it.
+    `options` have `budget` (seconds in all), `limit` (seconds of a layer, from its turn on) and
+    `out` (a file, or ""). A process prints one line of JSON, a list of results, after `worker` let
+    it. As many processes as there are cores are ahead of the one that is measured, and compile.
     """
     end, results = time.monotonic() + options.budget, []
+    todo = [layer for layers in jobs.values() for layer in layers]
+    ahead: deque[subprocess.Popen[str]] = deque()
     pipe = subprocess.PIPE
     for title, layers in jobs.items():
-        if not layers:
-            continue
-        if end - time.monotonic() < 20:
-            print(f"{title}: no time left", flush=True)
-            continue
-        workers = {
-            layer: subprocess.Popen(
-                [*command, "--one", layer], stdin=pipe, stdout=pipe, stderr=pipe, text=True
-            )
-            for layer in layers
-        }
         done: list[Any] = []
-        for layer, process in workers.items():
-            left = max(1.0, min(options.limit, end - time.monotonic()))
+        for layer in layers:
+            while todo and len(ahead) < (os.cpu_count() or 1):
+                call = [*command, "--one", todo.pop(0)]
+                ahead.append(
+                    subprocess.Popen(call, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+                )
+            process = ahead.popleft()
+            left = max(0.0, min(options.limit, end - time.monotonic()))
             try:
                 found, errors = process.communicate("go\n", timeout=left)
             except subprocess.TimeoutExpired:
