@@ -126,6 +126,7 @@ SHAPES = [
     Geometry(2, 9, 11, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1)),  # windows that TMA counts
     Geometry(3, 7, 5, 32, 16, 3, 2, padding=(1, 1, 1, 0), groups=2),  # dy in boxes
     Geometry(1, 4, 262, 16, 16, 1, 3, dilation=(1, 130)),  # both in boxes: far corners
+    Geometry(1, 7, 5, 16, 16, 3, 2, (2, 1), (1, 0, 2, 1), (1, 2), 4),  # groups side by side
 ]
 
 

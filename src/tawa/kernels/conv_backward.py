@@ -238,13 +238,17 @@ def add_weights(
     TURNED: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
+    MERGED: tl.constexpr = 1,
+    FILTERS: tl.constexpr = 0,
 ):
     """dw [filters, TAPS, CHANNELS] = the sum of `PARTS` parts of `size` elements.
 
     In a part `TOGETHER` taps of COLUMN elements lie in a row; `step_` from a filter, a row of taps
     and an element of it to the next; `TURNED`: filters lie side by side. `WIDE` parts are read at
     once, so that a small filter of many parts does not wait for one after the other; the order of
-    adding depends on these two numbers alone. Grid (cdiv(count, BLOCK),).
+    adding depends on these two numbers alone. With `MERGED` groups side by side, of `FILTERS` each,
+    a part has the products of all their channels, of which a filter's own are taken. Grid
+    (cdiv(count, BLOCK),).
     """
     where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = where < count
@@ -257,6 +261,8 @@ def add_weights(
         tap = where // CHANNELS % TAPS
         channel = where % CHANNELS
     at = filter * step_filter + tap // TOGETHER * step_tap
+    if MERGED > 1:
+        at += (filter // FILTERS % MERGED * CHANNELS) * step_k
     at += (tap % TOGETHER * COLUMN + channel) * step_k
     total = tl.zeros((WIDE, BLOCK), dtype=tl.float32)
     for first in range(0, PARTS, WIDE):

@@ -17,7 +17,7 @@ from tawa.kernels.conv_geometry import Geometry, ceil_to
 from tawa.kernels.conv_operands import check_gradient
 from tawa.kernels.conv_packing import rearrange
 from tawa.kernels.conv_prepare import by_rows, finish
-from tawa.kernels.conv_strips import in_strips, input_strips, narrow, strip_tiles
+from tawa.kernels.conv_strips import fit, in_strips, input_strips, strip_tiles
 from tawa.kernels.conv_variants import (
     TILES,
     Axes,
@@ -99,7 +99,7 @@ def _reading_back(g: Geometry, dy: View, w: View) -> _Back:
 
 def input_tiles(g: Geometry, dy: Any, w: Any, target: Target = H200, most: int = 8) -> list[Tile]:
     """Return the tiles of dx that are worth trying, the likely best first."""
-    if narrow(g, w, dy):
+    if in_strips(g) and not fit(g, look(w), look(dy)):
         check_gradient(look(dy), g, "w", look(w), by_tma=False)
         return strip_tiles(g, target, dealt=False)
     slow = strip_tiles(g, target, dealt=False) if in_strips(g) else []

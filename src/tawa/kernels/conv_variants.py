@@ -378,8 +378,9 @@ class Tile:
     """A tile of a gradient, the sum of which is dealt out in `parts`.
 
     Of dx it is `rows` pixels by `columns` channels; of dw filters by elements of x, at each of
-    `abreast` taps, which dy is read once for. `turned`: x is the product's first operand. With
-    `strips`, of pixels of a row, by channels, sums are kept in registers without tensor cores.
+    `abreast` taps, which dy is read once for. `turned`: x is the product's first operand. So many
+    groups as are `merged` lie side by side. With `strips`, of pixels of a row, by channels, sums
+    are kept in registers without tensor cores.
     """
 
     rows: int
@@ -388,6 +389,7 @@ class Tile:
     abreast: int = 1
     turned: bool = False
     strips: bool = False
+    merged: int = 1
 
 
 def likely(
@@ -417,7 +419,7 @@ def likely(
             share = ceil(steps / max(1, int(waves * target.multiprocessors / count)))
             parts = ceil(steps / share)
             seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
-            if added or tile.turned or parts > 1:
+            if added or tile.turned or tile.merged > 1 or parts > 1:
                 seconds += 2 * parts * stored / _CACHED + _LAUNCH
             found[replace(tile, parts=parts)] = seconds
     return sorted(found, key=lambda tile: found[tile])[:most]
