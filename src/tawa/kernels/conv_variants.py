@@ -1,8 +1,8 @@
 """Which form and which tile for a convolution: those worth trying, the likely best first.
 
 A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), packed first
-("im2win", "im2col", "padded"), "pointers", "depthwise" (strips of pixels, without tensor cores) or
-"direct". A tile is a box of output pixels by output channels; the model counts waves of boxes,
+("im2win", "im2col", "padded"), "pointers", "depthwise" (strips of pixels, without tensor cores), "merged"
+(groups side by side, over filters that are zero for the others) or "direct". A tile is a box of output pixels by output channels; the model counts waves of boxes,
 overhang included, and bytes; a tuner times the first.
 """
 
@@ -22,10 +22,13 @@ from tawa.kernels.conv_windows import Epilogue
 from tawa.target import H200, Target
 
 METHODS = ("auto", "im2win", "im2col", "direct")
-FORMS = (*VIEWS, *PACKINGS, "pointers", "depthwise", "direct")
+FORMS = (*VIEWS, *PACKINGS, "pointers", "depthwise", "merged", "direct")
 """Every form; "auto" takes all but the last."""
 Box = tuple[int, int, int]
 """Images, rows and columns of a tile of output pixels."""
+
+MERGED = 64
+"""Channels to which narrow groups are filled up side by side: the rows of the least product."""
 
 TILES = {
     (128, 256): 1.00,
@@ -74,13 +77,24 @@ class Problem:
     address: int
     dense: bool  # w, channels last
     aligned: bool  # w's address, to 16 bytes
-    stored: bool  # y and the residual, by TMA
+    step: int  # channels of y and the residual that TMA steps over; 0: it takes none
     epilogue: Epilogue
 
     @property
     def sum(self) -> Any:
         """The type that products are added in."""
         return tl.int32 if self.dtype == "i8" else tl.float32
+
+    @property
+    def stored(self) -> bool:
+        """Whether y is stored, and a residual read, by TMA."""
+        return self.step > 0 and self.geometry.filters % self.step == 0
+
+    @property
+    def merged(self) -> Problem:
+        """The same with so many groups side by side as a tile's channels hold."""
+        g = self.geometry
+        return replace(self, geometry=g.merged(g.abreast(MERGED)))
 
     @property
     def view(self) -> View:
@@ -128,6 +142,11 @@ def refused(form: str, problem: Problem) -> str:
         if g.groups == 1:
             return "one group sees all channels, which is a product of matrices"
         return unlike(problem) or _narrow(problem)
+    if form == "merged":
+        wide = problem.merged
+        if wide == problem:
+            return f"{g.groups} groups of {g.channels} channels stand alone"
+        return unlike(problem) or _narrow(problem) or refused("window", wide)
     if not problem.stored:
         return f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
     if form in PACKINGS:
@@ -284,6 +303,11 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         return
     if form == "depthwise":
         yield from _strips(g, moved, target)
+        return
+    if form == "merged":
+        for seconds, variant in _of("window", problem.merged, target):
+            if variant.splits == 1:
+                yield seconds + _LAUNCH, replace(variant, form=form)
         return
     depth = 128 // size
     if form == "pointers":
