@@ -50,48 +50,44 @@ def spoilt(acc):
 
 @tawa.jit
 def sums_apart(
-    x_ptr,
-    w_ptr,
-    first,
-    group,
-    channel,
-    filters,
-    pixels,
+    x_at,
+    w_at,
+    row,
+    column,
+    own,
+    there,
+    known,
     height,
     width,
-    out_height,
-    out_width,
-    stride_xn,
-    stride_xh,
-    stride_xw,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    WINDOW: tl.constexpr,
-    MERGED: tl.constexpr,
+    stride_h,
+    stride_w,
+    step_tap,
+    step_k,
+    FW: tl.constexpr,
+    TAPS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    DILATION: tl.constexpr,
+    APART: tl.constexpr = (1, 1),
 ):
-    """Return the sums of BLOCK_M output pixels from `first` on by BLOCK_N filters of a merged group
-    from `channel` on, each over the channels of its own group. w is as `spread` laid it out.
+    """Return sums over TAPS windows' taps and `CHANNELS` channels from `own` [columns] on, those of
+    a column's own group, of x times w; `there` [rows] and `known` [columns] mask both.
+
+    A pixel's window begins at its `row` and `column`, and its taps lie DILATION apart, which may go
+    back; x's pixels lie `APART`, with nothing between them. x_at [rows] points to a pixel's image,
+    w_at [columns] to the first product's filter; `step_` leads to the next.
     """
-    wide: tl.constexpr = MERGED.channels * MERGED.beside
-    taps: tl.constexpr = WINDOW.fh * WINDOW.fw
-    pixel = first + tl.arange(0, BLOCK_M)
-    filter = channel + tl.arange(0, BLOCK_N)
-    column = pixel % out_width * WINDOW.stride_w - WINDOW.pad_w
-    row = pixel // out_width % out_height * WINDOW.stride_h - WINDOW.pad_h
-    x_at = x_ptr + (pixel // out_width // out_height).to(tl.int64) * stride_xn + group * wide
-    w_at = w_ptr + (group * filters + filter).to(tl.int64) * (taps * wide)
-    own = filter // MERGED.filters * MERGED.channels
-    known = filter < filters
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, taps * MERGED.channels):
-        tap = k // MERGED.channels
-        down = row + tap // WINDOW.fw * WINDOW.dilation_h
-        right = column + tap % WINDOW.fw * WINDOW.dilation_w
-        inside = (pixel < pixels) & (down >= 0) & (down < height) & (right >= 0) & (right < width)
-        inner = own + k % MERGED.channels
-        at = (down * stride_xh + right * stride_xw)[:, None] + inner[None, :]
+    acc = tl.zeros((row.shape[0], own.shape[0]), dtype=tl.float32)
+    for k in range(0, TAPS * CHANNELS):
+        tap = k // CHANNELS
+        down = row + tap // FW * DILATION[0]
+        right = column + tap % FW * DILATION[1]
+        inside = there & (down >= 0) & (down < height * APART[0])
+        inside = inside & (right >= 0) & (right < width * APART[1])
+        inside = inside & (down % APART[0] == 0) & (right % APART[1] == 0)
+        at = down // APART[0] * stride_h + right // APART[1] * stride_w
+        at = at[:, None] + (own + k % CHANNELS)[None, :]
         seen = inside[:, None] & known[None, :]
         x = tl.load(x_at[:, None] + at, mask=seen, other=0).to(tl.float32)
-        w = tl.load(w_at + tap * wide + inner, mask=known, other=0).to(tl.float32)
-        acc += x * w[None, :]
+        w = tl.load(w_at + tap * step_tap + k % CHANNELS * step_k, mask=known, other=0)
+        acc += x * w.to(tl.float32)[None, :]
     return acc

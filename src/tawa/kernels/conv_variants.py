@@ -8,7 +8,7 @@ overhang included, and bytes; a tuner times the first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any
@@ -425,12 +425,13 @@ def likely(
     *,
     added: bool,
     most: int = 8,
+    waves: Sequence[float] = (0.5, 1, 2, 3),
 ) -> list[Tile]:
     """Return the tiles worth trying, the likely best first, at most `most`.
 
     `programs` tells how many tiles of each kind, in one part, a gradient has; a sum has `steps` of
-    `depth` elements of `size` bytes. More parts fill more multiprocessors, and have more to store
-    and to add; one part too is `added` to the result where no tile stores it.
+    `depth` elements of `size` bytes. More parts fill more `waves` of multiprocessors, and have
+    more to store and to add; one part too is `added` to the result where no tile stores it.
     """
     found: dict[Tile, float] = {}
     for tile, count in programs.items():
@@ -439,8 +440,8 @@ def likely(
         product = (columns, rows) if tile.turned else (rows, columns)
         step = max(tile.abreast * product_seconds(*product, depth, size), fetched)
         stored = count * rows * columns * tile.abreast * 4
-        for waves in (0.5, 1, 2, 3):
-            share = ceil(steps / max(1, int(waves * target.multiprocessors / count)))
+        for wave in waves:
+            share = ceil(steps / max(1, int(wave * target.multiprocessors / count)))
             parts = ceil(steps / share)
             seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
             if added or tile.turned or tile.merged > 1 or parts > 1:

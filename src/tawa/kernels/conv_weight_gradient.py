@@ -18,7 +18,7 @@ from tawa.kernels.conv_operands import check_gradient, strides_of
 from tawa.kernels.conv_packing import pack
 from tawa.kernels.conv_prepare import by_rows
 from tawa.kernels.conv_strips import blocks_of, fit, in_strips, strip_tiles, weight_strips
-from tawa.kernels.conv_variants import TILES, Axes, Box, Tile, boxes, likely, once
+from tawa.kernels.conv_variants import MERGED, TILES, Axes, Box, Tile, boxes, likely, once
 from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import View
@@ -26,7 +26,6 @@ from tawa.target import H200, Target
 
 _ADDED = 1024  # elements of parts that a program adds at once
 _PIXELS = 64  # of a step
-_ROWS = 64  # the fewest of a product: groups of fewer channels stand side by side in it
 _HELD = 128 * 128  # sums that a consumer warpgroup keeps in registers
 
 
@@ -80,7 +79,7 @@ def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
 def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int = 10) -> list[Tile]:
     """Return the tiles of dw that are worth trying, the likely best first."""
     view, grown = look(x), look(dy)
-    counts = [count for count in {1: 0, g.abreast(_ROWS): 0} if fit(g.merged(count), view, grown)]
+    counts = [count for count in {1: 0, g.abreast(MERGED): 0} if fit(g.merged(count), view, grown)]
     if not counts and in_strips(g):
         check_gradient(grown, g, "x", view, by_tma=False)
         return strip_tiles(g, target, dealt=True)
@@ -102,12 +101,12 @@ def _sizes(filters: int, k: int, taps: int) -> Iterator[Tile]:
     """Yield the tiles of so many filters by elements of x at each tap that are not mostly empty."""
     for first, second in TILES:
         for turned, (rows, columns) in enumerate(((first, second), (second, first))):
-            if (rows > _ROWS and rows >= 2 * filters) or (columns > 32 and columns >= 2 * k):
+            if (rows > MERGED and rows >= 2 * filters) or (columns > 32 and columns >= 2 * k):
                 continue
             if turned and rows <= columns:  # what it is for: the product's second operand is wider
                 continue
             for abreast in (1, 2, 3):
-                held = _HELD if first == _ROWS else 2 * _HELD
+                held = _HELD if first == MERGED else 2 * _HELD
                 if taps % abreast == 0 and (abreast == 1 or abreast * rows * columns <= held):
                     yield Tile(rows, columns, 1, abreast, bool(turned))
 

@@ -122,6 +122,59 @@ def window(
 
 
 @tawa.jit
+def merged_apart(
+    x_ptr,
+    w_ptr,
+    first,
+    group,
+    channel,
+    filters,
+    pixels,
+    height,
+    width,
+    out_height,
+    out_width,
+    stride_xn,
+    stride_xh,
+    stride_xw,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    WINDOW: tl.constexpr,
+    MERGED: tl.constexpr,
+):
+    """Return the sums of BLOCK_M output pixels from `first` on by BLOCK_N of a merged group's
+    filters from `channel` on, each over the channels of its own group.
+    """
+    wide: tl.constexpr = MERGED.channels * MERGED.beside
+    taps: tl.constexpr = WINDOW.fh * WINDOW.fw
+    pixel = first + tl.arange(0, BLOCK_M)
+    filter = channel + tl.arange(0, BLOCK_N)
+    column = pixel % out_width * WINDOW.stride_w - WINDOW.pad_w
+    row = pixel // out_width % out_height * WINDOW.stride_h - WINDOW.pad_h
+    image = pixel // out_width // out_height
+    own = filter // MERGED.filters * MERGED.channels
+    return sums_apart(
+        x_ptr + (image.to(tl.int64) * stride_xn + group * wide),
+        w_ptr + ((group * filters + filter).to(tl.int64) * (taps * wide) + own),
+        row,
+        column,
+        own,
+        pixel < pixels,
+        filter < filters,
+        height,
+        width,
+        stride_xh,
+        stride_xw,
+        wide,
+        1,
+        WINDOW.fw,
+        taps,
+        MERGED.channels,
+        (WINDOW.dilation_h, WINDOW.dilation_w),
+    )
+
+
+@tawa.jit
 def conv_windows(
     x_desc,
     w_desc,
@@ -204,7 +257,7 @@ def conv_windows(
     else:
         if MERGED is not None and SUM == tl.float32:
             if spoilt(acc):
-                acc = sums_apart(
+                acc = merged_apart(
                     x_ptr,
                     w_ptr,
                     column,
