@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.conv_merged import sums_apart, spoilt
+from tawa.kernels.conv_merged import spoilt, sums_apart
 from tawa.kernels.conv_windows import window
 
 
@@ -125,14 +125,16 @@ def conv_input_gradient(
         w = w_desc.load([group, k, at, channel])
         dy = dy.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_K)
         acc = tl.dot(dy, w.reshape(BLOCK_K, BLOCK_N), acc)
-    if MERGED is not None:
+    if MERGED is not None:  # noqa: SIM102 (one is a constant)
         if spoilt(acc):
             pixel = column + tl.arange(0, BLOCK_W)
             inner = channel + tl.arange(0, BLOCK_N)
             own = inner // MERGED.channels * MERGED.filters
             size: tl.constexpr = WINDOW.size[1] * WINDOW.size[2]
             acc = sums_apart(
-                dy_ptr + ((pixel // wide // high).to(tl.int64) * out_height * out_width * GROUPS + group) * K,
+                dy_ptr
+                + ((pixel // wide // high).to(tl.int64) * out_height * out_width * GROUPS + group)
+                * K,
                 w_ptr + ((group * K + own) * (size * channels) + inner),
                 pixel // wide % high * WINDOW.stride[1] + parity_h + WINDOW.padding[1][0],
                 pixel % wide * WINDOW.stride[2] + parity_w + WINDOW.padding[2][0],

@@ -1,9 +1,10 @@
 """Which form and which tile for a convolution: those worth trying, the likely best first.
 
 A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), packed first
-("im2win", "im2col", "padded"), "pointers", "depthwise" (strips of pixels, without tensor cores), "merged"
-(groups side by side, over filters that are zero for the others) or "direct". A tile is a box of output pixels by output channels; the model counts waves of boxes,
-overhang included, and bytes; a tuner times the first.
+("im2win", "im2col", "padded"), "pointers", "depthwise" (strips of pixels, without tensor cores),
+"merged" (groups side by side, over filters that are zero for the others) or "direct". A tile is a
+box of output pixels by output channels; the model counts waves of boxes, overhang included, and
+bytes; a tuner times the first.
 """
 
 from __future__ import annotations
