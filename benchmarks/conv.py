@@ -120,14 +120,17 @@ def geometry_of(layer: Layer, batch: int) -> Any:
 
 
 def candidates(problem: Any) -> list[Any]:
-    """Return the likeliest variants of every form that takes a problem, the likely best first."""
+    """Return the likeliest variants of every form that takes a problem, and those that the library
+    times, the likely best first.
+    """
     from tawa.kernels.conv_variants import variants
 
     found: list[Any] = []
     counts: dict[str, int] = {}
+    tuned = variants(problem)
     for variant in variants(problem, most=40):
         counts[variant.form] = counts.get(variant.form, 0) + 1
-        if counts[variant.form] <= _TRIED:
+        if counts[variant.form] <= _TRIED or variant in tuned:
             found.append(variant)
     return found
 
