@@ -17,7 +17,8 @@ from tawa.kernels.conv_gradients import (
     conv_transpose2d,
 )
 from tawa.kernels.conv_input_gradient import input_launches, input_tiles
-from tawa.kernels.conv_variants import Tile
+from tawa.kernels.conv_operands import bind
+from tawa.kernels.conv_variants import Tile, variants
 from tawa.kernels.conv_volumes import conv_transpose3d
 from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 from tawa.runtime.arrays import array
@@ -211,6 +212,17 @@ def test_more_tiles_than_one_are_tried():
     found = input_tiles(g, dy, w)
     assert len(set(found)) == len(found) == 8
     assert all(tile.parts > 1 and tile.columns <= 256 for tile in found)
+
+
+def test_groups_of_few_channels_are_tried_side_by_side():
+    """ResNeXt's: as many as 64 channels hold, in every kernel; a group of 64 stands alone."""
+    for groups, beside in ((64, 16), (32, 8), (16, 4), (4, 1)):
+        g = Geometry(8, 28, 28, 256, 256, 3, 3, padding=(1, 1, 1, 1), groups=groups)
+        x, w, dy = (array(shape, "f16") for shape in (g.images, g.kernels, g.results))
+        for tiles in (input_tiles(g, dy, w), weight_tiles(g, x, dy)):
+            assert beside in {tile.merged for tile in tiles} <= {1, beside}
+        forms = {each.form for each in variants(bind(x, w, g).problem)}
+        assert ("merged" in forms) == (beside > 1)
 
 
 @pytest.mark.parametrize("size", [(64, 64), (128, 256), (256, 128)])
