@@ -122,59 +122,6 @@ def window(
 
 
 @tawa.jit
-def merged_apart(
-    x_ptr,
-    w_ptr,
-    first,
-    group,
-    channel,
-    filters,
-    pixels,
-    height,
-    width,
-    out_height,
-    out_width,
-    stride_xn,
-    stride_xh,
-    stride_xw,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    WINDOW: tl.constexpr,
-    MERGED: tl.constexpr,
-):
-    """Return the sums of BLOCK_M output pixels from `first` on by BLOCK_N of a merged group's
-    filters from `channel` on, each over the channels of its own group.
-    """
-    wide: tl.constexpr = MERGED.channels * MERGED.beside
-    taps: tl.constexpr = WINDOW.fh * WINDOW.fw
-    pixel = first + tl.arange(0, BLOCK_M)
-    filter = channel + tl.arange(0, BLOCK_N)
-    column = pixel % out_width * WINDOW.stride_w - WINDOW.pad_w
-    row = pixel // out_width % out_height * WINDOW.stride_h - WINDOW.pad_h
-    image = pixel // out_width // out_height
-    own = filter // MERGED.filters * MERGED.channels
-    return sums_apart(
-        x_ptr + (image.to(tl.int64) * stride_xn + group * wide),
-        w_ptr + ((group * filters + filter).to(tl.int64) * (taps * wide) + own),
-        row,
-        column,
-        own,
-        pixel < pixels,
-        filter < filters,
-        height,
-        width,
-        stride_xh,
-        stride_xw,
-        wide,
-        1,
-        WINDOW.fw,
-        taps,
-        MERGED.channels,
-        (WINDOW.dilation_h, WINDOW.dilation_w),
-    )
-
-
-@tawa.jit
 def conv_windows(
     x_desc,
     w_desc,
@@ -257,25 +204,29 @@ def conv_windows(
     else:
         if MERGED is not None and tl.float32 == SUM:  # noqa: SIM102 (one is a constant)
             if spoilt(acc):
-                acc = merged_apart(
-                    x_ptr,
-                    w_ptr,
-                    column,
-                    group,
-                    channel,
-                    channels,
-                    pixels,
+                pixel = column + tl.arange(0, BLOCK_W)
+                filter = channel + tl.arange(0, BLOCK_N)
+                above = pixel // out_width
+                own = filter // MERGED.filters * MERGED.channels
+                at = (group * channels + filter).to(tl.int64) * (taps * CHANNELS) + own
+                acc = sums_apart(
+                    x_ptr + (above // out_height).to(tl.int64) * stride_xn + group * CHANNELS,
+                    w_ptr + at,
+                    above % out_height * WINDOW.stride_h - WINDOW.pad_h,
+                    pixel % out_width * WINDOW.stride_w - WINDOW.pad_w,
+                    own,
+                    pixel < pixels,
+                    filter < channels,
                     height,
                     width,
-                    out_height,
-                    out_width,
-                    stride_xn,
                     stride_xh,
                     stride_xw,
-                    BLOCK_W,
-                    BLOCK_N,
-                    WINDOW,
-                    MERGED,
+                    CHANNELS,
+                    1,
+                    WINDOW.fw,
+                    WINDOW.fh * WINDOW.fw,
+                    MERGED.channels,
+                    (WINDOW.dilation_h, WINDOW.dilation_w),
                 )
         columns = channel + tl.arange(0, BLOCK_N)
         if y_desc.dtype != tl.int32:
