@@ -1,7 +1,8 @@
 """Layers of networks: convolutions over each view, beside cuDNN's best, on one GPU.
 
-    python benchmarks/conv.py [--sets resnet50,convnext,unet,odd,volumes] [--batches 1,8,128]
-                              [--gradients | --fused] [--dtype f16] [--budget 500] [--out FILE.json]
+    python benchmarks/conv.py [--sets resnet50,convnext,unet,odd,resnext,volumes]
+                              [--batches 1,8,128] [--gradients | --fused] [--dtype f16]
+                              [--budget 500] [--out FILE.json]
 
 The peer is torch's conv2d in channels_last memory with `cudnn.benchmark`. Of each form that takes a
 layer the likeliest tiles are tried, and the fastest of all is `tawa`; `window` (TMA counts pixels)
@@ -103,6 +104,11 @@ SETS: dict[str, tuple[Layer, ...]] = {
         Layer(512, 14, 512, 3, 1, 1, groups=8), Layer(512, 14, 512, 3, 1, 1, groups=32),
         Layer(256, 28, 256, 3, 1, 1, groups=32), _spread(256, 28, 3),
     ),
+    "resnext": (  # 32 groups of 4 to 32 channels
+        Layer(128, 56, 128, 3, 1, 1, groups=32), Layer(256, 56, 256, 3, 2, 1, groups=32),
+        Layer(256, 28, 256, 3, 1, 1, groups=32), Layer(512, 28, 512, 3, 2, 1, groups=32),
+        Layer(512, 14, 512, 3, 1, 1, groups=32), Layer(1024, 7, 1024, 3, 1, 1, groups=32),
+    ),
     "volumes": (  # C3D, and a step of a volumetric U-Net
         Layer(64, 56, 128, 3, 1, 1, batch=8, deep=16),
         Layer(128, 28, 256, 3, 1, 1, batch=8, deep=8),
@@ -124,14 +130,17 @@ def geometry_of(layer: Layer, batch: int) -> Any:
 
 
 def candidates(problem: Any) -> list[Any]:
-    """Return the likeliest variants of every form that takes a problem, the likely best first."""
+    """Return the likeliest variants of every form that takes a problem, and those that the library
+    times, the likely best first.
+    """
     from tawa.kernels.conv_variants import variants
 
     found: list[Any] = []
     counts: dict[str, int] = {}
+    tuned = variants(problem)
     for variant in variants(problem, most=40):
         counts[variant.form] = counts.get(variant.form, 0) + 1
-        if counts[variant.form] <= _TRIED:
+        if counts[variant.form] <= _TRIED or variant in tuned:
             found.append(variant)
     return found
 
@@ -193,7 +202,11 @@ def measure_calls(layer: Layer, dtype: str, batch: int, what: str) -> list[dict[
     import torch.nn.functional as F
 
     from tawa.kernels.conv import conv2d
-    from tawa.kernels.conv_gradients import conv2d_input_gradient, conv2d_weight_gradient
+    from tawa.kernels.conv_gradients import (
+        Tuner,
+        conv2d_input_gradient,
+        conv2d_weight_gradient,
+    )
 
     torch.backends.cudnn.benchmark = True
     kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
@@ -212,9 +225,11 @@ def measure_calls(layer: Layer, dtype: str, batch: int, what: str) -> list[dict[
         return torch.ops.aten.convolution_backward(*given)[which]
 
     calls: dict[str, tuple[Callable[[], Any], Callable[..., Any]]] = {}
+    settled = {"dx": Tuner("input"), "dw": Tuner("weight")}
     plain = F.conv3d if layer.deep else F.conv2d
     if what == "gradients":
-        of_x, of_w = conv2d_input_gradient, conv2d_weight_gradient
+        of_x = partial(conv2d_input_gradient, tuner=settled["dx"])
+        of_w = partial(conv2d_weight_gradient, tuner=settled["dw"])
         sizes = tuple(x.shape), tuple(w.shape)
         calls["dx"] = (lambda: of_x(sizes[0], w, dy, **how)), lambda *each: backward(0, *each)
         calls["dw"] = (lambda: of_w(x, sizes[1], dy, **how)), lambda *each: backward(1, *each)
@@ -241,7 +256,8 @@ def measure_calls(layer: Layer, dtype: str, batch: int, what: str) -> list[dict[
             if not (error := float((ours().float() - want).norm() / want.norm())) < limit:
                 raise ArithmeticError(f"WRONG, error {error:.4f}")
             timers["tawa"] = time_calls(ours, 0.02)
-            found["tawa variant"] = "the library's tile"
+            tile = settled[name].best if name in settled else {}
+            found["tawa variant"] = str(next(reversed(tile.values()), "the library's tile"))
             if what == "fused":
                 timers["bare"] = time_calls(lambda: conv2d(x, w, **how), 0.02)
                 copied = torch.empty_like(dy)

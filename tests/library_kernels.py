@@ -307,6 +307,9 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
     make = partial(_convolution, form="taps", geometry=around, splits=3)
     for index in range(2):
         yield f"conv split {index}", Library(make, index, 0 if index else 64, least=1)
+    few = replace(around, c=64, co=128, groups=8)
+    make = partial(_convolution, form="merged", geometry=few, tile=flat)
+    yield "conv merged", Library(make, 1)
     first = Geometry(2, 15, 17, 3, 72, 5, 5, (2, 2))
     for index in range(3):
         # Of the three launches the first two pack: none of their loops is over channels.
@@ -347,6 +350,9 @@ def _gradients() -> Iterator[tuple[str, Library]]:
     strided = Geometry(2, 9, 11, 40, 72, 3, 3, (2, 2), (1, 1, 1, 1))
     make = partial(_gradient, geometry=strided, of="input")
     yield "conv input gradient", Library(make, 0, 64)
+    few = replace(strided, c=64, co=64, groups=8)
+    make = partial(_gradient, geometry=few, of="input", merged=8)
+    yield "conv input gradient merged", Library(make, 1)
     around = Geometry(5, 4, 8, 40, 72, 3, 3, padding=(1, 1, 1, 1))
     for name, g in (("rows", Geometry(5, 6, 10, 40, 72, 3, 3)), ("window", around)):
         make = partial(_gradient, geometry=g, of="filters")

@@ -53,7 +53,7 @@ def variant(form, splits=1, **options):
     sizes = TILE if form in ("pointers", "direct") else BOX
     if form == "depthwise":
         sizes = STRIPS
-    if form in ("im2col", "window"):
+    if form in ("im2col", "window", "merged"):
         sizes = BOX | {"BLOCK_H": 1, "BLOCK_W": 64}
     return Variant(form, tawa.Config({**sizes, **options}), splits)
 
@@ -87,15 +87,16 @@ def geometries(draw, form):
     most = 2 if form == "depthwise" else most  # its text grows with strides and windows
     stride = tuple(draw(st.integers(least, most)) for _ in range(2))
     groups = 1
-    if form in ("window", "taps", "pointers", "depthwise", "direct"):
-        groups = draw(st.sampled_from((2, 3, 9) if form == "depthwise" else (1, 1, 2, 3)))
+    if form in ("window", "taps", "pointers", "depthwise", "merged", "direct"):
+        few = {"depthwise": (2, 3, 9), "merged": (2, 4, 8)}
+        groups = draw(st.sampled_from(few.get(form, (1, 1, 2, 3))))
     dilation = (1, 1)
     if form not in ("rows", "im2win", "padded"):
         dilation = draw(st.sampled_from(((1, 1), (1, 1), (2, 1), (2, 3))))
     by_tma = form in VIEWS
     step = 16 if form == "parity" or groups > 1 else 8
-    channels = draw(st.sampled_from((step, 2 * step, 5 * step) if by_tma else (1, 3, 8)))
-    filters = draw(st.sampled_from((8, 16, 40) if by_tma or form in PACKINGS else (1, 5, 8, 40)))
+    channels = draw(st.sampled_from((step, 2 * step, 5 * step) if by_tma else (1, 3, 4, 8)))
+    filters = draw(st.sampled_from((8, 16, 40) if by_tma or form in PACKINGS else (1, 4, 8, 40)))
     sizes = [draw(st.integers(1, 12)) * (step if form == "parity" else 1) for step in stride]
     longest = 3 if form == "depthwise" else 5
     window = [draw(st.integers(step + 1 if form == "im2win" else 1, longest)) for step in stride]
@@ -129,6 +130,8 @@ def try_geometries(form, **how):
 TAKEN = [
     ("window", Geometry(2, 9, 11, 24, 40, 3, 3, (3, 2), (2, 1, 0, 2), (1, 2))),
     ("window", Geometry(1, 7, 9, 48, 48, 2, 3, (1, 4), (1, 1, 1, 1), groups=3)),
+    ("merged", Geometry(1, 7, 9, 32, 64, 2, 3, (1, 2), (1, 1, 0, 1), groups=8)),
+    ("merged", Geometry(2, 5, 7, 96, 48, 3, 3, padding=(1, 1, 1, 1), dilation=(2, 1), groups=12)),
     ("rows", Geometry(2, 9, 11, 24, 40, 3, 3)),
     ("rows", Geometry(2, 9, 11, 8, 40, 4, 2, (3, 2))),
     ("taps", Geometry(2, 7, 9, 24, 40, 3, 2, padding=(0, 1, 2, 1), dilation=(2, 1))),
@@ -170,14 +173,16 @@ def test_every_form(form, g):
 
 @pytest.mark.parametrize(("form", "g"), TAKEN)
 def test_what_is_beside_an_edge_spoils_only_its_own_windows(form, g):
-    """One Inf or NaN in every pixel of the border, one pixel a call's image: only its windows."""
+    """An Inf or NaN in every pixel of the border, one pixel a call: only its windows, and of groups
+    the first alone.
+    """
     x, w = arrays(g)
     w = np.where(w == 0, w.dtype.type(1), w)  # 0 * Inf is NaN by definition
     for row, column, bad in ((0, 0, np.inf), (-1, -1, np.nan), (0, -1, np.nan), (-1, 0, np.inf)):
         spoilt = x.copy()
-        spoilt[-1, row, column, :] = bad
+        spoilt[-1, row, column, : g.channels] = bad
         marked = np.zeros_like(x)
-        marked[-1, row, column, :] = 1
+        marked[-1, row, column, : g.channels] = 1
         reached = exact(marked, np.abs(w), g) != 0
         clean = exact(x, w, g)
         found = run(g, form, spoilt, w).astype(np.float64)
@@ -241,12 +246,13 @@ FINISHES = [
     ("window", 3, ("relu6",)),
     ("pointers", 1, (CLAMP, "silu")),
     ("depthwise", 1, ("relu",)),
+    ("merged", 1, ("relu",)),
 ]
 
 
 @pytest.mark.parametrize(("form", "splits", "activations"), FINISHES)
 def test_what_follows_the_sum(form, splits, activations):
-    groups = 4 if form == "depthwise" else 1
+    groups = 4 if form in ("depthwise", "merged") else 1
     g = Geometry(2, 7, 5, 16, 24, 3, 3, padding=(1, 1, 1, 1), groups=groups)
     x, w = arrays(g)
     bias, scale = integers(24, seed=2), np.linspace(0.5, 2, 24, dtype=np.float32)
@@ -398,6 +404,9 @@ REFUSED = [
     ("padded", Geometry(1, 8, 8, 16, 16, 3, 3, dilation=(2, 2)), "dilation"),
     ("rows", Geometry(1, 8, 8, 16, 15, 3, 3), "stored by TMA"),
     ("depthwise", Geometry(1, 8, 8, 16, 16, 3, 3), "product of matrices"),
+    ("merged", Geometry(1, 8, 8, 80, 80, 3, 3, groups=2), "stand alone"),
+    ("merged", Geometry(1, 400, 8, 16, 16, 3, 3, dilation=(70, 1), groups=4), "corner"),
+    ("merged", Geometry(1, 8, 8, 20, 20, 3, 3, groups=5), "stored by TMA"),
 ]
 
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tawa.errors import ArgumentError
+from tawa.kernels import conv_backward
 from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.conv_gradients import (
     conv2d_input_gradient,
@@ -16,7 +17,8 @@ from tawa.kernels.conv_gradients import (
     conv_transpose2d,
 )
 from tawa.kernels.conv_input_gradient import input_launches, input_tiles
-from tawa.kernels.conv_variants import Tile
+from tawa.kernels.conv_operands import bind
+from tawa.kernels.conv_variants import Tile, variants
 from tawa.kernels.conv_volumes import conv_transpose3d
 from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 from tawa.runtime.arrays import array
@@ -124,8 +126,9 @@ def test_many_random_gradients():
 SHAPES = [
     Geometry(2, 9, 11, 16, 24, 3, 3),  # rows of windows, with overhang
     Geometry(2, 9, 11, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1)),  # windows that TMA counts
-    Geometry(3, 7, 5, 32, 16, 3, 2, padding=(1, 1, 1, 0), groups=2),  # dy in boxes
+    Geometry(3, 7, 5, 32, 80, 3, 2, padding=(1, 1, 1, 0), groups=2),  # dy in boxes
     Geometry(1, 4, 262, 16, 16, 1, 3, dilation=(1, 130)),  # both in boxes: far corners
+    Geometry(1, 7, 5, 64, 64, 3, 2, (2, 1), (1, 0, 2, 1), (1, 2), 16),  # groups side by side
 ]
 
 
@@ -177,7 +180,9 @@ def test_types(dtype):
 @pytest.mark.parametrize("g", SHAPES)
 def test_products_are_specialized(g):
     x, w, dy = arrays(g)
-    products = [input_launches(g, dy, w, np.empty_like(x))[0]]
+    back = conv_backward.conv_input_gradient
+    launches = input_launches(g, dy, w, np.empty_like(x))
+    products = [launch for launch in launches if launch.kernel is back]
     products += weight_launches(g, x, dy, np.empty_like(w))[-2:-1]
     for launch in products:
         assert re.search("^ *load: ", str(launch.compile()), re.MULTILINE)
@@ -207,6 +212,17 @@ def test_more_tiles_than_one_are_tried():
     found = input_tiles(g, dy, w)
     assert len(set(found)) == len(found) == 8
     assert all(tile.parts > 1 and tile.columns <= 256 for tile in found)
+
+
+def test_groups_of_few_channels_are_tried_side_by_side():
+    """ResNeXt's: as many as 64 channels hold, in every kernel; a group of 64 stands alone."""
+    for groups, beside in ((64, 16), (32, 8), (16, 4), (4, 1)):
+        g = Geometry(8, 28, 28, 256, 256, 3, 3, padding=(1, 1, 1, 1), groups=groups)
+        x, w, dy = (array(shape, "f16") for shape in (g.images, g.kernels, g.results))
+        for tiles in (input_tiles(g, dy, w), weight_tiles(g, x, dy)):
+            assert beside in {tile.merged for tile in tiles} <= {1, beside}
+        forms = {each.form for each in variants(bind(x, w, g).problem)}
+        assert ("merged" in forms) == (beside > 1)
 
 
 @pytest.mark.parametrize("size", [(64, 64), (128, 256), (256, 128)])

@@ -65,6 +65,8 @@ FIXED = {
     "conv im2win 2": "its sum is over a window, whose size is a constant of the kernel",
     "conv padded": "the same",
     "conv depthwise": "the same, over the rows of a window",
+    "conv merged": "the same, over its taps",
+    "conv input gradient merged": "the same",
     "attention packed 0": "orders tiles: its loop is over sequences",
 }
 """Kernels with loops that no argument here turns more or less often, and over what they are."""

@@ -15,6 +15,7 @@ from tawa.kernels.conv_gradients import (  # noqa: E402
     conv2d_input_gradient,
     conv2d_weight_gradient,
 )
+from tawa.kernels.conv_input_gradient import input_launches, input_tiles  # noqa: E402
 from tawa.kernels.conv_operands import bind  # noqa: E402
 from tawa.kernels.conv_variants import FORMS, refused, variants  # noqa: E402
 from tawa.kernels.conv_volumes import (  # noqa: E402
@@ -141,6 +142,36 @@ def test_gradients(g: Geometry) -> None:
     first = conv2d_weight_gradient(x, tuple(w.shape), dy, **how)
     assert error(first, right.grad) < 2e-3
     assert torch.equal(first, conv2d_weight_gradient(x, tuple(w.shape), dy, **how))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_groups_side_by_side_spoil_only_their_own(stride: int) -> None:
+    """An Inf or NaN of a group reaches no other, though filters are filled up with zeros."""
+    g = Geometry(2, 17, 15, 64, 128, 3, 3, (stride, stride), (1, 1, 1, 1), groups=16)
+    x, w = normal(g.n, g.c, g.h, g.w), normal(g.co, g.channels, g.fh, g.fw)
+    how = {"stride": stride, "padding": 1, "groups": g.groups}
+    asked = bind(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), g).problem
+    dy = normal(g.n, g.co, g.ho, g.wo)
+    for array in (x, dy):
+        array[1, 5, 3, 4], array[0, 63, -1, -1] = torch.nan, torch.inf
+    left, right = x.cpu().double().requires_grad_(), w.cpu().double()
+    y = F.conv2d(left, right, **how)
+    (back,) = torch.autograd.grad(y, left, dy.cpu().double())
+    found = {"y": (conv2d(x, w, variant=variants(asked, "merged")[0], **how), y)}
+    lies = [each.permute(0, 2, 3, 1) for each in (dy, w)]
+    for tile in input_tiles(g, *lies):
+        dx = torch.empty(g.images, device="cuda", dtype=torch.float16)
+        if tile.merged > 1:
+            for launch in input_launches(g, *lies, dx, tile):
+                launch()
+            found[f"dx {tile}"] = dx.permute(0, 3, 1, 2), back
+    assert len(found) > 1
+    for name, (got, want) in found.items():
+        want = want.detach().cuda()
+        finite = want.isfinite()
+        assert torch.equal(got.isnan(), want.isnan()), name
+        assert torch.equal(got.isinf(), want.isinf()), name
+        assert error(got[finite], want[finite]) < 2e-3, name
 
 
 def test_the_tuner_and_packed_filters() -> None:

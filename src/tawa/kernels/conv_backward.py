@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
+from tawa.kernels.conv_merged import spoilt, sums_apart
 from tawa.kernels.conv_windows import window
 
 
@@ -52,6 +53,10 @@ def conv_input_gradient(
     width,
     channels,
     K,
+    dy_ptr,
+    w_ptr,
+    out_height,
+    out_width,
     BLOCK_I: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
@@ -64,6 +69,7 @@ def conv_input_gradient(
     LEAST: tl.constexpr,
     PARTS: tl.constexpr,
     WHOLE: tl.constexpr,
+    MERGED: tl.constexpr = None,
 ):
     """dx [images, depth, height, width, GROUPS * channels] of dy [.., GROUPS * K].
 
@@ -72,7 +78,10 @@ def conv_input_gradient(
     them. WINDOW, APART and LEAST are of three axes; w is [GROUPS, K, taps, channels]. `WHOLE`:
     there is one parity and one part, and dx is a descriptor, [images, rows, columns, GROUPS,
     channels] as tiles cut it; else a pointer, and the `PARTS` of a sum lie one after the other.
-    Grid (tiles of one parity's pixels, cdiv(channels, BLOCK_N), GROUPS * parities * PARTS).
+    Where groups are `MERGED`, of images in the view "window", w is as
+    `tawa.kernels.conv_merged.spread` laid it out, and dy_ptr and what follows are for tiles that
+    are summed once more. Grid (tiles of one parity's pixels, cdiv(channels, BLOCK_N), GROUPS *
+    parities * PARTS).
     """
     tile = tl.program_id(0)
     channel = tl.program_id(1) * BLOCK_N
@@ -116,6 +125,34 @@ def conv_input_gradient(
         w = w_desc.load([group, k, at, channel])
         dy = dy.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_K)
         acc = tl.dot(dy, w.reshape(BLOCK_K, BLOCK_N), acc)
+    if MERGED is not None:  # noqa: SIM102 (one is a constant)
+        if spoilt(acc):
+            pixel = column + tl.arange(0, BLOCK_W)
+            inner = channel + tl.arange(0, BLOCK_N)
+            own = inner // MERGED.channels * MERGED.filters
+            size: tl.constexpr = WINDOW.size[1] * WINDOW.size[2]
+            acc = sums_apart(
+                dy_ptr
+                + ((pixel // wide // high).to(tl.int64) * out_height * out_width * GROUPS + group)
+                * K,
+                w_ptr + ((group * K + own) * (size * channels) + inner),
+                pixel // wide % high * WINDOW.stride[1] + parity_h + WINDOW.padding[1][0],
+                pixel % wide * WINDOW.stride[2] + parity_w + WINDOW.padding[2][0],
+                own,
+                pixel // wide // high < images,
+                inner < channels,
+                out_height,
+                out_width,
+                out_width * GROUPS * K,
+                GROUPS * K,
+                channels,
+                size * channels,
+                WINDOW.size[2],
+                size,
+                MERGED.filters,
+                (-WINDOW.dilation[1], -WINDOW.dilation[2]),
+                (WINDOW.stride[1], WINDOW.stride[2]),
+            )
     if WHOLE:
         dx = acc.to(dx_out.dtype).reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
         dx_out.store([image, row, column, group, channel], dx)
@@ -238,13 +275,17 @@ def add_weights(
     TURNED: tl.constexpr,
     WIDE: tl.constexpr,
     BLOCK: tl.constexpr,
+    MERGED: tl.constexpr = 1,
+    FILTERS: tl.constexpr = 0,
 ):
     """dw [filters, TAPS, CHANNELS] = the sum of `PARTS` parts of `size` elements.
 
     In a part `TOGETHER` taps of COLUMN elements lie in a row; `step_` from a filter, a row of taps
     and an element of it to the next; `TURNED`: filters lie side by side. `WIDE` parts are read at
     once, so that a small filter of many parts does not wait for one after the other; the order of
-    adding depends on these two numbers alone. Grid (cdiv(count, BLOCK),).
+    adding depends on these two numbers alone. With `MERGED` groups side by side, of `FILTERS` each,
+    a part has the products of all their channels, of which a filter's own are taken. Grid
+    (cdiv(count, BLOCK),).
     """
     where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = where < count
@@ -257,6 +298,8 @@ def add_weights(
         tap = where // CHANNELS % TAPS
         channel = where % CHANNELS
     at = filter * step_filter + tap // TOGETHER * step_tap
+    if MERGED > 1:
+        at += (filter // FILTERS % MERGED * CHANNELS) * step_k
     at += (tap % TOGETHER * COLUMN + channel) * step_k
     total = tl.zeros((WIDE, BLOCK), dtype=tl.float32)
     for first in range(0, PARTS, WIDE):

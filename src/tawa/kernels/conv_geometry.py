@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tawa.errors import ArgumentError
@@ -113,6 +113,15 @@ class Geometry:
         sides = (self.padding[0], self.padding[2])
         fh, fw = self.over.size[-2:]
         return Taps(fh, fw, *self.stride, *sides, *self.dilation)
+
+    def merged(self, count: int) -> Geometry:
+        """Return the same with `count` groups side by side as one, whose filters see them all."""
+        return replace(self, groups=self.groups // count)
+
+    def abreast(self, most: int) -> int:
+        """Return how many groups lie side by side in `most` channels, of images and of results."""
+        fitting = most // max(self.channels, self.filters)
+        return max((m for m in range(1, fitting + 1) if not self.groups % m), default=1)
 
     @property
     def flops(self) -> int:

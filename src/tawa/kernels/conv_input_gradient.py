@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, gcd, prod
 from typing import Any, TypeVar
 
@@ -15,10 +15,11 @@ from tawa.kernels import conv_backward
 from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, ceil_to
 from tawa.kernels.conv_operands import check_gradient
-from tawa.kernels.conv_packing import rearrange
+from tawa.kernels.conv_packing import fill, rearrange
 from tawa.kernels.conv_prepare import by_rows, finish
-from tawa.kernels.conv_strips import in_strips, input_strips, narrow, strip_tiles
+from tawa.kernels.conv_strips import fit, in_strips, input_strips, strip_tiles
 from tawa.kernels.conv_variants import (
+    MERGED,
     TILES,
     Axes,
     Box,
@@ -67,6 +68,15 @@ class _Back:
         across = ceil(self.channels / columns)
         return self.axes.tiles(self.box(rows, columns)) * across * self.parities
 
+    def tiles(
+        self, target: Target, most: int, waves: Sequence[float] = (0.5, 1, 2, 3)
+    ) -> list[Tile]:
+        """Return the likeliest tiles, sums dealt out so that they fill so many waves."""
+        sizes = (each for each in TILES if each[1] == 32 or each[1] < 2 * self.channels)
+        programs = {Tile(*each, 1): self.programs(*each) for each in sizes}
+        how = self.steps, self.depth, self.size, target
+        return likely(programs, *how, added=False, most=most, waves=waves)
+
 
 def _reading_back(g: Geometry, dy: View, w: View) -> _Back:
     """Return how dy is read; raises `ArgumentError` where arrays do not fit, or TMA reads none."""
@@ -99,15 +109,28 @@ def _reading_back(g: Geometry, dy: View, w: View) -> _Back:
 
 def input_tiles(g: Geometry, dy: Any, w: Any, target: Target = H200, most: int = 8) -> list[Tile]:
     """Return the tiles of dx that are worth trying, the likely best first."""
-    if narrow(g, w, dy):
-        check_gradient(look(dy), g, "w", look(w), by_tma=False)
-        return strip_tiles(g, target, dealt=False)
-    slow = strip_tiles(g, target, dealt=False) if in_strips(g) else []
-    back = _reading_back(g, look(dy), look(w))
-    sizes = (each for each in TILES if each[1] == 32 or each[1] < 2 * back.channels)
-    programs = {Tile(*each, 1): back.programs(*each) for each in sizes}
-    how = back.steps, back.depth, back.size, target
-    return likely(programs, *how, added=False, most=most - len(slow)) + slow
+    grown, filters = look(dy), look(w)
+    merged = _merged_tiles(g, grown, filters, target)
+    slow = merged + (strip_tiles(g, target, dealt=False) if in_strips(g) else [])
+    if in_strips(g) and not fit(g, filters, grown):
+        check_gradient(grown, g, "w", filters, by_tma=False)
+        return slow
+    back = _reading_back(g, grown, filters)
+    return merged + back.tiles(target, most - len(slow)) + slow[len(merged) :]
+
+
+def _merged_tiles(g: Geometry, dy: View, w: View, target: Target) -> list[Tile]:
+    """Return the likeliest tiles of groups that stand side by side; none where they do not, or
+    where TMA counts no windows of them.
+    """
+    count = g.abreast(MERGED)
+    wide = g.merged(count)
+    if count == 1 or g.volume is not None or not fit(wide, w, dy):
+        return []
+    back = _reading_back(wide, dy, w)
+    if back.view != "window":
+        return []
+    return [replace(tile, merged=count) for tile in back.tiles(target, 3, (0,))]
 
 
 def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = None) -> list[Launch]:
@@ -116,14 +139,19 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = No
     A sum that few tiles have is dealt out, and another launch adds its parts. `tile` is by default
     the likeliest of `input_tiles`. Raises `ArgumentError`.
     """
-    window, groups = g.over, g.groups
+    window = g.over
     n, *pixels, c = shape = g.images
     if tile is None:
         tile = input_tiles(g, dy, w)[0]
     if tile.strips:
         return input_strips(g, dy, w, dx, tile)
-    back = _reading_back(g, look(dy), look(w))
-    launches, wide = list[Launch](), g.channels
+    launches, merged, beyond = list[Launch](), None, (None,) * 4
+    if tile.merged > 1:
+        alone, g = g, g.merged(tile.merged)
+        launches.append(fill(w, alone, g, dx))
+        w, merged = launches[0].arguments[1], launches[0].options["MERGED"]
+        beyond = (dy, w, g.ho, g.wo)
+    back, wide = _reading_back(g, look(dy), look(w)), g.channels
     if not fits_tma(look(w), (g.channels, 1)):
         wide = ceil_to(g.channels, 16 // back.size)
         count = g.co * g.fh * g.fw
@@ -131,7 +159,7 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = No
         strides = (g.channels, 0, 0, 1)
         launches.append(rearrange(w, (count, 1, 1, g.channels), strides, filled, wide))
         w = filled
-    view, axes, depth, channels = back.view, back.axes, back.depth, back.channels
+    groups, view, axes, depth, channels = g.groups, back.view, back.axes, back.depth, back.channels
     parity = tuple(ceil(extent / step) for extent, step in zip(pixels, window.stride))
     k, taps = g.filters, prod(window.size)
     rows, columns, parts = tile.rows, tile.columns, tile.parts
@@ -149,7 +177,7 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = No
         out = by_rows(dx, full, [*box, 1, columns])
     options: dict[str, Any] = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
     options |= {"BLOCK_N": columns, "BLOCK_K": depth, "VIEW": view, "GROUPS": groups}
-    options |= {"PARTS": parts, "WHOLE": whole}
+    options |= {"PARTS": parts, "WHOLE": whole, "MERGED": merged}
     three = Window(
         _three(window.size, 1),
         _three(window.stride, 1),
@@ -161,7 +189,7 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = No
     filters = by_rows(w, (groups, k, taps, wide), [1, depth, 1, columns])
     deep, slices = _three(parity, 1)[0], _three(pixels, 1)[0]
     tiles = (ceil(axes.rows / box[1]), ceil(axes.columns / box[2]))
-    numbers = (*tiles, deep, *parity[-2:], n, slices, *pixels[-2:], channels, k)
+    numbers = (*tiles, deep, *parity[-2:], n, slices, *pixels[-2:], channels, k, *beyond)
     grid = (axes.tiles(box), ceil(channels / columns), back.parities * parts)
     given = (seen, filters, out, *numbers)
     options |= once(grid, H200)

@@ -66,13 +66,13 @@ def bind(
     _check_pixels("out", result, g)
     if result.dtype not in outputs:
         raise ArgumentError(f"out holds {result.dtype}", why=f"one of {', '.join(outputs)}")
-    stored = _by_tma(result, g)
+    step = _step(result)
     if residual is not None:
         added = look(residual)
         _check_pixels("residual", added, g)
         if added.dtype not in FLOATS:
             raise ArgumentError(f"residual holds {added.dtype}", why=f"one of {', '.join(FLOATS)}")
-        stored = stored and _by_tma(added, g)
+        step = max(step, _step(added)) if step and _step(added) else 0
     if bias is not None:
         _check_vector("bias", look(bias), (g.co,), FLOATS)
     how = ""
@@ -89,7 +89,7 @@ def bind(
         image.address & 15,
         dense(filters),
         filters.address % 16 == 0,
-        stored,
+        step,
         Epilogue(how, bias is not None, residual is not None, name, *limits),
     )
     return Operands(problem, x, w, out, bias, residual, scale, prepacked)
@@ -140,8 +140,9 @@ def dense(view: View) -> bool:
     return 0 in view.shape or strides_of(view) == row_major(view.shape)
 
 
-def _by_tma(view: View, g: Geometry) -> bool:
-    return view.address % 16 == 0 and g.filters * view.itemsize % 16 == 0
+def _step(view: View) -> int:
+    """Return of how many elements TMA steps over are multiples; 0 where it takes no address."""
+    return 0 if view.address % 16 else 16 // view.itemsize
 
 
 def _check_pixels(name: str, view: View, g: Geometry) -> None:

@@ -8,14 +8,15 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from tawa.kernels import conv_pack
-from tawa.kernels.arrays import look
+from tawa.kernels import conv_merged, conv_pack
+from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.conv_geometry import Geometry, Packed, Packing
 from tawa.kernels.conv_operands import strides_of
 from tawa.kernels.prepare import Launch
 
 # Elements that a program packs: 32 a thread, all in flight at once.
 _PACKED_AT_ONCE = 4096
+_FILLED = 1024
 
 
 def pack(x: Any, g: Geometry, how: Packing, out: Any) -> Launch:
@@ -57,6 +58,18 @@ def rearrange(
     n, h, w, c = shape
     seen, column = Geometry(n, h, w, c, 1, 1, 1), column or c
     return _pack(x, strides, seen, Packed(n * h, w, c, column, w * column), out)
+
+
+def fill(w: Any, g: Geometry, wide: Geometry, beside: Any) -> Launch:
+    """Return the launch that lays w, by rows, out for groups that stand as one in `wide`: zeros for
+    the channels of the others. Its output, [Co, taps, channels], is made beside an array.
+    """
+    count = wide.co * wide.window
+    out = empty_beside(beside, (count,), look(w).dtype)
+    merged = conv_merged.Merged(g.channels, g.filters, g.groups // wide.groups)
+    grid = (ceil(count / _FILLED),)
+    options = {"BLOCK": _FILLED, "MERGED": merged}
+    return Launch(conv_merged.spread, grid, (w, out, count, g.fh * g.fw), options)
 
 
 def _fit(buffer: Packed) -> tuple[int, int]:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -19,7 +20,7 @@ from tawa.kernels.conv_geometry import (
     packing,
 )
 from tawa.kernels.conv_operands import Operands
-from tawa.kernels.conv_packing import pack, pack_filters
+from tawa.kernels.conv_packing import fill, pack, pack_filters
 from tawa.kernels.conv_strips import strips
 from tawa.kernels.conv_variants import Axes, Variant, refused
 from tawa.kernels.conv_views import packed_view, windows
@@ -39,6 +40,8 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         raise ArgumentError(f"no convolution by {form}: {reason}", remedy='use method="auto"')
     if form in PACKINGS:
         return _by_packing(operands, variant)
+    if form == "merged":
+        return _side_by_side(operands, variant)
     g, sizes = operands.problem.geometry, variant.config.kwargs
     if form in ("pointers", "direct"):
         strides = (*operands.problem.strides[:3], g.window)
@@ -51,6 +54,19 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     w = filters(operands.w, (g.groups, g.filters, seen.taps, seen.k), (g.window, seen.k), sizes)
     shape = (1, 1, g.pixels) if seen.window is not None else (g.n, g.ho, g.wo)
     return _launches(operands, variant, x, w, (seen.taps, seen.k), shape, options)
+
+
+def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
+    """Return the launches that fill filters with zeros and convolve groups that stand as one."""
+    problem = operands.problem.merged
+    g = problem.geometry
+    first = fill(operands.w, operands.problem.geometry, g, operands.y)
+    w, merged = first.arguments[1], first.options["MERGED"]
+    wide = replace(operands, problem=problem, w=w)
+    (product,) = prepare(wide, replace(variant, form="window"))
+    beyond = (operands.x, w, g.pixels, g.h, g.w, g.ho, g.wo, *problem.strides[:3])
+    given = (*product.arguments[: -len(beyond)], *beyond)
+    return [first, replace(product, arguments=given, options={**product.options, "MERGED": merged})]
 
 
 def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
@@ -140,7 +156,8 @@ def _launches(
     chunk = ceil(steps / variant.splits)
     parts = ceil(steps / chunk)
     rows, columns = ceil(shape[1] / box[1]), ceil(shape[2] / box[2])
-    numbers = (taps, k, rows, columns, g.filters)
+    # What merged groups need beyond them is put in the place of the last.
+    numbers = (taps, k, rows, columns, g.filters, *(None,) * 10)
     count, across = Axes(*shape).tiles(box), ceil(g.filters / sizes["BLOCK_N"])
     extra = (operands.residual, operands.scale, operands.bias)
     kernel, given = conv_windows.conv_windows, {**sizes, **options}

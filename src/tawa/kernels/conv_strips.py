@@ -8,7 +8,7 @@ from math import ceil
 from typing import Any
 
 from tawa.kernels import conv_depthwise
-from tawa.kernels.arrays import empty_beside, fits_tma, look
+from tawa.kernels.arrays import View, empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, Taps
 from tawa.kernels.conv_operands import Operands, strides_of
 from tawa.kernels.conv_packing import rearrange
@@ -25,10 +25,9 @@ def in_strips(g: Geometry) -> bool:
     return g.groups > 1 and g.volume is None
 
 
-def narrow(g: Geometry, x: Any, dy: Any) -> bool:
-    """Tell whether they must be: where TMA does not step over groups."""
-    fits = fits_tma(look(x), (g.channels, 1)) and fits_tma(look(dy), (g.filters, 1))
-    return in_strips(g) and not fits
+def fit(g: Geometry, x: View, dy: View) -> bool:
+    """Tell whether TMA steps over groups of x and of dy; else strips are all that takes them."""
+    return fits_tma(x, (g.channels, 1)) and fits_tma(dy, (g.filters, 1))
 
 
 def strips(operands: Operands, variant: Variant) -> list[Launch]:

@@ -1,14 +1,15 @@
 """Which form and which tile for a convolution: those worth trying, the likely best first.
 
 A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), packed first
-("im2win", "im2col", "padded"), "pointers", "depthwise" (strips of pixels, without tensor cores) or
-"direct". A tile is a box of output pixels by output channels; the model counts waves of boxes,
-overhang included, and bytes; a tuner times the first.
+("im2win", "im2col", "padded"), "pointers", "depthwise" (strips of pixels, without tensor cores),
+"merged" (groups side by side, over filters that are zero for the others) or "direct". A tile is a
+box of output pixels by output channels; the model counts waves of boxes, overhang included, and
+bytes; a tuner times the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any
@@ -22,10 +23,13 @@ from tawa.kernels.conv_windows import Epilogue
 from tawa.target import H200, Target
 
 METHODS = ("auto", "im2win", "im2col", "direct")
-FORMS = (*VIEWS, *PACKINGS, "pointers", "depthwise", "direct")
+FORMS = (*VIEWS, *PACKINGS, "pointers", "depthwise", "merged", "direct")
 """Every form; "auto" takes all but the last."""
 Box = tuple[int, int, int]
 """Images, rows and columns of a tile of output pixels."""
+
+MERGED = 64
+"""Channels to which narrow groups are filled up side by side: the rows of the least product."""
 
 TILES = {
     (128, 256): 1.00,
@@ -74,13 +78,24 @@ class Problem:
     address: int
     dense: bool  # w, channels last
     aligned: bool  # w's address, to 16 bytes
-    stored: bool  # y and the residual, by TMA
+    step: int  # channels of y and the residual that TMA steps over; 0: it takes none
     epilogue: Epilogue
 
     @property
     def sum(self) -> Any:
         """The type that products are added in."""
         return tl.int32 if self.dtype == "i8" else tl.float32
+
+    @property
+    def stored(self) -> bool:
+        """Whether y is stored, and a residual read, by TMA."""
+        return self.step > 0 and self.geometry.filters % self.step == 0
+
+    @property
+    def merged(self) -> Problem:
+        """The same with so many groups side by side as a tile's channels hold."""
+        g = self.geometry
+        return replace(self, geometry=g.merged(g.abreast(MERGED)))
 
     @property
     def view(self) -> View:
@@ -128,6 +143,11 @@ def refused(form: str, problem: Problem) -> str:
         if g.groups == 1:
             return "one group sees all channels, which is a product of matrices"
         return unlike(problem) or _narrow(problem)
+    if form == "merged":
+        wide = problem.merged
+        if wide == problem:
+            return f"{g.groups} groups of {g.channels} channels stand alone"
+        return unlike(problem) or _narrow(problem) or refused("window", wide)
     if not problem.stored:
         return f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
     if form in PACKINGS:
@@ -285,6 +305,11 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
     if form == "depthwise":
         yield from _strips(g, moved, target)
         return
+    if form == "merged":
+        for seconds, variant in _of("window", problem.merged, target):
+            if variant.splits == 1:
+                yield seconds + _LAUNCH, replace(variant, form=form)
+        return
     depth = 128 // size
     if form == "pointers":
         while depth > 32 // size and depth // 2 >= g.window:
@@ -378,8 +403,9 @@ class Tile:
     """A tile of a gradient, the sum of which is dealt out in `parts`.
 
     Of dx it is `rows` pixels by `columns` channels; of dw filters by elements of x, at each of
-    `abreast` taps, which dy is read once for. `turned`: x is the product's first operand. With
-    `strips`, of pixels of a row, by channels, sums are kept in registers without tensor cores.
+    `abreast` taps, which dy is read once for. `turned`: x is the product's first operand. So many
+    groups as are `merged` lie side by side. With `strips`, of pixels of a row, by channels, sums
+    are kept in registers without tensor cores.
     """
 
     rows: int
@@ -388,6 +414,7 @@ class Tile:
     abreast: int = 1
     turned: bool = False
     strips: bool = False
+    merged: int = 1
 
 
 def likely(
@@ -399,12 +426,13 @@ def likely(
     *,
     added: bool,
     most: int = 8,
+    waves: Sequence[float] = (0.5, 1, 2, 3),
 ) -> list[Tile]:
     """Return the tiles worth trying, the likely best first, at most `most`.
 
     `programs` tells how many tiles of each kind, in one part, a gradient has; a sum has `steps` of
-    `depth` elements of `size` bytes. More parts fill more multiprocessors, and have more to store
-    and to add; one part too is `added` to the result where no tile stores it.
+    `depth` elements of `size` bytes. More parts fill more `waves` of multiprocessors, and have
+    more to store and to add; one part too is `added` to the result where no tile stores it.
     """
     found: dict[Tile, float] = {}
     for tile, count in programs.items():
@@ -413,11 +441,11 @@ def likely(
         product = (columns, rows) if tile.turned else (rows, columns)
         step = max(tile.abreast * product_seconds(*product, depth, size), fetched)
         stored = count * rows * columns * tile.abreast * 4
-        for waves in (0.5, 1, 2, 3):
-            share = ceil(steps / max(1, int(waves * target.multiprocessors / count)))
+        for wave in waves:
+            share = ceil(steps / max(1, int(wave * target.multiprocessors / count)))
             parts = ceil(steps / share)
             seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
-            if added or tile.turned or parts > 1:
+            if added or tile.turned or tile.merged > 1 or parts > 1:
                 seconds += 2 * parts * stored / _CACHED + _LAUNCH
             found[replace(tile, parts=parts)] = seconds
     return sorted(found, key=lambda tile: found[tile])[:most]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, gcd
 from typing import Any
@@ -16,8 +17,8 @@ from tawa.kernels.conv_geometry import Geometry, Packing, ceil_to, packing
 from tawa.kernels.conv_operands import check_gradient, strides_of
 from tawa.kernels.conv_packing import pack
 from tawa.kernels.conv_prepare import by_rows
-from tawa.kernels.conv_strips import blocks_of, in_strips, narrow, strip_tiles, weight_strips
-from tawa.kernels.conv_variants import TILES, Axes, Box, Tile, boxes, likely, once
+from tawa.kernels.conv_strips import blocks_of, fit, in_strips, strip_tiles, weight_strips
+from tawa.kernels.conv_variants import MERGED, TILES, Axes, Box, Tile, boxes, likely, once
 from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import View
@@ -77,28 +78,37 @@ def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
 
 def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int = 10) -> list[Tile]:
     """Return the tiles of dw that are worth trying, the likely best first."""
-    view = look(x)
-    if narrow(g, x, dy):
-        check_gradient(look(dy), g, "x", view, by_tma=False)
+    view, grown = look(x), look(dy)
+    counts = [count for count in {1: 0, g.abreast(MERGED): 0} if fit(g.merged(count), view, grown)]
+    if not counts and in_strips(g):
+        check_gradient(grown, g, "x", view, by_tma=False)
         return strip_tiles(g, target, dealt=True)
     slow = strip_tiles(g, target, dealt=True)[1::2] if in_strips(g) else []
-    read = _reading(g, view, look(dy), target)
-    k, taps, programs = read.seen.k, read.seen.taps, dict[Tile, int]()
+    programs, steps, added = dict[Tile, int](), 0, False
+    for count in counts or (1,):
+        wide = g.merged(count)
+        read = _reading(wide, view, grown, target)
+        steps, added = read.axes.tiles(read.box), not read.whole
+        k, taps = read.seen.k, read.seen.taps
+        for tile in _sizes(wide.filters, k, taps):
+            across = ceil(wide.filters / tile.rows) * ceil(k / tile.columns)
+            programs[replace(tile, merged=count)] = across * taps // tile.abreast * wide.groups
+    how = steps, _PIXELS, view.itemsize, target
+    return likely(programs, *how, added=added, most=most - len(slow)) + slow
+
+
+def _sizes(filters: int, k: int, taps: int) -> Iterator[Tile]:
+    """Yield the tiles of so many filters by elements of x at each tap that are not mostly empty."""
     for first, second in TILES:
         for turned, (rows, columns) in enumerate(((first, second), (second, first))):
-            if (rows > 64 and rows >= 2 * g.filters) or (columns > 32 and columns >= 2 * k):
+            if (rows > MERGED and rows >= 2 * filters) or (columns > 32 and columns >= 2 * k):
                 continue
             if turned and rows <= columns:  # what it is for: the product's second operand is wider
                 continue
-            across = ceil(g.filters / rows) * ceil(k / columns)
             for abreast in (1, 2, 3):
-                held = _HELD if first == 64 else 2 * _HELD
+                held = _HELD if first == MERGED else 2 * _HELD
                 if taps % abreast == 0 and (abreast == 1 or abreast * rows * columns <= held):
-                    tile = Tile(rows, columns, 1, abreast, bool(turned))
-                    programs[tile] = across * taps // abreast * g.groups
-    steps = read.axes.tiles(read.box)
-    how = steps, _PIXELS, view.itemsize, target
-    return likely(programs, *how, added=not read.whole, most=most - len(slow)) + slow
+                    yield Tile(rows, columns, 1, abreast, bool(turned))
 
 
 def weight_launches(
@@ -115,7 +125,7 @@ def weight_launches(
         tile = weight_tiles(g, x, dy, target)[0]
     if tile.strips:
         return _in_strips(g, x, dy, dw, tile)
-    seen_x = look(x)
+    seen_x, given, g = look(x), g, g.merged(tile.merged)
     read = _reading(g, seen_x, look(dy), target)
     seen, axes, box, together = read.seen, read.axes, read.box, read.together
     launches: list[Launch] = []
@@ -128,7 +138,8 @@ def weight_launches(
     tiles, across = axes.tiles(box), ceil(seen.k / columns)
     share = ceil(tiles / tile.parts)
     parts = ceil(tiles / share)
-    whole = read.whole and parts == 1 and not tile.turned and fits_tma(look(dw), (seen.k, 1))
+    whole = read.whole and parts == tile.merged == 1 and not tile.turned
+    whole = whole and fits_tma(look(dw), (seen.k, 1))
     # Of a part: elements from a group, a filter, a tap and an element of it to the next.
     if tile.turned:
         pitch = ceil_to(g.co, 4)
@@ -163,7 +174,8 @@ def weight_launches(
     launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
     if whole:
         return launches
-    return [*launches, _add(g, part, dw, parts, size, lies[1:], together, column, tile.turned)]
+    how = size, lies[1:], together, column, tile.turned, tile.merged
+    return [*launches, _add(given, part, dw, parts, *how)]
 
 
 def _in_strips(g: Geometry, x: Any, dy: Any, dw: Any, tile: Tile) -> list[Launch]:
@@ -190,12 +202,17 @@ def _add(
     together: int,
     column: int,
     turned: bool = False,
+    merged: int = 1,
 ) -> Launch:
-    """Return the launch that adds parts up: rows of `together` taps of `column` elements each."""
+    """Return the launch that adds parts up: rows of `together` taps of `column` elements each, of
+    which a filter's own are those of one of `merged` groups.
+    """
     count = g.co * g.window
     wide = min(16, 1 << max(parts - 1, 0).bit_length())
     options = {"PARTS": parts, "TAPS": g.fh * g.fw, "TOGETHER": together, "TURNED": turned}
     options |= {"CHANNELS": g.channels, "COLUMN": column, "WIDE": wide, "BLOCK": _ADDED // wide}
+    if merged > 1:
+        options |= {"MERGED": merged, "FILTERS": g.filters}
     grid = (ceil(count / options["BLOCK"]),)
     arguments = (part, dw, count, size, g.co, *steps)
     return Launch(conv_backward.add_weights, grid, arguments, options)

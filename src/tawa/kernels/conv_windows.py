@@ -22,6 +22,7 @@ from dataclasses import dataclass
 
 import tawa
 import tawa.language as tl
+from tawa.kernels.conv_merged import spoilt, sums_apart
 from tawa.kernels.gemm import activate
 
 
@@ -133,6 +134,16 @@ def conv_windows(
     tiles_h,
     tiles_w,
     channels,
+    x_ptr,
+    w_ptr,
+    pixels,
+    height,
+    width,
+    out_height,
+    out_width,
+    stride_xn,
+    stride_xh,
+    stride_xw,
     BLOCK_I: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
@@ -144,12 +155,15 @@ def conv_windows(
     CHUNK: tl.constexpr = 0,
     SUM: tl.constexpr = tl.float32,
     AFTER: tl.constexpr = BARE,
+    MERGED: tl.constexpr = None,
 ):
     """y = activation(scale * (windows of x @ w) + bias + residual).
 
     Grid (tiles of pixels, cdiv(Co/g, BLOCK_N), groups); y is [N, Ho, Wo, groups, Co/g]. With
     `CHUNK` the steps of one group are dealt out, so many a program of the grid's last axis, and y
-    is float32 [parts, N, Ho, Wo, Co]: sums that `conv_finish` adds up.
+    is float32 [parts, N, Ho, Wo, Co]: sums that `conv_finish` adds up. Where groups are `MERGED`,
+    in the view "window", w is as `tawa.kernels.conv_merged.spread` laid it out, and x_ptr and what
+    follows are for tiles that are summed once more.
     """
     tile = tl.program_id(0)
     channel = tl.program_id(1) * BLOCK_N
@@ -188,6 +202,32 @@ def conv_windows(
         y = acc.reshape(1, BLOCK_I, BLOCK_H, BLOCK_W, BLOCK_N)
         y_desc.store([part, image, row, column, channel], y)
     else:
+        if MERGED is not None and tl.float32 == SUM:  # noqa: SIM102 (one is a constant)
+            if spoilt(acc):
+                pixel = column + tl.arange(0, BLOCK_W)
+                filter = channel + tl.arange(0, BLOCK_N)
+                above = pixel // out_width
+                own = filter // MERGED.filters * MERGED.channels
+                at = (group * channels + filter).to(tl.int64) * (taps * CHANNELS) + own
+                acc = sums_apart(
+                    x_ptr + (above // out_height).to(tl.int64) * stride_xn + group * CHANNELS,
+                    w_ptr + at,
+                    above % out_height * WINDOW.stride_h - WINDOW.pad_h,
+                    pixel % out_width * WINDOW.stride_w - WINDOW.pad_w,
+                    own,
+                    pixel < pixels,
+                    filter < channels,
+                    height,
+                    width,
+                    stride_xh,
+                    stride_xw,
+                    CHANNELS,
+                    1,
+                    WINDOW.fw,
+                    WINDOW.fh * WINDOW.fw,
+                    MERGED.channels,
+                    (WINDOW.dilation_h, WINDOW.dilation_w),
+                )
         columns = channel + tl.arange(0, BLOCK_N)
         if y_desc.dtype != tl.int32:
             acc = acc.to(tl.float32)
