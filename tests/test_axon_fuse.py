@@ -161,6 +161,9 @@ def test_rows_that_begin_anywhere_have_whole_vectors(module):
             weights = floats(width, dtype=dtype), floats(width, dtype=dtype)
             same(fused, weights, floats(rows, width, dtype=dtype), tolerance=tolerance)
     assert all(form.edges for _, form in fused.kernels)
+    before = len(fused.kernels)
+    same(fused, (floats(36), floats(36)), floats(7, 36))  # 16 bytes divide its rows: no other
+    assert len(fused.kernels) == before
     text = "fun f (m, s) x = (sum {axes = [-1]} (where m x 0.0), x * s, max_keep {axis = -1} x)"
     scaled = fuse(axon.load(text).f)
     for columns in (slice(0, 41), slice(1, 42), slice(2, 51)):  # from other bytes on, of long rows

@@ -239,17 +239,22 @@ def _grouped(rows: Sequence[Axis], steps: Sequence[dict[Axis, int]]) -> list[lis
 def _alike(
     views: Sequence[View], numbers: Sequence[Sequence[int | None]], wide: Sequence[bool]
 ) -> list[bool]:
-    """Tell which arrays have rows that begin as far beyond 16 bytes as those of most."""
-    unit = VECTOR // min(view.itemsize for view, has in zip(views, wide) if has)
+    """Tell which arrays have rows that begin as far beyond 16 bytes as those of most.
+
+    What is one row for all is none, so that widths do not decide which kernel there is.
+    """
+    unit = VECTOR // min([view.itemsize for view, has in zip(views, wide) if has], default=4)
     keys = [
         tuple([(number or 0) % unit for number in each])
-        if has and view.address % VECTOR == 0 and min(view.strides, default=0) >= 0
+        if has
+        and view.address % VECTOR == 0
+        and min(view.strides, default=0) >= 0
+        and (any(each) or not each)
         else None
         for view, each, has in zip(views, numbers, wide)
     ]
-    rowed = [any(each) or not each for each in numbers]
-    rows = Counter([key for key, has in zip(keys, rowed) if key is not None and has])
-    most = max(rows, key=rows.__getitem__, default=None)
+    known = Counter([key for key in keys if key is not None])
+    most = max(known, key=known.__getitem__, default=None)
     return [key is not None and key == most for key in keys]
 
 
