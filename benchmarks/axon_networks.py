@@ -122,7 +122,8 @@ def off(found: Tensor, want: Tensor) -> float:
 
 
 def host(call: Callable[[], Any]) -> float:
-    """Return milliseconds of a call in a row of 20, its host included."""
+    """Return milliseconds of a call in a row of 20, its host included, after one that compiles."""
+    call()
     torch.cuda.synchronize()
     began = time.perf_counter()
     for _ in range(20):

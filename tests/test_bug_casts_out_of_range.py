@@ -135,7 +135,7 @@ def test_folded_constants_mean_the_same(value) -> None:
 
 
 @tawa.jit
-def stored(o8, V: tl.constexpr):
+def kept(o8, V: tl.constexpr):
     tl.store(o8, V)
 
 
@@ -144,5 +144,5 @@ def test_a_constant_is_stored_as_what_it_is_cast_to(value) -> None:
     """Triton takes it; it was refused."""
     for level in ("tile", "hopper"):
         o8 = np.full(1, 7, np.int8)
-        tawa.simulate(stored, o8, V=value, grid=(1,), level=level)
+        tawa.simulate(kept, o8, V=value, grid=(1,), level=level)
         np.testing.assert_array_equal(o8, meant(np.full(1, value, np.float32), np.int8))
