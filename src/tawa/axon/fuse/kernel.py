@@ -13,15 +13,16 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import tawa.language as tl
 from tawa.axon.fuse.follow import ONE, Factor, Move, Rules
 from tawa.axon.fuse.forms import Array, Form
-from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Operand, refused
+from tawa.axon.fuse.graph import Graph
+from tawa.axon.fuse.trace import REDUCTIONS, Node, Operand
 from tawa.ir.build import KernelBuilder
 
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
@@ -29,62 +30,6 @@ _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "i
           "uint64": "u64", "float16": "f16", "bfloat16": "bf16"}  # fmt: skip
 _OPERATORS = {"<", "<=", ">", ">=", "==", "!=", "+", "-", "*", "/", "&", "|", "^"}
 _ONE_FOR_ALL = ("==", "!=", "<", "<=", ">", ">=", "where")  # whose operands are of one type
-
-
-class Graph:
-    """The nodes that outputs need, inputs first, and the axis that is the columns.
-
-    `leaves` are read, as arguments of these numbers; by default those that are arguments.
-    """
-
-    def __init__(
-        self, outputs: Sequence[Node], last: Axis, leaves: Mapping[Node, Node] | None = None
-    ) -> None:
-        self._leaves = leaves or {}
-        self._known: dict[tuple[object, ...], Node] = {}
-        self._same: dict[Node, Node] = {}
-        self.outputs = [self._add(node) for node in outputs]
-        self.nodes = list(self._known.values())
-        reduced = [node.axis for node in self.nodes if node.name in REDUCTIONS]
-        self.columns = (reduced[0] if reduced else None) or last.root
-        if any(axis is not self.columns for axis in reduced):
-            raise refused(self.nodes[-1].name, "it reduces along two axes")
-        self.depth: dict[Node, int] = {}
-        self.wide: dict[Node, bool] = {}
-        for node in self.nodes:
-            inputs = [each for each in node.inputs if isinstance(each, Node)]
-            reduces = node.name in REDUCTIONS
-            self.depth[node] = max([self.depth[each] for each in inputs], default=0) + reduces
-            own = self.columns in [axis.root for axis in node.axes] or node.name == "position"
-            self.wide[node] = not reduces and (own or any(self.wide[each] for each in inputs))
-        self.sizes = list(dict.fromkeys(node.axis for node in self.nodes if node.name == "size"))
-
-    def _add(self, node: Node) -> Node:
-        """Return the one node that computes what this one does, after those it needs."""
-        if node in self._same:
-            return self._same[node]
-        if node in self._leaves:
-            self._same[node] = self._add(self._leaves[node])
-            return self._same[node]
-        inputs = tuple([self._add(e) if isinstance(e, Node) else e for e in node.inputs])
-        told = [each if isinstance(each, Node) else repr(each) for each in inputs]
-        axis = node.axis and node.axis.root
-        key = (node.name, *told, node.dtype, axis, node.argument)
-        made = self._known.setdefault(key, replace(node, inputs=inputs, axis=axis))
-        self._same[node] = made
-        return made
-
-    @property
-    def text(self) -> str:
-        """What tells the kernels of two graphs apart."""
-        number = {node: index for index, node in enumerate(self.nodes)}
-
-        def shown(node: Node) -> str:
-            inputs = [f"%{number[e]}" if isinstance(e, Node) else repr(e) for e in node.inputs]
-            size = self.sizes.index(node.axis) if node.name == "size" else ""
-            return f"{node.name} {inputs} {node.dtype} {node.argument} {size}"
-
-        return "\n".join([*map(shown, self.nodes), str([number[node] for node in self.outputs])])
 
 
 def build(graph: Graph, form: Form) -> Any:

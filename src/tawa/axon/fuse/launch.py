@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 
 from tawa.axon.fuse.calls import Order, inverse, permuted
 from tawa.axon.fuse.forms import VECTOR, Array, Form, form_of, reciprocal
-from tawa.axon.fuse.kernel import Graph, build
+from tawa.axon.fuse.graph import Graph
+from tawa.axon.fuse.kernel import build
 from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Traced, refused
 from tawa.runtime.arrays import NOWHERE, View, look, maker_beside, row_major
 from tawa.runtime.tile_function import TileFunction, function_of_ir
