@@ -327,6 +327,33 @@ def test_weights_are_those_of_when_the_graph_was_imported():
     assert torch.equal(graph(x), eager)
 
 
+def test_a_norm_that_may_divide_by_nothing_is_not_folded(module):
+    """A variance of 0 without `eps` gives infinities of the sign that x less its mean has."""
+    text = "fun f (w, m, v, s, t) x = batch_norm {eps = EPS} m v s t (conv w x)"
+    x, w = draw(2, 4, 3), np.eye(4, dtype=np.float32)[:, :, None]
+    m, v, s, t = (draw(4) for _ in range(4))
+    v = np.float32([0, 1, 2, 0])
+    for eps, folded in (("0.0", False), ("0.5", True)):
+        function = axon.load(text.replace("EPS", eps)).f
+        compiled, given = compile(function), (w, m, v, s, t)
+        with np.errstate(all="ignore"):
+            want = function(given, x)
+        np.testing.assert_allclose(compiled(given, x), want, rtol=5e-3, atol=5e-3)
+        assert ("scale * conv" in str(compiled.plan(given, x))) == folded
+    assert np.isinf(function(given, x)).any() != folded
+
+
+def test_arrays_of_numpy_beside_tensors_become_tensors(module):
+    torch = pytest.importorskip("torch")
+    function = axon.load("fun f (w, x) = tanh (x - w)").f
+    w, x = draw(8, 8), draw(3, 8)
+    for a, b in ((torch.tensor(w), x), (w, torch.tensor(x)), (w[::-1, ::-1], torch.tensor(x))):
+        want = module.shared((a, b, x[:, ::-1]))
+        for one, other in zip(compile(module.shared)((a, b, x[:, ::-1])), want, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(fuse(function)((a[0], b)), function((a[0], b)))
+
+
 def test_an_imported_network_is_compiled():
     torch = pytest.importorskip("torch")
     net = torch.nn.Sequential(

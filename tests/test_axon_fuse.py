@@ -134,12 +134,14 @@ def test_elements_are_counted_through_rows_of_any_width(module, monkeypatch):
     fused = fuse(module.act)
     for rows, width in ((9, 48), (2, 1040), (700, 16), (9, 47), (3, 1041), (720, 1), (1, 8209)):
         same(fused, floats(width), floats(rows, width))
-    assert [form.aligned for _, form in fused.kernels] == [True, False, True]
-    assert [form.even for _, form in fused.kernels] == [True, False, False]  # (720, 1) as a whole
+    assert [form.even for _, form in fused.kernels] == [True, False]
+    assert all(form.aligned for _, form in fused.kernels)
     same(fused, floats(48), floats(9, 64)[:, :48])  # rows that do not follow one another
     same(fused, floats(47), floats(16, 64)[:, :47])
     same(fused, floats(3), floats(16, 3))
-    assert len(fused.kernels) == 5
+    assert len(fused.kernels) == 4
+    same(fused, floats(3), floats(16 * 3 + 1)[1:].reshape(16, 3))  # no vectors
+    assert [form.aligned for _, form in fused.kernels][-1] is False
     wide = fuse(module.rows)
     for scale in ((5, 1, 3, 1), (1, 4, 3, 1), (5, 4, 1, 16)):
         same(wide, floats(*scale), floats(5, 4, 3, 16))
@@ -149,6 +151,26 @@ def test_elements_are_counted_through_rows_of_any_width(module, monkeypatch):
     same(far, floats(5, 1, 3, 1), floats(5, 4, 3, 16))
     ((_, form),) = far.kernels
     assert form.far
+
+
+def test_rows_that_begin_anywhere_have_whole_vectors(module):
+    """From where 16 bytes begin in each; what is beside them is read an element at a time."""
+    fused = fuse(module.norm)
+    for rows, width in ((5, 97), (3, 2), (40, 33), (3, 1041), (2, 8209)):
+        for dtype, tolerance in ((np.float32, 2e-6), (np.float16, 2e-3)):
+            weights = floats(width, dtype=dtype), floats(width, dtype=dtype)
+            same(fused, weights, floats(rows, width, dtype=dtype), tolerance=tolerance)
+    assert all(form.edges for _, form in fused.kernels)
+    before = len(fused.kernels)
+    same(fused, (floats(36), floats(36)), floats(7, 36))  # 16 bytes divide its rows: no other
+    assert len(fused.kernels) == before
+    text = "fun f (m, s) x = (sum {axes = [-1]} (where m x 0.0), x * s, max_keep {axis = -1} x)"
+    scaled = fuse(axon.load(text).f)
+    for columns in (slice(0, 41), slice(1, 42), slice(2, 51)):  # from other bytes on, of long rows
+        x, kept = floats(3, 5, 53)[..., columns], (floats(3, 1, 53) > 0)[..., columns]
+        same(scaled, (kept, floats(5, 1)), x)
+    alike = [[each.alike for each in (*f.arrays, *f.outputs)] for _, f in scaled.kernels]
+    assert all(sum(each) == 1 for each in alike), "rows of all arrays are of other lengths"
 
 
 def test_quotients_by_a_factor_are_quotients():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from tawa.axon.fuse.arguments import LONG, plain, read, refuse_recorded, traced
+from tawa.axon.fuse.arguments import LONG, facts_of, plain, read, refuse_recorded, traced
 from tawa.axon.fuse.launch import Kernels, Launch, Run
 from tawa.axon.fuse.plan import Plan, Turned
 from tawa.axon.fuse.schedule import Schedule
@@ -119,7 +119,9 @@ class Compiled:
     def _plan(self, arguments: tuple[Any, ...], arrays: Sequence[Any]) -> Plan:
         tensors.refuse_captured(arrays[0])
         refuse_recorded(self.function.name, arrays)
+        given, weights = len(arguments), list[Any]()
         arguments = plain(self._graph.near(arguments) if self._graph else arguments)
+        facts_of(arguments[given:], weights)
         self.function.check(*arguments)
         cuts, leaves = Cuts(), list[Traced]()
 
@@ -135,8 +137,7 @@ class Compiled:
                 f"{self.function.name} is nested too deeply to be compiled",
                 remedy="name parts of it with `let`",
             ) from None
-        _, every = read(self.function.name, arguments)
-        return Plan(schedule, arrays, every[len(arrays) :], self._turned)
+        return Plan(schedule, arrays, weights, self._turned)
 
 
 def _kinds(kind: Type) -> list[Tensor]:

@@ -20,18 +20,23 @@ def read(name: str, arguments: tuple[Any, ...]) -> tuple[Hashable, list[Any]]:
     """Return what a program depends on of its arguments, and the arrays among them.
 
     Of arrays these are types, shapes, strides, devices and alignments, and whether a gradient is
-    recorded. Raises AxonGuard where there are none.
+    recorded. Arrays of NumPy beside tensors of torch become such, on the tensors' device. Raises
+    AxonGuard where there are none.
     """
     arrays: list[Any] = []
-    facts = _facts(arguments, arrays)
+    facts = facts_of(arguments, arrays)
     if not arrays:
         raise AxonGuard(f"{name} is given no array to compute with")
+    if len({is_tensor(each) for each in arrays}) == 2:
+        device = tensors.device_of(arrays)
+        arrays = [*tensors.unwrapped(tensors.wrapped(arrays, device), device)]
     return facts, arrays
 
 
-def _facts(value: Any, arrays: list[Any]) -> Hashable:
+def facts_of(value: Any, arrays: list[Any]) -> Hashable:
+    """Return what a program depends on of a value, and add its arrays to others, in order."""
     if isinstance(value, tuple | list):
-        return tuple([_facts(each, arrays) for each in cast("tuple[Any, ...]", value)])
+        return tuple([facts_of(each, arrays) for each in cast("tuple[Any, ...]", value)])
     if not is_array(value):
         return key_of(plain(value))
     arrays.append(value)

@@ -23,7 +23,8 @@ SPANS = NARROW * LANES, HELD * LANES, 8192
 class Array:
     """An array of a kernel: element type, which groups of rows it has, whether columns.
 
-    `dense`: it has all, one element after the other.
+    `dense`: it has all, one element after the other. `alike`: its rows begin as many elements
+    beyond 16 bytes as those of the other arrays that are so.
     """
 
     element: str
@@ -31,6 +32,7 @@ class Array:
     groups: tuple[bool, ...]
     columns: bool
     dense: bool
+    alike: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,7 @@ class Form:
     """All that a kernel is made of, but for the graph.
 
     `even`: rows begin at 16 bytes, and have a multiple of 16 columns. `aligned`: so it is, or
-    elements are counted, and dense arrays begin so and have as many in all. `span`: the columns
+    elements are counted, and dense arrays begin so, or some rows are alike. `span`: the columns
     that a program has in registers, None where it counts elements; `walks`: a row may be longer.
     `far`: there may be 2^31 elements and more.
     """
@@ -60,6 +62,11 @@ class Form:
     def vector(self) -> int:
         """How many elements a lane reads at once: VECTOR bytes, where they are aligned."""
         return VECTOR // self.narrowest if self.aligned else 1
+
+    @property
+    def edges(self) -> bool:
+        """Whether vectors leave elements at the ends: of each row, or of all that are counted."""
+        return self.aligned and not self.even
 
     @property
     def held(self) -> int:

@@ -10,15 +10,19 @@ are counted through all rows: a program has as many of them, whatever the rows a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import functools
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import tawa.language as tl
 from tawa.axon.fuse.follow import ONE, Factor, Move, Rules
 from tawa.axon.fuse.forms import Array, Form
-from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Operand, refused
+from tawa.axon.fuse.graph import Graph
+from tawa.axon.fuse.trace import REDUCTIONS, Node, Operand
 from tawa.ir.build import KernelBuilder
 
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
@@ -28,65 +32,24 @@ _OPERATORS = {"<", "<=", ">", ">=", "==", "!=", "+", "-", "*", "/", "&", "|", "^
 _ONE_FOR_ALL = ("==", "!=", "<", "<=", ">", ">=", "where")  # whose operands are of one type
 
 
-class Graph:
-    """The nodes that outputs need, inputs first, and the axis that is the columns.
-
-    `leaves` are read, as arguments of these numbers; by default those that are arguments.
-    """
-
-    def __init__(
-        self, outputs: Sequence[Node], last: Axis, leaves: Mapping[Node, Node] | None = None
-    ) -> None:
-        self._leaves = leaves or {}
-        self._known: dict[tuple[object, ...], Node] = {}
-        self._same: dict[Node, Node] = {}
-        self.outputs = [self._add(node) for node in outputs]
-        self.nodes = list(self._known.values())
-        reduced = [node.axis for node in self.nodes if node.name in REDUCTIONS]
-        self.columns = (reduced[0] if reduced else None) or last.root
-        if any(axis is not self.columns for axis in reduced):
-            raise refused(self.nodes[-1].name, "it reduces along two axes")
-        self.depth: dict[Node, int] = {}
-        self.wide: dict[Node, bool] = {}
-        for node in self.nodes:
-            inputs = [each for each in node.inputs if isinstance(each, Node)]
-            reduces = node.name in REDUCTIONS
-            self.depth[node] = max([self.depth[each] for each in inputs], default=0) + reduces
-            own = self.columns in [axis.root for axis in node.axes] or node.name == "position"
-            self.wide[node] = not reduces and (own or any(self.wide[each] for each in inputs))
-        self.sizes = list(dict.fromkeys(node.axis for node in self.nodes if node.name == "size"))
-
-    def _add(self, node: Node) -> Node:
-        """Return the one node that computes what this one does, after those it needs."""
-        if node in self._same:
-            return self._same[node]
-        if node in self._leaves:
-            self._same[node] = self._add(self._leaves[node])
-            return self._same[node]
-        inputs = tuple([self._add(e) if isinstance(e, Node) else e for e in node.inputs])
-        told = [each if isinstance(each, Node) else repr(each) for each in inputs]
-        axis = node.axis and node.axis.root
-        key = (node.name, *told, node.dtype, axis, node.argument)
-        made = self._known.setdefault(key, replace(node, inputs=inputs, axis=axis))
-        self._same[node] = made
-        return made
-
-    @property
-    def text(self) -> str:
-        """What tells the kernels of two graphs apart."""
-        number = {node: index for index, node in enumerate(self.nodes)}
-
-        def shown(node: Node) -> str:
-            inputs = [f"%{number[e]}" if isinstance(e, Node) else repr(e) for e in node.inputs]
-            size = self.sizes.index(node.axis) if node.name == "size" else ""
-            return f"{node.name} {inputs} {node.dtype} {node.argument} {size}"
-
-        return "\n".join([*map(shown, self.nodes), str([number[node] for node in self.outputs])])
-
-
 def build(graph: Graph, form: Form) -> Any:
     """Return the tile IR of a graph. Arguments: arrays, outputs, strides of each, sizes."""
     return _Emission(graph, form).kernel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Columns of a tile: `start + where` from where the `bases` of arrays point, that are `inside`.
+
+    `ahead`: how many columns are before the bases.
+    """
+
+    bases: Sequence[Any]
+    start: Any
+    where: Any
+    inside: Any
+    ahead: Any
+    shape: tuple[int, int, int, int]
 
 
 class _Emission:
@@ -106,9 +69,11 @@ class _Emission:
         k, form, graph = self.k, self.form, self.graph
         arrays = (*form.arrays, *form.outputs)
         self.bases = [
-            k.pointer(f"a{i}", array.element, aligned=form.even and array.columns)
-            if not array.dense
-            else k.pointer(f"a{i}", array.element, aligned=form.aligned)
+            k.pointer(
+                f"a{i}",
+                array.element,
+                aligned=form.aligned if array.dense or array.alike else form.even and array.columns,
+            )
             for i, array in enumerate(arrays)
         ]
         steps = [
@@ -123,29 +88,45 @@ class _Emission:
         extents = [k.scalar(f"rows{g}", "i64") for g in range(len(arrays[0].groups))]
         self.columns = k.scalar("columns", "i64", divisible=16 if form.even else 1)
         self.sizes = [k.scalar(f"size{i}", "i64") for i in range(len(graph.sizes))]
-        if form.span is None:
-            self._elements(steps, extents)
-        else:
+        if form.span is not None:
             self._place(steps, extents)
-        head: dict[Node, Any] = {}
+            self._rows()
+            return k.finish()
+        self.factors = [
+            [k.scalar(f"{name}{g}", "i64") for name in ("factor", "shift")]
+            for g in reversed(range(1, len(extents) + 1))
+            if not form.far
+        ]
+        begin = [*self.bases]
+        self._elements(steps, extents, whole=True)
+        self._rows()
+        if form.edges:
+            with k.if_(k.program_id(0) == 0):
+                self.kept, self.vector, self.bases, self.rows = 1, 1, begin, {}
+                self._elements(steps, extents, whole=False)
+                self._rows()
+        return k.finish()
+
+    def _rows(self) -> None:
+        """Emit what the rows, or the elements, of this program give."""
+        pieces = self._pieces()
         self._known(0)
         for level in range(1, self.depth + 1):
-            self._reduce(level, head)
+            self._reduce(level, pieces)
             self._known(level)
-        for node, array, base in self._outputs(wide=False):
-            shape = (1, self.count, 1, 1) if form.span else (self.kept, 1, self.lanes, 1)
-            where = base + k.zeros(shape, "i32")
-            k.store(where, self._stored(self.rows[node], array), self.inside)
+        for node, array, place in self._outputs(wide=False):
+            shape = (1, self.count, 1, 1) if self.form.span else (self.kept, 1, self.lanes, 1)
+            where = self.bases[place] + self.k.zeros(shape, "i32")
+            self.k.store(where, self._stored(self.rows[node], array), self.inside)
         if self._outputs(wide=True):
-            self._store(0, head)
+            self._store(pieces)
             if self.form.walks:
-                with k.range(self.block, self.columns, self.block) as loop:
-                    self._store(loop.index, {})
-        return k.finish()
+                with self.k.range(self.block, self.length, self.block) as loop:
+                    self._store([(self._chunk(loop.index), {})])
 
     def _place(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> None:
         """Add to each base where the rows of this program begin."""
-        k = self.k
+        k, far = self.k, [list[Any]() for _ in steps]
         left: Any = k.program_id(0).to("i64")
         self.inside: Any = None
         if self.count > 1:
@@ -159,18 +140,43 @@ class _Emission:
             left = left // extents[g] if g else left
             for i, step in enumerate(steps):
                 if step[g] is not None:
-                    self.bases[i] = self.bases[i] + index * step[g]
+                    far[i].append(index * step[g])
+        begin = self.bases
         if not extents:  # one row, of which a program has several places
-            self.bases = [base + k.zeros((1, self.count, 1, 1), "i32") for base in self.bases]
+            begin = [base + k.zeros((1, self.count, 1, 1), "i32") for base in begin]
+        self.bases = [functools.reduce(operator.add, each, base) for base, each in zip(begin, far)]
+        self.vectors, self.ahead, self.length = self.bases, 0, self.columns
+        if self.form.edges:
+            self._align(begin, [functools.reduce(operator.add, each, 0) for each in far])
 
-    def _elements(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> None:
-        """Make each base point at the elements of this program, and note which there are."""
+    def _align(self, begin: Sequence[Any], far: Sequence[Any]) -> None:
+        """Note where whole vectors of each row begin, in all arrays that are alike, and end."""
+        arrays, unit = (*self.form.arrays, *self.form.outputs), self.vector
+        above = [(each + (unit - 1)) // unit * unit for each in far]
+        place = next(i for i, array in enumerate(arrays) if array.alike)
+        self.ahead = above[place] - far[place]
+        self.length = (self.columns - self.ahead) // unit * unit
+        self.vectors = [
+            begin[i] + above[i] if array.alike else self.bases[i] + self.ahead
+            for i, array in enumerate(arrays)
+        ]
+
+    def _elements(
+        self, steps: Sequence[Sequence[Any]], extents: Sequence[Any], whole: bool
+    ) -> None:
+        """Make each base point at the elements of this program, and note which there are.
+
+        They are those of `whole` vectors, or what is behind them all.
+        """
         k, arrays = self.k, (*self.form.arrays, *self.form.outputs)
         unit = self.vector if self.form.even else 1  # elements that have one place in a row
         lengths, total = [*extents, self.columns // unit], self.columns
         for extent in extents:
             total = total * extent
         first = k.program_id(0).to("i64") * self.block
+        if self.form.edges:
+            vectors = total // self.form.vector * self.form.vector
+            first, total = (first, vectors) if whole else (vectors, total)
         here = self._axis(0, self.kept) * self.lanes + self._axis(2, self.lanes)
         along = self._axis(3, self.vector)
         self.inside = here * self.vector < k.call("minimum", total - first, self.block).to("i32")
@@ -196,12 +202,12 @@ class _Emission:
     def _quotient(self, left: Any, length: Any, g: int) -> Any:
         if self.form.far:
             return left // length
-        factor, shift = (self.k.scalar(f"{name}{g}", "i64") for name in ("factor", "shift"))
+        factor, shift = self.factors[-g]
         return ((left.to("i64") * factor) >> shift).to("i32")
 
-    def _outputs(self, wide: bool) -> list[tuple[Node, Array, Any]]:
-        bases = self.bases[len(self.form.arrays) :]
-        every = zip(self.graph.outputs, self.form.outputs, bases)
+    def _outputs(self, wide: bool) -> list[tuple[Node, Array, int]]:
+        """Return the results, with the numbers of their arrays."""
+        every = zip(self.graph.outputs, self.form.outputs, itertools.count(len(self.form.arrays)))
         return [each for each in every if each[1].columns == wide]
 
     def _stored(self, value: Any, array: Array) -> Any:
@@ -220,31 +226,56 @@ class _Emission:
             made = made if other == axis else made.expand_dims(other)
         return made
 
-    def _chunk(self, start: Any) -> tuple[Any, Any, Any]:
-        """Return the first column of a tile, columns counted from there, and which are inside."""
-        k = self.k
+    def _chunk(self, start: Any) -> _Chunk:
+        """Return a tile of the whole vectors of rows, or of what is counted."""
+        k, shape = self.k, (self.kept, self.count, self.lanes, self.vector)
         if self.form.span is None:  # the bases point at them
-            return 0, self.column, self.inside
+            return _Chunk(self.bases, 0, self.column, self.inside, 0, shape)
         across = self._axis(2, self.lanes) * self.vector + self._axis(3, self.vector)
         where = self._axis(0, self.kept) * (self.lanes * self.vector) + across
         # Counted from the first column, so that comparisons are of 32 bits.
-        left = k.call("minimum", self.columns - start, self.block).to("i32")
-        return start, where, where < left
+        left = k.call("minimum", self.length - start, self.block).to("i32")
+        return _Chunk(self.vectors, start, where, where < left, self.ahead, shape)
 
-    def _at(self, base: Any, chunk: tuple[Any, Any, Any]) -> Any:
-        return base if self.form.span is None else base + chunk[0] + chunk[1]
+    def _edges(self) -> _Chunk:
+        """Return what is before and behind the whole vectors of rows, less than one each."""
+        k, unit = self.k, self.vector
+        kept = -(-2 * unit // self.lanes)
+        place = self._axis(0, kept) * self.lanes + self._axis(2, self.lanes)
+        behind = place.to("i64") + (self.ahead + self.length - unit)
+        before = place < k.call("minimum", self.ahead, self.columns)
+        where = k.where(place < unit, place.to("i64"), behind)
+        inside = k.where(place < unit, before, behind < self.columns)
+        return _Chunk(self.bases, 0, where, inside, 0, (kept, self.count, self.lanes, 1))
 
-    def _store(self, start: Any, memo: Any) -> None:
-        chunk = self._chunk(start)
-        for node, array, base in self._outputs(wide=True):
-            value = self._stored(self.value(node, memo, chunk), array)
-            inside = chunk[2] if self.inside is None else chunk[2] & self.inside
-            self.k.store(self._at(base, chunk), value, inside)
+    def _pieces(self) -> list[tuple[_Chunk, dict[Node, Any]]]:
+        """Return the tiles of a row that stay in registers, and what is known of them."""
+        ends = [self._edges()] if self.form.edges and self.form.span else []
+        return [(chunk, {}) for chunk in (self._chunk(0), *ends)]
 
-    def _reduce(self, level: int, head: dict[Node, Any]) -> None:
-        """Make known the reductions of a level, and walk what of the row `head` has not."""
+    def _at(self, place: int, chunk: _Chunk) -> Any:
+        base = chunk.bases[place]
+        return base if self.form.span is None else base + chunk.start + chunk.where
+
+    def _store(self, pieces: Sequence[tuple[_Chunk, dict[Node, Any]]]) -> None:
+        """Store what results have in tiles: all is read before, for arrays may be the same."""
+        found: list[tuple[Any, Any, Any]] = []
+        for chunk, memo in pieces:
+            inside = chunk.inside if self.inside is None else chunk.inside & self.inside
+            for node, array, place in self._outputs(wide=True):
+                value = self._stored(self.value(node, memo, chunk), array)
+                found.append((self._at(place, chunk), value, inside))
+        for each in found:
+            self.k.store(*each)
+
+    def _reduce(self, level: int, pieces: Sequence[tuple[_Chunk, dict[Node, Any]]]) -> None:
+        """Make known the reductions of a level, and walk what of the row no piece has."""
         now = [n for n in self.reductions if self.graph.depth[n] == level]
-        parts = dict(zip(now, self._parts(now, head, self._chunk(0))))
+        every = zip(*[self._parts(now, memo, chunk) for chunk, memo in pieces])
+        parts = {
+            node: functools.reduce(partial(self._combine, node), each)
+            for node, each in zip(now, every)
+        }
         if self.form.walks and (fresh := [node for node in now if node not in self.followed]):
             parts.update(self._walk(fresh, parts))
         for node, part in parts.items():
@@ -257,7 +288,7 @@ class _Emission:
         followers, moves = self._followers(now)
         kept = [*now, *moves]
         start = [*[parts[node] for node in now], *[self._full(node, 0) for node in moves]]
-        with self.k.range(self.block, self.columns, self.block, carry=start) as loop:
+        with self.k.range(self.block, self.length, self.block, carry=start) as loop:
             chunk, memo = self._chunk(loop.index), dict[Node, Any]()
             old = dict(zip(kept, loop.carried))
             new = {
@@ -274,7 +305,7 @@ class _Emission:
                 new[node] = moved + part
             loop.yield_(*[new[node] for node in kept])
         last = dict(zip(kept, loop.results))
-        end = self.columns // self.block
+        end = self.length // self.block
         count = self._counted(self._chunk(end * self.block)) + (end * self.kept * self.vector).to(
             "f32"
         )
@@ -391,8 +422,8 @@ class _Emission:
             moved = moved + times(total, factor(old, new))
         return moved
 
-    def _counted(self, chunk: tuple[Any, Any, Any]) -> Any:
-        return self._along(ONE, self.k.where(chunk[2], 1.0, 0.0))
+    def _counted(self, chunk: _Chunk) -> Any:
+        return self._along(ONE, self.k.where(chunk.inside, 1.0, 0.0))
 
     def _along(self, node: Node, value: Any) -> Any:
         """Combine the columns that a lane has."""
@@ -415,17 +446,15 @@ class _Emission:
         nan: dict[str, Any] = {"propagate_nan": tl.PropagateNan.ALL} if floating else {}
         return self.k.call(name, a, b, **nan)
 
-    def _parts(
-        self, nodes: Sequence[Node], memo: dict[Node, Any], chunk: tuple[Any, Any, Any]
-    ) -> list[Any]:
+    def _parts(self, nodes: Sequence[Node], memo: dict[Node, Any], chunk: _Chunk) -> list[Any]:
         """Return what the lanes of a tile give to reductions."""
         found: list[Any] = []
-        blank = self.k.full((self.kept, self.count, self.lanes, self.vector), 0, "i1")
+        blank = self.k.full(chunk.shape, 0, "i1")
         for node in nodes:
             kind = _SHORT[node.dtype]
             value = self.value(node.inputs[0], memo, chunk)
             value = self.k.where(blank, 0, value).to(kind)
-            found.append(self._along(node, self.k.where(chunk[2], value, _identity(node))))
+            found.append(self._along(node, self.k.where(chunk.inside, value, _identity(node))))
         return found
 
     def value(self, operand: Operand, memo: dict[Node, Any], chunk: Any) -> Any:
@@ -444,17 +473,17 @@ class _Emission:
         k, kind = self.k, _SHORT[node.dtype]
         match node.name:
             case "load":
-                base, inside = self.bases[node.argument], None
+                inside = None
                 if any(self.form.arrays[node.argument].groups):
                     inside = self.inside
                 if not self.graph.wide[node]:
-                    return k.load(base, inside).to(kind)
-                inside = chunk[2] if inside is None else chunk[2] & inside
-                return k.load(self._at(base, chunk), inside, 0).to(kind)
+                    return k.load(self.bases[node.argument], inside).to(kind)
+                inside = chunk.inside if inside is None else chunk.inside & inside
+                return k.load(self._at(node.argument, chunk), inside, 0).to(kind)
             case "size":
                 return self.sizes[self.graph.sizes.index(node.axis)]
             case "position":
-                return chunk[1].to("i64") + chunk[0]
+                return chunk.where.to("i64") + (chunk.start + chunk.ahead)
             case _:
                 pass
         if node.name not in (*_ONE_FOR_ALL, "isnan"):

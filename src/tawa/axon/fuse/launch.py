@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -10,8 +11,9 @@ from operator import mul
 from typing import Any, TypeAlias
 
 from tawa.axon.fuse.calls import Order, inverse, permuted
-from tawa.axon.fuse.forms import Array, Form, form_of, reciprocal
-from tawa.axon.fuse.kernel import Graph, build
+from tawa.axon.fuse.forms import VECTOR, Array, Form, form_of, reciprocal
+from tawa.axon.fuse.graph import Graph
+from tawa.axon.fuse.kernel import build
 from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Traced, refused
 from tawa.runtime.arrays import NOWHERE, View, look, maker_beside, row_major
 from tawa.runtime.tile_function import TileFunction, function_of_ir
@@ -150,15 +152,18 @@ class Launch:
         numbers = [[step.get(group[-1]) for group in groups] for step in steps]
         inner: list[int] = list(accumulate([width, *reversed(extents)], mul))
         reduces = any(node.name in REDUCTIONS for node in graph.nodes)
+        wide = [columns in step for step in steps]
+        alike = _alike(views, numbers, wide) if reduces else [False] * len(views)
         forms = [
             Array(
                 view.dtype,
                 view.itemsize,
                 tuple([number is not None for number in strides]),
-                columns in step,
-                not reduces and columns in step and strides == inner[-2::-1],
+                has,
+                not reduces and has and strides == inner[-2::-1],
+                near,
             )
-            for view, step, strides in zip(views, steps, numbers)
+            for view, strides, has, near in zip(views, numbers, wide, alike)
         ]
         strides = [[number for number in each if number is not None] for each in numbers]
         even = width % 16 == 0 and all(
@@ -166,9 +171,8 @@ class Launch:
             for view, form, each in zip(views, forms, strides)
             if form.columns
         )
-        first = [view.address for view, form in zip(views, forms) if form.dense]
-        whole = all(number % 16 == 0 for number in (inner[-1], *first))
-        aligned = even or (whole and not reduces)
+        first = [view.address % 16 for view, form in zip(views, forms) if form.dense]
+        aligned = even or (any(alike) if reduces else not any(first))
         span = width if reduces else None
         form = form_of(forms, len(self.outputs), even, aligned, span, inner[-1])
         key = graph.text, form
@@ -231,6 +235,28 @@ def _grouped(rows: Sequence[Axis], steps: Sequence[dict[Axis, int]]) -> list[lis
         else:
             groups.append([axis])
     return groups
+
+
+def _alike(
+    views: Sequence[View], numbers: Sequence[Sequence[int | None]], wide: Sequence[bool]
+) -> list[bool]:
+    """Tell which arrays have rows that begin as far beyond 16 bytes as those of most.
+
+    What is one row for all is none, so that widths do not decide which kernel there is.
+    """
+    unit = VECTOR // min([view.itemsize for view, has in zip(views, wide) if has], default=4)
+    keys = [
+        tuple([(number or 0) % unit for number in each])
+        if has
+        and view.address % VECTOR == 0
+        and min(view.strides, default=0) >= 0
+        and (any(each) or not each)
+        else None
+        for view, each, has in zip(views, numbers, wide)
+    ]
+    known = Counter([key for key in keys if key is not None])
+    most = max(known, key=known.__getitem__, default=None)
+    return [key is not None and key == most for key in keys]
 
 
 def _spelled(word: Sequence[Axis]) -> str:

@@ -1,7 +1,12 @@
-"""How a value is linear in a product: a scale and a bias for each channel, and what is added."""
+"""How a value is linear in a product: a scale and a bias for each channel, and what is added.
+
+(x + b) f is f x + f b where f is finite: by an infinite one, the sum of infinities would be NaN
+where the product has a sign. So it is shown that a factor is finite if the arrays are.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from tawa.axon.fuse.needs import below
@@ -21,7 +26,8 @@ class Sum:
 
     def times(self, name: str, factor: Operand) -> Sum | None:
         """Return it times ("*") or over ("/") a number for each channel."""
-        if self.residual is not None:
+        finite = _finite if name == "*" else _positive
+        if self.residual is not None or not (self.shift is None or finite(factor)):
             return None
 
         def apply(value: Operand | None) -> Operand | None:
@@ -133,3 +139,51 @@ class Linear:
 
 def _negative(value: Operand) -> Node:
     return Node("neg", (value,), "float32")
+
+
+def _finite(value: Operand) -> bool:
+    """Tell whether a value is finite, or NaN, if the arrays are that it is computed of."""
+    match value:
+        case Node("/", (dividend, divisor)):
+            return _finite(dividend) and _positive(divisor)
+        case Node("reciprocal", (divisor,)):
+            return _positive(divisor)
+        case Node():
+            return value.name in _FINITE and all(map(_finite, value.inputs))
+        case number:
+            return math.isfinite(number)
+
+
+def _positive(value: Operand) -> bool:
+    """Tell whether a value is at least some normal number that does not depend on arrays."""
+    match value:
+        case Node("+", (one, other)):
+            return any(_positive(a) and _not_negative(b) for a, b in ((one, other), (other, one)))
+        case Node("sqrt_rn" | "cast" | "bfloat16", (inner,), str(dtype)):
+            return dtype.startswith("float") and _positive(inner)
+        case Node("maximum", operands):
+            return any(map(_positive, operands))
+        case Node():
+            return False
+        case number:
+            return number >= 2.0**-126
+
+
+def _not_negative(value: Operand) -> bool:
+    match value:
+        case Node("abs" | "square" | "sqrt_rn" | "size"):
+            return True
+        case Node("*", (one, other)) if one is other:
+            return True
+        case Node("+" | "*", operands):
+            return all(map(_not_negative, operands))
+        case Node():
+            return _positive(value)
+        case number:
+            return number >= 0
+
+
+_FINITE = {
+    *("load", "size", "cast", "bfloat16", "+", "-", "*", "neg", "abs", "square", "sqrt_rn"),
+    *("where", "maximum", "minimum", "sign", "tanh", "erf", "sin", "cos", "floor", "ceil", "rint"),
+}

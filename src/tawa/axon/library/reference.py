@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tawa.axon.library import windows
+from tawa.axon.library import norms, windows
 from tawa.axon.library.untyped import fixed, untyped
 from tawa.axon.library.windows import need
 from tawa.errors import AxonGuard
@@ -87,45 +87,28 @@ def _erf(x: Array) -> Array:
     return _array(_erf_of(x)).astype(x.dtype)
 
 
+# Functions of elements that NumPy has by the same name.
+_UNARY = """abs sign square logical_not isnan exp exp2 expm1 log log2 log1p sqrt sin cos tan sinh
+cosh tanh floor ceil round trunc zeros_like ones_like ravel"""
+_BINARY = """maximum minimum less less_equal greater greater_equal equal not_equal logical_and
+logical_or logical_xor"""
+
 UNARY: dict[str, Callable[..., Any]] = {
+    **{name: getattr(np, name) for name in _UNARY.split()},
     "neg": np.negative,
-    "abs": np.abs,
-    "sign": np.sign,
-    "square": np.square,
-    "logical_not": np.logical_not,
-    "isnan": np.isnan,
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log2": np.log2,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "reciprocal": lambda x: 1 / x,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "tanh": np.tanh,
     "erf": _erf,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.round,
-    "trunc": np.trunc,
     "relu": lambda x: np.maximum(x, 0),
     "sigmoid": _sigmoid,
     "cast": _cast,
     "dropout": lambda x: x,
-    "zeros_like": np.zeros_like,
-    "ones_like": np.ones_like,
-    "ravel": np.ravel,
     "sum_all": _kept(np.sum),
     "mean_all": np.mean,
 }
 
 BINARY: dict[str, Callable[..., Any]] = {
+    **{name: getattr(np, name) for name in _BINARY.split()},
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -133,18 +116,7 @@ BINARY: dict[str, Callable[..., Any]] = {
     "floordiv": np.floor_divide,
     "mod": np.mod,
     "pow": np.power,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
     "atan2": np.arctan2,
-    "less": np.less,
-    "less_equal": np.less_equal,
-    "greater": np.greater,
-    "greater_equal": np.greater_equal,
-    "equal": np.equal,
-    "not_equal": np.not_equal,
-    "logical_and": np.logical_and,
-    "logical_or": np.logical_or,
-    "logical_xor": np.logical_xor,
 }
 
 
@@ -177,31 +149,12 @@ def _one_axis(function: Callable[..., Any], filled: bool = False) -> Callable[..
     return along
 
 
-def _mean(x: Array, axis: Any, keepdims: bool) -> Array:
-    count = math.prod([x.shape[a] for a in axis])
-    return np.sum(x, axis=axis, keepdims=keepdims) / max(count, 1)
-
-
-def _var(x: Array, axis: Any, keepdims: bool) -> Array:
-    return _mean((x - _mean(x, axis, True)) ** 2, axis, keepdims)
-
-
 def _logsumexp(x: Array, axis: Any, keepdims: bool) -> Array:
     return np.log(np.sum(np.exp(x), axis=axis, keepdims=keepdims))
 
 
 def _l2(x: Array, axis: Any, keepdims: bool) -> Array:
     return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
-
-
-def _softmax(x: Array, axis: int) -> Array:
-    powers = np.exp(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf))
-    return powers / np.sum(powers, axis=axis, keepdims=True)
-
-
-def _log_softmax(x: Array, axis: int) -> Array:
-    shifted = x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
-    return shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True))
 
 
 def linear(x: Array, w: Array) -> Array:
@@ -328,42 +281,6 @@ def elu(x: Array, alpha: float) -> Array:
     return np.where(x > 0, x, np.expm1(x) * alpha).astype(x.dtype)
 
 
-def normalize(x: Array, axes: tuple[int, ...], eps: float) -> Array:
-    """Return x less its mean, over its standard deviation."""
-    return (x - _mean(x, axes, True)) / np.sqrt(_var(x, axes, True) + eps)
-
-
-def layer_norm(scale: Array, shift: Array, x: Array, eps: float) -> Array:
-    """Return x normalized along its last axis."""
-    need(x.ndim >= 1 and scale.shape == shift.shape == x.shape[-1:], "shapes")
-    return normalize(x, (x.ndim - 1,), eps) * scale + shift
-
-
-def rms_norm(scale: Array, x: Array, eps: float) -> Array:
-    """Return x over its root mean square along its last axis."""
-    need(x.ndim >= 1 and scale.shape == x.shape[-1:], "shapes")
-    return x / np.sqrt(_mean(x * x, (x.ndim - 1,), True) + eps) * scale
-
-
-def batch_norm(mean: Array, var: Array, scale: Array, shift: Array, x: Array, eps: float) -> Array:
-    """Return x normalized by statistics of its channels."""
-    need(x.ndim >= 2, "rank")
-    channels = x.shape[1:2]
-    need(all(p.shape == channels for p in (mean, var, scale, shift)), "channels")
-    spread = [p.reshape(-1, *[1] * (x.ndim - 2)) for p in (mean, var, scale, shift)]
-    return (x - spread[0]) / np.sqrt(np.abs(spread[1]) + eps) * spread[2] + spread[3]
-
-
-def group_norm(scale: Array, shift: Array, x: Array, groups: int, eps: float) -> Array:
-    """Return x normalized over groups of its channels."""
-    need(x.ndim >= 2 and scale.shape == shift.shape == x.shape[1:2], "channels")
-    need(groups >= 1 and x.shape[1] % groups == 0, "groups")
-    inner = x.shape[1] // groups * math.prod(x.shape[2:])
-    parts = np.reshape(x, (x.shape[0], groups, inner))
-    spread = [p.reshape(-1, *[1] * (x.ndim - 2)) for p in (scale, shift)]
-    return normalize(parts, (2,), eps).reshape(x.shape) * spread[0] + spread[1]
-
-
 def embedding(table: Array, index: Array) -> Array:
     """Return the rows of a table that an index names; indices are taken modulo its length."""
     need(table.ndim == 2, "rank")
@@ -387,15 +304,6 @@ def take_along(x: Array, index: Array, axis: int) -> Array:
     return np.take_along_axis(x, _index(index) % x.shape[place], place)
 
 
-def cross_entropy(x: Array, labels: Array) -> Array:
-    """Return the negative log-likelihood of labels, along the last axis."""
-    need(x.ndim >= 1 and labels.shape == x.shape[:-1], "shapes")
-    if x.shape[-1] == 0:
-        return np.zeros_like(labels, x.dtype)
-    logs = _log_softmax(x, -1)
-    return -np.take_along_axis(logs, labels[..., None] % x.shape[-1], -1)[..., 0]
-
-
 def one_hot(index: Array, classes: int) -> Array:
     """Return rows that are 1 where an index points."""
     need(classes >= 0, "classes")
@@ -407,7 +315,7 @@ def attention(q: Array, k: Array, v: Array) -> Array:
     need(min(q.ndim, k.ndim, v.ndim) >= 2, "ranks")
     need(q.shape[:-2] == k.shape[:-2] == v.shape[:-2], "batches")
     scores = np.matmul(q, np.swapaxes(k, -1, -2)) / math.sqrt(max(1, q.shape[-1]))
-    return np.matmul(_softmax(scores, -1), v)
+    return np.matmul(norms.softmax(scores, -1), v)
 
 
 def window(x: Array, size: int) -> Array:
@@ -575,11 +483,28 @@ def repeat(x: Array, axis: int, count: int) -> Array:
     return np.repeat(x, count, _axis(axis, x.ndim))
 
 
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "sum": _kept(np.sum),
+    "prod": _kept(np.prod),
+    "any": np.any,
+    "all": np.all,
+    "mean": norms.mean,
+    "var": norms.var,
+    "logsumexp": _logsumexp,
+    "l2": _l2,
+}
+
+
 @cache
 def _others() -> dict[str, Callable[..., Any]]:
     return {
         **{name: _unary(function) for name, function in UNARY.items()},
         **{name: _binary(function) for name, function in BINARY.items()},
+        **{
+            f"{name}{end}": _reduction(function, keep=bool(end))
+            for name, function in _REDUCTIONS.items()
+            for end in ("", "_keep")
+        },
         "identity": lambda x: x,
         "cast_like": lambda like, x: _array(x).astype(like.dtype),
         "where": np.where,
@@ -605,17 +530,6 @@ def _others() -> dict[str, Callable[..., Any]]:
         "triu": _matrix(lambda x, diagonal: np.triu(x, diagonal)),
         "flip": lambda x, axis: np.flip(x, _axis(axis, x.ndim)),
         "roll": lambda x, axis, by: np.roll(x, by, _axis(axis, x.ndim)),
-        "sum": _reduction(_kept(np.sum)),
-        "prod": _reduction(_kept(np.prod)),
-        "any": _reduction(np.any),
-        "all": _reduction(np.all),
-        "mean": _reduction(_mean),
-        "var": _reduction(_var),
-        "logsumexp": _reduction(_logsumexp),
-        "l2": _reduction(_l2),
-        "sum_keep": _reduction(_kept(np.sum), keep=True),
-        "mean_keep": _reduction(_mean, keep=True),
-        "var_keep": _reduction(_var, keep=True),
         "max": _one_axis(np.max, filled=True),
         "min": _one_axis(np.min, filled=True),
         "max_keep": _one_axis(lambda x, axis: np.max(x, axis, keepdims=True), filled=True),
@@ -625,14 +539,14 @@ def _others() -> dict[str, Callable[..., Any]]:
         "cumprod": _one_axis(_kept(np.cumprod)),
         "sort": _one_axis(np.sort),
         "argsort": _one_axis(lambda x, axis: np.argsort(x, axis, stable=True)),
-        "softmax": _one_axis(_softmax),
-        "log_softmax": _one_axis(_log_softmax),
-        "instance_norm": windows.instance_norm,
+        "softmax": _one_axis(norms.softmax),
+        "log_softmax": _one_axis(norms.log_softmax),
     }
 
 
 def meaning(name: str) -> Callable[..., Any]:
     """Return what an operator of the library computes; options are keywords."""
-    if found := _others().get(name) or getattr(windows, name, None) or globals().get(name):
-        return found
+    for place in (_others(), vars(norms), vars(windows), globals()):
+        if found := place.get(name):
+            return found
     raise KeyError(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -125,22 +124,6 @@ def max_pool(x: Array, size: Any, stride: Any, pad: Any) -> Array:
 def avg_pool(x: Array, size: Any, stride: Any, pad: Any) -> Array:
     """Return the mean of each window, zeros of the padding counted."""
     return np.mean(np.stack(_pool(x, size, stride, pad, 0.0)), axis=0)
-
-
-def global_avg_pool(x: Array) -> Array:
-    """Return the mean over all but the first two axes."""
-    need(x.ndim >= 2, "rank")
-    count = max(1, math.prod(x.shape[2:]))
-    return np.sum(x, axis=tuple(range(2, x.ndim))) / count
-
-
-def instance_norm(x: Array, eps: float) -> Array:
-    """Return x normalized over all but the first two axes."""
-    need(x.ndim >= 2, "rank")
-    axes = tuple(range(2, x.ndim))
-    count = max(1, math.prod(x.shape[2:]))
-    centred = x - np.sum(x, axis=axes, keepdims=True) / count
-    return centred / np.sqrt(np.sum(centred**2, axis=axes, keepdims=True) / count + eps)
 
 
 def upsample(x: Array, scale: Any) -> Array:

@@ -103,9 +103,15 @@ def _plain(value: Any, near: Any) -> Any:
         case list() | tuple():
             return type(value)([_plain(item, near) for item in value])
         case np.ndarray() if near is not None:
-            return _torch().as_tensor(value, device=near.device)
+            return _tensor(value, near.device)
         case _:
             return value
+
+
+def _tensor(array: np.ndarray[Any, Any], device: Any) -> Any:
+    """Return an array of NumPy as a tensor, which has no steps backwards in memory."""
+    forward = array if min(array.strides, default=0) >= 0 else array.copy()
+    return _torch().as_tensor(fixed(forward), device=device)
 
 
 def _tensors(value: Any, near: Any) -> Any:
@@ -114,7 +120,7 @@ def _tensors(value: Any, near: Any) -> Any:
         return type(value)([_tensors(item, near) for item in value])
     if not isinstance(value, np.ndarray):
         return value
-    return Tensor(_torch().as_tensor(fixed(value), device=near.device), is_untyped(value))
+    return Tensor(_tensor(value, near.device), is_untyped(value))
 
 
 def _wrapped(value: Any, untyped: bool) -> Any:
@@ -311,7 +317,7 @@ def wrapped(value: Any, device: Any) -> Any:
         case tuple() | list():
             return tuple([wrapped(item, device) for item in value])
         case np.ndarray():
-            return Tensor(_torch().as_tensor(fixed(value), device=device), is_untyped(value))
+            return Tensor(_tensor(value, device), is_untyped(value))
         case _:
             return Tensor(value.to(device)) if is_tensor(value) else value
 
@@ -324,6 +330,6 @@ def unwrapped(value: Any, device: Any) -> Any:
         case Tensor():
             return value.data
         case np.ndarray() | np.generic():
-            return _torch().as_tensor(fixed(value), device=device)
+            return _tensor(np.asarray(value), device)
         case _:
             return value
