@@ -111,10 +111,10 @@ def test_rows_of_a_width_share_a_program(module):
     fused = fuse(module.soft)
     same(fused, floats(7))
     fused.kernels.clear()
-    for rows, width in ((19, 64), (19, 63), (5, 272), (5, 271), (2, 1040)):
+    for rows, width in ((19, 64), (19, 63), (5, 240), (5, 272), (5, 271), (2, 1040)):
         same(fused, floats(rows, width))
     spans = [form.span for _, form in fused.kernels]
-    assert spans == [256, 256, 1024, 1024, 8192]
+    assert spans == [128, 128, 256, 1024, 1024, 8192]
 
 
 def test_a_kernel_is_for_all_shapes_of_an_alignment_class(module):

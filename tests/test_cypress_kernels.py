@@ -506,7 +506,7 @@ def test_a_search_times_programs_where_their_tensors_are(gpu, monkeypatch):  # n
     monkeypatch.setattr(finding, "_tunables_near", lambda near, only: [near.with_("host", V=128)])
     monkeypatch.setattr(finding, "_fields_near", lambda near: [near.with_("block", group=16)])
     found = cy.search(cy.program(gemm.gemm(1, 64, 64, 32, 2)), at(0), at(1), at(2), budget=99)
-    assert timed == [(16, 1, 1), (8, 1, 1), (8, 1, 1)]
+    assert timed == [(16, 1, 1), (8, 1, 1), (8, 1, 1), (16, 1, 1)]
     assert found.mapping["block"].group == 16
 
 

@@ -96,26 +96,37 @@ def _fastest(
     measure: Callable[[Program], float],
     go_on: Callable[[], bool],
 ) -> Program | None:
-    """Return the fastest of mappings, and of those that differ from it in a field of the block.
+    """Return the fastest of mappings and of those to which edits of a field of the block lead.
 
-    Some are built at once, and then timed in turn.
+    The fastest is followed first, as long as an edit makes it faster, then the next. Some are built
+    at once, and then timed in turn.
     """
     took: dict[str, float] = {}
     best: Program | None = None
     least = inf
-    ahead, turned = [*likely], False
-    while ahead and (go_on() or not took):
-        some, ahead = ahead[:_MEASURED], ahead[_MEASURED:]
+
+    def fastest(some: Sequence[Tasks]) -> Program | None:
+        """Return the fastest of mappings that were not timed yet."""
+        nonlocal best, least
         some = [each for each in some if str(each) not in took]
-        took |= dict.fromkeys(map(str, some), inf)
-        better = False
+        took.update(dict.fromkeys(map(str, some), inf))
+        found: list[tuple[float, Program]] = []
         for made in build(some):
             with suppress(TawaError):  # a launch may be refused that was compiled
-                took[str(made.mapping)] = measure(made)
-            if took[str(made.mapping)] < least:
-                best, least, better = made, took[str(made.mapping)], True
-        if best is not None and (better if turned else not ahead):
-            turned, ahead = True, list(_fields_near(best.mapping))
+                took[str(made.mapping)] = seconds = measure(made)
+                found.append((seconds, made))
+                if seconds < least:
+                    best, least = made, seconds
+        return min(found, key=lambda each: each[0], default=(inf, None))[1]
+
+    fastest(likely)
+    for at in sorted(likely, key=lambda each: took[str(each)]):
+        ahead = [*_fields_near(at)]
+        while ahead and go_on():
+            some, ahead = ahead[:_MEASURED], ahead[_MEASURED:]
+            made = fastest(some)
+            if made is not None and took[str(made.mapping)] < took[str(at)]:
+                at, ahead = made.mapping, [*_fields_near(made.mapping)]
     return best
 
 

@@ -108,7 +108,7 @@ def compute_matmul(
 
 # Inductor need not copy a product's operands to the strides that they had when it was traced: any
 # are read, and the result lies row-major whatever they are.
-_ANY_STRIDES = torch.Tag.flexible_layout
+_ANY_STRIDES = (torch.Tag.flexible_layout,)
 matmul = torch.library.custom_op("tawa::matmul", compute_matmul, mutates_args=(), tags=_ANY_STRIDES)
 
 

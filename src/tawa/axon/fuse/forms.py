@@ -12,11 +12,11 @@ VECTOR, LANES = 16, 32  # bytes of an access, threads of a warp
 HELD = 32  # elements of a row that a thread keeps in registers
 ACCESSES = 16  # of those, how often a thread of a longer row reads an array before it computes
 NARROW = 8  # elements that a thread keeps of a row that is narrow, of which it has ROWS
-ROWS = 2
+ROWS = 2  # whose lanes are half of a warp where that holds a row
 BYTES = 32  # of each array that a thread has where nothing is reduced
 FEW, MANY = 4, 16  # warps of a program of rows that a warp has, and the most
 # How many columns a program has in registers, at most; longer rows are walked.
-SPANS = NARROW * LANES, HELD * LANES, 8192
+SPANS = NARROW * LANES // 2, NARROW * LANES, HELD * LANES, 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,12 @@ class Form:
         """How many elements of a row a thread keeps."""
         if self.span is None:
             return BYTES // self.narrowest
-        return min(HELD, ACCESSES * self.vector) if self.long else self.span // LANES
+        return min(HELD, ACCESSES * self.vector) if self.long else self.span // self.lanes
+
+    @property
+    def lanes(self) -> int:
+        """The lanes of a warp that have a row."""
+        return LANES // 2 if self.span == SPANS[0] else LANES
 
     @property
     def long(self) -> bool:
@@ -97,7 +102,8 @@ class Form:
         kept = max(1, self.held // self.vector)
         if self.span is None or self.long:
             return kept, 1, LANES * self.warps
-        return kept, FEW * (ROWS if self.span == SPANS[0] else 1), LANES
+        together = ROWS if self.span <= NARROW * LANES else 1
+        return kept, FEW * LANES // self.lanes * together, self.lanes
 
 
 def form_of(
@@ -108,7 +114,7 @@ def form_of(
     width: int | None,
     elements: int,
 ) -> Form:
-    """Return the form for rows of a width: one of four, for those that are aligned or not.
+    """Return the form for rows of a width: one of five, for those that are aligned or not.
 
     `outputs` is how many of the arrays are results. There is one where nothing is reduced, for
     which the width is None; for 2^31 elements and more it is another.

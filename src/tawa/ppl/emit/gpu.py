@@ -155,6 +155,7 @@ def threads_of_a_lane(lanes: int, text: Callable[[int], str]) -> int:
     program for a number of threads; its registers, which hardly depend on that number, are those of
     the kernel that fits if it takes REGISTERS.
     """
+    _context()  # which initialises the driver
     device = _call(_driver().cuDeviceGet, 0)
     facts = _driver().CUdevice_attribute
 
