@@ -274,8 +274,19 @@ def test_threads_of_a_lane_are_what_the_device_holds(lanes, registers, threads, 
             CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 132
             CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR = 65536
 
+        def cuInit(self, flags):
+            started.append(flags)
+            return (0,)
+
         def cuDeviceGet(self, number):
+            assert started, "CUDA_ERROR_NOT_INITIALIZED"
             return 0, number
+
+        def cuDevicePrimaryCtxRetain(self, device):
+            return 0, device
+
+        def cuCtxSetCurrent(self, context):
+            return (0,)
 
         def cuDeviceGetAttribute(self, attribute, device):
             return 0, attribute
@@ -284,8 +295,9 @@ def test_threads_of_a_lane_are_what_the_device_holds(lanes, registers, threads, 
         def held(self):
             return 32 * min(32, 65536 // (32 * 8 * -(-registers // 8)))
 
-    asked = []
+    asked, started = [], []
     monkeypatch.setattr(gpu, "_driver", Driver)
+    monkeypatch.setattr(gpu, "_primary", gpu._primary.__wrapped__)  # as in a process that begins
     monkeypatch.setattr(gpu, "kernel", lambda text: Kernel())
     assert gpu.threads_of_a_lane(lanes, lambda many: asked.append(many)) == threads
     assert asked == built
