@@ -289,6 +289,28 @@ def test_the_text_of_a_specialized_template_is_read() -> None:
     assert out[0] == 3
 
 
+def test_each_holder_of_a_function_has_its_own_text() -> None:
+    """The text that was read last was that of all, and of the function itself."""
+    texts = [
+        f"def template(x_ptr, K: ours.constexpr):\n    ours.store(x_ptr, K + {n})\n" for n in (1, 2)
+    ]
+    kernels = [tawa.jit(Held(template, text)) for text in texts] + [tawa.jit(template)]
+    out = np.zeros(1, np.float32)
+    for kernel, wanted in zip(kernels, (4, 5, 3), strict=True):
+        kernel[(1,)](out, K=3)
+        assert out[0] == wanted
+
+
+def named_as_an_option(x_ptr, arch: ours.constexpr):
+    ours.store(x_ptr, arch)
+
+
+def test_a_parameter_may_be_called_arch() -> None:
+    out = np.zeros(1, np.float32)
+    tawa.jit(named_as_an_option)[(1,)](out, 90)
+    assert out[0] == 90
+
+
 format_of = None  # set by the test
 
 

@@ -22,7 +22,9 @@ UNSET = object()
 _FILES: WeakKeyDictionary[FunctionType, list[str]] = WeakKeyDictionary()
 """The lines of the file that a function comes from, as they were when first asked for."""
 _TEXTS: WeakKeyDictionary[FunctionType, str] = WeakKeyDictionary()
-"""What a Triton function that holds a function says is its text, which its owner may replace."""
+"""The texts of functions that stand for others, with a text that is not that of their file."""
+_OTHERS: WeakKeyDictionary[FunctionType, dict[str, FunctionType | None]] = WeakKeyDictionary()
+"""Those functions, by the function that they stand for and their text; None: it has it itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,32 @@ def underlying(function: object) -> FunctionType | None:
 
 
 def held_by(holder: Any) -> Any:
-    """Return what an object holds as ``.fn``; what is read of a function is the text that a Triton
-    function, which holds it, says it has.
+    """Return what an object holds as ``.fn``. Where a Triton function holds it that says it has
+    another text than the file, as libraries make kernels from templates, return another function,
+    one for each text, which has that: several may hold the same.
     """
     inner = holder.fn
-    if isinstance(text := getattr(holder, "src", None), str) and type(inner) is FunctionType:
-        _TEXTS[unwrapped(inner)] = text
-    return inner
+    text = getattr(holder, "src", None)
+    if not isinstance(text, str) or type(inner) is not FunctionType:
+        return inner
+    inner = unwrapped(inner)
+    others = _OTHERS.setdefault(inner, {})
+    if text not in others:
+        made = _twin(inner)
+        _TEXTS[made] = text
+        others[text] = made if source_of(made) == text else None
+    return others[text] or inner
+
+
+def _twin(function: FunctionType) -> FunctionType:
+    code, names = function.__code__, function.__globals__
+    cells = function.__closure__
+    made = FunctionType(code, names, function.__name__, function.__defaults__, cells)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__annotations__ = function.__annotations__
+    made.__qualname__, made.__module__ = function.__qualname__, function.__module__
+    made.__dict__.update({n: v for n, v in vars(function).items() if n != "__wrapped__"})
+    return made
 
 
 def unwrapped(function: FunctionType) -> FunctionType:

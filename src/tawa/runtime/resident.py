@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from tawa.codegen import CudaSource
 from tawa.ir import tile
@@ -90,10 +91,11 @@ def more_resident(
     threads, shared = made.launch.threads, made.launch.shared
     most = _most_blocks(target, threads, shared)
     plan, failed = made.plan, most + 1
+    resident = partial(target.blocks_resident, threads, shared=shared)
     while (used := made.resources.roles[0].used) is not None:
         numbers = [
             blocks
-            for blocks in range(target.blocks_resident(threads, used, shared) + 1, failed)
+            for blocks in range(max(made.plan.blocks, resident(used)) + 1, failed)
             if target.shared_by(blocks).registers_at_launch(threads) >= LEAST * used
         ]
         if not numbers:

@@ -78,7 +78,9 @@ def bind(kernel: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any
         )
     ordered = {p.name: values.get(p.name, p.default) for p in kernel.parameters}
     # A parameter named like an option (num_stages: tl.constexpr) is both, as in Triton.
-    extra |= {name: unwrap_constant(ordered[name]) for name in ordered if name in HINTS}
+    # `arch` is a word of kernels' own, whatever it means to them.
+    both = HINTS - {"arch"}
+    extra |= {name: unwrap_constant(ordered[name]) for name in ordered if name in both}
     _check_hints(kernel, extra)
     if kernel.debug is not None:
         extra.setdefault("debug", kernel.debug)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from torch import Tensor
 from torch._subclasses import FakeTensor
-from torch.utils.flop_counter import conv_flop_count, register_flop_formula
+from torch.utils.flop_counter import conv_flop_count, flop_registry, register_flop_formula
 
 from tawa.torch import conv_operators, ops
 
@@ -95,4 +95,5 @@ def register() -> None:
     )
     for formula, *operators in formulas:
         packets = [each._opoverload.overloadpacket for each in operators]
+        packets = [each for each in packets if each not in flop_registry]  # of a module read again
         register_flop_formula(packets, get_raw=True)(cast("Any", formula))

@@ -368,9 +368,8 @@ def attention(
 def lying_as(array: Tensor, kind: torch.dtype | None = None) -> Tensor:
     """Return a dense array of the same shape, empty, with contiguous rows, in the array's order."""
     kind = kind or array.dtype
-    if array.stride(-1) == 1:
-        return torch.empty_like(array, dtype=kind)
-    return array.new_empty(array.shape, dtype=kind)
+    made = torch.empty_like(array, dtype=kind)  # of repeated rows it may turn the axes
+    return made if made.stride(-1) == 1 else array.new_empty(array.shape, dtype=kind)
 
 
 def result_of(q: Tensor, v: Tensor) -> Tensor:
