@@ -169,6 +169,7 @@ REFUSED = [
     ("return ppl.sample(ppl.Gamma(1.0, 1.0), centered=False)", "no location and scale", "ppl.samp"),
     ("return ppl.Normal(sigma=2.0)", "Normal takes loc, scale", "ppl.Normal("),
     ("return y[3]", "index 3 is outside", "y[3]"),
+    ("return (y[y > 0.0],)", "indices are whole numbers, not bool[3]", "y[y"),
     ("return 3 if y[0] > 0 else (1, 2)", "one branch gives 3", "3 if y"),
     ("return print(y)", "print has no meaning in a model\n", "print"),
     ("return math.log(y[0])", "do:  write ppl.log", "math.log"),
@@ -261,6 +262,20 @@ def test_distributions_of_vectors_have_axes_in_front_and_densities_of_their_elem
     np.testing.assert_allclose(
         single, -0.5 * np.log(2 * np.pi) - np.log([1, 2]) - 0.5 * (rows[0] / [1, 2]) ** 2
     )
+
+
+def test_a_vector_of_indices_gathers():
+    @ppl.model
+    def model(x, k, grid):
+        return x[k], grid[k], x[grid], grid[1][k]
+
+    x, k = np.array([3.0, 5.0, 7.0]), np.array([2, 0, 2, 1])
+    grid = np.array([[0, 1, 2], [2, 2, 0], [1, 0, 1]])
+    found = [part[0, 0] for part in run(model, x, k, grid)]
+    for have, want in zip(found, (x[k], grid[k], x[grid], grid[1][k]), strict=True):
+        np.testing.assert_array_equal(have, want)
+    with pytest.raises(ModelError, match="an index was outside of its vector"):
+        run(model, x, np.array([3, 0, 0, 0]), grid)
 
 
 def test_arguments_go_by_place_name_and_default():
