@@ -169,6 +169,7 @@ def test_sizes_in_annotations_may_be_sums():
     ("text", "message"),
     [
         ("fun f x = relux x", "net.axon:1:11: error: `relux` is not defined; did you mean `relu`"),
+        ("fun f x = split {axis = 0} x 2", "takes no further argument: it is {axis : int"),
         ("fun f x = relu {axis = 1} x", "`relu` takes no options here: it is f32[..r] -> f32[..r]"),
         ("fun f g x = relu (rms_norm g)", ", a function that waits for another argument"),
         ("fun f x = max x", "`max` needs the option `axis`"),

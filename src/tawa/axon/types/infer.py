@@ -215,8 +215,11 @@ class Inference(Unifier):
                 self._options(taken.argument, fields, head.place, source, env)
                 kind = taken.result
         else:
-            kind = self.infer(head, env)
+            taken = kind = self.infer(head, env)
         for argument in arguments:
+            if not isinstance(self.resolve(kind), (Arrow, TypeVar)):
+                text = f"`{label}` takes no further argument: it is {self._shown(taken)}"
+                raise self.wrong(argument.place, text)
             kind = self._apply(kind, argument, source, env)
         self.release(mark)
         return kind
@@ -254,8 +257,7 @@ class Inference(Unifier):
             result = TypeVar(self.fresh.number())
             self._unify_at(argument.place, kind, Arrow(given, result), source)
             return result
-        if not isinstance(kind, Arrow):
-            raise self.wrong(argument.place, f"`{source.operator}` takes no further argument")
+        assert isinstance(kind, Arrow)
         bound = env.get(argument.name) if isinstance(argument, Name) else None
         place = bound.place if bound is not None else None
         at = replace(source, at=argument.place, name=_label(argument), bound=place)
