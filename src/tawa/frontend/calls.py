@@ -308,8 +308,8 @@ def _stop(c: Context) -> Value:
         found = [*leaves(value)]
         names += [StringAttr(name)] * len(found)
         values += found
-    attributes = {"function": StringAttr(c.frame.source.name), "names": ArrayAttr(names)}
-    c.builder.effect(tile.Breakpoint, [[Tensor(value) for value in values]], attributes)
+    told = [Tensor(value) for value in values]
+    c.builder.effect(tile.Breakpoint, [told], function=c.frame.source.name, names=ArrayAttr(names))
     return Const(None)
 
 

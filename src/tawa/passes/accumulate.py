@@ -17,6 +17,7 @@ from xdsl.ir import SSAValue
 from tawa.ir import tile
 from tawa.ir.walk import walk
 from tawa.passes.fold import constant_of
+from tawa.passes.lower.emit import erase
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -39,10 +40,8 @@ def _fuse(addition: tile.Elementwise) -> None:
             break
     else:
         return
-    fused = tile.Dot(
-        operands=[dot.a, dot.b, acc],
-        attributes=dict(dot.attributes),
-        result_types=[addition.result.type],
+    fused = tile.Dot.make(
+        dot.a, dot.b, acc, results=[addition.result.type], attributes=dot.attributes
     )
     fused.location = dot.location
     fused.result.name_hint = addition.result.name_hint or dot.result.name_hint
@@ -52,8 +51,7 @@ def _fuse(addition: tile.Elementwise) -> None:
     block.insert_op_before(fused, addition)
     addition.result.replace_all_uses_with(fused.result)
     for dead in (addition, dot):
-        dead.detach()
-        dead.erase()
+        erase(dead)
 
 
 def _lone_product(value: SSAValue) -> tile.Dot | None:

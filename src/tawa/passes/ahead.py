@@ -208,17 +208,9 @@ def _copy(operation: Operation, values: dict[SSAValue, SSAValue]) -> Operation:
 
 def _load(like: tile.Load, values: dict[SSAValue, SSAValue], mask: SSAValue | None) -> tile.Load:
     """Return a load that reads `values`, where `mask` lets it."""
-    other = [] if like.other is None else [values.get(like.other, like.other)]
-    again = tile.Load.build(
-        operands=[
-            values.get(like.pointer, like.pointer),
-            [] if mask is None else [values.get(mask, mask)],
-            other,
-        ],
-        attributes=dict(like.attributes),
-        result_types=[like.result.type],
-    )
-    return again
+    read = (like.pointer, mask, like.other)
+    given = (None if value is None else values.get(value, value) for value in read)
+    return tile.Load.make(*given, results=[like.result.type], attributes=like.attributes)
 
 
 def _place(carried: BlockArgument, load: tile.Load) -> Operation:

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
@@ -117,9 +117,8 @@ def _create(ring: ArefPlan, sites: list[list[Operation]]) -> aref.Create:
             why="payloads that go through one ring fill the same slots",
             remedy="give the payloads rings of their own",
         )
-    create = aref.Create.build(
-        attributes={"label": StringAttr(ring.label), "depth": IntAttr(ring.depth)},
-        result_types=[ArefType(ArrayAttr(list(payloads[0])))],
+    create = aref.Create.make(
+        results=[ArefType(ArrayAttr(list(payloads[0])))], label=ring.label, depth=ring.depth
     )
     create.result.name_hint = "_".join(name.split("@")[0].split("#")[0] for name in ring.payload)
     create.location = sites[0][0].location
@@ -165,9 +164,9 @@ def _put(create: aref.Create, loads: list[Operation], block: Block) -> Operation
     last = max(loads, key=block.get_operation_index)
     anchor = last.next_op
     assert anchor is not None, "a load is followed by a use of its tile"
-    enter = aref.PutEnter.build(operands=[create.result], result_types=[SlotType(_payload(create))])
+    enter = aref.PutEnter.make(create.result, results=[SlotType(_payload(create))])
     enter.slot.name_hint = "slot"
-    exit_ = aref.PutExit.build(operands=[enter.slot, [load.results[0] for load in loads]])
+    exit_ = aref.PutExit.make(enter.slot, [load.results[0] for load in loads])
     for load in loads:
         load.detach()
     for operation in (enter, *loads, exit_):
@@ -207,8 +206,8 @@ def _get(
     A scalar is copied to a register when it is got: its slot is free again at once, and the value
     may go anywhere.
     """
-    enter = aref.GetEnter.build(operands=[create.result], result_types=[list(_payload(create))])
-    exit_ = aref.GetExit.build(operands=[create.result])
+    enter = aref.GetEnter.make(create.result, results=[list(_payload(create))])
+    exit_ = aref.GetExit.make(create.result)
     enter.location, exit_.location = uses[0].location, uses[-1].location
     if uses[0] is put_exit or _is_scalar(create):
         block.insert_op_after(enter, put_exit)
@@ -253,15 +252,12 @@ def _turn(load: tile.Load) -> tile.Load:
     """Load a matrix transposed, and transpose the tile: in shared memory that costs nothing."""
     emitter = Emitter.before(load)
     operands = [
-        [] if value is None else [emitter.transpose(value, (1, 0))]
+        None if value is None else emitter.transpose(value, (1, 0))
         for value in (load.pointer, load.mask, load.other)
     ]
     shape = shape_of(load.result.type)[::-1]
-    transposed = tile.Load.build(
-        operands=operands,
-        attributes=dict(load.attributes),
-        result_types=[with_shape(shape, element_type(load.result.type))],
-    )
+    kind = with_shape(shape, element_type(load.result.type))
+    transposed = tile.Load.make(*operands, results=[kind], attributes=load.attributes)
     emitter.put(transposed, load.result.name_hint)
     replace(load, [emitter.transpose(transposed.result, (1, 0))])
     return transposed

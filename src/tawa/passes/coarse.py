@@ -124,7 +124,7 @@ def settle_carried(loop: scf.ForOp) -> None:
         carried = value in block.args and value is not block.args[0]
         if value is argument or carried or defined_in(value, block):
             continue
-        again = tile.Bitcast.build(operands=[value], result_types=[value.type])
+        again = tile.Bitcast.make(value, results=[value.type])
         block.insert_op_before(again, end)
         end.operands[index] = again.result
 

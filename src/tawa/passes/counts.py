@@ -91,7 +91,7 @@ def _count(loop: scf.ForOp, *, known: bool) -> None:
     if not known:
         message = StringAttr(f"the step of the loop at line {line_of(loop)} is 0")
         holds = apply("ne", step, zero)
-        emitter.put(tile.Assert(operands=[holds], attributes={"message": message}))
+        emitter.put(tile.Assert.make(holds, message=message))
     upwards = apply("gt", step, zero)
     low = apply("select", upwards, start, end)
     high = apply("select", upwards, end, start)

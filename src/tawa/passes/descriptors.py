@@ -193,10 +193,11 @@ def _memory_order(block: Block) -> list[int]:
 def _replace_load(op: tile.Load, desc: SSAValue, offsets: list[SSAValue], block: Block) -> None:
     element = element_type(op.result.type)
     emitter = Emitter.before(op)
-    load = tile.DescLoad(
-        operands=[desc, offsets],
-        attributes={} if op.eviction is None else {"eviction": op.eviction},
-        result_types=[TensorType(element, [dim.block for dim in block.dims])],
+    load = tile.DescLoad.make(
+        desc,
+        offsets,
+        results=[TensorType(element, [dim.block for dim in block.dims])],
+        eviction=op.eviction,
     )
     inherit_name(load, op)
     value: SSAValue = emitter.put(load).result
@@ -229,7 +230,7 @@ def _replace_store(op: tile.Store, desc: SSAValue, offsets: list[SSAValue], bloc
     value = emitter.reshape(op.value, [shape[dim] for dim in ranked])
     value = emitter.transpose(value, [ranked.index(dim) for dim in order])
     value = emitter.reshape(value, [dim.block for dim in block.dims])
-    store = tile.DescStore(operands=[desc, offsets, value])
+    store = tile.DescStore.make(desc, offsets, value)
     inherit_name(store, op)
     emitter.put(store)
     erase(op)

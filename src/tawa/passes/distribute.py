@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.analysis.effects import ATOMICS, VIEWS, has_effect
@@ -38,6 +37,7 @@ from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ArefType, shape_of
 from tawa.ir.walk import walk
 from tawa.passes.dead import sweep
+from tawa.passes.lower.emit import erase
 from tawa.plan.plan import Declined, Plan, RolePlan
 from tawa.target import Target
 
@@ -55,8 +55,7 @@ def distribute(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
     roles = [_make_role(role, program) for role in plan.roles]
     _short_circuit(roles[0].body.block, frozenset() if alone else links.taken)
     for operation in reversed(program):
-        operation.detach()
-        operation.erase()
+        erase(operation)
     for index, (role, planned) in enumerate(zip(roles, plan.roles, strict=True)):
         body.add_op(role)
         sweep(role.body.block, links.keeps(index, planned))
@@ -187,14 +186,13 @@ def _make_role(plan: RolePlan, program: list[Operation]) -> aref.Role:
     copies: dict[SSAValue, SSAValue] = {}
     for operation in program:
         block.add_op(operation.clone(copies))
-    attributes = {
-        "label": StringAttr(plan.label),
-        "warps": IntAttr(plan.warps),
-        "registers": IntAttr(plan.registers),
-    }
-    if plan.instances > 1:
-        attributes["instances"] = IntAttr(plan.instances)
-    return aref.Role.build(attributes=attributes, regions=[Region(block)])
+    return aref.Role.make(
+        regions=[Region(block)],
+        label=plan.label,
+        warps=plan.warps,
+        registers=plan.registers,
+        instances=plan.instances if plan.instances > 1 else None,
+    )
 
 
 def _is_sent(operation: Operation) -> bool:
@@ -215,11 +213,9 @@ def _short_circuit(block: Block, taken: frozenset[SSAValue]) -> None:
                 values = _put_before(operation)
                 for result, value in zip(operation.values, values, strict=True):
                     result.replace_all_uses_with(value)
-                operation.detach()
-                operation.erase()
+                erase(operation)
             case aref.GetExit():
-                operation.detach()
-                operation.erase()
+                erase(operation)
             case _:
                 pass
 

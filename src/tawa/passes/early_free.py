@@ -29,6 +29,7 @@ from tawa.analysis.stages import borrowed
 from tawa.ir import aref, tile
 from tawa.ir.control import terminator
 from tawa.ir.walk import walk
+from tawa.passes.lower.emit import erase
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.staging import is_staged
 from tawa.target import Target
@@ -84,8 +85,7 @@ def _free(
         return
     for side in sides:
         _place(exit_, side, names)
-    exit_.detach()
-    exit_.erase()
+    erase(exit_)
 
 
 def _place(exit_: aref.GetExit, block: Block, names: set[SSAValue]) -> None:

@@ -29,7 +29,6 @@ Declines: never; a plan without instances leaves the kernel as it is.
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.errors import InternalError, PlanError
@@ -173,8 +172,8 @@ class _Emitter:
         return made.result
 
     def skip(self, ref: SSAValue, count: SSAValue) -> None:
-        self._put(aref.GetSkip(operands=[ref, count]))
+        self._put(aref.GetSkip.make(ref, count))
 
     def turn(self, condition: SSAValue, kind: str) -> None:
-        turn = aref.Turn(attributes={"kind": StringAttr(kind)})
+        turn = aref.Turn.make(kind=kind)
         self._put(scf.IfOp(condition, [], Region(Block([turn, scf.YieldOp()]))))

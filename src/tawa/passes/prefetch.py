@@ -35,6 +35,7 @@ from tawa.ir import aref, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import all_of, walk
 from tawa.passes.coarse import settle_carried
+from tawa.passes.lower.emit import erase
 from tawa.passes.software_pipeline import Schedule, pipeline_loop
 from tawa.plan.budgets import producer_need
 from tawa.plan.plan import Declined, Plan
@@ -222,8 +223,7 @@ def _part_indices(block: Block, loads: list[tile.Load]) -> None:
                 use.operation.operands[use.index] = copy
     for copy in reversed(again.values()):
         if copy.first_use is None and isinstance(copy.owner, Operation):
-            copy.owner.detach()
-            copy.owner.erase()
+            erase(copy.owner)
 
 
 def _is_index(operation: Operation) -> bool:

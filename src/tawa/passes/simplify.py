@@ -37,6 +37,7 @@ from tawa.ir.types import shape_of
 from tawa.ir.walk import is_terminator, marked_pure, operations_of, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, fold, integer_of
+from tawa.passes.lower.emit import erase
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -76,8 +77,7 @@ def _simplify_block(block: Block, scopes: list[_Scope]) -> None:
             if (equal := _loaded_before(operation)) is not None:
                 _replace(operation, [equal.result])
         elif isinstance(operation, tile.Assert) and integer_of(operation.condition) == 1:
-            operation.detach()
-            operation.erase()
+            erase(operation)
         elif not is_terminator(operation) and marked_pure(operation):
             _simplify_pure(operation, scopes)
         operation = following
@@ -144,8 +144,7 @@ def _replace(operation: Operation, values: list[SSAValue]) -> None:
         if result.type != value.type:
             raise TypeError(f"{operation.name} of type {result.type} folded to {value.type}")
         result.replace_all_uses_with(value)
-    operation.detach()
-    operation.erase()
+    erase(operation)
 
 
 # --- loops and branches -------------------------------------------------------------------------

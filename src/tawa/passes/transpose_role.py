@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.analysis.effects import VIEWS
@@ -38,15 +38,14 @@ from tawa.analysis.transposed import Transposed, plane, transposed
 from tawa.errors import PlanError
 from tawa.ir import aref
 from tawa.ir.types import ArefType, SlotType, element_type, shape_of, with_shape
-from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.emit import Emitter, erase
 
 
 def ring_of_transposed(label: str, depth: int, loads: Sequence[Operation]) -> aref.Create:
     """Return a ring for the tiles of `loads`, transposed."""
     kinds = [_transposed_type(load) for load in loads]
-    create = aref.Create.build(
-        attributes={"label": StringAttr(f"{label} transposed"), "depth": IntAttr(depth)},
-        result_types=[ArefType(ArrayAttr(kinds))],
+    create = aref.Create.make(
+        results=[ArefType(ArrayAttr(kinds))], label=f"{label} transposed", depth=depth
     )
     create.location = loads[0].location
     return create
@@ -66,9 +65,9 @@ def hand_on(
     """
     emit = Emitter.after(put_exit)
     payload = [load.results[0].type for load in loads]
-    get = emit.put(aref.GetEnter.build(operands=[source.result], result_types=[payload]))
+    get = emit.put(aref.GetEnter.make(source.result, results=[payload]))
     kinds = ArrayAttr([_transposed_type(load) for load in loads])
-    enter = emit.put(aref.PutEnter.build(operands=[target.result], result_types=[SlotType(kinds)]))
+    enter = emit.put(aref.PutEnter.make(target.result, results=[SlotType(kinds)]))
     enter.results[0].name_hint = "slot"
     tiles: list[SSAValue] = []
     for load, value in zip(loads, get.results, strict=True):
@@ -76,8 +75,8 @@ def hand_on(
         flat = emit.reshape(value, plane(shape_of(value.type)))
         made = emit.transpose(flat, (1, 0))
         tiles.append(_interleaved(emit, made, 1) if interleaved else made)
-    exit_ = emit.put(aref.PutExit.build(operands=[enter.results[0], tiles]))
-    emit.put(aref.GetExit.build(operands=[source.result]))
+    exit_ = emit.put(aref.PutExit.make(enter.results[0], tiles))
+    emit.put(aref.GetExit.make(source.result))
     return exit_
 
 
@@ -127,8 +126,7 @@ def _drop_views(load: Operation) -> None:
         if isinstance(use.operation, VIEWS):
             _drop_views(use.operation)
             if use.operation.results[0].first_use is None:
-                use.operation.detach()
-                use.operation.erase()
+                erase(use.operation)
 
 
 def _transposed_type(load: Operation) -> Attribute:

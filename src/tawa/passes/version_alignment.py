@@ -29,7 +29,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from tawa.analysis.contiguity import Contiguity, promised_numbers
 from tawa.ir import tile
 from tawa.ir.types import PtrType, bit_width, element_type, i64, shape_of
-from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.emit import Emitter, erase
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -131,8 +131,7 @@ def _ask(found: _Gain) -> None:
     )
     branch.location = store.location
     block.insert_op_before(branch, store)
-    store.detach()
-    store.erase()
+    erase(store)
 
 
 def _again(store: tile.Store, dim: int, run: int) -> list[Operation]:

@@ -6,8 +6,6 @@ the same in 64 bits and asserts that the result fits; 64-bit integers are not ch
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import StringAttr
-
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -54,4 +52,4 @@ def _check(c: Context, symbol: str, one: Value, other: Value, result: Tensor) ->
     below = arithmetic.compare(builder, "<=", exact, high)
     fits = arithmetic.binary(builder, "&", above, below)
     said = f"{kind.name} overflow detected for operation {_NAMES[symbol]}"
-    builder.effect(tile.Assert, [fits], {"message": StringAttr(said)})
+    builder.effect(tile.Assert, [fits], message=said)

@@ -86,9 +86,7 @@ def _uniform(value: SSAValue) -> SSAValue | None:
         case tile.Broadcast() | tile.ExpandDims() as inner:
             return _uniform(inner.value)
         case tile.Constant() as constant:
-            scalar = tile.Constant(
-                attributes={"value": constant.value}, result_types=[element_type(value.type)]
-            )
+            scalar = tile.Constant.make(results=[element_type(value.type)], value=constant.value)
             return Emitter.after(constant).put(scalar).result
         case _:
             return None
@@ -183,9 +181,7 @@ def _load_again(emitter: Emitter, like: SSAValue, index: SSAValue) -> SSAValue:
     assert isinstance(load, hopper.SharedLoad)
     slot = load.view.owner
     assert isinstance(slot, hopper.Slot)
-    again = hopper.Slot(operands=[slot.buffer, index], result_types=[slot.result.type])
+    again = hopper.Slot.make(slot.buffer, index, results=[slot.result.type])
     view = emitter.put(again, slot.result.name_hint).result
-    read = hopper.SharedLoad(
-        operands=[view], attributes={"via": load.via}, result_types=[like.type]
-    )
+    read = hopper.SharedLoad.make(view, results=[like.type], via=load.via)
     return emitter.put(read, like.name_hint).result

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import Float32Type, IntAttr, StringAttr
+from xdsl.dialects.builtin import Float32Type, IntAttr
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from tawa.analysis.naming import name_of
@@ -147,12 +147,7 @@ def _emit_wgmma(lowering: Lowering, dot: tile.Dot, product: Product) -> None:
     a = operand_a(lowering, emitter, dot)
     b = operand_b(lowering, emitter, dot)
     accumulate = _accumulate(lowering, dot) if acc is dot.acc else None
-    wgmma = emitter.put(
-        hopper.Wgmma(
-            operands=[a, b, acc, [] if accumulate is None else [accumulate]],
-            result_types=[acc.type],
-        )
-    )
+    wgmma = emitter.put(hopper.Wgmma.make(a, b, acc, accumulate, results=[acc.type]))
     replace(dot, [_narrowed(emitter, wgmma.result, dot.result.type)])
 
 
@@ -167,17 +162,13 @@ def _promoted(lowering: Lowering, dot: tile.Dot, acc: SSAValue) -> SSAValue:
     k = view_kind(b).shape[0]
     run = promotion_run(k, dot.max_imprecise.data)
     for start in range(0, k, run):
-        zero = emitter.put(
-            tile.Constant(attributes={"value": Real(0.0)}, result_types=[acc.type])
-        ).result
-        part = hopper.Wgmma(
-            operands=[
-                slice_view(emitter, a, 1, start, run),
-                slice_view(emitter, b, 0, start, run),
-                zero,
-                [emitter.constant(0, i1, "from_zero")],
-            ],
-            result_types=[acc.type],
+        zero = emitter.put(tile.Constant.make(results=[acc.type], value=Real(0.0))).result
+        part = hopper.Wgmma.make(
+            slice_view(emitter, a, 1, start, run),
+            slice_view(emitter, b, 0, start, run),
+            zero,
+            [emitter.constant(0, i1, "from_zero")],
+            results=[acc.type],
         )
         acc = emitter.apply("add", acc, emitter.put(part).result)
     return acc
@@ -196,13 +187,13 @@ def _widened(emitter: Emitter, acc: SSAValue) -> SSAValue:
     if bit_width(element_type(acc.type)) == 32:
         return acc
     wide = with_shape(shape_of(acc.type), Float32Type())
-    return emitter.put(tile.Cast(operands=[acc], result_types=[wide])).result
+    return emitter.put(tile.Cast.make(acc, results=[wide])).result
 
 
 def _narrowed(emitter: Emitter, result: SSAValue, kind: Attribute) -> SSAValue:
     if result.type == kind:
         return result
-    return emitter.put(tile.Cast(operands=[result], result_types=[kind])).result
+    return emitter.put(tile.Cast.make(result, results=[kind])).result
 
 
 # --- the accumulator's start --------------------------------------------------------------------
@@ -272,11 +263,7 @@ def _emit_mma(dot: tile.Dot, product: Product) -> None:
     emitter = Emitter.before(dot)
     acc = _widened(emitter, dot.acc)
     mma = emitter.put(
-        hopper.Mma(
-            operands=[dot.a, dot.b, acc],
-            attributes={"precision": StringAttr(product.precision)},
-            result_types=[acc.type],
-        )
+        hopper.Mma.make(dot.a, dot.b, acc, results=[acc.type], precision=product.precision)
     )
     replace(dot, [_narrowed(emitter, mma.result, dot.result.type)])
 
@@ -293,7 +280,7 @@ def _emit_fma(lowering: Lowering, dot: tile.Dot) -> None:
             layout = SharedLayout(shape, (0, 1), max(8, bit_width(element)), 0)
             view = stage(lowering, emitter, value, layout, f"{name_of(dot)} {which}")
         views.append(view)
-    fma = emitter.put(hopper.FmaDot(operands=[*views, dot.acc], result_types=[dot.result.type]))
+    fma = emitter.put(hopper.FmaDot.make(*views, dot.acc, results=[dot.result.type]))
     replace(dot, [fma.result])
 
 

@@ -144,7 +144,7 @@ def elect_threads(lowering: Lowering) -> None:
         moved = [op for op in body.ops if not isinstance(op, hopper.SetRegisters)]
         for operation in moved:
             operation.detach()
-        Emitter.at_end(body).put(hopper.OneThread(regions=[new_region(*moved)]))
+        Emitter.at_end(body).put(hopper.OneThread.make(regions=[new_region(*moved)]))
 
 
 def _inline(one: hopper.OneThread) -> None:
@@ -264,14 +264,14 @@ def initialise_barriers(lowering: Lowering) -> None:
     emitter = Emitter.before(first)
     for op in list(block.ops):
         if isinstance(op, hopper.TensorMap):
-            emitter.put(hopper.PrefetchMap(operands=[op.result]))
+            emitter.put(hopper.PrefetchMap.make(op.result))
     for barriers in arrays:
-        emitter.put(hopper.InitBarriers(operands=[barriers.result]))
+        emitter.put(hopper.InitBarriers.make(barriers.result))
     if arrays:
         emitter.put(hopper.FenceBarrierInit())
     if lowering.plan.cluster > 1:
         # No block may signal or copy into one that has not started, or has already gone.
-        emitter.put(hopper.ClusterSync(attributes={"relaxed": UnitAttr()}))
+        emitter.put(hopper.ClusterSync.make(relaxed=UnitAttr()))
         Emitter.at_end(block).put(hopper.ClusterSync())
     elif arrays:
         emitter.put(hopper.BlockSync())

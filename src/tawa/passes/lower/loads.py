@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.analysis.effects import VIEWS
@@ -25,7 +24,7 @@ from tawa.ir.types import element_type, shape_of
 from tawa.ir.walk import all_of, walk
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.emit import Carrier, Emitter, State, new_region, replace
+from tawa.passes.lower.emit import Carrier, Emitter, State, replace
 from tawa.passes.lower.puts import check_box, issue_copy
 from tawa.passes.lower.views import load_view, slot_view
 
@@ -125,13 +124,11 @@ def _lower_load(
     # Reads by threads come before a write by TMA only through a proxy fence of each reader.
     emitter.put(hopper.ProxyFence())
     emitter.put(lowering.role_barrier(role))
-    one = Emitter.at_end(emitter.put(hopper.OneThread(regions=[new_region()])).body.block)
-    one.put(
-        hopper.Expect(operands=[loaded.result, zero], attributes={"bytes": IntAttr(layout.bytes)})
-    )
+    one = emitter.one_thread()
+    one.put(hopper.Expect.make(loaded.result, zero, bytes=layout.bytes))
     issue_copy(lowering, one, load, slot_view(one, buffer, zero), loaded, zero)
     phase = state[key]
-    emitter.put(hopper.Wait(operands=[loaded.result, zero, phase]))
+    emitter.put(hopper.Wait.make(loaded.result, zero, phase))
     view = slot_view(emitter, buffer, zero)
     value = load_view(emitter, view, load.result.type, load.result.name_hint)
     state[key] = emitter.apply("xor", phase, emitter.constant(1), hint="next_phase")

@@ -10,7 +10,6 @@ host's to compute (such accesses become pointer accesses).
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.ir import hopper, tile
@@ -77,10 +76,8 @@ def tensor_map(
                 return operation
             case _:
                 continue
-    made = hopper.TensorMap(
-        operands=[desc],
-        attributes={"swizzle": IntAttr(layout.swizzle)},
-        result_types=[TensorMapType(kind.element, int_array(box))],
+    made = hopper.TensorMap.make(
+        desc, results=[TensorMapType(kind.element, int_array(box))], swizzle=layout.swizzle
     )
     stem = (desc.name_hint or "tensor").removesuffix("_desc")
     return lowering.set_up(hopper.TensorMap).put(made, f"{stem}_map")

@@ -21,7 +21,7 @@ from tawa.analysis.neighbours import Neighbours
 from tawa.errors import PlanError
 from tawa.ir import hopper
 from tawa.passes.lower.context import Lowering, Ring
-from tawa.passes.lower.emit import ask_launch
+from tawa.passes.lower.emit import ask_launch, erase
 from tawa.passes.lower.maps import tensor_map
 
 # What TMA's destinations are aligned to. A part need not start where the swizzle's pattern does:
@@ -115,5 +115,4 @@ def _multicast(lowering: Lowering, load: hopper.TmaLoad, blocks: int) -> None:
     load.operands[0] = new.result
     load.attributes["multicast"] = IntAttr(blocks)
     if not old.result.first_use:
-        old.detach()
-        old.erase()
+        erase(old)

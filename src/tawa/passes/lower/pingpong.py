@@ -33,7 +33,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.pingpong import Iteration, iteration, takes_turns
@@ -77,13 +76,11 @@ def _between_roles(lowering: Lowering) -> None:
             index = operation.instance.data
             takes = operation.kind.data == "take"
             place = index if takes else (index + 1) % count
-            meet = hopper.NamedBarrier(
-                attributes={
-                    "id": IntAttr(first + place),
-                    "scope": StringAttr("roles"),
-                    "kind": StringAttr("sync" if takes else "arrive"),
-                    "threads": IntAttr(2 * 32 * role.warps.data),
-                }
+            meet = hopper.NamedBarrier.make(
+                id=first + place,
+                scope="roles",
+                kind="sync" if takes else "arrive",
+                threads=2 * 32 * role.warps.data,
             )
             Emitter.before(operation).put(meet)
             if not takes:
@@ -148,13 +145,7 @@ class _Turns:
 
     def turn(self, kind: str) -> hopper.Turn:
         """Return a new operation."""
-        return hopper.Turn(
-            attributes={
-                "kind": StringAttr(kind),
-                "id": IntAttr(self._first),
-                "groups": IntAttr(self._groups),
-            }
-        )
+        return hopper.Turn.make(kind=kind, id=self._first, groups=self._groups)
 
     def block(self, block: Block) -> None:
         """Place turns in a block and the blocks in it."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from math import prod
 
-from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.effects import VIEWS
@@ -39,11 +39,11 @@ from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
 from tawa.layouts.transpose import sides
 from tawa.passes.lower.context import Lowering, Ring
-from tawa.passes.lower.emit import Emitter, erase, new_region
+from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.exchange import store_scalar
 from tawa.passes.lower.maps import load_boxes, tensor_map
 from tawa.passes.lower.relate import propose
-from tawa.passes.lower.views import as_view, reshape_view, slot_view, view_kind
+from tawa.passes.lower.views import as_view, reshape_view, slot_view, store_shared, view_kind
 
 
 def publish(
@@ -64,12 +64,12 @@ def publish(
             for buffer, at in tensors
         ]
         if any(started):
-            emitter.put(hopper.CopyAsyncArrive(operands=[ring.filled.result, slot]))
+            emitter.put(hopper.CopyAsyncArrive.make(ring.filled.result, slot))
         if not all(started):
             emitter.put(hopper.ProxyFence())
             emitter.put(_arrive(ring, slot, "warp"))
     if scalars:
-        one = Emitter.at_end(_one_thread(emitter).body.block)
+        one = emitter.one_thread()
         for buffer, value in scalars:
             store_scalar(one, value, slot_view(one, buffer, slot), role)
         one.put(_arrive(ring, slot, "thread"))
@@ -147,25 +147,16 @@ def _fill(
         emitter.put(copy)
         return False
     if not isinstance(load, tile.Load) or not _is_copy(value):
-        emitter.put(_store(value, view))
+        store_shared(emitter, value, view)
         return False
-    mask = [load.mask] if load.mask is not None else []
-    copy = hopper.CopyAsync(operands=[load.pointer, mask, view])
+    copy = hopper.CopyAsync.make(load.pointer, load.mask, view)
     copy.attributes["contiguous"] = load.attributes["contiguous"]
     emitter.put(copy)
     return True
 
 
-def _store(value: SSAValue, view: SSAValue) -> hopper.SharedStore:
-    return hopper.SharedStore(operands=[value, view], attributes={"via": StringAttr("plain")})
-
-
 def _arrive(ring: Ring, slot: SSAValue, by: str) -> hopper.Arrive:
-    return hopper.Arrive(operands=[ring.filled.result, slot], attributes={"by": StringAttr(by)})
-
-
-def _one_thread(emitter: Emitter) -> hopper.OneThread:
-    return emitter.put(hopper.OneThread(regions=[new_region()]))
+    return hopper.Arrive.make(ring.filled.result, slot, by=by)
 
 
 def _copy(
@@ -176,12 +167,10 @@ def _copy(
     copied: list[tuple[hopper.Shared, SSAValue]],
 ) -> None:
     """One expect with the bytes of all tiles, then their copies, by one thread."""
-    one = Emitter.at_end(_one_thread(emitter).body.block)
+    one = emitter.one_thread()
     # A transaction counts the full box, its part outside the tensor included.
     total = sum(buffer.result.type.layout.data.bytes for buffer, _ in copied)
-    one.put(
-        hopper.Expect(operands=[ring.filled.result, slot], attributes={"bytes": IntAttr(total)})
-    )
+    one.put(hopper.Expect.make(ring.filled.result, slot, bytes=total))
     for buffer, value in copied:
         load = _source(value)
         assert load is not None
@@ -206,11 +195,9 @@ def issue_copy(
     eviction = lowering.plan.load_eviction or {"evict_first": "first", "evict_last": "last"}.get(
         eviction, ""
     )
-    attributes = {"eviction": StringAttr(eviction)} if eviction else {}
     for offsets, part in load_boxes(emitter, map_, list(load.offsets), view):
-        copy = hopper.TmaLoad(
-            operands=[map_.result, offsets, part, barriers.result, slot],
-            attributes=dict(attributes),
+        copy = hopper.TmaLoad.make(
+            map_.result, offsets, part, barriers.result, slot, eviction=eviction or None
         )
         emitter.put(copy).location = load.location  # of several loads each has its own
 
@@ -300,6 +287,4 @@ def _transposed(
     have, made = view_kind(source), view_kind(view)
     if have.within != have.layout or sides(have.layout.data, made.layout.data, warps) is None:
         return None
-    return hopper.SharedTranspose(
-        operands=[source, view], attributes={"interleaved": BoolAttr.from_bool(interleaved)}
-    )
+    return hopper.SharedTranspose.make(source, view, interleaved=interleaved)

@@ -17,7 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd, prod
 
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
@@ -207,7 +206,7 @@ def by_lanes(gathered: RegisterLayout, axis: int, count: int) -> RegisterLayout 
 def reshape(emitter: Emitter, value: SSAValue, layout: RegisterLayout) -> SSAValue:
     """Return a tensor as one of the layout's shape, whose elements stay where they are."""
     kind = with_layout(with_shape(layout.shape, element_type(value.type)), layout)
-    return emitter.put(tile.Reshape(operands=[value], result_types=[kind])).result
+    return emitter.put(tile.Reshape.make(value, results=[kind])).result
 
 
 def _reduce(
@@ -223,10 +222,5 @@ def _reduce(
         else element_type(value.type)
         for value in values
     ]
-    made = tile.Reduce(
-        operands=[values],
-        attributes={"axis": IntAttr(axis)},
-        result_types=[kinds],
-        regions=[like.body.clone()],
-    )
+    made = tile.Reduce.make(values, results=[kinds], regions=[like.body.clone()], axis=axis)
     return list(emitter.put(made).res)

@@ -20,7 +20,6 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.ir import aref, hopper
@@ -177,10 +176,10 @@ class _Weaver:
         emitter = Emitter.before(operation)
         if ref in self.stale:
             self._advance(emitter, ref, state)
-        wait = hopper.Wait(operands=[barriers.result, state[ref, "slot"], state[ref, "phase"]])
+        wait = hopper.Wait.make(barriers.result, state[ref, "slot"], state[ref, "phase"])
         if isinstance(operation, aref.PutEnter) and by_one_thread(operation):
             # Who publishes has waited: no thread is left behind by two phases.
-            emitter.put(hopper.OneThread(regions=[new_region(wait)]))
+            emitter.put(hopper.OneThread.make(regions=[new_region(wait)]))
         else:
             emitter.put(wait)
         self.stale[ref] = None
@@ -231,12 +230,7 @@ class _Weaver:
         ref = operation.aref
         emitter = Emitter.before(operation)
         slot = state[ref, "oldest"] if ref in self.apart else self.borrowed[ref].pop(0)
-        emitter.put(
-            hopper.Arrive(
-                operands=[self._ring(ref).freed.result, slot],
-                attributes={"by": StringAttr("warpgroup")},
-            )
-        )
+        emitter.put(hopper.Arrive.make(self._ring(ref).freed.result, slot, by="warpgroup"))
         if ref in self.apart:
             state[ref, "oldest"], _ = next_slot(emitter, slot, self._ring(ref).depth)
         elif ref in self.stale and not self.borrowed[ref]:

@@ -105,7 +105,7 @@ def _first_wait(block: Block) -> hopper.Wait | None:
 
 
 def _waiting(like: hopper.Wait, place: list[SSAValue]) -> Region:
-    wait = hopper.Wait(operands=[like.barriers, *place])
+    wait = hopper.Wait.make(like.barriers, *place)
     wait.location = like.location
     return new_region(wait, scf.YieldOp())
 

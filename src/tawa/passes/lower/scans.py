@@ -71,11 +71,13 @@ def _expand(
     wanted = by_lanes(all_parts(layout, axis, (parts,)), axis, 1)
     assert wanted is not None, "lanes along the axis hold copies of what a warp's part comes to"
     ends = _scan(emitter, scan, exchange(lowering, role, emitter, totals, wanted), axis)
-    whole = hopper.CarryIn(
-        operands=[ends, inside],
-        attributes={"axis": IntAttr(axis), "reverse": scan.reverse},
-        result_types=[[value.type for value in inside]],
+    whole = hopper.CarryIn.make(
+        ends,
+        inside,
+        results=[[value.type for value in inside]],
         regions=[scan.body.clone()],
+        axis=axis,
+        reverse=scan.reverse,
     )
     replace(scan, [reshape(emitter, value, layout) for value in emitter.put(whole).res])
 
@@ -83,11 +85,12 @@ def _expand(
 def _scan(
     emitter: Emitter, like: tile.Scan, values: Sequence[SSAValue], axis: int
 ) -> list[SSAValue]:
-    made = tile.Scan(
-        operands=[values],
-        attributes={"axis": IntAttr(axis), "reverse": like.reverse},
-        result_types=[[value.type for value in values]],
+    made = tile.Scan.make(
+        values,
+        results=[[value.type for value in values]],
         regions=[like.body.clone()],
+        axis=axis,
+        reverse=like.reverse,
     )
     return list(emitter.put(made).res)
 

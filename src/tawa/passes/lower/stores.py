@@ -24,7 +24,7 @@ from itertools import accumulate
 from math import prod
 from typing import TypeAlias
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
 
 from tawa.analysis.naming import name_of
@@ -137,9 +137,8 @@ def _lower_store(
     parts = _columns(lowering, store, plan.parts)
     stages = _Stages(lowering, store, min(plan.places, len(parts)))
     lent = _lent(lowering, role, store) if plan.stage else None
-    how = {"eviction": StringAttr(plan.eviction)} if plan.eviction else {}
-    if isinstance(store, tile.DescAtomic):
-        how["reduce"] = store.function
+    reduce = store.function if isinstance(store, tile.DescAtomic) else None
+    how = {"by": who.by, "eviction": plan.eviction or None, "reduce": reduce}
     under_way: int | None = None  # groups that may still read their stages, None before any wait
     for index, part in enumerate(parts):
         since = _groups_since(index, len(parts), stages.places, pending)
@@ -167,13 +166,8 @@ def _lower_store(
             if who.shares == 1:
                 boxes = load_boxes(emitter, map_, offsets, piece)
             for where, box in boxes:
-                emitter.put(
-                    hopper.TmaStore(
-                        operands=[map_.result, where, box],
-                        attributes={"by": StringAttr(who.by), **how},
-                    )
-                )
-        emitter.put(hopper.BulkCommit(attributes={"by": StringAttr(who.by)}))
+                emitter.put(hopper.TmaStore.make(map_.result, where, box, attributes=how))
+        emitter.put(hopper.BulkCommit.make(by=who.by))
     if lent:
         _give_back(lowering, role, store, who, lent)
     erase(store)
@@ -279,12 +273,10 @@ class _Part:
             columns = reshape(emitter, columns, self._flat())
         if self.cast is None:
             return columns
-        attributes = dict(self.cast.attributes)
         kind = with_layout(
             with_shape(self._flat().shape, element_type(self.whole.type)), self._flat()
         )
-        made = tile.Cast(operands=[columns], attributes=attributes, result_types=[kind])
-        return emitter.put(made).result
+        return emitter.made(tile.Cast, [columns], kind, **self.cast.attributes)
 
     def _flat(self) -> RegisterLayout:
         """Return the layout of the part with its runs side by side."""

@@ -59,9 +59,7 @@ def _swapped(product: Product) -> Product:
 def _swap(dot: tile.Dot) -> None:
     emitter = Emitter.before(dot)
     a, b, acc = (_transpose(emitter, value) for value in (dot.b, dot.a, dot.acc))
-    made = emitter.put(
-        tile.Dot(operands=[a, b, acc], attributes=dict(dot.attributes), result_types=[acc.type])
-    )
+    made = emitter.put(tile.Dot.make(a, b, acc, results=[acc.type], attributes=dot.attributes))
     made.result.name_hint = dot.result.name_hint
     replace(dot, [_transpose(emitter, made.result)])
 
@@ -76,8 +74,8 @@ def _transpose(emitter: Emitter, value: SSAValue) -> SSAValue:
         case tile.Transpose(permutation=permutation) as above if permutation == _TURN:
             return above.value
         case tile.Constant() as constant:
-            swapped = tile.Constant(
-                attributes=dict(constant.attributes), result_types=[_transposed_type(value.type)]
+            swapped = tile.Constant.make(
+                results=[_transposed_type(value.type)], attributes=constant.attributes
             )
             return Emitter.after(constant).put(swapped).result
         case _:
@@ -86,11 +84,7 @@ def _transpose(emitter: Emitter, value: SSAValue) -> SSAValue:
 
 def _transposed(emitter: Emitter, value: SSAValue) -> SSAValue:
     return emitter.put(
-        tile.Transpose(
-            operands=[value],
-            attributes={"permutation": _TURN},
-            result_types=[_transposed_type(value.type)],
-        ),
+        tile.Transpose.make(value, results=[_transposed_type(value.type)], permutation=_TURN),
         value.name_hint,
     ).result
 

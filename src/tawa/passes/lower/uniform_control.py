@@ -33,7 +33,7 @@ from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import layout_of
 from tawa.ir.walk import is_terminator, marked_pure, walk
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.emit import Emitter, new_region
+from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.exchange import load_scalar, store_scalar, stored_as, word_layout
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import whole_buffer
@@ -273,7 +273,7 @@ def _tell(lowering: Lowering, role: hopper.Role, run: list[SSAValue]) -> None:
     kinds = [value.type for value in run]
     buffers = [lowering.new_buffer(label, word_layout(kind), stored_as(kind)) for kind in kinds]
     views = [whole_buffer(emitter, buffer) for buffer in buffers]
-    one = Emitter.at_end(emitter.put(hopper.OneThread(regions=[new_region()])).body.block)
+    one = emitter.one_thread()
     # What is read is on its way together.
     mine = [
         one.put(maker.clone()).results[0] if isinstance(maker, tile.Load) else value
@@ -286,8 +286,7 @@ def _tell(lowering: Lowering, role: hopper.Role, run: list[SSAValue]) -> None:
         told = load_scalar(emitter, view, value.type, role, value.name_hint)
         value.replace_uses_with_if(told, lambda use: use.operation.parent is not one.block)
         if isinstance(maker, tile.Load):
-            maker.detach()
-            maker.erase()
+            erase(maker)
     assert block is not None
     for operation in later:
         operation.detach()

@@ -7,7 +7,6 @@ outlives the loan of its slot is not a view any more: its registers are used.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.errors import ShapeUnsupported
@@ -62,10 +61,10 @@ def transpose_view(emitter: Emitter, view: SSAValue, permutation: tuple[int, ...
     layout = SharedLayoutAttr(kind.layout.data.transposed(permutation))
     within = SharedLayoutAttr(kind.within.data.transposed(permutation))
     return emitter.put(
-        hopper.TransposeView(
-            operands=[view],
-            attributes={"permutation": int_array(permutation)},
-            result_types=[ViewType(kind.element, layout, within)],
+        hopper.TransposeView.make(
+            view,
+            results=[ViewType(kind.element, layout, within)],
+            permutation=int_array(permutation),
         )
     ).result
 
@@ -109,9 +108,7 @@ def whole_buffer(emitter: Emitter, buffer: hopper.Shared) -> SSAValue:
 
 def store_shared(emitter: Emitter, value: SSAValue, view: SSAValue) -> hopper.SharedStore:
     """Write registers to a view; `via` is settled when layouts are known."""
-    return emitter.put(
-        hopper.SharedStore(operands=[value, view], attributes={"via": StringAttr("plain")})
-    )
+    return emitter.put(hopper.SharedStore.make(value, view, via="plain"))
 
 
 def via_of(held: RegisterLayout, placed: SharedLayout, matrix: str) -> str:
@@ -135,9 +132,7 @@ def slot_view(emitter: Emitter, buffer: hopper.Shared, index: SSAValue) -> SSAVa
     kind = buffer.result.type
     layout = SharedLayoutAttr(kind.layout.data)
     return emitter.put(
-        hopper.Slot(
-            operands=[buffer.result, index], result_types=[ViewType(kind.element, layout, layout)]
-        ),
+        hopper.Slot.make(buffer.result, index, results=[ViewType(kind.element, layout, layout)]),
         buffer.label.data.split("@")[0],
     ).result
 
@@ -147,9 +142,7 @@ def load_view(
 ) -> SSAValue:
     """Read a view as a value of type `kind`; its layout, if it is a tensor, is chosen later."""
     return emitter.put(
-        hopper.SharedLoad(
-            operands=[view], attributes={"via": StringAttr("plain")}, result_types=[kind]
-        ),
+        hopper.SharedLoad.make(view, results=[kind], via="plain"),
         hint,
     ).result
 
@@ -164,7 +157,7 @@ def reshape_view(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SS
     new = SharedLayoutAttr(layout)
     within = new if kind.within == kind.layout else kind.within
     return emitter.put(
-        hopper.ReshapeView(operands=[view], result_types=[ViewType(kind.element, new, within)])
+        hopper.ReshapeView.make(view, results=[ViewType(kind.element, new, within)])
     ).result
 
 
@@ -194,9 +187,9 @@ def slice_view(emitter: Emitter, view: SSAValue, dim: int, start: int, extent: i
     part = SharedLayout(shape, layout.order, layout.bits, layout.swizzle)
     starts = int_array([start if index == dim else 0 for index in range(len(shape))])
     return emitter.put(
-        hopper.SliceView(
-            operands=[view],
-            attributes={"start": starts},
-            result_types=[ViewType(kind.element, SharedLayoutAttr(part), kind.within)],
+        hopper.SliceView.make(
+            view,
+            results=[ViewType(kind.element, SharedLayoutAttr(part), kind.within)],
+            start=starts,
         )
     ).result

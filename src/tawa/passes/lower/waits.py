@@ -29,7 +29,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.naming import name_of
@@ -432,8 +431,7 @@ def free_later(
         for number in range(depth):
             left = after.apply("gt", iterations, after.constant(number))
             _arrive_if(after, left, item.arrive, results[index * depth + number])
-        item.arrive.detach()
-        item.arrive.erase()
+        erase(item.arrive)
     return wide
 
 
@@ -451,11 +449,7 @@ def _drain(loop: scf.ForOp, flight: Flight, after: Emitter) -> None:
 def _wait_for(emitter: Emitter, values: list[SSAValue], pending: int) -> None:
     """Insert a wait for accumulators, by whose results what follows names them."""
     wait = emitter.put(
-        hopper.WgmmaWait(
-            operands=[values],
-            attributes={"pending": IntAttr(pending)},
-            result_types=[[value.type for value in values]],
-        )
+        hopper.WgmmaWait.make(values, results=[[value.type for value in values]], pending=pending)
     )
     for value, ready in zip(values, wait.res):
         ready.name_hint = value.name_hint
@@ -465,7 +459,7 @@ def _wait_for(emitter: Emitter, values: list[SSAValue], pending: int) -> None:
 
 
 def _arrive_if(emitter: Emitter, condition: SSAValue, like: hopper.Arrive, slot: SSAValue) -> None:
-    arrive = hopper.Arrive(operands=[like.barriers, slot], attributes=dict(like.attributes))
+    arrive = hopper.Arrive.make(like.barriers, slot, attributes=like.attributes)
     emitter.put(scf.IfOp(condition, [], new_region(arrive, scf.YieldOp())))
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from xdsl.dialects.builtin import StringAttr
-
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -20,10 +18,10 @@ _ORDERS = ("acquire", "release", "acq_rel", "relaxed")
 _SCOPES = ("gpu", "cta", "sys")
 
 
-def _how(c: Context, order: Value, scope: Value) -> dict[str, StringAttr]:
+def _how(c: Context, order: Value, scope: Value) -> dict[str, str]:
     return {
-        "order": StringAttr(arg.text(c, order, "sem", _ORDERS) or "acq_rel"),
-        "scope": StringAttr(arg.text(c, scope, "scope", _SCOPES) or "gpu"),
+        "order": arg.text(c, order, "sem", _ORDERS) or "acq_rel",
+        "scope": arg.text(c, scope, "scope", _SCOPES) or "gpu",
     }
 
 
@@ -57,13 +55,14 @@ def _atomic(
     element = element_of(c, address)
     _check_type(c, function, element)
     operand = arithmetic.converted(c.builder, value, element, address.shape)
-    bound: list[Tensor] = []
+    bound = None
     if not arg.is_none(mask):
         truth = arithmetic.to_bool(c.builder, mask)
-        bound = [arithmetic.broadcast_to(c.builder, truth, address.shape)]
-    attributes = {"function": StringAttr(function), **_how(c, sem, scope)}
+        bound = arithmetic.broadcast_to(c.builder, truth, address.shape)
     kind = ir_type(element, address.shape)
-    return c.builder.op(tile.Atomic, [address, operand, bound], kind, attributes)
+    return c.builder.op(
+        tile.Atomic, [address, operand, bound], kind, function=function, **_how(c, sem, scope)
+    )
 
 
 def atomic_cas(
@@ -80,7 +79,7 @@ def atomic_cas(
         arithmetic.converted(c.builder, part, element, address.shape) for part in (expected, value)
     ]
     kind = ir_type(element, address.shape)
-    return c.builder.op(tile.CompareExchange, [address, *operands], kind, _how(c, sem, scope))
+    return c.builder.op(tile.CompareExchange, [address, *operands], kind, **_how(c, sem, scope))
 
 
 OPERATIONS: dict[str, Callable[..., Value]] = {

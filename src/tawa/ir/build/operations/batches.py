@@ -48,12 +48,11 @@ def _apart(c: Context, batch: Tensor) -> list[Tensor]:
         return [c.builder.reshape(batch, matrix)]
     if isinstance(constant := batch.ssa.owner, tile.Constant):
         kind = ir_type(batch.dtype, matrix)
-        value = {"value": constant.value}
-        return [c.builder.op(tile.Constant, [], kind, value) for _ in range(count)]
+        return [c.builder.op(tile.Constant, [], kind, value=constant.value) for _ in range(count)]
     halves = c.builder.reshape(batch, (2, count // 2, *matrix))
     last = c.builder.transpose(halves, (1, 2, 3, 0))
     kind = ir_type(batch.dtype, (count // 2, *matrix))
-    made = c.builder.emit(tile.Split(operands=[last.ssa], result_types=[kind, kind]))
+    made = c.builder.emit(tile.Split.make(last.ssa, results=[kind, kind]))
     return [part for half in made.results for part in _apart(c, Tensor(half))]
 
 

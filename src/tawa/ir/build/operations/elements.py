@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
-
 from tawa.ir import tile
 from tawa.ir.build import arithmetic, overflow
 from tawa.ir.build.context import Context
@@ -195,14 +193,12 @@ def inline_asm(
     pure_too = arg.flag(c, pure, "is_pure") and not laid.memory and "%" not in text
     operation = tile.Asm if pure_too else tile.AsmEffect
     made = c.builder.emit(
-        operation(
-            operands=[[item.ssa for item in inputs]],
-            attributes={
-                "text": StringAttr(text),
-                "constraints": StringAttr("".join(listed.split())),
-                "pack": IntAttr(width),
-            },
-            result_types=[types],
+        operation.make(
+            [item.ssa for item in inputs],
+            results=[types],
+            text=text,
+            constraints="".join(listed.split()),
+            pack=width,
         )
     )
     results = tuple(Tensor(result) for result in made.results)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
-
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.context import Context
@@ -38,10 +36,11 @@ def dot(
     start = _accumulator(c, acc, result, shape)
     precision = _precision(c, input_precision, allow_tf32)
     imprecise = _imprecise(c, left, right, max_num_imprecise_acc)
-    attributes = {"precision": StringAttr(precision), "max_imprecise": IntAttr(imprecise)}
 
     def multiply(operands: Sequence[Tensor]) -> Tensor:
-        return c.builder.op(tile.Dot, operands, operands[2].type, attributes)
+        return c.builder.op(
+            tile.Dot, operands, operands[2].type, precision=precision, max_imprecise=imprecise
+        )
 
     if len(shape) == 2:
         return multiply((left, right, start))

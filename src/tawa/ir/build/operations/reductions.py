@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from xdsl.dialects.builtin import BoolAttr, IntAttr
 from xdsl.ir import Block, Region
 
 from tawa.ir import tile
@@ -124,11 +123,11 @@ def _reduce(
     else:
         number = arg.axis_of(c, axis, rank)
     left = () if whole else shape[:number] + shape[number + 1 :]
-    operation = tile.Reduce(
-        operands=[[tensor.ssa for tensor in inputs]],
-        result_types=[[ir_type(tensor.dtype, left) for tensor in inputs]],
-        attributes={"axis": IntAttr(number)},
+    operation = tile.Reduce.make(
+        [tensor.ssa for tensor in inputs],
+        results=[[ir_type(tensor.dtype, left) for tensor in inputs]],
         regions=[_region(c, inputs, combine)],
+        axis=number,
     )
     results = [Tensor(result) for result in c.builder.emit(operation).results]
     if keep:
@@ -208,8 +207,7 @@ def _with_index(
     if arg.is_none(axis) and len(tensor.shape) == 1:
         axis = Const(0)
     number = arg.axis_of(c, axis, len(tensor.shape))
-    start = {"start": IntAttr(0)}
-    index = c.builder.op(tile.Arange, [], ir_type(int32, (tensor.shape[number],)), start)
+    index = c.builder.line(tensor.shape[number])
     for place in range(len(tensor.shape)):
         if place != number:
             index = c.builder.expand_dims(index, place)
@@ -239,14 +237,12 @@ def _scan(
 ) -> tuple[Tensor, ...]:
     number = arg.axis_of(c, axis, len(inputs[0].shape))
     backwards = arg.flag(c, reverse, "reverse")
-    operation = tile.Scan(
-        operands=[[tensor.ssa for tensor in inputs]],
-        result_types=[[tensor.type for tensor in inputs]],
-        attributes={
-            "axis": IntAttr(number),
-            "reverse": BoolAttr.from_bool(True) if backwards else None,
-        },
+    operation = tile.Scan.make(
+        [tensor.ssa for tensor in inputs],
+        results=[[tensor.type for tensor in inputs]],
         regions=[_region(c, inputs, combine)],
+        axis=number,
+        reverse=backwards or None,
     )
     return tuple(Tensor(result) for result in c.builder.emit(operation).results)
 

@@ -141,7 +141,7 @@ def split(c: Context, value: Value) -> Value:
         )
     whole = c.builder.expand_dims(tensor, 0) if len(tensor.shape) == 1 else tensor
     kind = ir_type(tensor.dtype, whole.shape[:-1])
-    made = c.builder.emit(tile.Split(operands=[whole.ssa], result_types=[kind, kind]))
+    made = c.builder.emit(tile.Split.make(whole.ssa, results=[kind, kind]))
     halves = [Tensor(result) for result in made.results]
     if whole is not tensor:
         halves = [c.builder.reshape(half, ()) for half in halves]
