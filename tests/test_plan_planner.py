@@ -8,7 +8,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.analysis.naming import name_statements
+from tawa.analysis.statements import name_statements
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import parse, tile
 from tawa.passes.simplify import simplify_kernel

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from tawa.analysis.effects import CONTROL, children
-from tawa.ir.control import decisive, passed_on
-from tawa.ir.walk import is_terminator, operations_of
+from tawa.analysis.statements import CONTROL, children
+from tawa.ir.walk import decisive, is_terminator, operations_of, passed_on
 
 Keep = Callable[[Operation], bool]
 

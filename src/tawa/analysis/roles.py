@@ -14,17 +14,7 @@ from math import prod
 
 from xdsl.ir import Attribute, Block, Operation
 
-from tawa.analysis.copies import Run, copy_run
-from tawa.analysis.effects import (
-    ATOMICS,
-    CONTROL,
-    READS,
-    VIEWS,
-    WRITES,
-    accessed,
-    enclosing_loops,
-    is_volatile,
-)
+from tawa.analysis.hardware import Run, block_objection, copy_run, is_host_made
 from tawa.analysis.liveness import needed_by
 from tawa.analysis.memory import (
     Meeting,
@@ -35,8 +25,17 @@ from tawa.analysis.memory import (
     synchronizers,
     writers,
 )
-from tawa.analysis.naming import name_of
-from tawa.analysis.tma import block_objection, is_host_made
+from tawa.analysis.statements import (
+    ATOMICS,
+    CONTROL,
+    READS,
+    VIEWS,
+    WRITES,
+    accessed,
+    enclosing_loops,
+    is_volatile,
+    name_of,
+)
 from tawa.ir import tile
 from tawa.ir.inline_asm import counts_threads
 from tawa.ir.types import shape_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.tma import padding_of
+from tawa.analysis.hardware import padding_of
 from tawa.codegen.elements import element_of
 from tawa.codegen.emit.values import Map, Scalar
 from tawa.codegen.names import Names

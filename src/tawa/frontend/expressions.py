@@ -16,9 +16,18 @@ from tawa.frontend.operators import binary, both, compare, static_items, truth, 
 from tawa.frontend.subscripts import subscript
 from tawa.ir.build import arithmetic
 from tawa.ir.build.binding import suggest
-from tawa.ir.build.known import known
 from tawa.ir.build.regions import emit_if, only_computes, splice
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, leaves, rebuild, same_form
+from tawa.ir.build.values import (
+    Const,
+    Tensor,
+    Tuple,
+    Value,
+    describe,
+    known,
+    leaves,
+    rebuild,
+    same_form,
+)
 
 
 def evaluate(c: Context, node: ast.expr) -> Value:

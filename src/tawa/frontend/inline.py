@@ -10,7 +10,7 @@ from tawa.frontend.context import Context, Frame
 from tawa.frontend.liveness import analyse
 from tawa.frontend.lowering import inline_call
 from tawa.frontend.source import read_source
-from tawa.ir.build.context import Context as Operations
+from tawa.ir.build.builder import Context as Operations
 from tawa.ir.build.kernel import KernelBuilder
 from tawa.ir.build.place import caller
 from tawa.ir.build.values import Value

@@ -17,14 +17,13 @@ from tawa.frontend.context import Binding, Context
 from tawa.frontend.expressions import evaluate
 from tawa.frontend.liveness import assigned
 from tawa.frontend.operators import static_items, truth
-from tawa.ir.build.loops import bounds, end_for, end_while
-from tawa.ir.build.regions import Carried
-from tawa.ir.build.types import ir_scalar
+from tawa.ir.build.regions import Carried, bounds, end_for, end_while
 from tawa.ir.build.values import (
     Const,
     Tensor,
     Value,
     describe,
+    ir_scalar,
     leaves,
     name_value,
     rebuild,

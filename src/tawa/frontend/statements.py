@@ -19,7 +19,6 @@ from tawa.frontend.loops import run_for, run_while
 from tawa.frontend.names import Builtin
 from tawa.frontend.operators import binary, truth
 from tawa.ir.build import arithmetic
-from tawa.ir.build.known import known
 from tawa.ir.build.operations.program import device_assert, static_assert
 from tawa.ir.build.regions import emit_if
 from tawa.ir.build.values import (
@@ -28,6 +27,7 @@ from tawa.ir.build.values import (
     Tuple,
     Value,
     describe,
+    known,
     leaves,
     name_value,
     rebuild,

@@ -29,13 +29,12 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.cluster import influenced
-from tawa.analysis.effects import ATOMICS, VIEWS, children, is_pure, is_volatile, is_write
 from tawa.analysis.memory import meetings
 from tawa.analysis.stages import defined_in
+from tawa.analysis.statements import ATOMICS, VIEWS, children, is_pure, is_volatile, is_write
 from tawa.ir import aref, hopper, tile
-from tawa.ir.control import decisive, terminator
 from tawa.ir.types import bit_width, element_type, shape_of
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, decisive, terminator, walk
 from tawa.passes.lower.emit import Emitter, append_operands, erase, widen_for
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target

@@ -29,7 +29,7 @@ Before -> after::
                                                   ->   %t = tile.load %q {contiguous = 8} (N x K)
                                                        %b = tile.transpose %t
 
-Requires: a load that `tawa.analysis.copies` accepts. Ensures: its addresses run along the last
+Requires: a load that `tawa.analysis.hardware` accepts. Ensures: its addresses run along the last
 dimension, in runs of `contiguous` elements that are aligned and masked alike; the tile is the same.
 Declines: never; a load that cannot be copied is a `PlanError`.
 """
@@ -43,9 +43,9 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
-from tawa.analysis.copies import copy_run
-from tawa.analysis.naming import name_of, name_statements
+from tawa.analysis.hardware import copy_run
 from tawa.analysis.roles import places
+from tawa.analysis.statements import name_of, name_statements
 from tawa.errors import PlanError
 from tawa.ir import aref, tile
 from tawa.ir.types import ArefType, SlotType, element_type, shape_of, with_shape

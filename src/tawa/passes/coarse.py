@@ -50,14 +50,12 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, OpResult, SSAValue, Use
 
-from tawa.analysis.effects import VIEWS, is_pure
-from tawa.analysis.naming import name_of
 from tawa.analysis.polynomial import polynomial
 from tawa.analysis.stages import Stages, borrowed, defined_in, find_stages, readers, statements
+from tawa.analysis.statements import VIEWS, is_pure, name_of
 from tawa.ir import aref, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import shape_of
-from tawa.ir.walk import all_of, has
+from tawa.ir.walk import all_of, has, terminator
 from tawa.passes.software_pipeline import Schedule, pipeline_loop
 from tawa.plan.plan import Declined, LoopPlan, Plan
 from tawa.target import Target

@@ -29,13 +29,11 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
-from tawa.analysis.effects import children, has_effect
-from tawa.analysis.naming import name_of
 from tawa.analysis.ranges import range_of
 from tawa.analysis.stages import used_by
+from tawa.analysis.statements import children, has_effect, name_of
 from tawa.ir import aref, tile
-from tawa.ir.control import terminator
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, terminator
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
 from tawa.passes.lower.emit import append_operands, erase, widen_for

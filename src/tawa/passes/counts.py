@@ -24,9 +24,15 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute
 
-from tawa.analysis.polynomial import polynomial
+from tawa.analysis.polynomial import (
+    asked,
+    asked_not_zero,
+    asked_to_end,
+    bounds_of,
+    is_listed,
+    polynomial,
+)
 from tawa.analysis.ranges import range_of, range_of_type
-from tawa.analysis.spelling import asked, asked_not_zero, asked_to_end, bounds_of, is_listed
 from tawa.ir import line_of, tile
 from tawa.ir.types import bit_width, i64, scalar
 from tawa.ir.walk import all_of

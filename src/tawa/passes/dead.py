@@ -22,11 +22,10 @@ from collections.abc import Sequence
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.effects import CONTROL, has_effect
 from tawa.analysis.liveness import Keep, Liveness
+from tawa.analysis.statements import CONTROL, has_effect
 from tawa.ir import tile
-from tawa.ir.control import terminator
-from tawa.ir.walk import is_terminator, operations_of
+from tawa.ir.walk import is_terminator, operations_of, terminator
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 

@@ -33,9 +33,8 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tawa.analysis.stages import comes_from_product, defined_in
 from tawa.ir import tile
-from tawa.ir.control import terminator, yielded
 from tawa.ir.types import element_type, shape_of, with_shape
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, terminator, yielded
 from tawa.passes.lower.emit import Emitter, append_operands, erase, widen_for
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target

@@ -29,24 +29,22 @@ from xdsl.dialects.builtin import StringAttr, TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.analysis.blocks import Block, describe, ends_whole
-from tawa.analysis.bounds import Refusal
 from tawa.analysis.coordinates import Dim
-from tawa.analysis.copies import is_zero
-from tawa.analysis.effects import enclosing_loops, is_volatile
+from tawa.analysis.hardware import is_zero
+from tawa.analysis.masks import Refusal, reaches_only_masked_stores
 from tawa.analysis.memory import reached, roots_of, synchronizers, writers
-from tawa.analysis.naming import inherit_name, name_of
 from tawa.analysis.polynomial import (
     ONE,
     Call,
     Iteration,
     Leaf,
     Polynomial,
+    asked,
     is_argument,
     place_of,
     polynomial,
 )
-from tawa.analysis.rows import reaches_only_masked_stores
-from tawa.analysis.spelling import asked
+from tawa.analysis.statements import enclosing_loops, inherit_name, is_volatile, name_of
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, element_type, i32, i64, shape_of
 from tawa.ir.walk import walk

@@ -29,9 +29,9 @@ from dataclasses import dataclass
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.analysis.effects import ATOMICS, VIEWS, has_effect
+from tawa.analysis.hardware import is_host_made
 from tawa.analysis.liveness import Keep, needed_by
-from tawa.analysis.tma import is_host_made
+from tawa.analysis.statements import ATOMICS, VIEWS, has_effect
 from tawa.errors import InternalError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ArefType, shape_of

@@ -24,11 +24,10 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.effects import VIEWS
 from tawa.analysis.stages import borrowed
+from tawa.analysis.statements import VIEWS
 from tawa.ir import aref, tile
-from tawa.ir.control import terminator
-from tawa.ir.walk import walk
+from tawa.ir.walk import terminator, walk
 from tawa.passes.lower.emit import erase
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.staging import is_staged

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tawa.analysis.contiguity import Contiguity
+from tawa.analysis.contiguity import Contiguity, Regularity
 from tawa.analysis.index import index_form
 from tawa.analysis.polynomial import (
     ONE,
@@ -32,17 +32,17 @@ from tawa.analysis.polynomial import (
     Leaf,
     Monomial,
     Polynomial,
+    asked,
     is_argument,
+    is_listed,
+    leaves_of,
     polynomial,
 )
 from tawa.analysis.ranges import Range, compare, may_wrap, range_of, range_of_type
-from tawa.analysis.regularity import Regularity
-from tawa.analysis.spelling import asked, is_listed, leaves_of
 from tawa.ir import tile
-from tawa.ir.control import yielded
 from tawa.ir.functions import ORDERS, TURNED
 from tawa.ir.types import element_type, i32, int_array, shape_of
-from tawa.ir.walk import has, walk
+from tawa.ir.walk import has, walk, yielded
 from tawa.passes.fold import constant_of
 from tawa.passes.lower.emit import ask_launch
 from tawa.passes.simplify import simplify

@@ -33,9 +33,8 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.errors import InternalError, PlanError
 from tawa.ir import aref, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import i32
-from tawa.ir.walk import all_of, has, walk
+from tawa.ir.walk import all_of, has, terminator, walk
 from tawa.passes.fold import constant, elementwise
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target

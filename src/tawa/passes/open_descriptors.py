@@ -27,13 +27,12 @@ from typing import TypeAlias
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, SSAValue
 
-from tawa.analysis.effects import CONTROL
-from tawa.analysis.tma import padding_of
+from tawa.analysis.hardware import padding_of
+from tawa.analysis.statements import CONTROL
 from tawa.errors import DescriptorError
 from tawa.ir import place_of, tile
-from tawa.ir.control import passed_on, terminator
 from tawa.ir.types import DescType, PtrType, i64
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, passed_on, terminator
 from tawa.passes.fold import integer_of
 from tawa.passes.lower.emit import (
     Emitter,

@@ -24,11 +24,10 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.analysis.effects import has_effect
+from tawa.analysis.statements import has_effect
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import i32, int_array
-from tawa.ir.walk import marked_pure, walk
+from tawa.ir.walk import marked_pure, terminator, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
 from tawa.passes.lower.emit import erase

@@ -27,10 +27,9 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tawa.analysis.effects import has_effect, is_volatile
 from tawa.analysis.memory import meetings
-from tawa.analysis.naming import name_of
 from tawa.analysis.stages import Root, Stages, defined_in, root_of, statements, used_by
+from tawa.analysis.statements import has_effect, is_volatile, name_of
 from tawa.ir import aref, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import all_of, walk

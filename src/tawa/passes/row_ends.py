@@ -19,10 +19,9 @@ from xdsl.ir import BlockArgument
 
 from tawa.analysis.blocks import columns_of_piece
 from tawa.analysis.coordinates import is_multiple
-from tawa.analysis.naming import name_of
-from tawa.analysis.polynomial import is_host_value, polynomial
-from tawa.analysis.spelling import asked
-from tawa.analysis.tma import is_host_made
+from tawa.analysis.hardware import is_host_made
+from tawa.analysis.polynomial import asked, is_host_value, polynomial
+from tawa.analysis.statements import name_of
 from tawa.ir import tile
 from tawa.ir.walk import all_of
 from tawa.passes.lower.emit import ask_launch

@@ -14,7 +14,7 @@ Requires: tile IR. Ensures: the same effects in the same order; no two pure stat
 are equal, nor two loads of a block with no write between; no condition is asked again under itself;
 scalars, descriptors and pointers that do not change in a loop are computed before it, and blocks of
 memory that nothing in the loop writes are read before it; no dead statement; views stand where they
-are first used; the names of statements (`tawa.analysis.naming`) are different.
+are first used; the names of statements (`tawa.analysis.statements`) are different.
 Declines: never.
 """
 
@@ -26,15 +26,20 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.effects import CONTROL, VIEWS, WRITES, has_effect, orders_others
-from tawa.analysis.naming import name_statements
 from tawa.analysis.polynomial import trip_count
 from tawa.analysis.ranges import range_of
+from tawa.analysis.statements import (
+    CONTROL,
+    VIEWS,
+    WRITES,
+    has_effect,
+    name_statements,
+    orders_others,
+)
 from tawa.ir import tile
-from tawa.ir.control import terminator
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import shape_of
-from tawa.ir.walk import is_terminator, marked_pure, operations_of, walk
+from tawa.ir.walk import is_terminator, marked_pure, operations_of, terminator, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, fold, integer_of
 from tawa.passes.lower.emit import erase

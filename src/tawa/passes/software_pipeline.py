@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.analysis.effects import VIEWS
 from tawa.analysis.ranges import range_of
 from tawa.analysis.stages import Stages, carried_roots, defined_in, statements, used_by
+from tawa.analysis.statements import VIEWS
 from tawa.errors import InternalError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import PtrType, element_type, i1, shape_of

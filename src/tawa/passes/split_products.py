@@ -21,8 +21,8 @@ from __future__ import annotations
 from xdsl.dialects.builtin import BFloat16Type, Float32Type, IntAttr, StringAttr
 from xdsl.ir import SSAValue
 
-from tawa.analysis.copies import is_zero
-from tawa.analysis.naming import name_of
+from tawa.analysis.hardware import is_zero
+from tawa.analysis.statements import name_of
 from tawa.ir import tile
 from tawa.ir.precision import SPLITS, TF32_MASK, Split
 from tawa.ir.types import element_type, i32, shape_of, with_shape

@@ -32,8 +32,7 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from tawa.analysis.effects import VIEWS
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import VIEWS, name_of
 from tawa.analysis.transposed import Transposed, plane, transposed
 from tawa.errors import PlanError
 from tawa.ir import aref

@@ -8,9 +8,9 @@ from math import prod
 
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.copies import Run, copy_run
+from tawa.analysis.hardware import Run, copy_run
 from tawa.analysis.liveness import needed_by
-from tawa.analysis.rows import conjuncts
+from tawa.analysis.masks import conjuncts
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.ir.types import shape_of

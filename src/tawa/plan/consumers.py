@@ -8,15 +8,13 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation
 
 from tawa.analysis.cluster import influenced
-from tawa.analysis.effects import enclosing
-from tawa.analysis.naming import name_of
-from tawa.analysis.pingpong import iteration, takes_turns
-from tawa.analysis.products import by_multiply_adds
+from tawa.analysis.hardware import by_multiply_adds
+from tawa.analysis.stages import iteration, takes_turns
+from tawa.analysis.statements import enclosing, name_of
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
-from tawa.ir.control import decisive
 from tawa.ir.types import bit_width, element_type, shape_of
-from tawa.ir.walk import walk
+from tawa.ir.walk import decisive, walk
 from tawa.layouts.fragments import share_out
 from tawa.plan.budgets import producer_need, split_registers
 from tawa.plan.plan import Plan

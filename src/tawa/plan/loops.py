@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from xdsl.dialects import scf
 
-from tawa.analysis.effects import enclosing_loops
-from tawa.analysis.naming import name_of
 from tawa.analysis.stages import find_stages
+from tawa.analysis.statements import enclosing_loops, name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.control import terminator
+from tawa.ir.walk import terminator
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import LoopPlan, Plan
 from tawa.plan.problem import Problem

@@ -12,13 +12,11 @@ from dataclasses import replace
 from xdsl.dialects import scf
 
 from tawa.analysis.cluster import influenced, obstacles
-from tawa.analysis.effects import ATOMICS, READS, is_volatile
 from tawa.analysis.liveness import needed_by
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import ATOMICS, READS, is_volatile, name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.control import decisive
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, decisive, walk
 from tawa.plan.consumers import computes_apart
 from tawa.plan.plan import Declined, Grouped, Plan, Walk
 from tawa.plan.problem import Problem

@@ -14,12 +14,10 @@ from typing import TypeAlias
 from xdsl.dialects import scf
 from xdsl.traits import IsTerminator
 
-from tawa.analysis.copies import Run, copy_run
-from tawa.analysis.effects import children, has_effect, is_volatile
+from tawa.analysis.hardware import Run, copy_run, is_host_made
 from tawa.analysis.liveness import needed_by
-from tawa.analysis.naming import name_of
 from tawa.analysis.roles import fed_dots, first_use, tile_uses
-from tawa.analysis.tma import is_host_made
+from tawa.analysis.statements import children, has_effect, is_volatile, name_of
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.types import shape_of

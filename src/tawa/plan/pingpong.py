@@ -13,7 +13,7 @@ from collections.abc import Collection
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.pingpong import takes_turns
+from tawa.analysis.stages import takes_turns
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 from tawa.ir.walk import walk

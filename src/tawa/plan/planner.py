@@ -13,12 +13,11 @@ from dataclasses import replace
 
 from xdsl.dialects import scf
 
-from tawa.analysis.effects import enclosing_loops
+from tawa.analysis.hardware import is_host_made
 from tawa.analysis.memory import met_in_loops
-from tawa.analysis.naming import NEXT_PROGRAM, name_of, name_statements
 from tawa.analysis.roles import Partition, Payload, partition
 from tawa.analysis.stages import takes_turned_product
-from tawa.analysis.tma import is_host_made
+from tawa.analysis.statements import NEXT_PROGRAM, enclosing_loops, name_of, name_statements
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.types import i32, shape_of

@@ -25,9 +25,9 @@ from dataclasses import replace
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.effects import enclosing_loops
-from tawa.analysis.pingpong import takes_turns
-from tawa.analysis.products import by_multiply_adds
+from tawa.analysis.hardware import by_multiply_adds
+from tawa.analysis.stages import takes_turns
+from tawa.analysis.statements import enclosing_loops
 from tawa.analysis.transposed import fills_wgmma
 from tawa.ir import tile
 from tawa.ir.types import element_type

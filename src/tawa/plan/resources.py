@@ -15,10 +15,9 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tawa.analysis.effects import CONTROL, VIEWS, has_effect
 from tawa.analysis.liveness import Liveness
-from tawa.analysis.naming import name_of
 from tawa.analysis.stages import loop_without, takes_turned_product
+from tawa.analysis.statements import CONTROL, VIEWS, has_effect, name_of
 from tawa.errors import OverBudget
 from tawa.ir import tile
 from tawa.ir.types import PtrType, bit_width, element_type, i32, shape_of

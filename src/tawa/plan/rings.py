@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.effects import enclosing, enclosing_loops
-from tawa.analysis.naming import name_of
 from tawa.analysis.roles import Partition, Payload
+from tawa.analysis.statements import enclosing, enclosing_loops, name_of
 from tawa.analysis.transposed import Transposed
 from tawa.errors import PlanError
 from tawa.ir import tile

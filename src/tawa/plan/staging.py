@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation
 
-from tawa.analysis.effects import VIEWS
-from tawa.analysis.naming import name_of
 from tawa.analysis.roles import is_host_made
+from tawa.analysis.statements import VIEWS, name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.ir.types import bit_width, element_type, shape_of

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from tawa.analysis.naming import name_statements
+from tawa.analysis.statements import name_statements
 from tawa.codegen import CudaSource
 from tawa.codegen.generate import generate
 from tawa.collector import at_rest

@@ -16,10 +16,10 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from tawa.analysis.effects import is_volatile
+from tawa.analysis.statements import is_volatile
 from tawa.errors import ProtocolError
 from tawa.ir import hopper, tile
-from tawa.ir.control import passed_on
+from tawa.ir.walk import passed_on
 from tawa.layouts.convert import is_replicated
 from tawa.layouts.register import RegisterLayout
 from tawa.simulator.copy_rules import COPY_RULES

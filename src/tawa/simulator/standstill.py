@@ -18,8 +18,7 @@ import numpy as np
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
-from tawa.analysis.effects import ATOMICS, CONTROL, READS
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import ATOMICS, CONTROL, READS, name_of
 from tawa.errors import LaunchError
 from tawa.ir import hopper, tile
 from tawa.ir.walk import is_terminator, marked_pure, walk

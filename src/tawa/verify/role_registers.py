@@ -16,8 +16,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.registers import names_of, renames
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, terminator, walk
 from tawa.verify.role_state import FINISHED, OVER, Fact, Lattice, Registers, State
 from tawa.verify.rules import Refused, rule
 

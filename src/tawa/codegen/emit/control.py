@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.effects import CONTROL, WRITES, children, is_volatile
+from tawa.analysis.statements import CONTROL, WRITES, children, is_volatile
 from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Emitter, variable_type
 from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom
 from tawa.codegen.storage import is_tensor
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import bit_width, element_type, layout_of
-from tawa.ir.walk import all_of, has
+from tawa.ir.walk import all_of, has, terminator
 
 # A loop that waits or issues asynchronous work is not unrolled: its body is large, its iterations
 # long.

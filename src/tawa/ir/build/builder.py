@@ -3,24 +3,25 @@
 The emitter that the frontend and `KernelBuilder` share. It knows nothing about Python or Triton: it
 appends operations to the current block, gives each its location, keeps one copy of each scalar
 constant per block, and raises errors that point at the expression being compiled.
+
+What an operation of the language is given besides its arguments: the builder, the options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from os.path import dirname, join
-from typing import TypeVar
+from typing import TypeAlias, TypeVar, cast
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tawa.errors import Place, TawaError, TypeMismatch
+from tawa.errors import Place, TawaError, TypeMismatch, UnsupportedSyntax
 from tawa.ir import at_line, tile
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Const, Descriptor, Tensor
+from tawa.ir.build.values import Const, Descriptor, Tensor, Value, ir_type
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.operation import TawaOperation
 from tawa.ir.types import Real, i1, i32, i64, int_array, with_shape
@@ -250,3 +251,47 @@ def _ssa(
         operand.ssa if isinstance(operand, Tensor) else [part.ssa for part in operand or ()]
         for operand in operands
     ]
+
+
+# --- what operations are given --------------------------------------------------------------------
+
+
+Elements: TypeAlias = Callable[[Sequence[Value]], Value]
+"""A function of elements, as reductions take: of the left ones, then of the right ones."""
+
+
+@dataclass(slots=True)
+class Context:
+    """Where operations go, and the options that change what some of them are.
+
+    The frontend's knows the names and functions of the source besides (`tawa.frontend.context`).
+    """
+
+    builder: Builder
+    options: Mapping[str, object]
+
+    def unsupported(self, what: str, *, why: str = "", remedy: str = "") -> UnsupportedSyntax:
+        """Make an UnsupportedSyntax error at the current expression."""
+        return self.builder.error(UnsupportedSyntax, what, why=why, remedy=remedy)
+
+    def means_to_wrap(self) -> bool:
+        """Tell whether the integers of the current function are meant to wrap."""
+        return False
+
+    def in_loop(self) -> bool:
+        """Tell whether the current place is in a loop of the run."""
+        return False
+
+    def replace(self, value: Tensor, other: Tensor) -> None:
+        """Let what is written from here on mean `other` where it says `value`."""
+
+    def function_of(self, value: Value) -> str | Elements | None:
+        """Return the function that a value is: one of the language by name; None for none."""
+        match value:
+            case Const(value=str() as name):
+                return name
+            case Const(value=function) if callable(function):
+                elements = cast("Callable[..., Value]", function)
+                return lambda given: elements(*given)
+            case _:
+                return None

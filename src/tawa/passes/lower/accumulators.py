@@ -45,11 +45,10 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
-from tawa.analysis.effects import VIEWS
+from tawa.analysis.statements import VIEWS
 from tawa.ir import hopper, tile
-from tawa.ir.control import handed_on
 from tawa.ir.types import Real, element_type, layout_of, shape_of
-from tawa.ir.walk import all_of, has, walk
+from tawa.ir.walk import all_of, handed_on, has, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.dots import is_zero
 from tawa.passes.lower.emit import Emitter

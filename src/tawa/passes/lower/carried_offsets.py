@@ -33,9 +33,8 @@ from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import PtrType, element_type, i64, shape_of
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, terminator
 from tawa.passes.lower.emit import Emitter, append_operands, widen_for
 from tawa.passes.lower.layouts import cheap_values
 from tawa.passes.lower.relate import is_tensor

@@ -8,7 +8,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import name_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, BufferType, SharedLayoutAttr, bit_width
 from tawa.layouts.shared import SharedLayout

@@ -19,13 +19,12 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, IntAttr
 from xdsl.ir import Attribute, BlockArgument, SSAValue
 
-from tawa.analysis.naming import name_of
-from tawa.analysis.products import K_BYTES, tensor_core_objection
+from tawa.analysis.hardware import K_BYTES, tensor_core_objection
+from tawa.analysis.statements import name_of
 from tawa.errors import PlanError, ShapeUnsupported
 from tawa.ir import hopper, place_of, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import Real, bit_width, element_type, i1, shape_of, spell, with_shape
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, terminator, walk
 from tawa.layouts.fragments import share_out
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering, role_of

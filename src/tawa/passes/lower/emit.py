@@ -18,10 +18,9 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.rewriter import InsertPoint
 
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
 from tawa.ir.operation import TawaOperation
 from tawa.ir.types import element_type, i32, int_array, shape_of, with_shape
-from tawa.ir.walk import walk
+from tawa.ir.walk import terminator, walk
 from tawa.passes.dead import replace_control
 from tawa.passes.fold import constant, elementwise
 

@@ -13,8 +13,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper
-from tawa.ir.control import terminator
-from tawa.ir.walk import has, is_inside, walk
+from tawa.ir.walk import has, is_inside, terminator, walk
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import root_slot
 

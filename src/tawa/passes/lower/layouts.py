@@ -25,7 +25,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.contiguity import Contiguity
-from tawa.analysis.effects import enclosing_loops, is_volatile
+from tawa.analysis.statements import enclosing_loops, is_volatile
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import walk

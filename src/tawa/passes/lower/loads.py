@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tawa.analysis.effects import VIEWS
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import VIEWS, name_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import element_type, shape_of
 from tawa.ir.walk import all_of, walk

@@ -17,7 +17,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
 
-from tawa.analysis.neighbours import Neighbours
+from tawa.analysis.cluster import Neighbours
 from tawa.errors import PlanError
 from tawa.ir import hopper
 from tawa.passes.lower.context import Lowering, Ring

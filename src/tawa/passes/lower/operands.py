@@ -13,12 +13,11 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.contiguity import Contiguity
-from tawa.analysis.naming import name_of
 from tawa.analysis.stages import loop_without
+from tawa.analysis.statements import name_of
 from tawa.ir import hopper, tile
-from tawa.ir.control import yielded
 from tawa.ir.types import ViewType, bit_width, element_type, shape_of, spell
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, yielded
 from tawa.layouts.fragments import share_out
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.access import contiguous_axis

@@ -24,10 +24,8 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation
 
-from tawa.analysis.boxes import disjoint, disjoint_in_other_iterations
-from tawa.analysis.effects import accessed, enclosing_loops, orders_others, releases
-from tawa.analysis.memory import box_of, reached, writers
-from tawa.analysis.naming import name_of
+from tawa.analysis.memory import box_of, disjoint, disjoint_in_other_iterations, reached, writers
+from tawa.analysis.statements import accessed, enclosing_loops, name_of, orders_others, releases
 from tawa.ir import hopper, tile
 from tawa.ir.walk import walk
 from tawa.passes.lower.context import Lowering

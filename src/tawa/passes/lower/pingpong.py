@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.pingpong import Iteration, iteration, takes_turns
+from tawa.analysis.stages import Iteration, iteration, takes_turns
 from tawa.errors import PlanError
 from tawa.ir import aref, hopper
 from tawa.ir.walk import all_of, has, walk

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, SSAValue
 
-from tawa.analysis.effects import VIEWS
-from tawa.analysis.naming import name_of
-from tawa.analysis.tma import block_objection, padding_of
+from tawa.analysis.hardware import block_objection, padding_of
+from tawa.analysis.statements import VIEWS, name_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, PtrType, Real, element_type, i64, is_float, spell, with_shape
 from tawa.ir.walk import walk

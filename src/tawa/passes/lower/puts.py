@@ -29,7 +29,7 @@ from math import prod
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.effects import VIEWS
+from tawa.analysis.statements import VIEWS
 from tawa.errors import DescriptorError
 from tawa.ir import aref, hopper, place_of, tile
 from tawa.ir.types import ViewType, shape_of

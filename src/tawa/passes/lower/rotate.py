@@ -25,8 +25,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
 from tawa.ir import hopper
-from tawa.ir.control import terminator
-from tawa.ir.walk import all_of, marked_pure
+from tawa.ir.walk import all_of, marked_pure, terminator
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, new_region
 

@@ -22,9 +22,9 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.analysis.effects import ATOMICS, WRITES, accessed, clobbers, releases
 from tawa.analysis.index import is_spread
 from tawa.analysis.memory import reached, roots_of
+from tawa.analysis.statements import ATOMICS, WRITES, accessed, clobbers, releases
 from tawa.ir import hopper, tile
 from tawa.ir.types import layout_of
 from tawa.passes.lower.context import Lowering

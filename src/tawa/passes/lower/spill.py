@@ -22,12 +22,11 @@ from collections import Counter
 from xdsl.dialects import scf
 from xdsl.ir import SSAValue
 
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import name_of
 from tawa.errors import PlanError
 from tawa.ir import hopper
-from tawa.ir.control import terminator
 from tawa.ir.types import element_type, shape_of
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, terminator
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.relate import is_tensor

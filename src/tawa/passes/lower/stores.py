@@ -27,7 +27,7 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import SSAValue
 
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import name_of
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, layout_of, shape_of, with_shape

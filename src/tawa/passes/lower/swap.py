@@ -16,11 +16,10 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, SSAValue
 
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import name_of
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import element_type, int_array, shape_of, with_shape
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, terminator
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.dots import Product, facts_of, wgmma_objection
 from tawa.passes.lower.emit import Emitter, erase, replace, retype

@@ -25,13 +25,12 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from tawa.analysis.effects import CONTROL, WRITES, accessed, enclosing_loops, is_volatile
 from tawa.analysis.memory import roots_of
+from tawa.analysis.statements import CONTROL, WRITES, accessed, enclosing_loops, is_volatile
 from tawa.ir import hopper, tile
-from tawa.ir.control import decisive, passed_on
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import layout_of
-from tawa.ir.walk import is_terminator, marked_pure, walk
+from tawa.ir.walk import decisive, is_terminator, marked_pure, passed_on, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.exchange import load_scalar, store_scalar, stored_as, word_layout

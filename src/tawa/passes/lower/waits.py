@@ -31,11 +31,10 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.naming import name_of
 from tawa.analysis.registers import names_of
+from tawa.analysis.statements import name_of
 from tawa.ir import hopper
-from tawa.ir.control import terminator
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, terminator
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.dots import trip_counter
 from tawa.passes.lower.emit import Emitter, append_operands, erase, new_region, widen_for

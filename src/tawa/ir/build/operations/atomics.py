@@ -7,11 +7,10 @@ from functools import partial
 
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
 from tawa.ir.build.operations.memory import element_of
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Tensor, Value
+from tawa.ir.build.values import Tensor, Value, ir_type
 from tawa.language.dtypes import dtype
 
 _ORDERS = ("acquire", "release", "acq_rel", "relaxed")

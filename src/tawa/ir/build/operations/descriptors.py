@@ -10,11 +10,10 @@ from xdsl.dialects.builtin import TensorType
 from tawa.errors import DescriptorError
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
 from tawa.ir.build.operations.memory import as_stored, element_of, in_memory, scalar, scalars
-from tawa.ir.build.types import ir_scalar, ir_type
-from tawa.ir.build.values import Const, Descriptor, Tensor, Value, describe
+from tawa.ir.build.values import Const, Descriptor, Tensor, Value, describe, ir_scalar, ir_type
 from tawa.ir.types import DescType
 from tawa.language.dtypes import dtype, int32, int64, pointer_type
 

@@ -6,19 +6,18 @@ from collections.abc import Callable
 from functools import partial
 
 from tawa.ir import tile
-from tawa.ir.build import arithmetic, overflow
-from tawa.ir.build.context import Context
+from tawa.ir.build import arithmetic
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
 from tawa.ir.build.operations.reductions import along
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, ir_type
 from tawa.ir.inline_asm import AsmError, plain_text, registers_of, substituted
 from tawa.language.dtypes import float32, float64
 
 
 def _operator(symbol: str, c: Context, one: Value, other: Value, sanitize: Value) -> Value:
     checked = arg.flag(c, sanitize, "sanitize_overflow")
-    return overflow.binary(c, symbol, _known(c, one), other, sanitize=checked)
+    return arithmetic.checked(c, symbol, _known(c, one), other, sanitize=checked)
 
 
 def _known(c: Context, value: Value) -> Value:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Tensor, Value, describe
+from tawa.ir.build.values import Tensor, Value, describe, ir_type
 from tawa.language.dtypes import int32, uint64
 
 

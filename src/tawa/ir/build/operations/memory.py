@@ -13,10 +13,9 @@ from typing import TypeAlias
 from tawa.errors import TypeMismatch
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import BlockPointer, Const, Descriptor, Tensor, Value, describe
+from tawa.ir.build.values import BlockPointer, Const, Descriptor, Tensor, Value, describe, ir_type
 from tawa.language.dtypes import dtype, int8, int32, int64, pointer_type
 
 How: TypeAlias = Mapping[str, str | bool | None]

@@ -9,10 +9,9 @@ from xdsl.ir import Operation
 
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Const, Tensor, Value, describe
+from tawa.ir.build.values import Const, Tensor, Value, describe, ir_type
 from tawa.ir.operation import TawaOperation
 from tawa.ir.types import i32, int_array
 from tawa.language.dtypes import int32

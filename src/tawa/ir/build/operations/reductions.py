@@ -14,10 +14,9 @@ from xdsl.ir import Block, Region
 
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.types import ir_scalar, ir_type
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, ir_scalar, ir_type
 from tawa.language.dtypes import bfloat16, float32, int32, uint32
 
 Combine = Callable[[Context, Sequence[Tensor], Sequence[Tensor]], Sequence[Value]]

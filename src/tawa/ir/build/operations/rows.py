@@ -12,7 +12,7 @@ from functools import partial, reduce
 from tawa.errors import DescriptorError
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
 from tawa.ir.build.operations.memory import load_from, scalar, store_to
 from tawa.ir.build.values import Const, Descriptor, Tensor, Value, describe

@@ -8,10 +8,9 @@ from typing import Any
 
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, ir_type
 from tawa.language.dtypes import dtype
 
 
