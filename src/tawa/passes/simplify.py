@@ -16,6 +16,16 @@ scalars, descriptors and pointers that do not change in a loop are computed befo
 memory that nothing in the loop writes are read before it; no dead statement; views stand where they
 are first used; the names of statements (`tawa.analysis.statements`) are different.
 Declines: never.
+
+Purpose: a kernel with `breakpoint()` compiles as if that were not there, and says so.
+
+Before -> after::
+
+    tile.breakpoint "f" ["x"] (%x) : i32      ->      (nothing)
+
+The oracle (`tawa.simulate(..., level="tile")`) runs the tile IR from before this pass: it stops.
+A launch of what was compiled warns. Requires: tile IR. Ensures: no breakpoint. Declines: to stop
+what is compiled.
 """
 
 from __future__ import annotations
@@ -36,14 +46,14 @@ from tawa.analysis.statements import (
     name_statements,
     orders_others,
 )
-from tawa.ir import tile
+from tawa.ir import line_of, tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import shape_of
-from tawa.ir.walk import is_terminator, marked_pure, operations_of, terminator, walk
+from tawa.ir.walk import all_of, is_terminator, marked_pure, operations_of, terminator, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, fold, integer_of
 from tawa.passes.lower.emit import erase
-from tawa.plan.plan import Declined, Plan
+from tawa.plan.plan import BREAKPOINT, Declined, Plan
 from tawa.target import Target
 
 # A conjunction that holds says so of its parts, a disjunction that does not says that of its.
@@ -331,3 +341,17 @@ def _drop_constant_carries(loop: scf.ForOp) -> None:
             argument.replace_all_uses_with(loop.iter_args[index])
             end.operands[index] = loop.iter_args[index]
             loop.results[index].replace_all_uses_with(loop.iter_args[index])
+
+
+# --- breakpoints ----------------------------------------------------------------------------------
+
+
+_ORACLE = 'it stops the oracle alone, tawa.simulate(kernel, ..., level="tile")'
+
+
+def drop_breakpoints(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Remove each `breakpoint()`."""
+    points = tuple(all_of(kernel, tile.Breakpoint))
+    for point in points:
+        erase(point)
+    return tuple(Declined(BREAKPOINT, f"line {line_of(point)}: {_ORACLE}") for point in points)

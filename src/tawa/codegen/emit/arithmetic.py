@@ -11,8 +11,7 @@ from xdsl.ir import SSAValue
 
 from tawa.analysis.statements import VIEWS
 from tawa.codegen.elements import Element, element_of
-from tawa.codegen.emit.emitter import Emitter
-from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom, bare
+from tawa.codegen.emit.emitter import Array, Emitter, Mapped, Scalar, Tensor, Uniform, atom, bare
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers.arithmetic import ANY_LANE

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element
-from tawa.codegen.emit.emitter import Emitter, Handler
+from tawa.codegen.emit.emitter import Emitter, Handler, Scalar
 from tawa.codegen.emit.global_memory import (
     all_of,
     memory_element,
@@ -19,7 +19,6 @@ from tawa.codegen.emit.global_memory import (
     run_length,
     scaled,
 )
-from tawa.codegen.emit.values import Scalar
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic, reductions
 from tawa.codegen.wrappers import memory as w

@@ -11,8 +11,16 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.statements import CONTROL, WRITES, children, is_volatile
 from tawa.codegen.elements import element_of
-from tawa.codegen.emit.emitter import Emitter, variable_type
-from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom
+from tawa.codegen.emit.emitter import (
+    Array,
+    Emitter,
+    Mapped,
+    Scalar,
+    Tensor,
+    Uniform,
+    atom,
+    variable_type,
+)
 from tawa.codegen.storage import is_tensor
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile

@@ -15,7 +15,7 @@ is taken before the loop, passed before that work, taken again after it, and pas
 So takes and passes alternate on every path, for every trip count from 0. Products outside loops get
 turns of their own, one for each run of them without other work in between, and so do those of a
 loop whose turn would wait for the others. Instances of a role, which have their turns from
-`tawa.passes.instances`, meet at named barriers likewise. Requires: waits placed, scalars the same
+`tawa.passes.distribute`, meet at named barriers likewise. Requires: waits placed, scalars the same
 in all warpgroups of a role (so all take as many turns). Ensures: every wgmma of a role that takes
 turns is issued in a turn. Declines when: the plan is cooperative. Raises `PlanError` when no loop
 of a role gains by turns.
