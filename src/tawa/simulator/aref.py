@@ -317,10 +317,7 @@ def _start(program: _Program, machine: Machine, number: int, index: tuple[int, i
 
 def _through(step: Step, frame: Frame) -> Coroutine:
     yield None
-    if step.blocking:
-        yield from step.run(frame)
-    else:
-        step.run(frame)
+    yield from step.within(frame)
 
 
 def run_aref(

@@ -39,6 +39,12 @@ class Step:
     run: Callable[[Frame], Any]
     blocking: bool = False
 
+    def within(self, frame: Frame) -> Wait:
+        """Run it inside of a generator."""
+        waits = self.run(frame)
+        if self.blocking:
+            yield from waits
+
 
 Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
 Meaning: TypeAlias = Callable[[Any], Callable[..., Any]]
@@ -214,6 +220,16 @@ def _move(values: list[Any], targets: tuple[int, ...], sources: tuple[int, ...])
         values[target] = value
 
 
+def step_of(run: Callable[[Frame], Wait], blocking: bool) -> Step:
+    """Return the step of control flow; where nothing in it waits, it runs through at once."""
+
+    def through(frame: Frame) -> None:
+        for _ in run(frame):
+            raise AssertionError("what is not blocking waits for nobody")
+
+    return Step(run, True) if blocking else Step(through)
+
+
 def decode_for(decoder: Decoder, loop: scf.ForOp, *, as_written: bool = False) -> Step:
     """scf.for: the bounds are read once; a step of zero or less is refused. `as_written`: what the
     user wrote, which counts as Python does; of zero only the user hears.
@@ -222,7 +238,7 @@ def decode_for(decoder: Decoder, loop: scf.ForOp, *, as_written: bool = False) -
     initial = decoder.numbered(loop.iter_args)
     body = decoder.body(loop.body.block)
     (index, *carried), finals = body.arguments, decoder.numbered(loop.res)
-    kept, run, results = tuple(carried), body.step.run, body.results
+    kept, step, results = tuple(carried), body.step, body.results
     scalar = dtype_of(loop.lb.type).type
 
     def iterations(values: list[Any]) -> range:
@@ -236,25 +252,16 @@ def decode_for(decoder: Decoder, loop: scf.ForOp, *, as_written: bool = False) -
             raise InternalError(f"scf.for with step {values[by]}", why="steps are positive")
         return range(int(values[low]), int(values[high]), int(values[by]))
 
-    def plain(frame: Frame) -> None:
-        values = frame.values
-        _move(values, kept, initial)
-        for iteration in iterations(values):
-            values[index] = scalar(iteration)
-            run(frame)
-            _move(values, kept, results)
-        _move(values, finals, kept)
-
     def wait(frame: Frame) -> Wait:
         values = frame.values
         _move(values, kept, initial)
         for iteration in iterations(values):
             values[index] = scalar(iteration)
-            yield from run(frame)
+            yield from step.within(frame)
             _move(values, kept, results)
         _move(values, finals, kept)
 
-    return Step(wait, True) if body.step.blocking else Step(plain)
+    return step_of(wait, step.blocking)
 
 
 def decode_if(decoder: Decoder, branch: scf.IfOp) -> Step:
@@ -264,20 +271,12 @@ def decode_if(decoder: Decoder, branch: scf.IfOp) -> Step:
     empty = not branch.false_region.blocks
     other = Body((), run_steps((), False), ()) if empty else decoder.body(branch.false_region.block)
 
-    def plain(frame: Frame) -> None:
-        side = then if frame.values[condition] else other
-        side.step.run(frame)
-        _move(frame.values, finals, side.results)
-
     def wait(frame: Frame) -> Wait:
         side = then if frame.values[condition] else other
-        if side.step.blocking:
-            yield from side.step.run(frame)
-        else:
-            side.step.run(frame)
+        yield from side.step.within(frame)
         _move(frame.values, finals, side.results)
 
-    return Step(wait, True) if then.step.blocking or other.step.blocking else Step(plain)
+    return step_of(wait, then.step.blocking or other.step.blocking)
 
 
 def decode_while(decoder: Decoder, loop: scf.WhileOp) -> Step:
@@ -291,47 +290,26 @@ def decode_while(decoder: Decoder, loop: scf.WhileOp) -> Step:
     condition, passed = decoder.number(last.condition), decoder.numbered(last.args)
     body = decoder.body(loop.after_region.block)
     still = standstill.find(loop)
-
-    def plain(frame: Frame) -> None:
-        values = frame.values
-        _move(values, before, initial)
-        while True:
-            carried = [values[i] for i in before]
-            test.run(frame)
-            if not values[condition]:
-                break
-            _move(values, body.arguments, passed)
-            body.step.run(frame)
-            _move(values, before, body.results)
-            if still is not None and standstill.equal(carried, [values[i] for i in before]):
-                raise still.endless()
-        _move(values, finals, passed)
+    reads = still is not None and bool(still.reads)
 
     def wait(frame: Frame) -> Wait:
-        values, memory = frame.values, frame.world.memory
+        values, memory = frame.values, frame.world.memory if reads else None
         _move(values, before, initial)
         while True:
-            changes, carried = memory.changes, [values[i] for i in before]
-            if test.blocking:
-                yield from test.run(frame)
-            else:
-                test.run(frame)
+            changes, carried = memory and memory.changes, [values[i] for i in before]
+            yield from test.within(frame)
             if not values[condition]:
                 break
             _move(values, body.arguments, passed)
-            if body.step.blocking:
-                yield from body.step.run(frame)
-            else:
-                body.step.run(frame)
+            yield from body.step.within(frame)
             _move(values, before, body.results)
-            if still is None or changes != memory.changes:
+            if still is None or (memory and changes != memory.changes):
                 continue
             if standstill.equal(carried, [values[i] for i in before]):
                 yield still.wait(memory)
         _move(values, finals, passed)
 
-    waits = test.blocking or body.step.blocking or (still is not None and bool(still.reads))
-    return Step(wait, True) if waits else Step(plain)
+    return step_of(wait, test.blocking or body.step.blocking or reads)
 
 
 CONTROL: dict[type[Operation], Rule] = {

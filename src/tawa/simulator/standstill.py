@@ -42,10 +42,18 @@ class Standstill:
     loop: scf.WhileOp
     reads: tuple[str, ...]
 
-    def wait(self, memory: GlobalMemory) -> Blocked:
-        """Return the wait for a change of memory; raises LaunchError where none would help."""
-        if not self.reads:
-            raise self.endless()
+    def wait(self, memory: GlobalMemory | None) -> Blocked:
+        """Return the wait for a change of memory; raises LaunchError where none would help: the
+        loop reads nothing that others could change.
+        """
+        if memory is None:
+            raise LaunchError(
+                "a while loop never ends",
+                place=place_of(self.loop),
+                why="an iteration has changed nothing, and the loop reads no memory that others "
+                "write",
+                remedy="change in the loop what its condition tests",
+            )
         seen, names = memory.changes, ", ".join(self.reads)
 
         def need() -> Need:
@@ -53,15 +61,6 @@ class Standstill:
             return Need(f"memory ({names})", sentence=sentence, of_kernel=True)
 
         return Blocked(lambda: memory.changes != seen, memory.waiting, need, self.loop)
-
-    def endless(self) -> LaunchError:
-        """Return the error of a loop that reads nothing others could change."""
-        return LaunchError(
-            "a while loop never ends",
-            place=place_of(self.loop),
-            why="an iteration has changed nothing, and the loop reads no memory that others write",
-            remedy="change in the loop what its condition tests",
-        )
 
 
 def find(loop: scf.WhileOp) -> Standstill | None:

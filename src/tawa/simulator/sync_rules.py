@@ -15,7 +15,7 @@ from xdsl.ir import Operation
 from tawa.errors import InternalError, ProtocolError
 from tawa.ir import hopper
 from tawa.simulator.barriers import Mbarrier, NamedBarrier, check_made
-from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, acts, computes, effect
+from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, acts, computes, effect, step_of
 from tawa.simulator.id_rules import ID_RULES
 from tawa.simulator.role import Role
 from tawa.simulator.shared import View, placement
@@ -147,22 +147,14 @@ def _set_registers(decoder: Decoder, operation: hopper.SetRegisters) -> Step:
 def _one_thread(decoder: Decoder, operation: hopper.OneThread) -> Step:
     body = decoder.body(operation.body.block).step
 
-    def enter(role: Role) -> None:
-        if role.one:
-            raise InternalError("one_thread inside one_thread", place=place_of(operation))
-        role.one = True
-
-    def plain(frame: Frame) -> None:
-        enter(frame.world)
-        body.run(frame)
-        frame.world.one = False
-
     def wait(frame: Frame) -> Wait:
-        enter(frame.world)
-        yield from body.run(frame)
+        if frame.world.one:
+            raise InternalError("one_thread inside one_thread", place=place_of(operation))
+        frame.world.one = True
+        yield from body.within(frame)
         frame.world.one = False
 
-    return Step(wait, True) if body.blocking else Step(plain)
+    return step_of(wait, body.blocking)
 
 
 # --- mbarriers --------------------------------------------------------------------------------
