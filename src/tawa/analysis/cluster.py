@@ -41,7 +41,7 @@ from tawa.analysis.polynomial import (
 )
 from tawa.analysis.statements import enclosing, name_of
 from tawa.ir import hopper, tile
-from tawa.ir.walk import decisive, handed_on, walk
+from tawa.ir.walk import decisive, handed_on, reach, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,13 @@ def influenced(
     gives, and what a loop of such a number of iterations carries. Operations that `cut` accepts
     give values that do not depend on their operands.
     """
-    found: set[SSAValue] = set()
-    work = list(values)
-    while work:
-        value = work.pop()
-        if value in found:
-            continue
-        found.add(value)
+
+    def following(value: SSAValue) -> Iterator[SSAValue]:
         for use in value.uses:
             if not cut(use.operation):
-                work.extend(_reached(use.operation, use.index))
-    return found
+                yield from _reached(use.operation, use.index)
+
+    return set(reach(values, following))
 
 
 def _reached(operation: Operation, index: int) -> list[SSAValue]:

@@ -22,7 +22,7 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from tawa.analysis.statements import READS, VIEWS, has_effect, is_pure, name_of
+from tawa.analysis.statements import READS, has_effect, is_pure, name_of, views_of
 from tawa.ir import aref, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import has, is_inside, walk, yielded
@@ -169,12 +169,9 @@ def comes_from_product(operation: Operation, block: Block, shape: tuple[int, ...
     return False
 
 
-def readers(value: SSAValue) -> Iterator[Operation]:
-    """Give the statements that read a tile, through views of it."""
-    for use in value.uses:
-        if isinstance(use.operation, VIEWS):
-            yield from readers(use.operation.results[0])
-        yield use.operation
+def readers(value: SSAValue) -> list[Operation]:
+    """Return the statements that read a tile, and views of it."""
+    return [use.operation for view in views_of(value) for use in view.uses]
 
 
 def borrowed(block: Block) -> dict[aref.GetExit, aref.GetEnter]:

@@ -34,6 +34,14 @@ VIEWS = (tile.Transpose, tile.Reshape, tile.ExpandDims)
 """Operations that name the same elements again: in shared memory they cost nothing."""
 
 
+def views_of(value: SSAValue, kinds: tuple[type, ...] = VIEWS) -> Iterator[SSAValue]:
+    """Give a tile and what names its elements again."""
+    yield value
+    for use in value.uses:
+        if isinstance(use.operation, kinds):
+            yield from views_of(use.operation.results[0], kinds)
+
+
 def is_write(operation: Operation) -> bool:
     """Tell whether an operation writes memory."""
     return isinstance(operation, WRITES)

@@ -8,6 +8,7 @@ What everybody asks of structured control flow (`scf`): how a block ends, and wh
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable
 from functools import cache
 from typing import TypeAlias, TypeVar
 
@@ -17,6 +18,7 @@ from xdsl.traits import IsTerminator, OpTrait, Pure
 
 Holder: TypeAlias = Operation | Block | Region
 Kind = TypeVar("Kind", bound=Operation)
+Node = TypeVar("Node", bound=Hashable)
 
 
 def walk(top: Holder) -> list[Operation]:
@@ -69,6 +71,20 @@ def all_of(top: Holder, *kinds: type[Kind]) -> list[Kind]:
 def has(top: Holder, *kinds: type[Operation]) -> bool:
     """Tell whether an operation of one of `kinds` is among those of `walk`."""
     return any(type(operation) in kinds for operation in walk(top))
+
+
+def reach(start: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> dict[Node, None]:
+    """Return what is reached from `start`, that included, each once; what was met last is followed
+    first.
+    """
+    found: dict[Node, None] = {}
+    pending = list(start)
+    while pending:
+        each = pending.pop()
+        if each not in found:
+            found[each] = None
+            pending.extend(following(each))
+    return found
 
 
 def is_inside(value: SSAValue, operation: Operation) -> bool:

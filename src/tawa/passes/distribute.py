@@ -72,6 +72,7 @@ one side only, or where a side gives the tile itself, which is read when the sid
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
@@ -80,11 +81,11 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tawa.analysis.hardware import is_host_made
 from tawa.analysis.liveness import Keep, needed_by
 from tawa.analysis.stages import borrowed
-from tawa.analysis.statements import ATOMICS, VIEWS, has_effect
+from tawa.analysis.statements import ATOMICS, VIEWS, has_effect, views_of
 from tawa.errors import InternalError, PlanError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ArefType, i32, shape_of
-from tawa.ir.walk import all_of, has, terminator, walk
+from tawa.ir.walk import all_of, has, reach, terminator, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
 from tawa.passes.lower.emit import erase
@@ -208,16 +209,13 @@ def _hoist_descriptors(kernel: tile.Kernel) -> None:
         operation.result.replace_all_uses_with(copies[operation.result])
 
 
-def _made_from(operation: Operation) -> set[Operation]:
+def _made_from(operation: Operation) -> Collection[Operation]:
     """Return a statement and those that its operands are computed from, wherever they stand."""
-    found = {operation}
-    pending = [operation]
-    while pending:
-        owners = (value.owner for value in pending.pop().operands)
-        new = [owner for owner in owners if isinstance(owner, Operation) and owner not in found]
-        found.update(new)
-        pending += new
-    return found
+
+    def makers(made: Operation) -> list[Operation]:
+        return [owner for v in made.operands if isinstance(owner := v.owner, Operation)]
+
+    return reach([operation], makers)
 
 
 def _add_setup(body: Block, operation: Operation) -> None:
@@ -452,18 +450,7 @@ def _label(get: aref.GetEnter) -> str:
 
 def _names(get: aref.GetEnter) -> set[SSAValue]:
     """Return the borrowed values and all views of them."""
-    found: set[SSAValue] = set()
-    work = list(get.values)
-    while work:
-        value = work.pop()
-        found.add(value)
-        work += [
-            v
-            for use in value.uses
-            if isinstance(use.operation, VIEWS)
-            for v in use.operation.results
-        ]
-    return found
+    return {view for value in get.values for view in views_of(value)}
 
 
 def _free(

@@ -57,7 +57,7 @@ from tawa.analysis.stages import Root, Stages, defined_in, root_of, statements, 
 from tawa.analysis.statements import children, has_effect, is_volatile, name_of
 from tawa.ir import aref, tile
 from tawa.ir.types import bit_width, element_type, shape_of
-from tawa.ir.walk import all_of, terminator, walk
+from tawa.ir.walk import all_of, reach, terminator, walk
 from tawa.passes.coarse import settle_carried
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
@@ -286,16 +286,13 @@ def _source(value: SSAValue, roots: dict[SSAValue, Root]) -> Operation | None:
 
 def _needed_by(loads: list[tile.Load], roots: dict[SSAValue, Root]) -> set[Operation]:
     """Return the loads and the statements of the body that their addresses and masks come from."""
-    found: set[Operation] = set()
-    pending: list[Operation] = list(loads)
     block = loads[0].parent
-    while pending:
-        operation = pending.pop()
-        if operation in found or operation.parent is not block:
-            continue
-        found.add(operation)
-        pending.extend(s for v in used_by(operation) if (s := _source(v, roots)) is not None)
-    return found
+
+    def makers(operation: Operation) -> list[Operation]:
+        found = [_source(value, roots) for value in used_by(operation)]
+        return [made for made in found if made is not None and made.parent is block]
+
+    return set(reach(list[Operation](loads), makers))
 
 
 # --- tiles that are copied ahead ------------------------------------------------------------------

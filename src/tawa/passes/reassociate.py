@@ -45,7 +45,7 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from tawa.analysis.stages import comes_from_product, defined_in
 from tawa.ir import tile
 from tawa.ir.types import element_type, shape_of, with_shape
-from tawa.ir.walk import all_of, terminator, walk, yielded
+from tawa.ir.walk import all_of, reach, terminator, walk, yielded
 from tawa.passes.fold import constant_of
 from tawa.passes.lower.emit import Emitter, append_operands, erase, widen_for
 from tawa.plan.plan import Declined, Plan
@@ -167,15 +167,12 @@ def _in_runs(columns: int) -> _Spread:
 
 def _goes_into_product(reduce: tile.Reduce, block: Block) -> bool:
     """Tell whether what a sum is computed from becomes, computed with, an operand as well."""
-    pending: list[Operation] = [reduce]
-    seen: set[Operation] = set()
-    while pending:
-        for value in pending.pop().operands:
-            made = value.owner
-            if made in seen or not defined_in(value, block) or not isinstance(made, _COMPUTED):
-                continue
-            seen.add(made)
-            pending.append(made)
+
+    def makers(made: Operation) -> list[Operation]:
+        found = [v.owner for v in made.operands if defined_in(v, block)]
+        return [op for op in found if isinstance(op, _COMPUTED)]
+
+    seen = [op for op in reach(list[Operation]([reduce]), makers) if op is not reduce]
     return any(isinstance(use.operation, tile.Dot) for op in seen for use in op.results[0].uses)
 
 

@@ -21,7 +21,7 @@ from tawa.analysis.hardware import Run, copy_run
 from tawa.analysis.liveness import Liveness, needed_by
 from tawa.analysis.masks import conjuncts
 from tawa.analysis.stages import loop_without, takes_turned_product
-from tawa.analysis.statements import CONTROL, VIEWS, has_effect, name_of
+from tawa.analysis.statements import CONTROL, has_effect, name_of, views_of
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.types import PtrType, bit_width, element_type, i32, shape_of
@@ -285,13 +285,7 @@ def carried_need(
 
 def aliases(loads: Iterable[Operation]) -> set[SSAValue]:
     """Return the loaded tiles and all views of them."""
-    found: set[SSAValue] = set()
-    pending = list(loads)
-    while pending:
-        result = pending.pop().results[0]
-        found.add(result)
-        pending.extend(use.operation for use in result.uses if isinstance(use.operation, VIEWS))
-    return found
+    return {view for load in loads for view in views_of(load.results[0])}
 
 
 def held_registers(kind: Attribute, warps: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import tile
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, reach
 
 
 def open_loads(kernel: tile.Kernel) -> list[tile.Load]:
@@ -19,15 +19,11 @@ def _is_open(load: tile.Load) -> bool:
 
 def undefined_sources(value: SSAValue) -> list[tile.Load]:
     """Return the loads without `other` that a value is computed from, within its block."""
-    todo, seen = [value], set[SSAValue]()
-    found: list[tile.Load] = []
-    while todo:
-        each = todo.pop()
-        if each in seen or not isinstance(each.owner, Operation):
-            continue
-        seen.add(each)
-        if isinstance(each.owner, tile.Load) and _is_open(each.owner):
-            found.append(each.owner)
-        else:
-            todo.extend(each.owner.operands)
-    return found
+
+    def makers(made: object) -> list[object]:
+        if not isinstance(made, Operation) or (isinstance(made, tile.Load) and _is_open(made)):
+            return []
+        return [operand.owner for operand in made.operands]
+
+    found = reach([value.owner], makers)
+    return [load for load in found if isinstance(load, tile.Load) and _is_open(load)]

@@ -39,7 +39,7 @@ from typing import TypeAlias
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tawa.analysis.statements import VIEWS, name_of
+from tawa.analysis.statements import name_of, views_of
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, layout_of, shape_of, with_shape
@@ -414,14 +414,10 @@ def _last_use(load: tile.DescLoad, order: dict[Operation, int]) -> int:
     block = load.parent
     assert block is not None, "a load stands in a block"
     last = order[load]
-    work: list[SSAValue] = [load.result]
-    while work:
-        for use in work.pop().uses:
-            user = block.find_ancestor_op_in_block(use.operation)
-            assert user is not None, "a value is used where its definition is seen"
-            last = max(last, *(order[inner] for inner in walk(user)))
-            if isinstance(use.operation, VIEWS):
-                work.append(use.operation.results[0])
+    for use in (use for view in views_of(load.result) for use in view.uses):
+        user = block.find_ancestor_op_in_block(use.operation)
+        assert user is not None, "a value is used where its definition is seen"
+        last = max(last, *(order[inner] for inner in walk(user)))
     return last
 
 
