@@ -40,7 +40,7 @@ from tawa.analysis.statements import (
 from tawa.ir import tile
 from tawa.ir.inline_asm import counts_threads
 from tawa.ir.types import shape_of
-from tawa.ir.walk import is_terminator, reach, walk
+from tawa.ir.walk import home_of, is_terminator, reach, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,7 @@ class Payload:
     @property
     def block(self) -> Block:
         """The block all the loads stand in."""
-        block = self.loads[0].parent
-        assert block is not None, "a load stands in a block"
+        block = home_of(self.loads[0])
         return block
 
     @property
@@ -240,8 +239,7 @@ def _may_precede(writer: Operation, load: Operation, facts: _Facts) -> bool:
 
 def _is_overtaken(load: Operation, writer: Operation) -> bool:
     """Tell whether a later writer stands before the point where the consumer has the tile."""
-    block = load.parent
-    assert block is not None, "a load stands in a block"
+    block = home_of(load)
     place = block.find_ancestor_op_in_block(writer)
     first = first_use(load)
     return place is not None and first is not place and place.is_before_in_block(first)
@@ -322,8 +320,7 @@ def tile_uses(load: Operation) -> list[Operation]:
 
 def places(load: Operation) -> list[Operation]:
     """Return the statements of the load's own block in which the tile is named, in order."""
-    block = load.parent
-    assert block is not None, "a load stands in a block"
+    block = home_of(load)
     users = [use.operation for view in views_of(load.results[0]) for use in view.uses]
     found = {place for user in users if (place := block.find_ancestor_op_in_block(user))}
     return sorted(found, key=block.get_operation_index)

@@ -99,6 +99,13 @@ def is_inside(value: SSAValue, operation: Operation) -> bool:
     return False
 
 
+def home_of(operation: Operation) -> Block:
+    """Return the block that an operation stands in."""
+    block = operation.parent
+    assert block is not None, "a statement stands in a block"
+    return block
+
+
 def is_terminator(operation: Operation) -> bool:
     """Tell whether an operation ends its block."""
     return _has_trait(type(operation), IsTerminator)

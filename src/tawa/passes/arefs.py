@@ -76,7 +76,7 @@ from tawa.analysis.transposed import Transposed, plane, transposed
 from tawa.errors import PlanError
 from tawa.ir import aref, tile
 from tawa.ir.types import ArefType, SlotType, element_type, shape_of, with_shape
-from tawa.ir.walk import walk
+from tawa.ir.walk import home_of, walk
 from tawa.passes.lower.emit import Emitter, erase, replace
 from tawa.plan.plan import ArefPlan, Declined, Plan
 from tawa.target import Target
@@ -154,8 +154,7 @@ def _create(ring: ArefPlan, sites: list[list[Operation]]) -> aref.Create:
 def _connect(
     create: aref.Create, loads: list[Operation], second: _Second | None, stored: list[Operation]
 ) -> None:
-    block = loads[0].parent
-    assert block is not None, "a load stands in a block"
+    block = home_of(loads[0])
     if any(load.parent is not block for load in loads):
         names = ", ".join(map(name_of, loads))
         raise PlanError(f"one payload holds {names}", why="they stand in different blocks")

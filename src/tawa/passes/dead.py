@@ -25,7 +25,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.liveness import Keep, Liveness
 from tawa.analysis.statements import CONTROL, has_effect
 from tawa.ir import tile
-from tawa.ir.walk import is_terminator, operations_of, terminator
+from tawa.ir.walk import home_of, is_terminator, operations_of, terminator
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -131,8 +131,7 @@ def replace_control(old: Operation, new: Operation, kept: Sequence[int]) -> None
     """Put `new` where `old` stands; its first results are those of `old` at the indices `kept`."""
     new.attributes.update(old.attributes)
     new.location = old.location
-    block = old.parent
-    assert block is not None, "a control operation stands in a block"
+    block = home_of(old)
     block.insert_op_before(new, old)
     for index, result in zip(kept, new.results):
         result.name_hint = old.results[index].name_hint

@@ -85,7 +85,7 @@ from tawa.analysis.statements import ATOMICS, VIEWS, has_effect, views_of
 from tawa.errors import InternalError, PlanError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ArefType, i32, shape_of
-from tawa.ir.walk import all_of, has, reach, terminator, walk
+from tawa.ir.walk import all_of, has, home_of, reach, terminator, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
 from tawa.passes.lower.emit import erase
@@ -406,8 +406,7 @@ class _Emitter:
         self._before = before
 
     def _put(self, operation: Operation) -> None:
-        block = self._before.parent
-        assert block is not None
+        block = home_of(self._before)
         operation.location = self._before.location
         block.insert_op_before(operation, self._before)
 

@@ -45,7 +45,7 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from tawa.analysis.stages import comes_from_product, defined_in
 from tawa.ir import tile
 from tawa.ir.types import element_type, shape_of, with_shape
-from tawa.ir.walk import all_of, reach, terminator, walk, yielded
+from tawa.ir.walk import all_of, home_of, reach, terminator, walk, yielded
 from tawa.passes.fold import constant_of
 from tawa.passes.lower.emit import Emitter, append_operands, erase, widen_for
 from tawa.plan.plan import Declined, Plan
@@ -252,8 +252,7 @@ def _fuse(addition: tile.Elementwise) -> None:
     )
     fused.location = dot.location
     fused.result.name_hint = addition.result.name_hint or dot.result.name_hint
-    block = addition.parent_block()
-    assert block is not None, "an operation of a kernel stands in a block"
+    block = home_of(addition)
     # At the place of the addition: the accumulator may be defined after the product.
     block.insert_op_before(fused, addition)
     addition.result.replace_all_uses_with(fused.result)

@@ -49,7 +49,15 @@ from tawa.analysis.statements import (
 from tawa.ir import line_of, tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import shape_of
-from tawa.ir.walk import all_of, is_terminator, marked_pure, operations_of, terminator, walk
+from tawa.ir.walk import (
+    all_of,
+    home_of,
+    is_terminator,
+    marked_pure,
+    operations_of,
+    terminator,
+    walk,
+)
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, fold, integer_of
 from tawa.passes.lower.emit import erase
@@ -172,8 +180,7 @@ def _hoist(operation: Operation, allowed: Callable[[Operation], bool] = lambda _
         if made_there or not allowed(loop):
             return
         operation.detach()
-        home = loop.parent
-        assert home is not None, "a loop stands in a block"
+        home = home_of(loop)
         home.insert_op_before(operation, loop)
 
 

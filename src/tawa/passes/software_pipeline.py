@@ -34,6 +34,7 @@ from tawa.analysis.statements import VIEWS
 from tawa.errors import InternalError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import PtrType, element_type, i1, shape_of
+from tawa.ir.walk import home_of
 from tawa.passes.dead import replace_control
 from tawa.passes.fold import constant, elementwise, integer_of
 from tawa.passes.lower.emit import erase
@@ -112,8 +113,7 @@ class _Pipeliner:
         outer = _Emit(Block())
         then = Block()
         results = self._pipelined(_Emit(then), outer)
-        block = loop.parent
-        assert block is not None, "a loop stands in a block"
+        block = home_of(loop)
         if _always(loop, self._depth):
             block.insert_ops_before([*_taken(outer.block), *_taken(then)], loop)
             for old, new in zip(loop.results, results, strict=True):

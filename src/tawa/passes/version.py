@@ -69,6 +69,7 @@ from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
 from tawa.ir.functions import OPPOSITE
 from tawa.ir.types import PtrType, bit_width, element_type, i1, i64, is_float, is_signed, shape_of
+from tawa.ir.walk import home_of
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -96,8 +97,7 @@ def version_masks(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decl
 
 def _find(operation: Operation) -> _Hiding | None:
     """Return the selections that end with `operation`, if asking about them pays."""
-    block = operation.parent
-    assert block is not None, "an operation of a kernel stands in a block"
+    block = home_of(operation)
     if not isinstance(block.parent_op(), scf.ForOp):
         return None
     conditions: list[Condition] = []
@@ -476,8 +476,7 @@ def _is_whole(value: SSAValue) -> bool:
 
 def _version(found: _Gain) -> None:
     store = found.store
-    block = store.parent
-    assert block is not None, "an operation of a kernel stands in a block"
+    block = home_of(store)
     branch = scf.IfOp(
         _fits(Emitter.before(store), found),
         [],

@@ -179,7 +179,7 @@ def computes_apart(problem: Problem) -> bool:
     """
     if problem.pins.arrangement != "pingpong" or not _loops_of_products(problem):
         return False
-    return not any(takes_turns(loop, _is_dot) for loop in _loops(problem))
+    return not any(takes_turns(loop, _is_dot) for loop in problem.loops)
 
 
 def _apart(problem: Problem) -> list[tuple[int, int]]:
@@ -255,7 +255,7 @@ def check_turns(problem: Problem, arrangement: str | None, consumers: int | None
             why="one consumer warpgroup has nobody to take turns with",
             remedy="leave consumers out, or arrangement",
         )
-    if any(takes_turns(loop, _is_dot) for loop in _loops(problem)):
+    if any(takes_turns(loop, _is_dot) for loop in problem.loops):
         return
     why = "the kernel has no loop of products"
     if bare := _loops_of_products(problem):
@@ -266,13 +266,10 @@ def check_turns(problem: Problem, arrangement: str | None, consumers: int | None
     raise PlanError(_PINGPONG, why=why, remedy="leave arrangement out")
 
 
-def _loops(problem: Problem) -> list[scf.ForOp]:
-    return [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
-
-
 def _loops_of_products(problem: Problem) -> list[str]:
-    loops = _loops(problem)
-    return [name_of(loop) for loop in loops if iteration(loop.body.block, _is_dot) is not None]
+    return [
+        name_of(loop) for loop in problem.loops if iteration(loop.body.block, _is_dot) is not None
+    ]
 
 
 def _is_dot(operation: Operation) -> bool:
@@ -318,7 +315,7 @@ def gains_by_turns(problem: Problem, plan: Plan) -> bool:
     apart = any(role.instances > 1 for role in plan.roles)
     if problem.pins.arrangement is not None or groups == 1 or apart:
         return False
-    loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
+    loops = problem.loops
     loops = [loop for loop in loops if takes_turns(loop, _is_dot) is not None]
     tiles = tiles_of(problem.partition)
     if not loops or any(_meet_anyway(loop, tiles, groups) for loop in loops):

@@ -104,7 +104,7 @@ def _why_not_overlapped(problem: Problem, name: str, depth: int, kept: tuple[str
 
 def _some_coarse(problem: Problem) -> bool:
     """Tell whether some loop of the kernel has the shape for a coarse schedule."""
-    loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
+    loops = problem.loops
     return any(not find_stages(loop).reason for loop in loops)
 
 

@@ -263,7 +263,7 @@ def beside(problem: Problem, plan: Plan) -> Problem | None:
         return shared_by(problem, BLOCKS)
     if sum(role.warps * role.instances for role in plan.consumers) != 4:
         return None
-    loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
+    loops = problem.loops
     if not any(takes_turns(loop, _is_dot) for loop in loops):
         return None
     return shared_by(problem, BLOCKS)
@@ -280,7 +280,7 @@ def beside_for_short_products(problem: Problem, plan: Plan) -> Problem | None:
         return None
     if any(role.instances > 1 for role in plan.roles):
         return None
-    loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
+    loops = problem.loops
     iterations = [
         iteration for loop in loops if (iteration := takes_turns(loop, _is_dot)) is not None
     ]

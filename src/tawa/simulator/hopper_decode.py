@@ -22,7 +22,7 @@ from tawa.ir import hopper, tile
 from tawa.ir.walk import passed_on, reach
 from tawa.layouts.convert import is_replicated
 from tawa.layouts.register import RegisterLayout
-from tawa.simulator.copy_rules import COPY_RULES
+from tawa.simulator.copy_rules import COPY_RULES, VIEW_RULES
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, step_of
 from tawa.simulator.footprints import first_owner, register_layout
 from tawa.simulator.mma_rules import MMA_RULES
@@ -31,7 +31,6 @@ from tawa.simulator.rules import RULES
 from tawa.simulator.sync_rules import SYNC_RULES
 from tawa.simulator.trace import tile_time
 from tawa.simulator.values import place_of
-from tawa.simulator.view_rules import VIEW_RULES
 
 HOPPER_RULES: dict[type[Operation], Rule] = {
     **RULES,

@@ -7,6 +7,8 @@ element; pointers of one tensor may thus come from several arguments, and an acc
 names the argument the pointer was made from.
 
 Length: one class holds every way to reach memory, with the checks that all of them share.
+
+Loads that leave elements undefined: with a mask, and nothing given for what it leaves out.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tawa.errors import ArgumentError, LaunchError
-from tawa.ir import line_of
+from tawa.ir import line_of, tile
+from tawa.ir.walk import all_of, reach
 from tawa.layouts.windows import Window
-from tawa.simulator.open_loads import undefined_sources
 from tawa.simulator.scheduler import Task
 from tawa.simulator.segments import CHUNK, Segment, bytes_of
 from tawa.simulator.values import F32, FLOATS, Array, DType, convert, is_array, place_of, poison
@@ -457,3 +459,27 @@ def padded(desc: Descriptor, shape: tuple[int, ...]) -> Array:
     if desc.padding == "nan" and desc.dtype in FLOATS:
         return np.full(shape, convert(np.array(np.nan, F32), desc.dtype), desc.dtype)
     return np.zeros(shape, desc.dtype)
+
+
+# --- loads that leave elements open ---------------------------------------------------------------
+
+
+def open_loads(kernel: tile.Kernel) -> list[tile.Load]:
+    """Return the loads that have a mask and no `other`."""
+    return [load for load in all_of(kernel, tile.Load) if _is_open(load)]
+
+
+def _is_open(load: tile.Load) -> bool:
+    return load.mask is not None and load.other is None
+
+
+def undefined_sources(value: SSAValue) -> list[tile.Load]:
+    """Return the loads without `other` that a value is computed from, within its block."""
+
+    def makers(made: object) -> list[object]:
+        if not isinstance(made, Operation) or (isinstance(made, tile.Load) and _is_open(made)):
+            return []
+        return [operand.owner for operand in made.operands]
+
+    found = reach([value.owner], makers)
+    return [load for load in found if isinstance(load, tile.Load) and _is_open(load)]

@@ -40,7 +40,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from tawa.analysis.polynomial import keeps_number
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import PtrType, bit_width, element_type, i64, shape_of
-from tawa.ir.walk import all_of, has, is_inside, is_terminator, marked_pure, walk
+from tawa.ir.walk import all_of, has, home_of, is_inside, is_terminator, marked_pure, walk
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.layouts import cheap_values
 
@@ -258,8 +258,7 @@ def _place(value: SSAValue, body: Block) -> Operation | None:
 
 
 def _position(operation: Operation) -> int:
-    block = operation.parent
-    assert block is not None, "it stands in the loop's body"
+    block = home_of(operation)
     return block.get_operation_index(operation)
 
 
@@ -331,8 +330,7 @@ def sink_into_branches(role: hopper.Role) -> None:
     """
     cheap = set(cheap_values(role))
     for branch in [op for op in walk(role) if isinstance(op, scf.IfOp) and _acts(op)]:
-        block = branch.parent_block()
-        assert block is not None, "a branch stands in a block"
+        block = home_of(branch)
         above = list(block.ops)
         for operation in reversed(above[: above.index(branch)]):
             if not operation.results or any(value not in cheap for value in operation.results):

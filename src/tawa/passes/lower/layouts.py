@@ -35,7 +35,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.analysis.contiguity import Contiguity
 from tawa.analysis.statements import enclosing_loops, is_volatile
 from tawa.ir import hopper, tile
-from tawa.ir.types import ViewType, bit_width, element_type, shape_of
+from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import walk
 from tawa.layouts.fragments import Span, blocks, permuted
 from tawa.layouts.register import LANES, RegisterLayout
@@ -55,6 +55,7 @@ from tawa.passes.lower.anchors import (
 )
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, propose, ties
+from tawa.passes.lower.views import view_kind
 
 _CHEAP = (
     tile.Constant, tile.Arange, tile.Splat, tile.ExpandDims, tile.Broadcast, tile.Transpose,
@@ -307,8 +308,7 @@ def _transpose_shared(
 
 
 def _order_of(view: SSAValue) -> tuple[int, ...]:
-    kind = view.type
-    assert isinstance(kind, ViewType), "shared memory is reached through views"
+    kind = view_kind(view)
     return kind.within.data.order
 
 

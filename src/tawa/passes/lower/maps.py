@@ -13,12 +13,12 @@ from __future__ import annotations
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import DescType, TensorMapType, ViewType, int_array
+from tawa.ir.types import DescType, TensorMapType, int_array
 from tawa.ir.walk import marked_pure
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter
-from tawa.passes.lower.views import slice_view
+from tawa.passes.lower.views import slice_view, view_kind
 
 
 def is_host_made(desc: SSAValue) -> bool:
@@ -134,8 +134,6 @@ def load_boxes(
 
     One copy moves all panels side by side; parts along other dimensions are slices of the view.
     """
-    kind = view.type
-    assert isinstance(kind, ViewType)
     box = _box(map_)
     parts: list[tuple[list[SSAValue], SSAValue]] = [(offsets, view)]
     for dim in range(len(box) - 1):
@@ -147,8 +145,7 @@ def _cut(
     emitter: Emitter, part: tuple[list[SSAValue], SSAValue], dim: int, extent: int
 ) -> list[tuple[list[SSAValue], SSAValue]]:
     offsets, view = part
-    kind = view.type
-    assert isinstance(kind, ViewType)
+    kind = view_kind(view)
     if kind.shape[dim] <= extent:
         return [part]
     pieces: list[tuple[list[SSAValue], SSAValue]] = []

@@ -46,7 +46,7 @@ from tawa.analysis.cluster import Neighbours
 from tawa.analysis.statements import VIEWS
 from tawa.errors import DescriptorError, PlanError
 from tawa.ir import aref, hopper, place_of, tile
-from tawa.ir.types import ViewType, shape_of
+from tawa.ir.types import shape_of
 from tawa.ir.walk import walk
 from tawa.layouts.fragments import axes
 from tawa.layouts.register import RegisterLayout
@@ -201,8 +201,7 @@ def issue_copy(
     slot: SSAValue,
 ) -> None:
     """Emit the TMA copies of `load` into `view`, completing on `barriers[slot]`."""
-    kind = view.type
-    assert isinstance(kind, ViewType)
+    kind = view_kind(view)
     check_box(lowering, load, kind.layout.data)
     map_ = tensor_map(lowering, load.desc, kind.layout.data)
     eviction = load.eviction.data if load.eviction is not None else ""
@@ -233,8 +232,7 @@ def check_box(lowering: Lowering, access: Operation, layout: SharedLayout) -> No
 
 def _reshaped(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAValue:
     """Return the view under `shape`, which differs from its own in unit dimensions only."""
-    kind = view.type
-    assert isinstance(kind, ViewType)
+    kind = view_kind(view)
     if kind.shape == shape or prod(kind.shape) != prod(shape):
         return view
     return reshape_view(emitter, view, shape)

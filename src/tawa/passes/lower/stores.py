@@ -43,7 +43,7 @@ from tawa.analysis.statements import name_of, views_of
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, layout_of, shape_of, with_shape
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, home_of, walk
 from tawa.layouts.fragments import narrowed
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout, split_columns
@@ -411,8 +411,7 @@ def _shared_homes(
 
 def _last_use(load: tile.DescLoad, order: dict[Operation, int]) -> int:
     """Return the place of the last statement that may read a tile where it lies."""
-    block = load.parent
-    assert block is not None, "a load stands in a block"
+    block = home_of(load)
     last = order[load]
     for use in (use for view in views_of(load.result) for use in view.uses):
         user = block.find_ancestor_op_in_block(use.operation)

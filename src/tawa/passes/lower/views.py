@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from tawa.errors import ShapeUnsupported
 from tawa.ir import hopper, tile
 from tawa.ir.types import SharedLayoutAttr, ViewType, int_array, shape_of
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, home_of
 from tawa.layouts.access import matrix_access, vector_access
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
@@ -74,8 +74,7 @@ def still_lent(load: hopper.SharedLoad, use: Operation) -> bool:
 
     A release in a block that does not enclose `use` counts as one in between.
     """
-    block = load.parent
-    assert block is not None
+    block = home_of(load)
     stop = _ancestor_in(block, use)
     slot = root_slot(load.view)
     rewritten = {arrive.slot for arrive in _arrives(slot.index)}
@@ -180,8 +179,7 @@ def _reshaped(kind: ViewType, shape: tuple[int, ...]) -> SharedLayout | None:
 
 def slice_view(emitter: Emitter, view: SSAValue, dim: int, start: int, extent: int) -> SSAValue:
     """Return the part of a view from `start`, `extent` long, along `dim`."""
-    kind = view.type
-    assert isinstance(kind, ViewType)
+    kind = view_kind(view)
     layout = kind.layout.data
     shape = tuple(extent if index == dim else size for index, size in enumerate(layout.shape))
     part = SharedLayout(shape, layout.order, layout.bits, layout.swizzle)

@@ -34,7 +34,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.registers import names_of
 from tawa.analysis.statements import name_of
 from tawa.ir import hopper
-from tawa.ir.walk import all_of, terminator
+from tawa.ir.walk import all_of, home_of, terminator
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.dots import trip_counter
 from tawa.passes.lower.emit import Emitter, append_operands, erase, new_region, widen_for
@@ -499,6 +499,5 @@ def move_before(operation: Operation, anchor: Operation) -> None:
     if operation.next_op is anchor:
         return
     operation.detach()
-    block = anchor.parent
-    assert block is not None
+    block = home_of(anchor)
     block.insert_op_before(operation, anchor)
