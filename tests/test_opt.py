@@ -78,8 +78,7 @@ def test_values_keep_their_names_from_pass_to_pass(gemm):
 
 def test_a_kernel_read_from_disk_is_replayed_too(gemm):
     from tawa.runtime.codec import decode, encode
-    from tawa.runtime.compiled import CompiledKernel
-    from tawa.runtime.stages import with_later
+    from tawa.runtime.compiled import CompiledKernel, with_later
 
     facts, stages = decode(encode(gemm), gemm.signature)
     again = CompiledKernel(asm=with_later(stages), **facts)

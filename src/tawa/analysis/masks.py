@@ -25,7 +25,7 @@ from xdsl.ir import SSAValue
 
 from tawa.analysis.index import IndexForm, index_form, is_invariant, moved
 from tawa.analysis.polynomial import ONE, Polynomial
-from tawa.analysis.remember import remembered
+from tawa.analysis.ranges import remembered
 from tawa.ir import tile
 from tawa.ir.types import shape_of
 

@@ -12,7 +12,7 @@ or after the loop. Their types must not change; what no iteration changes is not
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from xdsl.ir import Block
 
@@ -371,7 +371,7 @@ def _enter(c: Context, names: Sequence[str], changed: frozenset[str], *blocks: B
         [block.insert_arg(leaf.type, len(block.args)) for block in blocks] for leaf in initial
     ]
     c.frame.names = _without(c.frame.names, changed - set(names))
-    _bind_arguments(c, names, [group[-1] for group in arguments])
+    _rebind(c, names, [group[-1] for group in arguments], c.frame.names)
     return Carried(initial, arguments, [])
 
 
@@ -379,14 +379,16 @@ def _without(names: dict[str, Binding], gone: frozenset[str]) -> dict[str, Bindi
     return {name: binding for name, binding in names.items() if name not in gone}
 
 
-def _bind_arguments(c: Context, names: Sequence[str], arguments: Sequence[object]) -> None:
-    source = iter(arguments)
+def _rebind(
+    c: Context, names: Sequence[str], values: Sequence[object], bound: Mapping[str, Binding]
+) -> None:
+    """Bind variables to arguments or results of a loop, as if where they are `bound`."""
+    source = iter(values)
     for name in names:
-        binding = c.frame.names[name]
-        value = rebuild(binding.value, source)  # pyright: ignore[reportArgumentType]
+        value = rebuild(c.frame.names[name].value, source)  # pyright: ignore[reportArgumentType]
         for leaf in leaves(value):
             name_value(leaf, name)
-        c.frame.names[name] = Binding(value, binding.place)
+        c.frame.names[name] = Binding(value, bound[name].place)
 
 
 def _run_inside(c: Context, statements: Sequence[ast.stmt], body: Body) -> None:
@@ -442,24 +444,12 @@ def _leave(
     """Bind the carried variables to the loop's results, and forget what only the body knew."""
     inner = c.frame.names
     c.frame.names = _without(before, assigned(loop.body) - set(names))
-    _bind_results(c, names, results, inner)
+    _rebind(c, names, results, inner)
     line = c.frame.source.place(loop).line
     for name in assigned(loop.body) - set(before):
         c.frame.gone[name] = (
             f"it is assigned only inside the loop at line {line}, which may run no iteration"
         )
-
-
-def _bind_results(
-    c: Context, names: Sequence[str], values: Sequence[object], inner: dict[str, Binding]
-) -> None:
-    source = iter(values)
-    for name in names:
-        binding = c.frame.names[name]
-        value = rebuild(binding.value, source)  # pyright: ignore[reportArgumentType]
-        for leaf in leaves(value):
-            name_value(leaf, name)
-        c.frame.names[name] = Binding(value, inner[name].place)
 
 
 def run_while(c: Context, loop: ast.While, body: Body) -> None:
@@ -482,7 +472,7 @@ def run_while(c: Context, loop: ast.While, body: Body) -> None:
             )
         c.frame.names = before
         return
-    _bind_arguments(c, names, [group[0] for group in carried.arguments])
+    _rebind(c, names, [group[0] for group in carried.arguments], c.frame.names)
     with c.builder.into(block):
         _run_inside(c, loop.body, body)
     after = c.frame.names

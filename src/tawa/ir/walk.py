@@ -87,6 +87,12 @@ def reach(start: Iterable[Node], following: Callable[[Node], Iterable[Node]]) ->
     return found
 
 
+def move_before(operation: Operation, anchor: Operation) -> None:
+    """Take an operation from where it stands to right before another."""
+    operation.detach()
+    home_of(anchor).insert_op_before(operation, anchor)
+
+
 def is_inside(value: SSAValue, operation: Operation) -> bool:
     """Tell whether a value is made within the regions of an operation."""
     owner = value.owner

@@ -27,7 +27,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tawa.analysis.statements import has_effect
 from tawa.ir import hopper, tile
 from tawa.ir.types import i32, int_array
-from tawa.ir.walk import home_of, marked_pure, terminator, walk
+from tawa.ir.walk import home_of, marked_pure, move_before, terminator, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
 from tawa.passes.lower.emit import erase
@@ -123,9 +123,7 @@ def _guard_effects(program: list[Operation], row: SSAValue, rows: SSAValue) -> N
         branch = scf.IfOp(inside.result, [], Region(Block([scf.YieldOp()])))
         block = home_of(operation)
         block.insert_ops_before([inside, branch], operation)
-        operation.detach()
-        inner = branch.true_region.block
-        inner.insert_op_before(operation, terminator(inner))
+        move_before(operation, terminator(branch.true_region.block))
         _follow(operation)
 
 
@@ -139,9 +137,7 @@ def _follow(operation: Operation) -> None:
             continue
         alone = all(use.operation is operation for result in owner.results for use in result.uses)
         if alone and marked_pure(owner) and isinstance(value.type, TensorType):
-            owner.detach()
-            block = home_of(operation)
-            block.insert_op_before(owner, operation)
+            move_before(owner, operation)
             _follow(owner)
 
 

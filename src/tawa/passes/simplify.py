@@ -51,9 +51,9 @@ from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import shape_of
 from tawa.ir.walk import (
     all_of,
-    home_of,
     is_terminator,
     marked_pure,
+    move_before,
     operations_of,
     terminator,
     walk,
@@ -179,9 +179,7 @@ def _hoist(operation: Operation, allowed: Callable[[Operation], bool] = lambda _
         made_there = any(loop.is_ancestor(operand.owner) for operand in operation.operands)
         if made_there or not allowed(loop):
             return
-        operation.detach()
-        home = home_of(loop)
-        home.insert_op_before(operation, loop)
+        move_before(operation, loop)
 
 
 def _loaded_before(load: tile.DescLoad) -> tile.DescLoad | None:
@@ -291,8 +289,7 @@ def _sink_views(block: Block) -> None:
         while following is not None and following not in users:
             following = following.next_op
         if following is not None and following is not operation.next_op:
-            operation.detach()
-            block.insert_op_before(operation, following)
+            move_before(operation, following)
 
 
 def _never_runs(loop: scf.ForOp) -> bool:

@@ -45,7 +45,7 @@ is small (a branch costs more than it saves).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import lcm, prod
 from typing import TypeAlias
@@ -64,12 +64,12 @@ from tawa.analysis.polynomial import (
     place_of,
     polynomial,
 )
-from tawa.analysis.remember import remembered
+from tawa.analysis.ranges import remembered
 from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
 from tawa.ir.functions import OPPOSITE
 from tawa.ir.types import PtrType, bit_width, element_type, i1, i64, is_float, is_signed, shape_of
-from tawa.ir.walk import home_of
+from tawa.ir.walk import home_of, move_before, reach
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -164,8 +164,7 @@ def _sink(operation: Operation, branch: scf.IfOp) -> None:
     home = branch.false_region.block
     first = home.first_op
     assert first is not None, "the branch ends in its yield"
-    operation.detach()
-    home.insert_op_before(operation, first)
+    move_before(operation, first)
     for value in list(operation.operands):
         source = value.owner
         if not isinstance(source, _PURE) or source.parent is not branch.parent:
@@ -451,22 +450,20 @@ def _read_scalars(store: tile.Store) -> Iterator[SSAValue]:
     """Yield the numbers read from memory, and the numbers taken for addresses, that decide where a
     store goes.
     """
-    pending = [store.pointer] if store.mask is None else [store.pointer, store.mask]
-    seen: set[SSAValue] = set()
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        match value.owner:
-            case tile.Load() if not shape_of(value.type) and _is_whole(value):
-                yield value
-            case tile.Bitcast() if isinstance(value.type, PtrType):
-                yield value
-            case Operation() as op if not op.regions:
-                pending.extend(op.operands)
-            case _:
-                pass
+
+    def is_read(value: SSAValue) -> bool:
+        if isinstance(value.owner, tile.Load):
+            return not shape_of(value.type) and _is_whole(value)
+        return isinstance(value.owner, tile.Bitcast) and isinstance(value.type, PtrType)
+
+    def made_of(value: SSAValue) -> Sequence[SSAValue]:
+        op = value.owner
+        if is_read(value) or not isinstance(op, Operation) or op.regions:
+            return ()
+        return op.operands
+
+    start = [store.pointer] if store.mask is None else [store.pointer, store.mask]
+    return filter(is_read, reach(start, made_of))
 
 
 def _is_whole(value: SSAValue) -> bool:

@@ -245,6 +245,10 @@ def if_else(e: Emitter, op: scf.IfOp) -> None:
     if other and (results or _busy(other[0])):
         with e.otherwise():
             _branch(e, other[0], results)
+    _settle_all(e, results)
+
+
+def _settle_all(e: Emitter, results: Sequence[SSAValue]) -> None:
     for result in results:
         found = e.values[result]
         if isinstance(found, Scalar):
@@ -279,10 +283,7 @@ def while_loop(e: Emitter, op: scf.WhileOp) -> None:
             _pass(e, argument, value)
         e.run(body)
         carry(e, arguments, list(terminator(body).operands))
-    for result in results:
-        found = e.values[result]
-        if isinstance(found, Scalar):
-            e.bind(result, _settled(found))
+    _settle_all(e, results)
 
 
 def _pass(e: Emitter, argument: SSAValue, value: SSAValue) -> None:

@@ -22,7 +22,7 @@ from tawa.codegen.wrappers import tensor_cores as w
 from tawa.errors import InternalError
 from tawa.ir import hopper
 from tawa.ir.types import ViewType, element_type, layout_of
-from tawa.layouts.access import Access, vector_access
+from tawa.layouts.access import STEP_BYTES, Access, Operand, operand, vector_access
 from tawa.layouts.fragments import (
     WARPGROUP,
     WgmmaTiling,
@@ -32,7 +32,6 @@ from tawa.layouts.fragments import (
     wgmma_tiling,
 )
 from tawa.layouts.indexing import Formula, fit
-from tawa.layouts.operands import STEP_BYTES, Operand, operand
 from tawa.layouts.register import Coordinate, RegisterLayout
 from tawa.layouts.shared import SharedLayout
 

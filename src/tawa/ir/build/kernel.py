@@ -24,10 +24,9 @@ from tawa.ir.build.binding import suggest
 from tawa.ir.build.control import Branch, Loop, Yields
 from tawa.ir.build.finish import facts_of, finish
 from tawa.ir.build.handles import Desc, Operand, Value
-from tawa.ir.build.place import caller
 from tawa.ir.build.regions import Carried, bounds, emit_if, end_for, end_while
 from tawa.ir.build.statements import Statements, hint, is_name
-from tawa.ir.build.values import Const, Tensor, describe, ir_scalar, name_value
+from tawa.ir.build.values import Const, Tensor, caller, describe, ir_scalar, name_value
 from tawa.ir.types import SCALARS, DescType, PtrType, is_float
 from tawa.language.dtypes import dtype
 from tawa.layouts.windows import Window

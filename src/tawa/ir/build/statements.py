@@ -26,13 +26,13 @@ from tawa.ir.build.control import Branch
 from tawa.ir.build.handles import Desc, Operand, Value
 from tawa.ir.build.operations import OPERATIONS
 from tawa.ir.build.operations.shapes import new_axes
-from tawa.ir.build.place import caller
 from tawa.ir.build.values import (
     BlockPointer,
     Const,
     Descriptor,
     Tensor,
     Tuple,
+    caller,
     describe,
     dtype_of,
     ir_scalar,

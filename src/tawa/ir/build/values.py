@@ -10,13 +10,19 @@ Scalars that the compiler can compute: numbers made of constants by operations w
 
 A function of the language gives a tensor, of constants too: ``tl.cdiv(8, 3)``. Where a number is
 needed when the kernel is compiled, this finds it, by the same table that the oracle runs.
+
+Where the code that builds a kernel stands: what errors and names of statements point at.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from types import CodeType
 from typing import Any, TypeAlias
 
 from xdsl.dialects.builtin import IntAttr, TensorType
@@ -24,6 +30,7 @@ from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tawa.constants import freeze
 from tawa.element_types import ELEMENT_TYPES
+from tawa.errors import Place
 from tawa.ir import tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import SCALARS, DescType, PtrType, Real, element_type, shape_of, with_shape
@@ -305,3 +312,34 @@ def _typed(number: Any, kind: dtype) -> Any:
     if name is None or (kind.is_int() and not np.isfinite(number)):
         return None
     return np.asarray(number).astype(name)[()]
+
+
+# --- where a kernel is built ----------------------------------------------------------------------
+
+
+_PASSED = ("tawa.ir.build", "tawa.frontend.inline", "contextlib")
+"""Modules whose frames stand between the builder's caller and the builder."""
+
+
+def caller(passed: tuple[str, ...] = ()) -> Place:
+    """Return the expression outside of the builder that is being evaluated.
+
+    `passed` are further modules whose frames stand between.
+    """
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__"), passed):
+        frame = frame.f_back
+    return _place(frame.f_code, frame.f_lasti)
+
+
+def _is_ours(module: object, passed: tuple[str, ...]) -> bool:
+    return isinstance(module, str) and (module.startswith(_PASSED) or module in passed)
+
+
+@lru_cache(maxsize=4096)
+def _place(code: CodeType, instruction: int) -> Place:
+    positions = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+    line, last, column, end = positions
+    if column is None or end is None or last != line:  # of several lines the first is shown whole
+        end = column = column or 0
+    return Place(code.co_filename, line or code.co_firstlineno, column, end)

@@ -40,7 +40,16 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 from tawa.analysis.polynomial import keeps_number
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import PtrType, bit_width, element_type, i64, shape_of
-from tawa.ir.walk import all_of, has, home_of, is_inside, is_terminator, marked_pure, walk
+from tawa.ir.walk import (
+    all_of,
+    has,
+    home_of,
+    is_inside,
+    is_terminator,
+    marked_pure,
+    move_before,
+    walk,
+)
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.layouts import cheap_values
 
@@ -338,8 +347,7 @@ def sink_into_branches(role: hopper.Role) -> None:
             sides = {_side_of(use, branch) for use in _users(operation)}
             side = sides.pop() if len(sides) == 1 else None
             if side is not None and side.first_op is not None:
-                operation.detach()
-                side.insert_op_before(operation, side.first_op)
+                move_before(operation, side.first_op)
 
 
 def _acts(branch: scf.IfOp) -> bool:

@@ -43,7 +43,14 @@ from tawa.analysis.statements import has_effect
 from tawa.errors import OverBudget
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, layout_of
-from tawa.ir.walk import all_of, home_of, is_terminator, marked_pure, operations_of, walk
+from tawa.ir.walk import (
+    all_of,
+    is_terminator,
+    marked_pure,
+    move_before,
+    operations_of,
+    walk,
+)
 from tawa.passes.dead import sweep
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
@@ -148,10 +155,8 @@ def elect_threads(lowering: Lowering) -> None:
 
 
 def _inline(one: hopper.OneThread) -> None:
-    block = home_of(one)
     for operation in list(one.body.block.ops):
-        operation.detach()
-        block.insert_op_before(operation, one)
+        move_before(operation, one)
     erase(one)
 
 

@@ -36,7 +36,7 @@ from tawa.analysis.contiguity import Contiguity
 from tawa.analysis.statements import enclosing_loops, is_volatile
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
-from tawa.ir.walk import walk
+from tawa.ir.walk import reach, walk
 from tawa.layouts.fragments import Span, blocks, permuted
 from tawa.layouts.register import LANES, RegisterLayout
 from tawa.passes.lower.access import contiguous_axis
@@ -237,25 +237,17 @@ def spread_loads(operations: list[Operation]) -> list[tile.Load]:
 
 
 def _is_broadcast(row: SSAValue) -> bool:
-    seen: set[SSAValue] = set()
-    pending = [row]
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        pending.extend(ties(value))
+    def following(value: SSAValue) -> Iterator[SSAValue]:
+        yield from ties(value)
         for use in value.uses:
-            match use.operation:
-                case tile.Broadcast():
-                    return True
-                case tile.ExpandDims() as view:
-                    pending.append(view.result)
-                case user if isinstance(user, ELEMENTWISE) and not isinstance(user, tile.Load):
-                    pending.extend(user.results)
-                case _:
-                    pass
-    return False
+            user = use.operation
+            if isinstance(user, (tile.ExpandDims, *ELEMENTWISE)) and not isinstance(
+                user, tile.Load
+            ):
+                yield from user.results
+
+    uses = (use.operation for value in reach([row], following) for use in value.uses)
+    return any(isinstance(user, tile.Broadcast) for user in uses)
 
 
 def accesses(load: tile.Load, layout: RegisterLayout) -> int:

@@ -45,7 +45,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 
 from tawa.ir import aref, hopper
 from tawa.ir.types import element_type, shape_of
-from tawa.ir.walk import all_of, home_of, marked_pure, terminator, walk
+from tawa.ir.walk import all_of, marked_pure, move_before, terminator, walk
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Carrier, Emitter, State, erase, new_region, replace
 from tawa.passes.lower.exchange import load_scalar, stored_as, word_layout
@@ -399,7 +399,5 @@ def _hoist(value: SSAValue, anchor: Operation) -> bool:
         return True
     if not marked_pure(owner) or not all(_hoist(operand, anchor) for operand in owner.operands):
         return False
-    block = home_of(anchor)
-    owner.detach()
-    block.insert_op_before(owner, anchor)
+    move_before(owner, anchor)
     return True

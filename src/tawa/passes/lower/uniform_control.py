@@ -30,7 +30,7 @@ from tawa.analysis.statements import CONTROL, WRITES, accessed, enclosing_loops,
 from tawa.ir import hopper, tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import layout_of
-from tawa.ir.walk import decisive, is_terminator, marked_pure, passed_on, walk
+from tawa.ir.walk import decisive, is_terminator, marked_pure, passed_on, reach, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.exchange import load_scalar, store_scalar, stored_as, word_layout
@@ -143,18 +143,14 @@ def _is_symmetric(reduce: tile.Reduce) -> bool:
 
 def _to_tell(role: hopper.Role, facts: _Facts) -> Iterator[SSAValue]:
     """Yield the scalars in which threads may differ, and which decide where they meet."""
-    work = [value for control in _meeting(role) for value in decisive(control)]
-    seen: set[SSAValue] = set()
-    while work:
-        value = work.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+
+    def differs(value: SSAValue) -> bool:
         owner = value.owner
-        if isinstance(owner, Operation) and not is_tensor(value) and _begins(owner, facts):
-            yield value
-        else:
-            work += _sources(value, facts)
+        return isinstance(owner, Operation) and not is_tensor(value) and _begins(owner, facts)
+
+    decide = [value for control in _meeting(role) for value in decisive(control)]
+    found = reach(decide, lambda value: () if differs(value) else _sources(value, facts))
+    return filter(differs, found)
 
 
 def _meeting(role: hopper.Role) -> list[Operation]:

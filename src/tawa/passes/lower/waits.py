@@ -31,10 +31,10 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.registers import names_of
+from tawa.analysis.liveness import names_of
 from tawa.analysis.statements import name_of
 from tawa.ir import hopper
-from tawa.ir.walk import all_of, home_of, terminator
+from tawa.ir.walk import all_of, move_before, terminator
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.dots import trip_counter
 from tawa.passes.lower.emit import Emitter, append_operands, erase, new_region, widen_for
@@ -492,12 +492,3 @@ def _loop_of(block: Block) -> scf.ForOp:
     loop = block.parent_op()
     assert isinstance(loop, scf.ForOp)
     return loop
-
-
-def move_before(operation: Operation, anchor: Operation) -> None:
-    """Move an operation to the place just before another."""
-    if operation.next_op is anchor:
-        return
-    operation.detach()
-    block = home_of(anchor)
-    block.insert_op_before(operation, anchor)
