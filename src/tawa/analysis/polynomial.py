@@ -428,7 +428,7 @@ def render(poly: Polynomial, name_leaf: Callable[[Leaf | Iteration], str]) -> st
 
 def spelled(kernel: tile.Kernel, poly: Polynomial) -> str:
     """Return Python over argument names and program(0), program(1), program(2), grid(0) ..; the
-    iterations of the loops it depends on (`tawa.analysis.walked.loops_of`) are iteration(0),
+    iterations of the loops it depends on (`loops_of`) are iteration(0),
     iteration(1) ... What is ours is called, as no argument is: an argument may have any name.
     """
     return _spelled(kernel, poly, _names_of(loops_of(poly)))
