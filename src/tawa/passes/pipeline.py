@@ -199,7 +199,7 @@ LOWER: tuple[Step, ...] = (
 
 
 def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
-    """Purpose: lower aref IR (or the tile IR of an ordinary kernel) to hopper IR."""
+    """Lower aref IR (or the tile IR of an ordinary kernel) to hopper IR."""
     return run((lower,), kernel, plan, target)
 
 
