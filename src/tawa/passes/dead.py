@@ -23,17 +23,8 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.liveness import Keep, Liveness
-from tawa.analysis.statements import CONTROL, has_effect
-from tawa.ir import tile
+from tawa.analysis.statements import CONTROL
 from tawa.ir.walk import home_of, is_terminator, operations_of, terminator
-from tawa.plan.plan import Declined, Plan
-from tawa.target import Target
-
-
-def remove_dead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
-    """Drop what no effect of the kernel needs."""
-    sweep(kernel.body.block, has_effect)
-    return ()
 
 
 def sweep(block: Block, keep: Keep) -> None:
