@@ -11,7 +11,7 @@ import numpy as np
 
 import tawa
 from tawa.kernels.gemm import matmul_descriptors
-from tawa.tools.trace import busy
+from tawa.tools.arguments import busy
 
 
 def main(path):

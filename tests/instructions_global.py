@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from instructions import Program
-from tawa.codegen.wrappers import arithmetic, memory, reductions, tma
+from tawa.codegen.wrappers import arithmetic, memory, tma
 from tawa.codegen.wrappers import barriers as b
 from tawa.codegen.wrappers.core import Wrapper
 
@@ -110,8 +110,8 @@ def atomic(function: str, element: str, order: str = "relaxed", scope: str = "gp
 
 def reduced(element: str, words: int) -> Program:
     """Lanes add vectors to four places; sums are exact, so that their order does not matter."""
-    wrapper = reductions.reduction(element, words, "gpu")
-    kind = reductions.REDUCED[element][0]
+    wrapper = memory.reduction(element, words, "gpu")
+    kind = memory.REDUCED[element][0]
     count = words * (1 if element == "f32" else 2)
     given = (np.arange(32 * count) % 13 - 6).astype(ELEMENTS[element]).reshape(32, count)
     start = (np.arange(4 * count) % 7).astype(ELEMENTS[element]).reshape(4, count)
@@ -121,7 +121,7 @@ fence_gpu();
 {wrapper.name}(result + {4 * words} * (lane % 4), ({kind}*)given + {words} * lane);
 """
     expected = (start + sums).astype(ELEMENTS[element])
-    wrappers = wrapper, reductions.fence("gpu")
+    wrappers = wrapper, memory.fence("gpu")
     return Program(wrapper.name, wrappers, body, given, expected, start=start)
 
 

@@ -19,7 +19,7 @@ from codegen_emulator import COMPILER, emulate
 from tawa.ir import hopper, tile
 from tawa.runtime.dispatch import host_argument
 from tawa.simulator.memory import HostDescriptor
-from tawa.simulator.schedules import adversarial
+from tawa.simulator.scheduler import adversarial
 from tawa.simulator.trace import Trace
 
 Stage = Callable[..., Trace]

@@ -24,7 +24,7 @@ from long_runs import Part, Unit, arguments, gathered, keep, made_of, run
 from tawa.codegen import CudaSource
 from tawa.codegen.generate import generate
 from tawa.simulator import simulate
-from tawa.simulator.schedules import adversarial
+from tawa.simulator.scheduler import adversarial
 from tawa.target import H200
 from tawa.verify import verify
 

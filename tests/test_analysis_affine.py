@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from xdsl.dialects import scf
 
-from tawa.analysis.boxes import difference
-from tawa.analysis.memory import box_of, may_meet, meetings, roots_of, writers
+from tawa.analysis.memory import box_of, difference, may_meet, meetings, roots_of, writers
 from tawa.analysis.polynomial import Leaf, polynomial, trip_count
 from tawa.analysis.roles import partition
 from tawa.ir import parse, tile

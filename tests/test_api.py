@@ -206,11 +206,11 @@ def test_timing_needs_torch_and_a_gpu():
 
 
 def test_sass_without_nvdisasm(monkeypatch):
-    from tawa.runtime import sass, stages
+    from tawa.runtime import compiled, sass
 
     monkeypatch.setattr(sass, "find_nvdisasm", lambda: None)
     with pytest.raises(BuildError, match="no nvdisasm"):
-        stages.with_later({"cubin": b"\0"})["sass"]
+        compiled.with_later({"cubin": b"\0"})["sass"]
 
 
 def test_grid_arithmetic():

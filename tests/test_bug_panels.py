@@ -13,8 +13,8 @@ from codegen_emulator import emulate, needs_compiler
 from tawa.errors import ShapeUnsupported
 from tawa.ir.types import scalar
 from tawa.kernels.gemm import matmul_descriptors
+from tawa.layouts.access import operand
 from tawa.layouts.fragments import instruction_n
-from tawa.layouts.operands import operand
 from tawa.passes.lower.placement import choose_layout
 from tawa.simulator.memory import HostDescriptor
 

@@ -10,7 +10,7 @@ import tawa
 import tawa.language as tl
 from tawa.errors import DescriptorError, LaunchError, PlanError
 from tawa.passes import pipeline
-from tawa.passes.row_ends import end_rows
+from tawa.passes.descriptors import end_rows
 
 DTYPES = (np.int8, np.float16, ml_dtypes.bfloat16, np.float32, np.int64)
 GRID = (2, 8)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tawa.codegen.wrappers import FIXED, arithmetic, memory, reductions, tensor_cores, tma
+from tawa.codegen.wrappers import FIXED, arithmetic, memory, tensor_cores, tma
 from tawa.codegen.wrappers.core import PRELUDE, Wrapper, closure
 from tawa.runtime import nvrtc
 
@@ -101,8 +101,8 @@ def atomics() -> list[Wrapper]:
         for kind in ("f32", "f64")
     ]
     for words in (1, 2, 4):
-        made += [reductions.reduction(kind, words, "gpu") for kind in reductions.REDUCED]
-    made += [reductions.fence(scope) for scope in ("cta", "gpu", "sys")]
+        made += [memory.reduction(kind, words, "gpu") for kind in memory.REDUCED]
+    made += [memory.fence(scope) for scope in ("cta", "gpu", "sys")]
     return made + [
         memory.compare_exchange(kind, "acquire", "cta") for kind in ("i32", "i64", "f32", "f16")
     ]

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import StringAttr
 
 import tawa
 from lower_kernels import CASES
-from tawa.analysis.naming import name_statements
+from tawa.analysis.statements import name_statements
 from tawa.errors import ArgumentError, PlanError, TawaError
 from tawa.frontend import build
 from tawa.ir import LABEL, tile

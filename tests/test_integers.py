@@ -27,7 +27,7 @@ from tawa.integers import (
     render,
     symbol,
 )
-from tawa.integers.conditions import decide, holds, negation, substituted, symbols_of
+from tawa.integers.conditions import decide, holds, substituted, symbols_of
 
 X, Y, Z = (symbol(name) for name in "xyz")
 NAMES = ("x", "y", "z")
@@ -216,7 +216,7 @@ def test_conditions_are_what_was_written(tree):
     if condition is None:
         return
     written = compile(str(condition), "text", "eval")
-    verdict, denied = decide(condition, {}, Range(-2, 4)), negation(condition)
+    verdict = decide(condition, {}, Range(-2, 4))
     for values in settings_of(tree):
         try:
             expected = truth(tree, values)
@@ -226,7 +226,6 @@ def test_conditions_are_what_was_written(tree):
             keys = keyed(values)
             assert holds(condition, keys) == expected
             assert eval(written, {"min": min, "max": max}, values) == expected
-            assert holds(denied, keys) != expected
         except ZeroDivisionError:
             continue  # `any` and `all` of what was written stop at another part
         assert verdict in (None, expected)

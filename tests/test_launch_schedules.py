@@ -10,7 +10,7 @@ import tawa.language as tl
 from codegen_emulator import needs_compiler
 from launch_schedules import Schedules
 from tawa.runtime import dispatch
-from tawa.simulator.schedules import adversarial
+from tawa.simulator.scheduler import adversarial
 
 
 @tawa.jit

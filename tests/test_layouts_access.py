@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from tawa.errors import ShapeUnsupported
 from tawa.layouts import fragments
-from tawa.layouts.access import Access, linear, matrix_access, vector_access
+from tawa.layouts.access import STEP_BYTES, Access, linear, matrix_access, operand, vector_access
 from tawa.layouts.convert import convert, flattened, owns, projected, register_map
 from tawa.layouts.indexing import fit
-from tawa.layouts.operands import STEP_BYTES, operand
 from tawa.layouts.register import LANES, RegisterLayout
 from tawa.layouts.shared import SharedLayout
 

@@ -8,7 +8,7 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa import ir
-from tawa.analysis.neighbours import Neighbours
+from tawa.analysis.cluster import Neighbours
 from tawa.errors import PlanError
 from tawa.ir import hopper, tile
 from tawa.kernels.matmul import matmul

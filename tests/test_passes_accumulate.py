@@ -6,7 +6,7 @@ import tawa.language as tl
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg, DescriptorArg, ScalarArg
 from tawa.ir import tile
-from tawa.passes.accumulate import accumulate
+from tawa.passes.reassociate import accumulate
 from tawa.plan.plan import Plan
 from tawa.target import H200
 

@@ -12,7 +12,7 @@ from tawa.frontend.signature import ConstantArg, DescriptorArg, ScalarArg
 from tawa.ir import tile, verify
 from tawa.ir.types import shape_of
 from tawa.passes import pipeline
-from tawa.passes.defer import defer_sums
+from tawa.passes.reassociate import defer_sums
 from tawa.plan.plan import Plan
 from tawa.simulator.memory import HostDescriptor
 from tawa.simulator.tile import run_tile

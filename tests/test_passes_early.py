@@ -8,7 +8,7 @@ from lower_kernels import CASES
 from tawa.frontend import build
 from tawa.ir import aref, parse, tile
 from tawa.passes import pipeline
-from tawa.passes.early_free import free_early
+from tawa.passes.distribute import free_early
 from tawa.plan.plan import Plan
 from tawa.plan.planner import plan_for
 from tawa.target import H200

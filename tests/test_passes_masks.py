@@ -12,7 +12,7 @@ from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg, DescriptorArg, ScalarArg
 from tawa.ir import tile, verify
 from tawa.passes.simplify import simplify
-from tawa.passes.version_masks import version_masks
+from tawa.passes.version import version_masks
 from tawa.plan.plan import Plan
 from tawa.simulator.memory import HostDescriptor
 from tawa.simulator.tile import run_tile

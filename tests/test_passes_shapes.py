@@ -6,7 +6,7 @@ import pytest
 from xdsl.dialects import scf
 from xdsl.ir import Operation
 
-from tawa.analysis.naming import is_named
+from tawa.analysis.statements import is_named
 from tawa.ir import LABEL, aref, hopper, parse, tile, verify
 from tawa.ir.types import i32, shape_of
 from tawa.passes.arefs import insert_arefs

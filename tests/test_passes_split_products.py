@@ -9,7 +9,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.analysis.copies import is_zero
+from tawa.analysis.hardware import is_zero
 from tawa.frontend import build
 from tawa.frontend.signature import ConstantArg, DescriptorArg, ScalarArg
 from tawa.ir import tile

@@ -8,15 +8,14 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.analysis.naming import name_statements
+from tawa.analysis.statements import name_statements
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import parse, tile
 from tawa.passes.simplify import simplify_kernel
-from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import FULL_SPEED, ArefPlan, Plan, RolePlan
 from tawa.plan.planner import NO_PINS, plan_for, rank_plans
-from tawa.plan.resources import register_need
+from tawa.plan.resources import register_need, split_registers
 from tawa.plan.text import print_plan
 from tawa.plan.time import estimate
 from tawa.runtime.dispatch import warn_of

@@ -10,10 +10,10 @@ from lower_kernels import CASES, Case, fresh, lowered, matmul, matmul_tn, produc
 from tawa.errors import PlanError
 from tawa.ir import hopper
 from tawa.passes import pipeline
-from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
 from tawa.plan.planner import plan_for
+from tawa.plan.resources import split_registers
 from tawa.plan.text import parse_plan
 from tawa.simulator import simulate
 from tawa.target import H200

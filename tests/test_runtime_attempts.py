@@ -14,7 +14,7 @@ from tawa.ir import aref
 from tawa.ir.text import text_of
 from tawa.ir.walk import all_of
 from tawa.passes import pipeline
-from tawa.plan.budgets import moved_to_helpers
+from tawa.plan.resources import moved_to_helpers
 from tawa.runtime import compiler, nvrtc, resident
 from tawa.runtime.crash import Steps
 from tawa.runtime.request import Request

@@ -14,8 +14,8 @@ from tawa.codegen.parameters import GridParameter
 from tawa.errors import ArgumentError, OverBudget, TuningError
 from tawa.runtime.autotune import Autotuner
 from tawa.runtime.compiled import LaunchShape
+from tawa.runtime.config import Heuristics
 from tawa.runtime.decorators import wrap
-from tawa.runtime.heuristics import Heuristics
 from tawa.runtime.jit import JitFunction
 from tawa.runtime.store import DiskStore
 

@@ -22,10 +22,9 @@ from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
 from tawa.runtime.build import build
 from tawa.runtime.codec import decode, encode
-from tawa.runtime.compiled import CompiledKernel, Guard
+from tawa.runtime.compiled import CompiledKernel, Guard, with_later
 from tawa.runtime.fingerprint import NAMELESS, compiler_digest, describe, fingerprint
 from tawa.runtime.request import Request
-from tawa.runtime.stages import with_later
 from tawa.runtime.store import DiskStore, cache_folder
 from tawa.target import H200
 

@@ -163,7 +163,7 @@ def test_what_was_just_compiled_is_not_read_again():
 
 
 def test_every_adversarial_schedule_gives_the_same(tmp_path):
-    from tawa.simulator.schedules import adversarial
+    from tawa.simulator.scheduler import adversarial
 
     a, b, c, expected = matrices(64, 128, 192)
     how = {"grid": (1, 2), **BLOCKS}

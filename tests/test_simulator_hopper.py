@@ -31,7 +31,7 @@ from simulator_samples import (
 from tawa.errors import ProtocolError
 from tawa.ir import hopper, parse
 from tawa.simulator import simulate
-from tawa.simulator.launch import launch_blocks
+from tawa.simulator.machine import launch_blocks
 
 SEEDS = range(3)
 LATE = ("random", "late", "early")

@@ -11,7 +11,7 @@ from xdsl.dialects import scf
 
 import tawa
 import tawa.language as tl
-from tawa.analysis.boxes import Box, disjoint_in_other_iterations
+from tawa.analysis.memory import Box, disjoint_in_other_iterations
 from tawa.analysis.polynomial import Polynomial, polynomial
 from tawa.ir import hopper, parse, tile
 from tawa.runtime.dispatch import guards_hold

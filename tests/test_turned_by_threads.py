@@ -18,7 +18,7 @@ from tawa.ir import tile
 from tawa.layouts.access import vector_access
 from tawa.layouts.fragments import Span, blocks
 from tawa.layouts.shared import SharedLayout
-from tawa.passes.lower.register_transpose import _reads
+from tawa.passes.lower.layouts import _reads
 from tawa.simulator import simulate
 
 BANKS = 32

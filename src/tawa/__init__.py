@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from tawa.runtime.decorators import jit as jit
     from tawa.runtime.descriptors import TensorDescriptor as TensorDescriptor
     from tawa.runtime.descriptors import WindowDescriptor as WindowDescriptor
+    from tawa.runtime.grid import cdiv as cdiv
+    from tawa.runtime.grid import next_power_of_2 as next_power_of_2
     from tawa.runtime.jit import JitFunction as JitFunction
-    from tawa.runtime.numbers import cdiv as cdiv
-    from tawa.runtime.numbers import next_power_of_2 as next_power_of_2
     from tawa.runtime.program import Buffer as Buffer
     from tawa.runtime.program import Program as Program
     from tawa.runtime.program import Step as Step
@@ -50,13 +50,13 @@ _HOMES = {
     "WindowDescriptor": "tawa.runtime.descriptors",
     "array": "tawa.runtime.arrays",
     "autotune": "tawa.runtime.decorators",
-    "cdiv": "tawa.runtime.numbers",
+    "cdiv": "tawa.runtime.grid",
     "compile_ir": "tawa.runtime.tile_function",
     "constexpr_function": "tawa.language.constant",
     "heuristics": "tawa.runtime.decorators",
     "inline": "tawa.frontend.inline",
     "jit": "tawa.runtime.decorators",
-    "next_power_of_2": "tawa.runtime.numbers",
+    "next_power_of_2": "tawa.runtime.grid",
     "simulate": "tawa.runtime.simulation",
 }
 _MODULES = ("errors", "kernels", "language", "testing", "tools", "torch")

@@ -15,7 +15,6 @@ from math import gcd
 
 from xdsl.ir import Attribute, SSAValue
 
-from tawa.analysis.bounds import Bounds, Refusal, bounds_of
 from tawa.analysis.coordinates import (
     LEAST,
     UNBOUNDED,
@@ -27,6 +26,7 @@ from tawa.analysis.coordinates import (
     surely_nonnegative,
 )
 from tawa.analysis.index import IndexForm, PointerForm, Wrapped, pointer_form
+from tawa.analysis.masks import Bounds, Refusal, bounds_of
 from tawa.analysis.polynomial import (
     ONE,
     ZERO,

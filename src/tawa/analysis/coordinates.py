@@ -13,7 +13,7 @@ from typing import cast
 from xdsl.dialects.builtin import DictionaryAttr, IntAttr
 from xdsl.ir import SSAValue
 
-from tawa.analysis.bounds import Refusal
+from tawa.analysis.masks import Refusal
 from tawa.analysis.polynomial import (
     ONE,
     ZERO,
@@ -24,11 +24,11 @@ from tawa.analysis.polynomial import (
     Monomial,
     Polynomial,
     is_argument,
+    is_listed,
     is_program_value,
     place_of,
 )
 from tawa.analysis.ranges import range_of
-from tawa.analysis.spelling import is_listed
 from tawa.ir import tile
 
 # The extent of a dimension the kernel does not bound: within what a tensor map and i32 hold.

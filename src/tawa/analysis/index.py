@@ -28,12 +28,10 @@ from tawa.analysis.polynomial import (
     polynomial,
     trip_count,
 )
-from tawa.analysis.ranges import range_of
-from tawa.analysis.remember import remembered
+from tawa.analysis.ranges import range_of, remembered
 from tawa.ir import hopper, tile
-from tawa.ir.control import yielded
 from tawa.ir.types import PtrType, element_type, shape_of
-from tawa.ir.walk import is_inside
+from tawa.ir.walk import is_inside, yielded
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,18 +2,23 @@
 
 The one backward walk of the compiler. Dead-code elimination keeps what effects need; the partition
 into roles asks what the loads of the producer need.
+
+Which tensors are other names of one tensor's registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from tawa.analysis.effects import CONTROL, children
-from tawa.ir.control import decisive, passed_on
-from tawa.ir.walk import is_terminator, operations_of
+from tawa.analysis.statements import CONTROL, children
+from tawa.ir import hopper, tile
+from tawa.ir.types import LayoutAttr, layout_of
+from tawa.ir.walk import decisive, is_terminator, operations_of, passed_on
+from tawa.layouts.convert import register_map
 
 Keep = Callable[[Operation], bool]
 
@@ -106,3 +111,33 @@ def needed_by(*statements: Operation) -> set[Operation]:
         live.need(statement)
     live.close()
     return live.operations
+
+
+# --- names of the same registers ------------------------------------------------------------------
+
+
+_VIEWS = (tile.ExpandDims, tile.Broadcast, tile.Transpose, tile.Reshape, hopper.Columns)
+
+
+def renames(operation: Operation) -> bool:
+    """Tell whether the result of an operation is its operand's registers, otherwise numbered.
+
+    Layouts are chosen; code generation writes nothing for such an operation.
+    """
+    if isinstance(operation, hopper.ConvertLayout):
+        have, wanted = operation.value.type, operation.result.type
+        return register_map(layout_of(have), layout_of(wanted)) is not None
+    return isinstance(operation, _VIEWS) and _is_held(operation.operands[0])
+
+
+def _is_held(value: SSAValue) -> bool:
+    kind = value.type
+    return isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr)
+
+
+def names_of(value: SSAValue) -> Iterator[SSAValue]:
+    """Yield a tensor and those whose registers it names, down to the one that has them."""
+    yield value
+    while isinstance(value.owner, Operation) and renames(value.owner):
+        value = value.owner.operands[0]
+        yield value

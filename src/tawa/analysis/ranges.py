@@ -2,12 +2,16 @@
 
 Arithmetic wraps, as on the device: what may pass its type may be any number of the type. So a
 comparison that ranges decide has one answer, whatever the arguments and however many programs.
+
+Questions about values that ask the same of their operands: what is used twice is asked once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import TypeVar
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerType
@@ -200,3 +204,26 @@ def compare(function: str, a: Range, b: Range) -> bool | None:
             return False if a.low + strict > b.high else None
         case _:
             return None
+
+
+# --- questions asked once -------------------------------------------------------------------------
+
+
+Answer = TypeVar("Answer")
+
+
+def remembered(
+    ask: Callable[[SSAValue, dict[SSAValue, Answer]], Answer],
+) -> Callable[[SSAValue, dict[SSAValue, Answer]], Answer]:
+    """Return a question that looks a value up in its second argument, and keeps the answer there.
+
+    Without it values used twice, again and again, take exponential time.
+    """
+
+    @wraps(ask)
+    def remember(value: SSAValue, known: dict[SSAValue, Answer]) -> Answer:
+        if value not in known:
+            known[value] = ask(value, known)
+        return known[value]
+
+    return remember

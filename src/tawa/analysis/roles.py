@@ -14,17 +14,7 @@ from math import prod
 
 from xdsl.ir import Attribute, Block, Operation
 
-from tawa.analysis.copies import Run, copy_run
-from tawa.analysis.effects import (
-    ATOMICS,
-    CONTROL,
-    READS,
-    VIEWS,
-    WRITES,
-    accessed,
-    enclosing_loops,
-    is_volatile,
-)
+from tawa.analysis.hardware import Run, block_objection, copy_run, is_host_made
 from tawa.analysis.liveness import needed_by
 from tawa.analysis.memory import (
     Meeting,
@@ -35,12 +25,22 @@ from tawa.analysis.memory import (
     synchronizers,
     writers,
 )
-from tawa.analysis.naming import name_of
-from tawa.analysis.tma import block_objection, is_host_made
+from tawa.analysis.statements import (
+    ATOMICS,
+    CONTROL,
+    READS,
+    VIEWS,
+    WRITES,
+    accessed,
+    enclosing_loops,
+    is_volatile,
+    name_of,
+    views_of,
+)
 from tawa.ir import tile
 from tawa.ir.inline_asm import counts_threads
 from tawa.ir.types import shape_of
-from tawa.ir.walk import is_terminator, walk
+from tawa.ir.walk import home_of, is_terminator, reach, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,7 @@ class Payload:
     @property
     def block(self) -> Block:
         """The block all the loads stand in."""
-        block = self.loads[0].parent
-        assert block is not None, "a load stands in a block"
+        block = home_of(self.loads[0])
         return block
 
     @property
@@ -240,8 +239,7 @@ def _may_precede(writer: Operation, load: Operation, facts: _Facts) -> bool:
 
 def _is_overtaken(load: Operation, writer: Operation) -> bool:
     """Tell whether a later writer stands before the point where the consumer has the tile."""
-    block = load.parent
-    assert block is not None, "a load stands in a block"
+    block = home_of(load)
     place = block.find_ancestor_op_in_block(writer)
     first = first_use(load)
     return place is not None and first is not place and place.is_before_in_block(first)
@@ -314,26 +312,16 @@ def _judge_sent(atomic: Operation) -> str:
 # --- uses of a tile -----------------------------------------------------------------------------
 
 
-def tile_uses(load: Operation) -> Iterator[Operation]:
-    """Give the statements that read a loaded tile, through views of it too."""
-    for use in load.results[0].uses:
-        if isinstance(use.operation, VIEWS):
-            yield from tile_uses(use.operation)
-        else:
-            yield use.operation
+def tile_uses(load: Operation) -> list[Operation]:
+    """Return the statements that read a loaded tile, through views of it too."""
+    users = [use.operation for view in views_of(load.results[0]) for use in view.uses]
+    return [user for user in users if not isinstance(user, VIEWS)]
 
 
 def places(load: Operation) -> list[Operation]:
     """Return the statements of the load's own block in which the tile is named, in order."""
-    block = load.parent
-    assert block is not None, "a load stands in a block"
-    users: list[Operation] = []
-    pending = [load]
-    while pending:
-        for use in pending.pop().results[0].uses:
-            users.append(use.operation)
-            if isinstance(use.operation, VIEWS):
-                pending.append(use.operation)
+    block = home_of(load)
+    users = [use.operation for view in views_of(load.results[0]) for use in view.uses]
     found = {place for user in users if (place := block.find_ancestor_op_in_block(user))}
     return sorted(found, key=block.get_operation_index)
 
@@ -345,21 +333,14 @@ def first_use(load: Operation) -> Operation:
 
 def fed_dots(load: Operation) -> set[Operation]:
     """Return the products the tile goes into, itself or after arithmetic, not through a product."""
-    found: set[Operation] = set()
-    seen: set[Operation] = set()
-    pending = [load]
-    while pending:
-        for result in pending.pop().results:
-            for use in result.uses:
-                user = use.operation
-                if user in seen or is_terminator(user) or isinstance(user, CONTROL):
-                    continue
-                seen.add(user)
-                if isinstance(user, tile.Dot):
-                    found.add(user)
-                else:
-                    pending.append(user)
-    return found
+
+    def computed(operation: Operation) -> list[Operation]:
+        if isinstance(operation, tile.Dot):
+            return []
+        users = [use.operation for result in operation.results for use in result.uses]
+        return [u for u in users if not (is_terminator(u) or isinstance(u, CONTROL))]
+
+    return {op for op in reach([load], computed) if isinstance(op, tile.Dot)}
 
 
 # --- payloads -----------------------------------------------------------------------------------

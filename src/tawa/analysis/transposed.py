@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.copies import Run, copy_run
-from tawa.analysis.effects import VIEWS
-from tawa.analysis.naming import name_of
+from tawa.analysis.hardware import Run, copy_run
+from tawa.analysis.statements import VIEWS, name_of
 from tawa.ir import line_of, tile
 from tawa.ir.types import bit_width, element_type, shape_of, spell
 from tawa.layouts.transpose import COLUMNS, ROWS, share_blocks

@@ -19,8 +19,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
-from tawa.ir.walk import is_inside, operations_of, walk
+from tawa.ir.walk import is_inside, operations_of, terminator, walk
 
 Looks = Callable[[SSAValue], SSAValue | None]
 """Gives the tensor a view looks at; None for a tensor of its own."""

@@ -6,7 +6,7 @@ import linecache
 import re
 
 from tawa.errors import Place
-from tawa.ir.build.place import caller
+from tawa.ir.build.values import caller
 
 _OURS = tuple(
     f"tawa.cypress.{name}"

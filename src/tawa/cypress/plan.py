@@ -28,11 +28,10 @@ from tawa.cypress.size import most
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.layouts.shared import split_columns
-from tawa.plan.budgets import split_registers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, Split, StorePlan
 from tawa.plan.planner import rings_of_walk
-from tawa.plan.resources import LEAST_SLACK
+from tawa.plan.resources import LEAST_SLACK, split_registers
 from tawa.plan.text import parse_plan
 from tawa.target import H200
 

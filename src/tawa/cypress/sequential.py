@@ -20,7 +20,7 @@ from tawa.cypress.tree import Node
 from tawa.integers.expressions import Symbol
 from tawa.language.dtypes import dtype
 from tawa.runtime.dtypes import dtype_name, numpy_dtype
-from tawa.runtime.evaluation import computed
+from tawa.runtime.simulation import computed
 
 
 def run(root: Node, arrays: Mapping[str, Any]) -> None:

@@ -36,7 +36,6 @@ from tawa.frontend.source import underlying
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
 from tawa.ir.build.binding import bind
-from tawa.ir.build.known import known
 from tawa.ir.build.operations import OPERATIONS
 from tawa.ir.build.values import (
     BlockPointer,
@@ -47,6 +46,7 @@ from tawa.ir.build.values import (
     Tuple,
     Value,
     describe,
+    known,
     leaves,
 )
 from tawa.language.written import Written
@@ -308,8 +308,8 @@ def _stop(c: Context) -> Value:
         found = [*leaves(value)]
         names += [StringAttr(name)] * len(found)
         values += found
-    attributes = {"function": StringAttr(c.frame.source.name), "names": ArrayAttr(names)}
-    c.builder.effect(tile.Breakpoint, [[Tensor(value) for value in values]], attributes)
+    told = [Tensor(value) for value in values]
+    c.builder.effect(tile.Breakpoint, [told], function=c.frame.source.name, names=ArrayAttr(names))
     return Const(None)
 
 

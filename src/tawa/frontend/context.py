@@ -14,8 +14,8 @@ from tawa.frontend.liveness import Liveness, analyse
 from tawa.frontend.names import Builtin, Helper
 from tawa.frontend.source import Source, read_source
 from tawa.ir import tile
-from tawa.ir.build.context import Context as Operations
-from tawa.ir.build.context import Elements
+from tawa.ir.build.builder import Context as Operations
+from tawa.ir.build.builder import Elements
 from tawa.ir.build.values import Const, Tensor, Value, leaves, name_value
 from tawa.ir.types import shape_of
 

@@ -10,10 +10,9 @@ from tawa.frontend.context import Context, Frame
 from tawa.frontend.liveness import analyse
 from tawa.frontend.lowering import inline_call
 from tawa.frontend.source import read_source
-from tawa.ir.build.context import Context as Operations
+from tawa.ir.build.builder import Context as Operations
 from tawa.ir.build.kernel import KernelBuilder
-from tawa.ir.build.place import caller
-from tawa.ir.build.values import Value
+from tawa.ir.build.values import Value, caller
 
 
 def inline(kernel: KernelBuilder, function: Any, *arguments: Any, **named: Any) -> Any:

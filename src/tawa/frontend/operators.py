@@ -11,9 +11,8 @@ from typing import Any
 from tawa.frontend.calls import Iterations
 from tawa.frontend.context import Context
 from tawa.frontend.names import lift
-from tawa.ir.build import arithmetic, overflow
-from tawa.ir.build.known import known
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, leaves, same_form
+from tawa.ir.build import arithmetic
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, known, leaves, same_form
 
 Fold = Callable[[Any, Any], Any]
 
@@ -59,7 +58,7 @@ def binary(c: Context, kind: ast.operator, one: Value, other: Value) -> Value:
     if isinstance(one, Tuple) and isinstance(other, Const) and symbol == "*":
         count = arithmetic.as_number(other)
         return Tuple(one.items * (count if isinstance(count, int) else 0))
-    return overflow.binary(c, symbol, one, other)
+    return arithmetic.checked(c, symbol, one, other)
 
 
 def _fold(c: Context, symbol: str, fold: Fold, one: object, other: object) -> Value:
@@ -81,7 +80,7 @@ def unary(c: Context, kind: ast.unaryop, operand: Value) -> Value:
         case ast.Not(), Tensor():
             return arithmetic.invert(c.builder, arithmetic.to_bool(c.builder, operand))
         case ast.USub(), Tensor():
-            return overflow.negate(c, operand)
+            return arithmetic.checked_negate(c, operand)
         case ast.Invert(), Tensor():
             return arithmetic.invert(c.builder, operand)
         case ast.UAdd(), Tensor():

@@ -9,7 +9,7 @@ value (a name, a value of an IR, a type variable), and what is known of symbols 
 |---|---|
 | `expressions.py` | expressions, their normal form, substitution, evaluation |
 | `facts.py` | ranges and congruences of expressions |
-| `conditions.py` | conditions over expressions: decide, evaluate, negate |
+| `conditions.py` | conditions over expressions: decide, evaluate |
 
 Division is floor division and the remainder has the divisor's sign, as in Python. An identity such
 as `(k*q + r)//k = q + r//k` is used for symbolic divisors too: an expression equals its normal form

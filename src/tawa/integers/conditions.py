@@ -1,4 +1,4 @@
-"""Conditions over integer expressions, as values: decided, evaluated, substituted and negated."""
+"""Conditions over integer expressions, as values: decided, evaluated and substituted."""
 
 from __future__ import annotations
 
@@ -120,19 +120,6 @@ def any_of(parts: Iterable[Condition]) -> Condition:
                 return TRUE
             kept[each] = None
     return next(iter(kept)) if len(kept) == 1 else AnyOf(tuple(kept))
-
-
-def negation(condition: Condition) -> Condition:
-    """Return what holds where `condition` does not."""
-    match condition:
-        case Equal(expr):
-            return any_of([at_least(expr, 1), at_least(-expr, 1)])
-        case AtLeast(expr):
-            return at_least(-expr, 1)
-        case AllOf(parts):
-            return any_of([negation(part) for part in parts])
-        case AnyOf(parts):
-            return all_of([negation(part) for part in parts])
 
 
 def substituted(condition: Condition, values: Mapping[Symbol, Operand]) -> Condition:

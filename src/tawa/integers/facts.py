@@ -179,8 +179,3 @@ def _congruence(atom: Atom, known: Mapping[Symbol, Congruence]) -> Congruence:
             for item in inputs:
                 modulus = gcd(modulus, item.modulus, item.rest - first.rest)
             return Congruence.make(modulus, first.rest)
-
-
-def multiple_of(expr: Expr, known: Mapping[Symbol, Congruence]) -> int:
-    """Return the greatest number that is known to divide `expr`; 0 where it is 0."""
-    return congruence_of(expr, known).divisor

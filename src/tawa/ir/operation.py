@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from abc import ABCMeta
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, cast
+from types import MappingProxyType
+from typing import Any, Self, TypeVar, cast
 
-from xdsl.ir import Attribute, Dialect, Operation, SSAValue
+from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
+from xdsl.ir import Attribute, Dialect, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, operand_def, result_def, traits_def
 from xdsl.irdl.operations import (
     BeforeVariadicSingleAccessor,
@@ -80,6 +82,35 @@ class TawaOperation(IRDLOperation, metaclass=_Kind):
             word = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
             cls.name = f"{cls.__module__.rpartition('.')[2]}.{word}"
             irdl_op_definition(cls)
+
+    @classmethod
+    def make(
+        cls,
+        *operands: SSAValue | Sequence[SSAValue] | None,
+        results: Sequence[Attribute | Sequence[Attribute]] = (),
+        regions: Sequence[Region] = (),
+        attributes: Mapping[str, Attribute | int | str | None] = MappingProxyType({}),
+        **told: Attribute | int | str | None,
+    ) -> Self:
+        """Return an operation: an operand, and the type of a result, for each that is declared.
+
+        `told` are attributes, as `attributes` are: numbers, texts and truth values as they are;
+        None leaves one out.
+        """
+        named = {name: _attribute(value) for name, value in {**told, **attributes}.items()}
+        return cls.build(operands=operands, result_types=results, attributes=named, regions=regions)
+
+
+def _attribute(value: Attribute | int | str | None) -> Attribute | None:
+    match value:
+        case bool():
+            return BoolAttr.from_bool(value)
+        case int():
+            return IntAttr(value)
+        case str():
+            return StringAttr(value)
+        case _:
+            return value
 
 
 def operand_of(kind: type[A]) -> SSAValue[A]:

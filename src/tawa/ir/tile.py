@@ -9,7 +9,7 @@ After layouts are chosen the same operations appear in hopper IR on tensors with
 from __future__ import annotations
 
 from xdsl.dialects.builtin import ArrayAttr, BoolAttr, DictionaryAttr, IntAttr, StringAttr, UnitAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     attr_def,
@@ -269,12 +269,6 @@ class DescExtent(Computation):
     what = attr_def(StringAttr)
     axis = attr_def(IntAttr)
     result = result_def()
-
-    @classmethod
-    def of(cls, desc: SSAValue, what: str, axis: int, kind: Attribute) -> DescExtent:
-        """Return the question of `what` of `desc`, whose answer has type `kind`."""
-        asked = {"what": StringAttr(what), "axis": IntAttr(axis)}
-        return cls(operands=[desc], attributes=asked, result_types=[kind])
 
 
 class DescLoad(TawaOperation):

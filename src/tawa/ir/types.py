@@ -7,8 +7,9 @@ a `LayoutAttr`. Scalars are the builtin integers and floats.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from xdsl.dialects.builtin import (
     AnyFloat,
@@ -135,22 +136,39 @@ class PtrType(ParametrizedAttribute, TypeAttribute):
     element: Attribute
 
 
-@irdl_attr_definition
-class WindowAttr(Data[Window]):
-    """Windows over images."""
+Datum = TypeVar("Datum", covariant=True)
 
-    name = "tile.window"
+
+class _Spelled(Data[Datum]):
+    """What has a text, ``str`` of it, that `read` reads back."""
+
+    @staticmethod
+    @abstractmethod
+    def read(text: str, /) -> Datum:
+        """Return what a text says; raises ValueError."""
 
     @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Window:
+    def parse_parameter(cls, parser: AttrParser) -> Datum:
         """Parse ``<"...">``."""
         with parser.in_angle_brackets():
-            return parse_window(parser.parse_str_literal())
+            text = parser.parse_str_literal()
+        try:
+            return cls.read(text)
+        except ValueError as error:
+            parser.raise_error(str(error))
 
     def print_parameter(self, printer: Printer) -> None:
-        """Print ``<"...">``: size, stride, padding, dilation."""
+        """Print ``<"...">``."""
         with printer.in_angle_brackets():
             printer.print_string_literal(str(self.data))
+
+
+@irdl_attr_definition
+class WindowAttr(_Spelled[Window]):
+    """Windows over images: size, stride, padding, dilation."""
+
+    name = "tile.window"
+    read = staticmethod(parse_window)
 
 
 @irdl_attr_definition
@@ -241,13 +259,14 @@ def parse_layout(text: str) -> RegisterLayout:
 
 
 @irdl_attr_definition
-class Real(Data[float]):
+class Real(_Spelled[float]):
     """A floating-point number; infinities and NaN too, which builtin float data cannot print.
 
     Equal where all bits are: 0.0 and -0.0 are two constants, a NaN is one.
     """
 
     name = "tile.real"
+    read = staticmethod(float)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Real) and repr(self.data) == repr(other.data)
@@ -255,52 +274,29 @@ class Real(Data[float]):
     def __hash__(self) -> int:
         return hash(repr(self.data))
 
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> float:
-        """Parse ``<"...">``."""
-        with parser.in_angle_brackets():
-            return float(parser.parse_str_literal())
-
-    def print_parameter(self, printer: Printer) -> None:
-        """Print ``<"...">``, the shortest text that reads back to the same number."""
-        with printer.in_angle_brackets():
-            printer.print_string_literal(repr(self.data))
-
 
 @irdl_attr_definition
-class LayoutAttr(Data[RegisterLayout]):
+class LayoutAttr(_Spelled[RegisterLayout]):
     """The register layout of a tensor, as the encoding of its type."""
 
     name = "hopper.layout"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> RegisterLayout:
-        """Parse ``<"...">``."""
-        with parser.in_angle_brackets():
-            return parse_layout(parser.parse_str_literal())
-
-    def print_parameter(self, printer: Printer) -> None:
-        """Print ``<"...">``."""
-        with printer.in_angle_brackets():
-            printer.print_string_literal(str(self.data))
+    read = staticmethod(parse_layout)
 
 
 _SHARED = re.compile(r"([\dx]+) order\(([\d,]+)\) (\d+)b swizzle(\d+)")
 
 
 @irdl_attr_definition
-class SharedLayoutAttr(Data[SharedLayout]):
+class SharedLayoutAttr(_Spelled[SharedLayout]):
     """The placement of a tile in shared memory."""
 
     name = "hopper.shared_layout"
 
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> SharedLayout:
-        """Parse ``<"...">``."""
-        with parser.in_angle_brackets():
-            text = parser.parse_str_literal()
+    @staticmethod
+    def read(text: str, /) -> SharedLayout:
+        """Return the layout that a text says; raises ValueError."""
         if (found := _SHARED.fullmatch(text)) is None:
-            parser.raise_error(f"not a shared-memory layout: {text}")
+            raise ValueError(f"not a shared-memory layout: {text}")
         shape, order, bits, swizzle = found.groups()
         return SharedLayout(
             tuple(map(int, shape.split("x"))),
@@ -308,11 +304,6 @@ class SharedLayoutAttr(Data[SharedLayout]):
             int(bits),
             int(swizzle),
         )
-
-    def print_parameter(self, printer: Printer) -> None:
-        """Print ``<"...">``."""
-        with printer.in_angle_brackets():
-            printer.print_string_literal(str(self.data))
 
 
 @irdl_attr_definition

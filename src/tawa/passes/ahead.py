@@ -29,13 +29,20 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.cluster import influenced
-from tawa.analysis.effects import ATOMICS, VIEWS, children, is_pure, is_volatile, is_write
 from tawa.analysis.memory import meetings
 from tawa.analysis.stages import defined_in
+from tawa.analysis.statements import (
+    ATOMICS,
+    VIEWS,
+    children,
+    is_pure,
+    is_volatile,
+    is_write,
+    views_of,
+)
 from tawa.ir import aref, hopper, tile
-from tawa.ir.control import decisive, terminator
 from tawa.ir.types import bit_width, element_type, shape_of
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, decisive, terminator, walk
 from tawa.passes.lower.emit import Emitter, append_operands, erase, widen_for
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -208,17 +215,9 @@ def _copy(operation: Operation, values: dict[SSAValue, SSAValue]) -> Operation:
 
 def _load(like: tile.Load, values: dict[SSAValue, SSAValue], mask: SSAValue | None) -> tile.Load:
     """Return a load that reads `values`, where `mask` lets it."""
-    other = [] if like.other is None else [values.get(like.other, like.other)]
-    again = tile.Load.build(
-        operands=[
-            values.get(like.pointer, like.pointer),
-            [] if mask is None else [values.get(mask, mask)],
-            other,
-        ],
-        attributes=dict(like.attributes),
-        result_types=[like.result.type],
-    )
-    return again
+    read = (like.pointer, mask, like.other)
+    given = (None if value is None else values.get(value, value) for value in read)
+    return tile.Load.make(*given, results=[like.result.type], attributes=like.attributes)
 
 
 def _place(carried: BlockArgument, load: tile.Load) -> Operation:
@@ -233,14 +232,6 @@ def _place(carried: BlockArgument, load: tile.Load) -> Operation:
 
 def _last_use(value: SSAValue, block: Block) -> Operation | None:
     """Return the last statement of `block` that reads a value, through other names of it too."""
-    found: list[Operation] = []
-    pending = [value]
-    while pending:
-        for use in pending.pop().uses:
-            user = block.find_ancestor_op_in_block(use.operation)
-            if user is None:
-                continue
-            found.append(user)
-            if isinstance(user, _NAMED_AGAIN):
-                pending.extend(user.results)
+    users = [use.operation for name in views_of(value, _NAMED_AGAIN) for use in name.uses]
+    found = [at for user in users if (at := block.find_ancestor_op_in_block(user)) is not None]
     return max(found, key=block.get_operation_index, default=None)

@@ -29,9 +29,35 @@ Before -> after::
                                                   ->   %t = tile.load %q {contiguous = 8} (N x K)
                                                        %b = tile.transpose %t
 
-Requires: a load that `tawa.analysis.copies` accepts. Ensures: its addresses run along the last
+Requires: a load that `tawa.analysis.hardware` accepts. Ensures: its addresses run along the last
 dimension, in runs of `contiguous` elements that are aligned and masked alike; the tile is the same.
 Declines: never; a load that cannot be copied is a `PlanError`.
+
+Purpose: hand loaded tiles on through a second ring, transposed on the way.
+
+Before -> after (part of `insert_arefs`)::
+
+    aref.put_exit %slot(%v)               aref.put_exit %slot(%v)
+    %v2 = aref.get_enter %v_ring          %v2 = aref.get_enter %v_ring
+    %acc2 = tile.dot %p, %v2, %acc   ->   %slot2 = aref.put_enter %vt_ring
+    aref.get_exit %v_ring                 %t = tile.transpose %v2
+                                          aref.put_exit %slot2(%t)
+                                          aref.get_exit %v_ring
+                                          %t2 = aref.get_enter %vt_ring
+                                          %v3 = tile.transpose %t2
+                                          %acc2 = tile.dot %p, %v3, %acc
+                                          aref.get_exit %vt_ring
+
+The role "transpose", or the producer, keeps what stands between the two rings. A transposed view of
+a tile costs nothing, so the products read [K, N] and [M, K] as ever; their bytes lie with K
+contiguous.
+
+*Interleaved* tiles have K in the order 0 1 8 9 2 3 10 11 4 5 12 13 6 7 14 15 of each 16: the one in
+which a thread holds an accumulator's columns. The other operand, computed in registers, is brought
+into the same order, which for its fragments is a change of names; a sum does not mind its order.
+
+Requires: loads that `tawa.analysis.transposed` accepts. Ensures: the same values.
+Declines: never.
 """
 
 from __future__ import annotations
@@ -39,19 +65,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.dialects.builtin import ArrayAttr, IntAttr
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.traits import is_side_effect_free
 
-from tawa.analysis.copies import copy_run
-from tawa.analysis.naming import name_of, name_statements
+from tawa.analysis.hardware import copy_run
 from tawa.analysis.roles import places
+from tawa.analysis.statements import VIEWS, name_of, name_statements
+from tawa.analysis.transposed import Transposed, plane, transposed
 from tawa.errors import PlanError
 from tawa.ir import aref, tile
 from tawa.ir.types import ArefType, SlotType, element_type, shape_of, with_shape
-from tawa.ir.walk import walk
-from tawa.passes.lower.emit import Emitter, replace
-from tawa.passes.transpose_role import hand_on, ring_of_transposed, use_transposed, way_of
+from tawa.ir.walk import home_of, walk
+from tawa.passes.lower.emit import Emitter, erase, replace
 from tawa.plan.plan import ArefPlan, Declined, Plan
 from tawa.target import Target
 
@@ -117,9 +143,8 @@ def _create(ring: ArefPlan, sites: list[list[Operation]]) -> aref.Create:
             why="payloads that go through one ring fill the same slots",
             remedy="give the payloads rings of their own",
         )
-    create = aref.Create.build(
-        attributes={"label": StringAttr(ring.label), "depth": IntAttr(ring.depth)},
-        result_types=[ArefType(ArrayAttr(list(payloads[0])))],
+    create = aref.Create.make(
+        results=[ArefType(ArrayAttr(list(payloads[0])))], label=ring.label, depth=ring.depth
     )
     create.result.name_hint = "_".join(name.split("@")[0].split("#")[0] for name in ring.payload)
     create.location = sites[0][0].location
@@ -129,8 +154,7 @@ def _create(ring: ArefPlan, sites: list[list[Operation]]) -> aref.Create:
 def _connect(
     create: aref.Create, loads: list[Operation], second: _Second | None, stored: list[Operation]
 ) -> None:
-    block = loads[0].parent
-    assert block is not None, "a load stands in a block"
+    block = home_of(loads[0])
     if any(load.parent is not block for load in loads):
         names = ", ".join(map(name_of, loads))
         raise PlanError(f"one payload holds {names}", why="they stand in different blocks")
@@ -165,9 +189,9 @@ def _put(create: aref.Create, loads: list[Operation], block: Block) -> Operation
     last = max(loads, key=block.get_operation_index)
     anchor = last.next_op
     assert anchor is not None, "a load is followed by a use of its tile"
-    enter = aref.PutEnter.build(operands=[create.result], result_types=[SlotType(_payload(create))])
+    enter = aref.PutEnter.make(create.result, results=[SlotType(_payload(create))])
     enter.slot.name_hint = "slot"
-    exit_ = aref.PutExit.build(operands=[enter.slot, [load.results[0] for load in loads]])
+    exit_ = aref.PutExit.make(enter.slot, [load.results[0] for load in loads])
     for load in loads:
         load.detach()
     for operation in (enter, *loads, exit_):
@@ -207,8 +231,8 @@ def _get(
     A scalar is copied to a register when it is got: its slot is free again at once, and the value
     may go anywhere.
     """
-    enter = aref.GetEnter.build(operands=[create.result], result_types=[list(_payload(create))])
-    exit_ = aref.GetExit.build(operands=[create.result])
+    enter = aref.GetEnter.make(create.result, results=[list(_payload(create))])
+    exit_ = aref.GetExit.make(create.result)
     enter.location, exit_.location = uses[0].location, uses[-1].location
     if uses[0] is put_exit or _is_scalar(create):
         block.insert_op_after(enter, put_exit)
@@ -253,15 +277,122 @@ def _turn(load: tile.Load) -> tile.Load:
     """Load a matrix transposed, and transpose the tile: in shared memory that costs nothing."""
     emitter = Emitter.before(load)
     operands = [
-        [] if value is None else [emitter.transpose(value, (1, 0))]
+        None if value is None else emitter.transpose(value, (1, 0))
         for value in (load.pointer, load.mask, load.other)
     ]
     shape = shape_of(load.result.type)[::-1]
-    transposed = tile.Load.build(
-        operands=operands,
-        attributes=dict(load.attributes),
-        result_types=[with_shape(shape, element_type(load.result.type))],
-    )
+    kind = with_shape(shape, element_type(load.result.type))
+    transposed = tile.Load.make(*operands, results=[kind], attributes=load.attributes)
     emitter.put(transposed, load.result.name_hint)
     replace(load, [emitter.transpose(transposed.result, (1, 0))])
     return transposed
+
+
+# --- the role that transposes ---------------------------------------------------------------------
+
+
+def ring_of_transposed(label: str, depth: int, loads: Sequence[Operation]) -> aref.Create:
+    """Return a ring for the tiles of `loads`, transposed."""
+    kinds = [_transposed_type(load) for load in loads]
+    create = aref.Create.make(
+        results=[ArefType(ArrayAttr(kinds))], label=f"{label} transposed", depth=depth
+    )
+    create.location = loads[0].location
+    return create
+
+
+def hand_on(
+    source: aref.Create,
+    target: aref.Create,
+    loads: Sequence[Operation],
+    put_exit: Operation,
+    *,
+    interleaved: bool,
+) -> Operation:
+    """After the slot of `source` is published, take its tiles and put them to `target`, transposed.
+
+    Returns the statement that publishes them.
+    """
+    emit = Emitter.after(put_exit)
+    payload = [load.results[0].type for load in loads]
+    get = emit.put(aref.GetEnter.make(source.result, results=[payload]))
+    kinds = ArrayAttr([_transposed_type(load) for load in loads])
+    enter = emit.put(aref.PutEnter.make(target.result, results=[SlotType(kinds)]))
+    enter.results[0].name_hint = "slot"
+    tiles: list[SSAValue] = []
+    for load, value in zip(loads, get.results, strict=True):
+        value.name_hint = load.results[0].name_hint
+        flat = emit.reshape(value, plane(shape_of(value.type)))
+        made = emit.transpose(flat, (1, 0))
+        tiles.append(_interleaved(emit, made, 1) if interleaved else made)
+    exit_ = emit.put(aref.PutExit.make(enter.results[0], tiles))
+    emit.put(aref.GetExit.make(source.result))
+    return exit_
+
+
+def way_of(load: Operation) -> Transposed:
+    """Return how a load's tile is transposed. Raises `PlanError` where it cannot be."""
+    how = transposed(load)
+    if not isinstance(how, Transposed):
+        raise PlanError(f"the plan transposes {name_of(load)}", why=how or "nothing asks for it")
+    return how
+
+
+def use_transposed(how: Transposed, tile_: SSAValue, get: Operation, *, interleaved: bool) -> None:
+    """Let the products that used a load use `tile_`, its transposed copy, borrowed at `get`."""
+    load = how.load
+    if not interleaved:
+        emit = Emitter.after(get)
+        value = emit.transpose(tile_, (1, 0))
+        shape = shape_of(load.results[0].type)
+        tile_ = emit.reshape(value, shape)
+        tile_.name_hint = load.results[0].name_hint
+        users = _users(how, load)  # before the first use is replaced
+        load.results[0].replace_uses_with_if(tile_, lambda use: use.operation in users)
+        return
+    for use in how.uses:
+        emit = Emitter.before(use.dot)
+        use.dot.operands[1] = emit.transpose(tile_, (1, 0))
+        use.dot.operands[0] = _interleaved(emit, use.dot.a, 1)
+    _drop_views(load)
+
+
+def _users(how: Transposed, load: Operation) -> set[Operation]:
+    """Return the statements through which the products see the tile: the first of each chain."""
+    found: set[Operation] = set()
+    for use in how.uses:
+        user: Operation = use.dot
+        value = use.dot.operands[use.index]
+        while value is not load.results[0]:
+            assert isinstance(value.owner, Operation)
+            user, value = value.owner, value.owner.operands[0]
+        found.add(user)
+    return found
+
+
+def _drop_views(load: Operation) -> None:
+    """Remove the views of a tile that nothing reads any more."""
+    for use in list(load.results[0].uses):
+        if isinstance(use.operation, VIEWS):
+            _drop_views(use.operation)
+            if use.operation.results[0].first_use is None:
+                erase(use.operation)
+
+
+def _transposed_type(load: Operation) -> Attribute:
+    kind = load.results[0].type
+    rows, columns = plane(shape_of(kind))
+    return with_shape((columns, rows), element_type(kind))
+
+
+def _interleaved(emit: Emitter, value: SSAValue, dim: int) -> SSAValue:
+    """Return a matrix with each 16 elements along `dim` in the order of fragments.
+
+    Element 8 j + 2 q + b comes to stand at 4 q + 2 j + b.
+    """
+    shape = shape_of(value.type)
+    runs = (shape[dim] // 16, 2, 4, 2)
+    parts = emit.reshape(value, (*shape[:dim], *runs, *shape[dim + 1 :]))
+    order = list(range(len(shape) + 3))
+    order[dim + 1], order[dim + 2] = dim + 2, dim + 1
+    return emit.reshape(emit.transpose(parts, order), shape)

@@ -44,20 +44,18 @@ Cheap statements that several stages use are made once in each of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, OpResult, SSAValue, Use
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
-from tawa.analysis.effects import VIEWS, is_pure
-from tawa.analysis.naming import name_of
 from tawa.analysis.polynomial import polynomial
 from tawa.analysis.stages import Stages, borrowed, defined_in, find_stages, readers, statements
+from tawa.analysis.statements import VIEWS, is_pure, name_of, views_of
 from tawa.ir import aref, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import shape_of
-from tawa.ir.walk import all_of, has
+from tawa.ir.walk import all_of, has, terminator
 from tawa.passes.software_pipeline import Schedule, pipeline_loop
 from tawa.plan.plan import Declined, LoopPlan, Plan
 from tawa.target import Target
@@ -124,7 +122,7 @@ def settle_carried(loop: scf.ForOp) -> None:
         carried = value in block.args and value is not block.args[0]
         if value is argument or carried or defined_in(value, block):
             continue
-        again = tile.Bitcast.build(operands=[value], result_types=[value.type])
+        again = tile.Bitcast.make(value, results=[value.type])
         block.insert_op_before(again, end)
         end.operands[index] = again.result
 
@@ -215,19 +213,12 @@ def _operand_phase(operation: Operation, stages: Stages, issued: Mapping[Operati
     """
     if not isinstance(operation, (tile.Cast, *VIEWS)):
         return 0
-    uses = list(_uses_through_views(operation))
+    uses = [use for view in views_of(operation.results[0]) for use in view.uses]
+    uses = [use for use in uses if not isinstance(use.operation, VIEWS)]
     dots = [use.operation for use in uses if isinstance(use.operation, tile.Dot)]
     if len(dots) != len(uses) or any(use.index != 0 for use in uses):
         return 0
     return max((issued[dot] for dot in dots if stages.of[dot] > stages.of[operation]), default=0)
-
-
-def _uses_through_views(operation: Operation) -> Iterator[Use]:
-    for use in operation.results[0].uses:
-        if isinstance(use.operation, VIEWS):
-            yield from _uses_through_views(use.operation)
-        else:
-            yield use
 
 
 def _meetings(

@@ -22,19 +22,9 @@ from collections.abc import Sequence
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.effects import CONTROL, has_effect
 from tawa.analysis.liveness import Keep, Liveness
-from tawa.ir import tile
-from tawa.ir.control import terminator
-from tawa.ir.walk import is_terminator, operations_of
-from tawa.plan.plan import Declined, Plan
-from tawa.target import Target
-
-
-def remove_dead(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
-    """Drop what no effect of the kernel needs."""
-    sweep(kernel.body.block, has_effect)
-    return ()
+from tawa.analysis.statements import CONTROL
+from tawa.ir.walk import home_of, is_terminator, operations_of, terminator
 
 
 def sweep(block: Block, keep: Keep) -> None:
@@ -132,8 +122,7 @@ def replace_control(old: Operation, new: Operation, kept: Sequence[int]) -> None
     """Put `new` where `old` stands; its first results are those of `old` at the indices `kept`."""
     new.attributes.update(old.attributes)
     new.location = old.location
-    block = old.parent
-    assert block is not None, "a control operation stands in a block"
+    block = home_of(old)
     block.insert_op_before(new, old)
     for index, result in zip(kept, new.results):
         result.name_hint = old.results[index].name_hint

@@ -21,36 +21,50 @@ off elements are not zero; a wrapped index may reach a store; an index that stan
 masked; the columns of a store are not known to end at a multiple of 16 bytes; the access is
 volatile, or of what other programs write; a box surely begins at an address that is no multiple of
 16 bytes.
+
+Purpose: keep stores by TMA inside their tensors' rows.
+
+Before -> after, where the rows of `%d` end inside 16 bytes::
+
+    tile.desc_store %d[%m, %n], %v    ->    %p = base + (m + i) * stride0 + (n + j) * stride1
+                                            tile.store %p, %v, (0 <= m + i < extent0) & ...
+
+TMA leaves out what lies outside of a tensor, but in pieces of 16 bytes: where a row of the tensor
+ends inside such a piece, a store, or a reduction, changes what follows the row. Threads store such
+tensors. Whether rows end so is known of a descriptor argument, and of numbers that are multiples;
+else a launch is asked (attribute `row_ends`: conditions for `tawa.runtime.guards`).
+Requires: tile IR. Ensures: the descriptors of all stores left, as far as the host makes them, have
+rows of whole pieces. Declines: each store that threads make, with the reason.
 """
 
 from __future__ import annotations
 
 from xdsl.dialects.builtin import StringAttr, TensorType
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
-from tawa.analysis.blocks import Block, describe, ends_whole
-from tawa.analysis.bounds import Refusal
-from tawa.analysis.coordinates import Dim
-from tawa.analysis.copies import is_zero
-from tawa.analysis.effects import enclosing_loops, is_volatile
+from tawa.analysis.blocks import Block, columns_of_piece, describe, ends_whole
+from tawa.analysis.coordinates import Dim, is_multiple
+from tawa.analysis.hardware import is_host_made, is_zero
+from tawa.analysis.masks import Refusal, reaches_only_masked_stores
 from tawa.analysis.memory import reached, roots_of, synchronizers, writers
-from tawa.analysis.naming import inherit_name, name_of
 from tawa.analysis.polynomial import (
     ONE,
     Call,
     Iteration,
     Leaf,
     Polynomial,
+    asked,
     is_argument,
+    is_host_value,
     place_of,
     polynomial,
 )
-from tawa.analysis.rows import reaches_only_masked_stores
-from tawa.analysis.spelling import asked
+from tawa.analysis.statements import enclosing_loops, inherit_name, is_volatile, name_of
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, element_type, i32, i64, shape_of
-from tawa.ir.walk import walk
+from tawa.ir.walk import all_of, walk
 from tawa.passes.lower.emit import Emitter, ask_launch, erase, replace
+from tawa.passes.lower.pointers import expand_write
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -193,10 +207,11 @@ def _memory_order(block: Block) -> list[int]:
 def _replace_load(op: tile.Load, desc: SSAValue, offsets: list[SSAValue], block: Block) -> None:
     element = element_type(op.result.type)
     emitter = Emitter.before(op)
-    load = tile.DescLoad(
-        operands=[desc, offsets],
-        attributes={} if op.eviction is None else {"eviction": op.eviction},
-        result_types=[TensorType(element, [dim.block for dim in block.dims])],
+    load = tile.DescLoad.make(
+        desc,
+        offsets,
+        results=[TensorType(element, [dim.block for dim in block.dims])],
+        eviction=op.eviction,
     )
     inherit_name(load, op)
     value: SSAValue = emitter.put(load).result
@@ -229,7 +244,7 @@ def _replace_store(op: tile.Store, desc: SSAValue, offsets: list[SSAValue], bloc
     value = emitter.reshape(op.value, [shape[dim] for dim in ranked])
     value = emitter.transpose(value, [ranked.index(dim) for dim in order])
     value = emitter.reshape(value, [dim.block for dim in block.dims])
-    store = tile.DescStore(operands=[desc, offsets, value])
+    store = tile.DescStore.make(desc, offsets, value)
     inherit_name(store, op)
     emitter.put(store)
     erase(op)
@@ -279,3 +294,40 @@ def _emit_at(poly: Polynomial, emitter: Emitter, kind: Attribute) -> SSAValue:
             term = emitter.apply("mul", term, factor)
         total = term if total is None else emitter.apply("add", total, term)
     return total if total is not None else emitter.constant(0, kind)
+
+
+# --- rows that end inside a piece -----------------------------------------------------------------
+
+
+_REASON = "its rows are not known to end at a multiple of 16 bytes, which TMA writes whole"
+
+
+def end_rows(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Let threads store where rows end inside 16 bytes; ask a launch where that is open."""
+    return _end_each(kernel, ask=True)
+
+
+def end_rows_plain(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Let threads store where rows are not known to end at a multiple of 16 bytes."""
+    return _end_each(kernel, ask=False)
+
+
+def _end_each(kernel: tile.Kernel, *, ask: bool) -> tuple[Declined, ...]:
+    declined: list[Declined] = []
+    conditions: list[str] = []
+    for store in all_of(kernel, tile.DescStore, tile.DescAtomic):
+        unit, made = columns_of_piece(store.desc.type), store.desc.owner
+        if isinstance(store.desc, BlockArgument):
+            if "ragged" not in kernel.arguments.data[store.desc.index].data:
+                continue
+        elif not isinstance(made, tile.MakeDesc) or not is_host_made(store.desc):
+            continue  # threads store anyway
+        elif is_multiple(extent := polynomial(made.extents[-1]), unit):
+            continue
+        elif ask and is_host_value(extent) and extent.leaves:
+            conditions.append(asked(kernel, "always_multiple", extent, unit))
+            continue
+        declined.append(Declined(f"TMA for {name_of(store)}", _REASON))
+        expand_write(store)
+    ask_launch(kernel, "row_ends", conditions)
+    return tuple(declined)

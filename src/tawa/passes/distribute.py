@@ -21,24 +21,76 @@ Requires: the output of `insert_arefs`. Ensures: aref IR; both copies have the s
 around puts and gets of a ring, so each put meets one get. Descriptors made from arguments stand
 before the roles, once.
 Declines: never; a plan that is not specialized leaves the kernel as it is.
+
+Purpose: let instances of the consumer compute tiles of their own, in turns.
+
+Before -> after, with R instances::
+
+    aref.role "mma" {                        aref.role "mma" {instances = R} ^(%instance):
+      scf.for %program = %block                aref.get_skip %ab, %loads of %instance tiles
+          to %tiles step %blocks {     ->      scf.for %program = %block + %instance * %blocks
+        scf.for %k .. {                            to %tiles step R * %blocks {
+          %a, %b = aref.get_enter %ab            scf.if (a tile before this one) {aref.turn "take"}
+          tile.dot ..                            scf.for %k .. { .. }
+        }                                        scf.if (a tile after it) {aref.turn "pass"}
+        tile.desc_store ..                       tile.desc_store ..
+      }                                          aref.get_skip %ab, %loads of the tiles in between
+    }                                          }
+
+Tile number i of a block, counted from 0, is instance i mod R's. The producer goes through all tiles
+as ever, so a slot belongs to the one instance whose tile it was loaded for, and each instance skips
+the loads of the others: as many as their loops make iterations, which must be the same for all
+tiles. The turn spans all a tile waits for and multiplies; while one instance holds it, others
+store. It is also what lets a wait tell its phase: an instance comes to a ring only after the others
+have seen all that was put there before.
+
+Requires: the output of `distribute` for a persistent plan; loops around gets with bounds that no
+tile changes (the planner has checked it). Ensures: takes and passes of all instances balance for
+every number of tiles from 0.
+Declines: never; a plan without instances leaves the kernel as it is.
+
+Purpose: free a slot as soon as its tile has been read for the last time, within branches too.
+
+Before -> after::
+
+    %q = aref.get_enter %q_ring             %q = aref.get_enter %q_ring
+    scf.if %some {                          scf.if %some {
+      scf.for .. { .. %q .. }                 scf.for .. { .. %q .. }
+      %x2 = tile.dot %p, %v, %x        ->     aref.get_exit %q_ring
+    } else {                                  %x2 = tile.dot %p, %v, %x
+    }                                       } else {
+    aref.get_exit %q_ring                     aref.get_exit %q_ring
+                                            }
+
+A pipelined loop ends with statements of its last iterations that no longer read what the whole
+loop read; while they run, the next tile may be loaded.
+Requires: aref IR, roles distributed, loops pipelined. Ensures: each path frees what it freed
+before, in the same order.
+Declines when: never; an exit stays where another of its ring would be overtaken, where a branch has
+one side only, or where a side gives the tile itself, which is read when the side ends.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.analysis.effects import ATOMICS, VIEWS, has_effect
+from tawa.analysis.hardware import is_host_made
 from tawa.analysis.liveness import Keep, needed_by
-from tawa.analysis.tma import is_host_made
-from tawa.errors import InternalError
+from tawa.analysis.stages import borrowed
+from tawa.analysis.statements import ATOMICS, VIEWS, has_effect, views_of
+from tawa.errors import InternalError, PlanError
 from tawa.ir import aref, hopper, tile
-from tawa.ir.types import ArefType, shape_of
-from tawa.ir.walk import walk
+from tawa.ir.types import ArefType, i32, shape_of
+from tawa.ir.walk import all_of, has, home_of, reach, terminator, walk
 from tawa.passes.dead import sweep
+from tawa.passes.fold import constant, elementwise
+from tawa.passes.lower.emit import erase
 from tawa.plan.plan import Declined, Plan, RolePlan
+from tawa.plan.staging import is_staged
 from tawa.target import Target
 
 
@@ -55,8 +107,7 @@ def distribute(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Decline
     roles = [_make_role(role, program) for role in plan.roles]
     _short_circuit(roles[0].body.block, frozenset() if alone else links.taken)
     for operation in reversed(program):
-        operation.detach()
-        operation.erase()
+        erase(operation)
     for index, (role, planned) in enumerate(zip(roles, plan.roles, strict=True)):
         body.add_op(role)
         sweep(role.body.block, links.keeps(index, planned))
@@ -158,16 +209,13 @@ def _hoist_descriptors(kernel: tile.Kernel) -> None:
         operation.result.replace_all_uses_with(copies[operation.result])
 
 
-def _made_from(operation: Operation) -> set[Operation]:
+def _made_from(operation: Operation) -> Collection[Operation]:
     """Return a statement and those that its operands are computed from, wherever they stand."""
-    found = {operation}
-    pending = [operation]
-    while pending:
-        owners = (value.owner for value in pending.pop().operands)
-        new = [owner for owner in owners if isinstance(owner, Operation) and owner not in found]
-        found.update(new)
-        pending += new
-    return found
+
+    def makers(made: Operation) -> list[Operation]:
+        return [owner for v in made.operands if isinstance(owner := v.owner, Operation)]
+
+    return reach([operation], makers)
 
 
 def _add_setup(body: Block, operation: Operation) -> None:
@@ -187,14 +235,13 @@ def _make_role(plan: RolePlan, program: list[Operation]) -> aref.Role:
     copies: dict[SSAValue, SSAValue] = {}
     for operation in program:
         block.add_op(operation.clone(copies))
-    attributes = {
-        "label": StringAttr(plan.label),
-        "warps": IntAttr(plan.warps),
-        "registers": IntAttr(plan.registers),
-    }
-    if plan.instances > 1:
-        attributes["instances"] = IntAttr(plan.instances)
-    return aref.Role.build(attributes=attributes, regions=[Region(block)])
+    return aref.Role.make(
+        regions=[Region(block)],
+        label=plan.label,
+        warps=plan.warps,
+        registers=plan.registers,
+        instances=plan.instances if plan.instances > 1 else None,
+    )
 
 
 def _is_sent(operation: Operation) -> bool:
@@ -215,11 +262,9 @@ def _short_circuit(block: Block, taken: frozenset[SSAValue]) -> None:
                 values = _put_before(operation)
                 for result, value in zip(operation.values, values, strict=True):
                     result.replace_all_uses_with(value)
-                operation.detach()
-                operation.erase()
+                erase(operation)
             case aref.GetExit():
-                operation.detach()
-                operation.erase()
+                erase(operation)
             case _:
                 pass
 
@@ -240,3 +285,210 @@ def _check(producer: aref.Role) -> None:
     for operation in walk(producer):
         if isinstance(operation, tile.Dot):
             raise InternalError("the producer computes a product: the partition is wrong")
+
+
+# --- instances of a role --------------------------------------------------------------------------
+
+
+_Gets = dict[SSAValue, list[aref.GetEnter]]
+
+
+def split_instances(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Give each instance of a role its own tiles."""
+    counts = {role.label: role.instances for role in plan.roles if role.instances > 1}
+    for role in [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]:
+        if (count := counts.get(role.label.data)) is not None:
+            _split(role.body.block, count)
+    return ()
+
+
+def _split(body: Block, count: int) -> None:
+    loop = _tile_loop(body)
+    instance = body.insert_arg(i32, 0)
+    instance.name_hint = "instance"
+    gets: _Gets = {}
+    for operation in walk(loop):
+        if isinstance(operation, aref.GetEnter):
+            gets.setdefault(operation.aref, []).append(operation)
+    _place_turns(loop)  # first: its conditions read the loop's own bounds
+    before = _Emitter(loop)
+    loads = {ref: _loads_of_tile(before, loop, ring) for ref, ring in gets.items()}
+    one, all_but_one = before.number(1), before.number(count - 1)
+    whole = before.apply("sub", before.apply("add", loop.step, loop.ub), one)
+    tiles = before.apply("idiv", before.apply("sub", whole, loop.lb), loop.step)
+    earlier = before.apply("max", before.apply("min", instance, tiles), before.number(0))
+    for ref, number in loads.items():
+        before.skip(ref, before.apply("mul", number, earlier))
+    stride = loop.step
+    first = before.apply("add", loop.lb, before.apply("mul", instance, stride))
+    hop = before.apply("mul", stride, before.number(count))
+    loop.operands[0], loop.operands[2] = first, hop
+
+    inner = _Emitter(terminator(loop.body.block))
+    program = loop.body.block.args[0]
+    left = inner.apply("sub", inner.apply("sub", loop.ub, inner.number(1)), program)
+    rest = inner.apply("min", inner.apply("idiv", left, stride), all_but_one)
+    for ref, number in loads.items():
+        inner.skip(ref, inner.apply("mul", number, rest))
+
+
+def _tile_loop(body: Block) -> scf.ForOp:
+    """Return the loop over tiles, which all gets of the role stand in."""
+    gets = all_of(body, aref.GetEnter)
+    loops = [
+        op
+        for op in body.ops
+        if isinstance(op, scf.ForOp) and any(get in set(walk(op)) for get in gets)
+    ]
+    if len(loops) != 1 or loops[0].iter_args:
+        raise InternalError("instances need one loop over tiles that carries nothing; report this")
+    return loops[0]
+
+
+def _loads_of_tile(emit: _Emitter, loop: scf.ForOp, ring: list[aref.GetEnter]) -> SSAValue:
+    """Emit how many slots of a ring one tile takes."""
+    total = emit.number(0)
+    for get in ring:
+        count = emit.number(1)
+        around = get.parent_op()
+        while around is not loop:
+            if not isinstance(around, scf.ForOp) or _changes(around, loop):
+                raise PlanError(
+                    "arrangement='pingpong'",
+                    why="the number of loads differs from tile to tile, so an instance cannot tell "
+                    "how many slots belong to the others",
+                    remedy="leave arrangement out",
+                )
+            count = emit.apply("mul", count, _trips(emit, around))
+            around = around.parent_op()
+        total = emit.apply("add", total, count)
+    return total
+
+
+def _trips(emit: _Emitter, loop: scf.ForOp) -> SSAValue:
+    span = emit.apply("max", emit.apply("sub", loop.ub, loop.lb), emit.number(0))
+    more = emit.apply("sub", emit.apply("add", span, loop.step), emit.number(1))
+    return emit.apply("idiv", more, loop.step)
+
+
+def _changes(inner: scf.ForOp, loop: scf.ForOp) -> bool:
+    """Tell whether the bounds of a loop are computed in the tile loop."""
+    inside = set(walk(loop.body))
+    return any(
+        value.owner in inside or value.owner in loop.body.blocks
+        for value in (inner.lb, inner.ub, inner.step)
+    )
+
+
+def _place_turns(loop: scf.ForOp) -> None:
+    """Take the turn before the first wait of a tile, pass it after its last wait or product."""
+    block = loop.body.block
+    program = block.args[0]
+
+    def holds(operation: Operation, kinds: tuple[type[Operation], ...]) -> bool:
+        return has(operation, *kinds)
+
+    first = next(op for op in block.ops if holds(op, (aref.GetEnter,)))
+    last = [op for op in block.ops if holds(op, (aref.GetEnter, tile.Dot))][-1]
+    assert last.next_op is not None
+    take, hand_on = _Emitter(first), _Emitter(last.next_op)
+    # Both conditions first: the lowering moves the pass up to where products have been issued.
+    following = take.apply("add", program, loop.step)
+    more = take.apply("lt", following, loop.ub)
+    take.turn(take.apply("gt", program, loop.lb), "take")
+    hand_on.turn(more, "pass")
+
+
+class _Emitter:
+    """Inserts scalar statements before an operation."""
+
+    def __init__(self, before: Operation) -> None:
+        self._before = before
+
+    def _put(self, operation: Operation) -> None:
+        block = home_of(self._before)
+        operation.location = self._before.location
+        block.insert_op_before(operation, self._before)
+
+    def number(self, value: int) -> SSAValue:
+        made = constant(value, i32)
+        self._put(made)
+        return made.result
+
+    def apply(self, function: str, *inputs: SSAValue) -> SSAValue:
+        made = elementwise(function, *inputs)
+        self._put(made)
+        return made.result
+
+    def skip(self, ref: SSAValue, count: SSAValue) -> None:
+        self._put(aref.GetSkip.make(ref, count))
+
+    def turn(self, condition: SSAValue, kind: str) -> None:
+        turn = aref.Turn.make(kind=kind)
+        self._put(scf.IfOp(condition, [], Region(Block([turn, scf.YieldOp()]))))
+
+
+# --- slots that are freed early -------------------------------------------------------------------
+
+
+def free_early(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Move each exit that follows a branch to the last readers in the branch."""
+    for role in [op for op in kernel.body.block.ops if isinstance(op, aref.Role)]:
+        for block in [b for op in [role, *walk(role)] for r in op.regions for b in r.blocks]:
+            for exit_, get in borrowed(block).items():
+                stages = frozenset(op for op in block.ops if is_staged(op, plan, _label(get)))
+                _free(exit_, _names(get), stages)
+    return ()
+
+
+def _label(get: aref.GetEnter) -> str:
+    create = get.aref.owner
+    assert isinstance(create, aref.Create), "a ring is created before the roles"
+    return create.label.data
+
+
+def _names(get: aref.GetEnter) -> set[SSAValue]:
+    """Return the borrowed values and all views of them."""
+    return {view for value in get.values for view in views_of(value)}
+
+
+def _free(
+    exit_: aref.GetExit, names: set[SSAValue], stages: frozenset[Operation] = frozenset()
+) -> None:
+    """Move an exit into the branch that reads last, if nothing stands against it: no store of
+    `stages` goes through the slot after that.
+    """
+    reader = exit_.prev_op
+    while reader is not None and not _reads(reader, names):
+        if reader in stages or _turns(reader, exit_.aref):
+            return
+        reader = reader.prev_op
+    if not isinstance(reader, scf.IfOp) or _turns(reader, exit_.aref):
+        return
+    sides = [region.block for region in reader.regions if region.blocks]
+    if len(sides) < 2 or any(_reads(terminator(side), names) for side in sides):
+        return
+    for side in sides:
+        _place(exit_, side, names)
+    erase(exit_)
+
+
+def _place(exit_: aref.GetExit, block: Block, names: set[SSAValue]) -> None:
+    """Put a copy of an exit into a block: after its last reader, at its start without one."""
+    copy = exit_.clone()
+    readers = [op for op in block.ops if _reads(op, names)]
+    if readers:
+        block.insert_op_after(copy, readers[-1])
+    else:
+        block.insert_op_before(copy, next(iter(block.ops)))
+    _free(copy, names)
+
+
+def _reads(operation: Operation, names: set[SSAValue]) -> bool:
+    return any(not names.isdisjoint(inner.operands) for inner in walk(operation))
+
+
+def _turns(operation: Operation, ring: SSAValue) -> bool:
+    """Tell whether an operation gets or frees a slot of `ring`."""
+    kinds = (aref.GetEnter, aref.GetExit, aref.GetSkip)
+    return any(isinstance(inner, kinds) and inner.aref is ring for inner in walk(operation))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from xdsl.dialects.builtin import IntAttr, IntegerType, StringAttr
+from xdsl.dialects.builtin import IntAttr, IntegerType
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
 from tawa.analysis.contiguity import HINTS, Contiguity
@@ -47,13 +47,13 @@ def integer_of(value: SSAValue) -> int | None:
 def constant(number: int | float, kind: Attribute) -> tile.Constant:
     """Return a constant of type `kind`, filled with one number."""
     if is_float(element_type(kind)):
-        return tile.Constant.build(attributes={"value": Real(float(number))}, result_types=[kind])
-    return tile.Constant.build(attributes={"value": IntAttr(int(number))}, result_types=[kind])
+        return tile.Constant.make(results=[kind], value=Real(float(number)))
+    return tile.Constant.make(results=[kind], value=int(number))
 
 
 def _as(filled: tile.Constant, kind: Attribute) -> tile.Constant:
     """Return the number of a constant as another type."""
-    return tile.Constant.build(attributes={"value": filled.value}, result_types=[kind])
+    return tile.Constant.make(results=[kind], value=filled.value)
 
 
 def elementwise(function: str, *inputs: SSAValue) -> tile.Elementwise:
@@ -62,9 +62,7 @@ def elementwise(function: str, *inputs: SSAValue) -> tile.Elementwise:
     kind = inputs[1 if row.result == "select" else 0].type
     if row.result == "bool":
         kind = with_shape(shape_of(kind), IntegerType(1))
-    return tile.Elementwise.build(
-        operands=[list(inputs)], attributes={"function": StringAttr(function)}, result_types=[kind]
-    )
+    return tile.Elementwise.make(list(inputs), results=[kind], function=function)
 
 
 def fold(operation: Operation, emit: Emit) -> SSAValue | None:
@@ -114,7 +112,7 @@ def _fold_wide(operation: tile.Elementwise, emit: Emit) -> SSAValue | None:
     if any(value is None for value in whole):
         return None
     result = emit(elementwise(name, *(value for value in whole if value is not None)))
-    return emit(tile.Cast.build(operands=[result], result_types=[kind]))
+    return emit(tile.Cast.make(result, results=[kind]))
 
 
 def _in_type(value: SSAValue, kind: Attribute, emit: Emit) -> SSAValue | None:
@@ -294,7 +292,7 @@ def _scalar(value: SSAValue, emit: Emit) -> SSAValue:
 
 
 def _splat(value: SSAValue, shape: tuple[int, ...]) -> tile.Splat:
-    return tile.Splat.build(operands=[value], result_types=[with_shape(shape, value.type)])
+    return tile.Splat.make(value, results=[with_shape(shape, value.type)])
 
 
 # --- casts and shapes ---------------------------------------------------------------------------
@@ -308,7 +306,7 @@ def _fold_cast(operation: tile.Cast, emit: Emit) -> SSAValue | None:
     if number is not None and _exact_in(number, element_type(result)):
         return emit(constant(number, result))
     if shape_of(result) and isinstance(value.owner, tile.Splat):
-        scalar = tile.Cast.build(operands=[value.owner.value], result_types=[element_type(result)])
+        scalar = tile.Cast.make(value.owner.value, results=[element_type(result)])
         return emit(_splat(emit(scalar), shape_of(result)))
     return None
 
@@ -339,7 +337,7 @@ def _fold_shape(operation: Operation, emit: Emit) -> SSAValue | None:
         case tile.Splat() as splat if not isinstance(operation, tile.Splat):
             return emit(_splat(splat.value, shape_of(result)))
         case tile.Reshape() as reshape if isinstance(operation, tile.Reshape):
-            return emit(tile.Reshape.build(operands=[reshape.value], result_types=[result]))
+            return emit(tile.Reshape.make(reshape.value, results=[result]))
         case _:
             return None
 

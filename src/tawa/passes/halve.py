@@ -28,10 +28,9 @@ from collections.abc import Iterator
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, OpResult, Region, SSAValue
 
-from tawa.analysis.effects import READS, accessed, enclosing_loops, has_effect
 from tawa.analysis.memory import roots_of
-from tawa.analysis.naming import name_of
 from tawa.analysis.roles import partition
+from tawa.analysis.statements import READS, accessed, enclosing_loops, has_effect, name_of
 from tawa.ir import tile
 from tawa.ir.types import DescType, element_type, i32, shape_of, with_shape
 from tawa.ir.walk import all_of, marked_pure, walk

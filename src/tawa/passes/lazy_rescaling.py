@@ -40,12 +40,11 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from tawa.analysis.effects import VIEWS
 from tawa.analysis.stages import used_by
+from tawa.analysis.statements import VIEWS
 from tawa.ir import tile
-from tawa.ir.control import terminator, yielded
 from tawa.ir.types import element_type, is_float, shape_of, spell
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, terminator, yielded
 from tawa.passes.fold import constant_of
 from tawa.passes.lower.emit import Emitter, append_operands, widen_for
 from tawa.plan.plan import Declined, Plan

@@ -25,16 +25,14 @@ from itertools import product
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, SSAValue
 
-from tawa.analysis.effects import CONTROL
-from tawa.analysis.tma import padding_of
+from tawa.analysis.hardware import padding_of
+from tawa.analysis.statements import CONTROL
 from tawa.errors import DescriptorError
 from tawa.ir import place_of, tile
-from tawa.ir.control import passed_on, terminator
 from tawa.ir.types import DescType, PtrType, i64
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, passed_on, terminator
 from tawa.passes.fold import integer_of
 from tawa.passes.lower.emit import (
     Emitter,
@@ -192,15 +190,16 @@ def _parts_of(
     values: Sequence[SSAValue], given: dict[int, _Form], emitter: Emitter
 ) -> Sequence[SSAValue]:
     """Ask the descriptors among `values`, by place, for what is handed on."""
-    asked: list[tile.DescExtent] = []
+    asked: list[SSAValue] = []
     for place, form in given.items():
         desc, rank = values[place], len(form.kind.block_shape)
-        asked.append(tile.DescExtent.of(desc, "base", 0, form.kinds[0]))
+        base = emitter.made(tile.DescExtent, [desc], form.kinds[0], what="base", axis=0)
+        asked.append(base)
         numbers = zip(product(("extent", "stride"), range(rank)), form.numbers)
         for (what, axis), number in numbers:
             if number is None:
-                asked.append(tile.DescExtent.of(desc, what, axis, i64))
-    return [emitter.put(question).result for question in asked]
+                asked.append(emitter.made(tile.DescExtent, [desc], i64, what=what, axis=axis))
+    return asked
 
 
 def _make(emitter: Emitter, form: _Form, parts: Iterator[SSAValue]) -> SSAValue:
@@ -211,10 +210,8 @@ def _make(emitter: Emitter, form: _Form, parts: Iterator[SSAValue]) -> SSAValue:
     ]
     rank = len(form.kind.block_shape)
     return emitter.put(
-        tile.MakeDesc(
-            operands=[base, numbers[:rank], numbers[rank:]],
-            attributes={"padding": StringAttr(form.padding)},
-            result_types=[form.kind],
+        tile.MakeDesc.make(
+            base, numbers[:rank], numbers[rank:], results=[form.kind], padding=form.padding
         )
     ).result
 

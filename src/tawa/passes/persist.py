@@ -21,16 +21,16 @@ Declines: never; a plan that is not persistent leaves the kernel as it is.
 from __future__ import annotations
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, TensorType, UnitAttr
+from xdsl.dialects.builtin import TensorType, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.analysis.effects import has_effect
+from tawa.analysis.statements import has_effect
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import i32, int_array
-from tawa.ir.walk import marked_pure, walk
+from tawa.ir.walk import home_of, marked_pure, move_before, terminator, walk
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, elementwise
+from tawa.passes.lower.emit import erase
 from tawa.plan.plan import Declined, Plan
 from tawa.target import PROGRAMS, Target
 
@@ -62,7 +62,7 @@ def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
         program_id = _serpentine(emit, program_id, first, stride, tiles)
     ids = _ordered(emit, program_id, walked, plan)
     if plan.cluster > 1:
-        rank = emit.add(hopper.ClusterRank(result_types=[i32]), "rank")
+        rank = emit.add(hopper.ClusterRank.make(results=[i32]), "rank")
         row = emit.apply("add", emit.apply("mul", ids[0], emit.number(plan.cluster, "")), rank)
         row.name_hint = "pid_0"
         ids[0] = row
@@ -103,12 +103,12 @@ def _forget_bounds(program: list[Operation]) -> None:
 
 def _while_tiles(setup: _Emitter, inner: Block, first: SSAValue, tiles: SSAValue) -> scf.WhileOp:
     """Return the loop that takes tile after tile while there are any."""
-    counter = setup.add(hopper.Counter(result_types=[i32]), "counter")
+    counter = setup.add(hopper.Counter.make(results=[i32]), "counter")
     test = Block(arg_types=[i32])
     test.args[0].name_hint = "program"
     more = _Emitter(test).apply("lt", test.args[0], tiles, name="more")
     test.add_op(scf.ConditionOp(more, test.args[0]))
-    following = hopper.NextProgram(operands=[counter, tiles], result_types=[i32])
+    following = hopper.NextProgram.make(counter, tiles, results=[i32])
     inner.add_op(scf.YieldOp(_Emitter(inner).add(following, "next_program")))
     loop = scf.WhileOp([first], [i32], Region(test), Region(inner))
     loop.attributes[hopper.PROGRAMS] = UnitAttr()
@@ -121,12 +121,9 @@ def _guard_effects(program: list[Operation], row: SSAValue, rows: SSAValue) -> N
     for operation in effects:
         inside = elementwise("lt", row, rows)
         branch = scf.IfOp(inside.result, [], Region(Block([scf.YieldOp()])))
-        block = operation.parent_block()
-        assert block is not None
+        block = home_of(operation)
         block.insert_ops_before([inside, branch], operation)
-        operation.detach()
-        inner = branch.true_region.block
-        inner.insert_op_before(operation, terminator(inner))
+        move_before(operation, terminator(branch.true_region.block))
         _follow(operation)
 
 
@@ -140,10 +137,7 @@ def _follow(operation: Operation) -> None:
             continue
         alone = all(use.operation is operation for result in owner.results for use in result.uses)
         if alone and marked_pure(owner) and isinstance(value.type, TensorType):
-            owner.detach()
-            block = operation.parent_block()
-            assert block is not None
-            block.insert_op_before(owner, operation)
+            move_before(owner, operation)
             _follow(owner)
 
 
@@ -165,7 +159,7 @@ class _Emitter:
         axis: int,
         name: str,
     ) -> SSAValue:
-        built = kind.build(attributes={"axis": IntAttr(axis)}, result_types=[i32])
+        built = kind.make(results=[i32], axis=axis)
         return self.add(built, name)
 
     def apply(self, function: str, *inputs: SSAValue, name: str = "") -> SSAValue:
@@ -246,5 +240,4 @@ def _replace_ids(program: list[Operation], ids: list[SSAValue], extents: list[SS
                 case _:
                     continue
             operation.result.replace_all_uses_with(value)
-            operation.detach()
-            operation.erase()
+            erase(operation)

@@ -13,19 +13,12 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from tawa.ir import hopper, tile
-from tawa.passes.accumulate import accumulate
 from tawa.passes.ahead import load_ahead
 from tawa.passes.arefs import insert_arefs
-from tawa.passes.breakpoints import drop_breakpoints
 from tawa.passes.coarse import overlap_products
-from tawa.passes.copy_ahead import copy_ahead
-from tawa.passes.counts import count_loops, count_loops_plain
-from tawa.passes.defer import defer_sums
-from tawa.passes.descriptors import promote, promote_always
-from tawa.passes.distribute import distribute
-from tawa.passes.early_free import free_early
-from tawa.passes.guard_bounds import guard_bounds
-from tawa.passes.instances import split_instances
+from tawa.passes.descriptors import end_rows, end_rows_plain, promote, promote_always
+from tawa.passes.distribute import distribute, free_early, split_instances
+from tawa.passes.guard_bounds import count_loops, count_loops_plain, guard_bounds
 from tawa.passes.lazy_rescaling import rescale_lazily
 from tawa.passes.lower.accumulators import (
     drop_zero_fills,
@@ -33,7 +26,9 @@ from tawa.passes.lower.accumulators import (
     pin_computed,
     skip_rescaling,
 )
-from tawa.passes.lower.carried_offsets import carry_slots, split_carried
+from tawa.passes.lower.addresses import reduce_addresses, sink_into_branches, sink_scalars
+from tawa.passes.lower.barriers import drop_redundant_barriers, separate_accesses
+from tawa.passes.lower.carried import carry_slots, spill_carried, split_carried
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.convert import convert_layouts
 from tawa.passes.lower.dots import lower_dots, narrow_panels
@@ -48,33 +43,24 @@ from tawa.passes.lower.finish import (
     tidy,
     wait_for_kernels,
 )
-from tawa.passes.lower.loads import lower_loads
-from tawa.passes.lower.multicast import share_loads
 from tawa.passes.lower.order import order_accesses
 from tawa.passes.lower.pingpong import take_turns
 from tawa.passes.lower.pointers import expand_accesses
-from tawa.passes.lower.reduces import expand_reductions
-from tawa.passes.lower.redundant_barriers import drop_redundant_barriers
-from tawa.passes.lower.rings import lower_rings
+from tawa.passes.lower.puts import share_loads
+from tawa.passes.lower.reduces import expand_reductions, expand_scans, spread_histograms
+from tawa.passes.lower.rings import lower_rings, rotate_waits
 from tawa.passes.lower.roles import erase_setup, form_roles
-from tawa.passes.lower.rotate import rotate_waits
-from tawa.passes.lower.scans import expand_scans, spread_histograms
-from tawa.passes.lower.separate import separate_accesses
-from tawa.passes.lower.sink import sink_into_branches, sink_scalars
-from tawa.passes.lower.spill import spill_carried
-from tawa.passes.lower.stores import lower_stores
-from tawa.passes.lower.strength_reduction import reduce_addresses
+from tawa.passes.lower.stores import lower_loads, lower_stores
 from tawa.passes.lower.swap import swap_operands
 from tawa.passes.lower.uniform_control import broadcast_control
 from tawa.passes.lower.waits import place_waits
 from tawa.passes.open_descriptors import open_descriptors
 from tawa.passes.persist import persist
-from tawa.passes.prefetch import prefetch
-from tawa.passes.row_ends import end_rows, end_rows_plain
-from tawa.passes.simplify import simplify
+from tawa.passes.prefetch import copy_ahead, prefetch
+from tawa.passes.reassociate import accumulate, defer_sums
+from tawa.passes.simplify import drop_breakpoints, simplify
 from tawa.passes.split_products import split_products
-from tawa.passes.version_alignment import version_alignment
-from tawa.passes.version_masks import version_masks
+from tawa.passes.version import version_alignment, version_masks
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -213,7 +199,7 @@ LOWER: tuple[Step, ...] = (
 
 
 def lower(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
-    """Purpose: lower aref IR (or the tile IR of an ordinary kernel) to hopper IR."""
+    """Lower aref IR (or the tile IR of an ordinary kernel) to hopper IR."""
     return run((lower,), kernel, plan, target)
 
 

@@ -14,8 +14,18 @@ Requires: tile IR. Ensures: the same effects in the same order; no two pure stat
 are equal, nor two loads of a block with no write between; no condition is asked again under itself;
 scalars, descriptors and pointers that do not change in a loop are computed before it, and blocks of
 memory that nothing in the loop writes are read before it; no dead statement; views stand where they
-are first used; the names of statements (`tawa.analysis.naming`) are different.
+are first used; the names of statements (`tawa.analysis.statements`) are different.
 Declines: never.
+
+Purpose: a kernel with `breakpoint()` compiles as if that were not there, and says so.
+
+Before -> after::
+
+    tile.breakpoint "f" ["x"] (%x) : i32      ->      (nothing)
+
+The oracle (`tawa.simulate(..., level="tile")`) runs the tile IR from before this pass: it stops.
+A launch of what was compiled warns. Requires: tile IR. Ensures: no breakpoint. Declines: to stop
+what is compiled.
 """
 
 from __future__ import annotations
@@ -26,18 +36,32 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.effects import CONTROL, VIEWS, WRITES, has_effect, orders_others
-from tawa.analysis.naming import name_statements
 from tawa.analysis.polynomial import trip_count
 from tawa.analysis.ranges import range_of
-from tawa.ir import tile
-from tawa.ir.control import terminator
+from tawa.analysis.statements import (
+    CONTROL,
+    VIEWS,
+    WRITES,
+    has_effect,
+    name_statements,
+    orders_others,
+)
+from tawa.ir import line_of, tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import shape_of
-from tawa.ir.walk import is_terminator, marked_pure, operations_of, walk
+from tawa.ir.walk import (
+    all_of,
+    is_terminator,
+    marked_pure,
+    move_before,
+    operations_of,
+    terminator,
+    walk,
+)
 from tawa.passes.dead import sweep
 from tawa.passes.fold import constant, fold, integer_of
-from tawa.plan.plan import Declined, Plan
+from tawa.passes.lower.emit import erase
+from tawa.plan.plan import BREAKPOINT, Declined, Plan
 from tawa.target import Target
 
 # A conjunction that holds says so of its parts, a disjunction that does not says that of its.
@@ -76,8 +100,7 @@ def _simplify_block(block: Block, scopes: list[_Scope]) -> None:
             if (equal := _loaded_before(operation)) is not None:
                 _replace(operation, [equal.result])
         elif isinstance(operation, tile.Assert) and integer_of(operation.condition) == 1:
-            operation.detach()
-            operation.erase()
+            erase(operation)
         elif not is_terminator(operation) and marked_pure(operation):
             _simplify_pure(operation, scopes)
         operation = following
@@ -144,8 +167,7 @@ def _replace(operation: Operation, values: list[SSAValue]) -> None:
         if result.type != value.type:
             raise TypeError(f"{operation.name} of type {result.type} folded to {value.type}")
         result.replace_all_uses_with(value)
-    operation.detach()
-    operation.erase()
+    erase(operation)
 
 
 # --- loops and branches -------------------------------------------------------------------------
@@ -157,10 +179,7 @@ def _hoist(operation: Operation, allowed: Callable[[Operation], bool] = lambda _
         made_there = any(loop.is_ancestor(operand.owner) for operand in operation.operands)
         if made_there or not allowed(loop):
             return
-        operation.detach()
-        home = loop.parent
-        assert home is not None, "a loop stands in a block"
-        home.insert_op_before(operation, loop)
+        move_before(operation, loop)
 
 
 def _loaded_before(load: tile.DescLoad) -> tile.DescLoad | None:
@@ -270,8 +289,7 @@ def _sink_views(block: Block) -> None:
         while following is not None and following not in users:
             following = following.next_op
         if following is not None and following is not operation.next_op:
-            operation.detach()
-            block.insert_op_before(operation, following)
+            move_before(operation, following)
 
 
 def _never_runs(loop: scf.ForOp) -> bool:
@@ -327,3 +345,17 @@ def _drop_constant_carries(loop: scf.ForOp) -> None:
             argument.replace_all_uses_with(loop.iter_args[index])
             end.operands[index] = loop.iter_args[index]
             loop.results[index].replace_all_uses_with(loop.iter_args[index])
+
+
+# --- breakpoints ----------------------------------------------------------------------------------
+
+
+_ORACLE = 'it stops the oracle alone, tawa.simulate(kernel, ..., level="tile")'
+
+
+def drop_breakpoints(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Remove each `breakpoint()`."""
+    points = tuple(all_of(kernel, tile.Breakpoint))
+    for point in points:
+        erase(point)
+    return tuple(Declined(BREAKPOINT, f"line {line_of(point)}: {_ORACLE}") for point in points)

@@ -28,14 +28,16 @@ from dataclasses import dataclass, field
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tawa.analysis.effects import VIEWS
 from tawa.analysis.ranges import range_of
 from tawa.analysis.stages import Stages, carried_roots, defined_in, statements, used_by
+from tawa.analysis.statements import VIEWS
 from tawa.errors import InternalError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import PtrType, element_type, i1, shape_of
+from tawa.ir.walk import home_of
 from tawa.passes.dead import replace_control
 from tawa.passes.fold import constant, elementwise, integer_of
+from tawa.passes.lower.emit import erase
 
 _RENAMED = (tile.Constant, tile.Splat, tile.Arange, tile.ExpandDims, tile.Broadcast, *VIEWS)
 
@@ -111,14 +113,12 @@ class _Pipeliner:
         outer = _Emit(Block())
         then = Block()
         results = self._pipelined(_Emit(then), outer)
-        block = loop.parent
-        assert block is not None, "a loop stands in a block"
+        block = home_of(loop)
         if _always(loop, self._depth):
             block.insert_ops_before([*_taken(outer.block), *_taken(then)], loop)
             for old, new in zip(loop.results, results, strict=True):
                 old.replace_all_uses_with(new)
-            loop.detach()
-            loop.erase()
+            erase(loop)
             return
         begun = outer.index(loop.lb, self._depth - 1, loop.step)
         condition = outer.put(elementwise("lt", begun, loop.ub)).results[0]
@@ -297,7 +297,7 @@ class _Pipeliner:
         made = (v for op in order[start:stop] for v in op.results if _is_computed(v))
         for value in filter(later.__contains__, made):
             # One pin each: tensors in one pin would have to share a layout.
-            pin = hopper.Pin.build(operands=[[now[value]]], result_types=[[value.type]])
+            pin = hopper.Pin.make([now[value]], results=[[value.type]])
             pin.location = order[stop].location
             emit.put(pin)
             pin.res[0].name_hint = value.name_hint

@@ -21,13 +21,13 @@ from __future__ import annotations
 from xdsl.dialects.builtin import BFloat16Type, Float32Type, IntAttr, StringAttr
 from xdsl.ir import SSAValue
 
-from tawa.analysis.copies import is_zero
-from tawa.analysis.naming import name_of
+from tawa.analysis.hardware import is_zero
+from tawa.analysis.statements import name_of
 from tawa.ir import tile
 from tawa.ir.precision import SPLITS, TF32_MASK, Split
 from tawa.ir.types import element_type, i32, shape_of, with_shape
 from tawa.ir.walk import all_of
-from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.emit import Emitter, erase
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
@@ -65,8 +65,7 @@ def _expand(dot: tile.Dot, split: Split) -> None:
         total = emitter.apply("add", total, dot.acc)
     total.name_hint = dot.result.name_hint
     dot.result.replace_all_uses_with(total)
-    dot.detach()
-    dot.erase()
+    erase(dot)
 
 
 def _parts(emitter: Emitter, value: SSAValue, split: Split) -> list[SSAValue]:

@@ -1,27 +1,41 @@
-"""Who computes: how many warpgroups share a tile, from the products' rows and registers."""
+"""Who computes: how many warpgroups share a tile, from the products' rows and registers.
+
+Whether the warpgroups that share a tile gain by turns at the tensor cores.
+
+Left to themselves they wait for the same tiles, issue their products at the same time and then all
+do their other work: an iteration takes the products of all plus that work. In turns one works while
+another's products run. Turns cost a named barrier each, and give nothing where the warpgroups meet
+in every iteration anyway.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.cluster import influenced
-from tawa.analysis.effects import enclosing
-from tawa.analysis.naming import name_of
-from tawa.analysis.pingpong import iteration, takes_turns
-from tawa.analysis.products import by_multiply_adds
+from tawa.analysis.hardware import by_multiply_adds
+from tawa.analysis.stages import iteration, takes_turns
+from tawa.analysis.statements import enclosing, name_of
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
-from tawa.ir.control import decisive
 from tawa.ir.types import bit_width, element_type, shape_of
-from tawa.ir.walk import walk
+from tawa.ir.walk import decisive, walk
 from tawa.layouts.fragments import share_out
-from tawa.plan.budgets import producer_need, split_registers
 from tawa.plan.plan import Plan
 from tawa.plan.problem import Problem
-from tawa.plan.resources import LEAST_SLACK, carried_need, register_need
+from tawa.plan.resources import (
+    LEAST_SLACK,
+    carried_need,
+    producer_need,
+    register_need,
+    split_registers,
+)
+from tawa.plan.rings import tiles_of
+from tawa.plan.time import trip_cycles
 
 FEW = 144
 """Registers a thread of a kernel that the memory bounds, by the model, which counts high: of 128
@@ -165,7 +179,7 @@ def computes_apart(problem: Problem) -> bool:
     """
     if problem.pins.arrangement != "pingpong" or not _loops_of_products(problem):
         return False
-    return not any(takes_turns(loop, _is_dot) for loop in _loops(problem))
+    return not any(takes_turns(loop, _is_dot) for loop in problem.loops)
 
 
 def _apart(problem: Problem) -> list[tuple[int, int]]:
@@ -241,7 +255,7 @@ def check_turns(problem: Problem, arrangement: str | None, consumers: int | None
             why="one consumer warpgroup has nobody to take turns with",
             remedy="leave consumers out, or arrangement",
         )
-    if any(takes_turns(loop, _is_dot) for loop in _loops(problem)):
+    if any(takes_turns(loop, _is_dot) for loop in problem.loops):
         return
     why = "the kernel has no loop of products"
     if bare := _loops_of_products(problem):
@@ -252,13 +266,10 @@ def check_turns(problem: Problem, arrangement: str | None, consumers: int | None
     raise PlanError(_PINGPONG, why=why, remedy="leave arrangement out")
 
 
-def _loops(problem: Problem) -> list[scf.ForOp]:
-    return [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
-
-
 def _loops_of_products(problem: Problem) -> list[str]:
-    loops = _loops(problem)
-    return [name_of(loop) for loop in loops if iteration(loop.body.block, _is_dot) is not None]
+    return [
+        name_of(loop) for loop in problem.loops if iteration(loop.body.block, _is_dot) is not None
+    ]
 
 
 def _is_dot(operation: Operation) -> bool:
@@ -287,3 +298,57 @@ def _needs_more(problem: Problem, warps: int) -> bool:
     values = (value.type for op in walk(problem.kernel) for value in op.results)
     most = max((prod(shape_of(kind)) for kind in values), default=1)
     return most > ELEMENTS * 32 * warps or register_need(problem.kernel, warps, loads, False) > FEW
+
+
+# --- turns at the tensor cores --------------------------------------------------------------------
+
+
+BARRIERS = 100
+"""Cycles of a turn's two named barriers, with what is issued between them."""
+ENOUGH = 0.9
+"""The share of the time that must be left, for the model to be trusted."""
+
+
+def gains_by_turns(problem: Problem, plan: Plan) -> bool:
+    """Tell whether the consumers of a cooperative plan should take turns, by the model of time."""
+    groups = max((role.warps // 4 for role in plan.consumers), default=1)
+    apart = any(role.instances > 1 for role in plan.roles)
+    if problem.pins.arrangement is not None or groups == 1 or apart:
+        return False
+    loops = problem.loops
+    loops = [loop for loop in loops if takes_turns(loop, _is_dot) is not None]
+    tiles = tiles_of(problem.partition)
+    if not loops or any(_meet_anyway(loop, tiles, groups) for loop in loops):
+        return False
+    return all(_share_left(loop, groups) <= ENOUGH for loop in loops)
+
+
+def _share_left(loop: scf.ForOp, groups: int) -> float:
+    """Return the time of an iteration in turns over that without: one warp a scheduler issues at
+    half of the rate of two.
+    """
+    products, work, loads = trip_cycles(loop.body.block)
+    together = max(products + work, loads)
+    return max(products, loads, (products + 2 * work) / groups + BARRIERS) / together
+
+
+def _meet_anyway(loop: scf.ForOp, tiles: Collection[SSAValue], groups: int) -> bool:
+    """Tell whether all warpgroups exchange tiles in every iteration: operands that are computed,
+    tiles they load for themselves, sums over rows, and rows of which each has some columns.
+    """
+    for operation in walk(loop):
+        match operation:
+            case tile.Dot() if operation.b not in tiles:
+                return True
+            case tile.Dot() if share_out(shape_of(operation.result.type)[-2], 4 * groups)[1] > 1:
+                return True
+            case tile.Reduce() | tile.Scan() if operation.axis.data == 0:
+                if len(shape_of(operation.operands[0].type)) > 1:
+                    return True
+            case tile.Load() | tile.DescLoad():
+                shape = shape_of(operation.result.type)
+                if len(shape) > 1 and operation.result not in tiles:
+                    return True
+            case _:
+                continue
+    return False

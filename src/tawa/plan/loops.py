@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from xdsl.dialects import scf
 
-from tawa.analysis.effects import enclosing_loops
-from tawa.analysis.naming import name_of
 from tawa.analysis.stages import find_stages
+from tawa.analysis.statements import enclosing_loops, name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.control import terminator
+from tawa.ir.walk import terminator
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import LoopPlan, Plan
 from tawa.plan.problem import Problem
@@ -105,7 +104,7 @@ def _why_not_overlapped(problem: Problem, name: str, depth: int, kept: tuple[str
 
 def _some_coarse(problem: Problem) -> bool:
     """Tell whether some loop of the kernel has the shape for a coarse schedule."""
-    loops = [op for op in problem.statements.values() if isinstance(op, scf.ForOp)]
+    loops = problem.loops
     return any(not find_stages(loop).reason for loop in loops)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, cast, get_args
 
 from tawa.errors import PlanError
-from tawa.plan.plan import Arrangement, Grouped, Plan, Schedule, Split, Walk
+from tawa.plan.plan import Arrangement, Grouped, Plan, Schedule, Split, StorePlan, Walk
 from tawa.syntax import in_ascii
 
 Names = str | Sequence[str] | None
@@ -37,6 +37,10 @@ _NAMES = {
     "direct": "loads that threads make by themselves, from global memory into registers",
     "shared": "tensors that loops carry from iteration to iteration in shared memory",
 }
+_OF_ROLES = (
+    *("arrangement", "blocks", "cluster", "consumers", "depth", "mma_depth", "schedule"),
+    *("persistent", "registers", "group", "grouped", "walk", "split", "parts", "places", "store"),
+)
 # The least a count can be, and what the least means.
 _COUNTS = {
     "consumers": (1, "it counts the warpgroups that compute; 1 is one warpgroup"),
@@ -118,28 +122,13 @@ class Pins:
         ``group=0``, ``grouped="rows"``, ``walk="forward"``, ``split="rows"``, ``parts=1`` and
         ``places=1`` hold for an ordinary kernel too.
         """
-        values = {
-            "arrangement": self.arrangement if self.arrangement != "cooperative" else None,
-            "blocks": self.blocks if self.blocks != 1 else None,
-            "cluster": self.cluster if self.cluster != 1 else None,
-            "consumers": self.consumers,
-            "depth": self.depth,
-            "mma_depth": self.mma_depth,
-            "schedule": self.schedule,
-            "persistent": self.persistent or None,
-            "registers": self.registers,
-            "group": self.group or None,
-            "grouped": self.grouped if self.grouped != "rows" else None,
-            "walk": self.walk if self.walk != "forward" else None,
-            "split": self.split if self.split != "rows" else None,
-            "parts": self.parts if self.parts != 1 else None,
-            "places": self.places if self.places != 1 else None,
-            "store": self.store if self.store == "slot" else None,
-        }
+        values = {name: getattr(self, name) for name in _OF_ROLES}
+        ordinary = {each.name: each.default for kind in (StorePlan, Plan) for each in fields(kind)}
+        values["store"] = "slot" if self.store == "slot" else None
         return tuple(
-            f"{name}={dict(value) if isinstance(value, tuple) else value!r}"
+            f"{name}={dict(_items(value)) if isinstance(value, tuple) else value!r}"
             for name, value in values.items()
-            if value is not None
+            if value is not None and value != ordinary.get(name)
         )
 
 

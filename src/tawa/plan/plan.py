@@ -6,8 +6,8 @@ Loads, loops, dots and arefs are named by the variable they define and its line 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 Arrangement = Literal["cooperative", "pingpong"]
 Schedule = Literal["none", "fine", "coarse"]
@@ -194,39 +194,53 @@ class Plan:
         return bool(self.roles)
 
 
+LINES: dict[str, tuple[str, Any, str, str]] = {
+    "plan": (
+        "",
+        Plan,
+        "warps arrangement persistent group cluster",
+        "grouped walk load_eviction blocks sharing split",
+    ),
+    "role": ("roles", RolePlan, "warps registers", "instances"),
+    "aref": ("arefs", ArefPlan, "depth", "via interleaved"),
+    "loop": ("loops", LoopPlan, "schedule mma_depth", "pins shared"),
+    "store": ("stores", StorePlan, "via parts", "places eviction stage"),
+    "operand": ("operands", OperandPlan, "a", ""),
+}
+"""Lines by keyword: the field of the plan that lists what they say, its class, and the options that
+are always written and those that are where they are not the default.
+"""
+
+
 def _text(plan: Plan) -> str:
     """Return the text of a plan."""
-    kind = "specialized" if plan.specialized else "ordinary"
-    walk = f" walk={plan.walk}" if plan.walk != "forward" else ""
-    grouped = f" grouped={plan.grouped}" if plan.grouped != "rows" else ""
-    blocks = f" blocks={plan.blocks}" if plan.blocks != 1 else ""
-    sharing = " sharing=yes" if plan.sharing else ""
-    split = f" split={plan.split}" if plan.split != "rows" else ""
-    eviction = f" load_eviction={plan.load_eviction}" if plan.load_eviction else ""
-    lines = [
-        f"plan {kind} warps={plan.warps} arrangement={plan.arrangement} "
-        f"persistent={'yes' if plan.persistent else 'no'} group={plan.group} "
-        f"cluster={plan.cluster}{grouped}{walk}{eviction}{blocks}{sharing}{split}"
-    ]
-    for role in plan.roles:
-        copies = f" instances={role.instances}" if role.instances != 1 else ""
-        lines.append(f"role {role.label} warps={role.warps} registers={role.registers}{copies}")
+    lines = [_line("plan", "specialized" if plan.specialized else "ordinary", plan)]
+    lines.extend(_line("role", each.label, each) for each in plan.roles)
     for ring in plan.arefs:
         payloads = " = ".join(" + ".join(payload) for payload in (ring.payload, *ring.also))
-        via = f" via={ring.via}" if ring.via != "tma" else ""
-        via += " interleaved=yes" if ring.interleaved else ""
-        lines.append(f"aref {payloads} depth={ring.depth}{via}")
-    for loop in plan.loops:
-        more = " pins=yes" if loop.pins else ""
-        more += f" shared={','.join(loop.shared)}" if loop.shared else ""
-        lines.append(f"loop {loop.loop} schedule={loop.schedule} mma_depth={loop.mma_depth}{more}")
-    for store in plan.stores:
-        more = f" places={store.places}" if store.places > 1 else ""
-        more += f" eviction={store.eviction}" if store.eviction else ""
-        more += f" stage={store.stage}" if store.stage else ""
-        lines.append(f"store {store.store} via={store.via} parts={store.parts}{more}")
+        lines.append(_line("aref", payloads, ring))
+    lines.extend(_line("loop", each.loop, each) for each in plan.loops)
+    lines.extend(_line("store", each.store, each) for each in plan.stores)
     lines.extend(f"load {name} via=registers" for name in plan.direct)
-    lines.extend(f"operand {each.product} a={each.a}" for each in plan.operands)
+    lines.extend(_line("operand", each.product, each) for each in plan.operands)
     lines.extend(f"guard {read}, {written}" for read, written in plan.guards)
     lines.extend(f"declined {item.feature}: {item.reason}" for item in plan.declined)
     return "\n".join(lines) + "\n"
+
+
+def _line(keyword: str, name: str, said: Any) -> str:
+    _, kind, always, others = LINES[keyword]
+    defaults = {each.name: each.default for each in fields(kind)}
+    changed = [option for option in others.split() if getattr(said, option) != defaults[option]]
+    texts = [f"{option}={_spell(getattr(said, option))}" for option in always.split() + changed]
+    return " ".join([keyword, name, *texts])
+
+
+def _spell(value: bool | int | str | tuple[str, ...]) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case tuple():
+            return ",".join(value)
+        case _:
+            return str(value)

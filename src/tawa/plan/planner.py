@@ -13,27 +13,29 @@ from dataclasses import replace
 
 from xdsl.dialects import scf
 
-from tawa.analysis.effects import enclosing_loops
+from tawa.analysis.hardware import is_host_made
 from tawa.analysis.memory import met_in_loops
-from tawa.analysis.naming import NEXT_PROGRAM, name_of, name_statements
 from tawa.analysis.roles import Partition, Payload, partition
 from tawa.analysis.stages import takes_turned_product
-from tawa.analysis.tma import is_host_made
+from tawa.analysis.statements import NEXT_PROGRAM, enclosing_loops, name_of, name_statements
 from tawa.errors import OverBudget, PlanError
 from tawa.ir import tile
 from tawa.ir.types import i32, shape_of
 from tawa.ir.walk import all_of
-from tawa.plan.budgets import check_register_sum, producer_need, split_registers
 from tawa.plan.consumers import (
     check_apart,
     check_turns,
     choose_consumers,
     computes_apart,
+    gains_by_turns,
     ordinary_warps,
     share_columns,
 )
 from tawa.plan.loops import plan_kept, plan_loops, steadier
 from tawa.plan.order import (
+    beside,
+    beside_for_short_products,
+    beside_for_synchronous_products,
     check_grouped,
     check_walk,
     choose_cluster,
@@ -42,9 +44,9 @@ from tawa.plan.order import (
     choose_persistence,
     choose_walk,
     may_ask,
+    shared_by,
+    suffices,
 )
-from tawa.plan.own_rings import check_own_rings, copied_ahead, with_rings
-from tawa.plan.pingpong import gains_by_turns
 from tawa.plan.pins import Pins, check_keys, fits
 from tawa.plan.plan import (
     FULL_SPEED,
@@ -57,22 +59,25 @@ from tawa.plan.plan import (
     Walk,
 )
 from tawa.plan.problem import Problem, number_of
-from tawa.plan.residency import (
-    beside,
-    beside_for_short_products,
-    beside_for_synchronous_products,
-    shared_by,
-    suffices,
-)
 from tawa.plan.resources import (
     aliases,
+    check_register_sum,
     check_shared,
     kept_buffers,
+    producer_need,
     scratch_bytes,
+    split_registers,
     tile_bytes,
     total,
 )
-from tawa.plan.rings import Rings, arrange_rings, tiles_of
+from tawa.plan.rings import (
+    Rings,
+    arrange_rings,
+    check_own_rings,
+    copied_ahead,
+    tiles_of,
+    with_rings,
+)
 from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
 from tawa.plan.time import estimate
 from tawa.plan.transposes import ROLE, TRANSPOSERS, check_transposed, find_transposed, notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
@@ -38,6 +39,11 @@ class Problem:
     def dots(self) -> list[tile.Dot]:
         """The products, in program order."""
         return [op for op in self.statements.values() if isinstance(op, tile.Dot)]
+
+    @property
+    def loops(self) -> list[scf.ForOp]:
+        """The counted loops, in program order."""
+        return [op for op in self.statements.values() if isinstance(op, scf.ForOp)]
 
     @property
     def kept(self) -> list[SSAValue]:

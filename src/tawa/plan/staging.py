@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation
 
-from tawa.analysis.effects import VIEWS
-from tawa.analysis.naming import name_of
 from tawa.analysis.roles import is_host_made
+from tawa.analysis.statements import name_of, views_of
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.ir.types import bit_width, element_type, shape_of
@@ -55,17 +54,12 @@ def _gives_way(load: tile.DescLoad, store: tile.DescStore) -> bool:
     )
     if not alike or block is None or store.parent is not block:
         return False
-    pending, last = [load.result], block.get_operation_index(store)
+    users = [use.operation for view in views_of(load.result) for use in view.uses]
+    places = [block.find_ancestor_op_in_block(user) for user in users]
+    last = block.get_operation_index(store)
     if block.get_operation_index(load) > last:
         return False
-    while pending:
-        for use in pending.pop().uses:
-            at = block.find_ancestor_op_in_block(use.operation)
-            if at is None or block.get_operation_index(at) >= last:
-                return False
-            if isinstance(use.operation, VIEWS):
-                pending.extend(use.operation.results)
-    return True
+    return all(at is not None and block.get_operation_index(at) < last for at in places)
 
 
 def check_staged(problem: Problem, plan: Plan) -> None:

@@ -16,12 +16,11 @@ One statement a line, names as they stand in the kernel, comments after ``#``::
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import MISSING, fields, replace
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from tawa.errors import PlanError
-from tawa.plan.plan import ArefPlan, Declined, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
+from tawa.plan.plan import LINES, ArefPlan, Declined, Plan
 
 
 def print_plan(plan: Plan) -> str:
@@ -57,137 +56,64 @@ def parse_plan(text: str) -> Plan:
 
 
 def _read(plan: Plan | None, keyword: str, rest: str) -> Plan:
-    if keyword == "plan":
-        return _read_plan(rest)
-    if plan is None:
+    if plan is None and keyword != "plan":
         raise ValueError("the first line begins with 'plan'")
-    return _READERS[keyword](plan, rest)
+    plan = plan or Plan()
+    match keyword:
+        case "plan":
+            kind, options = _split(keyword, rest)
+            _choose(("specialized", "ordinary"), kind)
+            return Plan(**options)
+        case "load":
+            name, way, via = rest.rpartition(" via=")
+            if not way:
+                raise ValueError("via= is missing")
+            _choose(("registers",), via)
+            return replace(plan, direct=(*plan.direct, name))
+        case "guard":
+            read, written = (name.strip() for name in rest.split(","))
+            return replace(plan, guards=(*plan.guards, (read, written)))
+        case "declined":
+            feature, _, reason = rest.partition(": ")
+            return replace(plan, declined=(*plan.declined, Declined(feature, reason)))
+        case _:
+            among, kind, *_ = LINES[keyword]
+            name, options = _split(keyword, rest)
+            for each in fields(kind)[1:]:
+                if each.default is MISSING and each.name not in options:
+                    raise ValueError(f"{each.name}= is missing")
+            if kind is not ArefPlan:
+                return replace(plan, **{among: (*getattr(plan, among), kind(name, **options))})
+            first, *others = (tuple(payload.split(" + ")) for payload in name.split(" = "))
+            return replace(
+                plan, arefs=(*plan.arefs, ArefPlan(first, also=tuple(others), **options))
+            )
 
 
-def _split(rest: str, allowed: dict[str, Callable[[str], Any]]) -> tuple[str, dict[str, Any]]:
+def _split(keyword: str, rest: str) -> tuple[str, dict[str, Any]]:
     """Take the options ``key=value`` from the end of a line; the rest is the name."""
+    _, kind, always, others = LINES[keyword]
+    types = get_type_hints(kind)
     options: dict[str, Any] = {}
     while (found := _OPTION.search(" " + rest)) is not None:
         key, value = found.groups()
-        if key not in allowed:
+        if key not in (always + " " + others).split():
             break
-        options[key] = allowed[key](value)
+        options[key] = _value(types[key], value)
         rest = (" " + rest)[: found.start()].strip()
     return rest, options
 
 
-def _one_of(*words: str) -> Callable[[str], str]:
-    def read(word: str) -> str:
-        if word not in words:
-            raise ValueError(f"{word!r} is none of {', '.join(words)}")
-        return word
-
-    return read
-
-
-def _yes(word: str) -> bool:
-    return _one_of("yes", "no")(word) == "yes"
+def _value(kind: Any, word: str) -> Any:
+    """Return the value of a field's type that a word says."""
+    if kind is bool:
+        return _choose(("yes", "no"), word) == "yes"
+    if get_origin(kind) is Literal:
+        return _choose(tuple(filter(None, get_args(kind))), word)
+    return tuple(word.split(",")) if get_origin(kind) is tuple else kind(word)
 
 
-def _read_plan(rest: str) -> Plan:
-    kind, options = _split(
-        rest,
-        {
-            "warps": int,
-            "arrangement": _one_of("cooperative", "pingpong"),
-            "persistent": _yes,
-            "group": int,
-            "cluster": int,
-            "grouped": _one_of("rows", "columns"),
-            "walk": _one_of("forward", "serpentine", "dynamic"),
-            "load_eviction": _one_of("last"),
-            "blocks": int,
-            "sharing": _yes,
-            "split": _one_of("rows", "columns"),
-        },
-    )
-    _one_of("specialized", "ordinary")(kind)
-    return Plan(**options)
-
-
-def _read_role(plan: Plan, rest: str) -> Plan:
-    label, options = _split(rest, {"warps": int, "registers": int, "instances": int})
-    return replace(
-        plan, roles=(*plan.roles, RolePlan(label, **_need(options, "warps", "registers")))
-    )
-
-
-def _read_aref(plan: Plan, rest: str) -> Plan:
-    vias = _one_of("tma", "copy_async", "transpose")
-    names, options = _split(rest, {"depth": int, "via": vias, "interleaved": _yes})
-    first, *others = (tuple(payload.split(" + ")) for payload in names.split(" = "))
-    ring = ArefPlan(first, also=tuple(others), **_need(options, "depth"))
-    return replace(plan, arefs=(*plan.arefs, ring))
-
-
-def _read_loop(plan: Plan, rest: str) -> Plan:
-    name, options = _split(
-        rest,
-        {
-            "schedule": _one_of("none", "fine", "coarse"),
-            "mma_depth": int,
-            "pins": _yes,
-            "shared": lambda names: tuple(names.split(",")),
-        },
-    )
-    return replace(plan, loops=(*plan.loops, LoopPlan(name, **options)))
-
-
-def _read_store(plan: Plan, rest: str) -> Plan:
-    name, options = _split(
-        rest,
-        {
-            "via": _one_of("tma", "registers"),
-            "parts": int,
-            "places": int,
-            "eviction": _one_of("first", "last"),
-            "stage": str,
-        },
-    )
-    return replace(plan, stores=(*plan.stores, StorePlan(name, **_need(options, "via"))))
-
-
-def _read_load(plan: Plan, rest: str) -> Plan:
-    name, options = _split(rest, {"via": _one_of("registers")})
-    _need(options, "via")
-    return replace(plan, direct=(*plan.direct, name))
-
-
-def _read_operand(plan: Plan, rest: str) -> Plan:
-    name, options = _split(rest, {"a": _one_of("registers", "shared")})
-    operand = OperandPlan(name, **_need(options, "a"))
-    return replace(plan, operands=(*plan.operands, operand))
-
-
-def _read_guard(plan: Plan, rest: str) -> Plan:
-    read, written = (name.strip() for name in rest.split(","))
-    return replace(plan, guards=(*plan.guards, (read, written)))
-
-
-def _read_declined(plan: Plan, rest: str) -> Plan:
-    feature, _, reason = rest.partition(": ")
-    return replace(plan, declined=(*plan.declined, Declined(feature, reason)))
-
-
-def _need(options: dict[str, Any], *keys: str) -> dict[str, Any]:
-    for key in keys:
-        if key not in options:
-            raise ValueError(f"{key}= is missing")
-    return options
-
-
-_READERS: dict[str, Callable[[Plan, str], Plan]] = {
-    "role": _read_role,
-    "aref": _read_aref,
-    "loop": _read_loop,
-    "store": _read_store,
-    "load": _read_load,
-    "operand": _read_operand,
-    "guard": _read_guard,
-    "declined": _read_declined,
-}
+def _choose(words: tuple[str, ...], word: str) -> str:
+    if word not in words:
+        raise ValueError(f"{word!r} is none of {', '.join(words)}")
+    return word

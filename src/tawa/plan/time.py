@@ -14,9 +14,8 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, Operation
 
-from tawa.analysis.effects import children
-from tawa.analysis.naming import name_of, name_statements
 from tawa.analysis.polynomial import trip_count
+from tawa.analysis.statements import children, name_of, name_statements
 from tawa.ir import tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.plan.plan import Plan

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from xdsl.ir import Operation
 
-from tawa.analysis.naming import name_of
 from tawa.analysis.roles import Partition, Payload
+from tawa.analysis.statements import name_of
 from tawa.analysis.transposed import TRANSPOSERS, Transposed, transposed
 from tawa.errors import PlanError
 from tawa.plan.plan import Declined, Plan

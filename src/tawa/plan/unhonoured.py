@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tawa.analysis.effects import enclosing_loops
-from tawa.analysis.naming import name_of
-from tawa.analysis.tma import is_host_made
+from tawa.analysis.hardware import is_host_made
+from tawa.analysis.statements import enclosing_loops, name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
 from tawa.ir.types import bit_width, element_type, shape_of

@@ -13,9 +13,8 @@ from typing import TypeAlias
 
 from tawa.frontend.signature import Signature
 from tawa.runtime.codec import decode, encode
-from tawa.runtime.compiled import CompiledKernel
+from tawa.runtime.compiled import CompiledKernel, with_later
 from tawa.runtime.request import Request
-from tawa.runtime.stages import with_later
 from tawa.runtime.store import DiskStore
 
 Compiler: TypeAlias = Callable[[Request], CompiledKernel]

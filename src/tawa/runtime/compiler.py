@@ -4,6 +4,8 @@ The planner ranks plans; the first of at most `ATTEMPTS` that lowers within budg
 builds is taken, and each rejection is kept for `explain`. Nothing falls back in silence: when a
 user pinned what a plan cannot have, or no plan is left, the first error is raised with the others
 as its notes.
+
+What a launch of a kernel must be asked: conditions that passes and the plan left behind.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from tawa.analysis.naming import name_statements
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
+
+from tawa.analysis.statements import name_statements
 from tawa.codegen import CudaSource
 from tawa.codegen.generate import generate
 from tawa.collector import at_rest
@@ -46,20 +50,22 @@ from tawa.plan.unhonoured import refuse_declined
 from tawa.runtime import crash, cubins, nvrtc, sass
 from tawa.runtime.compiled import (
     CompiledKernel,
+    Demand,
+    Guard,
     LaunchShape,
     Proof,
     Resources,
     RoleRegisters,
     SharedBuffer,
     Stage,
+    stage_of,
+    with_later,
 )
-from tawa.runtime.conditions import demands_of, guards_of
 from tawa.runtime.crash import Steps
 from tawa.runtime.progress import tell
 from tawa.runtime.replay import BEFORE_PLAN, print_steps
 from tawa.runtime.request import Request
 from tawa.runtime.resident import crowded_ahead, less_local, more_resident
-from tawa.runtime.stages import stage_of, with_later
 from tawa.target import Target
 from tawa.verify import program_of, verify, verify_registers
 
@@ -523,3 +529,52 @@ def _local_in_loops(cubin: nvrtc.Cubin) -> int:
 def _waits_for_memory(resources: Resources) -> str:
     count = resources.local_in_loops
     return f"{count} {'access' if count == 1 else 'accesses'} to local memory in loops of roles"
+
+
+# --- what a launch is asked -----------------------------------------------------------------------
+
+
+_REASONS = {
+    "guards": "pointer accesses became descriptor accesses",
+    "steps": "loops with steps of the run were taken to count upwards",
+    "row_ends": "TMA writes rows of a store in whole pieces of 16 bytes",
+    "bounds": "numbers of elements were taken not to wrap",
+    "cluster_guards": "the blocks of a cluster share loads",
+}
+"""Attributes of a kernel that hold conditions of its launch, and why."""
+
+
+def guards_of(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
+    """Return what only a launch can decide, as conditions over its arguments and grid."""
+    found = [
+        Guard(
+            f"disjoint({first}, {stored})",
+            f"{first} is accessed out of order with stores to {stored}",
+        )
+        for first, stored in plan.guards
+    ]
+    for name, reason in _REASONS.items():
+        match kernel.attributes.get(name):
+            case ArrayAttr() as texts:
+                found += [
+                    Guard(text.data, reason) for text in texts if isinstance(text, StringAttr)
+                ]
+            case _:
+                pass
+    return tuple(found)
+
+
+def demands_of(kernel: tile.Kernel) -> tuple[Demand, ...]:
+    """Return what a launch must hold to: pairs of a condition and what is said otherwise."""
+    found: list[Demand] = []
+    match kernel.attributes.get("demands"):
+        case ArrayAttr() as pairs:
+            for pair in pairs:
+                match pair:
+                    case ArrayAttr(data=(StringAttr(data=condition), StringAttr(data=refusal))):
+                        found.append(Demand(condition, refusal))
+                    case _:
+                        pass
+        case _:
+            pass
+    return tuple(found)

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overloa
 from tawa.errors import ArgumentError
 from tawa.frontend.source import held_by
 from tawa.runtime.autotune import Autotuner
-from tawa.runtime.heuristics import Heuristics
+from tawa.runtime.config import Heuristics
 from tawa.runtime.jit import JitFunction, Launchable
 from tawa.runtime.tuning import Hook, Hooks, Pruning, Timer
 

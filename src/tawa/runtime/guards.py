@@ -2,7 +2,7 @@
 
 ``disjoint(a, b)``: the memory of two arguments does not overlap. ``never_negative(e)``: the host
 expression e, which may also use program(0..2), grid(0..2) and the functions of
-`tawa.analysis.spelling.render` (C rules), is at least 0 in every program;
+`tawa.analysis.polynomial.render` (C rules), is at least 0 in every program;
 ``always_multiple(e, n)``: it is a multiple of n in every program; ``always_within(e, low, high)``:
 it lies between two numbers, both included, in every program. Further arguments are start, end and
 step of loops, outer ones first: it holds in all their iterations, whose numbers are iteration(0),

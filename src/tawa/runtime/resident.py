@@ -20,10 +20,9 @@ from functools import partial
 from tawa.codegen import CudaSource
 from tawa.ir import tile
 from tawa.ir.walk import has
-from tawa.plan.budgets import moved_to_helpers
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
-from tawa.plan.resources import register_need
+from tawa.plan.resources import moved_to_helpers, register_need
 from tawa.runtime import sass
 from tawa.runtime.compiled import CompiledKernel
 from tawa.target import Target

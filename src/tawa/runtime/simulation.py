@@ -1,4 +1,7 @@
-"""`tawa.simulate`: run a kernel at any stage of the compiler, on arrays of the CPU."""
+"""`tawa.simulate`: run a kernel at any stage of the compiler, on arrays of the CPU.
+
+Operations of tile IR that only compute, run on arrays as the simulator runs them.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from tawa.runtime.jit import JitFunction, Launchable
 if TYPE_CHECKING:
     from tawa.simulator import Level
     from tawa.simulator.trace import Trace
+from collections.abc import Sequence
 
 SIMULATED = ("tile", "aref", "hopper")
 
@@ -92,3 +96,28 @@ def simulate(
     if timeline is not None:
         trace.write_chrome(timeline)
     return trace
+
+
+# --- operations by themselves ---------------------------------------------------------------------
+
+
+def computed(
+    operations: Sequence[Any], given: Mapping[Any, Any], results: Sequence[Any]
+) -> list[Any]:
+    """Return the arrays that `results` are where the values of `given` have theirs.
+
+    `operations` stand in order, touch no memory and read nothing but these values and one another.
+    """
+    import numpy as np
+
+    from tawa.simulator.decode import Decoder
+    from tawa.simulator.rules import RULES
+
+    decoder = Decoder(RULES)
+    for value, array in given.items():
+        decoder.constant(value, array[()].copy())
+    step, numbers = decoder.steps(operations), decoder.numbered(results)
+    frame = decoder.frame(None)
+    with np.errstate(all="ignore"):
+        step.run(frame)
+    return [frame.values[number] for number in numbers]

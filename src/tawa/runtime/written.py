@@ -9,7 +9,7 @@ from tawa.errors import ArgumentError, TawaError
 from tawa.frontend import build
 from tawa.frontend.signature import Argument, ConstantArg, PointerArg, ScalarArg
 from tawa.runtime.compiled import CompiledKernel
-from tawa.runtime.heuristics import Heuristics
+from tawa.runtime.config import Heuristics
 from tawa.runtime.jit import JitFunction, Launchable
 from tawa.runtime.specialize import bind, derive_signature
 from tawa.simulator.races import written_arguments

@@ -31,7 +31,7 @@ def simulate(
     """Run a kernel's IR of a level on CPU arrays, in place, and return what happened when.
 
     `arguments` by name: NumPy arrays, numbers, `tawa.simulator.memory.HostDescriptor`s. `schedule`
-    is a name of `tawa.simulator.schedules` ("random", "late", "early", "starve=ROLE", two joined by
+    is a name of `tawa.simulator.scheduler` ("random", "late", "early", "starve=ROLE", two joined by
     "+"); `late` says when asynchronous work completes where the name does not. `multiprocessors`
     bounds the resident blocks (the target's number if None); `cluster` is the plan's cluster, which
     aref IR does not say. Warns where what is stored depends on elements that have no value.

@@ -3,12 +3,14 @@
 Work inside a role is done when its statement is reached; what is tested is the links. A slot's
 content lives in the slot: it becomes poison when the producer enters the slot again, so that a
 consumer that reads what it has already given back reads poison.
+
+What an aref is while it runs: slots, how often each was filled, and by whom it was freed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -19,21 +21,18 @@ from tawa.errors import ArgumentError, ProtocolError
 from tawa.ir import aref, hopper, tile
 from tawa.simulator.arguments import bind_arguments
 from tawa.simulator.barriers import RegisterPool
-from tawa.simulator.clocks import Clocks
+from tawa.simulator.clocks import Clock, Clocks
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
 from tawa.simulator.hopper_decode import timed
-from tawa.simulator.id_rules import ID_RULES
-from tawa.simulator.launch import launch_blocks, launch_number
-from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
+from tawa.simulator.machine import Block, Cluster, Coroutine, Machine, launch_blocks, launch_number
 from tawa.simulator.memory import GlobalMemory
 from tawa.simulator.mma_rules import MMA_RULES
 from tawa.simulator.races import GlobalRaces, written_arguments
-from tawa.simulator.rings import Ring, Slot
 from tawa.simulator.role import Role
 from tawa.simulator.rules import RULES
-from tawa.simulator.scheduler import Blocked, Need, Scheduler, Task
-from tawa.simulator.schedules import check_schedule
+from tawa.simulator.scheduler import Blocked, Need, Scheduler, Task, check_schedule
 from tawa.simulator.shared import SharedMemory
+from tawa.simulator.sync_rules import ID_RULES
 from tawa.simulator.tile import checked_grid
 from tawa.simulator.trace import Trace
 from tawa.simulator.values import is_array, place_of, poison
@@ -317,10 +316,7 @@ def _start(program: _Program, machine: Machine, number: int, index: tuple[int, i
 
 def _through(step: Step, frame: Frame) -> Coroutine:
     yield None
-    if step.blocking:
-        yield from step.run(frame)
-    else:
-        step.run(frame)
+    yield from step.within(frame)
 
 
 def run_aref(
@@ -364,3 +360,55 @@ def run_aref(
         scheduler.run()
     trace.steps = scheduler.step
     return trace
+
+
+# --- rings ----------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """One slot: its values, how often it was filled, and by whom each filling was freed."""
+
+    values: list[Any] = field(default_factory=list[Any])
+    fills: int = 0
+    frees: dict[str, int] = field(default_factory=dict[str, int])
+    filled: Clock = field(default_factory=lambda: np.zeros(0, np.int32))
+    filled_time: float = 0.0
+    freed_time: float = 0.0
+    freed: list[Clock] = field(default_factory=list[Clock])
+
+
+@dataclass(eq=False, slots=True)
+class Ring:
+    """An aref of one program: D slots, one producer, and every role that gets from it."""
+
+    label: str
+    depth: int
+    consumers: tuple[str, ...]
+    slots: list[Slot]
+    puts: int = 0
+    published: int = 0
+    gets: dict[str, int] = field(default_factory=dict[str, int])
+    exits: dict[str, int] = field(default_factory=dict[str, int])
+    queue: list[Task] = field(default_factory=list[Task])
+
+    def is_free(self, nth: int) -> bool:
+        """Tell whether the slot of the producer's `nth`-th put has been freed by all."""
+        slot, before = self.slots[nth % self.depth], nth // self.depth
+        return all(slot.frees.get(consumer, 0) >= before for consumer in self.consumers)
+
+    def is_filled(self, nth: int) -> bool:
+        """Tell whether the slot of a consumer's `nth`-th get has been published."""
+        return self.slots[nth % self.depth].fills > nth // self.depth
+
+    def owed(self) -> str:
+        """Return what is left over at the end, or the empty string."""
+        if self.published < self.puts:
+            return f"{self.puts - self.published} slots entered and never published"
+        for consumer in self.consumers:
+            got, freed = self.gets.get(consumer, 0), self.exits.get(consumer, 0)
+            if got != self.published:
+                return f"{self.published} slots published, {got} taken by {consumer}"
+            if freed != got:
+                return f"{got - freed} slots taken by {consumer} and never freed"
+        return ""

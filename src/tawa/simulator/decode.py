@@ -4,6 +4,16 @@ Every SSA value gets a number; a run keeps its values in one flat list. Every op
 `Step`. A step that may have to wait for another agent is *blocking*: its function is a generator
 that yields conditions to the scheduler. Control flow is blocking exactly if its body is, so that a
 sequential run has no generators at all.
+
+Loops at a standstill: what an iteration would do again, as long as no one else writes memory.
+
+A loop such as ``while tl.load(flag, volatile=True) == 0`` is run on only while it gets on. Where a
+iteration ends with the values it began with, and nobody has changed memory meanwhile, every further
+iteration is that iteration. The program then waits for a change of memory, like one at a barrier:
+nothing is lost, others run, and when nobody is left to change memory the launch is known to hang.
+
+That holds for loops of which all effects are seen in memory and in what the loop carries. Others
+are run as they stand: such with copies or products in flight, or that meet other roles.
 """
 
 from __future__ import annotations
@@ -12,13 +22,17 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
+from tawa.analysis.statements import ATOMICS, READS, name_of
 from tawa.errors import InternalError, LaunchError
-from tawa.ir import tile
-from tawa.simulator import standstill
-from tawa.simulator.values import dtype_of, place_of
+from tawa.ir import hopper, tile
+from tawa.ir.walk import is_terminator, marked_pure, walk
+from tawa.simulator.memory import GlobalMemory
+from tawa.simulator.scheduler import Blocked, Need
+from tawa.simulator.values import dtype_of, is_array, place_of
 
 
 @dataclass(slots=True)
@@ -38,6 +52,12 @@ class Step:
 
     run: Callable[[Frame], Any]
     blocking: bool = False
+
+    def within(self, frame: Frame) -> Wait:
+        """Run it inside of a generator."""
+        waits = self.run(frame)
+        if self.blocking:
+            yield from waits
 
 
 Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
@@ -214,6 +234,16 @@ def _move(values: list[Any], targets: tuple[int, ...], sources: tuple[int, ...])
         values[target] = value
 
 
+def step_of(run: Callable[[Frame], Wait], blocking: bool) -> Step:
+    """Return the step of control flow; where nothing in it waits, it runs through at once."""
+
+    def through(frame: Frame) -> None:
+        for _ in run(frame):
+            raise AssertionError("what is not blocking waits for nobody")
+
+    return Step(run, True) if blocking else Step(through)
+
+
 def decode_for(decoder: Decoder, loop: scf.ForOp, *, as_written: bool = False) -> Step:
     """scf.for: the bounds are read once; a step of zero or less is refused. `as_written`: what the
     user wrote, which counts as Python does; of zero only the user hears.
@@ -222,7 +252,7 @@ def decode_for(decoder: Decoder, loop: scf.ForOp, *, as_written: bool = False) -
     initial = decoder.numbered(loop.iter_args)
     body = decoder.body(loop.body.block)
     (index, *carried), finals = body.arguments, decoder.numbered(loop.res)
-    kept, run, results = tuple(carried), body.step.run, body.results
+    kept, step, results = tuple(carried), body.step, body.results
     scalar = dtype_of(loop.lb.type).type
 
     def iterations(values: list[Any]) -> range:
@@ -236,25 +266,16 @@ def decode_for(decoder: Decoder, loop: scf.ForOp, *, as_written: bool = False) -
             raise InternalError(f"scf.for with step {values[by]}", why="steps are positive")
         return range(int(values[low]), int(values[high]), int(values[by]))
 
-    def plain(frame: Frame) -> None:
-        values = frame.values
-        _move(values, kept, initial)
-        for iteration in iterations(values):
-            values[index] = scalar(iteration)
-            run(frame)
-            _move(values, kept, results)
-        _move(values, finals, kept)
-
     def wait(frame: Frame) -> Wait:
         values = frame.values
         _move(values, kept, initial)
         for iteration in iterations(values):
             values[index] = scalar(iteration)
-            yield from run(frame)
+            yield from step.within(frame)
             _move(values, kept, results)
         _move(values, finals, kept)
 
-    return Step(wait, True) if body.step.blocking else Step(plain)
+    return step_of(wait, step.blocking)
 
 
 def decode_if(decoder: Decoder, branch: scf.IfOp) -> Step:
@@ -264,20 +285,12 @@ def decode_if(decoder: Decoder, branch: scf.IfOp) -> Step:
     empty = not branch.false_region.blocks
     other = Body((), run_steps((), False), ()) if empty else decoder.body(branch.false_region.block)
 
-    def plain(frame: Frame) -> None:
-        side = then if frame.values[condition] else other
-        side.step.run(frame)
-        _move(frame.values, finals, side.results)
-
     def wait(frame: Frame) -> Wait:
         side = then if frame.values[condition] else other
-        if side.step.blocking:
-            yield from side.step.run(frame)
-        else:
-            side.step.run(frame)
+        yield from side.step.within(frame)
         _move(frame.values, finals, side.results)
 
-    return Step(wait, True) if then.step.blocking or other.step.blocking else Step(plain)
+    return step_of(wait, then.step.blocking or other.step.blocking)
 
 
 def decode_while(decoder: Decoder, loop: scf.WhileOp) -> Step:
@@ -290,48 +303,27 @@ def decode_while(decoder: Decoder, loop: scf.WhileOp) -> Step:
     test = decoder.steps(op for op in block.ops if op is not last)
     condition, passed = decoder.number(last.condition), decoder.numbered(last.args)
     body = decoder.body(loop.after_region.block)
-    still = standstill.find(loop)
-
-    def plain(frame: Frame) -> None:
-        values = frame.values
-        _move(values, before, initial)
-        while True:
-            carried = [values[i] for i in before]
-            test.run(frame)
-            if not values[condition]:
-                break
-            _move(values, body.arguments, passed)
-            body.step.run(frame)
-            _move(values, before, body.results)
-            if still is not None and standstill.equal(carried, [values[i] for i in before]):
-                raise still.endless()
-        _move(values, finals, passed)
+    still = standing_still(loop)
+    reads = still is not None and bool(still.reads)
 
     def wait(frame: Frame) -> Wait:
-        values, memory = frame.values, frame.world.memory
+        values, memory = frame.values, frame.world.memory if reads else None
         _move(values, before, initial)
         while True:
-            changes, carried = memory.changes, [values[i] for i in before]
-            if test.blocking:
-                yield from test.run(frame)
-            else:
-                test.run(frame)
+            changes, carried = memory and memory.changes, [values[i] for i in before]
+            yield from test.within(frame)
             if not values[condition]:
                 break
             _move(values, body.arguments, passed)
-            if body.step.blocking:
-                yield from body.step.run(frame)
-            else:
-                body.step.run(frame)
+            yield from body.step.within(frame)
             _move(values, before, body.results)
-            if still is None or changes != memory.changes:
+            if still is None or (memory and changes != memory.changes):
                 continue
-            if standstill.equal(carried, [values[i] for i in before]):
+            if same_values(carried, [values[i] for i in before]):
                 yield still.wait(memory)
         _move(values, finals, passed)
 
-    waits = test.blocking or body.step.blocking or (still is not None and bool(still.reads))
-    return Step(wait, True) if waits else Step(plain)
+    return step_of(wait, test.blocking or body.step.blocking or reads)
 
 
 CONTROL: dict[type[Operation], Rule] = {
@@ -339,3 +331,71 @@ CONTROL: dict[type[Operation], Rule] = {
     scf.IfOp: decode_if,
     scf.WhileOp: decode_while,
 }
+
+
+# --- loops that stand still -----------------------------------------------------------------------
+
+
+_SEEN = (
+    *(*CONTROL, *READS, *ATOMICS, tile.Store, tile.Assume, tile.Assert, tile.Reduce, tile.Scan),
+    *(hopper.OneThread, hopper.Slot, hopper.SharedLoad, hopper.SharedStore, hopper.ConvertLayout),
+    *(hopper.Pick, hopper.CarryIn),
+)
+"""What has no effect but on memory, or on shared memory that the role keeps to itself: nobody is
+told of a write there by what may stand in the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """A loop that may come to a standstill, and the names of what it reads of memory."""
+
+    loop: scf.WhileOp
+    reads: tuple[str, ...]
+
+    def wait(self, memory: GlobalMemory | None) -> Blocked:
+        """Return the wait for a change of memory; raises LaunchError where none would help: the
+        loop reads nothing that others could change.
+        """
+        if memory is None:
+            raise LaunchError(
+                "a while loop never ends",
+                place=place_of(self.loop),
+                why="an iteration has changed nothing, and the loop reads no memory that others "
+                "write",
+                remedy="change in the loop what its condition tests",
+            )
+        seen, names = memory.changes, ", ".join(self.reads)
+
+        def need() -> Need:
+            sentence = f"for a change of the memory that its loop reads again and again ({names})"
+            return Need(f"memory ({names})", sentence=sentence, of_kernel=True)
+
+        return Blocked(lambda: memory.changes != seen, memory.waiting, need, self.loop)
+
+
+def standing_still(loop: scf.WhileOp) -> Standstill | None:
+    """Return how a loop stands still; None where an iteration has effects that are not seen
+    here.
+    """
+    inside = walk(loop)
+    if not all(_is_seen(operation) for operation in inside):
+        return None
+    read = (name_of(op) for op in inside if isinstance(op, (*READS, *ATOMICS)))
+    return Standstill(loop, tuple(dict.fromkeys(read)))
+
+
+def _is_seen(operation: Operation) -> bool:
+    if isinstance(operation, hopper.NamedBarrier):
+        return operation.scope.data != "roles"
+    return isinstance(operation, _SEEN) or marked_pure(operation) or is_terminator(operation)
+
+
+def same_values(one: list[Any], other: list[Any]) -> bool:
+    """Tell whether a loop carries the same values as before, bit for bit."""
+    return all(a is b or _same_bits(a, b) for a, b in zip(one, other))
+
+
+def _same_bits(a: Any, b: Any) -> bool:
+    if is_array(a) and is_array(b):
+        return a.shape == b.shape and a.tobytes() == b.tobytes()
+    return isinstance(a, np.generic) and isinstance(b, np.generic) and a.tobytes() == b.tobytes()

@@ -23,13 +23,11 @@ from tawa.simulator.barriers import RegisterPool
 from tawa.simulator.clocks import Clocks
 from tawa.simulator.decode import Frame, Step
 from tawa.simulator.hopper_decode import HopperDecoder
-from tawa.simulator.launch import launch_blocks, launch_number
-from tawa.simulator.machine import Block, Cluster, Coroutine, Machine
+from tawa.simulator.machine import Block, Cluster, Coroutine, Machine, launch_blocks, launch_number
 from tawa.simulator.memory import GlobalMemory
 from tawa.simulator.races import GlobalRaces, written_arguments
 from tawa.simulator.role import Role
-from tawa.simulator.scheduler import BLOCK, Blocked, Need, Scheduler, Task
-from tawa.simulator.schedules import check_schedule
+from tawa.simulator.scheduler import BLOCK, Blocked, Need, Scheduler, Task, check_schedule
 from tawa.simulator.shared import SharedMemory
 from tawa.simulator.tile import checked_grid
 from tawa.simulator.trace import Trace
@@ -245,7 +243,7 @@ def run_hopper(
     """Run hopper IR concurrently, in place on the argument arrays, and return the timeline.
 
     `grid` is the user's grid of programs; arguments as for `run_tile`. Equal `seed`, `schedule`
-    (see `tawa.simulator.schedules`) and `late` give equal runs; as many blocks are resident at a
+    (see `tawa.simulator.scheduler`) and `late` give equal runs; as many blocks are resident at a
     time as `multiprocessors` hold by the kernel's `launch`.
     Raises ProtocolError for a race, a deadlock, an early read or anything left over, LaunchError
     for an access out of bounds and for loops that wait for what no resident block writes.

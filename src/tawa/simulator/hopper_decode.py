@@ -16,14 +16,14 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from tawa.analysis.effects import is_volatile
+from tawa.analysis.statements import is_volatile
 from tawa.errors import ProtocolError
 from tawa.ir import hopper, tile
-from tawa.ir.control import passed_on
+from tawa.ir.walk import passed_on, reach
 from tawa.layouts.convert import is_replicated
 from tawa.layouts.register import RegisterLayout
-from tawa.simulator.copy_rules import COPY_RULES
-from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
+from tawa.simulator.copy_rules import COPY_RULES, VIEW_RULES
+from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, step_of
 from tawa.simulator.footprints import first_owner, register_layout
 from tawa.simulator.mma_rules import MMA_RULES
 from tawa.simulator.role import Fragment, Role
@@ -31,7 +31,6 @@ from tawa.simulator.rules import RULES
 from tawa.simulator.sync_rules import SYNC_RULES
 from tawa.simulator.trace import tile_time
 from tawa.simulator.values import place_of
-from tawa.simulator.view_rules import VIEW_RULES
 
 HOPPER_RULES: dict[type[Operation], Rule] = {
     **RULES,
@@ -70,13 +69,7 @@ def _wgmma_registers(kernel: tile.Kernel) -> set[SSAValue]:
         if isinstance(op, hopper.Wgmma):
             todo += [op.acc, op.result]
             todo += [op.a] if isinstance(op.a.type, TensorType) else []
-    found: set[SSAValue] = set()
-    while todo:
-        value = todo.pop()
-        if value not in found:
-            found.add(value)
-            todo += _sources(value)
-    return found
+    return set(reach(todo, _sources))
 
 
 class HopperDecoder(Decoder):
@@ -138,20 +131,12 @@ class HopperDecoder(Decoder):
 
 def _checked(step: Step, check: Callable[[Role], None]) -> Step:
     """Return a step before which the role is checked."""
-    run = step.run
-    if step.blocking:
 
-        def wait(frame: Frame) -> Wait:
-            check(frame.world)
-            yield from run(frame)
-
-        return Step(wait, True)
-
-    def at_once(frame: Frame) -> None:
+    def wait(frame: Frame) -> Wait:
         check(frame.world)
-        run(frame)
+        yield from step.within(frame)
 
-    return Step(at_once)
+    return step_of(wait, step.blocking)
 
 
 def _has_other_users(operation: Operation) -> bool:

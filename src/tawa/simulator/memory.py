@@ -7,23 +7,26 @@ element; pointers of one tensor may thus come from several arguments, and an acc
 names the argument the pointer was made from.
 
 Length: one class holds every way to reach memory, with the checks that all of them share.
+
+Loads that leave elements undefined: with a mask, and nothing given for what it leaves out.
+
+The memory of one array argument, as bytes and as elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, cast
 
 import numpy as np
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from tawa.errors import ArgumentError, LaunchError
-from tawa.ir import line_of
+from tawa.ir import line_of, tile
+from tawa.ir.walk import all_of, reach
 from tawa.layouts.windows import Window
-from tawa.simulator.open_loads import undefined_sources
 from tawa.simulator.scheduler import Task
-from tawa.simulator.segments import CHUNK, Segment, bytes_of
 from tawa.simulator.values import F32, FLOATS, Array, DType, convert, is_array, place_of, poison
 
 _SHIFT = 40  # bytes an offset may span, as a power of two
@@ -32,7 +35,7 @@ _MIDDLE = 1 << (_SHIFT - 1)  # offset 0 lies in the middle, so that negative off
 # Told of each access: segment, element indices, element size, kind ("read", "poll" by a volatile
 # load, "write", "rewrite" of the bits that are there, "atomic"), the operation, and which elements
 # of its tile these are (flat positions; None: all, in order).
-Watch: TypeAlias = Callable[[Segment, Any, int, str, Operation, Any], None]
+Watch: TypeAlias = Callable[["Segment", Any, int, str, Operation, Any], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,3 +460,99 @@ def padded(desc: Descriptor, shape: tuple[int, ...]) -> Array:
     if desc.padding == "nan" and desc.dtype in FLOATS:
         return np.full(shape, convert(np.array(np.nan, F32), desc.dtype), desc.dtype)
     return np.zeros(shape, desc.dtype)
+
+
+# --- loads that leave elements open ---------------------------------------------------------------
+
+
+def open_loads(kernel: tile.Kernel) -> list[tile.Load]:
+    """Return the loads that have a mask and no `other`."""
+    return [load for load in all_of(kernel, tile.Load) if _is_open(load)]
+
+
+def _is_open(load: tile.Load) -> bool:
+    return load.mask is not None and load.other is None
+
+
+def undefined_sources(value: SSAValue) -> list[tile.Load]:
+    """Return the loads without `other` that a value is computed from, within its block."""
+
+    def makers(made: object) -> list[object]:
+        if not isinstance(made, Operation) or (isinstance(made, tile.Load) and _is_open(made)):
+            return []
+        return [operand.owner for operand in made.operands]
+
+    found = reach([value.owner], makers)
+    return [load for load in found if isinstance(load, tile.Load) and _is_open(load)]
+
+
+# --- the memory of an argument --------------------------------------------------------------------
+
+
+CHUNK = 16
+"""Bytes that TMA writes where it writes any of them (seen on an H200 and an H100)."""
+
+
+@dataclass(slots=True, eq=False)
+class Segment:
+    """The memory of one argument: bytes, the lowest of them `low` bytes from the first element,
+    which has `size` bytes. The last `beyond` bytes follow the argument's own in its base array.
+    """
+
+    name: str
+    low: int
+    size: int
+    data: Array
+    beyond: int
+    writable: bool
+    views: dict[DType, Array] = field(default_factory=dict[DType, Array])
+
+    @property
+    def real(self) -> int:
+        """The machine address of `data[0]`: equal where arguments alias."""
+        return int(self.data.ctypes.data)
+
+    def typed(self, dtype: DType, *, beyond: bool = False) -> tuple[Array, int]:
+        """Return the bytes as elements, and the index of the first element in them.
+
+        With `beyond` also those that follow the argument's own: TMA writes there.
+        """
+        phase = -self.low % dtype.itemsize
+        if beyond:
+            return self._elements(dtype, phase, self.data.size), (
+                -self.low - phase
+            ) // dtype.itemsize
+        view = self.views.get(dtype)
+        if view is None:
+            view = self.views[dtype] = self._elements(dtype, phase, self.data.size - self.beyond)
+        return view, (-self.low - phase) // dtype.itemsize
+
+    def _elements(self, dtype: DType, phase: int, end: int) -> Array:
+        count = (end - phase) // dtype.itemsize
+        return self.data[phase : phase + max(count, 0) * dtype.itemsize].view(dtype)
+
+
+def bytes_of(array: Any) -> tuple[Array, int, int]:
+    """Return the bytes an array spans, the offset of the lowest one from its first element, and how
+    many of the bytes, the last ones, only follow it in its base array: less than `CHUNK`.
+    """
+    if array.size == 0:
+        return np.empty(0, np.uint8), 0, 0
+    spans = [(n - 1) * step for n, step in zip(array.shape, array.strides)]
+    low = sum(span for span in spans if span < 0)
+    high = sum(span for span in spans if span > 0) + array.itemsize
+    corner = (slice(-1, None) if step < 0 else slice(0, 1) for step in array.strides)
+    lowest = array[(*corner, ...)]  # the ellipsis keeps an array of no dimensions an array
+    # As bytes first: the array interface has no name for fp8 types of one byte.
+    seed = lowest.reshape(1).view(np.uint8)
+    end = array.ctypes.data + high
+    beyond = min(CHUNK - 1, _end_of_base(array) - end)
+    return np.lib.stride_tricks.as_strided(seed, (high - low + beyond,), (1,)), low, beyond
+
+
+def _end_of_base(array: Any) -> int:
+    """Return the machine address behind the memory of the array that an array is a view of."""
+    while isinstance(array.base, np.ndarray):
+        array = cast("Any", array.base)  # pyright: ignore[reportUnknownMemberType]
+    spans = [(n - 1) * step for n, step in zip(array.shape, array.strides)]
+    return array.ctypes.data + sum(span for span in spans if span > 0) + array.itemsize

@@ -19,7 +19,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from tawa.errors import ProtocolError
 from tawa.ir import aref, hopper, line_of, tile
 from tawa.simulator.clocks import Clock
-from tawa.simulator.segments import Segment
+from tawa.simulator.memory import Segment
 from tawa.simulator.values import place_of
 
 _CLOCK_BITS, _COLUMN_BITS = 28, 15

@@ -31,10 +31,9 @@ from tawa.simulator.decode import (
     pure,
 )
 from tawa.simulator.dot import dot
-from tawa.simulator.elements import element_function, elementwise
 from tawa.simulator.memory import Descriptor, GlobalMemory, Watch
 from tawa.simulator.ptx import inline_asm
-from tawa.simulator.reductions import REDUCTIONS
+from tawa.simulator.reductions import REDUCTIONS, element_function, elementwise
 from tawa.simulator.values import (
     Array,
     DType,

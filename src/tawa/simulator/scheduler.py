@@ -3,6 +3,14 @@
 One choice is made at a time, by a generator seeded once, so equal seeds give equal runs. A task
 yields None where others may run between its operations, or `Blocked` where it cannot go on. When
 no task can run and nothing is in flight, the run is a deadlock and is reported as a table.
+
+Named schedules: which role waits for the others, and when asynchronous work completes.
+
+``random``         one choice at a time, by the seed
+``late``           asynchronous work completes only when no role can go on
+``early``          it completes before any role goes on
+``starve=ROLE``    the role runs only when nothing else can
+``starve=ROLE+late``, ``starve=ROLE+early``   both
 """
 
 from __future__ import annotations
@@ -15,8 +23,7 @@ from typing import Any
 from xdsl.ir import Operation
 
 from tawa.errors import ArgumentError, LaunchError, ProtocolError, TawaError
-from tawa.ir import line_of
-from tawa.simulator.schedules import read_schedule
+from tawa.ir import aref, hopper, line_of, tile
 from tawa.simulator.values import place_of
 
 # The task that owns a block's set-up and then waits for its roles: no line in a deadlock's table.
@@ -75,7 +82,7 @@ class Event:
 class Scheduler:
     """Runs tasks and events until none is left.
 
-    `schedule` is a name of `tawa.simulator.schedules`; `late` says when asynchronous work completes
+    `schedule` is a name of `tawa.simulator.scheduler`; `late` says when asynchronous work completes
     where the name does not: "random", "late" (only when every task waits) or "early" (before any
     task goes on). `later` blocks begin only when others have ended, of which `resident` run.
     """
@@ -237,3 +244,58 @@ def _table(rows: list[tuple[str, ...]]) -> str:
     if len(rows) > len(shown):
         lines.append(f"and {len(rows) - len(shown)} more")
     return "\n".join(f"  {line}" for line in lines)
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+_COMPLETIONS = ("random", "late", "early")
+_REMEDY = 'use "random", "late", "early", "starve=ROLE", or two of them: "starve=ROLE+late"'
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What a schedule's name says: the starved role, or none, and when work completes."""
+
+    starved: str = ""
+    completions: str = "random"
+
+
+def read_schedule(text: str) -> Schedule:
+    """Return the schedule of a name; raises ArgumentError for one that means nothing."""
+    starved, completions = "", ""
+    for word in text.split("+"):
+        role = word.removeprefix("starve=")
+        if role != word and role and not starved:
+            starved = role
+        elif word in _COMPLETIONS and not completions:
+            completions = word
+        else:
+            raise ArgumentError(f"schedule={text!r} is not known", remedy=_REMEDY)
+    return Schedule(starved, completions or "random")
+
+
+def roles_of(kernel: tile.Kernel) -> tuple[str, ...]:
+    """Return the labels of a kernel's roles, in order."""
+    found = [op.label.data for op in kernel.walk() if isinstance(op, (hopper.Role, aref.Role))]
+    return tuple(dict.fromkeys(found))
+
+
+def check_schedule(kernel: tile.Kernel, text: str) -> Schedule:
+    """Return the schedule of a name; raises ArgumentError where it starves a role there is not."""
+    schedule, roles = read_schedule(text), roles_of(kernel)
+    if schedule.starved and schedule.starved not in roles:
+        raise ArgumentError(
+            f"schedule={text!r} starves a role that the program does not have",
+            why=f"its roles are {', '.join(roles)}" if roles else "it has no roles",
+        )
+    return schedule
+
+
+def adversarial(kernel: tile.Kernel) -> tuple[str, ...]:
+    """Return the schedules that try a program hardest: each role starved in turn, asynchronous work
+    at random, as late and as early as legal.
+    """
+    completions = ("", "+late", "+early")
+    starved = [f"starve={role}{when}" for role in roles_of(kernel) for when in completions]
+    return ("random", "late", "early", *starved)

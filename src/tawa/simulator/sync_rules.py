@@ -2,6 +2,8 @@
 
 Every rule that synchronises yields once before it acts, so that other roles may run between any
 two of them.
+
+Rules of the operations that tell where a block stands in its launch, and what comes next.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ from xdsl.ir import Operation
 from tawa.errors import InternalError, ProtocolError
 from tawa.ir import hopper
 from tawa.simulator.barriers import Mbarrier, NamedBarrier, check_made
-from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, acts, computes, effect
-from tawa.simulator.id_rules import ID_RULES
+from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, acts, computes, effect, step_of
 from tawa.simulator.role import Role
 from tawa.simulator.shared import View, placement
 from tawa.simulator.values import dtype_of, place_of
@@ -147,22 +148,14 @@ def _set_registers(decoder: Decoder, operation: hopper.SetRegisters) -> Step:
 def _one_thread(decoder: Decoder, operation: hopper.OneThread) -> Step:
     body = decoder.body(operation.body.block).step
 
-    def enter(role: Role) -> None:
-        if role.one:
-            raise InternalError("one_thread inside one_thread", place=place_of(operation))
-        role.one = True
-
-    def plain(frame: Frame) -> None:
-        enter(frame.world)
-        body.run(frame)
-        frame.world.one = False
-
     def wait(frame: Frame) -> Wait:
-        enter(frame.world)
-        yield from body.run(frame)
+        if frame.world.one:
+            raise InternalError("one_thread inside one_thread", place=place_of(operation))
+        frame.world.one = True
+        yield from body.within(frame)
         frame.world.one = False
 
-    return Step(wait, True) if body.blocking else Step(plain)
+    return step_of(wait, body.blocking)
 
 
 # --- mbarriers --------------------------------------------------------------------------------
@@ -326,6 +319,39 @@ def _turn(decoder: Decoder, operation: hopper.Turn) -> Step:
                 yield barriers[0].wait(generation, operation)
 
     return Step(wait, True)
+
+
+# --- where a block stands -------------------------------------------------------------------------
+
+
+def _block_id(operation: hopper.BlockId) -> Callable[[Role], Any]:
+    axis = operation.axis.data
+    return lambda world: np.int32(world.block.index[axis])
+
+
+def _num_blocks(operation: hopper.NumBlocks) -> Callable[[Role], Any]:
+    axis = operation.axis.data
+    return lambda world: np.int32(world.block.machine.blocks[axis])
+
+
+def _next_program(world: Role, counter: Any, programs: Any) -> Any:
+    return np.int32(world.block.machine.next_program())
+
+
+def _grid_extent(operation: hopper.GridExtent) -> Callable[[Role], Any]:
+    axis = operation.axis.data
+    return lambda world: np.int32(world.grid[axis])
+
+
+ID_RULES: dict[type[Operation], Rule] = {
+    hopper.BlockId: effect(_block_id),
+    hopper.NumBlocks: effect(_num_blocks),
+    hopper.ClusterRank: acts(lambda world: np.int32(world.block.rank)),
+    hopper.GridExtent: effect(_grid_extent),
+    hopper.Counter: acts(lambda world: np.int32(0)),
+    hopper.NextProgram: acts(_next_program),
+}
+"""Where a block stands, by class: these operations appear from persistence on."""
 
 
 SYNC_RULES: dict[type[Operation], Rule] = {

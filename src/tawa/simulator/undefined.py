@@ -18,8 +18,7 @@ from xdsl.ir import Operation
 
 from tawa.errors import TawaError
 from tawa.ir import tile
-from tawa.simulator.memory import HostDescriptor
-from tawa.simulator.open_loads import open_loads
+from tawa.simulator.memory import HostDescriptor, open_loads
 from tawa.simulator.races import written_arguments
 from tawa.simulator.values import FLOATS, Array, place_of
 

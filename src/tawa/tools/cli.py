@@ -216,7 +216,7 @@ def _explain(options: argparse.Namespace) -> int:
         timeline = None
         if options.grid is not None:
             from tawa.runtime.simulation import simulate
-            from tawa.tools.trace import filled
+            from tawa.tools.arguments import filled
 
             timeline = simulate(kernel, grid=tuple(options.grid), **filled(given))
         Path(options.html).write_text(compiled.html(timeline), encoding="utf-8")
@@ -242,7 +242,7 @@ def _explain(options: argparse.Namespace) -> int:
 def _trace(options: argparse.Namespace) -> int:
     from tawa.runtime.progress import line_on
     from tawa.runtime.simulation import simulate
-    from tawa.tools.trace import busy, filled
+    from tawa.tools.arguments import busy, filled
 
     kernel, given = _asked(options)
     how = {"seed": options.seed, "schedule": options.schedule, "timeline": options.out}

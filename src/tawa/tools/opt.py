@@ -49,9 +49,7 @@ def list_passes() -> Iterator[str]:
     """Yield each pass with its purpose."""
     width = max(map(len, pipeline.PASSES))
     for name, one in pipeline.PASSES.items():
-        home = one if one is pipeline.lower else sys.modules[one.__module__]
-        document = home.__doc__ or ""
-        purpose = " ".join(document.partition("\n\n")[0].removeprefix("Purpose: ").split())
+        purpose = " ".join((one.__doc__ or "").partition("\n\n")[0].split())
         yield f"{name:<{width}}  {purpose}"
 
 

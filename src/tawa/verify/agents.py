@@ -16,8 +16,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 import tawa.verify.steps as do
 from tawa.ir import hopper, tile
-from tawa.ir.control import passed_on, terminator
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, passed_on, terminator, walk
 from tawa.verify.conditions import Condition, Conditions
 from tawa.verify.decisions import Decisions
 from tawa.verify.forwarded import loops_around

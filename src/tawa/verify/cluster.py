@@ -10,10 +10,9 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
 from xdsl.utils.hints import isa
 
-from tawa.analysis.neighbours import Neighbours
+from tawa.analysis.cluster import Neighbours
 from tawa.ir import hopper, tile
-from tawa.ir.control import decisive
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, decisive
 from tawa.verify.agents import SYNCHRONIZES, arrivals_of
 from tawa.verify.rings import Buffer, Rings, is_alone, label_of
 from tawa.verify.rules import Refused, rule

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.effects import WRITES
 from tawa.analysis.memory import reached, roots_of
+from tawa.analysis.statements import WRITES
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of, walk
 

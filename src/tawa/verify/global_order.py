@@ -27,10 +27,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr, DictionaryAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.boxes import Box, disjoint_in_other_iterations
-from tawa.analysis.effects import WRITES
-from tawa.analysis.memory import roots_of
+from tawa.analysis.memory import Box, disjoint_in_other_iterations, roots_of
 from tawa.analysis.polynomial import polynomial
+from tawa.analysis.statements import WRITES
 from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, ViewType
 from tawa.ir.walk import all_of, walk

@@ -18,9 +18,8 @@ from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.control import passed_on
 from tawa.ir.types import BarriersType, BufferType, ViewType
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, passed_on, walk
 from tawa.verify.footprints import (
     WARPGROUP,
     Place,

@@ -20,8 +20,7 @@ from xdsl.dialects.builtin import IntAttr, IntegerType, TensorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.control import decisive, passed_on, terminator
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, decisive, passed_on, terminator, walk
 from tawa.verify.rings import Rings, label_of, wraps_of
 from tawa.verify.role_memory import AT_RINGS, Memory
 from tawa.verify.role_registers import FENCED, Products

@@ -14,10 +14,9 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.registers import names_of, renames
+from tawa.analysis.liveness import names_of, renames
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, terminator, walk
 from tawa.verify.role_state import FINISHED, OVER, Fact, Lattice, Registers, State
 from tawa.verify.rules import Refused, rule
 

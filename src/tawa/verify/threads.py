@@ -21,12 +21,11 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.effects import CONTROL, is_volatile
 from tawa.analysis.memory import roots_of
+from tawa.analysis.statements import CONTROL, is_volatile
 from tawa.ir import hopper, line_of, tile
-from tawa.ir.control import decisive, terminator
 from tawa.ir.types import LayoutAttr
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, decisive, terminator
 from tawa.layouts.convert import is_replicated
 from tawa.layouts.register import RegisterLayout
 from tawa.verify.forwarded import written_arguments

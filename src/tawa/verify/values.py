@@ -19,12 +19,11 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr, IntegerType
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
-from tawa.analysis.effects import is_volatile
 from tawa.analysis.memory import roots_of
+from tawa.analysis.statements import is_volatile
 from tawa.ir import aref, hopper, tile
-from tawa.ir.control import yielded
 from tawa.ir.types import bit_width, element_type, is_signed, shape_of
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, yielded
 from tawa.verify.forwarded import (
     Received,
     loops_around,

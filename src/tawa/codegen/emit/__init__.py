@@ -10,14 +10,10 @@ from tawa.codegen.emit import (
     barriers,
     control,
     copies,
-    copy_async,
     diagnostics,
     global_memory,
-    indexed,
     inline_asm,
-    products,
     reduce,
-    scan,
     shared,
     tensor_cores,
     tensors,
@@ -26,9 +22,9 @@ from tawa.codegen.emit.emitter import Handler
 from tawa.codegen.emit.tensors import looks_at
 
 _TOPICS = (
-    arithmetic, atomics, barriers, control, copies, copy_async, diagnostics, global_memory, indexed,
-    inline_asm, products, reduce, scan, shared, tensor_cores, tensors,
-)  # fmt: skip
+    *(arithmetic, atomics, barriers, control, copies, diagnostics, global_memory),
+    *(inline_asm, reduce, shared, tensor_cores, tensors),
+)
 RULES: dict[type[Operation], Handler] = {
     kind: handler for topic in _TOPICS for kind, handler in topic.RULES.items()
 }

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from xdsl.ir import SSAValue
 
-from tawa.analysis.effects import VIEWS
+from tawa.analysis.statements import VIEWS
 from tawa.codegen.elements import Element, element_of
-from tawa.codegen.emit.emitter import Emitter
-from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom, bare
+from tawa.codegen.emit.emitter import Array, Emitter, Mapped, Scalar, Tensor, Uniform, atom, bare
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers.arithmetic import ANY_LANE

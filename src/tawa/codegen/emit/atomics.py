@@ -11,7 +11,7 @@ from collections.abc import Callable
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element
-from tawa.codegen.emit.emitter import Emitter, Handler
+from tawa.codegen.emit.emitter import Emitter, Handler, Scalar
 from tawa.codegen.emit.global_memory import (
     all_of,
     memory_element,
@@ -19,9 +19,8 @@ from tawa.codegen.emit.global_memory import (
     run_length,
     scaled,
 )
-from tawa.codegen.emit.values import Scalar
 from tawa.codegen.storage import is_tensor
-from tawa.codegen.wrappers import arithmetic, reductions
+from tawa.codegen.wrappers import arithmetic, memory
 from tawa.codegen.wrappers import memory as w
 from tawa.errors import InternalError
 from tawa.ir import tile
@@ -39,7 +38,7 @@ def _bits_of(e: Emitter, element: Element, value: str) -> str:
 def atomic(e: Emitter, op: tile.Atomic) -> None:
     """Write one read-modify-write for each element, by one thread; the old values are returned."""
     element = memory_element(op.pointer)
-    order, fence = op.order.data, reductions.fence(op.scope.data)
+    order, fence = op.order.data, memory.fence(op.scope.data)
     words = _reduced_words(e, op, element)
     fenced = words or (is_tensor(op.result) and layout_of(op.result.type).register_count > 1)
     if fenced and order in ("release", "acq_rel"):
@@ -67,7 +66,7 @@ def _each(e: Emitter, op: tile.Atomic, element: Element, order: str) -> None:
 
 def _reduced_words(e: Emitter, op: tile.Atomic, element: Element) -> int:
     """Return how many words one instruction may add to memory; 0 where elements go one by one."""
-    if op.function.data != "add" or element.name not in reductions.REDUCED:
+    if op.function.data != "add" or element.name not in memory.REDUCED:
         return 0
     if not is_tensor(op.result) or op.result.first_use is not None:
         return 0
@@ -85,7 +84,7 @@ def _reduce(e: Emitter, op: tile.Atomic, element: Element, words: int) -> None:
     guard = replica_guard(e, op.pointer)
     pointers, array = e.tensor(op.pointer), e.materialized(op.value)
     mask = None if op.mask is None else e.tensor(op.mask)
-    wrapper = reductions.reduction(element.name, words, op.scope.data)
+    wrapper = memory.reduction(element.name, words, op.scope.data)
     width = words * element.packed
     count = layout_of(op.result.type).register_count
     with e.block(f"if ({guard})" if guard else ""), e.unrolled("part", count // width) as part:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from xdsl.ir import Operation
 
 from tawa.codegen.emit.emitter import Emitter
 from tawa.codegen.wrappers import barriers as w
+from tawa.codegen.wrappers.core import Wrapper
 from tawa.codegen.wrappers.memory import NEXT_PROGRAM
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
@@ -46,6 +49,11 @@ def arrive(e: Emitter, op: hopper.Arrive) -> None:
         e.do(w.BARRIER_ARRIVE_CLUSTER, barrier, thread)
 
 
+def calls(wrapper: Wrapper) -> Callable[[Emitter, Operation], None]:
+    """Return the rule that every thread which is here calls a function without arguments."""
+    return lambda e, op: e.do(wrapper)
+
+
 def _if(condition: str) -> str:
     return f"if ({condition})" if condition else ""
 
@@ -54,11 +62,6 @@ def expect(e: Emitter, op: hopper.Expect) -> None:
     """One thread arrives and announces the payload's bytes."""
     e.elected("thread")
     e.do(w.BARRIER_EXPECT, e.barrier(op.barriers, op.slot), op.bytes.data)
-
-
-def proxy_fence(e: Emitter, op: Operation) -> None:
-    """Every thread orders its shared-memory accesses before later asynchronous ones."""
-    e.do(w.FENCE_PROXY_ASYNC)
 
 
 def named_barrier(e: Emitter, op: hopper.NamedBarrier) -> None:
@@ -107,24 +110,9 @@ def one_thread(e: Emitter, op: hopper.OneThread) -> None:
         e.one_thread = False
 
 
-def block_sync(e: Emitter, op: Operation) -> None:
-    """All threads of the block meet."""
-    e.do(w.BLOCK_SYNC)
-
-
 def cluster_sync(e: Emitter, op: hopper.ClusterSync) -> None:
     """All threads of the cluster meet."""
     e.do(w.CLUSTER_SYNC if op.relaxed is None else w.CLUSTER_SYNC_RELAXED)
-
-
-def grid_wait(e: Emitter, op: Operation) -> None:
-    """Who is here waits for the kernels before."""
-    e.do(w.GRID_WAIT)
-
-
-def launch_dependents(e: Emitter, op: Operation) -> None:
-    """The block lets the next kernel begin."""
-    e.do(w.LAUNCH_DEPENDENTS)
 
 
 def block_id(e: Emitter, op: hopper.BlockId) -> None:
@@ -160,15 +148,15 @@ RULES = {
     hopper.Wait: wait,
     hopper.Arrive: arrive,
     hopper.Expect: expect,
-    hopper.ProxyFence: proxy_fence,
+    hopper.ProxyFence: calls(w.FENCE_PROXY_ASYNC),
     hopper.NamedBarrier: named_barrier,
     hopper.Turn: turn,
     hopper.SetRegisters: set_registers,
     hopper.OneThread: one_thread,
-    hopper.BlockSync: block_sync,
+    hopper.BlockSync: calls(w.BLOCK_SYNC),
     hopper.ClusterSync: cluster_sync,
-    hopper.GridWait: grid_wait,
-    hopper.LaunchDependents: launch_dependents,
+    hopper.GridWait: calls(w.GRID_WAIT),
+    hopper.LaunchDependents: calls(w.LAUNCH_DEPENDENTS),
     hopper.BlockId: block_id,
     hopper.NumBlocks: num_blocks,
     hopper.ClusterRank: cluster_rank,

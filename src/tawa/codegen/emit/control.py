@@ -9,16 +9,23 @@ from dataclasses import dataclass, replace
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.effects import CONTROL, WRITES, children, is_volatile
+from tawa.analysis.statements import CONTROL, WRITES, children, is_volatile
 from tawa.codegen.elements import element_of
-from tawa.codegen.emit.emitter import Emitter, variable_type
-from tawa.codegen.emit.values import Array, Mapped, Scalar, Tensor, Uniform, atom
+from tawa.codegen.emit.emitter import (
+    Array,
+    Emitter,
+    Mapped,
+    Scalar,
+    Tensor,
+    Uniform,
+    atom,
+    variable_type,
+)
 from tawa.codegen.storage import is_tensor
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import bit_width, element_type, layout_of
-from tawa.ir.walk import all_of, has
+from tawa.ir.walk import all_of, has, terminator
 
 # A loop that waits or issues asynchronous work is not unrolled: its body is large, its iterations
 # long.
@@ -238,6 +245,10 @@ def if_else(e: Emitter, op: scf.IfOp) -> None:
     if other and (results or _busy(other[0])):
         with e.otherwise():
             _branch(e, other[0], results)
+    _settle_all(e, results)
+
+
+def _settle_all(e: Emitter, results: Sequence[SSAValue]) -> None:
     for result in results:
         found = e.values[result]
         if isinstance(found, Scalar):
@@ -272,10 +283,7 @@ def while_loop(e: Emitter, op: scf.WhileOp) -> None:
             _pass(e, argument, value)
         e.run(body)
         carry(e, arguments, list(terminator(body).operands))
-    for result in results:
-        found = e.values[result]
-        if isinstance(found, Scalar):
-            e.bind(result, _settled(found))
+    _settle_all(e, results)
 
 
 def _pass(e: Emitter, argument: SSAValue, value: SSAValue) -> None:

@@ -2,6 +2,8 @@
 
 A tile is moved as a grid of boxes: along the contiguous dimension one a panel, along the others
 whatever the tensor map's box leaves.
+
+cp.async: each thread's asynchronous copies from pointers to a shared tile.
 """
 
 from __future__ import annotations
@@ -10,14 +12,16 @@ from itertools import product
 
 from xdsl.ir import SSAValue
 
-from tawa.codegen.emit.emitter import Emitter
-from tawa.codegen.emit.values import atom
+from tawa.codegen.emit.emitter import Emitter, atom
+from tawa.codegen.emit.global_memory import run_length, scaled
+from tawa.codegen.emit.tensors import pointee_bytes, thread_offsets
+from tawa.codegen.wrappers import memory
 from tawa.codegen.wrappers import tma as w
 from tawa.codegen.wrappers.barriers import CLUSTER_RANK
 from tawa.errors import InternalError
 from tawa.ir import hopper
-from tawa.ir.types import DescType, TensorMapType, ViewType
-from tawa.layouts.access import linear
+from tawa.ir.types import DescType, TensorMapType, ViewType, layout_of
+from tawa.layouts.access import in_rows, linear, vector_access
 from tawa.layouts.indexing import Formula, fit
 from tawa.layouts.register import Coordinate
 from tawa.layouts.shared import SharedLayout
@@ -215,9 +219,58 @@ def bulk_wait(e: Emitter, op: hopper.BulkWait) -> None:
         e.do(wrapper, template=str(op.pending.data))
 
 
+# --- cp.async -------------------------------------------------------------------------------------
+
+
+def copy_async(e: Emitter, op: hopper.CopyAsync) -> None:
+    """Write each thread's asynchronous copies; what the mask leaves out becomes zero."""
+    layout, within = layout_of(op.pointer.type), op.view.type.within.data
+    access = vector_access(layout, within)
+    size = pointee_bytes(op.pointer)
+    if access is None:
+        raise InternalError(f"no copy of {layout} to {within}")
+    run = min(run_length(e, op, op.pointer, op.mask), access.elements)
+    width = next((n for n in (16, 8, 4) if n % size == 0 and run % (n // size) == 0), 0)
+    if not width:
+        raise InternalError(f"cp.async moves 4 bytes at least, the pointers run over {run * size}")
+    each = width // size
+    pointers = e.tensor(op.pointer)
+    mask = None if op.mask is None else e.tensor(op.mask)
+
+    def offset_of(place: tuple[int, ...]) -> int:
+        return in_rows(within, place, access.pitch) if access.pitch else linear(within, place)
+
+    column = [offset_of(place) for place in layout.register_table[::each]]
+    formula = fit(column)
+    if formula is None:
+        raise InternalError(f"copies to offsets {column}")
+    thread = thread_offsets(e, layout, offset_of)
+    place = e.names.fresh("place")
+    e.line(f"const u32 {place} = {thread};")
+    base = e.view(op.view)
+    with e.unrolled("part", len(column)) as part:
+        first = scaled(part, each)
+        offset = formula.render(part)
+        address = place if offset == "0" else f"{place} + {offset}"
+        if access.pitch:
+            panels = f"{access.pitch}, {access.rows}, {access.swizzle}"
+            address = e.call(memory.PANELLED, address, template=panels)
+        if within.swizzle:
+            address = e.call(memory.SWIZZLED, address, template=str(within.swizzle - 16))
+        count = str(width) if mask is None else f"{mask.at(first)} ? {width} : 0"
+        e.do(w.copy_async(width), f"{base} + {address}", pointers.at(first), count)
+
+
+def copies_arrive(e: Emitter, op: hopper.CopyAsyncArrive) -> None:
+    """Every thread leaves its arrival to its copies."""
+    e.do(w.COPY_ARRIVE, e.barrier(op.barriers, op.slot))
+
+
 RULES = {
     hopper.TmaLoad: tma_load,
     hopper.TmaStore: tma_store,
     hopper.BulkCommit: bulk_commit,
     hopper.BulkWait: bulk_wait,
+    hopper.CopyAsync: copy_async,
+    hopper.CopyAsyncArrive: copies_arrive,
 }

@@ -10,9 +10,8 @@ from xdsl.dialects.builtin import FileLineColLoc
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element
-from tawa.codegen.emit.emitter import Emitter, Handler
+from tawa.codegen.emit.emitter import Array, Emitter, Handler, Mapped
 from tawa.codegen.emit.global_memory import replica_guard
-from tawa.codegen.emit.values import Array, Mapped
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers.core import Wrapper

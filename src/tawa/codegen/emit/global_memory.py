@@ -12,9 +12,8 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
-from tawa.codegen.emit.emitter import Emitter, Handler, variable_type
+from tawa.codegen.emit.emitter import Array, Emitter, Handler, Scalar, Tensor, atom, variable_type
 from tawa.codegen.emit.tensors import pointee_bytes
-from tawa.codegen.emit.values import Array, Scalar, Tensor, atom
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers import memory as w

@@ -9,8 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.arithmetic import aligned, reinterpret
-from tawa.codegen.emit.emitter import Emitter, Handler
-from tawa.codegen.emit.values import Array, Tensor, Uniform, atom, bare
+from tawa.codegen.emit.emitter import Array, Emitter, Handler, Tensor, Uniform, atom, bare
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers.core import Wrapper
 from tawa.ir import tile

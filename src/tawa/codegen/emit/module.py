@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from tawa.analysis.contiguity import Contiguity
@@ -105,25 +105,22 @@ class Writer:
         if not head:
             yield
             return
-        self.line(f"{head} {{")
-        self._indent += 1
-        yield
-        self._indent -= 1
-        self.line("}")
+        self.line(head)
+        with self._braces(" {"):
+            yield
 
-    @contextmanager
-    def scope(self) -> Generator[None]:
+    def scope(self) -> AbstractContextManager[None]:
         """Write a block of its own, for names that end with it."""
-        self.line("{")
-        self._indent += 1
-        yield
-        self._indent -= 1
-        self.line("}")
+        self.line("")
+        return self._braces("{")
+
+    def otherwise(self) -> AbstractContextManager[None]:
+        """Go on from the block just closed with its else branch."""
+        return self._braces(" else {")
 
     @contextmanager
-    def otherwise(self) -> Generator[None]:
-        """Go on from the block just closed with its else branch."""
-        self.text[-1] += " else {"
+    def _braces(self, opening: str) -> Generator[None]:
+        self.text[-1] += opening
         self._indent += 1
         yield
         self._indent -= 1

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import element_of
-from tawa.codegen.emit.emitter import Emitter, Handler
-from tawa.codegen.emit.values import Affine, Scalar, Tensor, Uniform, atom
+from tawa.codegen.emit.emitter import Affine, Emitter, Handler, Scalar, Tensor, Uniform, atom
 from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic as w
 from tawa.errors import InternalError

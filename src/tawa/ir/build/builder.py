@@ -3,6 +3,8 @@
 The emitter that the frontend and `KernelBuilder` share. It knows nothing about Python or Triton: it
 appends operations to the current block, gives each its location, keeps one copy of each scalar
 constant per block, and raises errors that point at the expression being compiled.
+
+What an operation of the language is given besides its arguments: the builder, the options.
 """
 
 from __future__ import annotations
@@ -10,17 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from os.path import dirname, join
-from typing import TypeVar
+from typing import TypeAlias, TypeVar, cast
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
-from tawa.errors import Place, TawaError, TypeMismatch
+from tawa.errors import Place, TawaError, TypeMismatch, UnsupportedSyntax
 from tawa.ir import at_line, tile
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Const, Descriptor, Tensor
+from tawa.ir.build.values import Const, Descriptor, Tensor, Value, ir_type
 from tawa.ir.functions import FUNCTIONS
+from tawa.ir.operation import TawaOperation
 from tawa.ir.types import Real, i1, i32, i64, int_array, with_shape
 from tawa.language import dtypes
 from tawa.language.dtypes import dtype
@@ -104,31 +107,29 @@ class Builder:
 
     def op(
         self,
-        kind: Callable[..., Operation],
-        operands: Sequence[Tensor | Sequence[Tensor]],
+        kind: type[TawaOperation],
+        operands: Sequence[Tensor | Sequence[Tensor] | None],
         result: Attribute,
-        attributes: Mapping[str, Attribute | None] | None = None,
+        **told: Attribute | int | str | None,
     ) -> Tensor:
         """Append an operation of class `kind` with one result of type `result`."""
-        return self.make(
-            kind(operands=_ssa(operands), result_types=[result], attributes=attributes)
-        )
+        return self.make(kind.make(*_ssa(operands), results=[result], attributes=told))
 
     def effect(
         self,
-        kind: Callable[..., Operation],
-        operands: Sequence[Tensor | Sequence[Tensor]],
-        attributes: Mapping[str, Attribute | None] | None = None,
+        kind: type[TawaOperation],
+        operands: Sequence[Tensor | Sequence[Tensor] | None],
+        **told: Attribute | int | str | None,
     ) -> None:
         """Append an operation of class `kind` without result."""
-        self.emit(kind(operands=_ssa(operands), attributes=attributes))
+        self.emit(kind.make(*_ssa(operands), attributes=told))
 
     def missing(self, kind: Attribute, error: TawaError) -> Tensor:
         """Stand for a scalar that has no value: `error` is raised if anything comes of it.
 
         What only dead code reads needs none, and the last index of a loop is read there.
         """
-        made = self.make(tile.ProgramId(attributes={"axis": IntAttr(0)}, result_types=[i32]))
+        made = self.make(tile.ProgramId.make(results=[i32], axis=0))
         if kind != i32:
             made = self.op(tile.Cast, [made], kind)
         self._missing.append((made.ssa.owner, error))  # pyright: ignore[reportArgumentType]
@@ -146,13 +147,13 @@ class Builder:
         number = Real(float(value)) if element.is_floating() else IntAttr(int(value))
         if shape:
             # A shared tensor would stay in registers from its first use to its last.
-            return self.op(tile.Constant, [], kind, {"value": number})
+            return self.op(tile.Constant, [], kind, value=number)
         # str tells 0.0 from -0.0 and makes NaN equal to itself.
         key = (str(number), kind)
         for frame in reversed(self._constants):
             if (known := frame.get(key)) is not None:
                 return Tensor(known)
-        made = self.op(tile.Constant, [], kind, {"value": number})
+        made = self.op(tile.Constant, [], kind, value=number)
         self._constants[-1][key] = made.ssa
         return made
 
@@ -165,8 +166,11 @@ class Builder:
                 result = with_shape(inputs[0].shape, i1)
             case "select":
                 result = inputs[1].type
-        name = {"function": StringAttr(function)}
-        return self.op(tile.Elementwise, [list(inputs)], result, name)
+        return self.op(tile.Elementwise, [list(inputs)], result, function=function)
+
+    def line(self, extent: int) -> Tensor:
+        """Return 0, 1 .. `extent` - 1 (int32)."""
+        return self.op(tile.Arange, [], with_shape((extent,), i32), start=0)
 
     def splat(self, value: Tensor, shape: Sequence[int]) -> Tensor:
         """Fill a tensor with a scalar; a constant becomes a constant tensor."""
@@ -178,7 +182,7 @@ class Builder:
         return self.op(tile.Splat, [value], kind)
 
     def _constant_like(self, owner: tile.Constant, kind: Attribute) -> Tensor:
-        return self.op(tile.Constant, [], kind, {"value": owner.value})
+        return self.op(tile.Constant, [], kind, value=owner.value)
 
     def reshape(self, value: Tensor, shape: Sequence[int]) -> Tensor:
         """Give a tensor another shape with as many elements; none for a scalar."""
@@ -194,14 +198,9 @@ class Builder:
         """Take the element of a vector of one: reduced, it is that element."""
         kind = ir_type(value.dtype)
         body = Block(arg_types=[kind, kind])
-        body.add_op(tile.Yield(operands=[[body.args[0]]]))
+        body.add_op(tile.Yield.make([body.args[0]]))
         return self.make(
-            tile.Reduce(
-                operands=[[value.ssa]],
-                attributes={"axis": IntAttr(0)},
-                result_types=[[kind]],
-                regions=[Region(body)],
-            )
+            tile.Reduce.make([value.ssa], results=[[kind]], regions=[Region(body)], axis=0)
         )
 
     def transpose(self, value: Tensor, permutation: Sequence[int]) -> Tensor:
@@ -209,8 +208,8 @@ class Builder:
         if list(permutation) == sorted(permutation):
             return value
         shape = [value.shape[axis] for axis in permutation]
-        attributes = {"permutation": int_array(permutation)}
-        return self.op(tile.Transpose, [value], ir_type(value.dtype, shape), attributes)
+        kind = ir_type(value.dtype, shape)
+        return self.op(tile.Transpose, [value], kind, permutation=int_array(permutation))
 
     def expand_dims(self, value: Tensor, axis: int) -> Tensor:
         """Insert a dimension of extent 1 at `axis`; a scalar becomes a tensor of one element."""
@@ -218,7 +217,7 @@ class Builder:
         if not value.is_block:
             return self.splat(value, shape)
         kind = ir_type(value.dtype, shape)
-        return self.op(tile.ExpandDims, [value], kind, {"axis": IntAttr(axis)})
+        return self.op(tile.ExpandDims, [value], kind, axis=axis)
 
     def extents(self, desc: Descriptor) -> tuple[Const | Tensor, ...]:
         """Return a descriptor's extents (int32), those it was made from where they are known."""
@@ -234,9 +233,8 @@ class Builder:
         return self._ask(desc, "count", 0 if window is None else window.axes, i32)
 
     def _ask(self, desc: Descriptor, what: str, axes: int, kind: Attribute) -> tuple[Tensor, ...]:
-        return tuple(
-            self.make(tile.DescExtent.of(desc.ssa, what, axis, kind)) for axis in range(axes)
-        )
+        ask = partial(self.op, tile.DescExtent, [Tensor(desc.ssa)], kind, what=what)
+        return tuple(ask(axis=axis) for axis in range(axes))
 
     def broadcast(self, value: Tensor, shape: Sequence[int]) -> Tensor:
         """Repeat a tensor along its dimensions of extent 1; the ranks are equal."""
@@ -245,8 +243,55 @@ class Builder:
         return self.op(tile.Broadcast, [value], ir_type(value.dtype, shape))
 
 
-def _ssa(operands: Sequence[Tensor | Sequence[Tensor]]) -> list[SSAValue | list[SSAValue]]:
+def _ssa(
+    operands: Sequence[Tensor | Sequence[Tensor] | None],
+) -> list[SSAValue | list[SSAValue]]:
+    """Return operands as operations take them; there may be none for None."""
     return [
-        operand.ssa if isinstance(operand, Tensor) else [part.ssa for part in operand]
+        operand.ssa if isinstance(operand, Tensor) else [part.ssa for part in operand or ()]
         for operand in operands
     ]
+
+
+# --- what operations are given --------------------------------------------------------------------
+
+
+Elements: TypeAlias = Callable[[Sequence[Value]], Value]
+"""A function of elements, as reductions take: of the left ones, then of the right ones."""
+
+
+@dataclass(slots=True)
+class Context:
+    """Where operations go, and the options that change what some of them are.
+
+    The frontend's knows the names and functions of the source besides (`tawa.frontend.context`).
+    """
+
+    builder: Builder
+    options: Mapping[str, object]
+
+    def unsupported(self, what: str, *, why: str = "", remedy: str = "") -> UnsupportedSyntax:
+        """Make an UnsupportedSyntax error at the current expression."""
+        return self.builder.error(UnsupportedSyntax, what, why=why, remedy=remedy)
+
+    def means_to_wrap(self) -> bool:
+        """Tell whether the integers of the current function are meant to wrap."""
+        return False
+
+    def in_loop(self) -> bool:
+        """Tell whether the current place is in a loop of the run."""
+        return False
+
+    def replace(self, value: Tensor, other: Tensor) -> None:
+        """Let what is written from here on mean `other` where it says `value`."""
+
+    def function_of(self, value: Value) -> str | Elements | None:
+        """Return the function that a value is: one of the language by name; None for none."""
+        match value:
+            case Const(value=str() as name):
+                return name
+            case Const(value=function) if callable(function):
+                elements = cast("Callable[..., Value]", function)
+                return lambda given: elements(*given)
+            case _:
+                return None

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 from tawa.errors import DefinitionError, TypeMismatch
 from tawa.ir.build.builder import Builder
 from tawa.ir.build.handles import Operand, Value
-from tawa.ir.build.place import caller
-from tawa.ir.build.values import describe
+from tawa.ir.build.values import caller, describe
 
 
 class Yields:

@@ -28,13 +28,11 @@ def finish(
     `facts` are those of the block's arguments, in order (`facts_of`).
     """
     remove_dead(block)
-    kernel = tile.Kernel(
-        attributes={
-            "sym_name": StringAttr(name),
-            "arguments": ArrayAttr(facts),
-            "options": option_attributes(options),
-        },
+    kernel = tile.Kernel.make(
         regions=[Region([block])],
+        sym_name=name,
+        arguments=ArrayAttr(facts),
+        options=option_attributes(options),
     )
     verify(kernel)
     return kernel

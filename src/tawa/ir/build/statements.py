@@ -19,23 +19,23 @@ from xdsl.ir import Block, Operation
 import tawa.language as tl
 from tawa.errors import DefinitionError, Place, TypeMismatch
 from tawa.ir import LABEL, line_of, tile
-from tawa.ir.build import arithmetic, overflow
+from tawa.ir.build import arithmetic
 from tawa.ir.build.binding import bind, suggest
-from tawa.ir.build.builder import Builder
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Builder, Context
 from tawa.ir.build.control import Branch
 from tawa.ir.build.handles import Desc, Operand, Value
 from tawa.ir.build.operations import OPERATIONS
 from tawa.ir.build.operations.shapes import new_axes
-from tawa.ir.build.place import caller
-from tawa.ir.build.types import dtype_of, ir_scalar
 from tawa.ir.build.values import (
     BlockPointer,
     Const,
     Descriptor,
     Tensor,
     Tuple,
+    caller,
     describe,
+    dtype_of,
+    ir_scalar,
     leaves,
     name_value,
 )
@@ -129,7 +129,7 @@ class Statements:
         left, right = self._lift(one), self._lift(other)
         if symbol in _COMPARISONS:
             return self._value(arithmetic.compare(self._builder, symbol, left, right))
-        return self._value(overflow.binary(self._context, symbol, left, right))
+        return self._value(arithmetic.checked(self._context, symbol, left, right))
 
     def unary(self, symbol: str, value: Value) -> Value:
         """Apply ``-`` or ``~``."""
@@ -143,7 +143,7 @@ class Statements:
                 remedy="use `with kernel.if_(condition)`, or where(condition, one, other)",
             )
         if symbol == "-":
-            return self._value(overflow.negate(self._context, tensor))
+            return self._value(arithmetic.checked_negate(self._context, tensor))
         return self._value(arithmetic.invert(self._builder, tensor))
 
     def index(self, value: Value, marks: Sequence[Any]) -> Value:

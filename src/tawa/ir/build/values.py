@@ -3,22 +3,38 @@
 `Const` is known now; `Tensor` (a scalar when it has no shape) and `Descriptor` are values of the
 program; `BlockPointer` and `Tuple` are made of others and exist only here: control flow carries
 their leaves.
+
+Element types of the language ↔ IR types, the only place that knows both spellings.
+
+Scalars that the compiler can compute: numbers made of constants by operations without effects.
+
+A function of the language gives a tensor, of constants too: ``tl.cdiv(8, 3)``. Where a number is
+needed when the kernel is compiled, this finds it, by the same table that the oracle runs.
+
+Where the code that builds a kernel stands: what errors and names of statements point at.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import lru_cache
+from itertools import islice
+from types import CodeType
+from typing import Any, TypeAlias
 
-from xdsl.dialects.builtin import TensorType
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import IntAttr, TensorType
+from xdsl.ir import Attribute, OpResult, SSAValue
 
 from tawa.constants import freeze
-from tawa.ir.build.types import dtype_of
-from tawa.ir.types import DescType, element_type, shape_of
-from tawa.language.dtypes import dtype, int1
+from tawa.element_types import ELEMENT_TYPES
+from tawa.errors import Place
+from tawa.ir import tile
+from tawa.ir.functions import FUNCTIONS
+from tawa.ir.types import SCALARS, DescType, PtrType, Real, element_type, shape_of, with_shape
+from tawa.language.dtypes import dtype, int1, pointer_type
 from tawa.syntax import in_ascii
 
 
@@ -220,3 +236,110 @@ def describe(value: Value) -> str:
 def spell_type(element: dtype, shape: Sequence[int]) -> str:
     """Spell an element type with a shape: ``bf16[128, 64]``."""
     return f"{element.name}{list(shape)}" if shape else element.name
+
+
+# --- element types in both spellings --------------------------------------------------------------
+
+
+_TO_IR: dict[str, Attribute] = {
+    kind.language: SCALARS[name] for name, kind in ELEMENT_TYPES.items()
+}
+_FROM_IR: dict[Attribute, dtype] = {kind: dtype(name) for name, kind in _TO_IR.items()}
+
+
+def ir_scalar(element: dtype) -> Attribute:
+    """Return the IR type of an element; raises TypeError for void and blocks."""
+    if isinstance(element, pointer_type):
+        return PtrType(ir_scalar(element.element_ty))
+    if element.name not in _TO_IR:
+        raise TypeError(f"{element.name} is not the type of an element")
+    return _TO_IR[element.name]
+
+
+def ir_type(element: dtype, shape: Sequence[int] = ()) -> Attribute:
+    """Return the IR type of a scalar (no shape) or of a tensor."""
+    return with_shape(shape, ir_scalar(element))
+
+
+def dtype_of(kind: Attribute) -> dtype:
+    """Return the language's name of an IR scalar or pointer type."""
+    if isinstance(kind, PtrType):
+        return pointer_type(dtype_of(kind.element))
+    return _FROM_IR[kind]
+
+
+# --- scalars that the compiler can compute --------------------------------------------------------
+
+
+def known(value: Value) -> Value:
+    """Return the constant that a scalar is; any other value as it is."""
+    if not isinstance(value, Tensor) or value.is_block:
+        return value
+    number = _number(value.ssa)
+    return value if number is None else Const(number.item())
+
+
+def _number(value: SSAValue) -> Any:
+    """Return a scalar as a NumPy number of its type, or None where it is not known."""
+    if not isinstance(value, OpResult):
+        return None
+    match value.owner:
+        case tile.Constant(value=IntAttr(data=number)) | tile.Constant(value=Real(data=number)):
+            return _typed(number, dtype_of(value.type))
+        case tile.Cast(value=source):
+            inner = _number(source)
+            return None if inner is None else _typed(inner, dtype_of(value.type))
+        case tile.Elementwise(function=name, inputs=inputs):
+            inner = [_number(operand) for operand in inputs]
+            if any(operand is None for operand in inner):
+                return None
+            import numpy as np
+
+            with np.errstate(all="ignore"):
+                found = FUNCTIONS[name.data].numpy(np, *inner)
+            return _typed(found, dtype_of(value.type))
+        case _:
+            return None
+
+
+def _typed(number: Any, kind: dtype) -> Any:
+    """Return a number as one of NumPy; None for types that NumPy has not."""
+    import numpy as np
+
+    if kind.is_bool():
+        return np.bool_(number)
+    name = kind.name if kind.is_int() else {"fp32": "float32", "fp64": "float64"}.get(kind.name)
+    if name is None or (kind.is_int() and not np.isfinite(number)):
+        return None
+    return np.asarray(number).astype(name)[()]
+
+
+# --- where a kernel is built ----------------------------------------------------------------------
+
+
+_PASSED = ("tawa.ir.build", "tawa.frontend.inline", "contextlib")
+"""Modules whose frames stand between the builder's caller and the builder."""
+
+
+def caller(passed: tuple[str, ...] = ()) -> Place:
+    """Return the expression outside of the builder that is being evaluated.
+
+    `passed` are further modules whose frames stand between.
+    """
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__"), passed):
+        frame = frame.f_back
+    return _place(frame.f_code, frame.f_lasti)
+
+
+def _is_ours(module: object, passed: tuple[str, ...]) -> bool:
+    return isinstance(module, str) and (module.startswith(_PASSED) or module in passed)
+
+
+@lru_cache(maxsize=4096)
+def _place(code: CodeType, instruction: int) -> Place:
+    positions = next(islice(code.co_positions(), instruction // 2, None), (None,) * 4)
+    line, last, column, end = positions
+    if column is None or end is None or last != line:  # of several lines the first is shown whole
+        end = column = column or 0
+    return Place(code.co_filename, line or code.co_firstlineno, column, end)

@@ -45,11 +45,10 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
-from tawa.analysis.effects import VIEWS
+from tawa.analysis.statements import VIEWS
 from tawa.ir import hopper, tile
-from tawa.ir.control import handed_on
 from tawa.ir.types import Real, element_type, layout_of, shape_of
-from tawa.ir.walk import all_of, has, walk
+from tawa.ir.walk import all_of, handed_on, has, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.dots import is_zero
 from tawa.passes.lower.emit import Emitter
@@ -70,7 +69,7 @@ def keep_accumulators(role: hopper.Role) -> None:
                 continue
             use = Use(operation, index)
             if _takes(use, set()) and lives_on(value, operation, index):
-                copy = tile.Cast(operands=[value], result_types=[value.type])
+                copy = tile.Cast.make(value, results=[value.type])
                 kept = Emitter.before(operation).put(copy).result
                 kept.name_hint = value.name_hint
                 operation.operands[index] = kept
@@ -84,7 +83,7 @@ def pin_computed(role: hopper.Role) -> None:
     """
     for product in all_of(role, hopper.Wgmma):
         if _is_computed(value := product.acc):
-            pin = hopper.Pin(operands=[[value]], result_types=[[value.type]])
+            pin = hopper.Pin.make([value], results=[[value.type]])
             product.operands[_ACC] = Emitter.before(product).put(pin).res[0]
 
 
@@ -143,17 +142,17 @@ def _leave(lowering: Lowering, loop: scf.ForOp, index: int) -> None:
     if ready is None or any(_is_chosen(use.operation) for use in ready.uses):
         return
     before = Emitter.before(loop)
-    empty = before.put(hopper.Uninitialized(result_types=[result.type]))
+    empty = before.put(hopper.Uninitialized.make(results=[result.type]))
     loop.operands[3 + index] = empty.result
     wait = ready.owner
     assert isinstance(wait, Operation)
     after = Emitter.after(wait)
     iterations = loop.results[lowering.iterations[block].index - 1]
     ran = after.apply("gt", iterations, after.constant(0), hint="ran")
-    fill = tile.Constant(attributes={"value": Real(0.0)}, result_types=[zero.type])
+    fill = tile.Constant.make(results=[zero.type], value=Real(0.0))
     # Pinned, the zeros stay in a branch of their own that is not taken; else the compiler would
     # choose between each register and zero, one instruction each, in every tile.
-    pinned = hopper.Pin(operands=[[fill.result]], result_types=[[zero.type]])
+    pinned = hopper.Pin.make([fill.result], results=[[zero.type]])
     other = Block([fill, pinned, scf.YieldOp(pinned.res[0])])
     choice = scf.IfOp(ran, [result.type], Region(Block([scf.YieldOp(ready)])), Region(other))
     uses = [use for use in ready.uses if use.operation.parent_op() is not choice]

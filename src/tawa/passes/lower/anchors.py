@@ -13,7 +13,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.effects import enclosing_loops
+from tawa.analysis.statements import enclosing_loops
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import walk

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import name_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, BufferType, SharedLayoutAttr, bit_width
 from tawa.layouts.shared import SharedLayout
@@ -113,16 +113,13 @@ class Lowering:
     ) -> hopper.Shared:
         """Declare a buffer; its offset is chosen at the end of the lowering."""
         kind = BufferType(IntAttr(slots), element, SharedLayoutAttr(layout))  # pyright: ignore
-        buffer = hopper.Shared(
-            attributes={"label": StringAttr(label), "offset": IntAttr(0)}, result_types=[kind]
-        )
+        buffer = hopper.Shared.make(results=[kind], label=label, offset=0)
         return self.set_up(hopper.Shared).put(buffer, label.split("@")[0])
 
     def new_barriers(self, label: str, count: int, hint: str) -> hopper.Barriers:
         """Declare `count` mbarriers; arrivals are counted when all roles are lowered."""
-        barriers = hopper.Barriers(
-            attributes={"label": StringAttr(label), "offset": IntAttr(0), "arrivals": IntAttr(1)},
-            result_types=[BarriersType(IntAttr(count))],
+        barriers = hopper.Barriers.make(
+            results=[BarriersType(IntAttr(count))], label=label, offset=0, arrivals=1
         )
         return self.set_up(hopper.Barriers).put(barriers, hint)
 
@@ -180,14 +177,7 @@ class Lowering:
 
 def named_barrier(first: int, scope: str, threads: int) -> hopper.NamedBarrier:
     """Return a `sync` named barrier."""
-    return hopper.NamedBarrier(
-        attributes={
-            "id": IntAttr(first),
-            "scope": StringAttr(scope),
-            "kind": StringAttr("sync"),
-            "threads": IntAttr(threads),
-        }
-    )
+    return hopper.NamedBarrier.make(id=first, scope=scope, kind="sync", threads=threads)
 
 
 def role_of(operation: Operation) -> hopper.Role:

@@ -19,9 +19,8 @@ from dataclasses import dataclass, field
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.control import handed_on
 from tawa.ir.types import LayoutAttr, layout_of, shape_of
-from tawa.ir.walk import operations_of
+from tawa.ir.walk import handed_on, operations_of
 from tawa.layouts.convert import register_map
 from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import RegisterLayout

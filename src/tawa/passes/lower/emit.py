@@ -13,15 +13,14 @@ from typing import TypeAlias, TypeVar
 
 from xdsl.builder import Builder
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.irdl import IRDLOperation
 from xdsl.rewriter import InsertPoint
 
-from tawa.ir import tile
-from tawa.ir.control import terminator
+from tawa.ir import hopper, tile
+from tawa.ir.operation import TawaOperation
 from tawa.ir.types import element_type, i32, int_array, shape_of, with_shape
-from tawa.ir.walk import walk
+from tawa.ir.walk import terminator, walk
 from tawa.passes.dead import replace_control
 from tawa.passes.fold import constant, elementwise
 
@@ -80,14 +79,17 @@ class Emitter:
 
     def made(
         self,
-        op: type[IRDLOperation],
+        op: type[TawaOperation],
         operands: Sequence[Operands],
         kind: Attribute,
-        **told: Attribute,
+        **told: Attribute | int | str | None,
     ) -> SSAValue:
         """Insert an operation of one result, of type `kind`, and attributes; return the result."""
-        made = op.build(operands=operands, attributes=told, result_types=[kind])
-        return self.put(made).results[0]
+        return self.put(op.make(*operands, results=[kind], attributes=told)).results[0]
+
+    def one_thread(self) -> Emitter:
+        """Insert what one thread of the role runs; return an emitter for it."""
+        return Emitter.at_end(self.put(hopper.OneThread.make(regions=[new_region()])).body.block)
 
     def constant(
         self, value: int | float, kind: Attribute = i32, hint: str | None = None
@@ -129,7 +131,7 @@ class Emitter:
         """Return a tensor with a new dimension of extent 1."""
         shape = shape_of(value.type)
         kind = with_shape((*shape[:axis], 1, *shape[axis:]), element_type(value.type))
-        return self.made(tile.ExpandDims, [value], kind, axis=IntAttr(axis))
+        return self.made(tile.ExpandDims, [value], kind, axis=axis)
 
     def broadcast(self, value: SSAValue, shape: Shape) -> SSAValue:
         """Return a tensor repeated along its dimensions of extent 1."""
@@ -141,7 +143,7 @@ class Emitter:
 
     def line(self, extent: int) -> SSAValue:
         """Return 0, 1, 2 .."""
-        return self.made(tile.Arange, [], with_shape((extent,), i32), start=IntAttr(0))
+        return self.made(tile.Arange, [], with_shape((extent,), i32), start=0)
 
     def spread(self, line: SSAValue, dim: int, shape: Shape) -> SSAValue:
         """Return a vector along `dim` of a tensor of that shape, repeated along all others."""
@@ -154,12 +156,7 @@ class Emitter:
         shape = shape_of(values[0].type)
         left = (*shape[:axis], *shape[axis + 1 :])
         kinds = [with_shape(left, element_type(value.type)) for value in values]
-        made = tile.Reduce(
-            operands=[values],
-            attributes={"axis": IntAttr(axis)},
-            result_types=[kinds],
-            regions=[body.clone()],
-        )
+        made = tile.Reduce.make(values, results=[kinds], regions=[body.clone()], axis=axis)
         return list(self.put(made).res)
 
 
@@ -167,7 +164,7 @@ def combining(function: str, kind: Attribute) -> Region:
     """Return the body of a reduction by an element function."""
     body = Block(arg_types=[kind, kind])
     both = elementwise(function, *body.args)
-    body.add_ops([both, tile.Yield(operands=[[both.result]])])
+    body.add_ops([both, tile.Yield.make([both.result])])
     return Region(body)
 
 

@@ -43,10 +43,10 @@ from tawa.layouts.fragments import runs_first
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.emit import Emitter, new_region, replace
+from tawa.passes.lower.emit import Emitter, replace
 from tawa.passes.lower.placement import scratch_layout
 from tawa.passes.lower.relate import is_tensor
-from tawa.passes.lower.views import whole_buffer
+from tawa.passes.lower.views import load_view, store_shared, whole_buffer
 
 
 def with_layout(kind: Attribute, layout: RegisterLayout) -> TensorType[Attribute]:
@@ -92,7 +92,7 @@ def moved(
     if not within_warps(source, wanted) or (movable and by_memory(source, wanted)):
         return exchange(lowering, role, emitter, [value], wanted)[0]
     kind = with_layout(value.type, wanted)
-    convert = hopper.ConvertLayout(operands=[value], result_types=[kind])
+    convert = hopper.ConvertLayout.make(value, results=[kind])
     return emitter.put(convert, value.name_hint).result
 
 
@@ -113,12 +113,12 @@ def exchange(
 
     def write(views: list[SSAValue]) -> None:
         for value, view in zip(carried, views):
-            _store(emitter, value, view)
+            store_shared(emitter, value, view)
 
     views = _written(lowering, role, emitter, list(zip(layouts, kinds)), write)
     loaded: list[SSAValue] = []
     for value, view, carrier in zip(values, views, carried):
-        result = _load(emitter, view, with_layout(carrier.type, wanted), value.name_hint)
+        result = load_view(emitter, view, with_layout(carrier.type, wanted), value.name_hint)
         loaded.append(as_bits(emitter, result) if element_type(value.type) == i1 else result)
     return loaded
 
@@ -137,17 +137,6 @@ def _written(
     write(views)
     emitter.put(lowering.role_barrier(role))
     return views
-
-
-def _store(emitter: Emitter, value: SSAValue, view: SSAValue) -> None:
-    via = {"via": StringAttr("plain")}
-    emitter.put(hopper.SharedStore(operands=[value, view], attributes=via))
-
-
-def _load(emitter: Emitter, view: SSAValue, kind: Attribute, hint: str | None) -> SSAValue:
-    loaded = emitter.made(hopper.SharedLoad, [view], kind, via=StringAttr("plain"))
-    loaded.name_hint = hint
-    return loaded
 
 
 def _in_runs(emitter: Emitter, value: SSAValue, within: SharedLayout) -> SSAValue:
@@ -204,7 +193,7 @@ def store_scalar(emitter: Emitter, value: SSAValue, view: SSAValue, role: hopper
     """Write a scalar to a view of one element; for one thread."""
     value = emitter.cast(value, stored_as(value.type))
     held = emitter.made(tile.Splat, [value], _one(value.type, role.warps.data))
-    _store(emitter, held, view)
+    store_shared(emitter, held, view)
 
 
 def load_scalar(
@@ -212,10 +201,10 @@ def load_scalar(
 ) -> SSAValue:
     """Read a scalar of type `kind` from a view of one element, by every thread."""
     element = stored_as(kind)
-    loaded = _load(emitter, view, _one(element, role.warps.data), None)
+    loaded = load_view(emitter, view, _one(element, role.warps.data))
     # One element reduced is that element: the way from a tensor to a scalar.
     body = Block(arg_types=[element, element])
-    body.add_op(tile.Yield(operands=[[body.args[0]]]))
+    body.add_op(tile.Yield.make([body.args[0]]))
     (taken,) = emitter.reduce([loaded], 0, Region(body))
     taken.name_hint = hint
     if kind != i1:
@@ -236,7 +225,7 @@ def expand_gathers(lowering: Lowering, role: hopper.Role) -> None:
         layout = SharedLayout(shape, tuple(range(len(shape))), bit_width(kind), 0)
 
         def write(views: list[SSAValue], value: SSAValue = value, to: Emitter = emitter) -> None:
-            _store(to, value, views[0])
+            store_shared(to, value, views[0])
 
         (view,) = _written(lowering, role, emitter, [(layout, kind)], write)
         result = gather.result.type
@@ -289,7 +278,7 @@ def _broadcast(
     kind, emitter = atomic.result.type, Emitter.before(atomic)
 
     def write(views: list[SSAValue]) -> None:
-        one = Emitter.at_end(emitter.put(hopper.OneThread(regions=[new_region()])).body.block)
+        one = emitter.one_thread()
         store_scalar(one, one.put(atomic.clone()).result, views[0], role)
 
     word = [(word_layout(kind), stored_as(kind))]

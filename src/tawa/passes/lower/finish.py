@@ -39,11 +39,18 @@ from xdsl.dialects.builtin import (
 )
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tawa.analysis.effects import has_effect
+from tawa.analysis.statements import has_effect
 from tawa.errors import OverBudget
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, layout_of
-from tawa.ir.walk import all_of, is_terminator, marked_pure, operations_of, walk
+from tawa.ir.walk import (
+    all_of,
+    is_terminator,
+    marked_pure,
+    move_before,
+    operations_of,
+    walk,
+)
 from tawa.passes.dead import sweep
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
@@ -144,15 +151,12 @@ def elect_threads(lowering: Lowering) -> None:
         moved = [op for op in body.ops if not isinstance(op, hopper.SetRegisters)]
         for operation in moved:
             operation.detach()
-        Emitter.at_end(body).put(hopper.OneThread(regions=[new_region(*moved)]))
+        Emitter.at_end(body).put(hopper.OneThread.make(regions=[new_region(*moved)]))
 
 
 def _inline(one: hopper.OneThread) -> None:
-    block = one.parent_block()
-    assert block is not None, "an election stands in a role"
     for operation in list(one.body.block.ops):
-        operation.detach()
-        block.insert_op_before(operation, one)
+        move_before(operation, one)
     erase(one)
 
 
@@ -264,14 +268,14 @@ def initialise_barriers(lowering: Lowering) -> None:
     emitter = Emitter.before(first)
     for op in list(block.ops):
         if isinstance(op, hopper.TensorMap):
-            emitter.put(hopper.PrefetchMap(operands=[op.result]))
+            emitter.put(hopper.PrefetchMap.make(op.result))
     for barriers in arrays:
-        emitter.put(hopper.InitBarriers(operands=[barriers.result]))
+        emitter.put(hopper.InitBarriers.make(barriers.result))
     if arrays:
         emitter.put(hopper.FenceBarrierInit())
     if lowering.plan.cluster > 1:
         # No block may signal or copy into one that has not started, or has already gone.
-        emitter.put(hopper.ClusterSync(attributes={"relaxed": UnitAttr()}))
+        emitter.put(hopper.ClusterSync.make(relaxed=UnitAttr()))
         Emitter.at_end(block).put(hopper.ClusterSync())
     elif arrays:
         emitter.put(hopper.BlockSync())

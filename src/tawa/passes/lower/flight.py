@@ -13,8 +13,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper
-from tawa.ir.control import terminator
-from tawa.ir.walk import has, is_inside, walk
+from tawa.ir.walk import has, home_of, is_inside, terminator, walk
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import root_slot
 
@@ -259,8 +258,7 @@ def lives_on(value: SSAValue, at: Operation, index: int) -> bool:
         return True
     home = value.owner if isinstance(value.owner, Block) else value.owner.parent
     while True:
-        block = current.parent
-        assert block is not None, "the value is defined in a block around"
+        block = home_of(current)
         for other in others:
             there = block.find_ancestor_op_in_block(other)
             if there is not None and current.is_before_in_block(there):

@@ -10,16 +10,15 @@ host's to compute (such accesses become pointer accesses).
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import DescType, TensorMapType, ViewType, int_array
+from tawa.ir.types import DescType, TensorMapType, int_array
 from tawa.ir.walk import marked_pure
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter
-from tawa.passes.lower.views import slice_view
+from tawa.passes.lower.views import slice_view, view_kind
 
 
 def is_host_made(desc: SSAValue) -> bool:
@@ -77,10 +76,8 @@ def tensor_map(
                 return operation
             case _:
                 continue
-    made = hopper.TensorMap(
-        operands=[desc],
-        attributes={"swizzle": IntAttr(layout.swizzle)},
-        result_types=[TensorMapType(kind.element, int_array(box))],
+    made = hopper.TensorMap.make(
+        desc, results=[TensorMapType(kind.element, int_array(box))], swizzle=layout.swizzle
     )
     stem = (desc.name_hint or "tensor").removesuffix("_desc")
     return lowering.set_up(hopper.TensorMap).put(made, f"{stem}_map")
@@ -137,8 +134,6 @@ def load_boxes(
 
     One copy moves all panels side by side; parts along other dimensions are slices of the view.
     """
-    kind = view.type
-    assert isinstance(kind, ViewType)
     box = _box(map_)
     parts: list[tuple[list[SSAValue], SSAValue]] = [(offsets, view)]
     for dim in range(len(box) - 1):
@@ -150,8 +145,7 @@ def _cut(
     emitter: Emitter, part: tuple[list[SSAValue], SSAValue], dim: int, extent: int
 ) -> list[tuple[list[SSAValue], SSAValue]]:
     offsets, view = part
-    kind = view.type
-    assert isinstance(kind, ViewType)
+    kind = view_kind(view)
     if kind.shape[dim] <= extent:
         return [part]
     pieces: list[tuple[list[SSAValue], SSAValue]] = []

@@ -22,13 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
 from xdsl.ir import Operation
 
-from tawa.analysis.boxes import disjoint, disjoint_in_other_iterations
-from tawa.analysis.effects import accessed, enclosing_loops, orders_others, releases
-from tawa.analysis.memory import box_of, reached, writers
-from tawa.analysis.naming import name_of
+from tawa.analysis.memory import box_of, disjoint, disjoint_in_other_iterations, reached, writers
+from tawa.analysis.statements import accessed, enclosing_loops, name_of, orders_others, releases
 from tawa.ir import hopper, tile
 from tawa.ir.walk import walk
 from tawa.passes.lower.context import Lowering
@@ -76,13 +73,7 @@ def order_accesses(lowering: Lowering, role: hopper.Role) -> None:
 
 def bulk_wait(by: str, *, read: bool, pending: int = 0) -> hopper.BulkWait:
     """Return a wait of the threads `by` for all but the last `pending` groups of bulk stores."""
-    return hopper.BulkWait(
-        attributes={
-            "pending": IntAttr(pending),
-            "read": BoolAttr.from_bool(read),
-            "by": StringAttr(by),
-        }
-    )
+    return hopper.BulkWait.make(pending=pending, read=read, by=by)
 
 
 class _Before:

@@ -15,7 +15,7 @@ is taken before the loop, passed before that work, taken again after it, and pas
 So takes and passes alternate on every path, for every trip count from 0. Products outside loops get
 turns of their own, one for each run of them without other work in between, and so do those of a
 loop whose turn would wait for the others. Instances of a role, which have their turns from
-`tawa.passes.instances`, meet at named barriers likewise. Requires: waits placed, scalars the same
+`tawa.passes.distribute`, meet at named barriers likewise. Requires: waits placed, scalars the same
 in all warpgroups of a role (so all take as many turns). Ensures: every wgmma of a role that takes
 turns is issued in a turn. Declines when: the plan is cooperative. Raises `PlanError` when no loop
 of a role gains by turns.
@@ -33,10 +33,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.pingpong import Iteration, iteration, takes_turns
+from tawa.analysis.stages import Iteration, iteration, takes_turns
 from tawa.errors import PlanError
 from tawa.ir import aref, hopper
 from tawa.ir.walk import all_of, has, walk
@@ -77,13 +76,11 @@ def _between_roles(lowering: Lowering) -> None:
             index = operation.instance.data
             takes = operation.kind.data == "take"
             place = index if takes else (index + 1) % count
-            meet = hopper.NamedBarrier(
-                attributes={
-                    "id": IntAttr(first + place),
-                    "scope": StringAttr("roles"),
-                    "kind": StringAttr("sync" if takes else "arrive"),
-                    "threads": IntAttr(2 * 32 * role.warps.data),
-                }
+            meet = hopper.NamedBarrier.make(
+                id=first + place,
+                scope="roles",
+                kind="sync" if takes else "arrive",
+                threads=2 * 32 * role.warps.data,
             )
             Emitter.before(operation).put(meet)
             if not takes:
@@ -148,13 +145,7 @@ class _Turns:
 
     def turn(self, kind: str) -> hopper.Turn:
         """Return a new operation."""
-        return hopper.Turn(
-            attributes={
-                "kind": StringAttr(kind),
-                "id": IntAttr(self._first),
-                "groups": IntAttr(self._groups),
-            }
-        )
+        return hopper.Turn.make(kind=kind, id=self._first, groups=self._groups)
 
     def block(self, block: Block) -> None:
         """Place turns in a block and the blocks in it."""

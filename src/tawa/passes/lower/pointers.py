@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, SSAValue
 
-from tawa.analysis.effects import VIEWS
-from tawa.analysis.naming import name_of
-from tawa.analysis.tma import block_objection, padding_of
+from tawa.analysis.hardware import block_objection, padding_of
+from tawa.analysis.statements import VIEWS, name_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, PtrType, Real, element_type, i64, is_float, spell, with_shape
 from tawa.ir.walk import walk
@@ -104,15 +103,8 @@ def expand_load(load: tile.DescLoad) -> None:
     emitter = Emitter.before(load)
     pointer, mask = _addresses(emitter, load.desc, list(load.offsets))
     other = _padding(emitter, load)
-    attributes = {"eviction": load.eviction} if load.eviction is not None else {}
-    made = emitter.put(
-        tile.Load(
-            operands=[pointer, [mask], [other]],
-            attributes=dict(attributes),
-            result_types=[load.result.type],
-        )
-    )
-    replace(load, [made.result])
+    operands = [pointer, [mask], [other]]
+    replace(load, [emitter.made(tile.Load, operands, load.result.type, eviction=load.eviction)])
 
 
 def _padding(emitter: Emitter, load: tile.DescLoad) -> SSAValue:
@@ -120,7 +112,7 @@ def _padding(emitter: Emitter, load: tile.DescLoad) -> SSAValue:
     kind = load.result.type
     outside = float("nan") if padding_of(load.desc) == "nan" else 0.0
     value: Attribute = Real(outside) if is_float(element_type(kind)) else IntAttr(0)
-    return emitter.put(tile.Constant(attributes={"value": value}, result_types=[kind])).result
+    return emitter.put(tile.Constant.make(results=[kind], value=value)).result
 
 
 def expand_write(access: tile.DescStore | tile.DescAtomic) -> tile.Store | tile.Atomic:
@@ -129,17 +121,17 @@ def expand_write(access: tile.DescStore | tile.DescAtomic) -> tile.Store | tile.
     pointer, mask = _addresses(emitter, access.desc, list(access.offsets))
     match access:
         case tile.DescStore():
-            made = emitter.put(tile.Store(operands=[pointer, access.value, [mask]]))
+            made = emitter.put(tile.Store.make(pointer, access.value, [mask]))
         case tile.DescAtomic():
             made = emitter.put(
-                tile.Atomic(
-                    operands=[pointer, access.value, [mask]],
-                    attributes={
-                        "function": access.function,
-                        "order": StringAttr("relaxed"),
-                        "scope": StringAttr("gpu"),
-                    },
-                    result_types=[access.value.type],
+                tile.Atomic.make(
+                    pointer,
+                    access.value,
+                    [mask],
+                    results=[access.value.type],
+                    function=access.function,
+                    order="relaxed",
+                    scope="gpu",
                 )
             )
     erase(access)
@@ -161,7 +153,7 @@ def _addresses(
         index = _index(emitter, offset, dim, shape)
         step = emitter.splat(strides[dim], shape)
         term = emitter.apply("mul", index, step)
-        moved = emitter.put(tile.PtrAdd(operands=[moved, term], result_types=[base.type])).result
+        moved = emitter.put(tile.PtrAdd.make(moved, term, results=[base.type])).result
         zero = emitter.constant(0, with_shape(shape, i64))
         inside = emitter.apply(
             "and",
@@ -191,7 +183,7 @@ def _geometry(
             [emitter.cast(value, i64) for value in made.strides],
         )
     extents, strides = (
-        [emitter.put(tile.DescExtent.of(desc, what, dim, i64)).result for dim in range(rank)]
+        [emitter.made(tile.DescExtent, [desc], i64, what=what, axis=dim) for dim in range(rank)]
         for what in ("extent", "stride")
     )
     return extents, strides
@@ -203,4 +195,4 @@ def _base(emitter: Emitter, desc: SSAValue) -> SSAValue:
         return desc.owner.base
     kind = desc.type
     assert isinstance(kind, DescType)
-    return emitter.put(tile.DescExtent.of(desc, "base", 0, PtrType(kind.element))).result
+    return emitter.made(tile.DescExtent, [desc], PtrType(kind.element), what="base", axis=0)

@@ -20,30 +20,44 @@ Requires: the source slot is still lent. Ensures: nothing of the tile passes thr
 need a layout.
 Declines when: the elements are not 8 bits wide, the order is neither the plain nor the interleaved
 one, or the warps cannot share the tile: registers are stored then.
+
+Blocks of a cluster share the loads they have in common.
+
+Purpose: each block loads its part of a tile that all of the cluster need, and sends it to all.
+Before -> after, in a cluster of 2:
+    hopper.tma_load %b_map[%n, %k], %b, ..      hopper.tma_load .. {multicast = 2}, half the box
+    hopper.arrive %freed[%slot]             ->  hopper.arrive %freed[%slot] {cluster = 2}
+    %freed {arrivals = 2}                       %freed {arrivals = 4}
+Requires: arrivals counted, all blocks of a cluster in step (the planner's licence). Ensures: a slot
+is refilled only when every block has freed it, since a block writes its neighbours' slots too.
+Declines when, by ring: threads read its slots (their release would need a fence of the cluster,
+which costs more than the load saves); by load: its place depends on the block, or its rows do not
+split. Raises `PlanError` when no load is left to share.
 """
 
 from __future__ import annotations
 
 from math import prod
 
-from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import IntAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 
-from tawa.analysis.effects import VIEWS
-from tawa.errors import DescriptorError
+from tawa.analysis.cluster import Neighbours
+from tawa.analysis.statements import VIEWS
+from tawa.errors import DescriptorError, PlanError
 from tawa.ir import aref, hopper, place_of, tile
-from tawa.ir.types import ViewType, shape_of
+from tawa.ir.types import shape_of
 from tawa.ir.walk import walk
 from tawa.layouts.fragments import axes
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
 from tawa.layouts.transpose import sides
 from tawa.passes.lower.context import Lowering, Ring
-from tawa.passes.lower.emit import Emitter, erase, new_region
+from tawa.passes.lower.emit import Emitter, ask_launch, erase
 from tawa.passes.lower.exchange import store_scalar
 from tawa.passes.lower.maps import load_boxes, tensor_map
 from tawa.passes.lower.relate import propose
-from tawa.passes.lower.views import as_view, reshape_view, slot_view, view_kind
+from tawa.passes.lower.views import as_view, reshape_view, slot_view, store_shared, view_kind
 
 
 def publish(
@@ -64,12 +78,12 @@ def publish(
             for buffer, at in tensors
         ]
         if any(started):
-            emitter.put(hopper.CopyAsyncArrive(operands=[ring.filled.result, slot]))
+            emitter.put(hopper.CopyAsyncArrive.make(ring.filled.result, slot))
         if not all(started):
             emitter.put(hopper.ProxyFence())
             emitter.put(_arrive(ring, slot, "warp"))
     if scalars:
-        one = Emitter.at_end(_one_thread(emitter).body.block)
+        one = emitter.one_thread()
         for buffer, value in scalars:
             store_scalar(one, value, slot_view(one, buffer, slot), role)
         one.put(_arrive(ring, slot, "thread"))
@@ -147,25 +161,16 @@ def _fill(
         emitter.put(copy)
         return False
     if not isinstance(load, tile.Load) or not _is_copy(value):
-        emitter.put(_store(value, view))
+        store_shared(emitter, value, view)
         return False
-    mask = [load.mask] if load.mask is not None else []
-    copy = hopper.CopyAsync(operands=[load.pointer, mask, view])
+    copy = hopper.CopyAsync.make(load.pointer, load.mask, view)
     copy.attributes["contiguous"] = load.attributes["contiguous"]
     emitter.put(copy)
     return True
 
 
-def _store(value: SSAValue, view: SSAValue) -> hopper.SharedStore:
-    return hopper.SharedStore(operands=[value, view], attributes={"via": StringAttr("plain")})
-
-
 def _arrive(ring: Ring, slot: SSAValue, by: str) -> hopper.Arrive:
-    return hopper.Arrive(operands=[ring.filled.result, slot], attributes={"by": StringAttr(by)})
-
-
-def _one_thread(emitter: Emitter) -> hopper.OneThread:
-    return emitter.put(hopper.OneThread(regions=[new_region()]))
+    return hopper.Arrive.make(ring.filled.result, slot, by=by)
 
 
 def _copy(
@@ -176,12 +181,10 @@ def _copy(
     copied: list[tuple[hopper.Shared, SSAValue]],
 ) -> None:
     """One expect with the bytes of all tiles, then their copies, by one thread."""
-    one = Emitter.at_end(_one_thread(emitter).body.block)
+    one = emitter.one_thread()
     # A transaction counts the full box, its part outside the tensor included.
     total = sum(buffer.result.type.layout.data.bytes for buffer, _ in copied)
-    one.put(
-        hopper.Expect(operands=[ring.filled.result, slot], attributes={"bytes": IntAttr(total)})
-    )
+    one.put(hopper.Expect.make(ring.filled.result, slot, bytes=total))
     for buffer, value in copied:
         load = _source(value)
         assert load is not None
@@ -198,19 +201,16 @@ def issue_copy(
     slot: SSAValue,
 ) -> None:
     """Emit the TMA copies of `load` into `view`, completing on `barriers[slot]`."""
-    kind = view.type
-    assert isinstance(kind, ViewType)
+    kind = view_kind(view)
     check_box(lowering, load, kind.layout.data)
     map_ = tensor_map(lowering, load.desc, kind.layout.data)
     eviction = load.eviction.data if load.eviction is not None else ""
     eviction = lowering.plan.load_eviction or {"evict_first": "first", "evict_last": "last"}.get(
         eviction, ""
     )
-    attributes = {"eviction": StringAttr(eviction)} if eviction else {}
     for offsets, part in load_boxes(emitter, map_, list(load.offsets), view):
-        copy = hopper.TmaLoad(
-            operands=[map_.result, offsets, part, barriers.result, slot],
-            attributes=dict(attributes),
+        copy = hopper.TmaLoad.make(
+            map_.result, offsets, part, barriers.result, slot, eviction=eviction or None
         )
         emitter.put(copy).location = load.location  # of several loads each has its own
 
@@ -232,8 +232,7 @@ def check_box(lowering: Lowering, access: Operation, layout: SharedLayout) -> No
 
 def _reshaped(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAValue:
     """Return the view under `shape`, which differs from its own in unit dimensions only."""
-    kind = view.type
-    assert isinstance(kind, ViewType)
+    kind = view_kind(view)
     if kind.shape == shape or prod(kind.shape) != prod(shape):
         return view
     return reshape_view(emitter, view, shape)
@@ -300,6 +299,101 @@ def _transposed(
     have, made = view_kind(source), view_kind(view)
     if have.within != have.layout or sides(have.layout.data, made.layout.data, warps) is None:
         return None
-    return hopper.SharedTranspose(
-        operands=[source, view], attributes={"interleaved": BoolAttr.from_bool(interleaved)}
-    )
+    return hopper.SharedTranspose.make(source, view, interleaved=interleaved)
+
+
+# --- loads that a cluster shares ------------------------------------------------------------------
+
+
+# What TMA's destinations are aligned to. A part need not start where the swizzle's pattern does:
+# that follows the address (CUDA programming guide, "Tensor memory access", swizzle modes).
+_DESTINATION = 128
+
+
+def share_loads(lowering: Lowering) -> None:
+    """Multicast the loads whose place is the same in all blocks of the cluster."""
+    kernel, blocks = lowering.kernel, lowering.plan.cluster
+    if blocks == 1:
+        return
+    neighbours = _neighbours(lowering, blocks)
+    differing = neighbours.differing
+    shared = [_share_ring(lowering, ring, differing) for ring in lowering.rings.values()]
+    if neighbours.assumed:
+        ask_launch(kernel, "cluster_guards", neighbours.conditions(kernel))
+    if not any(shared):
+        raise PlanError(
+            f"cluster={blocks}: no load is the same in all blocks of a cluster.",
+            why="; ".join(f"{note.feature}: {note.reason}" for note in lowering.notes),
+            remedy="leave cluster unset.",
+        )
+
+
+def _neighbours(lowering: Lowering, blocks: int) -> Neighbours:
+    """Return what differs between neighbours.
+
+    Only if nothing were shared otherwise are sizes assumed to be even; the launcher checks them.
+    """
+    strict = Neighbours(lowering.kernel, blocks)
+    if any(_common(ring, strict.differing) for ring in lowering.rings.values()):
+        return strict
+    return Neighbours(lowering.kernel, blocks, assume=True)
+
+
+def _common(ring: Ring, differing: set[SSAValue]) -> list[hopper.TmaLoad]:
+    """Return the loads of a ring whose place is the same in all blocks of a cluster."""
+    loads = [use.operation for use in ring.filled.result.uses]
+    found = [op for op in loads if isinstance(op, hopper.TmaLoad)]
+    return [op for op in found if not any(offset in differing for offset in op.offsets)]
+
+
+def _share_ring(lowering: Lowering, ring: Ring, differing: set[SSAValue]) -> bool:
+    """Share the loads of one ring; tell whether there were any."""
+    blocks = lowering.plan.cluster
+    arrives = [use.operation for use in ring.freed.result.uses]
+    arrives = [op for op in arrives if isinstance(op, hopper.Arrive)]
+    feature = f"multicast of {ring.label}"
+    if any(op.by.data != "warpgroup" for op in arrives):
+        lowering.note(feature, "threads read its slots")
+        return False
+    chosen = _common(ring, differing)
+    if not chosen:
+        lowering.note(feature, "its loads differ between the blocks of a cluster")
+        return False
+    chosen = [op for op in chosen if _splits(op, blocks)]
+    if not chosen:
+        reason = f"its rows do not split into {blocks} parts of a multiple of {_DESTINATION} bytes"
+        lowering.note(feature, reason)
+        return False
+    for load in chosen:
+        _multicast(lowering, load, blocks)
+    for arrive in arrives:
+        arrive.attributes["cluster"] = IntAttr(blocks)
+    ring.freed.attributes["arrivals"] = IntAttr(ring.freed.arrivals.data * blocks)
+    return True
+
+
+def _rows(load: hopper.TmaLoad) -> int:
+    """Return the rows a load can be split by; 0 when its leading dimensions are in the way."""
+    kind = load.view.type
+    if len(kind.shape) < 2 or any(extent != 1 for extent in kind.shape[:-2]):
+        return 0
+    return kind.shape[-2]
+
+
+def _splits(load: hopper.TmaLoad, blocks: int) -> bool:
+    """Tell whether every block can load the same number of rows to an aligned place."""
+    kind, rows = load.view.type, _rows(load)
+    layout = kind.within.data
+    line = layout.panel * layout.bits // 8
+    return rows > 0 and rows % blocks == 0 and rows // blocks * line % _DESTINATION == 0
+
+
+def _multicast(lowering: Lowering, load: hopper.TmaLoad, blocks: int) -> None:
+    kind, old = load.view.type, load.map.owner
+    assert isinstance(old, hopper.TensorMap)
+    layout = kind.within.data
+    new = tensor_map(lowering, old.desc, layout, rows=_rows(load) // blocks)
+    load.operands[0] = new.result
+    load.attributes["multicast"] = IntAttr(blocks)
+    if not old.result.first_use:
+        erase(old)

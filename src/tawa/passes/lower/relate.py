@@ -15,8 +15,8 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.control import handed_on, passed_on
 from tawa.ir.types import shape_of
+from tawa.ir.walk import handed_on, passed_on
 from tawa.layouts.fragments import permuted, with_dimension, without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
 

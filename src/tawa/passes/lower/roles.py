@@ -12,7 +12,7 @@ Declines when: never. Register budgets whose sum exceeds the block's are `PlanEr
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import DictionaryAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import DictionaryAttr, IntAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.errors import PlanError
@@ -88,14 +88,8 @@ def _produces(role: aref.Role) -> bool:
 
 
 def _role(label: str, first: int, warps: int, registers: int, body: Region) -> hopper.Role:
-    return hopper.Role(
-        attributes={
-            "label": StringAttr(label),
-            "first_warp": IntAttr(first),
-            "warps": IntAttr(warps),
-            "registers": IntAttr(registers),
-        },
-        regions=[body],
+    return hopper.Role.make(
+        regions=[body], label=label, first_warp=first, warps=warps, registers=registers
     )
 
 
@@ -151,9 +145,7 @@ def _set_register(target: Target, launch: int, role: hopper.Role) -> None:
         )
     direction = "dec" if count < launch else "inc"
     Emitter.at_start(role.body.block).put(
-        hopper.SetRegisters(
-            attributes={"count": IntAttr(count), "direction": StringAttr(direction)}
-        )
+        hopper.SetRegisters.make(count=count, direction=direction)
     )
 
 
@@ -211,11 +203,11 @@ def _rename_ids(lowering: Lowering, role: hopper.Role) -> None:
     for operation in walk(role.body):
         match operation:
             case tile.ProgramId():
-                new = hopper.BlockId(attributes={"axis": operation.axis}, result_types=[i32])
+                new = hopper.BlockId.make(results=[i32], axis=operation.axis)
             case tile.NumPrograms() if lowering.plan.persistent:
-                new = hopper.GridExtent(attributes={"axis": operation.axis}, result_types=[i32])
+                new = hopper.GridExtent.make(results=[i32], axis=operation.axis)
             case tile.NumPrograms():
-                new = hopper.NumBlocks(attributes={"axis": operation.axis}, result_types=[i32])
+                new = hopper.NumBlocks.make(results=[i32], axis=operation.axis)
             case _:
                 continue
         replace(operation, [Emitter.before(operation).put(new).result])

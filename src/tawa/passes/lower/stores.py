@@ -14,6 +14,18 @@ when the copy has read it.
 Requires: layouts converted. Ensures: a warpgroup that owns its rows stores them by itself; else one
 thread of the role stores the tile. A later load of the role sees what was stored before it.
 Declines when: the columns do not make `parts` runs of whole panels (one part is used).
+
+Descriptor loads outside rings: a one-slot buffer that the role itself fills and waits for.
+
+Purpose: lower each `tile.desc_load` of a role that both loads and computes.
+Before -> after:
+    %x = tile.desc_load %d[..]      hopper.proxy_fence; hopper.named_barrier  (buffer is free)
+                              ->    hopper.one_thread { hopper.expect; hopper.tma_load }
+                                    hopper.wait %loaded[0], %phase; %x = hopper.shared_load
+Where the plan says so (`sharing`), loads of one kind whose tiles are never needed at once fill one
+buffer.
+Requires: rings lowered. Ensures: the phase runs through all enclosing control flow.
+Declines when: never (what TMA cannot move is expanded to pointers before).
 """
 
 from __future__ import annotations
@@ -24,26 +36,34 @@ from itertools import accumulate
 from math import prod
 from typing import TypeAlias
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import name_of, views_of
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import bit_width, element_type, layout_of, shape_of, with_shape
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, home_of, walk
 from tawa.layouts.fragments import narrowed
 from tawa.layouts.register import RegisterLayout
-from tawa.layouts.shared import split_columns
+from tawa.layouts.shared import SharedLayout, split_columns
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.emit import Emitter, erase
+from tawa.passes.lower.emit import Carrier, Emitter, State, erase, replace
 from tawa.passes.lower.exchange import with_layout
 from tawa.passes.lower.maps import load_boxes, tensor_map
 from tawa.passes.lower.order import bulk_wait
 from tawa.passes.lower.placement import choose_layout
+from tawa.passes.lower.puts import check_box, issue_copy
 from tawa.passes.lower.reduces import reshape
 from tawa.passes.lower.relate import reshaped
-from tawa.passes.lower.views import slice_view, store_shared, view_kind, whole_buffer
+from tawa.passes.lower.views import (
+    load_view,
+    slice_view,
+    slot_view,
+    store_shared,
+    view_kind,
+    whole_buffer,
+)
 
 _WARPGROUP = 4
 _SWIZZLE_ROWS = 8  # a share must start where the swizzle pattern does
@@ -137,9 +157,8 @@ def _lower_store(
     parts = _columns(lowering, store, plan.parts)
     stages = _Stages(lowering, store, min(plan.places, len(parts)))
     lent = _lent(lowering, role, store) if plan.stage else None
-    how = {"eviction": StringAttr(plan.eviction)} if plan.eviction else {}
-    if isinstance(store, tile.DescAtomic):
-        how["reduce"] = store.function
+    reduce = store.function if isinstance(store, tile.DescAtomic) else None
+    how = {"by": who.by, "eviction": plan.eviction or None, "reduce": reduce}
     under_way: int | None = None  # groups that may still read their stages, None before any wait
     for index, part in enumerate(parts):
         since = _groups_since(index, len(parts), stages.places, pending)
@@ -167,13 +186,8 @@ def _lower_store(
             if who.shares == 1:
                 boxes = load_boxes(emitter, map_, offsets, piece)
             for where, box in boxes:
-                emitter.put(
-                    hopper.TmaStore(
-                        operands=[map_.result, where, box],
-                        attributes={"by": StringAttr(who.by), **how},
-                    )
-                )
-        emitter.put(hopper.BulkCommit(attributes={"by": StringAttr(who.by)}))
+                emitter.put(hopper.TmaStore.make(map_.result, where, box, attributes=how))
+        emitter.put(hopper.BulkCommit.make(by=who.by))
     if lent:
         _give_back(lowering, role, store, who, lent)
     erase(store)
@@ -279,12 +293,10 @@ class _Part:
             columns = reshape(emitter, columns, self._flat())
         if self.cast is None:
             return columns
-        attributes = dict(self.cast.attributes)
         kind = with_layout(
             with_shape(self._flat().shape, element_type(self.whole.type)), self._flat()
         )
-        made = tile.Cast(operands=[columns], attributes=attributes, result_types=[kind])
-        return emitter.put(made).result
+        return emitter.made(tile.Cast, [columns], kind, **self.cast.attributes)
 
     def _flat(self) -> RegisterLayout:
         """Return the layout of the part with its runs side by side."""
@@ -349,3 +361,107 @@ def _late_cast(store: _Store) -> tile.Cast | None:
     while between is not None and between is not store and not between.regions:
         between = between.next_op
     return cast if alone and between is store else None
+
+
+# --- descriptor loads outside rings ---------------------------------------------------------------
+
+
+def lower_loads(lowering: Lowering, role: hopper.Role) -> None:
+    """Replace the descriptor loads of `role` by TMA copies into buffers of its own."""
+    loads = all_of(role, tile.DescLoad)
+    if not loads:
+        return
+    first = next(op for op in role.body.block.ops if not isinstance(op, hopper.SetRegisters))
+    zero = Emitter.before(first).constant(0, hint="zero")
+    homes = {load: load for load in loads}
+    if lowering.plan.sharing:
+        homes = _shared_homes(lowering, role, loads)
+    made = {home: _home(lowering, home) for home in dict.fromkeys(homes.values())}
+    state: State = {(home, "phase"): zero for home in made}
+
+    def touched(operation: Operation) -> list[tuple[Operation, str]]:
+        return [(homes[operation], "phase")] if isinstance(operation, tile.DescLoad) else []
+
+    def visit(operation: Operation, state: State) -> None:
+        if isinstance(operation, tile.DescLoad):
+            home = homes[operation]
+            _lower_load(lowering, role, operation, made[home], zero, state, (home, "phase"))
+
+    Carrier(touched, visit, _nothing, _nothing).run(role.body.block, state)
+
+
+def _nothing(_where: Operation | Block, _state: State) -> None:
+    return
+
+
+def _shared_homes(
+    lowering: Lowering, role: hopper.Role, loads: list[tile.DescLoad]
+) -> dict[Operation, tile.DescLoad]:
+    """Return whose buffer each load fills: that of an earlier one of its kind that is done with."""
+    order = {operation: place for place, operation in enumerate(walk(role))}
+    ends: dict[tuple[SharedLayout, Attribute], dict[tile.DescLoad, int]] = {}
+    found: dict[Operation, tile.DescLoad] = {}
+    for load in loads:
+        free = ends.setdefault(_kind(lowering, load), {})
+        home = next((home for home, end in free.items() if end < order[load]), load)
+        found[load] = home
+        free[home] = _last_use(load, order)
+    return found
+
+
+def _last_use(load: tile.DescLoad, order: dict[Operation, int]) -> int:
+    """Return the place of the last statement that may read a tile where it lies."""
+    block = home_of(load)
+    last = order[load]
+    for use in (use for view in views_of(load.result) for use in view.uses):
+        user = block.find_ancestor_op_in_block(use.operation)
+        assert user is not None, "a value is used where its definition is seen"
+        last = max(last, *(order[inner] for inner in walk(user)))
+    return last
+
+
+def _kind(lowering: Lowering, load: tile.DescLoad) -> tuple[SharedLayout, Attribute]:
+    shape, element = shape_of(load.result.type), element_type(load.result.type)
+    return lowering.placement(shape, element), element
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """Where tiles are loaded to, and the barrier that says they are there."""
+
+    buffer: hopper.Shared
+    loaded: hopper.Barriers
+
+
+def _home(lowering: Lowering, load: tile.DescLoad) -> _Home:
+    layout, element = _kind(lowering, load)
+    name = name_of(load)
+    buffer = lowering.new_buffer(name, layout, element)
+    return _Home(buffer, lowering.new_barriers(f"{name} loaded", 1, "loaded"))
+
+
+def _lower_load(
+    lowering: Lowering,
+    role: hopper.Role,
+    load: tile.DescLoad,
+    home: _Home,
+    zero: SSAValue,
+    state: State,
+    key: tuple[Operation, str],
+) -> None:
+    layout, _ = _kind(lowering, load)
+    check_box(lowering, load, layout)
+    buffer, loaded = home.buffer, home.loaded
+    emitter = Emitter.before(load)
+    # Reads by threads come before a write by TMA only through a proxy fence of each reader.
+    emitter.put(hopper.ProxyFence())
+    emitter.put(lowering.role_barrier(role))
+    one = emitter.one_thread()
+    one.put(hopper.Expect.make(loaded.result, zero, bytes=layout.bytes))
+    issue_copy(lowering, one, load, slot_view(one, buffer, zero), loaded, zero)
+    phase = state[key]
+    emitter.put(hopper.Wait.make(loaded.result, zero, phase))
+    view = slot_view(emitter, buffer, zero)
+    value = load_view(emitter, view, load.result.type, load.result.name_hint)
+    state[key] = emitter.apply("xor", phase, emitter.constant(1), hint="next_phase")
+    replace(load, [value])

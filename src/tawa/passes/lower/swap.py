@@ -16,11 +16,10 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, SSAValue
 
-from tawa.analysis.naming import name_of
+from tawa.analysis.statements import name_of
 from tawa.ir import hopper, tile
-from tawa.ir.control import terminator
 from tawa.ir.types import element_type, int_array, shape_of, with_shape
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, terminator
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.dots import Product, facts_of, wgmma_objection
 from tawa.passes.lower.emit import Emitter, erase, replace, retype
@@ -59,9 +58,7 @@ def _swapped(product: Product) -> Product:
 def _swap(dot: tile.Dot) -> None:
     emitter = Emitter.before(dot)
     a, b, acc = (_transpose(emitter, value) for value in (dot.b, dot.a, dot.acc))
-    made = emitter.put(
-        tile.Dot(operands=[a, b, acc], attributes=dict(dot.attributes), result_types=[acc.type])
-    )
+    made = emitter.put(tile.Dot.make(a, b, acc, results=[acc.type], attributes=dot.attributes))
     made.result.name_hint = dot.result.name_hint
     replace(dot, [_transpose(emitter, made.result)])
 
@@ -76,8 +73,8 @@ def _transpose(emitter: Emitter, value: SSAValue) -> SSAValue:
         case tile.Transpose(permutation=permutation) as above if permutation == _TURN:
             return above.value
         case tile.Constant() as constant:
-            swapped = tile.Constant(
-                attributes=dict(constant.attributes), result_types=[_transposed_type(value.type)]
+            swapped = tile.Constant.make(
+                results=[_transposed_type(value.type)], attributes=constant.attributes
             )
             return Emitter.after(constant).put(swapped).result
         case _:
@@ -86,11 +83,7 @@ def _transpose(emitter: Emitter, value: SSAValue) -> SSAValue:
 
 def _transposed(emitter: Emitter, value: SSAValue) -> SSAValue:
     return emitter.put(
-        tile.Transpose(
-            operands=[value],
-            attributes={"permutation": _TURN},
-            result_types=[_transposed_type(value.type)],
-        ),
+        tile.Transpose.make(value, results=[_transposed_type(value.type)], permutation=_TURN),
         value.name_hint,
     ).result
 

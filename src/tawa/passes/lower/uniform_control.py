@@ -25,15 +25,14 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from tawa.analysis.effects import CONTROL, WRITES, accessed, enclosing_loops, is_volatile
 from tawa.analysis.memory import roots_of
+from tawa.analysis.statements import CONTROL, WRITES, accessed, enclosing_loops, is_volatile
 from tawa.ir import hopper, tile
-from tawa.ir.control import decisive, passed_on
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import layout_of
-from tawa.ir.walk import is_terminator, marked_pure, walk
+from tawa.ir.walk import decisive, is_terminator, marked_pure, passed_on, reach, walk
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.emit import Emitter, new_region
+from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.exchange import load_scalar, store_scalar, stored_as, word_layout
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import whole_buffer
@@ -144,18 +143,14 @@ def _is_symmetric(reduce: tile.Reduce) -> bool:
 
 def _to_tell(role: hopper.Role, facts: _Facts) -> Iterator[SSAValue]:
     """Yield the scalars in which threads may differ, and which decide where they meet."""
-    work = [value for control in _meeting(role) for value in decisive(control)]
-    seen: set[SSAValue] = set()
-    while work:
-        value = work.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+
+    def differs(value: SSAValue) -> bool:
         owner = value.owner
-        if isinstance(owner, Operation) and not is_tensor(value) and _begins(owner, facts):
-            yield value
-        else:
-            work += _sources(value, facts)
+        return isinstance(owner, Operation) and not is_tensor(value) and _begins(owner, facts)
+
+    decide = [value for control in _meeting(role) for value in decisive(control)]
+    found = reach(decide, lambda value: () if differs(value) else _sources(value, facts))
+    return filter(differs, found)
 
 
 def _meeting(role: hopper.Role) -> list[Operation]:
@@ -273,7 +268,7 @@ def _tell(lowering: Lowering, role: hopper.Role, run: list[SSAValue]) -> None:
     kinds = [value.type for value in run]
     buffers = [lowering.new_buffer(label, word_layout(kind), stored_as(kind)) for kind in kinds]
     views = [whole_buffer(emitter, buffer) for buffer in buffers]
-    one = Emitter.at_end(emitter.put(hopper.OneThread(regions=[new_region()])).body.block)
+    one = emitter.one_thread()
     # What is read is on its way together.
     mine = [
         one.put(maker.clone()).results[0] if isinstance(maker, tile.Load) else value
@@ -286,8 +281,7 @@ def _tell(lowering: Lowering, role: hopper.Role, run: list[SSAValue]) -> None:
         told = load_scalar(emitter, view, value.type, role, value.name_hint)
         value.replace_uses_with_if(told, lambda use: use.operation.parent is not one.block)
         if isinstance(maker, tile.Load):
-            maker.detach()
-            maker.erase()
+            erase(maker)
     assert block is not None
     for operation in later:
         operation.detach()

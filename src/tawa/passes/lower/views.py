@@ -7,13 +7,12 @@ outlives the loan of its slot is not a view any more: its registers are used.
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from tawa.errors import ShapeUnsupported
 from tawa.ir import hopper, tile
 from tawa.ir.types import SharedLayoutAttr, ViewType, int_array, shape_of
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, home_of
 from tawa.layouts.access import matrix_access, vector_access
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
@@ -62,10 +61,10 @@ def transpose_view(emitter: Emitter, view: SSAValue, permutation: tuple[int, ...
     layout = SharedLayoutAttr(kind.layout.data.transposed(permutation))
     within = SharedLayoutAttr(kind.within.data.transposed(permutation))
     return emitter.put(
-        hopper.TransposeView(
-            operands=[view],
-            attributes={"permutation": int_array(permutation)},
-            result_types=[ViewType(kind.element, layout, within)],
+        hopper.TransposeView.make(
+            view,
+            results=[ViewType(kind.element, layout, within)],
+            permutation=int_array(permutation),
         )
     ).result
 
@@ -75,8 +74,7 @@ def still_lent(load: hopper.SharedLoad, use: Operation) -> bool:
 
     A release in a block that does not enclose `use` counts as one in between.
     """
-    block = load.parent
-    assert block is not None
+    block = home_of(load)
     stop = _ancestor_in(block, use)
     slot = root_slot(load.view)
     rewritten = {arrive.slot for arrive in _arrives(slot.index)}
@@ -109,9 +107,7 @@ def whole_buffer(emitter: Emitter, buffer: hopper.Shared) -> SSAValue:
 
 def store_shared(emitter: Emitter, value: SSAValue, view: SSAValue) -> hopper.SharedStore:
     """Write registers to a view; `via` is settled when layouts are known."""
-    return emitter.put(
-        hopper.SharedStore(operands=[value, view], attributes={"via": StringAttr("plain")})
-    )
+    return emitter.put(hopper.SharedStore.make(value, view, via="plain"))
 
 
 def via_of(held: RegisterLayout, placed: SharedLayout, matrix: str) -> str:
@@ -135,9 +131,7 @@ def slot_view(emitter: Emitter, buffer: hopper.Shared, index: SSAValue) -> SSAVa
     kind = buffer.result.type
     layout = SharedLayoutAttr(kind.layout.data)
     return emitter.put(
-        hopper.Slot(
-            operands=[buffer.result, index], result_types=[ViewType(kind.element, layout, layout)]
-        ),
+        hopper.Slot.make(buffer.result, index, results=[ViewType(kind.element, layout, layout)]),
         buffer.label.data.split("@")[0],
     ).result
 
@@ -147,9 +141,7 @@ def load_view(
 ) -> SSAValue:
     """Read a view as a value of type `kind`; its layout, if it is a tensor, is chosen later."""
     return emitter.put(
-        hopper.SharedLoad(
-            operands=[view], attributes={"via": StringAttr("plain")}, result_types=[kind]
-        ),
+        hopper.SharedLoad.make(view, results=[kind], via="plain"),
         hint,
     ).result
 
@@ -164,7 +156,7 @@ def reshape_view(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SS
     new = SharedLayoutAttr(layout)
     within = new if kind.within == kind.layout else kind.within
     return emitter.put(
-        hopper.ReshapeView(operands=[view], result_types=[ViewType(kind.element, new, within)])
+        hopper.ReshapeView.make(view, results=[ViewType(kind.element, new, within)])
     ).result
 
 
@@ -187,16 +179,15 @@ def _reshaped(kind: ViewType, shape: tuple[int, ...]) -> SharedLayout | None:
 
 def slice_view(emitter: Emitter, view: SSAValue, dim: int, start: int, extent: int) -> SSAValue:
     """Return the part of a view from `start`, `extent` long, along `dim`."""
-    kind = view.type
-    assert isinstance(kind, ViewType)
+    kind = view_kind(view)
     layout = kind.layout.data
     shape = tuple(extent if index == dim else size for index, size in enumerate(layout.shape))
     part = SharedLayout(shape, layout.order, layout.bits, layout.swizzle)
     starts = int_array([start if index == dim else 0 for index in range(len(shape))])
     return emitter.put(
-        hopper.SliceView(
-            operands=[view],
-            attributes={"start": starts},
-            result_types=[ViewType(kind.element, SharedLayoutAttr(part), kind.within)],
+        hopper.SliceView.make(
+            view,
+            results=[ViewType(kind.element, SharedLayoutAttr(part), kind.within)],
+            start=starts,
         )
     ).result

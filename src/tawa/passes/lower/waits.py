@@ -29,14 +29,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from tawa.analysis.naming import name_of
-from tawa.analysis.registers import names_of
+from tawa.analysis.liveness import names_of
+from tawa.analysis.statements import name_of
 from tawa.ir import hopper
-from tawa.ir.control import terminator
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, move_before, terminator
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.dots import trip_counter
 from tawa.passes.lower.emit import Emitter, append_operands, erase, new_region, widen_for
@@ -432,8 +430,7 @@ def free_later(
         for number in range(depth):
             left = after.apply("gt", iterations, after.constant(number))
             _arrive_if(after, left, item.arrive, results[index * depth + number])
-        item.arrive.detach()
-        item.arrive.erase()
+        erase(item.arrive)
     return wide
 
 
@@ -451,11 +448,7 @@ def _drain(loop: scf.ForOp, flight: Flight, after: Emitter) -> None:
 def _wait_for(emitter: Emitter, values: list[SSAValue], pending: int) -> None:
     """Insert a wait for accumulators, by whose results what follows names them."""
     wait = emitter.put(
-        hopper.WgmmaWait(
-            operands=[values],
-            attributes={"pending": IntAttr(pending)},
-            result_types=[[value.type for value in values]],
-        )
+        hopper.WgmmaWait.make(values, results=[[value.type for value in values]], pending=pending)
     )
     for value, ready in zip(values, wait.res):
         ready.name_hint = value.name_hint
@@ -465,7 +458,7 @@ def _wait_for(emitter: Emitter, values: list[SSAValue], pending: int) -> None:
 
 
 def _arrive_if(emitter: Emitter, condition: SSAValue, like: hopper.Arrive, slot: SSAValue) -> None:
-    arrive = hopper.Arrive(operands=[like.barriers, slot], attributes=dict(like.attributes))
+    arrive = hopper.Arrive.make(like.barriers, slot, attributes=like.attributes)
     emitter.put(scf.IfOp(condition, [], new_region(arrive, scf.YieldOp())))
 
 
@@ -499,13 +492,3 @@ def _loop_of(block: Block) -> scf.ForOp:
     loop = block.parent_op()
     assert isinstance(loop, scf.ForOp)
     return loop
-
-
-def move_before(operation: Operation, anchor: Operation) -> None:
-    """Move an operation to the place just before another."""
-    if operation.next_op is anchor:
-        return
-    operation.detach()
-    block = anchor.parent
-    assert block is not None
-    block.insert_op_before(operation, anchor)

@@ -44,7 +44,7 @@ from tawa.ppl.ir.core import (
 )
 from tawa.ppl.passes.reverse import gradient, plain
 from tawa.ppl.tiles.terms import FUNCTIONS
-from tawa.runtime.numbers import next_power_of_2
+from tawa.runtime.grid import next_power_of_2
 
 ROWS = 2048
 WIDTH = 128  # columns of a plate's matrices: a block holds a sum for each of them and each chain

@@ -11,7 +11,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.errors import MappingError
 from tawa.ir import tile
-from tawa.ir.build.types import dtype_of
+from tawa.ir.build.values import dtype_of
 from tawa.ir.types import DescType, element_type, shape_of
 from tawa.simulator.values import place_of
 

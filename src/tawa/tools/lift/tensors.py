@@ -13,8 +13,7 @@ from typing import Any
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import SSAValue
 
-from tawa.analysis.effects import READS, WRITES
-from tawa.analysis.naming import name_of, name_statements
+from tawa.analysis.statements import READS, WRITES, name_of, name_statements
 from tawa.ir import LABEL, tile
 from tawa.ir.build.finish import facts_of
 from tawa.ir.types import PtrType

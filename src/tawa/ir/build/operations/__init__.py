@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tawa.ir.build.operations import (
-    atomics,
     descriptors,
     elements,
     indexed,
@@ -32,7 +31,6 @@ OPERATIONS: Mapping[str, Callable[..., Value]] = {
     **memory.OPERATIONS,
     **descriptors.OPERATIONS,
     **rows.OPERATIONS,
-    **atomics.OPERATIONS,
 }
 
 __all__ = ["OPERATIONS"]

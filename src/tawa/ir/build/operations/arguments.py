@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from tawa.errors import TypeMismatch
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
-from tawa.ir.build.known import known
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.build.builder import Context
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, known
 from tawa.language.dtypes import dtype
 
 NONE = Const(None)

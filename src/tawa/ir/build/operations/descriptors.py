@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from xdsl.dialects.builtin import StringAttr, TensorType
+from xdsl.dialects.builtin import TensorType
 
 from tawa.errors import DescriptorError
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
 from tawa.ir.build.operations.memory import as_stored, element_of, in_memory, scalar, scalars
-from tawa.ir.build.types import ir_scalar, ir_type
-from tawa.ir.build.values import Const, Descriptor, Tensor, Value, describe
+from tawa.ir.build.values import Const, Descriptor, Tensor, Value, describe, ir_scalar, ir_type
 from tawa.ir.types import DescType
 from tawa.language.dtypes import dtype, int32, int64, pointer_type
 
@@ -44,9 +43,7 @@ def make_tensor_descriptor(
     stored = in_memory(element)
     kind = DescType(TensorType(ir_scalar(stored), list(block)))
     start = arithmetic.cast(c.builder, base, pointer_type(stored))
-    made = c.builder.op(
-        tile.MakeDesc, [start, sizes, pitches], kind, {"padding": StringAttr(padding)}
-    )
+    made = c.builder.op(tile.MakeDesc, [start, sizes, pitches], kind, padding=padding)
     seen = tuple(_as_extent(c, extent) for extent in extents)
     return Descriptor(made.ssa, seen, pitches, padding, element.is_bool())
 
@@ -109,7 +106,7 @@ def load(c: Context, desc: Value, offsets: Value, tap: Value = arg.NONE) -> Valu
     numbers = *_offsets(c, source, offsets), *_taps(c, source, tap), *c.builder.counts(source)
     places = [number.ssa for number in numbers]
     kind = ir_type(in_memory(source.dtype), source.block_shape)
-    made = c.builder.make(tile.DescLoad(operands=[source.ssa, places], result_types=[kind]))
+    made = c.builder.make(tile.DescLoad.make(source.ssa, places, results=[kind]))
     return arithmetic.cast(c.builder, made, source.dtype)
 
 
@@ -170,7 +167,7 @@ def store(c: Context, desc: Value, offsets: Value, value: Value) -> Value:
     target = _written(c, desc)
     block = _block_for(c, target, value)
     places = [offset.ssa for offset in _offsets(c, target, offsets)]
-    c.builder.emit(tile.DescStore(operands=[target.ssa, places, block.ssa]))
+    c.builder.emit(tile.DescStore.make(target.ssa, places, block.ssa))
     return arg.NONE
 
 
@@ -190,9 +187,7 @@ def _atomic(function: str, c: Context, desc: Value, offsets: Value, value: Value
         )
     block = _block_for(c, target, value)
     places = [offset.ssa for offset in _offsets(c, target, offsets)]
-    name = {"function": StringAttr(function)}
-    operands = [target.ssa, places, block.ssa]
-    c.builder.emit(tile.DescAtomic(operands=operands, attributes=name))
+    c.builder.emit(tile.DescAtomic.make(target.ssa, places, block.ssa, function=function))
     return arg.NONE
 
 

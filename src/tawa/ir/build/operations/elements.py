@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
-
 from tawa.ir import tile
-from tawa.ir.build import arithmetic, overflow
-from tawa.ir.build.context import Context
+from tawa.ir.build import arithmetic
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
 from tawa.ir.build.operations.reductions import along
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, ir_type
 from tawa.ir.inline_asm import AsmError, plain_text, registers_of, substituted
 from tawa.language.dtypes import float32, float64
 
 
 def _operator(symbol: str, c: Context, one: Value, other: Value, sanitize: Value) -> Value:
     checked = arg.flag(c, sanitize, "sanitize_overflow")
-    return overflow.binary(c, symbol, _known(c, one), other, sanitize=checked)
+    return arithmetic.checked(c, symbol, _known(c, one), other, sanitize=checked)
 
 
 def _known(c: Context, value: Value) -> Value:
@@ -195,14 +192,12 @@ def inline_asm(
     pure_too = arg.flag(c, pure, "is_pure") and not laid.memory and "%" not in text
     operation = tile.Asm if pure_too else tile.AsmEffect
     made = c.builder.emit(
-        operation(
-            operands=[[item.ssa for item in inputs]],
-            attributes={
-                "text": StringAttr(text),
-                "constraints": StringAttr("".join(listed.split())),
-                "pack": IntAttr(width),
-            },
-            result_types=[types],
+        operation.make(
+            [item.ssa for item in inputs],
+            results=[types],
+            text=text,
+            constraints="".join(listed.split()),
+            pack=width,
         )
     )
     results = tuple(Tensor(result) for result in made.results)

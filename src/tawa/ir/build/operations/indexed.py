@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from xdsl.dialects.builtin import IntAttr
-
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Tensor, Value, describe
+from tawa.ir.build.values import Tensor, Value, describe, ir_type
 from tawa.language.dtypes import int32, uint64
 
 
@@ -42,7 +39,7 @@ def gather(c: Context, src: Value, index: Value, axis: Value) -> Tensor:
         )
     kind = ir_type(tensor.dtype, places.shape)
     places = arithmetic.cast(c.builder, places, int32)
-    return c.builder.op(tile.Gather, [tensor, places], kind, {"axis": IntAttr(number)})
+    return c.builder.op(tile.Gather, [tensor, places], kind, axis=number)
 
 
 def histogram(c: Context, value: Value, bins: Value, mask: Value) -> Tensor:
@@ -60,11 +57,11 @@ def histogram(c: Context, value: Value, bins: Value, mask: Value) -> Tensor:
         most = c.builder.constant(count, uint64, tensor.shape)
         tensor = c.builder.elementwise("min", wide, most)
     counted = arithmetic.cast(c.builder, tensor, int32)
-    masks: list[Tensor] = []
+    flags = None
     if not arg.is_none(mask):
-        flags = arithmetic.to_bool(c.builder, mask)
-        masks = [arithmetic.broadcast_to(c.builder, flags, tensor.shape)]
-    return c.builder.op(tile.Histogram, [counted, masks], ir_type(int32, (count,)))
+        truths = arithmetic.to_bool(c.builder, mask)
+        flags = arithmetic.broadcast_to(c.builder, truths, tensor.shape)
+    return c.builder.op(tile.Histogram, [counted, flags], ir_type(int32, (count,)))
 
 
 OPERATIONS: dict[str, Callable[..., Value]] = {"gather": gather, "histogram": histogram}

@@ -2,25 +2,26 @@
 
 A block pointer becomes pointer arithmetic and a mask here, so that one analysis of affine addresses
 serves both forms. What a boundary check leaves out reads as 0 (or NaN).
+
+Atomic operations on memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
-
-from xdsl.dialects.builtin import BoolAttr, IntAttr, StringAttr
-from xdsl.ir import Attribute
+from typing import TypeAlias
 
 from tawa.errors import TypeMismatch
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import BlockPointer, Const, Descriptor, Tensor, Value, describe
+from tawa.ir.build.values import BlockPointer, Const, Descriptor, Tensor, Value, describe, ir_type
 from tawa.language.dtypes import dtype, int8, int32, int64, pointer_type
 
+How: TypeAlias = Mapping[str, str | bool | None]
+"""How memory is accessed: attributes of a load or a store, by name."""
 _LOAD_CACHE = (".ca", ".cg", ".cv")
 _STORE_CACHE = (".wb", ".cg", ".cs", ".wt")
 _EVICTION = ("evict_first", "evict_last", "evict_normal")
@@ -37,17 +38,17 @@ def element_of(c: Context, pointer: Tensor) -> dtype:
     )
 
 
-def eviction(c: Context, value: Value) -> StringAttr | None:
+def eviction(c: Context, value: Value) -> str | None:
     """Return an L2 eviction policy as "first" or "last", None for the normal one."""
     policy = arg.text(c, value, "eviction_policy", _EVICTION)
     if policy in ("", "evict_normal"):
         return None
-    return StringAttr(policy.removeprefix("evict_"))
+    return policy.removeprefix("evict_")
 
 
-def _cache(c: Context, value: Value, allowed: tuple[str, ...]) -> StringAttr | None:
+def _cache(c: Context, value: Value, allowed: tuple[str, ...]) -> str | None:
     modifier = arg.text(c, value, "cache_modifier", allowed)
-    return StringAttr(modifier.removeprefix(".")) if modifier else None
+    return modifier.removeprefix(".") or None
 
 
 def _pointer(c: Context, value: Value, name: str) -> Tensor:
@@ -94,10 +95,10 @@ def load(
     volatile: Value,
 ) -> Value:
     """Emit a load."""
-    attributes: dict[str, Attribute | None] = {
+    attributes: How = {
         "cache": _cache(c, cache_modifier, _LOAD_CACHE),
         "eviction": eviction(c, eviction_policy),
-        "volatile": BoolAttr.from_bool(True) if arg.flag(c, volatile, "volatile") else None,
+        "volatile": arg.flag(c, volatile, "volatile") or None,
     }
     padding = arg.text(c, padding_option, "padding_option", ("zero", "nan"))
     if isinstance(pointer, BlockPointer):
@@ -131,9 +132,7 @@ def _needs_block_pointer(c: Context) -> TypeMismatch:
     )
 
 
-def load_from(
-    c: Context, pointer: Tensor, mask: Value, other: Value, attributes: dict[str, Attribute | None]
-) -> Tensor:
+def load_from(c: Context, pointer: Tensor, mask: Value, other: Value, attributes: How) -> Tensor:
     """Emit a load from addresses; `mask` and `other` are brought to their shape."""
     pointer = _widen(c, pointer, mask, other)
     element = element_of(c, pointer)
@@ -143,8 +142,8 @@ def load_from(
     filler = None
     if bound is not None and not arg.is_none(other):
         filler = as_stored(c, other, element, pointer.shape)
-    operands = [pointer, [bound] if bound else [], [filler] if filler else []]
-    made = c.builder.op(tile.Load, operands, ir_type(stored, pointer.shape), attributes)
+    kind = ir_type(stored, pointer.shape)
+    made = c.builder.op(tile.Load, [pointer, bound, filler], kind, **attributes)
     return arithmetic.cast(c.builder, made, element)
 
 
@@ -169,7 +168,7 @@ def store(
     eviction_policy: Value,
 ) -> Value:
     """Emit a store."""
-    attributes: dict[str, Attribute | None] = {
+    attributes: How = {
         "cache": _cache(c, cache_modifier, _STORE_CACHE),
         "eviction": eviction(c, eviction_policy),
     }
@@ -184,9 +183,7 @@ def store(
     return arg.NONE
 
 
-def store_to(
-    c: Context, pointer: Tensor, value: Value, mask: Value, attributes: dict[str, Attribute | None]
-) -> None:
+def store_to(c: Context, pointer: Tensor, value: Value, mask: Value, attributes: How) -> None:
     """Emit a store to addresses; `value` and `mask` are brought to their shape."""
     shape = pointer.shape
     for name, part in (("value", value), ("mask", mask)):
@@ -201,7 +198,7 @@ def store_to(
     pointer = arithmetic.cast(c.builder, pointer, pointer_type(in_memory(element)))
     data = as_stored(c, value, element, shape)
     bound = _mask(c, mask, pointer)
-    c.builder.effect(tile.Store, [pointer, data, [bound] if bound else []], attributes)
+    c.builder.effect(tile.Store, [pointer, data, bound], **attributes)
 
 
 def make_block_ptr(
@@ -293,8 +290,7 @@ def _addresses(
 def _index(c: Context, pointer: BlockPointer, axis: int) -> Tensor:
     """Return the positions of a tile along one dimension, shaped to broadcast."""
     extent, rank = pointer.block_shape[axis], len(pointer.block_shape)
-    steps = c.builder.op(tile.Arange, [], ir_type(int32, (extent,)), {"start": IntAttr(0)})
-    index = arithmetic.binary(c.builder, "+", pointer.offsets[axis], steps)
+    index = arithmetic.binary(c.builder, "+", pointer.offsets[axis], c.builder.line(extent))
     for place in range(rank):
         if place != axis:
             index = c.builder.expand_dims(index, place)
@@ -306,7 +302,7 @@ def _load_block(
     pointer: BlockPointer,
     boundary_check: Value,
     padding: str,
-    attributes: dict[str, Attribute | None],
+    attributes: How,
 ) -> Tensor:
     address, inside = _addresses(c, pointer, boundary_check)
     if inside is None:
@@ -320,9 +316,93 @@ def _load_block(
     return load_from(c, address, inside, filler, attributes)
 
 
+# --- atomics --------------------------------------------------------------------------------------
+
+
+_ORDERS = ("acquire", "release", "acq_rel", "relaxed")
+_SCOPES = ("gpu", "cta", "sys")
+
+
+def _how(c: Context, order: Value, scope: Value) -> dict[str, str]:
+    return {
+        "order": arg.text(c, order, "sem", _ORDERS) or "acq_rel",
+        "scope": arg.text(c, scope, "scope", _SCOPES) or "gpu",
+    }
+
+
+def _check_type(c: Context, function: str, element: dtype) -> None:
+    """Refuse element types that memory has no such operation for (PTX ISA, "atom")."""
+    short = element.primitive_bitwidth < 32
+    half = element.is_floating() and element.primitive_bitwidth == 16
+    if element.is_floating() and function in ("and", "or", "xor"):
+        why = "bits are those of integers"
+    elif short and not (half and function == "add"):
+        why = "memory has it for 32 and 64 bits, and the addition for 16-bit floats"
+    else:
+        return
+    raise c.builder.mismatch(
+        f"atomic_{function} does not take {element.name}",
+        why=why,
+        remedy="use an array of tl.float32 or tl.int32",
+    )
+
+
+def _address(c: Context, pointer: Value) -> Tensor:
+    tensor = arithmetic.to_tensor(c.builder, pointer)
+    element_of(c, tensor)
+    return tensor
+
+
+def _atomic(
+    function: str, c: Context, pointer: Value, value: Value, mask: Value, sem: Value, scope: Value
+) -> Value:
+    address = _address(c, pointer)
+    element = element_of(c, address)
+    _check_type(c, function, element)
+    operand = arithmetic.converted(c.builder, value, element, address.shape)
+    bound = None
+    if not arg.is_none(mask):
+        truth = arithmetic.to_bool(c.builder, mask)
+        bound = arithmetic.broadcast_to(c.builder, truth, address.shape)
+    kind = ir_type(element, address.shape)
+    return c.builder.op(
+        tile.Atomic, [address, operand, bound], kind, function=function, **_how(c, sem, scope)
+    )
+
+
+def atomic_cas(
+    c: Context, pointer: Value, expected: Value, value: Value, sem: Value, scope: Value
+) -> Value:
+    """Emit a compare and exchange."""
+    address = _address(c, pointer)
+    element = element_of(c, address)
+    if element.primitive_bitwidth not in (16, 32, 64):
+        raise c.builder.mismatch(
+            f"atomic_cas does not take {element.name}", why="memory compares 16, 32 or 64 bits"
+        )
+    operands = [
+        arithmetic.converted(c.builder, part, element, address.shape) for part in (expected, value)
+    ]
+    kind = ir_type(element, address.shape)
+    return c.builder.op(tile.CompareExchange, [address, *operands], kind, **_how(c, sem, scope))
+
+
 OPERATIONS: dict[str, Callable[..., Value]] = {
     "load": load,
     "store": store,
     "make_block_ptr": make_block_ptr,
     "advance": advance,
+    "atomic_cas": atomic_cas,
+    **{
+        f"atomic_{name}": partial(_atomic, function)
+        for name, function in {
+            "xchg": "exchange",
+            "add": "add",
+            "max": "max",
+            "min": "min",
+            "and": "and",
+            "or": "or",
+            "xor": "xor",
+        }.items()
+    },
 }

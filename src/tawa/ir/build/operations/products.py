@@ -1,17 +1,21 @@
-"""tl.dot: shapes and types checked, then one operation a matrix."""
+"""tl.dot: shapes and types checked, then one operation a matrix.
+
+Batched products: the tensor cores multiply matrices, so a batch becomes a product of each pair.
+
+The batch is taken apart and put together by halves, with the operations of tl.split and tl.join.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
-from xdsl.dialects.builtin import IntAttr, StringAttr
-
+from tawa.errors import ShapeUnsupported
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.operations.batches import multiply_each
-from tawa.ir.build.values import Const, Tensor, Value, describe, spell_type
+from tawa.ir.build.values import Const, Tensor, Value, describe, ir_type, spell_type
 from tawa.ir.precision import PRECISIONS
 from tawa.language.dtypes import bfloat16, dtype, float16, float32, float64, int8, int32, uint8
 
@@ -38,10 +42,11 @@ def dot(
     start = _accumulator(c, acc, result, shape)
     precision = _precision(c, input_precision, allow_tf32)
     imprecise = _imprecise(c, left, right, max_num_imprecise_acc)
-    attributes = {"precision": StringAttr(precision), "max_imprecise": IntAttr(imprecise)}
 
     def multiply(operands: Sequence[Tensor]) -> Tensor:
-        return c.builder.op(tile.Dot, operands, operands[2].type, attributes)
+        return c.builder.op(
+            tile.Dot, operands, operands[2].type, precision=precision, max_imprecise=imprecise
+        )
 
     if len(shape) == 2:
         return multiply((left, right, start))
@@ -159,3 +164,59 @@ def _imprecise(c: Context, left: Tensor, right: Tensor, limit: Value) -> int:
 
 
 OPERATIONS: dict[str, Callable[..., Value]] = {"dot": dot}
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+_MOST = 32
+"""Products one tl.dot may become: each is code of its own; 64 of 16x16 spill registers."""
+
+
+def multiply_each(
+    c: Context, operands: Sequence[Tensor], multiply: Callable[[Sequence[Tensor]], Tensor]
+) -> Tensor:
+    """Return the batch of `multiply` of the matrices of `operands`, all of one leading shape.
+
+    Raises ShapeUnsupported for a batch that is no power of two, or has more than 32 matrices.
+    """
+    leading = operands[0].shape[:-2]
+    count = prod(leading)
+    if count & (count - 1) or count > _MOST:
+        raise c.builder.error(
+            ShapeUnsupported,
+            f"tl.dot of {describe(operands[0])} is a batch of {count} matrices",
+            why="the tensor cores multiply matrices of two dimensions; a batch becomes one product "
+            f"for each, and takes a power of two of them, up to {_MOST}",
+            remedy="loop over the batch, or give it an axis of the grid",
+        )
+    flat = [c.builder.reshape(item, (count, *item.shape[-2:])) for item in operands]
+    matrices = zip(*(_apart(c, item) for item in flat), strict=True)
+    result = _together(c, [multiply(each) for each in matrices])
+    return c.builder.reshape(result, (*leading, *result.shape[-2:]))
+
+
+def _apart(c: Context, batch: Tensor) -> list[Tensor]:
+    """Return the matrices of a batch (count, rows, columns)."""
+    count, *matrix = batch.shape
+    if count == 1:
+        return [c.builder.reshape(batch, matrix)]
+    if isinstance(constant := batch.ssa.owner, tile.Constant):
+        kind = ir_type(batch.dtype, matrix)
+        return [c.builder.op(tile.Constant, [], kind, value=constant.value) for _ in range(count)]
+    halves = c.builder.reshape(batch, (2, count // 2, *matrix))
+    last = c.builder.transpose(halves, (1, 2, 3, 0))
+    kind = ir_type(batch.dtype, (count // 2, *matrix))
+    made = c.builder.emit(tile.Split.make(last.ssa, results=[kind, kind]))
+    return [part for half in made.results for part in _apart(c, Tensor(half))]
+
+
+def _together(c: Context, matrices: list[Tensor]) -> Tensor:
+    """Return the batch (count, rows, columns) of matrices."""
+    count, shape = len(matrices), matrices[0].shape
+    if count == 1:
+        return c.builder.reshape(matrices[0], (1, *shape))
+    middle = count // 2
+    parts = [_together(c, matrices[:middle]), _together(c, matrices[middle:])]
+    joined = c.builder.op(tile.Join, parts, ir_type(parts[0].dtype, (middle, *shape, 2)))
+    return c.builder.reshape(c.builder.transpose(joined, (3, 0, 1, 2)), (count, *shape))

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from xdsl.dialects.builtin import IntAttr, StringAttr, UnitAttr
+from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Operation
 
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Const, Tensor, Value, describe
+from tawa.ir.build.values import Const, Tensor, Value, describe, ir_type
+from tawa.ir.operation import TawaOperation
 from tawa.ir.types import i32, int_array
 from tawa.language.dtypes import int32
 
 
-def _grid(c: Context, axis: Value, kind: Callable[..., Operation]) -> Tensor:
+def _grid(c: Context, axis: Value, kind: type[TawaOperation]) -> Tensor:
     number = arg.integer(c, axis, "the axis of the grid")
     if number not in (0, 1, 2):
         raise c.builder.mismatch(f"the grid has axes 0, 1 and 2, not {number}")
-    return c.builder.op(kind, [], i32, {"axis": IntAttr(number)})
+    return c.builder.op(kind, [], i32, axis=number)
 
 
 def program_id(c: Context, axis: Value) -> Value:
@@ -44,7 +44,7 @@ def arange(c: Context, start: Value, end: Value) -> Value:
         )
     arithmetic.check_shape(c.builder, (last - first,))
     kind = ir_type(int32, (last - first,))
-    return c.builder.op(tile.Arange, [], kind, {"start": IntAttr(first)})
+    return c.builder.op(tile.Arange, [], kind, start=first)
 
 
 def full(c: Context, shape: Value, value: Value, dtype: Value) -> Value:
@@ -107,8 +107,8 @@ def device_print(c: Context, prefix: Value, values: Value, hex: Value) -> Value:
     """Emit a print."""
     shown = [arithmetic.to_tensor(c.builder, value) for value in arg.sequence(values)]
     digits = UnitAttr() if arg.flag(c, hex, "hex") else None
-    attributes = {"prefix": StringAttr(arg.text(c, prefix, "the prefix")), "hex": digits}
-    c.builder.effect(tile.Print, [shown], attributes)
+    said = arg.text(c, prefix, "the prefix")
+    c.builder.effect(tile.Print, [shown], prefix=said, hex=digits)
     return arg.NONE
 
 
@@ -126,8 +126,8 @@ def device_assert(c: Context, condition: Value, message: Value, mask: Value = ar
     if not arg.is_none(mask):
         outside = arithmetic.invert(c.builder, arithmetic.to_bool(c.builder, mask))
         holds = arithmetic.binary(c.builder, "|", holds, outside)
-    text = StringAttr(arg.text(c, message, "the message"))
-    c.builder.effect(tile.Assert, [holds], {"message": text})
+    text = arg.text(c, message, "the message")
+    c.builder.effect(tile.Assert, [holds], message=text)
     return arg.NONE
 
 
@@ -169,8 +169,7 @@ def _hint(c: Context, name: str, value: Value, values: Value) -> Value:
 
 def _promise_carried(c: Context, name: str, value: Tensor, numbers: Sequence[int]) -> Tensor:
     """Note a promise about what a loop carries on a broadcast to its own shape, from here on."""
-    attributes = {name: int_array(numbers)}
-    noted = c.builder.op(tile.Broadcast, [value], value.type, attributes)
+    noted = c.builder.op(tile.Broadcast, [value], value.type, **{name: int_array(numbers)})
     c.replace(value, noted)
     return noted
 

@@ -10,15 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from xdsl.dialects.builtin import BoolAttr, IntAttr
 from xdsl.ir import Block, Region
 
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.types import ir_scalar, ir_type
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, ir_scalar, ir_type
 from tawa.language.dtypes import bfloat16, float32, int32, uint32
 
 Combine = Callable[[Context, Sequence[Tensor], Sequence[Tensor]], Sequence[Value]]
@@ -124,11 +122,11 @@ def _reduce(
     else:
         number = arg.axis_of(c, axis, rank)
     left = () if whole else shape[:number] + shape[number + 1 :]
-    operation = tile.Reduce(
-        operands=[[tensor.ssa for tensor in inputs]],
-        result_types=[[ir_type(tensor.dtype, left) for tensor in inputs]],
-        attributes={"axis": IntAttr(number)},
+    operation = tile.Reduce.make(
+        [tensor.ssa for tensor in inputs],
+        results=[[ir_type(tensor.dtype, left) for tensor in inputs]],
         regions=[_region(c, inputs, combine)],
+        axis=number,
     )
     results = [Tensor(result) for result in c.builder.emit(operation).results]
     if keep:
@@ -208,8 +206,7 @@ def _with_index(
     if arg.is_none(axis) and len(tensor.shape) == 1:
         axis = Const(0)
     number = arg.axis_of(c, axis, len(tensor.shape))
-    start = {"start": IntAttr(0)}
-    index = c.builder.op(tile.Arange, [], ir_type(int32, (tensor.shape[number],)), start)
+    index = c.builder.line(tensor.shape[number])
     for place in range(len(tensor.shape)):
         if place != number:
             index = c.builder.expand_dims(index, place)
@@ -239,14 +236,12 @@ def _scan(
 ) -> tuple[Tensor, ...]:
     number = arg.axis_of(c, axis, len(inputs[0].shape))
     backwards = arg.flag(c, reverse, "reverse")
-    operation = tile.Scan(
-        operands=[[tensor.ssa for tensor in inputs]],
-        result_types=[[tensor.type for tensor in inputs]],
-        attributes={
-            "axis": IntAttr(number),
-            "reverse": BoolAttr.from_bool(True) if backwards else None,
-        },
+    operation = tile.Scan.make(
+        [tensor.ssa for tensor in inputs],
+        results=[[tensor.type for tensor in inputs]],
         regions=[_region(c, inputs, combine)],
+        axis=number,
+        reverse=backwards or None,
     )
     return tuple(Tensor(result) for result in c.builder.emit(operation).results)
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial, reduce
 
-from xdsl.dialects.builtin import IntAttr
-
 from tawa.errors import DescriptorError
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
 from tawa.ir.build.operations.memory import load_from, scalar, store_to
-from tawa.ir.build.types import ir_type
 from tawa.ir.build.values import Const, Descriptor, Tensor, Value, describe
 from tawa.ir.types import PtrType
 from tawa.language.dtypes import int32, int64, pointer_type
@@ -47,7 +44,7 @@ def _base(c: Context, desc: Descriptor) -> Tensor:
         base = Tensor(made.base)
     else:
         kind = PtrType(desc.type.element)
-        base = c.builder.make(tile.DescExtent.of(desc.ssa, "base", 0, kind))
+        base = c.builder.op(tile.DescExtent, [Tensor(desc.ssa)], kind, what="base", axis=0)
     return arithmetic.cast(c.builder, base, pointer_type(desc.dtype))
 
 
@@ -55,8 +52,7 @@ def _addresses(c: Context, desc: Descriptor, rows: Tensor, first: Value) -> tupl
     """Return where the elements of the rows are, and which of them lie inside the tensor."""
     binary, compare = partial(arithmetic.binary, c.builder), partial(arithmetic.compare, c.builder)
     row = c.builder.expand_dims(arithmetic.cast(c.builder, rows, int64), 1)
-    steps = ir_type(int32, (desc.block_shape[1],))
-    column = c.builder.op(tile.Arange, [], steps, {"start": IntAttr(0)})
+    column = c.builder.line(desc.block_shape[1])
     column = binary("+", scalar(c, first, int32, "an offset"), column)
     column = c.builder.expand_dims(column, 0)
     inside: list[Tensor] = []

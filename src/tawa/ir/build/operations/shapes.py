@@ -8,10 +8,9 @@ from typing import Any
 
 from tawa.ir import tile
 from tawa.ir.build import arithmetic
-from tawa.ir.build.context import Context
+from tawa.ir.build.builder import Context
 from tawa.ir.build.operations import arguments as arg
-from tawa.ir.build.types import ir_type
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe
+from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, ir_type
 from tawa.language.dtypes import dtype
 
 
@@ -141,7 +140,7 @@ def split(c: Context, value: Value) -> Value:
         )
     whole = c.builder.expand_dims(tensor, 0) if len(tensor.shape) == 1 else tensor
     kind = ir_type(tensor.dtype, whole.shape[:-1])
-    made = c.builder.emit(tile.Split(operands=[whole.ssa], result_types=[kind, kind]))
+    made = c.builder.emit(tile.Split.make(whole.ssa, results=[kind, kind]))
     halves = [Tensor(result) for result in made.results]
     if whole is not tensor:
         halves = [c.builder.reshape(half, ()) for half in halves]

@@ -20,6 +20,17 @@ Requires: tile IR. Ensures: the same sum in another order, as the recurrence is 
 when: the row is used otherwise in the loop, its columns are no multiple of 8, or what is summed
 goes, computed, into a product as well (its fragments say where the columns lie, and differ from
 product to product). Not run under ``strict``.
+
+Let a product accumulate where its result is only added.
+
+Purpose: `acc += tl.dot(a, b)`, the common spelling, costs no pass over the accumulator.
+Before -> after:
+    %p = tile.dot %a, %b, %zero               %sum = tile.dot %a, %b, %acc
+    %sum = tile.elementwise "add"(%acc, %p)
+Requires: tile IR. Ensures: the same sum in another order: acc + (p0 + p1 + ..) becomes
+((acc + p0) + p1) + .., as Triton does.
+Declines when: the product has another use, starts from something else than zero, or the types
+differ. Not run under ``strict``.
 """
 
 from __future__ import annotations
@@ -33,9 +44,9 @@ from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 
 from tawa.analysis.stages import comes_from_product, defined_in
 from tawa.ir import tile
-from tawa.ir.control import terminator, yielded
 from tawa.ir.types import element_type, shape_of, with_shape
-from tawa.ir.walk import all_of
+from tawa.ir.walk import all_of, home_of, reach, terminator, walk, yielded
+from tawa.passes.fold import constant_of
 from tawa.passes.lower.emit import Emitter, append_operands, erase, widen_for
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
@@ -156,15 +167,12 @@ def _in_runs(columns: int) -> _Spread:
 
 def _goes_into_product(reduce: tile.Reduce, block: Block) -> bool:
     """Tell whether what a sum is computed from becomes, computed with, an operand as well."""
-    pending: list[Operation] = [reduce]
-    seen: set[Operation] = set()
-    while pending:
-        for value in pending.pop().operands:
-            made = value.owner
-            if made in seen or not defined_in(value, block) or not isinstance(made, _COMPUTED):
-                continue
-            seen.add(made)
-            pending.append(made)
+
+    def makers(made: Operation) -> list[Operation]:
+        found = [v.owner for v in made.operands if defined_in(v, block)]
+        return [op for op in found if isinstance(op, _COMPUTED)]
+
+    seen = [op for op in reach(list[Operation]([reduce]), makers) if op is not reduce]
     return any(isinstance(use.operation, tile.Dot) for op in seen for use in op.results[0].uses)
 
 
@@ -216,3 +224,46 @@ def _beside_zeros(emitter: Emitter, row: SSAValue, kind: Attribute) -> SSAValue:
     mask = emitter.spread(first, 1, shape_of(kind))
     zero = emitter.constant(0.0, kind)
     return emitter.apply("select", mask, _repeated(emitter, row, kind), zero)
+
+
+# --- products that add to a sum -------------------------------------------------------------------
+
+
+def accumulate(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
+    """Fuse each addition of a product with the product."""
+    for operation in walk(kernel):
+        match operation:
+            case tile.Elementwise() if operation.function.data == "add":
+                _fuse(operation)
+            case _:
+                continue
+    return ()
+
+
+def _fuse(addition: tile.Elementwise) -> None:
+    left, right = addition.inputs
+    for product, acc in ((right, left), (left, right)):
+        if (dot := _lone_product(product)) is not None and product is not acc:
+            break
+    else:
+        return
+    fused = tile.Dot.make(
+        dot.a, dot.b, acc, results=[addition.result.type], attributes=dot.attributes
+    )
+    fused.location = dot.location
+    fused.result.name_hint = addition.result.name_hint or dot.result.name_hint
+    block = home_of(addition)
+    # At the place of the addition: the accumulator may be defined after the product.
+    block.insert_op_before(fused, addition)
+    addition.result.replace_all_uses_with(fused.result)
+    for dead in (addition, dot):
+        erase(dead)
+
+
+def _lone_product(value: SSAValue) -> tile.Dot | None:
+    """Return the dot that gives `value`, if it starts from zero and nothing else uses it."""
+    match value.owner:
+        case tile.Dot() as dot if value.has_one_use() and constant_of(dot.acc) == 0:
+            return dot
+        case _:
+            return None
