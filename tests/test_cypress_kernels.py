@@ -49,7 +49,7 @@ def test_warpgroups_may_have_tiles_of_their_own():
     plan = program.show("plan")
     assert "plan specialized warps=12 arrangement=pingpong persistent=yes" in plan
     assert "role mma warps=4 registers=232 instances=2\n" in plan
-    assert ("stage of copy", 2 * 64 * 192 * 2) in program.emitted.buffers
+    assert ("stage of copy", 2 * 64 * 64 * 2) in program.emitted.buffers
     agree("gemm", program, Random(3))
     asked = cy.program(gemm.gemm(1, 64, 64, tiles=2, walk="dynamic"))
     with pytest.raises(PlanError, match="walk='dynamic'"):
@@ -99,6 +99,14 @@ def test_parts_of_a_tile_leave_through_as_many_places_as_there_is_room_for():
     assert "store copy_out via=tma parts=3 places=2 " in tight
     tighter = cy.program(cy.Mapping(wide.instances, ceiling=17_000)).show("plan")
     assert "store copy_out via=tma parts=3 eviction" in tighter
+
+
+def test_a_tile_stored_under_the_products_of_another_has_one_place():
+    own = gemm.gemm(WGS=1, V=192, tiles=2)
+    for pipeline in (2, 3, 4):  # whatever room is left
+        program = cy.program(own.with_("block", pipeline=pipeline))
+        assert "store copy_out via=tma parts=3 eviction=first" in program.show("plan")
+        assert ("stage of copy", 2 * 128 * 64 * 2) in program.emitted.buffers
 
 
 def test_the_model_of_time_hides_the_epilogue_of_a_tile_under_another_one():

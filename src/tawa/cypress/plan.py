@@ -100,7 +100,7 @@ def plan_of(
     ]
     buffers += [(slot.name, _bytes(slot) * block.tiles) for slot in events.shared]
     room = mapping.ceiling - sum(size for _, size in (*buffers, *_held(rings, loads)))
-    parts, places, stages = _stages(stores, room // block.tiles)
+    parts, places, stages = _stages(stores, room // block.tiles, beside=block.tiles > 1)
     stages = [(name, size * block.tiles) for name, size in stages]
     # Of last resort: a tile that leaves takes the place of one that was read before.
     slots: dict[str, str] = {}
@@ -372,13 +372,17 @@ def _bytes(slot: Slot) -> int:
     return prod(slot.shape) * slot.element.primitive_bitwidth // 8
 
 
-def _stages(stores: list[CopyOut], room: int) -> tuple[int, int, list[tuple[str, int]]]:
+def _stages(
+    stores: list[CopyOut], room: int, *, beside: bool
+) -> tuple[int, int, list[tuple[str, int]]]:
     """Return in how many parts staged tiles leave, through how many places in turn, and the stages:
-    of what the room allows that in which the fewest parts wait for another one's place.
+    of what the room allows that in which the fewest parts wait for another one's place. `beside`
+    the products of another tile they may wait: the most parts through the fewest places.
     """
     found: list[tuple[int, int, list[tuple[str, int]]]] = []
-    choices = ((parts, places) for parts in range(1, 5) for places in range(1, parts + 1))
-    for parts, places in sorted(choices, key=lambda each: (each[0] - each[1], *each)):
+    choices = [(parts, places) for parts in range(1, 5) for places in range(1, parts + 1)]
+    choices.sort(key=lambda each: (each[1], -each[0]) if beside else (each[0] - each[1], *each))
+    for parts, places in choices:
         stages: list[tuple[str, int]] = []
         for store in stores:
             bits = store.target.root.element.primitive_bitwidth
