@@ -7,7 +7,7 @@ a tensor that is cut by rows, on row r alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -22,8 +22,6 @@ from tawa.language.dtypes import dtype
 Needs = dict[str, tuple[int | None, ...]]
 """Of each parameter, for each of its dimensions: the result's dimension that it goes along with, or
 None where the result needs all of it. The parameter "" stands for the place in the tensor."""
-
-_KEPT = ("tile.elementwise", "tile.cast", "tile.bitcast", "tile.broadcast", "tile.splat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,40 +129,49 @@ def facts_of(
 
 def _needs(operation: Any, state: dict[Any, Needs]) -> Needs:
     """Return what the results of an operation depend on, from its operands'."""
-    operands = [state.get(value, {}) for value in operation.operands]
-    rank = len(getattr(operation.results[0].type, "shape", ())) if operation.results else 0
-    axis: int = getattr(getattr(operation, "axis", None), "data", 0)
+    to = along(operation)
+    if to is not None:
+        given = (state.get(value, {}) for value in operation.operands)
+        return _joined([_moved(needs, each) for needs, each in zip(given, to, strict=True)])
+    taken = {value for inner in operation.walk() for value in inner.operands if value in state}
+    whole = _joined([state[value] for value in taken])
+    return {**{name: (None,) * len(dims) for name, dims in whole.items()}, "": (None,)}
+
+
+def along(operation: Any) -> list[Sequence[int | None]] | None:
+    """Return for each operand which dimension of the result each of its own goes along with, None
+    where each element needs all of it, or there is one. Of unknown operations nothing is known.
+    """
+    result, *shapes = (
+        tuple(getattr(value.type, "get_shape", tuple)())
+        for value in (operation.results[0], *operation.operands)
+    )
+    dims, axis = range(len(result)), getattr(getattr(operation, "axis", None), "data", 0)
     match operation.name:
+        case "tile.elementwise" | "tile.cast" | "tile.bitcast" | "tile.splat":
+            return [dims[: len(shape)] for shape in shapes]
         case "tile.constant" | "tile.program_id" | "tile.num_programs" | "tile.desc_extent":
-            return {}
-        case name if name in _KEPT:
-            return _joined(operands)
+            return [() for _ in shapes]
+        case "tile.broadcast":
+            return [tuple(d if shapes[0][d] == result[d] else None for d in dims)]
         case "tile.expand_dims":
-            return _moved(operands[0], lambda d: d + (d >= axis))
+            return [tuple(d for d in dims if d != axis)]
         case "tile.reduce":
-            return _moved(_joined(operands), lambda d: None if d == axis else d - (d > axis))
+            return [(*dims[:axis], None, *dims[axis:]) for _ in shapes]
         case "tile.scan":
-            return _moved(_joined(operands), lambda d: None if d == axis else d)
+            return [tuple(None if d == axis else d for d in dims) for _ in shapes]
         case "tile.transpose":
             to: list[int] = [each.data for each in operation.permutation]
-            return _moved(operands[0], to.index)
+            return [tuple(map(to.index, dims))]
         case "tile.dot":
-            a = _moved(operands[0], lambda d: None if d == rank - 1 else d)
-            b = _moved(operands[1], lambda d: None if d == rank - 2 else d)
-            return _joined([a, b, operands[2]])
+            summed = dims[-1], dims[-2], None
+            return [tuple(None if d == n else d for d in dims) for n in summed]
         case _:
-            whole = _moved(_joined([*operands, *_captured(operation, state)]), lambda _: None)
-            return {**whole, "": (None,)}
+            return None
 
 
-def _captured(operation: Any, state: dict[Any, Needs]) -> list[Needs]:
-    """Return what the regions of an operation take from outside."""
-    inside = [each for each in operation.walk() if each is not operation]
-    return [state[value] for each in inside for value in each.operands if value in state]
-
-
-def _moved(needs: Needs, to: Callable[[int], int | None]) -> Needs:
-    return {name: tuple(None if d is None else to(d) for d in dims) for name, dims in needs.items()}
+def _moved(needs: Needs, to: Sequence[int | None]) -> Needs:
+    return {name: tuple(None if d is None else to[d] for d in dims) for name, dims in needs.items()}
 
 
 def _joined(several: Sequence[Needs]) -> Needs:
@@ -211,7 +218,7 @@ def check_leaf(spread: Spread, facts: LeafFacts) -> None:
                 )
             for step, own in zip(parts.get(name, parts[result]), parts[result], strict=True):
                 cut = step.dims if name else own.dims
-                if any(_along(dims, d) not in own.dims for d in cut):
+                if any(_at(dims, d) not in own.dims for d in cut):
                     raise leaf.error(
                         f" cannot be parted: {step}",
                         place=variant.place,
@@ -222,7 +229,7 @@ def check_leaf(spread: Spread, facts: LeafFacts) -> None:
     _check_wgmma(spread, facts)
 
 
-def _along(dims: tuple[int | None, ...], dim: int) -> int | None:
+def _at(dims: tuple[int | None, ...], dim: int) -> int | None:
     return dims[dim] if dim < len(dims) else None
 
 

@@ -73,7 +73,7 @@ from tawa.plan.resources import (
     total,
 )
 from tawa.plan.rings import Rings, arrange_rings, tiles_of
-from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
+from tawa.plan.staging import check_staged, refuse_unstaged, slots_of
 from tawa.plan.time import estimate
 from tawa.plan.transposes import ROLE, TRANSPOSERS, check_transposed, find_transposed, notes
 from tawa.plan.unhonoured import (
@@ -346,9 +346,9 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     cluster = choose_cluster(problem, problem.pins.cluster, persistent)
     group = choose_group(problem, persistent)
     instances = consumers if apart else 1
-    staged = slots_of_stores(problem) if problem.pins.store == "slot" else {}
+    staged = slots_of(problem) if problem.pins.store == "slot" else {}
     rings = _rings(problem, persistent, instances, shares, staged)
-    if problem.pins.store is None and not rings.fit and (staged := slots_of_stores(problem)):
+    if problem.pins.store is None and not rings.fit and (staged := slots_of(problem)):
         declined.append(Declined("a stage of the store's own", "the rings leave no room for it"))
         rings = _rings(problem, persistent, instances, shares, staged)
     plan = Plan(

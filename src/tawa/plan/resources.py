@@ -153,8 +153,13 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
     found += [Buffer(buffer.label, buffer.bytes * instances) for buffer in kept]
     in_ring = aliases(_loads_of(plan.arefs, statements))
     transposed_rings = [ring for ring in plan.arefs if ring.via == "transpose"]
-    transposed = aliases(_loads_of(transposed_rings, statements))
-    size = scratch_bytes(statements.values(), in_ring, transposed) if plan.specialized else 0
+    elsewhere = aliases(_loads_of(transposed_rings, statements))
+    for each in plan.operands:
+        dot = statements.get(each.product)
+        if isinstance(dot, tile.Dot) and each.a == "shared" and dot.a not in elsewhere | in_ring:
+            found.append(Buffer(f"A of {each.product}", tile_bytes(dot.a.type)))
+            elsewhere.add(dot.a)
+    size = scratch_bytes(statements.values(), in_ring, elsewhere) if plan.specialized else 0
     if size:
         found.append(Buffer("scratch", size))
     return found
