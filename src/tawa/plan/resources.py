@@ -24,7 +24,7 @@ from tawa.ir import tile
 from tawa.ir.types import PtrType, bit_width, element_type, i32, shape_of
 from tawa.ir.walk import is_terminator, walk
 from tawa.layouts.shared import split_columns
-from tawa.plan.plan import ArefPlan, Plan
+from tawa.plan.plan import ArefPlan, OperandPlan, Plan
 from tawa.target import Target
 
 TILE_ALIGNMENT = 1024
@@ -154,14 +154,26 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
     in_ring = aliases(_loads_of(plan.arefs, statements))
     transposed_rings = [ring for ring in plan.arefs if ring.via == "transpose"]
     elsewhere = aliases(_loads_of(transposed_rings, statements))
-    for each in plan.operands:
-        dot = statements.get(each.product)
-        if isinstance(dot, tile.Dot) and each.a == "shared" and dot.a not in elsewhere | in_ring:
-            found.append(Buffer(f"A of {each.product}", tile_bytes(dot.a.type)))
-            elsewhere.add(dot.a)
+    stored = stored_operands(plan.operands, statements, elsewhere | in_ring)
+    found += stored.values()
+    elsewhere |= stored.keys()
     size = scratch_bytes(statements.values(), in_ring, elsewhere) if plan.specialized else 0
     if size:
         found.append(Buffer("scratch", size))
+    return found
+
+
+def stored_operands(
+    operands: Iterable[OperandPlan], statements: Mapping[str, Operation], there: Container[SSAValue]
+) -> dict[SSAValue, Buffer]:
+    """Return the first operands that are stored for wgmma as a plan says, unless they are `there`
+    already, each with what holds it.
+    """
+    found: dict[SSAValue, Buffer] = {}
+    for each in operands:
+        dot = statements.get(each.product)
+        if isinstance(dot, tile.Dot) and each.a == "shared" and dot.a not in there:
+            found[dot.a] = Buffer(f"A of {each.product}", tile_bytes(dot.a.type))
     return found
 
 
