@@ -23,7 +23,6 @@ from tawa.cypress.event import (
 )
 from tawa.cypress.machine import Auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
-from tawa.cypress.size import most
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.plan.budgets import split_registers
@@ -264,14 +263,13 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
 def _own_rings(
     rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
 ) -> tuple[ArefPlan, ...]:
-    """Return the rings of a block without a producer: what stands outside of loops, or in loops of
-    fewer iterations than a ring has slots, or is one slot deep, is loaded where it is wanted.
+    """Return the rings of a block without a producer: what stands outside of loops, or is one slot
+    deep, is loaded where it is wanted.
     """
-    iterations = {event.slot.name: most(loop.extent) for event, loop in loads if loop is not None}
+    inside = {event.slot.name for event, loop in loads if loop is not None}
     found: list[ArefPlan] = []
     for ring in rings:
-        long = {name for name, count in iterations.items() if count is None or count >= ring.depth}
-        turning = [names for names in (ring.payload, *ring.also) if long.issuperset(names)]
+        turning = [each for each in (ring.payload, *ring.also) if inside.issuperset(each)]
         if turning and ring.depth > 1:
             found.append(ArefPlan(turning[0], ring.depth, tuple(turning[1:])))
     return tuple(found)
