@@ -112,14 +112,15 @@ def test_emission_is_what_the_mapping_says(mapping):
     assert "wgmma.mma_async.sync.aligned.m64n128k16" in made.asm["cuda"]
     assert program.show("event").splitlines()[1:] == [
         "  0: acc = call clear(acc)",
-        "  1: for k in (A.shape[1] + 63)//64  after 0",
+        "  1: for k in (A.shape[1] + 63)//64  after 0[i WARPGROUP, i WARP, i THREAD]",
         "    0: A: fp16[128, 64] = copy A[128*i:+128, 64*k:+64] into SHARED"
-        "  after 2 of the iteration before",
+        "  after 2[: WARPGROUP, : WARP, : THREAD] of the iteration before",
         "    1: B: fp16[64, 128] = copy B[64*k:+64, 128*j:+128] into SHARED"
-        "  after 2 of the iteration before",
+        "  after 2[: WARPGROUP, : WARP, : THREAD] of the iteration before",
         "    2: acc = call leaf(acc, A, B)  after 0, 1",
-        "  2: C = call copy(C, acc)  after 1",
-        "  3: copy C by SHARED to C[128*i:+128, 128*j:+128]  after 2",
+        "  2: C = call copy(C, acc)  after 1[i WARPGROUP, i WARP, i THREAD]",
+        "  3: copy C by SHARED to C[128*i:+128, 128*j:+128]"
+        "  after 2[: WARPGROUP, : WARP, : THREAD]",
     ]
     report = program.explain()
     assert "spread like tile: 2 by rows over WARPGROUP, wgmma 64x128x16 C over WARP" in report

@@ -12,12 +12,15 @@ from xdsl.dialects import scf
 import tawa.cypress as cy
 from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree, agree_before_plans
 from tawa import compile_ir
-from tawa.cypress import NONE, REGISTER, SHARED
+from tawa.cypress import NONE, REGISTER, SHARED, WARPGROUP
+from tawa.cypress.depend import dimensions, waits
+from tawa.cypress.event import CopyIn, CopyOut, Iota, loops
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
 from tawa.cypress.size import sizes_of
 from tawa.errors import ArgumentError, LaunchError, MappingError, OverBudget, PlanError, TawaError
 from tawa.ir import hopper
+from tawa.ir.aref import Create
 from tawa.passes.lower.emit import erase
 from tawa.passes.lower.views import root_slot
 from tawa.plan.text import parse_plan
@@ -329,6 +332,52 @@ def test_below_a_ceiling_equal_tiles_turn_through_one_ring():
     unlike = gemm.gemm(1, 64, 128, 64).with_("block", pipeline={"A": 3, "B": 2})
     with pytest.raises(OverBudget, match="the ceiling is"):
         cy.program(cy.Mapping(unlike.instances, ceiling=8 * tile - 1))
+
+
+SMALL = {
+    "gemm": gemm.gemm(2, 128, 64, 32, 2),
+    "batched": gemm.gemm(2, 128, 64, 32, 2, batched=True),
+    "dual": dual.dual(2, 128, 64, 32, 2),
+    "sums": sums.sums(2, 128, 64, 32, 2),
+    "fa2": attention.attention("fa2", 2, 128, 64, 64, True),
+    "fa3": attention.attention("fa3", 2, 128, 64, 64),
+}
+
+
+@pytest.mark.parametrize("mapping", SMALL.values(), ids=SMALL)
+@pytest.mark.short("gemm", "sums")
+def test_events_that_cross_roles_are_arefs_and_waits_for_all_warpgroups_barriers(mapping):
+    program = cy.program(mapping)
+    made = program.compile()
+    bodies = [program.events.body, *(loop.body for loop in loops(program.events.body))]
+    crossing = {each.slot.name for body in bodies for each in body if isinstance(each, CopyIn)}
+    rings = {n: ring for ring in made.plan.arefs for n in (*ring.payload, *sum(ring.also, ()))}
+    assert rings.keys() == crossing
+    made_of = [op.label.data for op in made.asm.program("aref").walk() if isinstance(op, Create)]
+    assert made_of == [ring.label for ring in made.plan.arefs]
+    hopper_ops = list(made.asm.program("hopper").walk())
+    arrivals = {
+        op.label.data: op.arrivals.data for op in hopper_ops if isinstance(op, hopper.Barriers)
+    }
+    meetings = [op for op in hopper_ops if isinstance(op, hopper.NamedBarrier)]
+    found = 0
+    for body in bodies:
+        looped = body is not program.events.body
+        for late, wait in zip(body, waits(body, looped), strict=True):
+            for early in wait.same + wait.before:
+                for part, own in dimensions(body[early], late):
+                    if part.level != WARPGROUP or own:
+                        continue
+                    found += 1
+                    match late:
+                        case CopyIn():  # each frees the slot, or each of its warps
+                            count = arrivals[f"{rings[late.slot.name].label} freed"]
+                            assert count in (part.extent, 4 * part.extent)
+                        case CopyOut(staged=True):  # the stage is full
+                            assert meetings
+                        case _:  # a value of each thread's own
+                            assert isinstance(late, Iota)
+    assert found
 
 
 def test_depths_are_given_by_tensor():
