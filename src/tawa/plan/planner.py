@@ -400,10 +400,10 @@ def _rings(
         for store in _stores(problem, 1)
         if store.via == "tma" and store.store not in staged
     ] * instances  # each has a stage of its own
-    tiles, elsewhere = tiles_of(problem.partition), aliases(problem.transposed)
-    stored = stored_operands(_operands(problem), problem.statements, {*tiles, *elsewhere})
-    elsewhere |= stored.keys()
-    scratch = scratch_bytes(problem.statements.values(), tiles, elsewhere) + total(stored.values())
+    tiles, transposed = tiles_of(problem.partition), aliases(problem.transposed)
+    stored = stored_operands(_operands(problem), problem.statements, {*tiles, *transposed})
+    scratch = scratch_bytes(problem.statements.values(), tiles, transposed, stored)
+    scratch += total(stored.values())
     kept = kept_buffers((each, problem.pins.shared or ()) for each in problem.statements.values())
     target = problem.target
     room = target.shared_per_block - target.shared_beside - scratch - total(kept) * instances

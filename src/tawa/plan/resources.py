@@ -75,8 +75,10 @@ def scratch_bytes(
     statements: Iterable[Operation],
     in_ring: Container[SSAValue],
     transposed: Container[SSAValue] = frozenset(),
+    stored: Container[SSAValue] = frozenset(),
 ) -> int:
-    """Return the bytes through which a role moves tiles between its threads, and to its products.
+    """Return the bytes through which a role moves tiles between its threads, and to its products,
+    but for first operands that are `stored` elsewhere.
 
     Tiles written to memory by threads (from the fragments of a product to whole rows), tiles loaded
     by the consumer itself: needed one after the other, so the largest counts. Operands of products
@@ -95,7 +97,9 @@ def scratch_bytes(
                 operands |= {
                     (value, k, operation.parent): tile_bytes(value.type)
                     for value, k in _operands_in_shared(operation)
-                    if value not in transposed and (value not in in_ring or not _in_place(value, k))
+                    if value not in transposed
+                    and not (k and value in stored)
+                    and (value not in in_ring or not _in_place(value, k))
                 }
             case _:
                 pass
@@ -153,12 +157,11 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
     found += [Buffer(buffer.label, buffer.bytes * instances) for buffer in kept]
     in_ring = aliases(_loads_of(plan.arefs, statements))
     transposed_rings = [ring for ring in plan.arefs if ring.via == "transpose"]
-    elsewhere = aliases(_loads_of(transposed_rings, statements))
-    stored = stored_operands(plan.operands, statements, elsewhere | in_ring)
+    transposed = aliases(_loads_of(transposed_rings, statements))
+    stored = stored_operands(plan.operands, statements, transposed | in_ring)
     found += stored.values()
-    elsewhere |= stored.keys()
-    size = scratch_bytes(statements.values(), in_ring, elsewhere) if plan.specialized else 0
-    if size:
+    size = scratch_bytes(statements.values(), in_ring, transposed, stored)
+    if plan.specialized and size:
         found.append(Buffer("scratch", size))
     return found
 
