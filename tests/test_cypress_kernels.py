@@ -505,6 +505,8 @@ def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
     found = finding._fastest([start.mapping], build, measure, lambda: True)
     assert measure(found) == 1.0
     agree("gemm", found, Random(0))
+    extents = {dict(each["host"].tunables)["V"] for each in finding._fields_near(start.mapping)}
+    assert extents == {48, 64, 80}
     found = finding._fastest([start.mapping], build, measure, lambda: False)
     assert found.mapping == start.mapping
     assert finding._fastest([start.mapping], lambda some: [], measure, lambda: True) is None
