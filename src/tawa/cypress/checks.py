@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from math import gcd
 
-from tawa.cypress.machine import NONE
+from tawa.cypress.machine import NONE, THREAD, WARP
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import Int, affine, evaluate, key, leaves
-from tawa.cypress.tensor import Tensor
+from tawa.cypress.tensor import Held, Tensor
 from tawa.cypress.trace import Launch, Loop, walk
 from tawa.cypress.tree import Node
 from tawa.errors import MappingError
@@ -79,8 +79,9 @@ class _Use:
     def index(self) -> tuple[Int, ...]:
         """The indices of its part, from the variant's tensor down."""
         pieces = self.tensor.path[len(self.tensor.local.path) :]
-        shared = (" B ", " BT ", " A by THREAD")
-        told = [p for p in pieces if not any(each in p.held for each in shared)]
+        # By THREAD all have the same of A, and of B always.
+        own = (("C", WARP), ("C", THREAD), ("A", WARP))
+        told = [p for p in pieces if p.held is None or (p.held.operand, p.held.level) in own]
         return tuple(each for piece in told for each in piece.index)
 
     @property
@@ -89,7 +90,7 @@ class _Use:
         return list(map(key, self.index))
 
     @property
-    def partition(self) -> list[tuple[str, tuple[Expr, ...]]]:
+    def partition(self) -> list[tuple[Held | None, tuple[Expr, ...]]]:
         """The partitions it is a part of."""
         pieces = self.tensor.path[len(self.tensor.local.path) :]
         return [(piece.held, tuple(map(key, piece.block))) for piece in pieces]

@@ -37,9 +37,9 @@ def _uses(event: Event) -> tuple[_Used, _Used]:
             return {id(event.slot): ()}, {event.target.root.name: ()}
         case Call():
             variant = event.spread.leaf.variant
-            given = list(zip(variant.parameters, event.slots, event.spread.parts, strict=True))
-            reads: _Used = {id(slot): parts for n, slot, parts in given if n in variant.reads}
-            return reads, {id(slot): parts for n, slot, parts in given if n in variant.writes}
+            given = list(zip(event.slots, event.spread.operands, strict=True))
+            reads: _Used = {id(s): each.parts for s, each in given if each.name in variant.reads}
+            return reads, {id(s): each.parts for s, each in given if each.name in variant.writes}
         case For():
             each = [_uses(inner) for inner in event.body]
             return _joined(reads for reads, _ in each), _joined(writes for _, writes in each)

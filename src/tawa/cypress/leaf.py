@@ -14,7 +14,7 @@ from typing import Any, cast
 from tawa import inline
 from tawa.cypress.machine import REGISTER, SHARED
 from tawa.cypress.mapping import Instance
-from tawa.cypress.tree import Part, Spread
+from tawa.cypress.tree import Operand, Spread
 from tawa.errors import Place
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
@@ -187,26 +187,26 @@ def shared_out(spread: Spread, facts: LeafFacts) -> Spread:
     """Return the spread of a leaf that is `like` another: of what it only reads, each processor has
     what its part of the results goes along with.
     """
-    variant = spread.leaf.variant
     if not spread.leaf.like:
         return spread
-    parts: list[tuple[Part, ...]] = []
-    for name, steps in zip(variant.parameters, spread.parts, strict=True):
-        if name not in variant.writes:
-            told = [needs[name] for needs in facts.needs if name in needs]
-            along = {d: {dims[d] for dims in told} for d in range(min(map(len, told), default=0))}
-            steps = tuple(
-                replace(step, dims=tuple(d for d, to in along.items() if to <= {*step.dims}))
-                for step in steps
+    found: list[Operand] = []
+    for operand in spread.operands:
+        if operand.name not in spread.leaf.variant.writes:
+            told = [needs[operand.name] for needs in facts.needs if operand.name in needs]
+            to = {d: {dims[d] for dims in told} for d in range(min(map(len, told), default=0))}
+            parts = (
+                replace(step, dims=tuple(d for d, along in to.items() if along <= {*step.dims}))
+                for step in operand.parts
             )
-        parts.append(steps)
-    return replace(spread, parts=tuple(parts))
+            operand = replace(operand, parts=tuple(parts))
+        found.append(operand)
+    return replace(spread, operands=tuple(found))
 
 
 def check_leaf(spread: Spread, facts: LeafFacts) -> None:
     """Refuse a leaf that reads what it may not, or that its parts do not make up."""
     leaf, variant = spread.leaf, spread.leaf.variant
-    parts = dict(zip(variant.parameters, spread.parts, strict=True))
+    parts = {operand.name: operand.parts for operand in spread.operands}
     written = [name for name in variant.parameters if name in variant.writes]
     for result, needs in zip(written, facts.needs, strict=True):
         for name, dims in needs.items():
@@ -226,23 +226,15 @@ def check_leaf(spread: Spread, facts: LeafFacts) -> None:
                         f"the part of its {step.level}",
                         remedy="part the tensors another way, or leave this prange out",
                     )
-    _check_wgmma(spread, facts)
+    for operand in spread.operands if facts.products and not leaf.like else ():
+        wanted = {"B": SHARED, "BT": SHARED, "C": REGISTER}.get(operand.of_wgmma)
+        if wanted not in (None, operand.memories[-1]):
+            raise leaf.error(
+                f": {operand.name} of wgmma is mapped to {operand.memories[-1]}",
+                why="wgmma reads B from SHARED and adds to REGISTER",
+                remedy=f"map {operand.name} to {wanted} there",
+            )
 
 
 def _at(dims: tuple[int | None, ...], dim: int) -> int | None:
     return dims[dim] if dim < len(dims) else None
-
-
-def _check_wgmma(spread: Spread, facts: LeafFacts) -> None:
-    leaf = spread.leaf
-    for name, parts, memories in zip(
-        leaf.variant.parameters, spread.parts, spread.memories, strict=True
-    ):
-        held = next((part.held for part in parts if part.held), "")
-        wanted = {"B": SHARED, "BT": SHARED, "C": REGISTER}.get(held[-2:].strip())
-        if facts.products and not leaf.like and wanted not in (None, memories[-1]):
-            raise leaf.error(
-                f": {name} of wgmma is mapped to {memories[-1]}",
-                why="wgmma reads B from SHARED and adds to REGISTER",
-                remedy=f"map {name} to {wanted} there",
-            )

@@ -188,8 +188,9 @@ def _split(events: Events) -> Split:
     """Return what of the products each warpgroup has; raises MappingError."""
     found: dict[Split, Instance] = {}
     for call in calls(events.body):
-        for first, *rest in filter(None, call.spread.parts if call.facts.products else ()):
-            if rest and rest[-1].held.endswith(" C") and first.extent > 1:
+        for operand in call.spread.operands if call.facts.products else ():
+            first = operand.parts[0] if operand.of_wgmma == "C" else None
+            if first and not first.held and first.extent > 1:
                 found["columns" if first.dims == (1,) else "rows"] = call.spread.leaf
     if len(found) > 1:
         raise MappingError(

@@ -240,7 +240,7 @@ class Program:
         lines = [f"{pad}{instance.name} at {instance.level}: {what}"]
         if not instance.variant.inner and instance.like:
             spread = spread_of(self.tree, node)
-            steps = ", ".join(map(str, spread.parts[0]))
+            steps = ", ".join(map(str, spread.operands[0].parts))
             lines.append(f"{pad}  spread like {instance.like}: {steps}")
         for _, child in node.children:
             lines += self._tree(child, pad + "  ")
