@@ -208,7 +208,7 @@ def process_regression(x, y):
     alpha = ppl.sample(ppl.HalfNormal(2.0))
     sigma = ppl.sample(ppl.HalfNormal(1.0))
     factor = ppl.cholesky(covariance(x, alpha, rho, sigma))
-    ppl.observe(ppl.MultivariateNormal(ppl.map(lambda v: 0.0 * v, x), factor), y)
+    ppl.observe(ppl.MultivariateNormal(ppl.map(lambda v: 0.0 * v, x), scale_tril=factor), y)
     return rho, alpha, sigma
 
 

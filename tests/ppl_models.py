@@ -100,7 +100,7 @@ def process(x, y):
     n = len(x)
     noisy = [[rows[i, j] + (0.1 if i == j else 0.0) for j in range(n)] for i in range(n)]
     zero = ppl.map(lambda a: 0.0 * a, x)
-    ppl.observe(ppl.MultivariateNormal(zero, ppl.cholesky(noisy)), y)
+    ppl.observe(ppl.MultivariateNormal(zero, scale_tril=ppl.cholesky(noisy)), y)
     return length
 
 

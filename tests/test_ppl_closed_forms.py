@@ -156,7 +156,7 @@ def gamma_rate(y):
 
 @ppl.model
 def vector_mean(y):
-    x = ppl.sample(ppl.MultivariateNormal([0.5, 0.5], [[2.0, 0.0], [1.2, 1.6]]))
+    x = ppl.sample(ppl.MultivariateNormal([0.5, 0.5], scale_tril=[[2.0, 0.0], [1.2, 1.6]]))
     for v in y:
         ppl.observe(ppl.Normal(x[1], 1.5), v)
     return x[1]
@@ -500,7 +500,7 @@ def ordered_pair(y):
 @ppl.model
 def correlated_pairs(y):
     factor = ppl.sample(ppl.LKJCholesky(2, 1.5))
-    ppl.map(lambda row: ppl.observe(ppl.MultivariateNormal([0.0, 0.0], factor), row), y)
+    ppl.map(lambda row: ppl.observe(ppl.MultivariateNormal([0.0, 0.0], scale_tril=factor), row), y)
     return factor[1, 0]
 
 

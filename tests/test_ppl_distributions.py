@@ -149,7 +149,7 @@ def test_categorical_and_dirichlet_and_multivariate():
         k = ppl.sample(ppl.Categorical(weights))
         m = ppl.sample(ppl.CategoricalLogits(ppl.map(lambda w: ppl.log(w), weights)))
         p = ppl.sample(ppl.Dirichlet([1.0, 2.0, 5.0]))
-        x = ppl.sample(ppl.MultivariateNormal([1.0, -1.0], factor))
+        x = ppl.sample(ppl.MultivariateNormal([1.0, -1.0], scale_tril=factor))
         return k, m, p, x
 
     weights, factor = np.array([0.0, 0.3, 0.5, 0.2]), np.array([[1.0, 0.0], [0.5, 2.0]])
@@ -167,7 +167,7 @@ def test_density_of_dirichlet_and_multivariate_normal():
     @ppl.model
     def model(p, x, factor):
         ppl.observe(ppl.Dirichlet([1.0, 2.0, 5.0]), p)
-        ppl.observe(ppl.MultivariateNormal([1.0, -1.0], factor), x)
+        ppl.observe(ppl.MultivariateNormal([1.0, -1.0], scale_tril=factor), x)
 
     p, x, factor = np.array([0.2, 0.3, 0.5]), np.array([0.3, 0.1]), np.array([[1.0, 0], [0.5, 2]])
     got = ppl.infer(model, p, x, factor, method="importance", draws=1, dtype="float64")

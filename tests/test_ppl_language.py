@@ -159,15 +159,21 @@ REFUSED = [
     ("for i in y:\n    return i", "return cannot stand in a loop", "return i"),
     ("return y + [1.0, 2.0]", "shapes [2] and [3] differ", "y + [1.0"),
     ("return ppl.sample(3)", "a distribution is needed here", "ppl.sample(3)"),
-    ("return ppl.sample(ppl.Normal(y, 1.0))", "loc of Normal is a real", "ppl.Normal(y"),
+    ("return ppl.sample(ppl.Normal((1.0, 2.0), 1.0))", "loc of Normal is a real", "ppl.Normal(("),
+    ("return ppl.sample(ppl.Normal(y, [1.0, 2.0]))", "shapes [2] and [3] differ", "ppl.sample("),
+    ("ppl.observe(ppl.Normal([1.0, 2.0], 1.0), y)", "shapes [2] and [3] differ", "ppl.observe("),
+    ("return [0.0] * 3", "do:  write ppl.repeat(", "[0.0]"),
+    ("return [0.0] + [1.0]", "Python would repeat or join it", "[0.0]"),
+    ("return f(y[0], b=1.0)", "f takes 1 arguments (a), not 1, b=", "f(y[0]"),
+    ("return f(y[0], a=1.0)", "f takes 1 arguments (a), not 1, a=", "f(y[0]"),
     ("return ppl.sample(ppl.Gamma(1.0, 1.0), centered=False)", "no location and scale", "ppl.samp"),
     ("return ppl.Normal(sigma=2.0)", "Normal takes loc, scale", "ppl.Normal("),
     ("return y[3]", "index 3 is outside", "y[3]"),
+    ("return (y[y > 0.0],)", "indices are whole numbers, not bool[3]", "y[y"),
     ("return 3 if y[0] > 0 else (1, 2)", "one branch gives 3", "3 if y"),
     ("return print(y)", "print has no meaning in a model\n", "print"),
     ("return math.log(y[0])", "do:  write ppl.log", "math.log"),
     ("return np.median(y)", "do:  compute it outside", "np.median"),
-    ("ppl.observe(ppl.Normal(0.0, 1.0), y)", "do:  take each: ppl.map(", "ppl.observe("),
     ("ppl.observe(ppl.Poisson(1.0), y[0])", "Poisson has whole numbers, not", "ppl.observe("),
     ("ppl.observe(ppl.Bernoulli(0.5), 0.5)", "Bernoulli has booleans, not 0.5", "ppl.observe("),
     ("ppl.observe(ppl.Bernoulli(0.5), 2)", "Bernoulli has booleans, not 2", "ppl.observe("),
@@ -196,6 +202,92 @@ def test_what_is_not_in_the_subset_is_refused_with_its_place(body, what, caret, 
         assert place is not None
         line = path.read_text().splitlines()[place.line - 1]
         assert line[place.column :].startswith(caret)
+
+
+@ppl.model
+def rowwise(x, y):
+    slope = ppl.map(lambda k: ppl.sample(ppl.Normal(0.5 * float(k), 2.0)), range(3))
+    scale = ppl.sample(ppl.HalfNormal(1.0))
+    ppl.map(lambda m, v: ppl.observe(ppl.Normal(m, scale), v), x @ slope, y)
+    ppl.map(lambda m, v: ppl.observe(ppl.BernoulliLogit(m), v > 0.0), x @ slope, y)
+
+
+@ppl.model
+def vectorized(x, y):
+    slope = ppl.sample(ppl.Normal([0.0, 0.5, 1.0], 2.0))
+    scale = ppl.sample(ppl.HalfNormal(1.0))
+    ppl.observe(ppl.Normal(x @ slope, scale=scale), y)
+    ppl.observe(ppl.BernoulliLogit(x @ slope), y > 0.0)
+
+
+@pytest.mark.parametrize("method", ["nuts", "mh", "smc"])
+def test_a_distribution_of_vectors_is_one_of_each_element(method):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(6, 3)).astype(np.float32)
+    y = (x @ [1.0, -1.0, 2.0] + 0.1).astype(np.float32)
+    size = {"particles": 300} if method == "smc" else {"draws": 50, "chains": 2}
+    each, whole = (ppl.infer(m, x, y, method=method, seed=3, **size) for m in (rowwise, vectorized))
+    for name in ("slope", "scale"):
+        np.testing.assert_array_equal(each[name], whole[name])
+    if method == "nuts":
+        np.testing.assert_array_equal(
+            each.log_likelihood["observed"], whole.log_likelihood["observed"]
+        )
+    assert whole["slope"].shape[-1] == 3
+
+
+def test_distributions_of_vectors_have_axes_in_front_and_densities_of_their_elements():
+    @ppl.model
+    def model(rows):
+        grid = ppl.sample(ppl.Normal([[0.0, 10.0], [20.0, 30.0]], 1e-3))
+        shares = ppl.sample(ppl.Dirichlet([[1000.0, 1000.0], [1000.0, 3000.0]]))
+        whole = ppl.log_prob(ppl.MultivariateNormal([0.0, 1.0], [[1.0, 0.5], [0.5, 2.0]]), rows)
+        factor = ppl.cholesky([[1.0, 0.5], [0.5, 2.0]])
+        same = ppl.map(
+            lambda row: ppl.log_prob(ppl.MultivariateNormal([0.0, 1.0], scale_tril=factor), row),
+            rows,
+        )
+        return grid, shares, whole, same, ppl.log_prob(ppl.Normal(0.0, [1.0, 2.0]), rows[0])
+
+    rows = np.array([[0.0, 1.0], [2.0, -1.0], [0.5, 0.5]])
+    grid, shares, whole, same, single = (part[0, 0] for part in run(model, rows))
+    np.testing.assert_allclose(grid, [[0.0, 10.0], [20.0, 30.0]], atol=0.01)
+    np.testing.assert_allclose(shares, [[0.5, 0.5], [0.25, 0.75]], atol=0.06)
+    np.testing.assert_array_equal(whole, same)
+    covariance = np.array([[1.0, 0.5], [0.5, 2.0]])
+    away = rows - [0.0, 1.0]
+    want = -0.5 * (away @ np.linalg.inv(covariance) * away).sum(1)
+    want -= 0.5 * np.log(np.linalg.det(2 * np.pi * covariance))
+    np.testing.assert_allclose(whole, want)
+    np.testing.assert_allclose(
+        single, -0.5 * np.log(2 * np.pi) - np.log([1, 2]) - 0.5 * (rows[0] / [1, 2]) ** 2
+    )
+
+
+def test_a_vector_of_indices_gathers():
+    @ppl.model
+    def model(x, k, grid):
+        return x[k], grid[k], x[grid], grid[1][k]
+
+    x, k = np.array([3.0, 5.0, 7.0]), np.array([2, 0, 2, 1])
+    grid = np.array([[0, 1, 2], [2, 2, 0], [1, 0, 1]])
+    found = [part[0, 0] for part in run(model, x, k, grid)]
+    for have, want in zip(found, (x[k], grid[k], x[grid], grid[1][k]), strict=True):
+        np.testing.assert_array_equal(have, want)
+    with pytest.raises(ModelError, match="an index was outside of its vector"):
+        run(model, x, np.array([3, 0, 0, 0]), grid)
+
+
+def test_arguments_go_by_place_name_and_default():
+    @ppl.model
+    def model(y):
+        def f(a, b=10.0, c=100.0):
+            return a + 2.0 * b + 3.0 * c
+
+        return f(1.0), f(1.0, c=5.0), f(c=1.0, a=2.0, b=3.0), divide(b=2, a=7)
+
+    assert [first(v) for v in run(model, 0.0)[:3]] == [321.0, 36.0, 11.0]
+    assert [first(v) for v in run(model, 0.0)[3]] == [3, 1]
 
 
 def test_an_index_outside_of_its_vector_stops_the_run():

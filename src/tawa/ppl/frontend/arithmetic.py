@@ -102,15 +102,19 @@ class Arithmetic:
             return self.b.load(given, *at) if given.type.shape else given
         return self.value(given)
 
+    def one_shape(self, shapes: set[tuple[int, ...]]) -> tuple[int, ...]:
+        """Return the shape that arrays have in common. Raises Misfit where they have several."""
+        if len(shapes) > 1:
+            listed = " and ".join(str(list(shape)) for shape in sorted(shapes))
+            raise Misfit(f"vectors combine element by element: shapes {listed} differ")
+        return next(iter(shapes))
+
     def elementwise(self, function: Callable[..., Any], *given: Any) -> Any:
         """Apply a function of scalars to numbers, or to the elements of arrays of one shape."""
         shapes = {item.type.shape for item in given if is_array(item)}
         if not shapes:
             return function(*given)
-        if len(shapes) > 1:
-            listed = " and ".join(str(list(shape)) for shape in sorted(shapes))
-            raise Misfit(f"vectors combine element by element: shapes {listed} differ")
-        (shape,) = shapes
+        shape = self.one_shape(shapes)
 
         def item(*at: Value) -> Value:
             parts = [self.element(part, at) if is_array(part) else part for part in given]
@@ -192,12 +196,18 @@ class Arithmetic:
         return self.b.make("exp", self.b.make("mul", right, self.b.make("log", left)))
 
     def compare(self, name: str, left: Any, right: Any) -> Any:
-        """Apply a comparison to two numbers."""
+        """Apply a comparison to two numbers, or to the elements of arrays of one shape."""
         if name not in RELATIONS:
             raise Misfit(f"the comparison {name} has no meaning in a model")
         relation, swapped = RELATIONS[name]
         if left is None or right is None:
             return (left is right) == (relation == "eq")
+        if is_array(left) or is_array(right):
+
+            def one(a: Any, b: Any) -> Any:
+                return self.compare(name, a, b)
+
+            return self.elementwise(one, left, right)
         if not is_number(left) or not is_number(right):
             raise Misfit(f"numbers are compared, not {describe(left)} and {describe(right)}")
         if not isinstance(left, (Value, View)) and not isinstance(right, (Value, View)):

@@ -45,7 +45,12 @@ class Context(ABC):
         self.uses: dict[tuple[Holder, str], Any] = {}
 
     @abstractmethod
-    def call(self, function: Callable[..., Any] | Closure, args: tuple[Any, ...]) -> Any:
+    def call(
+        self,
+        function: Callable[..., Any] | Closure,
+        args: tuple[Any, ...],
+        named: dict[str, Any] | None = None,
+    ) -> Any:
         """Lower a call of a function of the subset; return what it returns."""
 
     @abstractmethod

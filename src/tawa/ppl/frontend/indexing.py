@@ -63,10 +63,30 @@ def at(low: Context, holder: Any, index: tuple[Any, ...]) -> Any:
             continue
         if not is_array(holder):
             raise Misfit(f"{describe(holder)} has no items")
+        if is_array(given):
+            if len(index) > 1:
+                raise Misfit("a vector of indices stands alone: x[i], not x[i, j]")
+            return gather(low, holder, given)
         holder = step(low, holder, inside(low, given, holder.type.shape[0]))
     return (
         low.numbers.whole(holder) if isinstance(holder, View) and not holder.type.shape else holder
     )
+
+
+def gather(low: Context, holder: Value | View, indices: Value | View) -> Value:
+    """Return the items of an array that an array of indices names, each as NumPy does."""
+    if indices.type.kind != "i32":
+        raise Misfit(
+            f"indices are whole numbers, not {describe(indices)}",
+            "ppl.filter(lambda v: ..., vector) chooses by a condition",
+        )
+    shape = indices.type.shape
+
+    def item(*place: Value) -> Value:
+        at = inside(low, low.numbers.element(indices, place[: len(shape)]), holder.type.shape[0])
+        return low.numbers.element(holder, (at, *place[len(shape) :]))
+
+    return low.b.build((*shape, *holder.type.shape[1:]), item)
 
 
 def step(low: Context, holder: Any, at: Value) -> View | Value:

@@ -55,7 +55,12 @@ class Lowering(Context):
 
     # -- functions
 
-    def call(self, function: Callable[..., Any] | Closure, args: tuple[Any, ...]) -> Any:
+    def call(
+        self,
+        function: Callable[..., Any] | Closure,
+        args: tuple[Any, ...],
+        named: dict[str, Any] | None = None,
+    ) -> Any:
         """Lower a call of a function of the subset; return what it returns."""
         closure = function if isinstance(function, Closure) else read(function)
         # Lowering may begin again with another tree: a function is known by its place.
@@ -64,14 +69,17 @@ class Lowering(Context):
         node = closure.node.args
         if node.vararg or node.kwarg or node.kwonlyargs or node.posonlyargs:
             raise self.error("* and / in parameters have no meaning in a model", closure.node)
-        if len(args) < len(names):
-            defaults = node.defaults[len(node.defaults) - (len(names) - len(args)) :]
-            if len(defaults) == len(names) - len(args):
-                scope = dict(closure.scope)
-                args = (*args, *(self.within(closure.source, d, scope) for d in defaults))
-        if len(args) != len(names):
+        bound = dict(zip(names, args, strict=False)) | (named or {})
+        defaults = names[len(names) - len(node.defaults) :]
+        for name, default in zip(defaults, node.defaults, strict=True):
+            if name not in bound:
+                bound[name] = self.within(closure.source, default, dict(closure.scope))
+        # An argument by place and by name, or a place or a name too many, counts here.
+        if bound.keys() != set(names) or len(args) + len(named or ()) > len(names):
             wanted = f"{len(names)} arguments ({', '.join(names)})" if names else "no arguments"
-            raise Misfit(f"{closure.name} takes {wanted}, not {len(args)}")
+            have = [str(len(args)), *(f"{name}=" for name in named or ())]
+            raise Misfit(f"{closure.name} takes {wanted}, not {', '.join(have)}")
+        args = tuple(bound[name] for name in names)
         if key in self.recursive:
             return recursion.call(self, closure, key, args)
         if key in self.active:
@@ -487,6 +495,12 @@ class Lowering(Context):
                 return vectors.mapped(self, item, (rows,))
             case ast.Lambda():
                 return Closure(node, self.source, scope)
+            case ast.BinOp(left=ast.List() | ast.ListComp(), op=ast.Mult() | ast.Add()):
+                raise Misfit(
+                    "a list in brackets is a vector here, which * and + take element by element; "
+                    "Python would repeat or join it",
+                    "write ppl.repeat(n, lambda: x), or give the vector a name",
+                )
             case ast.BinOp(left=left, op=op, right=right):
                 name = type(op).__name__
                 a, b = self.expression(left, scope), self.expression(right, scope)
@@ -592,10 +606,8 @@ class Lowering(Context):
                 return words.distribution(self, callee, args, named)
             if not isinstance(callee, Closure) and callee in words.WORDS:
                 return words.WORDS[callee](self, *args, **named)
-            if named:
-                raise Misfit("functions of a model take their arguments by place, not by name")
             if isinstance(callee, Closure) or callable(callee):
-                return self.call(callee, args)
+                return self.call(callee, args, named)
         except TypeError as error:
             if not str(error).startswith(("_", "words")) and "argument" not in str(error):
                 raise

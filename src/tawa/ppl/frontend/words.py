@@ -47,6 +47,9 @@ def resolve(given: Any) -> Any:
 
 # -- probabilistic words
 
+RANKS = {"vector": 1, "size": 1, "matrix": 2}
+"""How many axes a parameter or a value has; others are numbers."""
+
 
 def distribution(
     low: Context, family: Distribution, args: tuple[Any, ...], named: dict[str, Any]
@@ -65,7 +68,8 @@ def distribution(
     return Drawn(family, tuple(bound))
 
 
-def _parameter(low: Context, family: Distribution, parameter: Parameter, item: Any) -> Value:
+def _parameter(low: Context, family: Distribution, parameter: Parameter, item: Any) -> Any:
+    """Return a parameter as a value of its type; an array of several as it is."""
     given: Any = item
     if parameter.takes == "size":
         if isinstance(given, bool) or not isinstance(given, int) or given < 2:
@@ -76,16 +80,15 @@ def _parameter(low: Context, family: Distribution, parameter: Parameter, item: A
         with low.b.inside(Region((Value(I32),))) as places:
             places.yields = places.args
         return low.b.op("build", (), (Type("i32", (given,)),), (places,), count=given).result
-    rank = {"vector": 1, "matrix": 2}.get(parameter.takes, 0)
+    rank = RANKS.get(parameter.takes, 0)
     if is_record(given) and rank == 1:
         given = vectors.pack(low, list(item))
     have = len(given.type.shape) if is_array(given) else 0
-    if have != rank or not (rank or is_number(given)):
+    if have > rank:
+        return given
+    if have < rank or not (rank or is_number(given)):
         raise Misfit(
-            f"{parameter.name} of {family.name} is a {parameter.takes}, not {describe(given)}",
-            f"make one for each: [ppl.sample(ppl.{family.name}(...)) for item in items]"
-            if have > rank
-            else "",
+            f"{parameter.name} of {family.name} is a {parameter.takes}, not {describe(given)}"
         )
     if parameter.takes == "int":
         return low.numbers.value(given, I32)
@@ -111,6 +114,37 @@ def _drawn(given: Any) -> Drawn:
     return given
 
 
+def _independent(low: Context, drawn: Drawn, work: Callable[..., Any], *values: Any) -> Any:
+    """Apply `work` to a distribution and values of it.
+
+    Where parameters or values have axes in front of their own, all of one shape, they stand for
+    independent distributions, and it is applied to each. Raises Misfit where the shapes differ.
+    """
+    family = drawn.family
+    ranks = [RANKS.get(parameter.takes, 0) for parameter in family.parameters]
+    ranks += [RANKS.get(family.result, 0)] * len(values)
+    given = (*drawn.parameters, *values)
+    axes = [
+        item.type.shape[: len(item.type.shape) - rank] if is_array(item) else ()
+        for item, rank in zip(given, ranks, strict=True)
+    ]
+    if not any(axes):
+        return work(drawn, *values)
+    low.numbers.one_shape({shape for shape in axes if shape})
+
+    def each(*items: Any) -> Any:
+        rest = iter(items)
+        parts = [next(rest) if shape else part for part, shape in zip(given, axes, strict=True)]
+        parameters = tuple(
+            _parameter(low, family, parameter, part) if shape else part
+            for parameter, part, shape in zip(family.parameters, parts, axes, strict=False)
+        )
+        return _independent(low, Drawn(family, parameters), work, *parts[len(parameters) :])
+
+    arrays = tuple(part for part, shape in zip(given, axes, strict=True) if shape)
+    return vectors.mapped(low, each, arrays)
+
+
 def _title(low: Context, name: str) -> str:
     """Return the name of the site at hand, with a number where another one has it."""
     key = (low.path, *low.active)
@@ -124,7 +158,14 @@ def _title(low: Context, name: str) -> str:
 
 def sample(low: Context, given: Any, *, name: str = "", centered: bool = True) -> Any:
     """Lower a sample site, and the record of its value."""
-    drawn = _drawn(given)
+
+    def one(drawn: Drawn) -> Value:
+        return _sample(low, drawn, name, centered)
+
+    return _independent(low, _drawn(given), one)
+
+
+def _sample(low: Context, drawn: Drawn, name: str, centered: bool) -> Value:
     family, parameters = drawn.family, drawn.parameters
     site = low.sites.setdefault((low.path, *low.active), len(low.sites))
     name = _title(low, name or low.naming)
@@ -149,26 +190,27 @@ def sample(low: Context, given: Any, *, name: str = "", centered: bool = True) -
 
 def observe(low: Context, given: Any, value: Any, *, name: str = "observed") -> None:
     """Lower an observation."""
-    drawn = _drawn(given)
-    operands = (_of_family(low, drawn, value), *drawn.parameters)
-    low.b.op("observe", operands, family=drawn.family, title=_title(low, name))
+
+    def one(drawn: Drawn, value: Any) -> None:
+        operands = (_of_family(low, drawn, value), *drawn.parameters)
+        low.b.op("observe", operands, family=drawn.family, title=_title(low, name))
+
+    _independent(low, _drawn(given), one, value)
 
 
-def log_prob(low: Context, given: Any, value: Any) -> Value:
+def log_prob(low: Context, given: Any, value: Any) -> Any:
     """Lower the log density of a value."""
-    drawn = _drawn(given)
-    operands = (_of_family(low, drawn, value), *drawn.parameters)
-    return low.numbers.value(low.call(drawn.family.log_density, operands), low.b.real)
+
+    def one(drawn: Drawn, value: Any) -> Value:
+        operands = (_of_family(low, drawn, value), *drawn.parameters)
+        return low.numbers.value(low.call(drawn.family.log_density, operands), low.b.real)
+
+    return _independent(low, _drawn(given), one, value)
 
 
 def _of_family(low: Context, drawn: Drawn, value: Any) -> Value:
     """Return a value as one of those that a distribution has."""
     want = _result(low, drawn.family, drawn.parameters)
-    if is_array(value) and len(value.type.shape) > len(want.shape):
-        raise Misfit(
-            f"{drawn.family.name} has a value of {want}, not of {describe(value)}",
-            f"take each: ppl.map(lambda v: ppl.observe(ppl.{drawn.family.name}(...), v), values)",
-        )
     if isinstance(value, tuple) and want.shape:
         value = vectors.pack(low, list(value))  # type: ignore[reportUnknownArgumentType]
     real = isinstance(value, float)

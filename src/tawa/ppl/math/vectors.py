@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.family import Distribution
-from tawa.ppl.frontend.surface import lgamma, log, log1p, put, select, solve_lower
+from tawa.ppl.frontend.surface import cholesky, lgamma, log, log1p, put, select, solve_lower
 from tawa.ppl.frontend.surface import map as each
 from tawa.ppl.frontend.surface import reduce as fold
 from tawa.ppl.frontend.surface import repeat as times
@@ -125,10 +125,19 @@ LKJCholesky = Distribution(
     _lkj,
     lambda size, _: size * 2,
 )
-MultivariateNormal = _vector(
+_MultivariateNormal = _vector(
     "MultivariateNormal",
-    "loc:vector factor:matrix",
+    "loc:vector scale_tril:matrix",
     on.REALS,
     _draw_multivariate_normal,
     _multivariate_normal,
 )
+
+
+def MultivariateNormal(  # noqa: N802 (a family, as its neighbours are)
+    loc: Any, covariance_matrix: Any = None, scale_tril: Any = None
+) -> Any:
+    """A normal vector by its covariance, or by the Cholesky factor of it, as torch names them."""
+    if scale_tril is None:
+        return _MultivariateNormal(loc, cholesky(covariance_matrix))
+    return _MultivariateNormal(loc, scale_tril)
