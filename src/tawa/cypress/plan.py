@@ -59,13 +59,13 @@ def plan_of(
     loads = [(e, loop) for e, loop in copies if isinstance(e, CopyIn) and not e.direct]
     _check_block(block)
     split = _split(events)
-    moved = [call for call in calls(events.body) if id(call) in products and call.a]
+    operands = tuple(OperandPlan(products[id(c)], c.a) for c in calls(events.body) if c.a)
     direct = tuple(event.slot.name for event in loaded if event.direct)
     if isinstance(block.pipeline, Auto):
         places = Pins(
             shared=tuple(slot.name for slot in events.shared) or None,
             direct=direct or None,
-            operands=tuple((products[id(call)], call.a) for call in moved if call.a) or None,
+            operands=tuple((each.product, each.a) for each in operands) or None,
         )
         return _pins(block, groups, stores, split, places), ()
     rings = _rings(block, loads)
@@ -98,7 +98,7 @@ def plan_of(
             for store in stores
         ),
         direct=direct,
-        operands=tuple(OperandPlan(products[id(call)], call.a) for call in moved if call.a),
+        operands=operands,
         warps=4 * (groups * block.tiles + 1) if block.specialize else 4 * groups,
         persistent=block.persistent,
         group=block.group if block.persistent else 0,
