@@ -419,6 +419,16 @@ def test_loads_run_ahead_without_a_role_of_their_own():
         cy.program(gemm.gemm(1, 64, 64, 32, specialize=False))
 
 
+def test_the_planner_keeps_the_ceiling():
+    mapping = gemm.gemm(V=64).with_("block", pipeline=cy.auto)
+    wide, tight = (
+        cy.program(cy.Mapping(mapping.instances, ceiling=ceiling)).compile()
+        for ceiling in (mapping.ceiling, 100_000)
+    )
+    assert tight.resources.shared <= 100_000 < wide.resources.shared
+    assert min(ring.depth for ring in tight.plan.arefs) > 1
+
+
 def test_auto_is_the_planners_choice():
     program = cy.program(gemm.gemm(V=64).with_("block", pipeline=cy.auto))
     plan = program.compile().plan

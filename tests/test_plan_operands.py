@@ -8,7 +8,7 @@ import pytest
 import tawa
 import tawa.language as tl
 from tawa.analysis.naming import name_statements
-from tawa.errors import PlanError
+from tawa.errors import OverBudget, PlanError
 from tawa.plan.resources import buffers
 from tawa.plan.text import parse_plan
 from tawa.runtime.descriptors import TensorDescriptor
@@ -59,6 +59,24 @@ def test_rings_leave_room_for_operands_that_are_stored(place):
     stored = [each.bytes for each in needed if each.label.startswith("A of acc")]
     assert stored == [128 * 64 * 2] * (place == "shared")
     assert sum(each.bytes for each in needed) == made.resources.shared
+
+
+@pytest.mark.parametrize("roles", [None, False])
+def test_a_block_takes_no_more_than_a_ceiling(roles):
+    given = [
+        TensorDescriptor.from_tensor(np.zeros((256, 256), np.float16), block)
+        for block in ((128, 64), (64, 256), (128, 256))
+    ]
+
+    def made(ceiling):
+        pins = {"ceiling": ceiling, "specialize": roles}
+        return scaled.compile(*given, 256, 128, 256, 64, grid=(1,), **pins)
+
+    wide, narrow = made(None).resources, made(150_000).resources
+    assert narrow.shared <= 150_000
+    assert (wide.shared > 150_000) == (roles is None)
+    with pytest.raises(OverBudget):
+        made(20_000)
 
 
 def test_a_product_that_wgmma_does_not_take_has_no_choice():

@@ -63,6 +63,7 @@ def plan_of(
     direct = tuple(event.slot.name for event in loaded if event.direct)
     if isinstance(block.pipeline, Auto):
         places = Pins(
+            ceiling=mapping.ceiling,
             shared=tuple(slot.name for slot in events.shared) or None,
             direct=direct or None,
             operands=tuple((each.product, each.a) for each in operands) or None,

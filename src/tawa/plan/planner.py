@@ -103,6 +103,7 @@ def rank_plans(
     `notes` are what earlier passes declined, for the reasons of refused pins. Raises PlanError for
     a pin that cannot be honoured, OverBudget when what is asked for does not fit a block.
     """
+    target = target.within(pins.ceiling)
     problem = Problem(kernel, target, pins, name_statements(kernel), partition(kernel))
     if pins.plan is not None:
         return (_take(problem, pins.plan),)
