@@ -101,6 +101,8 @@ def test_what_it_does_not_do_is_refused_by_name():
         jax.vmap(lambda x: plus(x, x, 64))(x[None])
     with pytest.raises(ArgumentError, match=r"jax\.export of a call of add"):
         jax.export.export(jax.jit(lambda x: plus(x, x, 64)))(x)
+    with pytest.raises(ArgumentError, match="out is not a dictionary"):
+        tj.call(add, grid=over, out=x)
     with pytest.raises(ArgumentError, match="out names sum"):
         tj.call(add, grid=over, out={"sum": x})
     with pytest.raises(ArgumentError, match="add does not store to y"):

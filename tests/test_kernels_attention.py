@@ -267,3 +267,9 @@ def test_what_eight_bits_do_not_take_is_refused_by_name(dtype, change, message):
 @pytest.mark.short("True")
 def test_wide_heads_whose_output_goes_through_the_slot_of_the_queries(causal):
     check(Variant(128, 80, pins=pins(store="slot")), dim=256, keys=200, causal=causal)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_three_warpgroups_with_one_slot_of_queries(causal):
+    deep = pins(depth=(("q", 1), ("k", 3), ("v", 3)))
+    check(Variant(192, 80, not causal, deep), dim=128, keys=200, queries=200, causal=causal)

@@ -55,8 +55,14 @@ def call(
     Raises `ArgumentError` for gradients and `jax.vmap`, and where nothing is stored to.
     """
     launchable = wrap(kernel)
-    made = {name: form_of(each) for name, each in (out or {}).items()}
     name = str(getattr(launchable, "__name__", launchable))
+    if out is not None and not isinstance(out, Mapping):  # type: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(
+            f"{name}: out is not a dictionary",
+            why=f"it says which parameter takes an array: {', '.join(launchable.arg_names)}",
+            remedy="out={'name': jax.ShapeDtypeStruct(shape, dtype)}",
+        )
+    made = {name: form_of(each) for name, each in (out or {}).items()}
     if unknown := [each for each in made if each not in launchable.arg_names]:
         raise ArgumentError(
             f"{name}: out names {', '.join(unknown)}",
