@@ -21,7 +21,7 @@ import random
 import re
 import statistics
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -49,6 +49,8 @@ class Case:
     wanted: tuple[Any, ...]
     ours: dict[str, Callable[[], Any]]
     peers: dict[str, Callable[[], Any]]
+    # Calls of ours that compute no more than the first output: what a program could reach.
+    bounds: dict[str, Callable[[], Any]] = field(default_factory=dict[str, Callable[[], Any]])
     plain: str = ""  # plain tile kernels of `cypress_triton` that compute it as well
     tensors: tuple[Any, ...] = ()  # of these
     tolerance: float = 2e-2
@@ -57,8 +59,17 @@ class Case:
 
 def bound(mappings: dict[str, cy.Mapping], *tensors: Any) -> dict[str, Callable[[], Any]]:
     """Return calls of programs on tensors."""
-    made = {name: cy.program(mapping) for name, mapping in mappings.items()}
-    return {name: lambda p=program: p(*tensors) for name, program in made.items()}
+
+    def make(mapping: cy.Mapping) -> Callable[[], Any]:
+        program = cy.program(mapping)
+        return lambda: program(*tensors)
+
+    return {name: at_first(make, mapping) for name, mapping in mappings.items()}
+
+
+def alone(*tensors: Any) -> dict[str, Callable[[], Any]]:
+    """Return calls of the GEMM on tensors of a program that computes more."""
+    return {f"GEMM alone, {name}": call for name, call in bound(gemm.mappings(), *tensors).items()}
 
 
 def at_first(make: Callable[..., Callable[[], Any]], *arguments: Any) -> Callable[[], Any]:
@@ -126,12 +137,17 @@ def dual_cases(torch: Any) -> Iterator[Case]:
             torch.addmm(c, a, b2, out=c)
 
         peers: dict[str, Callable[[], Any]] = {"torch.mm, addmm": twice}
+        wide, high = torch.cat([a, a], 1), torch.cat([b1, b2])
+        long = "cuBLASLt's best, one product of twice K"
+        peers[long] = at_first(fastest_of_cublaslt, n, n, 2 * n, 1, wide, high, c)
         wanted = ((a.float() @ b1.float() + a.float() @ b2.float()).half(),)
         ours = bound(dual.mappings(), c, a, b1, b2)
         tensors = (c, a, b1, b2)
         start = Search({"searched": dual.dual(**NARROW)}, tensors)
         flops = 4 * n**3
-        yield Case(f"dual {n}^3", flops, (c,), wanted, ours, peers, "dual", tensors, start=start)
+        bounds = alone(c, wide, high)
+        args = f"dual {n}^3", flops, (c,), wanted, ours, peers, bounds, "dual", tensors
+        yield Case(*args, start=start)
 
 
 def sums_cases(torch: Any) -> Iterator[Case]:
@@ -149,6 +165,7 @@ def sums_cases(torch: Any) -> Iterator[Case]:
             peers: dict[str, Callable[[], Any]] = {
                 "torch.mm and sum": both,
                 "torch.mm alone": lambda a=a, b=b, c=c: torch.mm(a, b, out=c),
+                "cuBLASLt's best alone": at_first(fastest_of_cublaslt, n, n, n, 1, a, b, c),
             }
             plain = "sums" if name == "two warpgroups" else ""
             wanted = (a @ b, a.float().sum(1).expand_as(y))
@@ -157,7 +174,8 @@ def sums_cases(torch: Any) -> Iterator[Case]:
             start = (
                 Search({"searched": sums.sums(WGS=1, U=64, V=width)}, tensors) if plain else None
             )
-            args = f"sums {n}^3", 2 * n**3, (c, y), wanted, ours, peers, plain, tensors
+            bounds, outputs = alone(c, a, b), (c, y)
+            args = f"sums {n}^3", 2 * n**3, outputs, wanted, ours, peers, bounds, plain, tensors
             yield Case(*args, start=start)
 
 
@@ -208,21 +226,22 @@ CASES: dict[str, Callable[[Any], Iterator[Case]]] = {
 }
 
 
-def every_mapping() -> Iterator[tuple[str, cy.Mapping]]:
-    """Return all that the table compiles."""
-    families = {
-        "gemm": gemm.mappings(),
-        "batched": gemm.mappings(batched=True),
-        "dual": dual.mappings(),
-        "sums": sums.mappings(),
-    }
-    for width in (64, 128, 256):
-        for causal in (False, True):
-            name = f"attention D{width}{' causal' if causal else ''}"
-            families[name] = attention.mappings(width, causal)
-    for family, mappings in families.items():
-        for name, mapping in mappings.items():
-            yield f"{family}: {name}", mapping
+def every_mapping(program: str) -> dict[str, cy.Mapping]:
+    """Return all that the lines of a program compile."""
+    match program:
+        case "gemm" | "batched":
+            return gemm.mappings(batched=program == "batched")
+        case "dual":
+            return dual.mappings()
+        case "sums":
+            return sums.mappings()
+        case _:
+            return {
+                f"D{width}{' causal' if causal else ''}, {name}": mapping
+                for width in (64, 128, 256)
+                for causal in (False, True)
+                for name, mapping in attention.mappings(width, causal).items()
+            }
 
 
 def normal(torch: Any, *shape: int) -> Any:
@@ -261,7 +280,7 @@ def measure(torch: Any, case: Case, rounds: int) -> None:
 
     plain = cypress_triton.calls(case.plain, *case.tensors) if case.plain else {}
     by_triton = {name: call for name, call in plain.items() if name.startswith("Triton")}
-    peers, run = {**case.peers, **by_triton}, {**case.peers, **plain, **case.ours}
+    peers, run = {**case.peers, **by_triton}, {**case.peers, **case.bounds, **plain, **case.ours}
     for name, call in list(run.items()):
         try:
             wrong = right(torch, case, call, name in case.ours)
@@ -283,12 +302,11 @@ def measure(torch: Any, case: Case, rounds: int) -> None:
         print(f"{case.name:32} {name:28} {rate:7.0f} TFLOP/s {share}", flush=True)
 
 
-def dry() -> None:
-    """Compile every mapping for an H200 and print what it takes."""
-    for name, mapping in every_mapping():
-        kernel = cy.program(mapping).compile()
-        took = kernel.resources
-        print(f"{name:40} {took.shared:7,} bytes shared, {took.spills} spills", flush=True)
+def dry(program: str) -> None:
+    """Compile every mapping of a program for an H200 and print what it takes."""
+    for name, mapping in every_mapping(program).items():
+        took = cy.program(mapping).compile().resources
+        print(f"{program}: {name:40} {took.shared:7,} bytes, {took.spills} spills", flush=True)
 
 
 def main() -> None:
@@ -300,13 +318,15 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--search", type=float, default=0.0, help="seconds of each search")
     options = parser.parse_args()
+    programs = options.program.split(",")
     if options.dry:
-        dry()
+        for name in programs:
+            dry(name)
         return
     import torch
 
     print(torch.cuda.get_device_name())
-    for name in options.program.split(","):
+    for name in programs:
         for case in CASES[name](torch):
             if re.search(options.only, case.name):
                 if options.search and case.start is not None:

@@ -553,7 +553,7 @@ def test_shared_memory_has_a_ceiling(mapping, pipeline, rows, fits):
     if fits:
         cy.program(edited).compile()
     else:
-        with pytest.raises(OverBudget, match=r"needs 245,760 bytes of SHARED") as caught:
+        with pytest.raises(OverBudget, match=r"needs 245,872 bytes of SHARED") as caught:
             cy.program(edited)
         assert "A x 7 slots: 114,688" in str(caught.value)
 

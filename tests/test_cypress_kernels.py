@@ -12,12 +12,15 @@ from xdsl.dialects import scf
 import tawa.cypress as cy
 from cypress_draws import FREEDOMS, PROGRAMS, Draws, agree, agree_before_plans
 from tawa import compile_ir
-from tawa.cypress import NONE, REGISTER, SHARED
+from tawa.cypress import NONE, REGISTER, SHARED, WARPGROUP
+from tawa.cypress.depend import dimensions, waits
+from tawa.cypress.event import CopyIn, CopyOut, Iota, loops
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.search import cycles
-from tawa.cypress.size import cdiv, extent, index, most, sizes_of
+from tawa.cypress.size import sizes_of
 from tawa.errors import ArgumentError, LaunchError, MappingError, OverBudget, PlanError, TawaError
 from tawa.ir import hopper
+from tawa.ir.aref import Create
 from tawa.passes.lower.emit import erase
 from tawa.passes.lower.views import root_slot
 from tawa.plan.text import parse_plan
@@ -25,6 +28,11 @@ from tawa.verify import Refused, check
 from test_kernels_straight import at, gpu  # noqa: F401 - a fixture
 
 finding = import_module("tawa.cypress.search")
+
+
+def buffers(program):
+    """What lies in shared memory, in bytes."""
+    return {buffer.label: buffer.bytes for buffer in program.emitted.buffers}
 
 
 def in_memory(mapping, tile, above, last):
@@ -40,8 +48,8 @@ def test_the_mappings_of_products_are_what_they_say(family):
         program = cy.program(mapping)
         groups = dict(mapping["tile"].tunables)["WGS"]
         assert f"role mma warps={4 * groups} " in program.show("plan")
-        assert sum(size for _, size in program.emitted.buffers) <= mapping.ceiling
-        assert not any("acc" in name for name, _ in program.emitted.buffers)
+        assert sum(buffers(program).values()) <= mapping.ceiling
+        assert not any("acc" in name for name in buffers(program))
 
 
 def test_warpgroups_may_have_tiles_of_their_own():
@@ -49,7 +57,7 @@ def test_warpgroups_may_have_tiles_of_their_own():
     plan = program.show("plan")
     assert "plan specialized warps=12 arrangement=pingpong persistent=yes" in plan
     assert "role mma warps=4 registers=232 instances=2\n" in plan
-    assert ("stage of copy", 2 * 64 * 192 * 2) in program.emitted.buffers
+    assert buffers(program)["stage of copy_out"] == 2 * 64 * 64 * 2
     agree("gemm", program, Random(3))
     asked = cy.program(gemm.gemm(1, 64, 64, tiles=2, walk="dynamic"))
     with pytest.raises(PlanError, match="walk='dynamic'"):
@@ -99,6 +107,14 @@ def test_parts_of_a_tile_leave_through_as_many_places_as_there_is_room_for():
     assert "store copy_out via=tma parts=3 places=2 " in tight
     tighter = cy.program(cy.Mapping(wide.instances, ceiling=17_000)).show("plan")
     assert "store copy_out via=tma parts=3 eviction" in tighter
+
+
+def test_a_tile_stored_under_the_products_of_another_has_one_place():
+    own = gemm.gemm(WGS=1, V=192, tiles=2)
+    for pipeline in (2, 3, 4):  # whatever room is left
+        program = cy.program(own.with_("block", pipeline=pipeline))
+        assert "store copy_out via=tma parts=3 eviction=first" in program.show("plan")
+        assert buffers(program)["stage of copy_out"] == 2 * 128 * 64 * 2
 
 
 def test_the_model_of_time_hides_the_epilogue_of_a_tile_under_another_one():
@@ -187,7 +203,7 @@ def test_the_first_operand_may_be_taken_from_registers_or_shared():
     assert "_registers_tb(" not in cy.program(gemm.gemm(V=64)).compile().asm["cuda"]
     weights = in_memory(attention.attention("fa2", 1, 64, 32, 64), "product", SHARED, SHARED)
     program = cy.program(weights)
-    assert ("A of product_leaf_1", 4096) in program.emitted.buffers
+    assert buffers(program)["A of product_leaf_1"] == 4096
     assert "operand product_leaf_1 a=shared\n" in program.show("plan")
     with pytest.raises(MappingError, match="B of wgmma is mapped to REGISTER"):
         cy.program(gemm.gemm().with_("tile_leaf", mems=[REGISTER, SHARED, REGISTER]))
@@ -231,7 +247,7 @@ def test_accumulators_and_running_sums_may_lie_in_shared_memory(name, mapping, n
     program = cy.program(mapping)
     assert f" mma_depth=1 shared={names}\n" in program.show("plan")
     assert parse_plan(program.show("plan")) == program.plan
-    assert {*names.split(",")} <= {buffer for buffer, _ in program.emitted.buffers}
+    assert {*names.split(",")} <= buffers(program).keys()
     loops = filter(
         lambda op: isinstance(op, scf.ForOp), program.compile().asm.program("hopper").walk()
     )
@@ -290,9 +306,9 @@ def test_the_model_of_time_knows_what_sums_in_shared_memory_cost():
 
 def test_below_a_ceiling_a_tile_takes_the_place_of_one_that_was_read():
     mapping = attention.attention("fa3", 1, 64, 32, 64)
-    needed = sum(size for _, size in cy.program(mapping).emitted.buffers)
+    needed = sum(buffers(cy.program(mapping)).values())
     program = cy.program(cy.Mapping(mapping.instances, ceiling=needed - 1))
-    assert ("stage of finish, in Q", 0) in program.emitted.buffers
+    assert "stage of finish_out" not in buffers(program)
     assert "store finish_out via=tma parts=1 eviction=first stage=Q\n" in program.show("plan")
     agree("fa3", program, Random(0))
     with pytest.raises(OverBudget, match="the ceiling is"):
@@ -306,16 +322,62 @@ def test_below_a_ceiling_equal_tiles_turn_through_one_ring():
         # Q, with which the stage lies, and so many slots in the place of two for K and two for V.
         program = cy.program(cy.Mapping(mapping.instances, ceiling=(2 + slots) * tile - 1))
         assert f"aref K = K_2 = V = V_2 depth={slots}\n" in program.show("plan")
-        assert (f"K, V x {slots} slots", slots * tile) in program.emitted.buffers
+        assert buffers(program)[f"K x {slots} slots"] == slots * tile
     agree("fa2", program, Random(0))
-    with pytest.raises(OverBudget, match="24,576 bytes of SHARED, the ceiling is 24,575"):
+    with pytest.raises(OverBudget, match="24,624 bytes of SHARED, the ceiling is 24,575"):
         cy.program(cy.Mapping(mapping.instances, ceiling=3 * tile - 1))
     own = gemm.gemm(1, 64, 64, 64).with_("block", pipeline={"A": 3, "B": 2})
-    program = cy.program(cy.Mapping(own.instances, ceiling=5 * tile))
+    program = cy.program(cy.Mapping(own.instances, ceiling=5 * tile + 64))
     assert "aref A = B depth=4\nloop k schedule=fine mma_depth=1\n" in program.show("plan")
     unlike = gemm.gemm(1, 64, 128, 64).with_("block", pipeline={"A": 3, "B": 2})
     with pytest.raises(OverBudget, match="the ceiling is"):
         cy.program(cy.Mapping(unlike.instances, ceiling=8 * tile - 1))
+
+
+SMALL = {
+    "gemm": gemm.gemm(2, 128, 64, 32, 2),
+    "batched": gemm.gemm(2, 128, 64, 32, 2, batched=True),
+    "dual": dual.dual(2, 128, 64, 32, 2),
+    "sums": sums.sums(2, 128, 64, 32, 2),
+    "fa2": attention.attention("fa2", 2, 128, 64, 64, True),
+    "fa3": attention.attention("fa3", 2, 128, 64, 64),
+}
+
+
+@pytest.mark.parametrize("mapping", SMALL.values(), ids=SMALL)
+@pytest.mark.short("gemm", "sums")
+def test_events_that_cross_roles_are_arefs_and_waits_for_all_warpgroups_barriers(mapping):
+    program = cy.program(mapping)
+    made = program.compile()
+    bodies = [program.events.body, *(loop.body for loop in loops(program.events.body))]
+    crossing = {each.slot.name for body in bodies for each in body if isinstance(each, CopyIn)}
+    rings = {n: ring for ring in made.plan.arefs for n in (*ring.payload, *sum(ring.also, ()))}
+    assert rings.keys() == crossing
+    made_of = [op.label.data for op in made.asm.program("aref").walk() if isinstance(op, Create)]
+    assert made_of == [ring.label for ring in made.plan.arefs]
+    hopper_ops = list(made.asm.program("hopper").walk())
+    arrivals = {
+        op.label.data: op.arrivals.data for op in hopper_ops if isinstance(op, hopper.Barriers)
+    }
+    meetings = [op for op in hopper_ops if isinstance(op, hopper.NamedBarrier)]
+    found = 0
+    for body in bodies:
+        looped = body is not program.events.body
+        for late, wait in zip(body, waits(body, looped), strict=True):
+            for early in wait.same + wait.before:
+                for part, own in dimensions(body[early], late):
+                    if part.level != WARPGROUP or own:
+                        continue
+                    found += 1
+                    match late:
+                        case CopyIn():  # each frees the slot, or each of its warps
+                            count = arrivals[f"{rings[late.slot.name].label} freed"]
+                            assert count in (part.extent, 4 * part.extent)
+                        case CopyOut(staged=True):  # the stage is full
+                            assert meetings
+                        case _:  # a value of each thread's own
+                            assert isinstance(late, Iota)
+    assert found
 
 
 def test_depths_are_given_by_tensor():
@@ -348,21 +410,30 @@ def test_loads_run_ahead_without_a_role_of_their_own():
     agree("gemm", one, Random(0))
     ahead = cy.program(attention.attention("fa3", 1, 64, 32, 64, turns=False, **plain))
     assert "aref K_2 depth=2\naref V depth=2\n" in ahead.show("plan")
-    # The loop of the last tile makes one iteration at most, and none of its loads can run ahead.
+    # The loop of the last tile makes one iteration at most: its ring is that of the others.
     tail = cy.program(attention.attention("fa2", 1, 64, 32, 64, turns=False, **plain))
-    assert "aref K depth=2\naref V depth=2\n" in tail.show("plan")
+    assert "aref K = K_2 depth=2\naref V = V_2 depth=2\n" in tail.show("plan")
     assert tail.compile().proof.ok
+    agree("fa2", tail, Random(0))
+    # One of a known number of iterations has none.
+    for loop, rows, columns, depth in (("fa3", 192, 64, 2), ("fa2", 128, 16, 3)):
+        how = {"pipeline": {"Q": 1, "K": depth, "V": depth}, "turns": False, **plain}
+        known = cy.program(attention.attention(loop, rows // 64, rows, columns, 64, True, **how))
+        assert known.show("plan").count(f" depth={depth}\n") == 2
+        assert " = " not in known.show("plan")
+        assert known.compile().proof.ok
     with pytest.raises(MappingError, match="has persistent, and specialize=False"):
         cy.program(gemm.gemm(1, 64, 64, 32, specialize=False))
 
 
-def test_the_most_that_an_extent_makes_is_known_where_there_is_one():
-    keys = extent("K", 0)
-    assert most(cdiv(keys, 64) - keys // 64) == 1
-    assert most(keys % 8 * 4 + 1) == 29
-    assert most(3) == 3
-    for grows in (keys // 64, keys - keys // 2, index("i", 1) // 2, keys // 4 + extent("V", 0)):
-        assert most(grows) is None
+def test_the_planner_keeps_the_ceiling():
+    mapping = gemm.gemm(V=64).with_("block", pipeline=cy.auto)
+    wide, tight = (
+        cy.program(cy.Mapping(mapping.instances, ceiling=ceiling)).compile()
+        for ceiling in (mapping.ceiling, 100_000)
+    )
+    assert tight.resources.shared <= 100_000 < wide.resources.shared
+    assert min(ring.depth for ring in tight.plan.arefs) > 1
 
 
 def test_auto_is_the_planners_choice():
@@ -451,6 +522,8 @@ def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
     found = finding._fastest([start.mapping], build, measure, lambda: True)
     assert measure(found) == 1.0
     agree("gemm", found, Random(0))
+    extents = {dict(each["host"].tunables)["V"] for each in finding._fields_near(start.mapping)}
+    assert extents == {48, 64, 80}
     found = finding._fastest([start.mapping], build, measure, lambda: False)
     assert found.mapping == start.mapping
     assert finding._fastest([start.mapping], lambda some: [], measure, lambda: True) is None

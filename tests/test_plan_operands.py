@@ -7,8 +7,11 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import PlanError
+from tawa.analysis.statements import name_statements
+from tawa.errors import OverBudget, PlanError
+from tawa.plan.resources import buffers
 from tawa.plan.text import parse_plan
+from tawa.runtime.descriptors import TensorDescriptor
 
 
 @tawa.jit
@@ -26,7 +29,7 @@ def compiled(m: int, n: int, place: str = ""):
     pins = {}
     if place:
         plan = str(multiply.compile(*arrays, m, n, 64, grid=(1,)).plan)
-        pins = {"plan": f"{plan}operand c@19 a={place}\n"}
+        pins = {"plan": f"{plan}operand c@22 a={place}\n"}
     return multiply.compile(*arrays, m, n, 64, grid=(1,), **pins)
 
 
@@ -36,8 +39,48 @@ def test_a_computed_operand_is_taken_from_where_the_plan_says():
     assert "_registers_" in compiled(64, 64, "registers").asm["cuda"]
 
 
+@tawa.jit
+def scaled(a_desc, b_desc, c_desc, K, M: tl.constexpr, N: tl.constexpr, B: tl.constexpr):
+    acc = tl.zeros((M, N), tl.float32)
+    for k in range(0, K, B):
+        acc = tl.dot(a_desc.load([0, k]) * 2.0, b_desc.load([k, 0]), acc)
+    c_desc.store([0, 0], acc.to(tl.float16))
+
+
+@pytest.mark.parametrize("place", ["registers", "shared"])
+def test_rings_leave_room_for_operands_that_are_stored(place):
+    sizes, blocks = ((128, 256), (256, 256), (128, 256)), ((128, 64), (64, 256), (128, 256))
+    given = [
+        TensorDescriptor.from_tensor(np.zeros(shape, np.float16), block)
+        for shape, block in zip(sizes, blocks, strict=True)
+    ]
+    made = scaled.compile(*given, 256, 128, 256, 64, grid=(1,), operands={"acc": place})
+    needed = buffers(made.plan, name_statements(made.asm.program("tile")))
+    stored = [each.bytes for each in needed if each.label.startswith("A of acc")]
+    assert stored == [128 * 64 * 2] * (place == "shared")
+    assert sum(each.bytes for each in needed) == made.resources.shared
+
+
+@pytest.mark.parametrize("roles", [None, False])
+def test_a_block_takes_no_more_than_a_ceiling(roles):
+    given = [
+        TensorDescriptor.from_tensor(np.zeros((256, 256), np.float16), block)
+        for block in ((128, 64), (64, 256), (128, 256))
+    ]
+
+    def made(ceiling):
+        pins = {"ceiling": ceiling, "specialize": roles}
+        return scaled.compile(*given, 256, 128, 256, 64, grid=(1,), **pins)
+
+    wide, narrow = made(None).resources, made(150_000).resources
+    assert narrow.shared <= 150_000
+    assert (wide.shared > 150_000) == (roles is None)
+    with pytest.raises(OverBudget):
+        made(20_000)
+
+
 def test_a_product_that_wgmma_does_not_take_has_no_choice():
-    with pytest.raises(PlanError, match="operand c@19 a=shared") as error:
+    with pytest.raises(PlanError, match="operand c@22 a=shared") as error:
         compiled(16, 16, "shared")
     assert "M = 16 is not a multiple of 64" in str(error.value)
 

@@ -65,6 +65,7 @@ def refusal(pins: dict[str, Any]) -> PlanError:
         ({"group": -3}, "group=-3", "0 is the program order", "use 0 or more"),
         ({"parts": 0}, "parts=0", "the whole tile", "use 1 or more"),
         ({"places": 0}, "places=0", "one for all", "use 1 or more"),
+        ({"ceiling": 0}, "ceiling=0", "bytes of shared memory", "use 1 or more"),
         ({"depth": 0}, "depth=0", "a ring has slots", "use 1 or more"),
         ({"depth": {"a": -1}}, "depth['a']=-1", "a ring has slots", "use 1 or more"),
         ({"depth": {"a": "x"}}, "depth['a']='x'", NUMBER, "an int of 1 or more"),

@@ -34,6 +34,12 @@ class Target:
     tma_alignment: int = 16
     tma_rank: int = 5
 
+    def within(self, ceiling: int | None) -> Target:
+        """Return what a block has that may take so many bytes of shared memory."""
+        if ceiling is None or ceiling >= self.shared_per_block:
+            return self
+        return replace(self, shared_per_block=ceiling)
+
     def shared_by(self, blocks: int) -> Target:
         """Return what each block has where `blocks` of them share a multiprocessor.
 
@@ -42,6 +48,7 @@ class Target:
         if blocks == 1:
             return self
         shared = self.shared_per_multiprocessor // blocks // 1024 * 1024 - 1024
+        shared = min(shared, self.shared_per_block)
         return replace(
             self, shared_per_block=shared, registers_per_block=self.registers_per_block // blocks
         )

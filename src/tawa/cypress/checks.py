@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import combinations, product
+from math import gcd
 
-from tawa.cypress.machine import NONE
+from tawa.cypress.machine import NONE, THREAD, WARP
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import Int, affine, evaluate, key, leaves
-from tawa.cypress.tensor import Tensor
+from tawa.cypress.tensor import Held, Tensor
 from tawa.cypress.trace import Launch, Loop, walk
 from tawa.cypress.tree import Node
 from tawa.errors import MappingError
-from tawa.integers.expressions import ONE, Expr, Symbol
+from tawa.integers.expressions import ONE, ZERO, Expr, Symbol, make, of_atom
 
 
 def check_leaf_names(instance: Instance) -> None:
@@ -79,8 +79,9 @@ class _Use:
     def index(self) -> tuple[Int, ...]:
         """The indices of its part, from the variant's tensor down."""
         pieces = self.tensor.path[len(self.tensor.local.path) :]
-        shared = (" B ", " BT ", " A by THREAD")
-        told = [p for p in pieces if not any(each in p.held for each in shared)]
+        # By THREAD all have the same of A, and of B always.
+        own = (("C", WARP), ("C", THREAD), ("A", WARP))
+        told = [p for p in pieces if p.held is None or (p.held.operand, p.held.level) in own]
         return tuple(each for piece in told for each in piece.index)
 
     @property
@@ -89,7 +90,7 @@ class _Use:
         return list(map(key, self.index))
 
     @property
-    def partition(self) -> list[tuple[str, tuple[Expr, ...]]]:
+    def partition(self) -> list[tuple[Held | None, tuple[Expr, ...]]]:
         """The partitions it is a part of."""
         pieces = self.tensor.path[len(self.tensor.local.path) :]
         return [(piece.held, tuple(map(key, piece.block))) for piece in pieces]
@@ -160,7 +161,8 @@ def _overlap(loop: Loop, one: _Use, other: _Use) -> tuple[_At, _At] | str | None
 
     With known extents all iterations are compared. Else, for equal affine indices: F x = F y means
     F (x - y) = 0; differences of indices with known extents are tried each, and the others must
-    then be none (the rows of F, reduced, say so). Else a small box is searched for a witness.
+    then be none (the rows of F, solved one by one, say so). Else a small box is searched for a
+    witness.
     """
     loops = {id(each): each for each in (loop, *one.inner, *other.inner)}.values()
     extents = {
@@ -180,13 +182,14 @@ def _overlap(loop: Loop, one: _Use, other: _Use) -> tuple[_At, _At] | str | None
     if one.keys != other.keys:
         return "the two are indexed apart, by sizes that only a call knows"
     rows = [affine(each, frozenset(extents)) for each in one.index]
-    matrix = [row for row in rows if row is not None]
-    if len(matrix) < len(rows):
+    if None in rows:
         return "its index is not affine"
-    free = [name for name in extents if name not in bounded]
+    apart = [sum((of_atom(s) * n for s, n in row.items()), ZERO) for row in rows if row is not None]
     for step in product(*(range(1 - n, n) for n in bounded.values())):
         known = dict(zip(bounded, step, strict=True))
-        if _meets(matrix, known, free, ours):
+        free = [name for name in ours if name not in bounded]
+        moved = any(known.get(name) for name in ours)
+        if _meets([row.substitute(known) for row in apart], free, moved):
             return f"iterations that differ by {known or 'some distance'} may meet"
     return None
 
@@ -210,37 +213,21 @@ def _witness(
     return None
 
 
-def _meets(
-    matrix: list[dict[Symbol, int]], known: _At, free: list[Symbol], ours: list[Symbol]
-) -> bool:
-    """Tell whether F d = 0 has a solution that moves one of `ours`, with some of d known.
-
-    Solved over the rationals: where the solution is unique it is checked to be whole.
-    """
-    rows = [
-        [Fraction(row.get(n, 0)) for n in free]
-        + [Fraction(-sum(row.get(n, 0) * d for n, d in known.items()))]
-        for row in matrix
-    ]
-    pivots: list[int] = []
-    for column in range(len(free)):
-        at = next((r for r in range(len(pivots), len(rows)) if rows[r][column]), None)
-        if at is None:
+def _meets(rows: list[Expr], free: list[Symbol], moved: bool) -> bool:
+    """Tell whether rows can all be zero where one of `free` is not, or another has `moved`."""
+    solved: dict[Symbol, Expr] = {}
+    for row in rows:
+        row = row.substitute(solved)
+        if row.value is not None:
+            if row.value:
+                return False
             continue
-        top = len(pivots)
-        rows[top], rows[at] = rows[at], rows[top]
-        rows[top] = [value / rows[top][column] for value in rows[top]]
-        for r in range(len(rows)):
-            if r != top and (factor := rows[r][column]):
-                rows[r] = [a - factor * b for a, b in zip(rows[r], rows[top], strict=True)]
-        pivots.append(column)
-    if any(row[-1] for row in rows[len(pivots) :]):
-        return False
-    loose = [n for n in range(len(free)) if n not in pivots]
-    moved = any(known.get(name) for name in ours) or any(free[n] in ours for n in loose)
-    for row, column in zip(rows, pivots, strict=False):
-        moving = any(row[n] for n in loose)
-        if not moving and row[-1].denominator != 1:
+        if row.offset % (shared := gcd(*(n for m, n in row.terms.items() if m))):
             return False
-        moved |= free[column] in ours and bool(moving or row[-1])
-    return moved
+        row = make({m: n // shared for m, n in row.terms.items()})
+        found = {s: e for s in row.symbols if (e := row.solved(s)) is not None}
+        if not found:
+            return True
+        found = dict([*found.items()][:1])
+        solved = {s: e.substitute(found) for s, e in solved.items()} | found
+    return moved or any(solved.get(each) != ZERO for each in free)

@@ -26,6 +26,7 @@ from tawa.integers.expressions import Atom, Expr, Monomial, Quotient, Symbol, ma
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
+from tawa.plan.resources import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Emitted:
     kernel: object
     arguments: tuple[Argument, ...]
     plan: Plan | Pins
-    buffers: tuple[tuple[str, int], ...]
+    buffers: tuple[Buffer, ...]
 
 
 def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
@@ -59,7 +60,6 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
             label = f"{tensor.name}_{'x'.join(map(str, at[1]))}"
     moved = [call for call in calls(events.body) if call.a]
     products = {id(call): f"{call.spread.leaf.name}_{n}" for n, call in enumerate(moved, 1)}
-    plan, buffers = plan_of(events, mapping, {k: a.name for k, a in arguments.items()}, products)
     k = KernelBuilder(name)
     emitter = _Emitter(k, products, events)
     kinds = {tensor.name: (tensor.element, kind) for tensor, kind in events.parameters}
@@ -73,7 +73,9 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
     for axis, index in enumerate(events.indices):
         emitter.known[index.symbol] = k.program_id(axis).named(str(index))
     emitter.run(events.body)
-    return Emitted(k.finish(), tuple(arguments.values()), plan, buffers)
+    kernel, names = k.finish(), {at: each.name for at, each in arguments.items()}
+    plan, buffers = plan_of(kernel, events, mapping, names, products)
+    return Emitted(kernel, tuple(arguments.values()), plan, buffers)
 
 
 @dataclass(slots=True)

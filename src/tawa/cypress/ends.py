@@ -7,13 +7,13 @@ end along it, "along" that all elements along it are one. Unknown numbers are ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota
-from tawa.cypress.leaf import LeafFacts
+from tawa.cypress.leaf import LeafFacts, along
 from tawa.cypress.size import Int, key
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError
@@ -42,16 +42,26 @@ _NEUTRAL = {
 }
 
 
+Edge = tuple[End, str]
+"""What is past the end along a dimension, and which end it is: "" where the value has none. Two
+values end together where the end is that of one extent, at one offset.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The number that every element is, if there is one, and the end of each dimension.
-
-    Two values end together where the end is that of one extent, at one offset.
-    """
+    """The number that every element is, if there is one, and the edge of each dimension."""
 
     whole: float | None
-    dims: tuple[End, ...]
-    of: tuple[str, ...]  # of each dimension, which end it is: "" where the value has none
+    dims: tuple[Edge, ...]
+
+    @property
+    def new(self) -> Edge:
+        """The edge of a dimension along which the value is repeated."""
+        return (ALONG if self.whole is None else self.whole), ""
+
+
+_NOTHING: Edge = UNKNOWN, ""
 
 
 def check_ends(events: Events, equal: Iterable[tuple[Int, Int]]) -> None:
@@ -81,17 +91,14 @@ def _body(
     for event in body:
         match event:
             case CopyIn(slot, source):
-                ends = (0.0 if n else INSIDE for n in map(int, _passes(source, most, alike)))
-                at = zip(source.dims, source.shape, strict=True)
-                of = (_end_of(source.root.shape[d], source.offsets[d], alike) for d, _ in at)
-                state[id(slot)] = Ends(None, tuple(ends), tuple(of))
+                state[id(slot)] = Ends(None, tuple(_edges(source, most, alike)))
             case Iota(slot, start, extent):
-                of = "" if extent is None else _end_of(extent, start, alike)
-                state[id(slot)] = Ends(None, (UNKNOWN if extent is None else 0.0,), (of,))
+                edge = _NOTHING if extent is None else (0.0, _end_of(extent, start, alike))
+                state[id(slot)] = Ends(None, (edge,))
             case Call():
-                blank = (_unknown(len(slot.shape)) for slot in event.slots)
                 given = [
-                    state.get(id(slot), none) for slot, none in zip(event.slots, blank, strict=True)
+                    state.get(id(slot), Ends(None, (_NOTHING,) * len(slot.shape)))
+                    for slot in event.slots
                 ]
                 made = _leaf(event.spread.leaf.name, event.facts, given)
                 state.update(zip(map(id, event.outputs), made, strict=True))
@@ -108,31 +115,25 @@ def _body(
                 pass
 
 
-def _unknown(rank: int) -> Ends:
-    return Ends(None, (UNKNOWN,) * rank, ("",) * rank)
-
-
 def _end_of(extent: Int, start: Int, alike: dict[Symbol, Expr]) -> str:
     return f"{key(extent).substitute(alike)} from {key(start).substitute(alike)}"
 
 
 def _met(one: Ends, other: Ends) -> Ends:
     """Return what holds of a value that is one or the other."""
-    dims: list[End] = []
-    of: list[str] = []
-    for a, b, first, second in zip(one.dims, other.dims, one.of, other.of, strict=True):
-        together = first == second or not first or not second
-        dims.append(a if a == b and together else UNKNOWN)
-        of.append((first or second) if a == b and together else "")
-    return Ends(one.whole if one.whole == other.whole else None, tuple(dims), tuple(of))
+    dims: list[Edge] = []
+    for (a, first), (b, second) in zip(one.dims, other.dims, strict=True):
+        together = a == b and (first == second or not first or not second)
+        dims.append((a, first or second) if together else _NOTHING)
+    return Ends(one.whole if one.whole == other.whole else None, tuple(dims))
 
 
-def _passes(tensor: Tensor, most: dict[Symbol, Int], alike: dict[Symbol, Expr]) -> list[bool]:
-    """Tell for each dimension of a part whether it may pass the end of the program's tensor."""
-    return [
-        not _below(tensor.offsets[dim] + extent, tensor.root.shape[dim], most, alike)
-        for dim, extent in zip(tensor.dims, tensor.shape, strict=True)
-    ]
+def _edges(tensor: Tensor, most: dict[Symbol, Int], alike: dict[Symbol, Expr]) -> Iterator[Edge]:
+    """Return for each dimension of a part whether it may pass the end of the program's tensor."""
+    for dim, count in zip(tensor.dims, tensor.shape, strict=True):
+        start, extent = tensor.offsets[dim], tensor.root.shape[dim]
+        inside = _below(start + count, extent, most, alike)
+        yield INSIDE if inside else 0.0, _end_of(extent, start, alike)
 
 
 def _below(value: Int, extent: Int, most: dict[Symbol, Int], alike: dict[Symbol, Expr]) -> bool:
@@ -169,100 +170,79 @@ def _leaf(name: str, facts: LeafFacts, given: Sequence[Ends]) -> list[Ends]:
 
 
 def _operation(name: str, facts: LeafFacts, operation: Any, operands: list[Ends]) -> Ends:
-    shape: tuple[int, ...] = tuple(getattr(operation.results[0].type, "get_shape", tuple)())
-    rank = len(shape)
-    axis: int = getattr(getattr(operation, "axis", None), "data", 0)
+    rank = len(getattr(operation.results[0].type, "get_shape", tuple)())
     match operation.name:
         case "tile.constant":
             value = getattr(operation.value, "data", None)
             whole = None if value is None else float(value)
-            return Ends(whole, (UNKNOWN if whole is None else whole,) * rank, ("",) * rank)
+            return Ends(whole, (_NOTHING if whole is None else (whole, ""),) * rank)
         case "tile.elementwise":
             function: str = operation.function.data
             whole = _folded(function, [ends.whole for ends in operands])
-            each = [_fold(function, operands, d) for d in range(rank)]
-            return Ends(whole, tuple(end for end, _ in each), tuple(of for _, of in each))
-        case "tile.cast":
-            return operands[0]
-        case "tile.splat" | "tile.expand_dims" | "tile.broadcast":
-            (given,) = operands
-            new: End = ALONG if given.whole is None else given.whole
-            old, of = list(given.dims), list(given.of)
-            if operation.name == "tile.expand_dims":
-                old.insert(axis, new)
-                of.insert(axis, "")
-            elif operation.name == "tile.splat":
-                old, of = [new] * rank, [""] * rank
-            else:
-                before: list[int] = [*operation.operands[0].type.get_shape()]
-                old = [new if a != b else e for a, b, e in zip(before, shape, old, strict=True)]
-                of = ["" if a != b else e for a, b, e in zip(before, shape, of, strict=True)]
-            return Ends(given.whole, tuple(old), tuple(of))
-        case "tile.transpose":
-            (given,) = operands
-            to: list[int] = [each.data for each in operation.permutation]
-            dims = tuple(given.dims[dim] for dim in to)
-            return Ends(given.whole, dims, tuple(given.of[dim] for dim in to))
+            return Ends(whole, tuple(_fold(function, operands, d) for d in range(rank)))
+        case "tile.cast" | "tile.splat" | "tile.expand_dims" | "tile.broadcast" | "tile.transpose":
+            (given,), (to,) = operands, along(operation) or [()]
+            moved = dict(zip(to, given.dims, strict=True))
+            return Ends(given.whole, tuple(moved.get(d, given.new) for d in range(rank)))
         case "tile.dot":
             a, b, c = operands
-            if a.dims[1] not in (0, INSIDE) and b.dims[0] not in (0, INSIDE):
+            if a.dims[1][0] not in (0, INSIDE) and b.dims[0][0] not in (0, INSIDE):
                 _shows(name, facts, operation, "product")
-            rows, columns = _only(a, c, 0), _only(b, c, 1)
-            return Ends(None, (rows[0], columns[0]), (rows[1], columns[1]))
+            return Ends(None, (_only(a, c, 0), _only(b, c, 1)))
         case "tile.reduce" | "tile.scan":
+            axis: int = operation.axis.data
             body = [each for each in operation.body.block.ops if each.name == "tile.elementwise"]
             function = body[0].function.data if len(body) == 1 else "reduction"
             # A prefix has nothing of what comes after it.
             ahead = operation.name == "tile.scan" and not operation.reverse
-            ok = all(ends.dims[axis] in (_NEUTRAL.get(function), INSIDE) for ends in operands)
+            ok = all(ends.dims[axis][0] in (_NEUTRAL.get(function), INSIDE) for ends in operands)
             if not ahead and not ok:
                 _shows(name, facts, operation, function)
-            kept = [end if _idempotent(function, end) else _weak(end) for end in operands[0].dims]
-            if len(operands) > 1:
-                kept = [UNKNOWN] * len(kept)
-            of = list(operands[0].of)
-            if operation.name == "tile.reduce":
-                del kept[axis], of[axis]
-            else:
-                kept[axis] = UNKNOWN
-            return Ends(None, tuple(kept), tuple(of))
+            alone = len(operands) == 1
+            kept = [
+                (_reduced(function, end) if alone else UNKNOWN, of) for end, of in operands[0].dims
+            ]
+            kept[axis : axis + 1] = [(UNKNOWN, kept[axis][1])] * (operation.name == "tile.scan")
+            return Ends(None, tuple(kept))
         case "tile.program_id" | "tile.num_programs" | "tile.desc_extent":
-            return Ends(None, (), ())
+            return Ends(None, ())
         case _:
-            if any(end not in (INSIDE,) for ends in operands for end in ends.dims):
+            if any(end != INSIDE for ends in operands for end, _ in ends.dims):
                 _shows(name, facts, operation, operation.name.removeprefix("tile."))
-            return _unknown(rank)
+            return Ends(None, (_NOTHING,) * rank)
 
 
-def _only(operand: Ends, acc: Ends, dim: int) -> tuple[End, str]:
-    """Return the end of a product along a dimension of one operand, added to `acc`."""
-    end, of, other = operand.dims[dim], operand.of[dim], acc.dims[dim]
-    if end == 0 and other == 0 and (acc.whole is not None or acc.of[dim] == of):
+def _only(operand: Ends, acc: Ends, dim: int) -> Edge:
+    """Return the edge of a product along a dimension of one operand, added to `acc`."""
+    (end, of), (other, place) = operand.dims[dim], acc.dims[dim]
+    if end == 0 and other == 0 and (acc.whole is not None or place == of):
         return 0.0, of
     alike = end == INSIDE and (acc.whole is not None or other == INSIDE)
-    return (INSIDE, of) if alike else (UNKNOWN, "")
+    return (INSIDE, of) if alike else _NOTHING
 
 
-def _idempotent(function: str, end: End) -> bool:
-    """Tell whether a reduction of equal elements is such an element."""
-    return function in ("max", "min", "and", "or") or (function == "add" and end == 0)
+def _reduced(function: str, end: End) -> End:
+    """Return what a reduction along another dimension makes of the elements past an end: of equal
+    ones such an element, where it is idempotent.
+    """
+    alike = function in ("max", "min", "and", "or") or (function == "add" and end == 0)
+    return end if alike or end in (INSIDE, ALONG) else UNKNOWN
 
 
-def _weak(end: End) -> End:
-    return end if end in (INSIDE, ALONG) else UNKNOWN
-
-
-def _fold(function: str, operands: list[Ends], dim: int) -> tuple[End, str]:
+def _fold(function: str, operands: list[Ends], dim: int) -> Edge:
     """Return an element function past the ends of its operands along one dimension, and which end
     that is. Numbers past different ends make none, but that zero times anything is zero.
     """
-    ends = [_end(each, dim) for each in operands]
-    of = [each.of[dim] if each.dims and each.whole is None else "" for each in operands]
+    edges = [each.dims[dim] if each.dims else each.new for each in operands]
+    ends = [end for end, _ in edges]
+    of = [
+        "" if each.whole is not None else at for each, (_, at) in zip(operands, edges, strict=True)
+    ]
     told = {at for at, end in zip(of, ends, strict=True) if at and isinstance(end, float)}
     if function == "mul" and 0.0 in ends:
         return 0.0, of[ends.index(0.0)]
     if len(told) > 1:
-        return UNKNOWN, ""
+        return _NOTHING
     where = next(iter(told), "")
     if function == "select":
         condition, one, other = ends
@@ -270,17 +250,14 @@ def _fold(function: str, operands: list[Ends], dim: int) -> tuple[End, str]:
             return (one if condition else other), where
         if one == other and isinstance(one, float):
             return one, where
-    numbers = [end if isinstance(end, float) else None for end in ends]
-    if (known := _folded(function, numbers)) is not None:
+    if (
+        known := _folded(function, [e if isinstance(e, float) else None for e in ends])
+    ) is not None:
         return known, where
     both = zip(ends, operands, strict=True)
     if all(end in (INSIDE, ALONG) or each.whole is not None for end, each in both):
         return (INSIDE if INSIDE in ends else ALONG), next(filter(None, of), "")
-    return UNKNOWN, ""
-
-
-def _end(ends: Ends, dim: int) -> End:
-    return ends.dims[dim] if ends.dims else ALONG if ends.whole is None else ends.whole
+    return _NOTHING
 
 
 def _folded(function: str, numbers: list[float | None]) -> float | None:

@@ -8,15 +8,16 @@ each of its tensors a processor has.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import count
 
 from tawa.cypress.checks import check_leaf_names, check_prange, check_privileges
-from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP, Memory
+from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int, extent, key
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Launch, Loop, traced, walk
-from tawa.cypress.tree import Node, Part, Spread
+from tawa.cypress.tree import Node, Operand, Part, Spread
 from tawa.errors import MappingError
 from tawa.integers.expressions import ONE, ZERO, Expr
 
@@ -127,45 +128,42 @@ def _bind(parent: Instance, child: Instance, launch: Launch) -> tuple[Tensor, ..
 
 def spread_of(root: Node, node: Node) -> Spread:
     """Return what a spread node, or a leaf that BLOCK launches, comes down to."""
-    positions = tuple(range(len(node.parameters)))
-    parts: list[tuple[Part, ...]] = [()] * len(positions)
-    memories: list[tuple[Memory, ...]] = [()] * len(positions)
-    top, where = node, positions
+    instance = node.instance
+    given = zip(instance.variant.parameters, node.parameters, instance.mems, strict=True)
+    operands = [Operand(name, tensor, (), (memory,)) for name, tensor, memory in given]
     while node.instance.variant.inner:
-        memories = [(*m, s) for m, s in zip(memories, node.instance.mems, strict=True)]
         loop, launch = _only_loop(node)
         child = node.child(launch)
-        own = {id(p): n for n, p in enumerate(node.parameters)}
-        index = [own.get(id(given.local)) for given in launch.arguments]
-        if None in index:
-            raise node.instance.error(
-                f" gives {child.instance.name} a tensor of its own",
-                place=launch.place,
-                why="what parts tensors over processors of a block passes on parts of them",
-            )
-        steps = [_part(loop, node, child, given) for given in launch.arguments]
-        kept = [n for n in index if n is not None]
-        parts = [(*parts[n], step) for n, step in zip(kept, steps, strict=True)]
-        memories = [memories[n] for n in kept]
-        where = tuple(where[n] for n in kept)
+        own = {id(p): each for p, each in zip(node.parameters, operands, strict=True)}
+        operands = list[Operand]()
+        for tensor, (name, memory) in zip(
+            launch.arguments, child.instance.memory.items(), strict=True
+        ):
+            above = own.get(id(tensor.local))
+            if above is None:
+                raise node.instance.error(
+                    f" gives {child.instance.name} a tensor of its own",
+                    place=launch.place,
+                    why="what parts tensors over processors of a block passes on parts of them",
+                )
+            parts = (*above.parts, _part(loop, node, child, tensor))
+            operands.append(Operand(name, above.tensor, parts, (*above.memories, memory)))
         node = child
     leaf = node.instance
-    memories = [(*m, s) for m, s in zip(memories, leaf.mems, strict=True)]
     if leaf.like:
         model = next((n for n in root.walk() if n.instance.name == leaf.like), None)
         if model is None:
             raise leaf.error(f' is like "{leaf.like}", which nothing launches')
-        first = spread_of(root, model).parts[0]
+        first = spread_of(root, model).operands[0].parts
         first = tuple(step for step in first if step.level.depth <= leaf.level.depth)
-        parts = [first for _ in parts]
-    elif leaf.level.depth > BLOCK.depth and not any(parts):
+        operands = [replace(each, parts=first) for each in operands]
+    elif leaf.level.depth > BLOCK.depth and not any(each.parts for each in operands):
         raise leaf.error(
             f" runs at {leaf.level}, and no prange stands between it and BLOCK",
             why="it is one processor of many that would run it",
             remedy='part its tensors by a prange, or write like="..." after another instance',
         )
-    tensors = tuple(top.parameters[n] for n in where)
-    return Spread(leaf, tensors, tuple(parts), tuple(memories))
+    return Spread(leaf, tuple(operands))
 
 
 def _only_loop(node: Node) -> tuple[Loop, Launch]:
@@ -197,23 +195,23 @@ def _part(loop: Loop, node: Node, child: Node, given: Tensor) -> Part:
         raise MappingError(f"{given} is a part of a part", place=given.place)
     piece = pieces[0]
     if piece.held:
-        if not piece.held.endswith(f"by {level}") or key(piece.index[0]) != key(index):
+        if piece.held.level != level or key(piece.index[0]) != key(index):
             raise child.instance.error(
-                f" at {level} is given {given}, {piece.held}",
+                f" at {level} is given {given}, {piece.held} by {piece.held.level}",
                 place=given.place,
                 why="the parts of wgmma go to the level that they are made for, one to each",
             )
         under = WARPGROUP if level == WARP else WARP
-        held = any(each.held.endswith("by WARP") for each in given.path)
-        if node.instance.level != under or not held:
+        levels = {each.held.level for each in given.path if each.held}
+        if node.instance.level != under or WARP not in levels:
             raise MappingError(
                 f'{level} does not start wgmma: no {under} stands above "{child.instance.name}"',
                 place=loop.place,
                 why="wgmma is of the four warps of a warpgroup, and of the 32 threads of each",
                 remedy=f"part over it in an instance at {under}",
             )
-        cut = {"A": (0,), "B": (), "BT": (), "C": (0, 1)}[piece.held.split()[2]]
-        return Part(level, extent, cut, piece.held.partition(" by ")[0])
+        cut = {"A": (0,), "B": (), "BT": (), "C": (0, 1)}[piece.held.operand]
+        return Part(level, extent, cut, piece.held)
     if level.depth > WARPGROUP.depth:
         raise MappingError(
             f"{given} goes to one of {extent} {level}s",

@@ -7,14 +7,14 @@ a tensor that is cut by rows, on row r alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tawa import inline
 from tawa.cypress.machine import REGISTER, SHARED
 from tawa.cypress.mapping import Instance
-from tawa.cypress.tree import Part, Spread
+from tawa.cypress.tree import Operand, Spread
 from tawa.errors import Place
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
@@ -22,8 +22,6 @@ from tawa.language.dtypes import dtype
 Needs = dict[str, tuple[int | None, ...]]
 """Of each parameter, for each of its dimensions: the result's dimension that it goes along with, or
 None where the result needs all of it. The parameter "" stands for the place in the tensor."""
-
-_KEPT = ("tile.elementwise", "tile.cast", "tile.bitcast", "tile.broadcast", "tile.splat")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,40 +129,49 @@ def facts_of(
 
 def _needs(operation: Any, state: dict[Any, Needs]) -> Needs:
     """Return what the results of an operation depend on, from its operands'."""
-    operands = [state.get(value, {}) for value in operation.operands]
-    rank = len(getattr(operation.results[0].type, "shape", ())) if operation.results else 0
-    axis: int = getattr(getattr(operation, "axis", None), "data", 0)
+    to = along(operation)
+    if to is not None:
+        given = (state.get(value, {}) for value in operation.operands)
+        return _joined([_moved(needs, each) for needs, each in zip(given, to, strict=True)])
+    taken = {value for inner in operation.walk() for value in inner.operands if value in state}
+    whole = _joined([state[value] for value in taken])
+    return {**{name: (None,) * len(dims) for name, dims in whole.items()}, "": (None,)}
+
+
+def along(operation: Any) -> list[Sequence[int | None]] | None:
+    """Return for each operand which dimension of the result each of its own goes along with, None
+    where each element needs all of it, or there is one. Of unknown operations nothing is known.
+    """
+    result, *shapes = (
+        tuple(getattr(value.type, "get_shape", tuple)())
+        for value in (operation.results[0], *operation.operands)
+    )
+    dims, axis = range(len(result)), getattr(getattr(operation, "axis", None), "data", 0)
     match operation.name:
+        case "tile.elementwise" | "tile.cast" | "tile.bitcast" | "tile.splat":
+            return [dims[: len(shape)] for shape in shapes]
         case "tile.constant" | "tile.program_id" | "tile.num_programs" | "tile.desc_extent":
-            return {}
-        case name if name in _KEPT:
-            return _joined(operands)
+            return [() for _ in shapes]
+        case "tile.broadcast":
+            return [tuple(d if shapes[0][d] == result[d] else None for d in dims)]
         case "tile.expand_dims":
-            return _moved(operands[0], lambda d: d + (d >= axis))
+            return [tuple(d for d in dims if d != axis)]
         case "tile.reduce":
-            return _moved(_joined(operands), lambda d: None if d == axis else d - (d > axis))
+            return [(*dims[:axis], None, *dims[axis:]) for _ in shapes]
         case "tile.scan":
-            return _moved(_joined(operands), lambda d: None if d == axis else d)
+            return [tuple(None if d == axis else d for d in dims) for _ in shapes]
         case "tile.transpose":
             to: list[int] = [each.data for each in operation.permutation]
-            return _moved(operands[0], to.index)
+            return [tuple(map(to.index, dims))]
         case "tile.dot":
-            a = _moved(operands[0], lambda d: None if d == rank - 1 else d)
-            b = _moved(operands[1], lambda d: None if d == rank - 2 else d)
-            return _joined([a, b, operands[2]])
+            summed = dims[-1], dims[-2], None
+            return [tuple(None if d == n else d for d in dims) for n in summed]
         case _:
-            whole = _moved(_joined([*operands, *_captured(operation, state)]), lambda _: None)
-            return {**whole, "": (None,)}
+            return None
 
 
-def _captured(operation: Any, state: dict[Any, Needs]) -> list[Needs]:
-    """Return what the regions of an operation take from outside."""
-    inside = [each for each in operation.walk() if each is not operation]
-    return [state[value] for each in inside for value in each.operands if value in state]
-
-
-def _moved(needs: Needs, to: Callable[[int], int | None]) -> Needs:
-    return {name: tuple(None if d is None else to(d) for d in dims) for name, dims in needs.items()}
+def _moved(needs: Needs, to: Sequence[int | None]) -> Needs:
+    return {name: tuple(None if d is None else to[d] for d in dims) for name, dims in needs.items()}
 
 
 def _joined(several: Sequence[Needs]) -> Needs:
@@ -180,26 +187,26 @@ def shared_out(spread: Spread, facts: LeafFacts) -> Spread:
     """Return the spread of a leaf that is `like` another: of what it only reads, each processor has
     what its part of the results goes along with.
     """
-    variant = spread.leaf.variant
     if not spread.leaf.like:
         return spread
-    parts: list[tuple[Part, ...]] = []
-    for name, steps in zip(variant.parameters, spread.parts, strict=True):
-        if name not in variant.writes:
-            told = [needs[name] for needs in facts.needs if name in needs]
-            along = {d: {dims[d] for dims in told} for d in range(min(map(len, told), default=0))}
-            steps = tuple(
-                replace(step, dims=tuple(d for d, to in along.items() if to <= {*step.dims}))
-                for step in steps
+    found: list[Operand] = []
+    for operand in spread.operands:
+        if operand.name not in spread.leaf.variant.writes:
+            told = [needs[operand.name] for needs in facts.needs if operand.name in needs]
+            to = {d: {dims[d] for dims in told} for d in range(min(map(len, told), default=0))}
+            parts = (
+                replace(step, dims=tuple(d for d, along in to.items() if along <= {*step.dims}))
+                for step in operand.parts
             )
-        parts.append(steps)
-    return replace(spread, parts=tuple(parts))
+            operand = replace(operand, parts=tuple(parts))
+        found.append(operand)
+    return replace(spread, operands=tuple(found))
 
 
 def check_leaf(spread: Spread, facts: LeafFacts) -> None:
     """Refuse a leaf that reads what it may not, or that its parts do not make up."""
     leaf, variant = spread.leaf, spread.leaf.variant
-    parts = dict(zip(variant.parameters, spread.parts, strict=True))
+    parts = {operand.name: operand.parts for operand in spread.operands}
     written = [name for name in variant.parameters if name in variant.writes]
     for result, needs in zip(written, facts.needs, strict=True):
         for name, dims in needs.items():
@@ -211,7 +218,7 @@ def check_leaf(spread: Spread, facts: LeafFacts) -> None:
                 )
             for step, own in zip(parts.get(name, parts[result]), parts[result], strict=True):
                 cut = step.dims if name else own.dims
-                if any(_along(dims, d) not in own.dims for d in cut):
+                if any(_at(dims, d) not in own.dims for d in cut):
                     raise leaf.error(
                         f" cannot be parted: {step}",
                         place=variant.place,
@@ -219,23 +226,15 @@ def check_leaf(spread: Spread, facts: LeafFacts) -> None:
                         f"the part of its {step.level}",
                         remedy="part the tensors another way, or leave this prange out",
                     )
-    _check_wgmma(spread, facts)
-
-
-def _along(dims: tuple[int | None, ...], dim: int) -> int | None:
-    return dims[dim] if dim < len(dims) else None
-
-
-def _check_wgmma(spread: Spread, facts: LeafFacts) -> None:
-    leaf = spread.leaf
-    for name, parts, memories in zip(
-        leaf.variant.parameters, spread.parts, spread.memories, strict=True
-    ):
-        held = next((part.held for part in parts if part.held), "")
-        wanted = {"B": SHARED, "BT": SHARED, "C": REGISTER}.get(held[-2:].strip())
-        if facts.products and not leaf.like and wanted not in (None, memories[-1]):
+    for operand in spread.operands if facts.products and not leaf.like else ():
+        wanted = {"B": SHARED, "BT": SHARED, "C": REGISTER}.get(operand.of_wgmma)
+        if wanted not in (None, operand.memories[-1]):
             raise leaf.error(
-                f": {name} of wgmma is mapped to {memories[-1]}",
+                f": {operand.name} of wgmma is mapped to {operand.memories[-1]}",
                 why="wgmma reads B from SHARED and adds to REGISTER",
-                remedy=f"map {name} to {wanted} there",
+                remedy=f"map {operand.name} to {wanted} there",
             )
+
+
+def _at(dims: tuple[int | None, ...], dim: int) -> int | None:
+    return dims[dim] if dim < len(dims) else None

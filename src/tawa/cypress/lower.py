@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from tawa.cypress import event
 from tawa.cypress.ends import check_ends
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, loops, outputs_of
 from tawa.cypress.instantiate import spread_of
 from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of, shared_out
-from tawa.cypress.machine import BLOCK, GLOBAL, NONE, REGISTER, SHARED, Memory
+from tawa.cypress.machine import BLOCK, GLOBAL, REGISTER, SHARED, Memory
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import key
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
-from tawa.cypress.tree import Node, Part, Spread
+from tawa.cypress.tree import Node, Operand, Part, Spread
 from tawa.errors import MappingError
 from tawa.language.dtypes import dtype
 
 _Shapes = tuple[tuple[int, ...], ...]
+_Moved = Literal["", "registers", "shared"]
 
 
 def lower(root: Node) -> Events:
@@ -81,7 +82,7 @@ class _Lowering:
     places: set[int] = field(default_factory=set[int])
     filled: set[int] = field(default_factory=set[int])
     copied: dict[str, Slot] = field(default_factory=dict[str, Slot])
-    touched: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
+    touched: dict[int, tuple[tuple[Part, ...], str]] = field(default_factory=dict[int, Any])
     names: dict[str, int] = field(default_factory=dict[str, int])
     read: set[str] = field(default_factory=set[str])
     written: set[str] = field(default_factory=set[str])
@@ -241,17 +242,15 @@ class _Lowering:
 
     def _call(self, node: Node) -> None:
         spread = spread_of(self.root, node)
-        leaf = spread.leaf
-        variant = leaf.variant
+        leaf, writes = spread.leaf, spread.leaf.variant.writes
         slots: list[Slot] = []
         new: list[tuple[Tensor, Slot]] = []
-        nearest = [next(m for m in each if m != NONE) for each in spread.memories]
-        for name, tensor, memory in zip(variant.parameters, spread.tensors, nearest, strict=True):
-            slot = self._slot(tensor)
+        for operand in spread.operands:
+            slot = self._slot(operand.tensor)
             if slot is None:
-                slot = self._from_program(leaf, name, tensor, memory)
-                if name in variant.writes:
-                    new.append((tensor, slot))
+                slot = self._from_program(leaf, operand)
+                if operand.name in writes:
+                    new.append((operand.tensor, slot))
             slots.append(slot)
         shapes = tuple(slot.shape for slot in slots)
         elements = tuple(slot.element for slot in slots)
@@ -259,37 +258,29 @@ class _Lowering:
         spread = shared_out(spread, facts)
         check_leaf(spread, facts)
         self._check_parts(spread, facts, shapes, elements)
+        given = list(zip(spread.operands, slots, strict=True))
         come = {id(slot) for _, slot in new}
-        for name, tensor, slot, memory, parts in zip(
-            variant.parameters, spread.tensors, slots, nearest, spread.parts, strict=True
-        ):
+        for operand, slot in given:
             if id(slot) not in come:
-                self._check_local(leaf, name, tensor, slot, memory, " ".join(map(str, parts)))
-        outputs: list[Slot] = []
-        for n, name in enumerate(variant.parameters):
-            if name in variant.writes:
-                # A copy that is written is another value from then on.
-                self.copied = {at: s for at, s in self.copied.items() if s is not slots[n]}
-                outputs.append(slots[n])
-                self.filled.add(id(slots[n]))
-        moved = self._moved(spread, facts, slots, nearest)
-        self.body.append(Call(spread, facts, tuple(slots), tuple(outputs), moved))
+                self._check_local(leaf, operand, slot)
+        outputs = tuple(slot for operand, slot in given if operand.name in writes)
+        # A copy that is written is another value from then on.
+        self.copied = {at: slot for at, slot in self.copied.items() if slot not in outputs}
+        self.filled |= set(map(id, outputs))
+        moved: _Moved = ""
+        for each in given if facts.products else ():
+            moved = moved or self._moved(*each)
+        self.body.append(Call(spread, facts, tuple(slots), outputs, moved))
         for tensor, slot in new:
             self._copy_out(tensor, slot, leaf.stage == SHARED, leaf.name)
 
-    def _moved(
-        self, spread: Spread, facts: LeafFacts, slots: list[Slot], nearest: list[Memory]
-    ) -> Literal["", "registers", "shared"]:
+    def _moved(self, operand: Operand, slot: Slot) -> _Moved:
         """Return where wgmma takes its first operand from, where it does not lie there."""
-        for slot, memory, last, parts in zip(
-            slots, nearest, spread.leaf.mems, spread.parts, strict=True
-        ):
-            if facts.products and any(part.held.endswith(" A") for part in parts):
-                if id(slot) in self.made and SHARED in (memory, last):
-                    return "shared"
-                if id(slot) not in self.made and last == REGISTER:
-                    return "registers"
-        return ""
+        if operand.of_wgmma != "A":
+            return ""
+        if id(slot) in self.made:
+            return "shared" if SHARED in (operand.memory, operand.memories[-1]) else ""
+        return "registers" if operand.memories[-1] == REGISTER else ""
 
     def _facts(self, leaf: Instance, shapes: _Shapes, elements: tuple[dtype, ...]) -> LeafFacts:
         """Return what a leaf does, found once for its launches on alike tensors."""
@@ -302,7 +293,8 @@ class _Lowering:
         self, spread: Spread, facts: LeafFacts, shapes: _Shapes, elements: tuple[dtype, ...]
     ) -> None:
         """Refuse a leaf that does something else on parts than on the whole."""
-        parts = tuple(_cut(shape, steps) for shape, steps in zip(shapes, spread.parts, strict=True))
+        given = zip(shapes, spread.operands, strict=True)
+        parts = tuple(_cut(shape, operand.parts) for shape, operand in given)
         if spread.leaf.like or parts == shapes:
             return
         if self._facts(spread.leaf, parts, elements).text != facts.text:
@@ -313,29 +305,28 @@ class _Lowering:
                 remedy="leave the shape out of its arithmetic, or run it without parts",
             )
 
-    def _from_program(self, leaf: Instance, name: str, tensor: Tensor, nearest: Memory) -> Slot:
+    def _from_program(self, leaf: Instance, operand: Operand) -> Slot:
+        name, tensor = operand.name, operand.tensor
         if not tensor.shape:
             return self.numbers[tensor.root.name]
         read = name in leaf.variant.reads
-        if read and nearest not in (SHARED, GLOBAL):
-            at = leaf.variant.parameters.index(name)
-            mems = [SHARED if i == at else each for i, each in enumerate(leaf.mems)]
+        if read and operand.memory not in (SHARED, GLOBAL):
+            mems = [SHARED if n == name else each for n, each in leaf.memory.items()]
             raise leaf.error(
-                f" reads {name} of the program from {nearest}",
+                f" reads {name} of the program from {operand.memory}",
                 why="what a block reads is copied into SHARED, from where threads take it, or is "
                 "read by them in GLOBAL",
                 remedy=f"map {name} to SHARED, at the leaf (mems=[{', '.join(map(str, mems))}]) or "
                 "above it, or to GLOBAL",
             )
-        slot = self._copy_in(tensor, read, direct=nearest == GLOBAL)
+        slot = self._copy_in(tensor, read, direct=operand.memory == GLOBAL)
         if read and name in leaf.variant.writes:
             self._check_both(tensor)
         return slot
 
-    def _check_local(
-        self, leaf: Instance, name: str, tensor: Tensor, slot: Slot, nearest: Memory, parts: str
-    ) -> None:
-        if name in leaf.variant.reads and id(slot) not in self.filled:
+    def _check_local(self, leaf: Instance, operand: Operand, slot: Slot) -> None:
+        tensor, memory, parts = operand.tensor, operand.memory, operand.parts
+        if operand.name in leaf.variant.reads and id(slot) not in self.filled:
             raise leaf.error(
                 f" reads {tensor.root.name}, and nothing has written it",
                 place=tensor.root.place,
@@ -345,24 +336,23 @@ class _Lowering:
             )
         if id(slot) in {id(s) for s in self.copied.values()} | self.places:
             return
-        # The first operand of wgmma may be stored for it: `_moved`.
-        stored = nearest == SHARED and "wgmma" in parts and " A" in parts
-        if nearest == GLOBAL:
+        if memory == GLOBAL:
             why = "what a block computes stays inside of it"
-            raise _in_registers(leaf, tensor.root.name, nearest, why)
-        if nearest == SHARED and id(slot) in self.made and not stored:
+            raise _in_registers(leaf, tensor.root.name, memory, why)
+        # The first operand of wgmma may be stored for it: `_moved`.
+        if memory == SHARED and id(slot) in self.made and operand.of_wgmma != "A":
             self.shared.setdefault(slot, leaf)
         known, other = self.touched.setdefault(id(slot), (parts, leaf.name))
         short, long = sorted((known, parts), key=len)
         if parts == long:
             self.touched[id(slot)] = parts, leaf.name
         # What a warpgroup has, its warps and threads have: how they hold it is the compiler's.
-        if known != parts and not (short and long.startswith(short)):
+        if known != parts and not (short and long[: len(short)] == short):
+            first, second = (" ".join(map(str, each)) or "not at all" for each in (known, parts))
             raise MappingError(
                 f'NONE cannot be honoured: {tensor.root.name} of "{leaf.name}" is materialized',
                 place=leaf.place,
-                why=f'"{other}" splits it {known or "not at all"}, "{leaf.name}"'
-                f" {parts or 'not at all'}",
+                why=f'"{other}" splits it {first}, "{leaf.name}" {second}',
                 remedy="split both alike",
             )
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from tawa.cypress.machine import THREAD, WARP, Auto, Level
 from tawa.cypress.place import here, names_at
 from tawa.cypress.size import Int, Size, cdiv, combine, divides, key
-from tawa.cypress.tensor import Piece, Tensor
+from tawa.cypress.tensor import Held, Piece, Tensor
 from tawa.errors import MappingError
 
 
@@ -20,7 +20,7 @@ class Partition:
     tensor: Tensor
     block: tuple[Int, ...]
     grid: tuple[Int, ...]
-    held: str = ""
+    held: Held | None = None
     name: str = ""
     dropped: tuple[int, ...] = ()
 
@@ -92,7 +92,7 @@ def blocks(tensor: Tensor, shape: Sequence[Int | None]) -> Partition:
         1 if key(e) == key(b) or isinstance(b, Size) else cdiv(e, b)
         for e, b in zip(tensor.shape, whole, strict=True)
     )
-    return Partition(tensor, whole, grid, "", _named(place, tensor), dropped)
+    return Partition(tensor, whole, grid, None, _named(place, tensor), dropped)
 
 
 def _to_the_end(tensor: Tensor, dim: int) -> bool:
@@ -182,7 +182,7 @@ def mma(tensor: Tensor, instruction: Wgmma, level: Level, at: str) -> Partition:
             remedy=f"write wgmma(64, {wide_at}, 16), or make the tile {instruction.n} wide",
         )
     block = (combine("//", rows, by_rows), columns)
-    held = f"{instruction} {at} by {level}"
+    held = Held(str(instruction), at, level)
     return Partition(tensor, block, (4 if level == WARP else 32,), held, _named(place, tensor))
 
 

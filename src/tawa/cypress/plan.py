@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Literal
+from typing import Any
 
 from tawa.cypress.event import (
     Call,
@@ -24,18 +23,17 @@ from tawa.cypress.event import (
 )
 from tawa.cypress.machine import Auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
-from tawa.cypress.size import most
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
-from tawa.layouts.shared import split_columns
+from tawa.plan.ceiling import within
 from tawa.plan.pins import Pins
 from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, Split, StorePlan
 from tawa.plan.planner import rings_of_walk
-from tawa.plan.resources import LEAST_SLACK, split_registers
+from tawa.plan.resources import LEAST_SLACK, Buffer, split_registers
 from tawa.plan.text import parse_plan
+from tawa.runtime.compiled import SharedBuffer
 from tawa.target import H200
 
-_STAGE = "stage of "
 _OF_ROLES = ("persistent", "cluster", "turns", "tiles", "walk")
 
 
@@ -44,25 +42,82 @@ def block_of(tensor: Tensor) -> tuple[str, tuple[int, ...]]:
     return tensor.root.name, tuple(n for n in tensor.box if isinstance(n, int))
 
 
-def _operand(call: Call) -> int:
-    """Return which tensor of a product is its first operand."""
-    held = [any(part.held.endswith(" A") for part in parts) for parts in call.spread.parts]
-    return held.index(True)
-
-
 def plan_of(
+    kernel: Any,
     events: Events,
     mapping: Mapping,
     names: dict[tuple[str, tuple[int, ...]], str],
     products: dict[int, str],
-) -> tuple[Plan | Pins, tuple[tuple[str, int], ...]]:
-    """Return the plan that a mapping says, and the buffers in shared memory."""
+) -> tuple[Plan | Pins, tuple[Buffer, ...]]:
+    """Return the plan that a mapping says of its kernel, and the buffers in shared memory."""
     block = events.block
     groups = warpgroups(events)
     copies = list(copies_of(events.body))
     stores = [event for event, _ in copies if isinstance(event, CopyOut)]
     loaded = [event for event, _ in copies if isinstance(event, CopyIn)]
     loads = [(e, loop) for e, loop in copies if isinstance(e, CopyIn) and not e.direct]
+    _check_block(block)
+    split = _split(events)
+    operands = tuple(OperandPlan(products[id(c)], c.a) for c in calls(events.body) if c.a)
+    direct = tuple(event.slot.name for event in loaded if event.direct)
+    if isinstance(block.pipeline, Auto):
+        places = Pins(
+            ceiling=mapping.ceiling,
+            shared=tuple(slot.name for slot in events.shared) or None,
+            direct=direct or None,
+            operands=tuple((each.product, each.a) for each in operands) or None,
+        )
+        return _pins(block, groups, stores, split, places), ()
+    rings = _rings(block, loads)
+    ahead = rings if block.specialize else _own_rings(rings, loads)
+    # A coarse schedule keeps two iterations' values: it takes what there is.
+    coarse = block.schedule == "coarse"
+    budgets = split_registers(groups * block.tiles, 240 if coarse else 0, H200)
+    load, mma = (
+        RolePlan("load", 4, budgets.producer),
+        RolePlan("mma", 4 * groups, budgets.consumer, block.tiles),
+    )
+    pairs = {
+        (names[block_of(event.source)], names[block_of(store.target)])
+        for event in loaded
+        for store in stores
+    }
+    plan = Plan(
+        roles=(load, mma) if block.specialize else (),
+        arefs=(*rings, *rings_of_walk(block.walk)),
+        walk=block.walk,
+        arrangement="pingpong" if block.turns or block.tiles > 1 else "cooperative",
+        loops=_loops(events, ahead, coarse),
+        stores=tuple(
+            StorePlan(
+                f"{store.name}_out",
+                "tma" if store.staged else "registers",
+                # No block reads what another one writes.
+                eviction="first" if store.staged else "",
+            )
+            for store in stores
+        ),
+        direct=direct,
+        operands=operands,
+        warps=4 * (groups * block.tiles + 1) if block.specialize else 4 * groups,
+        persistent=block.persistent,
+        group=block.group if block.persistent else 0,
+        cluster=block.cluster,
+        guards=tuple(sorted(pairs)) if block.specialize else (),
+        split=split,
+    )
+    plan, buffers = within(kernel, plan, mapping.ceiling)
+    check_ceiling(events, mapping, sum(each.bytes for each in buffers), buffers)
+    # Without roles a thread has at most the 255 registers that an instruction can name.
+    most = min(255, H200.registers_per_block // (128 * groups))
+    _check_registers(events, groups, budgets.consumer if block.specialize else most)
+    if not block.specialize:
+        plan = replace(plan, arefs=ahead)
+    return edited(plan, block.plan), tuple(buffers)
+
+
+def _check_block(block: Instance) -> None:
+    """Refuse fields of a block that ask for what another field leaves out."""
     of_roles = [name for name in block.of_block if name in _OF_ROLES]
     if not block.specialize and of_roles:
         raise block.error(
@@ -77,99 +132,33 @@ def plan_of(
             why="a block that does not walk has one tile",
             remedy="write persistent=True, or leave tiles out",
         )
-    split = _split(events)
-    moved = [call for call in calls(events.body) if id(call) in products]
-    if isinstance(block.pipeline, Auto):
-        if block.plan:
-            raise block.error(
-                " gives lines of the plan, and leaves pipeline to the planner",
-                remedy="say the depth of the rings, or leave the lines out",
-            )
-        places = Pins(
-            shared=tuple(slot.name for slot in events.shared) or None,
-            direct=tuple(event.slot.name for event in loaded if event.direct) or None,
-            operands=tuple((products[id(call)], call.a) for call in moved if call.a) or None,
+    if isinstance(block.pipeline, Auto) and block.plan:
+        raise block.error(
+            " gives lines of the plan, and leaves pipeline to the planner",
+            remedy="say the depth of the rings, or leave the lines out",
         )
-        return _pins(block, groups, stores, split, places), ()
-    rings = _rings(block, loads)
-    buffers = [
-        (f"A of {products[id(call)]}", _bytes(call.slots[_operand(call)]))
-        for call in moved
-        if call.a == "shared"
-    ]
-    buffers += [(slot.name, _bytes(slot) * block.tiles) for slot in events.shared]
-    room = mapping.ceiling - sum(size for _, size in (*buffers, *_held(rings, loads)))
-    parts, places, stages = _stages(stores, room // block.tiles)
-    stages = [(name, size * block.tiles) for name, size in stages]
-    # Of last resort: a tile that leaves takes the place of one that was read before.
-    slots: dict[str, str] = {}
-    if sum(size for _, size in stages) > room and block.specialize:
-        slots = _slots(stores, loads, rings)
-        stages = [(name, size) for name, size in stages if name.removeprefix(_STAGE) not in slots]
-        buffers += [(f"{_STAGE}{store}, in {tile}", 0) for store, tile in slots.items()]
-    buffers += stages
-    if block.specialize:
-        needed = sum(size for _, size in (*buffers, *_held(rings, loads)))
-        rings = _aliased(rings, loads, needed - mapping.ceiling)
-    buffers = [*_held(rings, loads), *buffers]
-    _check_ceiling(events, mapping, buffers)
-    roles = _roles(groups, block) if block.specialize else ()
-    _check_registers(events, groups, roles[1].registers if roles else _registers(groups))
-    depth = {
-        name: ring.depth // _filled(ring, loads)
-        for ring in rings
-        for each in (ring.payload, *ring.also)
-        for name in each
-    }
-    if not block.specialize:
-        rings = _own_rings(rings, loads)
-    ahead = {name for ring in rings for each in (ring.payload, *ring.also) for name in each}
-    coarse = block.schedule == "coarse"
-    planned: list[LoopPlan] = []
+
+
+def _loops(events: Events, rings: tuple[ArefPlan, ...], coarse: bool) -> tuple[LoopPlan, ...]:
+    """Return what loops do with the tiles of their rings: those of products and of tensors in
+    shared memory, or without roles each.
+    """
+    found: list[LoopPlan] = []
     for loop in loops(events.body):
         shared = [slot for slot in loop.carried if slot in events.shared]
         multiplies = any(isinstance(e, Call) and e.facts.products for e in loop.body)
-        if multiplies or shared or not block.specialize:
-            turns = bool(_loaded(loop) & ahead)
-            schedule = ("coarse" if coarse else "fine") if turns else "none"
-            flying = _in_flight(loop, depth, shared) if turns else 1
+        if multiplies or shared or not events.block.specialize:
+            names = {e.slot.name for e in loop.body if isinstance(e, CopyIn) and not e.direct}
+            slots = [
+                ring.depth // fills
+                for ring in rings
+                if (fills := sum(map(names.issuperset, (ring.payload, *ring.also))))
+            ]
+            schedule = ("coarse" if coarse else "fine") if slots else "none"
+            flying = _in_flight(loop, slots, shared)
             kept = tuple(slot.name for slot in shared)
-            planned.append(LoopPlan(loop.name, schedule, flying, pins=coarse, shared=kept))
-    guards = {
-        (
-            names[block_of(event.source)],
-            names[block_of(store.target)],
-        )
-        for event in loaded
-        for store in stores
-    }
-    plan = Plan(
-        roles=roles,
-        arefs=(*rings, *rings_of_walk(block.walk)),
-        walk=block.walk,
-        arrangement="pingpong" if block.turns or block.tiles > 1 else "cooperative",
-        loops=tuple(planned),
-        stores=tuple(
-            StorePlan(
-                f"{store.name}_out",
-                "tma" if store.staged else "registers",
-                parts if store.staged and store.name not in slots else 1,
-                eviction=_eviction(store),
-                stage=slots.get(store.name, ""),
-                places=places if store.staged and store.name not in slots else 1,
-            )
-            for store in stores
-        ),
-        direct=tuple(event.slot.name for event in loaded if event.direct),
-        operands=tuple(OperandPlan(products[id(call)], call.a) for call in moved if call.a),
-        warps=4 * (groups * block.tiles + 1) if block.specialize else 4 * groups,
-        persistent=block.persistent,
-        group=block.group if block.persistent else 0,
-        cluster=block.cluster,
-        guards=tuple(sorted(guards)) if block.specialize else (),
-        split=split,
-    )
-    return edited(plan, block.plan), tuple(buffers)
+            found.append(LoopPlan(loop.name, schedule, flying, pins=coarse, shared=kept))
+    return tuple(found)
 
 
 def edited(plan: Plan, lines: Sequence[str]) -> Plan:
@@ -199,8 +188,9 @@ def _split(events: Events) -> Split:
     """Return what of the products each warpgroup has; raises MappingError."""
     found: dict[Split, Instance] = {}
     for call in calls(events.body):
-        for first, *rest in filter(None, call.spread.parts if call.facts.products else ()):
-            if rest and rest[-1].held.endswith(" C") and first.extent > 1:
+        for operand in call.spread.operands if call.facts.products else ():
+            first = operand.parts[0] if operand.of_wgmma == "C" else None
+            if first and not first.held and first.extent > 1:
                 found["columns" if first.dims == (1,) else "rows"] = call.spread.leaf
     if len(found) > 1:
         raise MappingError(
@@ -210,11 +200,6 @@ def _split(events: Events) -> Split:
             remedy="part both alike",
         )
     return "columns" if "columns" in found else "rows"
-
-
-def _eviction(store: CopyOut) -> Literal["", "first"]:
-    """Return what the L2 cache is told: no block reads what another one writes."""
-    return "first" if store.staged else ""
 
 
 def _pins(block: Instance, groups: int, stores: list[CopyOut], split: Split, places: Pins) -> Pins:
@@ -276,148 +261,39 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
     return tuple(found.values())
 
 
-def _held(
-    rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
-) -> list[tuple[str, int]]:
-    """Return the shared memory that rings take, by what lies in it."""
-    slots = {event.slot.name: event.slot for event, _ in loads}
-    roots = {event.slot.name: event.source.root.name for event, _ in loads}
-    found: list[tuple[str, int]] = []
-    for ring in rings:
-        for tiles in zip(ring.payload, *ring.also, strict=True):
-            several = dict.fromkeys(map(roots.__getitem__, tiles))
-            label = ", ".join(several) if len(several) > 1 else tiles[0]
-            found.append((f"{label} x {ring.depth} slots", ring.depth * _bytes(slots[tiles[0]])))
-    return found
-
-
-def _filled(ring: ArefPlan, loads: list[tuple[CopyIn, For | None]]) -> int:
-    """Return how many slots of a ring an iteration fills, of the loop that fills most."""
-    around = {event.slot.name: id(loop) for event, loop in loads}
-    return max(Counter(around[payload[0]] for payload in (ring.payload, *ring.also)).values())
-
-
-def _aliased(
-    rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]], excess: int
-) -> tuple[ArefPlan, ...]:
-    """Return the rings with so many bytes less, as far as these can be had: equal tiles of the same
-    loops turn through one ring, of as many slots as there is room for and an iteration fills.
-    """
-    events = {event.slot.name: event for event, _ in loads}
-    around = {event.slot.name: loop for event, loop in loads}
-    alike: dict[object, list[ArefPlan]] = {}
-    for ring in rings:
-        inside = {around[payload[0]] for payload in (ring.payload, *ring.also)}
-        tiles = [(block_of(events[n].source)[1], events[n].slot.element) for n in ring.payload]
-        if None not in inside:  # what is loaded outside of a loop keeps its slot all through it
-            alike.setdefault((*tiles, frozenset(map(id, inside))), []).append(ring)
-    for group in alike.values():
-        sites = [payload for ring in group for payload in (ring.payload, *ring.also)]
-        slot = sum(_bytes(events[name].slot) for name in sites[0])
-        had = sum(ring.depth for ring in group)
-        one = ArefPlan(sites[0], had - max(0, -(-excess // slot)), tuple(sites[1:]))
-        one = replace(one, depth=max(one.depth, _filled(one, loads)))
-        if one.depth < had and len(group) > 1:
-            excess -= (had - one.depth) * slot
-            rings = tuple(one if r is group[0] else r for r in rings if r not in group[1:])
-    return rings
-
-
 def _own_rings(
     rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
 ) -> tuple[ArefPlan, ...]:
-    """Return the rings of a block without a producer: what stands outside of loops, or in loops of
-    fewer iterations than a ring has slots, or is one slot deep, is loaded where it is wanted.
+    """Return the rings of a block without a producer: what stands outside of loops, or in a loop of
+    a known number of iterations, or is one slot deep, is loaded where it is wanted.
     """
-    iterations = {event.slot.name: most(loop.extent) for event, loop in loads if loop is not None}
+    # Where the number is known the copies of the first iterations have no condition left, by which
+    # the proof tells whose they are.
+    inside = {e.slot.name for e, loop in loads if loop and not isinstance(loop.extent, int)}
     found: list[ArefPlan] = []
     for ring in rings:
-        long = {name for name, count in iterations.items() if count is None or count >= ring.depth}
-        turning = [names for names in (ring.payload, *ring.also) if long.issuperset(names)]
+        turning = [each for each in (ring.payload, *ring.also) if inside.issuperset(each)]
         if turning and ring.depth > 1:
             found.append(ArefPlan(turning[0], ring.depth, tuple(turning[1:])))
     return tuple(found)
 
 
-def _loaded(loop: For) -> set[str]:
-    return {e.slot.name for e in loop.body if isinstance(e, CopyIn) and not e.direct}
-
-
-def _in_flight(loop: For, depth: dict[str, int], shared: list[Slot]) -> int:
+def _in_flight(loop: For, slots: list[int], shared: list[Slot]) -> int:
     """Return how many products are under way: one where others of the loop use what they make, or
     it is stored, else one less than the slots, and two are enough.
     """
     inside = [each for each in loop.body if isinstance(each, Call)]
     made = {slot for each in inside if each.facts.products for slot in each.outputs}
     used = {slot for each in inside if not each.facts.products for slot in each.slots}.union(shared)
-    least = min(map(depth.__getitem__, _loaded(loop)), default=1)
-    return 1 if not made or made & used else max(1, min(2, least - 1))
-
-
-def _roles(groups: int, block: Instance) -> tuple[RolePlan, ...]:
-    """Return the roles. A coarse schedule keeps two iterations' values: it takes what there is."""
-    needed = 240 if block.schedule == "coarse" else 0
-    budgets = split_registers(groups * block.tiles, needed, H200)
-    mma = RolePlan("mma", 4 * groups, budgets.consumer, block.tiles)
-    return RolePlan("load", 4, budgets.producer), mma
-
-
-def _registers(groups: int) -> int:
-    """Return the registers of a thread without roles: 255 are all that an instruction can name."""
-    return min(255, H200.registers_per_block // (128 * groups))
-
-
-def _bytes(slot: Slot) -> int:
-    return prod(slot.shape) * slot.element.primitive_bitwidth // 8
-
-
-def _stages(stores: list[CopyOut], room: int) -> tuple[int, int, list[tuple[str, int]]]:
-    """Return in how many parts staged tiles leave, through how many places in turn, and the stages:
-    of what the room allows that in which the fewest parts wait for another one's place.
-    """
-    found: list[tuple[int, int, list[tuple[str, int]]]] = []
-    choices = ((parts, places) for parts in range(1, 5) for places in range(1, parts + 1))
-    for parts, places in sorted(choices, key=lambda each: (each[0] - each[1], *each)):
-        stages: list[tuple[str, int]] = []
-        for store in stores:
-            bits = store.target.root.element.primitive_bitwidth
-            *rows, columns = store.slot.shape
-            widths = split_columns(columns, bits, parts)
-            if store.staged and widths is not None:
-                # Parts of one width take turns in a place; another width has another buffer there.
-                held = sum(sum(set(widths[place::places])) for place in range(places))
-                stages.append((f"{_STAGE}{store.name}", prod(rows) * held * bits // 8))
-        if len(stages) == sum(store.staged for store in stores):
-            found.append((parts, places, stages))
-    fits = (each for each in found if sum(size for _, size in each[2]) <= room)
-    return next(fits, found[-1])
-
-
-def _slots(
-    stores: list[CopyOut], loads: list[tuple[CopyIn, For | None]], rings: tuple[ArefPlan, ...]
-) -> dict[str, str]:
-    """Return for staged tiles the tile like each, alone in its ring and outside of loops."""
-    alone = {ring.payload[0] for ring in rings if len(ring.payload) == 1 and not ring.also}
-    able = [event for event, loop in loads if loop is None and event.slot.name in alone]
-    found: dict[str, str] = {}
-    for store in stores:
-        alike = (
-            event.slot.name
-            for event in able
-            if block_of(event.source)[1] == block_of(store.target)[1]
-            and event.slot.element == store.target.root.element
-            and event.slot.name not in found.values()
-        )
-        if store.staged and (name := next(alike, "")):
-            found[store.name] = name
-    return found
+    return 1 if not made or made & used else max(1, min(2, min(slots, default=1) - 1))
 
 
 def _check_registers(events: Events, groups: int, budget: int) -> None:
     """Refuse what cannot be: what a loop carries stays in registers all along."""
     for loop in loops(events.body):
         kept = [slot for slot in loop.carried if slot not in events.shared]
-        held = [(slot.name, -(-_bytes(slot) // (4 * 128 * groups))) for slot in kept]
+        bits = [(slot.name, prod(slot.shape) * slot.element.primitive_bitwidth) for slot in kept]
+        held = [(name, -(-count // (32 * 128 * groups))) for name, count in bits]
         needed = sum(count for _, count in held)
         if needed + LEAST_SLACK > budget:
             raise OverBudget(
@@ -430,14 +306,16 @@ def _check_registers(events: Events, groups: int, budget: int) -> None:
             )
 
 
-def _check_ceiling(events: Events, mapping: Mapping, buffers: list[tuple[str, int]]) -> None:
-    needed = sum(size for _, size in buffers)
+def check_ceiling(
+    events: Events, mapping: Mapping, needed: int, buffers: Sequence[Buffer | SharedBuffer]
+) -> None:
+    """Raise OverBudget where a block needs more bytes of shared memory than its mapping allows."""
     if needed > mapping.ceiling:
         raise OverBudget(
             f"the block needs {needed:,} bytes of SHARED, the ceiling is {mapping.ceiling:,}",
             place=events.block.place,
-            why=", ".join(f"{name}: {size:,}" for name, size in buffers),
-            remedy="make the tiles smaller, or pipeline less deep",
+            why=", ".join(f"{buffer.label}: {buffer.bytes:,}" for buffer in buffers),
+            remedy="make the tiles smaller, pipeline less deep, or raise the ceiling",
         )
 
 

@@ -15,10 +15,11 @@ from tawa.cypress.instantiate import instantiate, spread_of
 from tawa.cypress.interpret import Waits
 from tawa.cypress.lower import lower
 from tawa.cypress.mapping import Mapping as Tasks
+from tawa.cypress.plan import check_ceiling
 from tawa.cypress.sequential import scalar
 from tawa.cypress.size import evaluate, sizes_of
 from tawa.cypress.tree import Node
-from tawa.errors import ArgumentError, OverBudget
+from tawa.errors import ArgumentError
 from tawa.integers.expressions import Symbol
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
@@ -65,15 +66,8 @@ class Program:
             kernel: Any = self.emitted.kernel
             function = function_of_ir(kernel, plan=self.emitted.plan)
             made = function.compile_for(target, cubin=cubin)
-            used = sum(buffer.bytes for buffer in made.resources.buffers)
-            if used > self.mapping.ceiling:
-                raise OverBudget(
-                    f"the block needs {used:,} bytes of SHARED, the ceiling is"
-                    f" {self.mapping.ceiling:,}",
-                    place=self.events.block.place,
-                    why=", ".join(f"{b.label}: {b.bytes:,}" for b in made.resources.buffers),
-                    remedy="raise the ceiling, or say the depth of the rings",
-                )
+            took = made.resources
+            check_ceiling(self.events, self.mapping, took.shared, took.buffers)
             block, groups = self.events.block, warpgroups(self.events)
             wanted = [(4 * groups, block.tiles)] * block.specialize
             if (found := [(r.warps, r.instances) for r in made.plan.consumers]) != wanted:
@@ -227,10 +221,10 @@ class Program:
         lines += ["events", *(f"  {line}" for line in text(self.events).splitlines())]
         if removed := self.events.removed:
             lines += ["copies that are not made", *(f"  {each}" for each in removed)]
-        used = sum(size for _, size in self.emitted.buffers)
+        used = sum(buffer.bytes for buffer in self.emitted.buffers)
         if isinstance(self.emitted.plan, Plan):
             lines.append(f"shared memory {used:,} of {self.mapping.ceiling:,} bytes")
-            lines += [f"  {name}: {size:,}" for name, size in self.emitted.buffers]
+            lines += [f"  {each.label}: {each.bytes:,}" for each in self.emitted.buffers]
         else:
             lines += ["chosen for cy.auto", *(f"  {line}" for line in str(self.plan).splitlines())]
         return "\n".join([*lines, str(self.compile())])
@@ -246,7 +240,7 @@ class Program:
         lines = [f"{pad}{instance.name} at {instance.level}: {what}"]
         if not instance.variant.inner and instance.like:
             spread = spread_of(self.tree, node)
-            steps = ", ".join(map(str, spread.parts[0]))
+            steps = ", ".join(map(str, spread.operands[0].parts))
             lines.append(f"{pad}  spread like {instance.like}: {steps}")
         for _, child in node.children:
             lines += self._tree(child, pad + "  ")

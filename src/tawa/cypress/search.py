@@ -203,7 +203,9 @@ def _trips(body: tuple[Event, ...], known: dict[Symbol, int]) -> dict[str, int]:
 
 
 def _fields_near(mapping: Tasks) -> Iterator[Tasks]:
-    """Return mappings that differ in a field of the block, or in what warpgroups share."""
+    """Return mappings that differ in a field of the block, in what warpgroups share, or in an
+    extent by the least that wgmma takes of K.
+    """
     rows, columns = lib.SPLITS
     other = {rows: columns, columns: rows}
     if split := [each for each in mapping.instances if each.variant in other]:
@@ -228,6 +230,9 @@ def _fields_near(mapping: Tasks) -> Iterator[Tasks]:
         if not each.variant.inner and any(each.memory[n] == GLOBAL for n in each.variant.writes):
             yield mapping.with_(each.name, stage=None if each.stage else SHARED)
     yield from _depths_near(mapping)
+    for name, value in _tunables(mapping).items():
+        if value > 16:
+            yield from (tuned(mapping, {name: near}) for near in (value - 16, value + 16))
 
 
 def _depths_near(mapping: Tasks) -> Iterator[Tasks]:

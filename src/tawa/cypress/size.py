@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any, TypeAlias
 
 from tawa.cypress.place import here
 from tawa.errors import MappingError
-from tawa.integers.expressions import Expr, Quotient, Symbol, lift, of_atom, parts, render
+from tawa.integers.expressions import Expr, Symbol, lift, of_atom, render
 
 Int: TypeAlias = "int | Size"
 
@@ -128,30 +127,6 @@ def divides(divisor: int, value: Int) -> bool:
 def evaluate(value: Int, known: Mapping[Symbol, int]) -> int:
     """Return the number, of the numbers of extents and indices."""
     return key(value).evaluate(known)
-
-
-def most(value: Int) -> int | None:
-    """Return the most that an expression of one extent can be, or None where it grows with it.
-
-    With an extent that is larger by a multiple of all that it is divided by, sums of quotients
-    grow by one amount, wherever they are: where that is none, one period shows all values.
-    """
-    expr = key(value)
-    if expr.value is not None:
-        return expr.value
-    symbols, period = leaves(value), prod(_divisors(expr))
-    if len(symbols) != 1 or not expr.is_linear or not all(is_extent(each) for each in symbols):
-        return None
-    found = [expr.evaluate(dict.fromkeys(symbols, size)) for size in range(2 * period)]
-    return max(found) if found[:period] == found[period:] else None
-
-
-def _divisors(expr: Expr) -> Iterator[int]:
-    for atom in expr.atoms():
-        if isinstance(atom, Quotient):
-            yield atom.divisor.value or 0
-        for part in parts(atom):
-            yield from _divisors(part)
 
 
 def leaves(value: Int) -> frozenset[Symbol]:

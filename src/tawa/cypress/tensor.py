@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tawa.cypress.machine import Level
 from tawa.cypress.place import here
 from tawa.cypress.size import Int
 from tawa.errors import MappingError, Place
@@ -24,6 +25,19 @@ class TensorType:
     divisible: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What of an operand of wgmma, "A", "B", "BT" or "C", each processor of a level holds."""
+
+    instruction: str
+    operand: str
+    level: Level
+
+    def __str__(self) -> str:
+        """Return the instruction and the operand."""
+        return f"{self.instruction} {self.operand}"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
     """One part of a tensor: of a partition, at an index."""
@@ -31,7 +45,7 @@ class Piece:
     of: Tensor
     block: tuple[Int, ...]
     index: tuple[Int, ...]
-    held: str = ""  # of a partition for wgmma: "A", "B" or "C" at a level
+    held: Held | None = None  # of a partition for wgmma
     dropped: tuple[int, ...] = ()  # dimensions of extent 1 that the part does not have
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tawa.cypress.machine import BLOCK, Level, Memory
+from tawa.cypress.machine import BLOCK, NONE, Level, Memory
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import Int
-from tawa.cypress.tensor import Tensor
+from tawa.cypress.tensor import Held, Tensor
 from tawa.cypress.trace import Launch, Loop, Statement
 
 
@@ -50,25 +50,45 @@ class Part:
     level: Level
     extent: int
     dims: tuple[int, ...]
-    held: str = ""
+    held: Held | None = None
 
     def __str__(self) -> str:
         """Return the step in words."""
         axes = "by rows" if self.dims == (0,) else "by columns" if self.dims == (1,) else "whole"
-        how = self.held or f"{self.extent} {axes}"
+        how = str(self.held or f"{self.extent} {axes}")
         return f"{how} over {self.level}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Operand:
+    """A tensor of a leaf: its parameter, the spread node's tensor, the part that each level has,
+    and the memories from the node down to the leaf.
+    """
+
+    name: str
+    tensor: Tensor
+    parts: tuple[Part, ...]
+    memories: tuple[Memory, ...]
+
+    @property
+    def memory(self) -> Memory:
+        """The memory that it is first wanted in."""
+        return next(each for each in self.memories if each != NONE)
+
+    @property
+    def of_wgmma(self) -> str:
+        """Which operand of wgmma it is: "A", "B", "BT", "C", or "" where it is none."""
+        return next((part.held.operand for part in self.parts if part.held), "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """The leaf under a spread node, and for each of its tensors the node's tensor and the parts."""
+    """The leaf under a spread node, and its tensors."""
 
     leaf: Instance
-    tensors: tuple[Tensor, ...]
-    parts: tuple[tuple[Part, ...], ...]
-    memories: tuple[tuple[Memory, ...], ...]
+    operands: tuple[Operand, ...]
 
     def over(self, level: Level) -> int:
         """Return how many processors of a level share the leaf."""
-        counts = {part.extent for parts in self.parts for part in parts if part.level == level}
-        return max(counts, default=1)
+        parts = (part for operand in self.operands for part in operand.parts)
+        return max((part.extent for part in parts if part.level == level), default=1)

@@ -49,6 +49,7 @@ _COUNTS = {
     "group": (0, "it counts the tiles walked together; 0 is the program order"),
     "parts": (1, "it counts the pieces a store leaves in; 1 is the whole tile"),
     "places": (1, "it counts the stages that these pieces take in turn; 1 is one for all"),
+    "ceiling": (1, "it counts the bytes of shared memory that a block may take"),
 }
 _COUNTS_BY_NAME = {
     "depth": (1, "it counts the slots of a ring, and a ring has slots: 1 or more"),
@@ -65,7 +66,8 @@ class Pins:
     for all rings or by a load's variable (``{"a": 4}`` or ``{"a@12": 4}``), `mma_depth` P for all
     loops or by a loop's name, `registers` a thread's budget by role (``{"load": 40, "mma": 232}``).
     `split`: what of a product each warpgroup has. `store`: "tma" goes through a stage of its own,
-    "slot" through the slot of a loaded tile that is done with. `shared` names tensors that loops
+    "slot" through the slot of a loaded tile that is done with. `ceiling` is the most shared memory
+    that a block may take, in bytes. `shared` names tensors that loops
     carry in shared memory (``"acc"``), `direct` loads that threads make by themselves, `operands`
     where wgmma takes the first operand of a product from (``{"s": "registers"}``). `plan` is a
     whole plan, or its text, and stands alone. Raises PlanError for a value that a field cannot have
@@ -89,6 +91,7 @@ class Pins:
     store: StoreWay | None = None
     parts: int | None = None
     places: int | None = None
+    ceiling: int | None = None
     shared: Names = None
     direct: Names = None
     operands: Mapping[str, OperandWay] | tuple[tuple[str, OperandWay], ...] | None = None

@@ -67,6 +67,7 @@ from tawa.plan.resources import (
     producer_need,
     scratch_bytes,
     split_registers,
+    stored_operands,
     tile_bytes,
     total,
 )
@@ -78,7 +79,7 @@ from tawa.plan.rings import (
     tiles_of,
     with_rings,
 )
-from tawa.plan.staging import check_staged, refuse_unstaged, slots_of_stores
+from tawa.plan.staging import check_staged, refuse_unstaged, slots_of
 from tawa.plan.time import estimate
 from tawa.plan.transposes import ROLE, TRANSPOSERS, check_transposed, find_transposed, notes
 from tawa.plan.unhonoured import (
@@ -107,6 +108,7 @@ def rank_plans(
     `notes` are what earlier passes declined, for the reasons of refused pins. Raises PlanError for
     a pin that cannot be honoured, OverBudget when what is asked for does not fit a block.
     """
+    target = target.within(pins.ceiling)
     problem = Problem(kernel, target, pins, name_statements(kernel), partition(kernel))
     if pins.plan is not None:
         return (_take(problem, pins.plan),)
@@ -351,9 +353,9 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     cluster = choose_cluster(problem, problem.pins.cluster, persistent)
     group = choose_group(problem, persistent)
     instances = consumers if apart else 1
-    staged = slots_of_stores(problem) if problem.pins.store == "slot" else {}
+    staged = slots_of(problem) if problem.pins.store == "slot" else {}
     rings = _rings(problem, persistent, instances, shares, staged)
-    if problem.pins.store is None and not rings.fit and (staged := slots_of_stores(problem)):
+    if problem.pins.store is None and not rings.fit and (staged := slots_of(problem)):
         declined.append(Declined("a stage of the store's own", "the rings leave no room for it"))
         rings = _rings(problem, persistent, instances, shares, staged)
     plan = Plan(
@@ -404,9 +406,10 @@ def _rings(
         for store in _stores(problem, 1)
         if store.via == "tma" and store.store not in staged
     ] * instances  # each has a stage of its own
-    scratch = scratch_bytes(
-        problem.statements.values(), tiles_of(problem.partition), aliases(problem.transposed)
-    )
+    tiles, transposed = tiles_of(problem.partition), aliases(problem.transposed)
+    stored = stored_operands(_operands(problem), problem.statements, {*tiles, *transposed})
+    scratch = scratch_bytes(problem.statements.values(), tiles, transposed, stored)
+    scratch += total(stored.values())
     kept = kept_buffers((each, problem.pins.shared or ()) for each in problem.statements.values())
     target = problem.target
     room = target.shared_per_block - target.shared_beside - scratch - total(kept) * instances

@@ -27,7 +27,7 @@ from tawa.ir import tile
 from tawa.ir.types import PtrType, bit_width, element_type, i32, shape_of
 from tawa.ir.walk import is_terminator, walk
 from tawa.layouts.shared import split_columns
-from tawa.plan.plan import ArefPlan, Plan
+from tawa.plan.plan import ArefPlan, OperandPlan, Plan
 from tawa.target import Target
 
 TILE_ALIGNMENT = 1024
@@ -78,8 +78,10 @@ def scratch_bytes(
     statements: Iterable[Operation],
     in_ring: Container[SSAValue],
     transposed: Container[SSAValue] = frozenset(),
+    stored: Container[SSAValue] = frozenset(),
 ) -> int:
-    """Return the bytes through which a role moves tiles between its threads, and to its products.
+    """Return the bytes through which a role moves tiles between its threads, and to its products,
+    but for first operands that are `stored` elsewhere.
 
     Tiles written to memory by threads (from the fragments of a product to whole rows), tiles loaded
     by the consumer itself: needed one after the other, so the largest counts. Operands of products
@@ -98,7 +100,9 @@ def scratch_bytes(
                 operands |= {
                     (value, k, operation.parent): tile_bytes(value.type)
                     for value, k in _operands_in_shared(operation)
-                    if value not in transposed and (value not in in_ring or not _in_place(value, k))
+                    if value not in transposed
+                    and not (k and value in stored)
+                    and (value not in in_ring or not _in_place(value, k))
                 }
             case _:
                 pass
@@ -157,9 +161,25 @@ def buffers(plan: Plan, statements: Mapping[str, Operation]) -> list[Buffer]:
     in_ring = aliases(_loads_of(plan.arefs, statements))
     transposed_rings = [ring for ring in plan.arefs if ring.via == "transpose"]
     transposed = aliases(_loads_of(transposed_rings, statements))
-    size = scratch_bytes(statements.values(), in_ring, transposed) if plan.specialized else 0
-    if size:
+    stored = stored_operands(plan.operands, statements, transposed | in_ring)
+    found += stored.values()
+    size = scratch_bytes(statements.values(), in_ring, transposed, stored)
+    if plan.specialized and size:
         found.append(Buffer("scratch", size))
+    return found
+
+
+def stored_operands(
+    operands: Iterable[OperandPlan], statements: Mapping[str, Operation], there: Container[SSAValue]
+) -> dict[SSAValue, Buffer]:
+    """Return the first operands that are stored for wgmma as a plan says, unless they are `there`
+    already, each with what holds it.
+    """
+    found: dict[SSAValue, Buffer] = {}
+    for each in operands:
+        dot = statements.get(each.product)
+        if isinstance(dot, tile.Dot) and each.a == "shared" and dot.a not in there:
+            found[dot.a] = Buffer(f"A of {each.product}", tile_bytes(dot.a.type))
     return found
 
 

@@ -130,7 +130,7 @@ def arrange_rings(
     best: tuple[int, list[_Ring], int] | None = None
     places = pins.places or 1
     for parts in choices:
-        if any(not _divisible(store, parts, shares) for store in stores) or places > parts:
+        if any(not divisible(store, parts, shares) for store in stores) or places > parts:
             continue
         left = room - places * sum(stage_bytes(store, parts) for store in stores)
         rings = _deepen(_make_rings(partition, transposed, pins), persistent, left)
@@ -177,7 +177,7 @@ def _waited(rings: list[_Ring]) -> list[_Ring]:
     return [ring for ring in rings if ring.loop is not None and ring.feeds is None]
 
 
-def _divisible(store: Operation, parts: int, shares: int) -> bool:
+def divisible(store: Operation, parts: int, shares: int) -> bool:
     """Tell whether the columns of a store's block make that many parts."""
     assert isinstance(store, tile.DescStore | tile.DescAtomic), "a store by TMA"
     kind = store.desc.type

@@ -8,7 +8,7 @@ have no stage at all, or where what it leaves free holds longer tiles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from xdsl.ir import Operation
 
@@ -25,23 +25,30 @@ _LEAST_BITS = 16  # narrower tiles lie in panels as wide as the products' runs o
 
 
 def slots_of_stores(
-    problem: Problem, rings: Sequence[Sequence[Operation]] | None = None
+    statements: Mapping[str, Operation],
+    rings: Sequence[Sequence[Operation]],
+    transposed: Container[Operation] = (),
 ) -> dict[str, str]:
     """Return, by store, the load whose slot it can go through; a slot serves one store.
 
-    `rings` are the loads of each ring, by default as the planner would group them.
+    `rings` are the loads of each ring, `transposed` those whose tiles are transposed on the way.
     """
     found: dict[str, str] = {}
-    groups = [each.loads for each in problem.partition.payloads] if rings is None else rings
-    for name, operation in problem.statements.items():
+    for name, operation in statements.items():
         if not isinstance(operation, tile.DescStore) or not is_host_made(operation.desc):
             continue
-        for load, *others in groups:
-            taken = others or load in problem.transposed or name_of(load) in found.values()
+        for load, *others in rings:
+            taken = others or load in transposed or name_of(load) in found.values()
             if not taken and isinstance(load, tile.DescLoad) and _gives_way(load, operation):
                 found[name] = name_of(load)
                 break
     return found
+
+
+def slots_of(problem: Problem) -> dict[str, str]:
+    """Return the same for rings as the planner groups the loads."""
+    rings = [each.loads for each in problem.partition.payloads]
+    return slots_of_stores(problem.statements, rings, problem.transposed)
 
 
 def _gives_way(load: tile.DescLoad, store: tile.DescStore) -> bool:
@@ -70,7 +77,7 @@ def check_staged(problem: Problem, plan: Plan) -> None:
         for ring in plan.arefs
         if all(name in problem.statements for name in ring.payload)
     ]
-    able = slots_of_stores(problem, rings)
+    able = slots_of_stores(problem.statements, rings, problem.transposed)
     for store in plan.stores:
         if store.stage and able.get(store.store) != store.stage:
             raise _unsuited(f"store {store.store} stage={store.stage}", able)
@@ -78,7 +85,7 @@ def check_staged(problem: Problem, plan: Plan) -> None:
 
 def refuse_unstaged(problem: Problem) -> None:
     """Raise PlanError where ``store="slot"`` is pinned and no store finds a slot."""
-    if problem.pins.store == "slot" and not (able := slots_of_stores(problem)):
+    if problem.pins.store == "slot" and not (able := slots_of(problem)):
         raise _unsuited("store='slot'", able)
 
 

@@ -102,8 +102,8 @@ class Job:
 
     def __init__(self, request: Request, steps: Steps) -> None:
         self.request = request
-        self.target = request.target
         self.pins = request.pins
+        self.target = request.target.within(self.pins.ceiling)
         self.name = crash.name_of(request)
         self.seconds: dict[str, float] = {}
         self.steps = steps

@@ -241,7 +241,7 @@ def mappings(D: int = 128, causal: bool = False, keys: int = 4096) -> dict[str, 
         three: dict[str, Any] = {
             (64, False): dict(W=128, schedule="coarse"),
             (64, True): dict(W=96, schedule="coarse"),
-            (128, False): dict(W=80, schedule="coarse", turns=False),
+            (128, False): dict(W=80, schedule="coarse", turns=False, queries=1, depth=3),
             (128, True): dict(W=96, queries=1),
         }[D, causal]
         found["FA2, three warpgroups"] = attention("fa2", 3, 192, **tile | three)

@@ -52,12 +52,12 @@ def dual(
 
 
 def mappings() -> dict[str, cy.Mapping]:
-    """Return the mappings by name: those of the GEMM with narrower tiles, and wide ones whose first
-    product begins before the operand of the second is there.
+    """Return the mappings by name: two warpgroups on 128 rows, three on 192, two on 256, and wide
+    tiles whose first product begins before the operand of the second is there.
     """
     return {
         "two warpgroups": dual(),
         "three warpgroups": dual(WGS=3, U=192, V=128),
-        "a tile each": dual(WGS=1, tiles=2),
+        "256 rows": dual(U=256, V=128),
         "two rings": dual(V=256, pipeline={"A B1": 2, "B2": 2}),
     }
