@@ -59,7 +59,8 @@ class Launch:
             (name, repr(value) if name in constant else _kind(value))
             for name, value in self.values.items()
         )
-        return id(self.fn), tuple(kinds), tuple(sorted(self.options.items()))
+        options = (f"{name}={value!r}" for name, value in sorted(self.options.items()))
+        return id(self.fn), tuple(kinds), tuple(options)
 
 
 def _kind(value: Any) -> str:
@@ -75,7 +76,7 @@ class Idle:
     """What a launch that did not take place returns: wrappers may ask it, or launch it again."""
 
     n_regs, n_spills, num_warps = 128, 0, 4
-    metadata = types.SimpleNamespace(num_warps=4, shared=0, num_stages=2)
+    metadata = types.SimpleNamespace(num_warps=4, shared=1024, num_stages=2)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         return lambda *values, **options: None
