@@ -89,11 +89,9 @@ def run(file: Path) -> None:
             words += os.environ.get("THIRD_PARTY_WORDS", "").split()
             pytest.main([*words, str(file)], plugins=[Some()])
             return
-        with limited(), patch.object(sys, "argv", [str(file)]):
-            try:
-                runpy.run_path(str(file), run_name="__main__")
-            except (TooLong, SystemExit):
-                pass
+        stopped = contextlib.suppress(TooLong, SystemExit)
+        with stopped, limited(), patch.object(sys, "argv", [str(file)]):
+            runpy.run_path(str(file), run_name="__main__")
 
 
 def calls(patterns: str) -> Calls:
