@@ -11,6 +11,7 @@ time as always.
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -180,6 +181,19 @@ def _backward(*args: Any, **keywords: Any) -> Any:
         return torch.autograd.graph._engine_run_backward(*args, **keywords)
 
 
+def _impl(library: Any, name: Any, call: Any, dispatch_key: str = "", **options: Any) -> Any:
+    """Register an implementation for CUDA as the CPU's; it runs under the mode, as `_backward`."""
+
+    @functools.wraps(call)
+    def called(*args: Any, **keywords: Any) -> Any:
+        with _OnCpu():
+            return call(*args, **keywords)
+
+    key = dispatch_key.replace("CUDA", "CPU")
+    return _LIBRARY_IMPL(library, name, called if key == "CPU" else call, key, **options)
+
+
+_LIBRARY_IMPL = torch.library.Library.impl
 _REAL_DEVICE = torch.Tensor.device
 
 
@@ -230,6 +244,16 @@ class _Stream:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **keywords: 1.0
+
+
+class _Generator:
+    """The state of CUDA's random numbers: a seed and an offset, of 8 bytes each."""
+
+    def get_state(self) -> torch.Tensor:
+        return torch.zeros(16, dtype=torch.uint8)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **keywords: 0
 
 
 class Driver:
@@ -319,8 +343,8 @@ def pretended_gpu() -> Iterator[None]:
         for name, value in tensor.items():
             stack.enter_context(patch.object(torch.Tensor, name, value, create=True))
         stack.enter_context(patch.object(torch.autograd, "_engine_run_backward", _backward))
-        generators = (torch.default_generator,)
-        stack.enter_context(patch.object(torch.cuda, "default_generators", generators))
+        stack.enter_context(patch.object(torch.library.Library, "impl", _impl))
+        stack.enter_context(patch.object(torch.cuda, "default_generators", (_Generator(),)))
         stack.enter_context(patch.object(torch.version, "cuda", "13.0"))
         stack.enter_context(_OnCpu())
         driver.set_active(Driver())
