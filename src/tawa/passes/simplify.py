@@ -12,6 +12,7 @@ Before -> after::
 
 Requires: tile IR. Ensures: the same effects in the same order; no two pure statements of one scope
 are equal, nor two loads of a block with no write between; no condition is asked again under itself;
+what both sides of a branch hand on is computed before it, without what one of them promises;
 scalars, descriptors and pointers that do not change in a loop are computed before it, and blocks of
 memory that nothing in the loop writes are read before it; no dead statement; views stand where they
 are first used; the names of statements (`tawa.analysis.naming`) are different.
