@@ -205,7 +205,7 @@ def timed(*calls: Callable[[], object]) -> tuple[float, ...]:
         for call, kept in zip(calls, times):
             flush.zero_()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(200_000)  # the launch is queued before the GPU is free
+            torch.cuda._sleep(2_000_000)  # 1 ms, in which the launch is queued
             start.record()
             call()
             end.record()

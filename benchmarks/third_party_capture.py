@@ -11,6 +11,7 @@ time as always.
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,11 +20,21 @@ from unittest.mock import patch
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 import third_party_inductor
 
 CUDA = torch.device("cuda", 0)
 _FRESH = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+_PRODUCTS = (
+    "matmul",
+    "mm",
+    "bmm",
+    "einsum",
+    "linear",
+    "scaled_dot_product_attention",
+    "__matmul__",
+)
 _BENCHED = (1.0, 1.0, 1.0)  # median and quantiles of a configuration that nobody runs
 
 
@@ -59,7 +70,8 @@ class Launch:
             (name, repr(value) if name in constant else _kind(value))
             for name, value in self.values.items()
         )
-        return id(self.fn), tuple(kinds), tuple(sorted(self.options.items()))
+        options = (f"{name}={value!r}" for name, value in sorted(self.options.items()))
+        return id(self.fn), tuple(kinds), tuple(options)
 
 
 def _kind(value: Any) -> str:
@@ -75,7 +87,7 @@ class Idle:
     """What a launch that did not take place returns: wrappers may ask it, or launch it again."""
 
     n_regs, n_spills, num_warps = 128, 0, 4
-    metadata = types.SimpleNamespace(num_warps=4, shared=0, num_stages=2)
+    metadata = types.SimpleNamespace(num_warps=4, shared=1024, num_stages=2)
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         return lambda *values, **options: None
@@ -162,15 +174,28 @@ def _uncompiled(function: Any = None, **options: Any) -> Any:
 
 
 class _OnCpu(TorchFunctionMode):
-    """Makes on the CPU what is asked for on a GPU, and fresh memory zero."""
+    """Makes on the CPU what is asked for on a GPU, fresh memory zero, and products zero too."""
 
     def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         placed = {k: _moved(v) for k, v in (kwargs or {}).items()}
         name = getattr(func, "__name__", "")
-        made = func(*(_moved(v) for v in args), **placed)
+        moved = [_moved(v) for v in args]
+        if name in _PRODUCTS and not _has_gradient(moved, placed):
+            made = func(*tree_map(_shape_of, moved), **tree_map(_shape_of, placed))
+            return torch.zeros_like(made, device="cpu")
+        made = func(*moved, **placed)
         if name in _FRESH and isinstance(made, torch.Tensor):
             made.zero_()
         return made
+
+
+def _has_gradient(*values: Any) -> bool:
+    return any(isinstance(v, torch.Tensor) and v.requires_grad for v in tree_leaves(values))
+
+
+def _shape_of(value: Any) -> Any:
+    """Return a tensor without memory: what products of references are is not looked at."""
+    return value.to("meta") if isinstance(value, torch.Tensor) else value
 
 
 def _backward(*args: Any, **keywords: Any) -> Any:
@@ -179,6 +204,19 @@ def _backward(*args: Any, **keywords: Any) -> Any:
         return torch.autograd.graph._engine_run_backward(*args, **keywords)
 
 
+def _impl(library: Any, name: Any, call: Any, dispatch_key: str = "", **options: Any) -> Any:
+    """Register an implementation for CUDA as the CPU's; it runs under the mode, as `_backward`."""
+
+    @functools.wraps(call)
+    def called(*args: Any, **keywords: Any) -> Any:
+        with _OnCpu():
+            return call(*args, **keywords)
+
+    key = dispatch_key.replace("CUDA", "CPU")
+    return _LIBRARY_IMPL(library, name, called if key == "CPU" else call, key, **options)
+
+
+_LIBRARY_IMPL = torch.library.Library.impl
 _REAL_DEVICE = torch.Tensor.device
 
 
@@ -229,6 +267,16 @@ class _Stream:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **keywords: 1.0
+
+
+class _Generator:
+    """The state of CUDA's random numbers: a seed and an offset, of 8 bytes each."""
+
+    def get_state(self) -> torch.Tensor:
+        return torch.zeros(16, dtype=torch.uint8)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **keywords: 0
 
 
 class Driver:
@@ -318,8 +366,8 @@ def pretended_gpu() -> Iterator[None]:
         for name, value in tensor.items():
             stack.enter_context(patch.object(torch.Tensor, name, value, create=True))
         stack.enter_context(patch.object(torch.autograd, "_engine_run_backward", _backward))
-        generators = (torch.default_generator,)
-        stack.enter_context(patch.object(torch.cuda, "default_generators", generators))
+        stack.enter_context(patch.object(torch.library.Library, "impl", _impl))
+        stack.enter_context(patch.object(torch.cuda, "default_generators", (_Generator(),)))
         stack.enter_context(patch.object(torch.version, "cuda", "13.0"))
         stack.enter_context(_OnCpu())
         driver.set_active(Driver())

@@ -79,3 +79,22 @@ def test_the_axis_along_memory_of_a_divided_index(divisor, axis):
     simplify(kernel, Plan(), Target())
     (load,) = (op for op in kernel.walk() if isinstance(op, tile.Load))
     assert contiguous_axis(load.pointer) == axis
+
+
+def either_way(x_ptr, o_ptr, n, m, APART: tl.constexpr):
+    at = tl.arange(0, 64)
+    if m > n:
+        index = tl.max_contiguous(tl.multiple_of(at % n, 64), 64)
+    else:
+        index = (at + 16) % n if APART else at % n
+    tl.store(o_ptr + at, tl.load(x_ptr + index))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_indices_of_one_side_of_a_condition(apart):
+    """What holds of both sides holds after them; the promise is that of one."""
+    arguments = {"x_ptr": "f16*/16", "o_ptr": "f16*/16", "m": "i32", "APART": apart}
+    ((told,),) = runs_of(either_way, **arguments, n="i32/16")
+    assert (told.contiguity, told.divisibility) == (16, 8)
+    ((plain,),) = runs_of(either_way, **arguments, n="i32")
+    assert plain.contiguity == 1

@@ -77,7 +77,7 @@ def unsupported_python(c):
 
 def unsupported_function(c):
     def kernel(c, B: tl.constexpr):
-        tl.store(c, tl.map_elementwise(B))
+        tl.store(c, tl.extern_elementwise("", "", [B], {}, False))
 
     tawa.jit(kernel)[(1,)](c, B=64)
 
@@ -160,7 +160,7 @@ def bad_grid(c):
 
 REFUSED = {
     unsupported_python: (UnsupportedSyntax, "continue cannot stand in a kernel", True),
-    unsupported_function: (UnsupportedSyntax, "tl.map_elementwise is not supported", True),
+    unsupported_function: (UnsupportedSyntax, "tl.extern_elementwise is not supported", True),
     unknown_name: (UnknownName, "scale_of_nobody", True),
     shapes_of_a_dot: (TypeMismatch, "the operands of tl.dot do not fit", True),
     types_of_a_dot: (TypeMismatch, "tl.dot", True),

@@ -7,6 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xdsl.dialects import scf
 
+import tawa.language as tl
+from frontend_kernels import of
+from tawa.frontend import build
 from tawa.ir import parse, tile
 from tawa.ir.types import SCALARS, element_type
 from tawa.passes.fold import constant_of
@@ -323,3 +326,23 @@ def test_twice_is_once(name: str) -> None:
     once = str(kernel)
     simplify_kernel(kernel)
     assert str(kernel) == once
+
+
+def either_way(o_ptr, n, m, APART: tl.constexpr):
+    at = tl.program_id(0) * 64 + tl.arange(0, 64)
+    if m > n:
+        index = tl.max_contiguous(at % n, 64)
+    else:
+        index = at % m if APART else at % n
+    tl.store(o_ptr + at, index)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_both_sides_hand_on_is_computed_before(apart):
+    """Nothing is left of the condition, nor of what one side promises."""
+    signature = of(o_ptr="i32*", n="i32", m="i32", APART=apart)
+    kernel = build(either_way, signature, {})
+    simplify_kernel(kernel)
+    branches = [op for op in kernel.walk() if isinstance(op, scf.IfOp)]
+    promises = [op for op in kernel.walk() if "max_contiguous" in op.attributes]
+    assert (len(branches), len(promises)) == ((1, 1) if apart else (0, 0))

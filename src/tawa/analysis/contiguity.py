@@ -156,6 +156,9 @@ class Contiguity:
                 return self._elementwise(op)
             case scf.ForOp() as op:
                 return self.of(op.body.block.args[list(op.results).index(value) + 1])  # pyright: ignore
+            case scf.IfOp() as op:
+                place = list(op.results).index(value)  # pyright: ignore[reportArgumentType]
+                return meet(*(self.of(yielded(side.block, place)) for side in op.regions))
             case _:
                 return nothing(rank)
 

@@ -34,10 +34,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         "functions of device libraries in bitcode cannot be linked to CUDA C++",
         "use functions of tl.extra.libdevice, or inline PTX",
     ),
-    "map_elementwise": (
-        "functions of elements are compiled on whole tensors",
-        "call the function on the tensor, with tl.where in place of its branches",
-    ),
 }
 
 

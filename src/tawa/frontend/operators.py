@@ -13,6 +13,7 @@ from tawa.frontend.context import Context
 from tawa.frontend.names import lift
 from tawa.ir.build import arithmetic
 from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, known, leaves, same_form
+from tawa.language.dtypes import dtype
 
 Fold = Callable[[Any, Any], Any]
 
@@ -137,7 +138,7 @@ def compare(c: Context, kind: ast.cmpop, one: Value, other: Value) -> Value:
     """Apply a comparison, identity or membership; raises TypeMismatch."""
     match kind:
         case ast.Is() | ast.IsNot():
-            same = isinstance(one, Const) and isinstance(other, Const) and one.value is other.value
+            same = isinstance(one, Const) and isinstance(other, Const) and _same(one, other)
             return Const(same == isinstance(kind, ast.Is))
         case ast.In() | ast.NotIn():
             found = _contains(c, one, other)
@@ -152,6 +153,11 @@ def compare(c: Context, kind: ast.cmpop, one: Value, other: Value) -> Value:
             return equal if symbol == "==" else unary(c, ast.Not(), equal)
         case _:
             return arithmetic.compare(c.builder, symbol, one, other)
+
+
+def _same(one: Const, other: Const) -> bool:
+    """Tell whether constants are one object; of each type of elements there is one."""
+    return one.value is other.value or (isinstance(one.value, dtype) and one.value == other.value)
 
 
 def _equal(c: Context, one: Value, other: Value) -> Value:

@@ -37,6 +37,7 @@ from tawa.language.program import inline_asm_elementwise as inline_asm_elementwi
 from tawa.language.program import static_assert as static_assert
 from tawa.language.program import static_range as static_range
 from tawa.language.program import to_tensor as to_tensor
+from tawa.language.reduction import map_elementwise as map_elementwise
 from tawa.language.reduction import max as max
 from tawa.language.reduction import min as min
 from tawa.language.reduction import xor_sum as xor_sum

@@ -28,6 +28,18 @@ def associative_scan(input: Any, axis: int, combine_fn: Any, reverse: bool = Fal
 
 
 @builtin
+def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
+    """Apply a function of scalars to the elements of tensors that are broadcast to one shape.
+
+    `scalar_fn` is a helper function of a kernel, without access to memory; its `if` and loops
+    decide for each element, though the time is that of all sides together. With `pack`, a power of
+    two, a call takes so many neighbours along the last dimension of each tensor, and gives as many
+    of each result. Several results give a tuple of tensors.
+    """
+    ...
+
+
+@builtin
 def sum(
     input: T, axis: int | None = None, keep_dims: bool = False, dtype: dtype_type | None = None
 ) -> T:

@@ -12,6 +12,7 @@ Before -> after::
 
 Requires: tile IR. Ensures: the same effects in the same order; no two pure statements of one scope
 are equal, nor two loads of a block with no write between; no condition is asked again under itself;
+what both sides of a branch hand on is computed before it, without what one of them promises;
 scalars, descriptors and pointers that do not change in a loop are computed before it, and blocks of
 memory that nothing in the loop writes are read before it; no dead statement; views stand where they
 are first used; the names of statements (`tawa.analysis.statements`) are different.
@@ -31,11 +32,13 @@ what is compiled.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr
 from xdsl.ir import Block, Operation, SSAValue
 
+from tawa.analysis.contiguity import HINTS
 from tawa.analysis.polynomial import trip_count
 from tawa.analysis.ranges import range_of
 from tawa.analysis.statements import (
@@ -148,12 +151,13 @@ def _depth(operation: Operation, scopes: list[_Scope]) -> int:
     return min(depth, len(scopes) - 1)
 
 
-def _key(operation: Operation) -> _Key:
+def _key(operation: Operation, without: Sequence[str] = ()) -> tuple[Any, ...]:
     operands = list(operation.operands)
     if isinstance(operation, tile.Elementwise) and FUNCTIONS[operation.function.data].commutative:
         operands.sort(key=id)
     attributes = {**operation.attributes, **operation.properties}
-    attributes.pop("label", None)
+    for name in ("label", *without):
+        attributes.pop(name, None)
     return (
         operation.name,
         tuple(id(operand) for operand in operands),
@@ -236,7 +240,51 @@ def _simplify_control(operation: Operation, scopes: list[_Scope]) -> Operation |
     for region in operation.regions:
         for block in region.blocks:
             _simplify_block(block, scopes)
+    if isinstance(operation, scf.IfOp) and operation.results:
+        _join_sides(operation, scopes)
     return None
+
+
+def _join_sides(branch: scf.IfOp, scopes: list[_Scope]) -> None:
+    """Compute before a branch what both of its sides hand on."""
+    sides = [terminator(region.block).operands for region in branch.regions]
+    for result, one, other in zip(branch.results, *sides):
+        if result.uses and _is_same(one, other, branch):
+            result.replace_all_uses_with(_before(one, other, branch, scopes))
+
+
+def _is_same(one: SSAValue, other: SSAValue, branch: scf.IfOp) -> bool:
+    """Tell whether the sides of a branch compute one value; promises of a side are not compared."""
+    if one is other:
+        return True
+    makers = one.owner, other.owner
+    if not all(isinstance(m, Operation) and branch.is_ancestor(m) for m in makers):
+        return False
+    first, second = (m for m in makers if isinstance(m, Operation))
+    if not marked_pure(first) or first.regions or len(first.results) != 1:
+        return False
+    keys = [_key(m, HINTS) for m in (first, second)]
+    alike = {(name, len(read), *rest) for name, read, *rest in keys}
+    pairs = zip(first.operands, second.operands)
+    return len(alike) == 1 and all(_is_same(a, b, branch) for a, b in pairs)
+
+
+def _before(one: SSAValue, other: SSAValue, branch: scf.IfOp, scopes: list[_Scope]) -> SSAValue:
+    """Return a value of both sides, computed before the branch and without a promise of one."""
+    if one is other or not isinstance(one.owner, Operation) or not branch.is_ancestor(one.owner):
+        return one
+    assert isinstance(other.owner, Operation), "both sides compute what is the same"
+    made = one.owner.clone()
+    for index, pair in enumerate(zip(one.owner.operands, other.owner.operands)):
+        made.operands[index] = _before(*pair, branch, scopes)
+    for hint in HINTS:
+        if one.owner.attributes.get(hint) != other.owner.attributes.get(hint):
+            made.attributes.pop(hint, None)
+    home = branch.parent
+    assert home is not None, "a branch stands in a block"
+    made.location = one.owner.location
+    home.insert_op_before(made, branch)
+    return _share(made, scopes).results[0]
 
 
 def _tell(block: Block, condition: SSAValue, truth: bool) -> None:

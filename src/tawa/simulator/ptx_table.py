@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from tawa.simulator.ptx_rounding import DIRECTIONS, Excess, directed, fused, over_quotient
 from tawa.simulator.values import BF16, F8E4M3, F8E5M2, F16, F32, F64, NARROW, DType, convert
 
 
@@ -125,11 +127,21 @@ def _flushed(value: Any) -> Any:
     return np.where(small, np.copysign(0.0, value), value)
 
 
-def _floats(function: Callable[..., Any], count: int, allowed: str = "ftz sat") -> Maker:
-    """Make the row of a function of floats: widened, applied, rounded once."""
+def _floats(
+    function: Callable[..., Any],
+    count: int,
+    allowed: str = "ftz sat",
+    excess: Excess | None = None,
+    lowered: Callable[..., Any] | None = None,
+) -> Maker:
+    """Make the row of a function of floats: widened, applied, rounded once; with `excess`, in a
+    direction too. `lowered` is the function of sums whose terms cancel to -0, as they do downwards.
+    """
 
     def make(types: Sequence[Kind], marks: Sequence[str]) -> Meaning | None:
         kind = types[0]
+        mode = next((mark for mark in marks if mark in DIRECTIONS), "") if excess else ""
+        marks = [mark for mark in marks if mark != mode]
         if not kind.is_float or len(types) > 1 or not set(marks) <= set(allowed.split()):
             return None
         flush = "ftz" in marks and kind.dtype == F32
@@ -137,7 +149,10 @@ def _floats(function: Callable[..., Any], count: int, allowed: str = "ftz sat") 
         def run(*operands: Any) -> Any:
             wide = [np.asarray(operand).astype(F64) for operand in operands]
             wide = [_flushed(operand) for operand in wide] if flush else wide
-            found = function(*wide)
+            found = (lowered or function if mode == "rm" else function)(*wide)
+            if excess and mode:
+                found = _rounded(found, kind)
+                found = directed(mode, found, excess, wide).astype(F64)
             if "relu" in marks:
                 found = np.where(found > 0, found, np.where(np.isnan(found), np.nan, 0.0))
             if "sat" in marks:
@@ -500,9 +515,9 @@ def _move(types: Sequence[Kind], marks: Sequence[str]) -> Meaning | None:
     return None if marks else Meaning(types[:1], types[:1], lambda a: a)  # type: ignore[arg-type]
 
 
-def _approximate(function: Callable[..., Any], count: int = 1) -> Maker:
+def _approximate(function: Callable[..., Any], excess: Excess | None = None) -> Maker:
     """Make the row of what the hardware approximates, and may round."""
-    return _floats(function, count, "approx ftz sqrt")
+    return _floats(function, 1, "approx ftz sqrt", excess)
 
 
 def _int_divide(a: Any, b: Any) -> Any:
@@ -511,15 +526,30 @@ def _int_divide(a: Any, b: Any) -> Any:
     return np.where((_exact(a) < 0) != (safe < 0), -size, size).astype(a.dtype)
 
 
+_ADD = _floats(
+    lambda a, b: a + b, 2, excess=lambda r, a, b: r - (a + b), lowered=lambda a, b: -(-a - b)
+)
+_SUB = _floats(
+    lambda a, b: a - b, 2, excess=lambda r, a, b: r - (a - b), lowered=lambda a, b: -(b - a)
+)
+_FMA = _floats(
+    fused,
+    3,
+    "ftz sat relu",
+    lambda r, a, b, c: r - (a * b + c),
+    lambda a, b, c: -fused(-a, b, -c),
+)
 _INSTRUCTIONS: dict[str, Maker] = {
     "mov": _move,
     "cvt": _convert,
-    "add": _either(_integers(lambda a, b: a + b, 2), _floats(lambda a, b: a + b, 2)),
-    "sub": _either(_integers(lambda a, b: a - b, 2), _floats(lambda a, b: a - b, 2)),
-    "mul": _either(_mul, _floats(lambda a, b: a * b, 2)),
+    "add": _either(_integers(lambda a, b: a + b, 2), _ADD),
+    "sub": _either(_integers(lambda a, b: a - b, 2), _SUB),
+    "mul": _either(_mul, _floats(lambda a, b: a * b, 2, excess=lambda r, a, b: r - a * b)),
     "mad": _either(_product, _floats(lambda a, b, c: a * b + c, 3)),
-    "fma": _floats(lambda a, b, c: a * b + c, 3, "ftz sat relu"),
-    "div": _either(_integers(_int_divide, 2), _floats(lambda a, b: a / b, 2, "approx ftz")),
+    "fma": _FMA,
+    "div": _either(
+        _integers(_int_divide, 2), _floats(lambda a, b: a / b, 2, "approx ftz", over_quotient)
+    ),
     "rem": _integers(lambda a, b: a - _int_divide(a, b) * b, 2),
     "min": _either(_integers(np.minimum, 2), _minimum(True)),
     "max": _either(_integers(np.maximum, 2), _minimum(False)),
@@ -560,7 +590,7 @@ _INSTRUCTIONS: dict[str, Maker] = {
     "sin": _approximate(np.sin),
     "cos": _approximate(np.cos),
     "tanh": _approximate(np.tanh),
-    "sqrt": _approximate(np.sqrt),
+    "sqrt": _approximate(np.sqrt, excess=lambda r, a: None if a < 0 else r * r - a),
     "rsqrt": _approximate(lambda a: 1 / np.sqrt(a)),
-    "rcp": _approximate(lambda a: 1 / a),
+    "rcp": _approximate(lambda a: 1 / a, excess=lambda r, a: over_quotient(r, Fraction(1), a)),
 }

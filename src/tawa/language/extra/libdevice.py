@@ -49,6 +49,23 @@ def _two(name: str, does: str) -> Any:
     return builtin(function)
 
 
+def _three(name: str, does: str) -> Any:
+    """Make the stub of a function of three floats."""
+
+    def function(arg0: Any, arg1: Any, arg2: Any) -> Any: ...
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{does}."
+    return builtin(function)
+
+
+def _rounded(make: Any, name: str, does: str) -> tuple[Any, Any, Any]:
+    """Make the stubs of a function that rounds down, up and towards zero."""
+    ways = {"rd": "down", "ru": "up", "rz": "towards zero"}
+    down, up, zero = (make(f"{name}_{way}", f"{does}, rounded {to}") for way, to in ways.items())
+    return down, up, zero
+
+
 tanh = _one("tanh", "Compute the hyperbolic tangent")
 sinh = _one("sinh", "Compute the hyperbolic sine")
 cosh = _one("cosh", "Compute the hyperbolic cosine")
@@ -85,6 +102,14 @@ cyl_bessel_i1 = _one("cyl_bessel_i1", "Compute the modified Bessel function of o
 add_rn = _two("add_rn", "Add floats, rounded by itself: it becomes part of no fma")
 sub_rn = _two("sub_rn", "Subtract floats, rounded by itself: it becomes part of no fma")
 mul_rn = _two("mul_rn", "Multiply floats, rounded by itself: it becomes part of no fma")
+add_rd, add_ru, add_rz = _rounded(_two, "add", "Add floats")
+sub_rd, sub_ru, sub_rz = _rounded(_two, "sub", "Subtract floats")
+mul_rd, mul_ru, mul_rz = _rounded(_two, "mul", "Multiply floats")
+div_rd, div_ru, div_rz = _rounded(_two, "div", "Divide floats")
+fma_rd, fma_ru, fma_rz = _rounded(_three, "fma", "Multiply and add with one rounding")
+rcp_rd, rcp_ru, rcp_rz = _rounded(_one, "rcp", "Compute one over a float")
+sqrt_rd, sqrt_ru, sqrt_rz = _rounded(_one, "sqrt", "Compute the square root")
+fma_rn = fma
 pow = _two("pow", "Raise a float to a power, a float or an integer")
 
 fast_expf = _one("fast_expf", "Compute e to the power of x, as `exp`")
@@ -252,14 +277,17 @@ def ffs(arg0):
 
 
 __all__ = [
-    "abs", "acos", "acosh", "add_rn", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
-    "clz", "copysign", "cos", "cosh", "cyl_bessel_i0", "cyl_bessel_i1", "div_rn", "erf", "erfc",
-    "erfcx", "erfinv", "exp", "exp2", "exp10", "expm1", "fast_cosf", "fast_dividef", "fast_exp10f",
-    "fast_expf", "fast_log2f", "fast_log10f", "fast_logf", "fast_powf", "fast_sinf", "fast_tanf",
-    "fast_tanhf", "fdim", "ffs", "finitef", "float2int_rd", "float2int_rn", "float2int_ru",
-    "float2int_rz", "float_as_int", "floor", "fma", "fmod", "hypot", "ilogb", "int_as_float",
-    "isfinited", "isinf", "isnan", "ldexp", "lgamma", "llrint", "llround", "log", "log1p", "log2",
-    "log10", "logb", "mul_rn", "nearbyint", "nextafter", "normcdf", "popc", "pow", "rcp_rn",
-    "remainder", "rint", "round", "rsqrt", "rsqrt_rn", "saturatef", "signbit", "sin", "sinh",
-    "sqrt", "sqrt_rn", "sub_rn", "tan", "tanh", "tgamma", "trunc",
+    "abs", "acos", "acosh", "add_rd", "add_rn", "add_ru", "add_rz", "asin", "asinh", "atan",
+    "atan2", "atanh", "cbrt", "ceil", "clz", "copysign", "cos", "cosh", "cyl_bessel_i0",
+    "cyl_bessel_i1", "div_rd", "div_rn", "div_ru", "div_rz", "erf", "erfc", "erfcx", "erfinv",
+    "exp", "exp2", "exp10", "expm1", "fast_cosf", "fast_dividef", "fast_exp10f", "fast_expf",
+    "fast_log2f", "fast_log10f", "fast_logf", "fast_powf", "fast_sinf", "fast_tanf", "fast_tanhf",
+    "fdim", "ffs", "finitef", "float2int_rd", "float2int_rn", "float2int_ru", "float2int_rz",
+    "float_as_int", "floor", "fma", "fma_rd", "fma_rn", "fma_ru", "fma_rz", "fmod", "hypot",
+    "ilogb", "int_as_float", "isfinited", "isinf", "isnan", "ldexp", "lgamma", "llrint", "llround",
+    "log", "log1p", "log2", "log10", "logb", "mul_rd", "mul_rn", "mul_ru", "mul_rz", "nearbyint",
+    "nextafter", "normcdf", "popc", "pow", "rcp_rd", "rcp_rn", "rcp_ru", "rcp_rz", "remainder",
+    "rint", "round", "rsqrt", "rsqrt_rn", "saturatef", "signbit", "sin", "sinh", "sqrt", "sqrt_rd",
+    "sqrt_rn", "sqrt_ru", "sqrt_rz", "sub_rd", "sub_rn", "sub_ru", "sub_rz", "tan", "tanh",
+    "tgamma", "trunc",
 ]  # fmt: skip

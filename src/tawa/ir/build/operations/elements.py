@@ -204,6 +204,23 @@ def inline_asm(
     return Tuple(results) if isinstance(kind, Tuple) else results[0]
 
 
+def _by_ptx(name: str, instruction: str, c: Context, *values: Value) -> Value:
+    """Apply an instruction of floats, float64 where an operand is."""
+    given = [_float(c, value, name) for value in values]
+    element = float64 if any(item.dtype == float64 for item in given) else float32
+    inputs = Tuple(tuple(arithmetic.cast(c.builder, item, element) for item in given))
+    kind, register = ("f32", "f") if element == float32 else ("f64", "d")
+    places = ", ".join(f"${place}" for place in range(len(given) + 1))
+    text, listed = (
+        f"{instruction}.{kind} {places};",
+        ",".join(("=" + register, *register * len(given))),
+    )
+    return inline_asm(c, Const(text), Const(listed), inputs, Const(element), Const(True), Const(1))
+
+
+_ROUNDED = ("add", "sub", "mul", "div", "fma", "rcp", "sqrt")
+_DIRECTIONS = {"rd": "rm", "ru": "rp", "rz": "rz"}  # as the library and as PTX calls them
+
 _UNARY = (
     *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "erf", "erfc"),
     *("lgamma", "tgamma", "logb", "erfinv", "erfcx", "cyl_bessel_i0", "cyl_bessel_i1"),
@@ -244,4 +261,9 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     **{name: partial(_unary, name, row) for name, row in _OTHER_UNARY.items()},
     **{name: partial(_binary, name, name) for name in _BINARY},
     **{name: partial(_binary, name, row) for name, row in _OTHER_BINARY.items()},
+    **{
+        f"{name}_{way}": partial(_by_ptx, f"{name}_{way}", f"{name}.{mark}")
+        for name in _ROUNDED
+        for way, mark in _DIRECTIONS.items()
+    },
 }
