@@ -17,7 +17,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from tawa.errors import ArgumentError
-from tawa.torch import ops
+from tawa.torch import attention_operators as attending
+from tawa.torch import matmul_operators as products
+from tawa.torch.dispatch import is_direct
 
 
 def matmul(
@@ -36,8 +38,8 @@ def matmul(
 
     Raises `ArgumentError` for gradients by scales or by operands of 8 bits.
     """
-    direct = ops.is_direct(a, b, bias, scale_a, scale_b)
-    compute = ops.compute_matmul if direct else ops.matmul
+    direct = is_direct(a, b, bias, scale_a, scale_b)
+    compute = products.compute_matmul if direct else products.matmul
     return compute(a, b, bias, activation, scale_a, scale_b, out_dtype, input_precision)
 
 
@@ -88,10 +90,10 @@ def attention(
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
         *(start, start_k, block_table, lengths, leftpad, dropout, rng),
     )
-    if ops.is_direct(q, k, v, bias, alibi, sink, start, start_k, block_table, lengths, leftpad):
-        out = None if torch.is_autocast_enabled(q.device.type) else ops.result_of(q, v)
-        return ops.compute_attention(*given, out=out, return_lse=return_lse)
-    out, lse = ops.attention(*given, deterministic)
+    if is_direct(q, k, v, bias, alibi, sink, start, start_k, block_table, lengths, leftpad):
+        out = None if torch.is_autocast_enabled(q.device.type) else attending.result_of(q, v)
+        return attending.compute_attention(*given, out=out, return_lse=return_lse)
+    out, lse = attending.attention(*given, deterministic)
     return (out, lse) if return_lse else out
 
 

@@ -1,0 +1,166 @@
+# torch's annotations are partial, and what it offers to those that extend it is in torch._C.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportPrivateUsage=false
+# pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
+"""What the operators of `torch.ops.tawa` are to torch's dispatcher: when its layers are passed by,
+what is refused by name, what autocast casts.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._library.autograd import make_autograd_impl
+from torch.autograd import forward_ad
+
+from tawa.errors import ArgumentError
+from tawa.runtime.arrays import is_tensor
+from tawa.runtime.tensors import has_tangent, written
+
+NARROW = (torch.float8_e4m3fn, torch.float8_e5m2)
+WIDE = (torch.float16, torch.bfloat16, torch.float32)
+"""What autocast casts."""
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
+
+
+def is_plain(first: Tensor, *others: Tensor | None) -> bool:
+    """Tell whether torch neither traces nor transforms what is done to tensors, and they have
+    elements.
+    """
+    inside: Any = torch._C
+    # Dynamo reads the first, and nothing behind it.
+    if torch.compiler.is_compiling() or inside._is_tracing() or forward_ad._current_level >= 0:
+        return False
+    if inside._len_torch_dispatch_stack() or inside._functorch.peek_interpreter_stack():
+        return False
+    if first.is_meta:  # beside it others are, or are refused by name
+        return False
+    for each in (first, *others):
+        if each is not None and (type(each) not in _PLAIN or each.is_neg()):
+            return False
+    return True
+
+
+def is_direct(*tensors: Tensor | None) -> bool:
+    """Tell whether tensors are plain, and torch does not record what is done to them either."""
+    return is_plain(*tensors) and not is_recorded(tensors)  # pyright: ignore[reportArgumentType]
+
+
+def is_recorded(tensors: Iterable[Tensor | None]) -> bool:
+    """Tell whether torch records what is done to tensors, for their gradients."""
+    if torch.is_grad_enabled():
+        for each in tensors:
+            if each is not None and each.requires_grad:
+                return True
+    return False
+
+
+def dense(array: Tensor | None) -> Tensor | None:
+    """Return an array as the kernels read vectors."""
+    return None if array is None else array.contiguous()
+
+
+def asked(ctx: Any, count: int) -> tuple[bool, ...]:
+    """Return which of `count` inputs need a gradient; those left at their defaults do not."""
+    given: tuple[bool, ...] = ctx.needs_input_grad[:-1]  # the last is the dispatcher's own
+    return (*given, *(False,) * (count - len(given)))
+
+
+def refuse_vmap(name: str) -> Callable[..., Any]:
+    """Return a rule of vmap for an operator that has none."""
+
+    def refuse(*_: Any) -> Any:
+        raise ArgumentError(
+            f"vmap over torch.ops.tawa.{name}",
+            why="its arrays have a batch axis of their own",
+            remedy="put the axis into the batch: x.flatten(0, 1)",
+        )
+
+    return refuse
+
+
+def recorder(operator: Any) -> Callable[..., Any] | None:
+    """Return the call of an operator that records its gradient, for plain tensors; None for one
+    that keeps nothing for a gradient.
+
+    What torch makes of `register_autograd` enters the dispatcher again, and asks the schema for
+    each default: 60 us for `matmul`, 300 for `attention`.
+    """
+    function, keep = operator._init_fn, operator._setup_context_fn
+    if keep is None:
+        return None
+    given = inspect.signature(function).parameters.values()
+    defaults = tuple(each.default for each in given)
+
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *args: Any) -> Any:
+            inputs = args[:-1]
+            found = function(*inputs)
+            keep(ctx, (*inputs, *defaults[len(inputs) :]), found)
+            return found
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return (*operator._backward_fn(ctx, *grads), None)
+
+    def record(*args: Any) -> Any:
+        return Recorded.apply(*args, None)  # torch too has something of its own behind them
+
+    return record
+
+
+def refuse_tangents(operator: Any, *, at_once: bool = False) -> None:
+    """Let an operator raise `ArgumentError` for tangents: torch takes one that has no rule for them
+    to give zeros.
+
+    `at_once`: calls on plain tensors, as a compiled graph's are, go to its function, past torch's
+    layers for gradients and checks, which are more than a launch costs.
+    """
+    function: Callable[..., Any] = operator._init_fn
+    traced = make_autograd_impl(operator._opoverload, operator)
+    record = recorder(operator)
+    arguments = enumerate(operator._opoverload._schema.arguments)
+    changed = [place for place, each in arguments if each.is_write]
+
+    def call(keys: Any, *args: Any, **keywords: Any) -> Any:
+        given = [each for each in (*args, *keywords.values()) if isinstance(each, Tensor)]
+        if at_once and is_plain(*given):
+            if not is_recorded(given):
+                found = function(*args, **keywords)
+                for place in changed:
+                    written(args[place])
+                return found
+            if record is not None:
+                return record(*args, **keywords)
+        if forward_ad._current_level >= 0 and any(map(has_tangent, given)):
+            raise ArgumentError(
+                f"{operator._qualname} has no gradient in forward mode",
+                why="an argument carries a tangent, and its product with one is not computed",
+                remedy="take the gradient in reverse mode: backward, torch.autograd.grad",
+            )
+        return traced(keys, *args, **keywords)
+
+    for key in ("AutogradCUDA", "AutogradCPU"):
+        operator._lib.impl(operator._name, call, key, with_keyset=True)
+
+
+def under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
+    """Let `operator` cast its arguments at the places `cast` as autocast does of torch's own."""
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        kind = torch.get_autocast_dtype(key.removeprefix("Autocast").lower())
+        given = list(args)
+        for place in cast:
+            if place < len(given) and is_tensor(given[place]) and given[place].dtype in WIDE:
+                given[place] = given[place].to(kind)
+        if isinstance(bias := keywords.get("bias"), Tensor) and bias.dtype in WIDE:
+            keywords["bias"] = bias.to(kind)
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return operator(*given, **keywords)
+
+    operator._lib.impl(operator._name, call, key)
