@@ -515,8 +515,35 @@ def test_flash_attention_functions():
     for low, high in ((0, 7), (7, 20)):
         part = x[None, low:high]
         near(out[low:high], sdpa(part, part, part, is_causal=True)[0])
-    with pytest.raises(ArgumentError, match="alibi_slopes has shape"):
-        tt.flash_attn_func(q, q, q, alibi_slopes=torch.ones(2, 2))
+
+
+def test_slopes_of_each_batch_and_of_each_sequence():
+    q, k, cache = half(2, 9, 2, 64, grad=True), half(2, 20, 2, 64), half(2, 30, 2, 64)
+    slopes = torch.tensor([[0.1, 0.4], [0.6, 0.0]])
+    out = tt.flash_attn_func(q, k, k, alibi_slopes=slopes)
+    (found,) = torch.autograd.grad(out.float().sum(), q)
+    few = tt.flash_attn_with_kvcache(q.detach(), cache, cache, alibi_slopes=slopes)
+    starts = [torch.arange(3, dtype=torch.int32) * n for n in (9, 20)]
+    flat = [each.detach().flatten(0, 1) for each in (q, k, k)]
+    flat[0].requires_grad_()
+    packed = tt.flash_attn_varlen_func(*flat, *starts, 9, 20, alibi_slopes=slopes)
+    (of_packed,) = torch.autograd.grad(packed.float().sum(), flat[0])
+    for batch, line in enumerate(slopes):
+        one, of_keys = q[batch : batch + 1], k[batch : batch + 1]
+        want = tt.flash_attn_func(one, of_keys, of_keys, alibi_slopes=line)
+        (gradient,) = torch.autograd.grad(want.float().sum(), q)
+        rows = slice(9 * batch, 9 * batch + 9)
+        for made in (out[batch], packed[rows]):
+            near(made, want[0])
+        for made in (found[batch], of_packed[rows]):
+            near(made, gradient[batch])
+        of_cache = cache[batch : batch + 1]
+        near(
+            few[batch],
+            tt.flash_attn_with_kvcache(one.detach(), *(of_cache,) * 2, alibi_slopes=line)[0],
+        )
+    with pytest.raises(ArgumentError, match=r"alibi is f32 \(3, 2\)"):
+        tt.flash_attn_func(q, k, k, alibi_slopes=torch.ones(3, 2))
 
 
 def test_dropout_is_torchs_to_seed():

@@ -202,13 +202,8 @@ def flash_options(
     softcap: float,
     alibi_slopes: Tensor | None,
 ) -> dict[str, Any]:
-    """Return the options of `attention` by FlashAttention's; raises `ArgumentError`."""
+    """Return the options of `attention` by FlashAttention's."""
     left, right = (None if side < 0 else side for side in window_size)
-    if alibi_slopes is not None and alibi_slopes.dim() != 1:
-        raise ArgumentError(
-            f"alibi_slopes has shape {tuple(alibi_slopes.shape)}",
-            why="slopes are one for each head, [heads], the same for a whole batch",
-        )
     return {
         "scale": softmax_scale,
         "causal": causal,
@@ -235,8 +230,8 @@ def flash_attn_func(
     """Return attention of q, k, v [batch, length, heads, dim], as flash_attn's function does.
 
     The causal mask is aligned to the last query and key. Gradients are the same at every run,
-    whatever `deterministic` says. With `return_attn_probs`: (out, lse, None). Raises
-    `ArgumentError` for slopes that differ within a batch.
+    whatever `deterministic` says. `alibi_slopes` are [heads] or [batch, heads], float32. With
+    `return_attn_probs`: (out, lse, None).
     """
     options = flash_options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     turned = (each.transpose(1, 2) for each in (q, k, v))
