@@ -94,6 +94,10 @@ class FakeDriver:
 
     encode_im2col = encode_tiled
 
+    def replace_address(self, at: int, address: int) -> int:
+        ctypes.memmove(at, struct.pack("<Q", address), 8)
+        return 0
+
     def current_device(self) -> int:
         return self.current
 
