@@ -87,6 +87,23 @@ def test_opcheck_is_green():
         how = {"bias": bias, "bias_gradient": True}
         given = q, q, q, q, q, lse
         torch.library.opcheck(OPS.attention_backward, given, how, test_utils="test_faketensor")
+        starts = torch.zeros(2, dtype=torch.int32)
+        rows, cache = half(2, 1, 2, 64), torch.zeros(2, 8, 2, 64).half()
+        opcheck(OPS.place, (rows, cache, None, None, False, starts, None, False, True))
+
+
+def test_what_is_kept_for_a_gradient_is_looked_after():
+    """Gradients that torch's own layers do not record: a changed operand is seen, hooks run."""
+    x, w = half(4, 64, grad=True), half(32, 64, grad=True)
+    y = tt.linear(x, w)
+    with torch.no_grad():
+        w.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(y.sum(), x)
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        torch.autograd.grad(tt.linear(x, w).sum(), (x, w))
+    assert [tuple(each.shape) for each in packed] == [(4, 64), (64, 32)]
 
 
 ACTIVATIONS = {
