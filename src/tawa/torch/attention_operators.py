@@ -18,14 +18,7 @@ from torch import Tensor
 from tawa.errors import ArgumentError
 from tawa.kernels import attention as _attention
 from tawa.kernels import attention_backward as _backward
-from tawa.torch.dispatch import (
-    NARROW,
-    asked,
-    dense,
-    refuse_tangents,
-    refuse_vmap,
-    under_autocast,
-)
+from tawa.torch.dispatch import NARROW, asked, dense, finish
 
 
 def rows_of(array: Tensor, *, once: bool = False) -> Tensor:
@@ -303,9 +296,5 @@ def _attention_vmap(
 
 attention.register_autograd(_attention_gradient, setup_context=_keep_attention)
 attention_backward.register_autograd(_refuse_second)
-attention.register_vmap(_attention_vmap)
-attention_backward.register_vmap(refuse_vmap("attention_backward"))
-for _operator in (attention, attention_backward):
-    refuse_tangents(_operator, at_once=True)
-for _key in ("AutocastCUDA", "AutocastCPU"):
-    under_autocast(attention, _key, (0, 1, 2))
+finish(attention, vmap=_attention_vmap, cast=(0, 1, 2))
+finish(attention_backward)

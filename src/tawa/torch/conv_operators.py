@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from tawa.errors import ArgumentError
 from tawa.kernels import conv, conv_gradients
-from tawa.torch.dispatch import dense, refuse_tangents, refuse_vmap, under_autocast
+from tawa.torch.dispatch import dense, finish
 from tawa.torch.layers import KINDS
 from tawa.torch.matmul_operators import slope
 
@@ -232,8 +232,10 @@ def _operators(axes: int) -> Operators:
         return found.unflatten(0, images.shape[:2]), 0
 
     made.forward.register_autograd(gradient, setup_context=keep)
-    made.forward.register_vmap(vmap)
     _register_seconds(made)
+    finish(made.forward, vmap=vmap, cast=(0, 1, 2))
+    finish(made.by_input, cast=(0, 1))  # which a transposed convolution is
+    finish(made.by_weight)
     return made
 
 
@@ -318,13 +320,6 @@ def _register_seconds(made: Operators) -> None:
     by_weight.register_autograd(of_weight, setup_context=keep)
     by_input.register_fake(input_fake)
     by_weight.register_fake(weight_fake)
-    for operator in (by_input, by_weight):
-        operator.register_vmap(refuse_vmap(operator._qualname.partition("::")[2]))
-    for operator in (forward, by_input, by_weight):
-        refuse_tangents(operator, at_once=True)
-    for key in ("AutocastCUDA", "AutocastCPU"):
-        under_autocast(forward, key, (0, 1, 2))
-        under_autocast(by_input, key, (0, 1))  # which a transposed convolution is
 
 
 _check_shapes = lru_cache(maxsize=4096)(conv_gradients.check)

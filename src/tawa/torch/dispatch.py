@@ -21,12 +21,12 @@ from tawa.runtime.arrays import is_tensor
 from tawa.runtime.tensors import has_tangent, written
 
 NARROW = (torch.float8_e4m3fn, torch.float8_e5m2)
-WIDE = (torch.float16, torch.bfloat16, torch.float32)
+_WIDE = (torch.float16, torch.bfloat16, torch.float32)
 """What autocast casts."""
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
-def is_plain(first: Tensor, *others: Tensor | None) -> bool:
+def _is_plain(first: Tensor, *others: Tensor | None) -> bool:
     """Tell whether torch neither traces nor transforms what is done to tensors, and they have
     elements.
     """
@@ -46,10 +46,10 @@ def is_plain(first: Tensor, *others: Tensor | None) -> bool:
 
 def is_direct(*tensors: Tensor | None) -> bool:
     """Tell whether tensors are plain, and torch does not record what is done to them either."""
-    return is_plain(*tensors) and not is_recorded(tensors)  # pyright: ignore[reportArgumentType]
+    return _is_plain(*tensors) and not _is_recorded(tensors)  # pyright: ignore[reportArgumentType]
 
 
-def is_recorded(tensors: Iterable[Tensor | None]) -> bool:
+def _is_recorded(tensors: Iterable[Tensor | None]) -> bool:
     """Tell whether torch records what is done to tensors, for their gradients."""
     if torch.is_grad_enabled():
         for each in tensors:
@@ -69,7 +69,7 @@ def asked(ctx: Any, count: int) -> tuple[bool, ...]:
     return (*given, *(False,) * (count - len(given)))
 
 
-def refuse_vmap(name: str) -> Callable[..., Any]:
+def _refuse_vmap(name: str) -> Callable[..., Any]:
     """Return a rule of vmap for an operator that has none."""
 
     def refuse(*_: Any) -> Any:
@@ -82,7 +82,7 @@ def refuse_vmap(name: str) -> Callable[..., Any]:
     return refuse
 
 
-def recorder(operator: Any) -> Callable[..., Any] | None:
+def _recorder(operator: Any) -> Callable[..., Any] | None:
     """Return the call of an operator that records its gradient, for plain tensors; None for one
     that keeps nothing for a gradient.
 
@@ -122,14 +122,14 @@ def refuse_tangents(operator: Any, *, at_once: bool = False) -> None:
     """
     function: Callable[..., Any] = operator._init_fn
     traced = make_autograd_impl(operator._opoverload, operator)
-    record = recorder(operator)
+    record = _recorder(operator)
     arguments = enumerate(operator._opoverload._schema.arguments)
     changed = [place for place, each in arguments if each.is_write]
 
     def call(keys: Any, *args: Any, **keywords: Any) -> Any:
         given = [each for each in (*args, *keywords.values()) if isinstance(each, Tensor)]
-        if at_once and is_plain(*given):
-            if not is_recorded(given):
+        if at_once and _is_plain(*given):
+            if not _is_recorded(given):
                 found = function(*args, **keywords)
                 for place in changed:
                     written(args[place])
@@ -148,19 +148,26 @@ def refuse_tangents(operator: Any, *, at_once: bool = False) -> None:
         operator._lib.impl(operator._name, call, key, with_keyset=True)
 
 
-def under_autocast(operator: Any, key: str, cast: Sequence[int]) -> None:
-    """Let `operator` cast its arguments at the places `cast` as autocast does of torch's own."""
+def finish(operator: Any, *, vmap: Any = None, cast: Sequence[int] = ()) -> None:
+    """Give an operator what ours have in common: calls past torch's layers, a rule of vmap, without
+    one a refusal by name, and autocast as torch's own have it, of the arguments at places `cast`.
+    """
+    operator.register_vmap(vmap or _refuse_vmap(operator._name))
+    refuse_tangents(operator, at_once=True)
+    for key in ("AutocastCUDA", "AutocastCPU") if cast else ():
+        _cast_under(operator, key, cast)
+
+
+def _cast_under(operator: Any, key: str, cast: Sequence[int]) -> None:
     keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
 
-    def call(*args: Any, **keywords: Any) -> Any:
+    def call(*args: Any) -> Any:
         kind = torch.get_autocast_dtype(key.removeprefix("Autocast").lower())
         given = list(args)
         for place in cast:
-            if place < len(given) and is_tensor(given[place]) and given[place].dtype in WIDE:
+            if place < len(given) and is_tensor(given[place]) and given[place].dtype in _WIDE:
                 given[place] = given[place].to(kind)
-        if isinstance(bias := keywords.get("bias"), Tensor) and bias.dtype in WIDE:
-            keywords["bias"] = bias.to(kind)
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return operator(*given, **keywords)
+            return operator(*given)
 
     operator._lib.impl(operator._name, call, key)

@@ -16,14 +16,7 @@ from torch import Tensor
 
 from tawa.errors import ArgumentError
 from tawa.kernels import matmul as _matmul
-from tawa.torch.dispatch import (
-    NARROW,
-    asked,
-    dense,
-    refuse_tangents,
-    refuse_vmap,
-    under_autocast,
-)
+from tawa.torch.dispatch import NARROW, asked, dense, finish
 
 _TYPES = {
     "": None,
@@ -235,9 +228,5 @@ def _matmul_vmap(
     return matmul(*lined, bias, *rest), 0
 
 
-matmul.register_vmap(_matmul_vmap)
-matmul_activation_backward.register_vmap(refuse_vmap("matmul_activation_backward"))
-for _operator in (matmul, matmul_activation_backward):
-    refuse_tangents(_operator, at_once=True)
-for _key in ("AutocastCUDA", "AutocastCPU"):
-    under_autocast(matmul, _key, (0, 1, 2))
+finish(matmul, vmap=_matmul_vmap, cast=(0, 1, 2))
+finish(matmul_activation_backward)
