@@ -106,6 +106,18 @@ def test_what_is_kept_for_a_gradient_is_looked_after():
     assert [tuple(each.shape) for each in packed] == [(4, 64), (64, 32)]
 
 
+def test_gradients_of_many_outputs_at_once():
+    x, w, q = half(4, 64, grad=True), half(32, 64, grad=True), half(1, 1, 8, 64, grad=True)
+    y, each = tt.linear(x, w), half(3, 4, 32)
+    found = torch.autograd.grad(y, (x, w), each, is_grads_batched=True, retain_graph=True)
+    for place, one in enumerate(each):
+        for batch, want in zip(found, torch.autograd.grad(y, (x, w), one, retain_graph=True)):
+            near(batch[place], want)
+    seen = tt.scaled_dot_product_attention(q, q, q)
+    with pytest.raises((ArgumentError, RuntimeError), match="attention_backward"):
+        torch.autograd.grad(seen, q, half(2, 1, 1, 8, 64), is_grads_batched=True)
+
+
 ACTIVATIONS = {
     "": lambda z: z,
     "relu": F.relu,

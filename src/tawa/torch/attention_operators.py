@@ -18,7 +18,7 @@ from torch import Tensor
 from tawa.errors import ArgumentError
 from tawa.kernels import attention as _attention
 from tawa.kernels import attention_backward as _backward
-from tawa.torch.dispatch import NARROW, asked, dense, finish
+from tawa.torch.dispatch import NARROW, asked, dense, finish, way
 
 
 def rows_of(array: Tensor, *, once: bool = False) -> Tensor:
@@ -169,7 +169,8 @@ def _attention_gradient(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) 
         grad = torch.zeros_like(out)
     needed = dict(zip(FORWARD, ctx.needed))
     how = {**ctx.options, "bias_gradient": needed["bias"]}
-    made = attention_backward(grad, q, k, v, out, lse, grad_lse, *extras, **how)
+    tensors = grad, q, k, v, out, lse, grad_lse, *extras
+    made = way(attention_backward, None, *tensors)(*tensors, **how)
     found: dict[str, Tensor] = dict(zip(("q", "k", "v", "bias"), made))
     if sink is not None and needed["sink"]:
         delta = (grad.float() * out.float()).sum(-1)
@@ -296,5 +297,5 @@ def _attention_vmap(
 
 attention.register_autograd(_attention_gradient, setup_context=_keep_attention)
 attention_backward.register_autograd(_refuse_second)
-finish(attention, vmap=_attention_vmap, cast=(0, 1, 2))
+record_attention = finish(attention, vmap=_attention_vmap, cast=(0, 1, 2))
 finish(attention_backward)

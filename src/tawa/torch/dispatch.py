@@ -38,8 +38,10 @@ def _is_plain(first: Tensor, *others: Tensor | None) -> bool:
         return False
     if first.is_meta:  # beside it others are, or are refused by name
         return False
+    # What `is_grads_batched` of autograd gives looks like a tensor; the dispatcher takes it apart.
+    is_batch = inside._functorch.is_legacy_batchedtensor
     for each in (first, *others):
-        if each is not None and (type(each) not in _PLAIN or each.is_neg()):
+        if each is not None and (type(each) not in _PLAIN or each.is_neg() or is_batch(each)):
             return False
     return True
 
@@ -47,6 +49,17 @@ def _is_plain(first: Tensor, *others: Tensor | None) -> bool:
 def is_direct(*tensors: Tensor | None) -> bool:
     """Tell whether tensors are plain, and torch does not record what is done to them either."""
     return _is_plain(*tensors) and not _is_recorded(tensors)  # pyright: ignore[reportArgumentType]
+
+
+def way(operator: Any, record: Any, *tensors: Tensor | None) -> Any:
+    """Return what computes an operator on tensors: its function where nothing is recorded, `record`
+    (that `finish` gave, or None) where their gradients are, else the operator: torch traces them.
+    """
+    if not _is_plain(*tensors):  # pyright: ignore[reportArgumentType]
+        return operator
+    if not _is_recorded(tensors):
+        return operator._init_fn
+    return operator if record is None or torch._C._is_any_autocast_enabled() else record
 
 
 def _is_recorded(tensors: Iterable[Tensor | None]) -> bool:
@@ -113,12 +126,13 @@ def _recorder(operator: Any) -> Callable[..., Any] | None:
     return record
 
 
-def refuse_tangents(operator: Any, *, at_once: bool = False) -> None:
+def refuse_tangents(operator: Any, *, at_once: bool = False) -> Callable[..., Any] | None:
     """Let an operator raise `ArgumentError` for tangents: torch takes one that has no rule for them
     to give zeros.
 
     `at_once`: calls on plain tensors, as a compiled graph's are, go to its function, past torch's
-    layers for gradients and checks, which are more than a launch costs.
+    layers for gradients and checks, which are more than a launch costs. Returns the call that
+    records a gradient.
     """
     function: Callable[..., Any] = operator._init_fn
     traced = make_autograd_impl(operator._opoverload, operator)
@@ -146,16 +160,18 @@ def refuse_tangents(operator: Any, *, at_once: bool = False) -> None:
 
     for key in ("AutogradCUDA", "AutogradCPU"):
         operator._lib.impl(operator._name, call, key, with_keyset=True)
+    return record
 
 
-def finish(operator: Any, *, vmap: Any = None, cast: Sequence[int] = ()) -> None:
+def finish(operator: Any, *, vmap: Any = None, cast: Sequence[int] = ()) -> Any:
     """Give an operator what ours have in common: calls past torch's layers, a rule of vmap, without
     one a refusal by name, and autocast as torch's own have it, of the arguments at places `cast`.
+    Returns the call that records a gradient of plain tensors, by positions alone.
     """
     operator.register_vmap(vmap or _refuse_vmap(operator._name))
-    refuse_tangents(operator, at_once=True)
     for key in ("AutocastCUDA", "AutocastCPU") if cast else ():
         _cast_under(operator, key, cast)
+    return refuse_tangents(operator, at_once=True)
 
 
 def _cast_under(operator: Any, key: str, cast: Sequence[int]) -> None:

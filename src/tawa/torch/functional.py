@@ -19,7 +19,7 @@ from torch.nn import functional
 from tawa.errors import ArgumentError
 from tawa.torch import attention_operators as attending
 from tawa.torch import matmul_operators as products
-from tawa.torch.dispatch import is_direct
+from tawa.torch.dispatch import is_direct, way
 
 
 def matmul(
@@ -38,8 +38,7 @@ def matmul(
 
     Raises `ArgumentError` for gradients by scales or by operands of 8 bits.
     """
-    direct = is_direct(a, b, bias, scale_a, scale_b)
-    compute = products.compute_matmul if direct else products.matmul
+    compute = way(products.matmul, products.record_matmul, a, b, bias, scale_a, scale_b)
     return compute(a, b, bias, activation, scale_a, scale_b, out_dtype, input_precision)
 
 
@@ -90,10 +89,12 @@ def attention(
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
         *(start, start_k, block_table, lengths, leftpad, dropout, rng),
     )
-    if is_direct(q, k, v, bias, alibi, sink, start, start_k, block_table, lengths, leftpad):
+    tensors = q, k, v, bias, alibi, sink, start, start_k, block_table, lengths, leftpad
+    if is_direct(*tensors):
         out = None if torch.is_autocast_enabled(q.device.type) else attending.result_of(q, v)
         return attending.compute_attention(*given, out=out, return_lse=return_lse)
-    out, lse = attending.attention(*given, deterministic)
+    compute = way(attending.attention, attending.record_attention, *tensors)
+    out, lse = compute(*given, deterministic)
     return (out, lse) if return_lse else out
 
 

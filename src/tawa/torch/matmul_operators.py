@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tawa.errors import ArgumentError
 from tawa.kernels import matmul as _matmul
-from tawa.torch.dispatch import NARROW, asked, dense, finish
+from tawa.torch.dispatch import NARROW, asked, dense, finish, way
 
 _TYPES = {
     "": None,
@@ -170,7 +170,7 @@ def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         dz = dz.unsqueeze(-1 if b.dim() == 1 else -2)
     if b.dim() == 1:
         dz = dz.unsqueeze(-1)
-    product = torch.ops.tawa.matmul.default
+    product = way(matmul, record_matmul, dz, left, right)
     how = None, "", None, None, "", ctx.precision
     of_a = of_b = None
     if ctx.needed[0]:
@@ -228,5 +228,5 @@ def _matmul_vmap(
     return matmul(*lined, bias, *rest), 0
 
 
-finish(matmul, vmap=_matmul_vmap, cast=(0, 1, 2))
+record_matmul = finish(matmul, vmap=_matmul_vmap, cast=(0, 1, 2))
 finish(matmul_activation_backward)
