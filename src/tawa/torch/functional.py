@@ -3,8 +3,8 @@
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 """Functions that take the place of torch's and of FlashAttention's, with their names and layouts.
 
-In eager mode without gradients they call the library at once; else they go through the operators of
-`torch.ops.tawa`, which record gradients and can be traced. What they do not compute they refuse.
+In eager mode they call the library at once, and record gradients; what torch traces or transforms
+goes through the operators of `torch.ops.tawa`. What they do not compute they refuse.
 """
 
 from __future__ import annotations
