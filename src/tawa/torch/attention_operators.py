@@ -26,7 +26,7 @@ def rows_of(array: Tensor, *, once: bool = False) -> Tensor:
 
     `once`: each element in its own place, not expanded.
     """
-    steps = _are_steps(tuple(array.shape), array.stride(), array.element_size(), once)
+    steps = _are_steps(array.shape, array.stride(), array.element_size(), once)
     if steps and not array.data_ptr() & 15:
         return array
     return array.clone(memory_format=torch.contiguous_format)

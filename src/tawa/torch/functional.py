@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tawa.errors import ArgumentError
+from tawa.runtime.tensors import casts
 from tawa.torch import attention_operators as attending
 from tawa.torch import matmul_operators as products
 from tawa.torch.dispatch import is_direct, way
@@ -91,7 +92,8 @@ def attention(
     )
     tensors = q, k, v, bias, alibi, sink, start, start_k, block_table, lengths, leftpad
     if is_direct(*tensors):
-        out = None if torch.is_autocast_enabled(q.device.type) else attending.result_of(q, v)
+        narrows = casts() and torch.is_autocast_enabled(q.device.type)
+        out = None if narrows else attending.result_of(q, v)
         return attending.compute_attention(*given, out=out, return_lse=return_lse)
     compute = way(attending.attention, attending.record_attention, *tensors)
     out, lse = compute(*given, deterministic)
