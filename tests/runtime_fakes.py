@@ -62,6 +62,7 @@ class FakeDriver:
     def __init__(self, parameters: int = 0) -> None:
         self.launches: list[SimpleNamespace] = []
         self.encoded: list[tuple[Any, ...]] = []
+        self.placed: list[int] = []  # the addresses of maps; each is filled with its number
         self.parameters = parameters
         self.error = 0
         self.current = 0
@@ -89,10 +90,14 @@ class FakeDriver:
 
     def encode_tiled(self, *arguments: Any) -> int:
         self.encoded.append(arguments)
-        ctypes.memset(arguments[0], len(self.encoded), 128)
-        return 0
+        return self.replace_address(arguments[0], arguments[3])
 
     encode_im2col = encode_tiled
+
+    def replace_address(self, at: int, address: int) -> int:
+        self.placed.append(address)
+        ctypes.memset(at, len(self.placed), 128)
+        return 0
 
     def current_device(self) -> int:
         return self.current

@@ -36,6 +36,7 @@ CASES = {
         {"alibi": True, "window": (30, None), "causal": True},
     ),
     "odd width, loss by lse": (1, 1, 1, 33, 17, (40, 40), {"lse": True}),
+    "slopes of each batch": (2, 2, 1, 40, 70, (64, 64), {"alibi": True}),
     "wide": (1, 1, 1, 70, 90, (256, 256), {"causal": True}),
     "wider keys, shared heads": (1, 2, 2, 40, 50, (192, 128), {}),
     "dropout, shared heads": (2, 2, 2, 40, 72, (64, 64), {"dropout": 0.3}),
@@ -70,7 +71,7 @@ def gradients(name, deterministic, tiles, dtype=torch.bfloat16):
     k, v = (drawn(heads // groups, keys, dim) for dim in dims)
     grad_lse = torch.randn(batch, heads, queries) if options.pop("lse", False) else None
     if options.get("alibi"):
-        options["alibi"] = torch.rand(heads) * 0.3
+        options["alibi"] = torch.rand(batch, heads) * 0.3
     if options.get("dropout"):
         options["rng"] = torch.tensor([-(2**62) + 123456789, 2**33 + 5])
     out, lse = attention(q, k, v, return_lse=True, variant=tiles and SMALL[0], **options)

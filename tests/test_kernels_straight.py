@@ -105,8 +105,8 @@ def gpu(monkeypatch, tmp_path):
 
 
 def maps(driver):
-    """The addresses whose maps the last launch has, by the order in which they were encoded."""
-    kept = {bytes([n + 1]) * 128: call[3] for n, call in enumerate(driver.encoded)}
+    """The addresses whose maps the last launch has, by the order in which they were made."""
+    kept = {bytes([n + 1]) * 128: address for n, address in enumerate(driver.placed)}
     return [kept[each] for each in driver.launches[-1].maps if each in kept]
 
 

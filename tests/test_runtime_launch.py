@@ -209,6 +209,26 @@ def test_tensor_maps_are_made_once_for_each_tensor(driver, make):
     assert driver.launches[-1].maps[0] == b"\3" * 128
 
 
+def test_a_map_of_another_address_is_moved(driver, make):
+    """What was checked holds there: but for the alignment, and for a smaller array."""
+    kernel = make(gemm, parameters=5)
+    b = descriptor(256, 64, BASE + 65536)
+    for address in (BASE, BASE + 131072, BASE + 131072, BASE):
+        kernel[(1,)](descriptor(128, 256, address), b, 128, 64)
+    assert len(driver.encoded) == 2
+    first, second, third, fourth = (launch.maps[0] for launch in driver.launches)
+    assert (first, second) == (fourth, third)
+    assert first != second
+    assert driver.placed == [BASE, BASE + 65536, BASE + 131072]
+    with pytest.raises(DescriptorError, match="8 bytes past one"):
+        kernel[(1,)](descriptor(128, 256, BASE + 8), b, 128, 64)
+    small = descriptor(64, 256, BASE + 131072 + 65536)
+    small.shape = [128, 256]
+    with pytest.raises(DescriptorError, match="the array has elements 0 to 16383"):
+        kernel[(1,)](small, b, 128, 64)
+    assert len(driver.launches) == 4
+
+
 def test_a_descriptor_without_elements(driver, make):
     kernel = make(gemm, parameters=5)
     a = tawa.TensorDescriptor(GpuArray((128, 64), "bfloat16", 0), [128, 0], [1, 1], [64, 64])

@@ -87,6 +87,35 @@ def test_opcheck_is_green():
         how = {"bias": bias, "bias_gradient": True}
         given = q, q, q, q, q, lse
         torch.library.opcheck(OPS.attention_backward, given, how, test_utils="test_faketensor")
+        starts = torch.zeros(2, dtype=torch.int32)
+        rows, cache = half(2, 1, 2, 64), torch.zeros(2, 8, 2, 64).half()
+        opcheck(OPS.place, (rows, cache, None, None, False, starts, None, False, True))
+
+
+def test_what_is_kept_for_a_gradient_is_looked_after():
+    """Gradients that torch's own layers do not record: a changed operand is seen, hooks run."""
+    x, w = half(4, 64, grad=True), half(32, 64, grad=True)
+    y = tt.linear(x, w)
+    with torch.no_grad():
+        w.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(y.sum(), x)
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        torch.autograd.grad(tt.linear(x, w).sum(), (x, w))
+    assert [tuple(each.shape) for each in packed] == [(4, 64), (64, 32)]
+
+
+def test_gradients_of_many_outputs_at_once():
+    x, w, q = half(4, 64, grad=True), half(32, 64, grad=True), half(1, 1, 8, 64, grad=True)
+    y, each = tt.linear(x, w), half(3, 4, 32)
+    found = torch.autograd.grad(y, (x, w), each, is_grads_batched=True, retain_graph=True)
+    for place, one in enumerate(each):
+        for batch, want in zip(found, torch.autograd.grad(y, (x, w), one, retain_graph=True)):
+            near(batch[place], want)
+    seen = tt.scaled_dot_product_attention(q, q, q)
+    with pytest.raises((ArgumentError, RuntimeError), match="attention_backward"):
+        torch.autograd.grad(seen, q, half(2, 1, 1, 8, 64), is_grads_batched=True)
 
 
 ACTIVATIONS = {
@@ -338,7 +367,8 @@ def test_operators_that_nothing_records_compute_at_once():
             OPS.matmul(a, b, None, "no such function")
         return [frame for frame in caught.traceback if "_library" in str(frame.path)]
 
-    assert layers(grown)
+    assert not layers(grown), "a gradient is recorded without torch's layers too"
+    assert OPS.matmul(a, grown).grad_fn is not None
     with torch.no_grad():
         assert not layers(grown)
     assert not layers(b)
@@ -514,8 +544,35 @@ def test_flash_attention_functions():
     for low, high in ((0, 7), (7, 20)):
         part = x[None, low:high]
         near(out[low:high], sdpa(part, part, part, is_causal=True)[0])
-    with pytest.raises(ArgumentError, match="alibi_slopes has shape"):
-        tt.flash_attn_func(q, q, q, alibi_slopes=torch.ones(2, 2))
+
+
+def test_slopes_of_each_batch_and_of_each_sequence():
+    q, k, cache = half(2, 9, 2, 64, grad=True), half(2, 20, 2, 64), half(2, 30, 2, 64)
+    slopes = torch.tensor([[0.1, 0.4], [0.6, 0.0]])
+    out = tt.flash_attn_func(q, k, k, alibi_slopes=slopes)
+    (found,) = torch.autograd.grad(out.float().sum(), q)
+    few = tt.flash_attn_with_kvcache(q.detach(), cache, cache, alibi_slopes=slopes)
+    starts = [torch.arange(3, dtype=torch.int32) * n for n in (9, 20)]
+    flat = [each.detach().flatten(0, 1) for each in (q, k, k)]
+    flat[0].requires_grad_()
+    packed = tt.flash_attn_varlen_func(*flat, *starts, 9, 20, alibi_slopes=slopes)
+    (of_packed,) = torch.autograd.grad(packed.float().sum(), flat[0])
+    for batch, line in enumerate(slopes):
+        one, of_keys = q[batch : batch + 1], k[batch : batch + 1]
+        want = tt.flash_attn_func(one, of_keys, of_keys, alibi_slopes=line)
+        (gradient,) = torch.autograd.grad(want.float().sum(), q)
+        rows = slice(9 * batch, 9 * batch + 9)
+        for made in (out[batch], packed[rows]):
+            near(made, want[0])
+        for made in (found[batch], of_packed[rows]):
+            near(made, gradient[batch])
+        of_cache = cache[batch : batch + 1]
+        near(
+            few[batch],
+            tt.flash_attn_with_kvcache(one.detach(), *(of_cache,) * 2, alibi_slopes=line)[0],
+        )
+    with pytest.raises(ArgumentError, match=r"alibi is f32 \(3, 2\)"):
+        tt.flash_attn_func(q, k, k, alibi_slopes=torch.ones(3, 2))
 
 
 def test_dropout_is_torchs_to_seed():

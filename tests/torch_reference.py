@@ -31,7 +31,7 @@ def attention(
     rows = torch.arange(queries)[:, None] + keys - queries
     columns = torch.arange(keys)[None]
     if alibi is not None:
-        scores = scores - alibi[:, None, None] * (rows - columns).abs()
+        scores = scores - alibi[..., None, None] * (rows - columns).abs()
     if bias is not None:
         scores = scores + bias
     seen = torch.ones(queries, keys, dtype=torch.bool)

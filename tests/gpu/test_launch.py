@@ -15,7 +15,11 @@ import tawa
 import tawa.language as tl
 import test_ask_bounds as bounds
 from in_threads import together
+from tawa.codegen.parameters import TensorMapParameter
 from tawa.errors import ArgumentError, DescriptorError, LaunchError
+from tawa.layouts.windows import Window
+from tawa.runtime.driver import connect
+from tawa.runtime.tensor_map import describe, encode, moved
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(
@@ -114,6 +118,25 @@ def test_descriptors(shape):
 def test_new_addresses_and_shapes_get_new_maps():
     for size in (128, 384, 256, 128):
         assert error(*run_matmul(size, size, 128)) < 8e-3
+
+
+WINDOW = Window((3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("box", "window", "shape"), [((64, 64), None, (512, 256)), ((128, 64), WINDOW, (2, 9, 9, 64))]
+)
+def test_a_moved_map_is_the_one_that_is_encoded_there(box, window, shape):
+    parameter = TensorMapParameter("A", "bf16", box, 128, "zero", source="A", window=window)
+    first, second = (torch.zeros(shape, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    driver = connect()
+    here, there = (
+        encode(parameter, describe("A", each.data_ptr(), each.shape, each.stride()), driver)
+        for each in (first, second)
+    )
+    assert here.content() != there.content()
+    carried = moved(here, second.data_ptr(), driver.replace_address)
+    assert carried.content() == there.content()
 
 
 def test_a_descriptor_without_elements():

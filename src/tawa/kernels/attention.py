@@ -140,7 +140,8 @@ def attention(
         softcap: scores become softcap * tanh(scores / softcap).
         bias: is added to the scores: f16, bf16 or f32 [batch, heads, queries, keys], 1 where it is
             the same for all of the first three; -inf hides a key.
-        alibi: f32 [heads]; minus this slope times the distance is added to the scores.
+        alibi: f32 [heads], or [batch, heads], of packed sequences [sequences, heads]; minus this
+            slope times the distance is added to the scores.
         sink: f32 [heads], the logit of one more key, which has no value.
         cu_seqlens: int32 [sequences + 1], where each sequence starts along the third axis of q, k
             and v, whose batch is 1, and the end; or such an array for q and one for k and v. Beside
@@ -156,7 +157,7 @@ def attention(
             refused with several pages a batch.
         dropout: the probability that a weight becomes zero; the others are divided by 1 - dropout.
         rng: int64 [2] beside `dropout`, a seed and an offset (of which the low 32 bits count): the
-            same are dropped wherever both are the same. `flash_scores.drop` says which.
+            same are dropped wherever both are the same. `flash_scores.kept` says which.
         descale: what the elements of 8-bit q, k and v are multiplied by, one number each.
         out: like `q` with the head_dim of `v`, made here if not given; bf16 or f16 where q is
             f8e4m3.

@@ -410,12 +410,14 @@ def prepare_rows(arrays: Gradients) -> Launch:
         problem.queries,
         problem.heads,
         arrays.padded_queries,
+        1 / arrays.forward.extras.kept_scale,
     )
     options = {
         "BLOCK": _ROWS,
         **widths(problem),
         "DLSE": arrays.grad_lse is not None,
         "DQ": arrays.dq_sum is not None,
+        "DROPOUT": problem.options.dropout,
     }
     grid = (arrays.padded_queries // _ROWS, problem.heads, problem.batch)
     return Launch(backward_rows, grid, arguments, options)
@@ -450,15 +452,16 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
     cap, factor = extras.softcap, forward.scale * LOG2_E
     if cap:  # the exponent of tanh, and its result in base two
         cap, factor = cap * LOG2_E, 2 * forward.scale / extras.softcap * LOG2_E
-    scores = factor, cap, extras.left, extras.right, extras.limit, extras.kept_scale
+    scores = factor, cap, extras.left, extras.right, extras.slopes_step
+    scores = *scores, extras.limit, *extras.bias_strides
     extents = problem.queries, problem.keys, problem.heads, arrays.padded_queries
     if part == "bias":
         given = extras.alibi, extras.bias, arrays.dbias, extras.rng
         batches, heads, lines, _ = look(arrays.dbias).shape
         tiles = -(-problem.queries // m)
         whole = (problem.batch // batches, problem.heads // heads, m if lines > 1 else tiles * m)
-        arguments = (*operands, arrays.line, arrays.delta, *given, *extents, *scores)
-        arguments = (*arguments, *extras.bias_strides, heads, *whole)
+        arguments = (*operands, arrays.line, arrays.delta, *given, *extents, extras.kept_scale)
+        arguments = (*arguments, *scores, heads, *whole)
         grid = (-(-problem.keys // n), tiles if lines > 1 else 1, batches * heads)
         constants = options | {"LINES": lines > 1} | dict(variant.pins)
         return [Launch(backward_bias, grid, arguments, constants)]
@@ -488,8 +491,9 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
         *(extras.alibi, extras.bias),
         *(table, *extras.starts, extras.rng),
         *extents,
-        *((problem.head_dim,) if part == "queries" else (problem.head_dim, problem.value_dim)),
-        *(forward.scale, *scores, *extras.bias_strides),
+        problem.head_dim,
+        *(() if part == "queries" else (problem.value_dim, extras.kept_scale)),
+        *(forward.scale * extras.kept_scale, *scores),
     )
     options |= {"AHEAD": False, "BIAS": problem.options.bias, "PACKED": packed}
     options |= dict(variant.pins)
@@ -502,7 +506,7 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
     if part != "all":
         return sums_of_tiles
     count = prod(look(arrays.dq).shape)
-    rounded = (arrays.dq_sum, arrays.dq, count, forward.scale)
+    rounded = (arrays.dq_sum, arrays.dq, count, forward.scale * extras.kept_scale)
     grid = (-(-count // _AT_ONCE),)
     return [*sums_of_tiles, Launch(backward_round, grid, rounded, {"BLOCK": _AT_ONCE})]
 

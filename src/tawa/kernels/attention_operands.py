@@ -92,6 +92,7 @@ class Extras:
     right: int = 0
     softcap: float = 0.0
     alibi: Any = None
+    slopes_step: int = 0
     sink: Any = None
     bias: Any = None
     bias_strides: tuple[int, int, int] = (0, 0, 0)
@@ -162,8 +163,8 @@ def bind(
     width = views["v"].shape[3]
     starts = _starts(cu_seqlens, cu_seqlens_k, batch)
     cached = any(each is not None for each in (block_table, lengths, leftpad))
-    packed = cached and starts[0] is not None
-    sequences = look(starts[0]).shape[0] - 1 if packed else batch
+    count = batch if starts[0] is None else look(starts[0]).shape[0] - 1
+    sequences = count if cached else batch
     wanted = (places if page else sequences, shared, keys)
     _check_shape("k", views["k"], (*wanted, dim))
     _check_shape("v", views["v"], (*wanted, width))
@@ -196,14 +197,15 @@ def bind(
         left=left or 0,
         right=right or 0,
         softcap=_softcap(softcap),
-        alibi=_per_head("alibi", alibi, heads),
-        sink=_per_head("sink", sink, heads),
+        alibi=alibi,
+        slopes_step=_slopes_step(alibi, count, heads),
+        sink=_vector("sink", sink, heads, "f32"),
         bias=bias,
         bias_strides=_bias_strides(bias, (batch, heads, queries, keys)),
         starts=starts,
         table=block_table,
-        lengths=_per_batch("lengths", lengths, sequences),
-        leftpad=_per_batch("leftpad", leftpad, sequences),
+        lengths=_vector("lengths", lengths, sequences, "i32", "i64"),
+        leftpad=_vector("leftpad", leftpad, sequences, "i32", "i64"),
         rng=_rng(dropout, rng),
         **_chances(dropout),
     )
@@ -367,10 +369,22 @@ def _check_array(name: str, view: View, shape: tuple[int, ...], *dtypes: str) ->
         )
 
 
-def _per_head(name: str, array: Any, heads: int) -> Any:
+def _vector(name: str, array: Any, extent: int, *dtypes: str) -> Any:
     if array is not None:
-        _check_array(name, look(array), (heads,), "f32")
+        _check_array(name, look(array), (extent,), *dtypes)
     return array
+
+
+def _slopes_step(alibi: Any, sequences: int, heads: int) -> int:
+    """Return from where to where the slopes of a batch lie, 0 where all have the same."""
+    if alibi is None:
+        return 0
+    view = look(alibi)
+    if len(view.shape) != 2:
+        _check_array("alibi", view, (heads,), "f32")
+        return 0
+    _check_array("alibi", view, (sequences, heads), "f32")
+    return view.strides[0]
 
 
 def _rng(dropout: float, rng: Any) -> Any:
@@ -390,15 +404,11 @@ def _rng(dropout: float, rng: Any) -> Any:
 
 
 def _chances(dropout: float) -> dict[str, Any]:
-    """Return below which int32 a draw keeps its weight, and what weights are multiplied by."""
+    """Return below which int32 a draw keeps its weight, and what weights that are left are
+    multiplied by (where none is, any number).
+    """
     limit = min(round((1 - dropout) * 2**32), 2**32 - 1) - 2**31
-    return {"limit": limit, "kept_scale": 1 / (1 - dropout) if dropout < 1 else 0.0}
-
-
-def _per_batch(name: str, array: Any, batch: int) -> Any:
-    if array is not None:
-        _check_array(name, look(array), (batch,), "i32", "i64")
-    return array
+    return {"limit": limit, "kept_scale": 1 / (1 - dropout) if dropout < 1 else 1.0}
 
 
 def _pages(block_table: Any, batch: int, page: int) -> int:

@@ -18,24 +18,28 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.flash_scores import drop, span
+from tawa.kernels.flash_scores import kept, span
 
 
 @tawa.jit
 def backward_rows(
-    o_desc, do_desc, lse_ptr, dlse_ptr, line_ptr, delta_ptr, dq_desc, queries, heads, padded,
+    o_desc, do_desc, lse_ptr, dlse_ptr, line_ptr, delta_ptr, dq_desc,
+    queries, heads, padded, chance,
     BLOCK: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     DLSE: tl.constexpr,
     DQ: tl.constexpr,
+    DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Write what both kernels need of each row: its logarithm in base two, and delta.
 
     `line_ptr` and `delta_ptr` are float32 [batch, heads, padded]; `padded` is a multiple of
     `BLOCK`. A row past the end, or one that sees no key (lse -inf), gets the line inf: its weights
     are zero. `DLSE`: the loss depends on `lse` too, by `dlse_ptr`, laid out as lse. `DQ`: zeros go
-    to `dq_desc`, float32 (batch, heads, queries, dim). Grid (padded // BLOCK, heads, batch).
+    to `dq_desc`, float32 (batch, heads, queries, dim). `DROPOUT`: delta times the `chance` that a
+    weight is left, so that what it is taken from needs no factor but that of the sum. Grid
+    (padded // BLOCK, heads, batch).
     """
     first = tl.program_id(0) * BLOCK
     head = tl.program_id(1)
@@ -49,6 +53,8 @@ def backward_rows(
     line = tl.load(lse_ptr + pair * queries + rows, mask=there, other=float("-inf"))
     if DLSE:
         delta = delta - tl.load(dlse_ptr + pair * queries + rows, mask=there, other=0.0)
+    if DROPOUT:
+        delta = delta * chance
     line = tl.where(line == float("-inf"), float("inf"), line * 1.4426950408889634)
     tl.store(line_ptr + pair * padded + rows, line)
     tl.store(delta_ptr + pair * padded + rows, delta)
@@ -183,7 +189,7 @@ def of_rows(
 def backward_queries(
     q_desc, k_desc, v_desc, do_desc, dq_desc, dq_ptr, line_ptr, delta_ptr, slopes_ptr, bias_ptr,
     tiles_ptr, q_starts_ptr, k_starts_ptr, rng_ptr,
-    queries, keys, heads, padded, dim, scale, factor, cap, left, right, limit, kept_scale,
+    queries, keys, heads, padded, dim, scale, factor, cap, left, right, slopes_step, limit,
     bias_batch, bias_head, bias_line,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -211,12 +217,13 @@ def backward_queries(
     dim], dense. Tiles of q, k and dq have `HEAD_DIM` columns, those of v and do `VALUE_DIM`.
     Products are started in the order of the text: with `AHEAD` that of the weights' gradients runs
     while exponentials are taken. `bias_ptr`: added to the scores, with strides and contiguous rows.
-    `DROPOUT`, `rng_ptr`, `limit` and `kept_scale`: as the forward kernel had them,
-    `flash_options.attention_options`.
+    `slopes_ptr`, `DROPOUT`, `rng_ptr` and `limit`: as the forward kernel had them,
+    `flash_options.attention_options`; `scale` has its `kept_scale` then, see `backward_rows`.
     """
     head = tl.program_id(1)
     batch = tl.program_id(2)
     pair = (batch * heads + head).to(tl.int64)
+    sequence = batch
     q_start = 0
     k_start = 0
     total = queries
@@ -239,14 +246,12 @@ def backward_queries(
     delta = tl.load(delta_ptr + pair * padded + q_start + lines)[:, None]
     slope = 0.0
     if SLOPES:
-        slope = tl.load(slopes_ptr + head) * 1.4426950408889634
+        slope = tl.load(slopes_ptr + sequence * slopes_step + head) * 1.4426950408889634
     rng = None
     place = 0
     if DROPOUT:
         rng = (tl.load(rng_ptr), tl.load(rng_ptr + 1))
-        place = pair.to(tl.int32)
-        if PACKED:
-            place = sequence * heads + head
+        place = sequence * heads + head
     dq = tl.zeros((BLOCK_M, HEAD_DIM), tl.float32)
     for start in range(low, high, BLOCK_N):
         k = k_desc.load([batch, head // GROUP, k_start + start, 0]).reshape(BLOCK_N, HEAD_DIM)
@@ -270,8 +275,8 @@ def backward_queries(
         if not AHEAD:
             dp = tl.dot(do, v.T)
         if DROPOUT:
-            signed = drop(weights, rng, place, first, start, limit, BLOCK_M, BLOCK_N, False)
-            dp = tl.where(signed < 0, 0.0, dp * kept_scale)
+            there = kept(rng, place, first, start, limit, BLOCK_M, BLOCK_N, False)
+            dp = tl.where(there, dp, 0.0)
         ds = weights * (dp - delta) * bend
         dq = tl.dot(ds.to(k.dtype), k, dq)
     dq = (dq * scale).to(q.dtype)
@@ -287,8 +292,8 @@ def backward_keys(
     q_desc, k_desc, v_desc, do_desc, dk_desc, dv_desc, dk_ptr, dv_ptr,
     of_line, of_delta, dq_desc, slopes_ptr, bias_ptr, tiles_ptr, q_starts_ptr, k_starts_ptr,
     rng_ptr,
-    queries, keys, heads, padded, dim, value_dim, scale, factor, cap, left, right,
-    limit, kept_scale, bias_batch, bias_head, bias_line,
+    queries, keys, heads, padded, dim, value_dim, kept_scale, scale, factor, cap, left, right,
+    slopes_step, limit, bias_batch, bias_head, bias_line,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -319,6 +324,7 @@ def backward_keys(
     shared = tl.program_id(1)
     batch = tl.program_id(2)
     block = tl.program_id(0)
+    sequence = batch
     q_start = 0
     k_start = 0
     total = keys
@@ -351,14 +357,13 @@ def backward_keys(
         else:
             head = shared * GROUP + iteration // tiles
             start = low + iteration % tiles * BLOCK_M
-        pair = (batch * heads + head).to(tl.int64)
         lines = start + tl.arange(0, BLOCK_M)
         q = q_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, HEAD_DIM)
         do = do_desc.load([batch, head, q_start + start, 0]).reshape(BLOCK_M, VALUE_DIM)
         line = of_rows(of_line, batch, head, heads, q_start + start, padded, BLOCK_M, PACKED)
         slope = 0.0
         if SLOPES:
-            slope = tl.load(slopes_ptr + head) * 1.4426950408889634
+            slope = tl.load(slopes_ptr + sequence * slopes_step + head) * 1.4426950408889634
         rows = (lines + offset)[None, :]
         bias = 0.0
         if BIAS:
@@ -384,23 +389,21 @@ def backward_keys(
             LEFT, RIGHT, TAIL, PACKED, CAP, SLOPES, BIAS,
         )  # fmt: skip
         if DROPOUT:
-            place = pair.to(tl.int32)
-            if PACKED:
-                place = sequence * heads + head
-            weights = drop(weights, rng, place, first, start, limit, BLOCK_N, BLOCK_M, True)
+            place = sequence * heads + head
+            there = kept(rng, place, first, start, limit, BLOCK_N, BLOCK_M, True)
+            dropped = tl.where(there, weights, 0.0)
+            if DK and AHEAD:
+                dp = tl.where(there, dp, 0.0)
         if DV:
-            dropped = weights
-            if DROPOUT:
-                dropped = tl.maximum(weights, 0.0)
-            dv = tl.dot(dropped.to(do.dtype), do, dv)
+            dv = tl.dot((dropped if DROPOUT else weights).to(do.dtype), do, dv)
         if DK:
             if not AHEAD:
                 dp = tl.dot(v, do.T)
-            if DROPOUT:
-                dp = tl.where(weights < 0, 0.0, dp * kept_scale)
-                weights = tl.abs(weights)
             delta = of_rows(of_delta, batch, head, heads, q_start + start, padded, BLOCK_M, PACKED)
-            ds = (weights * (dp - delta) * bend).to(q.dtype)
+            if DROPOUT and not AHEAD:
+                ds = ((dropped * dp - weights * delta) * bend).to(q.dtype)
+            else:
+                ds = (weights * (dp - delta) * bend).to(q.dtype)
             if DQ:
                 part = tl.dot(ds.T, k).reshape(1, 1, BLOCK_M, HEAD_DIM)
             dk = tl.dot(ds, q, dk)
@@ -426,7 +429,7 @@ def backward_keys(
 @tawa.jit
 def backward_bias(
     q_desc, k_desc, v_desc, do_desc, line_ptr, delta_ptr, slopes_ptr, bias_ptr, dbias_ptr, rng_ptr,
-    queries, keys, heads, padded, factor, cap, left, right, limit, kept_scale,
+    queries, keys, heads, padded, kept_scale, factor, cap, left, right, slopes_step, limit,
     bias_batch, bias_head, bias_line, own_heads, batches, sharing, rows,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -472,7 +475,7 @@ def backward_bias(
                 delta = tl.load(delta_ptr + pair * padded + lines)[:, None]
                 slope = 0.0
                 if SLOPES:
-                    slope = tl.load(slopes_ptr + head) * 1.4426950408889634
+                    slope = tl.load(slopes_ptr + batch * slopes_step + head) * 1.4426950408889634
                 there = (lines[:, None] < queries) & (columns < keys)
                 bias = bias_of(
                     bias_ptr, batch, head, lines[:, None], columns, there,
@@ -485,10 +488,12 @@ def backward_bias(
                     right, factor, cap, LEFT, RIGHT, TAIL, False, CAP, SLOPES, True,
                 )  # fmt: skip
                 if DROPOUT:
-                    place = pair.to(tl.int32)
-                    signed = drop(weights, rng, place, start, first, limit, BLOCK_M, BLOCK_N, False)
-                    dp = tl.where(signed < 0, 0.0, dp * kept_scale)
+                    place = batch * heads + head
+                    there = kept(rng, place, start, first, limit, BLOCK_M, BLOCK_N, False)
+                    dp = tl.where(there, dp, 0.0)
                 total = total + weights * (dp - delta)
+    if DROPOUT:
+        total = total * kept_scale
     kind = dbias_ptr.dtype.element_ty
     if LINES:
         own = (top + tl.arange(0, BLOCK_M))[:, None]

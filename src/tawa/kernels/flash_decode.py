@@ -20,7 +20,7 @@ from tawa.kernels.flash_scores import LOG2_E, attend, named_pages, span
 def attention_split(
     q_desc, k_desc, v_desc, o_desc, o_ptr, lse_ptr, parts_ptr, sums_ptr, count_ptr,
     sink_ptr, slopes_ptr, table_ptr, lengths_ptr, pads_ptr, tiles_ptr, q_starts_ptr,
-    queries, keys, kv_heads, splits, factor, cap, left, right, table_step,
+    queries, keys, kv_heads, splits, factor, cap, left, right, slopes_step, table_step,
     o_batch, o_head, o_step, k_page, k_head, k_step, v_page, v_head, v_step, dim, places,
     GROUP: tl.constexpr,
     PACK: tl.constexpr,
@@ -124,7 +124,8 @@ def attention_split(
     top = tl.where(real, top, 1e30)
     slopes = tl.zeros((BLOCK_M,), tl.float32)
     if SLOPES:
-        slopes = tl.load(slopes_ptr + query_heads, mask=real, other=0.0) * LOG2_E
+        at = slopes_ptr + cache * slopes_step + query_heads
+        slopes = tl.load(at, mask=real, other=0.0) * LOG2_E
     acc = tl.zeros((BLOCK_M, VALUE_DIM), tl.float32)
     acc, total, top = attend(
         acc, total, top, q, k_desc, v_desc, table_ptr, cache, head, base,

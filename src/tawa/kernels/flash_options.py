@@ -19,8 +19,8 @@ from tawa.kernels.flash_scores import LOG2_E, attend, span
 def attention_options(
     q_desc, k_desc, v_desc, o_desc, o_ptr, lse_ptr, sink_ptr, slopes_ptr, bias_ptr,
     tiles_ptr, q_starts_ptr, k_starts_ptr, rng_ptr,
-    queries, keys, heads, tiles, together, factor, cap, left, right, limit, kept_scale,
-    bias_batch, bias_head, bias_step, o_head, o_step, lse_step, dim,
+    queries, keys, heads, tiles, together, factor, cap, left, right, slopes_step,
+    limit, kept_scale, bias_batch, bias_head, bias_step, o_head, o_step, lse_step, dim,
     GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -46,12 +46,13 @@ def attention_options(
     2 x / log(2) of tanh(x), and `cap` then to scores in base two. Query i stands at the position
     i + keys - queries: with `LEFT` it sees at most `left` keys before it, with `RIGHT` at most
     `right` after it. `sink_ptr` f32 [heads]: a logit without a value; `slopes_ptr` f32 [heads]:
-    minus this times the distance is added; `bias_ptr`: added, with strides and contiguous rows.
+    minus this times the distance is added, batches (with `PACKED` sequences) `slopes_step` apart;
+    `bias_ptr`: added, with strides and contiguous rows.
     `PACKED`: sequences lie one after the other, sequence s from starts_ptr[s] on, batch is 1, and
     tile t is block tiles_ptr[2 t + 1] of sequence tiles_ptr[2 t], none if that is negative; the
     output is `o_ptr`, `lse_step` rows in all. `together`, a divisor of heads * batch: of so many
-    heads tiles come in one order, with `RIGHT`. `DROPOUT`: weights that `flash_scores.drop`
-    takes are zero, the others `kept_scale` times theirs; `rng_ptr` int64 [2]: seed and offset.
+    heads tiles come in one order, with `RIGHT`. `DROPOUT`: weights that `flash_scores.kept`
+    does not leave are zero, others `kept_scale` times theirs; `rng_ptr` int64 [2]: seed, offset.
     """
     if PACKED:
         # Place (e, h, r) is row e + r - BLOCK_M of the output: rows of a tile that ends at e.
@@ -71,6 +72,7 @@ def attention_options(
         entry = tile - pair * tiles
     batch = pair // heads
     head = pair - batch * heads
+    sequence = batch
     q_start = 0
     k_start = 0
     if PACKED:
@@ -105,16 +107,14 @@ def attention_options(
     keep = head // GROUP
     slopes = tl.zeros((BLOCK_M,), tl.float32)
     if SLOPES:
-        slopes = slopes + tl.load(slopes_ptr + head) * LOG2_E
+        slopes = slopes + tl.load(slopes_ptr + sequence * slopes_step + head) * LOG2_E
     if BIAS:
         bias_ptr = bias_ptr + batch.to(tl.int64) * bias_batch + head.to(tl.int64) * bias_head
     rng = None
     place = 0
     if DROPOUT:
         rng = (tl.load(rng_ptr), tl.load(rng_ptr + 1))
-        place = pair
-        if PACKED:
-            place = sequence * heads + head
+        place = sequence * heads + head
     if SPLIT:
         if LEFT:
             acc, total, top = attend(

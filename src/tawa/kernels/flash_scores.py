@@ -70,13 +70,13 @@ def weigh(
 
 
 @tawa.jit
-def drop(
-    weights, rng, place, first_row, first_column, limit,
+def kept(
+    rng, place, first_row, first_column, limit,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     TURNED: tl.constexpr,
 ):  # fmt: skip
-    """Return weights [ROWS, COLUMNS], none negative, with a minus where dropout takes them.
+    """Return which weights of a tile [ROWS, COLUMNS] dropout leaves.
 
     With `rng` = (seed, offset), query q and key k of head and sequence `place` draw word
     2 (q // 8 % 2) + k // 8 % 2 of Philox 4x32-7 (Salmon and others, SC 2011) under the key seed at
@@ -99,8 +99,7 @@ def drop(
     lower = tl.arange(0, 2).reshape(1, 2, 1, 1, 1, 1) != 0
     right = tl.arange(0, 2).reshape(1, 1, 1, 1, 2, 1) != 0
     drawn = tl.where(lower, tl.where(right, d, c), tl.where(right, b, a))
-    drawn = drawn.reshape(ROWS, COLUMNS).to(tl.int32, bitcast=True)
-    return tl.where(drawn < limit, weights, -weights)
+    return drawn.reshape(ROWS, COLUMNS).to(tl.int32, bitcast=True) < limit
 
 
 @tawa.jit
@@ -132,7 +131,7 @@ def attend(
     rows of several pages, and k_desc and v_desc are pointers to the head in page 0, with steps from
     page to page and row to row, and `dim` columns; the caller looks whether pages are there
     (`named_pages`). Without `GATHER` what lies in none of the `places` pages there are makes its
-    rows NaN. `DROPOUT`: some are dropped, see `drop`.
+    rows NaN. `DROPOUT`: some are dropped, see `kept`.
     """
     for start in range(low, high, BLOCK_N):
         scaled = factor
@@ -176,8 +175,8 @@ def attend(
         total = total * rescale + tl.sum(weights, 1)
         acc = acc * rescale[:, None]
         if DROPOUT:
-            weights = drop(weights, rng, place, first, start, limit, BLOCK_M, BLOCK_N, False)
-            weights = tl.maximum(weights, 0.0)
+            there = kept(rng, place, first, start, limit, BLOCK_M, BLOCK_N, False)
+            weights = tl.where(there, weights, 0.0)
         if GATHER:
             lines = pages * v_page + spots % PAGE * v_step
             v = tl.load(v_desc + lines[:, None] + columns[None, :], mask=there, other=0.0)

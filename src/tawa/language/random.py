@@ -22,11 +22,11 @@ def philox(seed, c0, c1, c2, c3, n_rounds: tl.constexpr = 10):
     k0 = (key & 0xFFFFFFFF).to(tl.uint32)
     k1 = (key >> 32).to(tl.uint32)
     c0, c1, c2, c3 = c0.to(tl.uint32), c1.to(tl.uint32), c2.to(tl.uint32), c3.to(tl.uint32)
-    a = tl.full((), 0xD2511F53, tl.uint32)
-    b = tl.full((), 0xCD9E8D57, tl.uint32)
+    a, b = tl.full((), 0xD2511F53, tl.uint64), tl.full((), 0xCD9E8D57, tl.uint64)
     for _ in tl.static_range(n_rounds):
-        high_a, high_b = tl.umulhi(c0 * 0 + a, c0), tl.umulhi(c2 * 0 + b, c2)
-        c0, c1, c2, c3 = high_b ^ c1 ^ k0, c2 * b, high_a ^ c3 ^ k1, c0 * a
+        even, odd = c0.to(tl.uint64) * a, c2.to(tl.uint64) * b
+        c0, c2 = (odd >> 32).to(tl.uint32) ^ c1 ^ k0, (even >> 32).to(tl.uint32) ^ c3 ^ k1
+        c1, c3 = odd.to(tl.uint32), even.to(tl.uint32)
         k0 = (k0 + 0x9E3779B9).to(tl.uint32)
         k1 = (k1 + 0xBB67AE85).to(tl.uint32)
     return c0, c1, c2, c3

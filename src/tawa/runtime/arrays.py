@@ -181,6 +181,15 @@ def _look_torch(tensor: Any) -> View:
     return View(dtype_name(tensor.dtype), shape, strides, tensor.data_ptr(), where)
 
 
+def lies(value: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape and the strides of an array, as `look` has them."""
+    if is_tensor(value):
+        check_storage(value)
+        return value.shape, value.stride()
+    view = look(value)
+    return view.shape, view.strides
+
+
 _FAR = 1 << 40
 """Elements that a pointer may reach of which nobody knows how many there are."""
 

@@ -98,6 +98,7 @@ class Driver:
             ctypes.c_void_p,
             *[ctypes.c_uint] * 4,
         )
+        self.replace_address = self._foreign("cuTensorMapReplaceAddress", *[ctypes.c_void_p] * 2)
         # Of CUDA 12: what this name means since takes a context too.
         self._context_device = self._foreign("cuCtxGetDevice", ctypes.c_void_p, version=12_000)
         self._capturing = self._foreign("cuStreamIsCapturing", *[ctypes.c_void_p] * 2)

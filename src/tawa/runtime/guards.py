@@ -23,11 +23,11 @@ from types import CodeType
 from typing import Any, TypeAlias
 
 from tawa.errors import InternalError, LaunchError
-from tawa.frontend.signature import ConstantArg
+from tawa.frontend.signature import ConstantArg, DescriptorArg
 from tawa.runtime.arrays import look
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
-from tawa.runtime.dtypes import BYTES, dtype_name
+from tawa.runtime.dtypes import BYTES
 from tawa.runtime.expressions import Names, compiled, value_of
 from tawa.syntax import parse
 
@@ -93,7 +93,6 @@ class Guards:
 
     def __init__(self, kernel: CompiledKernel, names: Names, order: Sequence[str]) -> None:
         self._order = tuple(order)
-        self._described = frozenset(names.descriptors)
         self.verdicts: dict[tuple[Any, ...], bool] = {}
         self._pairs: list[tuple[str, str]] = []
         self._checks: list[Callable[[dict[str, Any]], bool]] = []
@@ -108,7 +107,9 @@ class Guards:
         for demand in kernel.demands:
             if (check := self._check(demand.condition, numbers)) is not None:
                 self._demands.append((check, demand.refusal))
-        self._read = tuple(name for name in self._order if name in self._used)
+        self._read = tuple(place for place, name in enumerate(self._order) if name in self._used)
+        paired = dict.fromkeys(name for pair in self._pairs for name in pair)
+        self._spans = {name: self._span(name, kernel) for name in paired}
         self.facts = self._deciding(kernel, names)
 
     def _deciding(self, kernel: CompiledKernel, names: Names) -> tuple[str, ...]:
@@ -192,37 +193,36 @@ class Guards:
             return known
         if len(self.verdicts) >= _KEPT:
             self.verdicts.clear()
-        scope = dict(zip(self._order, given, strict=True))
-        verdict = self._disjoint(scope) and self._true(scope, grid)
+        verdict = self._disjoint(given) and self._true(given, grid)
         self.verdicts[facts] = verdict
         return verdict
 
-    def _disjoint(self, scope: Mapping[str, Any]) -> bool:
-        spans = {
-            name: self._span(name, scope) for name in {n for pair in self._pairs for n in pair}
-        }
+    def _disjoint(self, given: Sequence[Any]) -> bool:
+        spans = {name: span(given) for name, span in self._spans.items()}
         return not any(spans[first].meets(spans[second]) for first, second in self._pairs)
 
-    def _span(self, name: str, scope: Mapping[str, Any]) -> Span:
-        """Return the bytes of an argument. A descriptor's are known by what a launcher gets beside
-        it, which may be called with the array in its place.
+    def _span(self, name: str, kernel: CompiledKernel) -> Callable[[Sequence[Any]], Span]:
+        """Return what reads the bytes of an argument from what a launcher gets. A descriptor's are
+        known by what comes beside it: in its place its array may stand.
         """
-        value = scope[value_of(name)]
-        if name not in self._described:
-            return span_of(value)
-        size = BYTES[dtype_name((value.base if is_descriptor(value) else value).dtype)]
-        address, shape, strides = (scope[f"{name}{fact}"] for fact in _FACTS)
-        return _span(address, shape, strides, size)
+        match kernel.signature.get(name):
+            case DescriptorArg(dtype):
+                at, shape, strides = (self._order.index(f"{name}{fact}") for fact in _FACTS)
+                size = BYTES[dtype]
+                return lambda given: _span(given[at], given[shape], given[strides], size)
+            case _:
+                place = self._order.index(value_of(name))
+                return lambda given: span_of(given[place])
 
-    def _true(self, scope: Mapping[str, Any], grid: Sequence[int]) -> bool:
+    def _true(self, given: Sequence[Any], grid: Sequence[int]) -> bool:
         """Evaluate the conditions, once for launches that differ in what they do not read."""
         extents = (*grid, 1, 1)[:3]
-        key = (*(scope[name] for name in self._read), *extents)
+        key = (*(given[place] for place in self._read), *extents)
         if (known := self._checked.get(key)) is not None:
             return known
         if len(self._checked) >= _KEPT:
             self._checked.clear()
-        full = {**scope, **dict(zip(_GRID, extents))}
+        full = dict(zip((*self._order, *_GRID), (*given, *extents), strict=True))
         verdict = all(check(full) for check in self._checks)
         if verdict:
             self._refuse(full)
@@ -238,7 +238,8 @@ class Guards:
             except ArithmeticError:
                 continue
             if holds is False:
-                numbers = (f"{name.rpartition('__')[0]}={scope[name]}" for name in self._read)
+                read = (self._order[place] for place in self._read)
+                numbers = (f"{name.rpartition('__')[0]}={scope[name]}" for name in read)
                 raise LaunchError(
                     f"{self._kernel}: {perhaps}{refusal}",
                     why=f"the launch has {', '.join(numbers)}",

@@ -24,8 +24,10 @@ from tawa.codegen.parameters import (
     ScalarParameter,
     TensorMapParameter,
 )
+from tawa.runtime.arrays import lies
 from tawa.runtime.compiled import CompiledKernel, LaunchShape
 from tawa.runtime.counters import Counters
+from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import BITS, PACK
 from tawa.runtime.expressions import Names, rewrite, value_of
 from tawa.runtime.forms import Generated, generate, launch_names
@@ -34,7 +36,7 @@ from tawa.runtime.guards import Guards, facts_of
 from tawa.runtime.maps import spell_map
 from tawa.runtime.recent import Recent
 from tawa.runtime.refusals import fail, refuse
-from tawa.runtime.tensor_map import MapBuffer, NoContextError, describe, encode
+from tawa.runtime.tensor_map import MapBuffer, NoContextError, describe, encode, moved
 from tawa.target import PROGRAMS, WALKED
 
 _MAPS_KEPT = 4096
@@ -51,6 +53,7 @@ class Machine(Protocol):
     launch_ex: Callable[..., int]
     encode_tiled: Callable[..., int]
     encode_im2col: Callable[..., int]
+    replace_address: Callable[..., int]
     recent: Recent
 
     def current_device(self) -> int:
@@ -119,23 +122,37 @@ class Block:
 
 @dataclass(slots=True)
 class MapCache:
-    """Tensor maps of one parameter: `places` has their addresses by (address, extents, strides)."""
+    """Tensor maps of one parameter: `places` has their addresses by (address, extents, strides).
+
+    `_checked` has one for all that differ in the address alone, by (extents, strides, how the
+    array of the descriptor lies).
+    """
 
     parameter: TensorMapParameter
     name: str
     machine: Machine
     places: dict[tuple[Any, ...], int] = field(default_factory=dict[Any, int])
     _maps: list[MapBuffer] = field(default_factory=list[MapBuffer])
+    _checked: dict[tuple[Any, ...], MapBuffer] = field(default_factory=dict[Any, MapBuffer])
 
     def make(
         self, address: int, extents: Sequence[int], strides: Sequence[int], value: Any = None
     ) -> int:
-        """Encode and keep a map; return its address."""
-        tensor = describe(self.name, address, extents, strides, value)
-        buffer = encode(self.parameter, tensor, self.machine)
+        """Make and keep a map; return its address."""
+        array = value.base if is_descriptor(value) else value
+        key = extents, strides, None if array is None else lies(array)
+        like = self._checked.get(key)
+        if like is not None and not address & 15:
+            buffer = moved(like, address, self.machine.replace_address)
+        else:
+            tensor = describe(self.name, address, extents, strides, value)
+            buffer = encode(self.parameter, tensor, self.machine)
+            if not tensor.empty:
+                self._checked[key] = buffer
         if len(self._maps) >= _MAPS_KEPT:
             self.places.clear()
             self._maps.clear()
+            self._checked.clear()
         self._maps.append(buffer)
         self.places[address, extents, strides] = buffer.address
         return buffer.address

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from tawa.errors import ArgumentError
 from tawa.layouts.windows import each_axis, paddings, transposed
-from tawa.torch import ops
 from tawa.torch.conv_operators import OPERATORS, pixels_last, rim
+from tawa.torch.dispatch import is_direct
 from tawa.torch.layers import KINDS, Replaced
 
 
@@ -75,7 +75,7 @@ def _convolution(
     sides = [side for both in paddings(padding, weight.shape[2:], steps, spread) for side in both]
     known = OPERATORS[axes]
     given: Any = input, weight, bias, list(steps), sides, list(spread), groups, activation
-    plain = ops.is_direct(input, weight, bias)
+    plain = is_direct(input, weight, bias)
     plain = plain and not torch.is_autocast_enabled(input.device.type)
     found: Tensor = known.direct(*given) if plain else known.forward(*given)
     return found[0] if one else found

@@ -23,8 +23,9 @@ from torch.nn import functional
 
 from tawa.errors import ArgumentError
 from tawa.kernels import conv, conv_gradients
-from tawa.torch import ops
+from tawa.torch.dispatch import dense, finish
 from tawa.torch.layers import KINDS
+from tawa.torch.matmul_operators import slope
 
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
 """What the operators apply: what has a gradient here."""
@@ -122,7 +123,7 @@ def _operators(axes: int) -> Operators:
     ) -> Tensor:
         """Return activation(conv(x, w) + bias); `padding` is (before, after) of each axis."""
         check_precision(x)
-        count, bias = w.shape[0], ops.dense(bias)
+        count, bias = w.shape[0], dense(bias)
         if axes == 3 and groups == 1:
             x, w = filled(x, 1), filled(filled(w, 0), 1)
             if bias is not None:
@@ -212,11 +213,11 @@ def _operators(axes: int) -> Operators:
             signed = ctx.activation in ("relu", "leaky_relu")  # the output tells as much as z
             recorded = torch.is_grad_enabled()
             z = out if signed and not recorded else made.forward(x, w, bias, *ctx.how, "")
-            dz = (grad.float() * ops.slope(ctx.activation, z.float())).to(grad.dtype)
+            dz = (grad.float() * slope(ctx.activation, z.float())).to(grad.dtype)
         needed = ctx.needs_input_grad
         dx = made.by_input(dz, w, list(x.shape[2:]), *ctx.how) if needed[0] else None
         dw = made.by_weight(dz, x, list(w.shape[2:]), *ctx.how) if needed[1] else None
-        of_bias = dz.float().sum((0, *pixels)).to(bias.dtype) if needed[2] else None
+        of_bias = dz.sum((0, *pixels), dtype=torch.float32).to(bias.dtype) if needed[2] else None
         return dx, dw, of_bias, *(None,) * 5
 
     def vmap(info: Any, dims: Sequence[int | None], x: Tensor, *rest: Any) -> tuple[Tensor, int]:
@@ -231,8 +232,10 @@ def _operators(axes: int) -> Operators:
         return found.unflatten(0, images.shape[:2]), 0
 
     made.forward.register_autograd(gradient, setup_context=keep)
-    made.forward.register_vmap(vmap)
     _register_seconds(made)
+    finish(made.forward, vmap=vmap, cast=(0, 1, 2))
+    finish(made.by_input, cast=(0, 1))  # which a transposed convolution is
+    finish(made.by_weight)
     return made
 
 
@@ -317,13 +320,6 @@ def _register_seconds(made: Operators) -> None:
     by_weight.register_autograd(of_weight, setup_context=keep)
     by_input.register_fake(input_fake)
     by_weight.register_fake(weight_fake)
-    for operator in (by_input, by_weight):
-        operator.register_vmap(ops.refuse_vmap(operator._qualname.partition("::")[2]))
-    for operator in (forward, by_input, by_weight):
-        ops.refuse_tangents(operator, at_once=True)
-    for key in ("AutocastCUDA", "AutocastCPU"):
-        ops.under_autocast(forward, key, (0, 1, 2))
-        ops.under_autocast(by_input, key, (0, 1))  # which a transposed convolution is
 
 
 _check_shapes = lru_cache(maxsize=4096)(conv_gradients.check)

@@ -16,7 +16,9 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.utils.flop_counter import conv_flop_count, flop_registry, register_flop_formula
 
-from tawa.torch import conv_operators, ops
+from tawa.torch import attention_operators as attention
+from tawa.torch import conv_operators
+from tawa.torch import matmul_operators as products
 
 
 def _product(a: Tensor, *_: Any, out_val: Tensor, **__: Any) -> int:
@@ -57,12 +59,12 @@ def _pairs(
 
 
 def _attention(*given: Any, **named: Any) -> int:
-    held = dict(zip(ops.FORWARD, given)) | named
+    held = dict(zip(attention.FORWARD, given)) | named
     return 2 * _pairs(**held) * (held["q"].shape[-1] + held["v"].shape[-1])
 
 
 def _attention_backward(*given: Any, **named: Any) -> int:
-    held = dict(zip(ops.BACKWARD, given)) | named
+    held = dict(zip(attention.BACKWARD, given)) | named
     products = 3 * held["q"].shape[-1] + 2 * held["v"].shape[-1]
     if held.get("bias_gradient"):  # scores and the weights' gradients once more
         products += held["q"].shape[-1] + held["v"].shape[-1]
@@ -85,10 +87,10 @@ def register() -> None:
     """Tell torch the formulas."""
     convolutions = conv_operators.OPERATORS.values()
     formulas: tuple[tuple[Any, ...], ...] = (
-        (_product, ops.matmul),
-        (_product_again, ops.matmul_activation_backward),
-        (_attention, ops.attention),
-        (_attention_backward, ops.attention_backward),
+        (_product, products.matmul),
+        (_product_again, products.matmul_activation_backward),
+        (_attention, attention.attention),
+        (_attention_backward, attention.attention_backward),
         (_conv, *(each.forward for each in convolutions)),
         (_conv_by_input, *(each.by_input for each in convolutions)),
         (_conv_by_weight, *(each.by_weight for each in convolutions)),

@@ -3,8 +3,8 @@
 # pyright: reportUnknownArgumentType=false, reportMissingTypeStubs=false
 """Functions that take the place of torch's and of FlashAttention's, with their names and layouts.
 
-In eager mode without gradients they call the library at once; else they go through the operators of
-`torch.ops.tawa`, which record gradients and can be traced. What they do not compute they refuse.
+In eager mode they call the library at once, and record gradients; what torch traces or transforms
+goes through the operators of `torch.ops.tawa`. What they do not compute they refuse.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from tawa.errors import ArgumentError
-from tawa.torch import ops
+from tawa.runtime.tensors import casts
+from tawa.torch import attention_operators as attending
+from tawa.torch import matmul_operators as products
+from tawa.torch.dispatch import is_direct, way
 
 
 def matmul(
@@ -36,8 +39,7 @@ def matmul(
 
     Raises `ArgumentError` for gradients by scales or by operands of 8 bits.
     """
-    direct = ops.is_direct(a, b, bias, scale_a, scale_b)
-    compute = ops.compute_matmul if direct else ops.matmul
+    compute = way(products.matmul, products.record_matmul, a, b, bias, scale_a, scale_b)
     return compute(a, b, bias, activation, scale_a, scale_b, out_dtype, input_precision)
 
 
@@ -88,10 +90,13 @@ def attention(
         *(q, k, v, causal, scale, left, right, softcap, bias, alibi, sink),
         *(start, start_k, block_table, lengths, leftpad, dropout, rng),
     )
-    if ops.is_direct(q, k, v, bias, alibi, sink, start, start_k, block_table, lengths, leftpad):
-        out = None if torch.is_autocast_enabled(q.device.type) else ops.result_of(q, v)
-        return ops.compute_attention(*given, out=out, return_lse=return_lse)
-    out, lse = ops.attention(*given, deterministic)
+    tensors = q, k, v, bias, alibi, sink, start, start_k, block_table, lengths, leftpad
+    if is_direct(*tensors):
+        narrows = casts() and torch.is_autocast_enabled(q.device.type)
+        out = None if narrows else attending.result_of(q, v)
+        return attending.compute_attention(*given, out=out, return_lse=return_lse)
+    compute = way(attending.attention, attending.record_attention, *tensors)
+    out, lse = compute(*given, deterministic)
     return (out, lse) if return_lse else out
 
 
@@ -200,13 +205,8 @@ def flash_options(
     softcap: float,
     alibi_slopes: Tensor | None,
 ) -> dict[str, Any]:
-    """Return the options of `attention` by FlashAttention's; raises `ArgumentError`."""
+    """Return the options of `attention` by FlashAttention's."""
     left, right = (None if side < 0 else side for side in window_size)
-    if alibi_slopes is not None and alibi_slopes.dim() != 1:
-        raise ArgumentError(
-            f"alibi_slopes has shape {tuple(alibi_slopes.shape)}",
-            why="slopes are one for each head, [heads], the same for a whole batch",
-        )
     return {
         "scale": softmax_scale,
         "causal": causal,
@@ -233,8 +233,8 @@ def flash_attn_func(
     """Return attention of q, k, v [batch, length, heads, dim], as flash_attn's function does.
 
     The causal mask is aligned to the last query and key. Gradients are the same at every run,
-    whatever `deterministic` says. With `return_attn_probs`: (out, lse, None). Raises
-    `ArgumentError` for slopes that differ within a batch.
+    whatever `deterministic` says. `alibi_slopes` are [heads] or [batch, heads], float32. With
+    `return_attn_probs`: (out, lse, None).
     """
     options = flash_options(dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     turned = (each.transpose(1, 2) for each in (q, k, v))

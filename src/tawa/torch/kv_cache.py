@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tawa.errors import ArgumentError
 from tawa.kernels.rotary import place_rows
-from tawa.torch import ops
+from tawa.torch.dispatch import finish
 from tawa.torch.functional import attention, flash_options
 
 # Elements of a program's tile, where there are as many.
@@ -180,8 +180,7 @@ def _place_fake(*_: Any) -> None:
     return None
 
 
-place.register_vmap(ops.refuse_vmap("place"))
-ops.refuse_tangents(place, at_once=True)
+finish(place)
 
 
 def _check_places(

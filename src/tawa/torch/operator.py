@@ -18,7 +18,7 @@ from tawa.errors import ArgumentError
 from tawa.runtime.decorators import wrap
 from tawa.runtime.jit import Launchable
 from tawa.runtime.written import stored_by, stored_to
-from tawa.torch import ops
+from tawa.torch.dispatch import refuse_tangents
 
 _SCALARS = {"int": "i32", "SymInt": "i32", "float": "f32", "bool": "i1"}
 
@@ -108,7 +108,7 @@ def op(
         cast("Any", operator)._setup_context_fn = refuse
     else:
         operator.register_autograd(_no_gradient(parsed.name), setup_context=refuse)
-    ops.refuse_tangents(operator)
+    refuse_tangents(operator)
 
     # What Dynamo guards: a graph that was compiled before is looked at again.
     state = cast("Any", operator).state = SimpleNamespace(current=True)
