@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import tawa
@@ -24,6 +24,7 @@ from tawa.kernels.conv_packing import fill, pack, pack_filters
 from tawa.kernels.conv_strips import strips
 from tawa.kernels.conv_variants import Axes, Variant, refused
 from tawa.kernels.conv_views import packed_view, windows
+from tawa.kernels.conv_windows import ABREAST
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
 
@@ -65,7 +66,7 @@ def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
     wide = replace(operands, problem=problem, w=w)
     (product,) = prepare(wide, replace(variant, form="window"))
     beyond = (operands.x, w, g.pixels, g.h, g.w, g.ho, g.wo, *problem.strides[:3])
-    given = (*product.arguments[: -len(beyond)], *beyond)
+    given = (*product.arguments[: -len(beyond) - 3], *beyond, *product.arguments[-3:])
     return [first, replace(product, arguments=given, options={**product.options, "MERGED": merged})]
 
 
@@ -150,49 +151,40 @@ def _launches(
     `sums` are taps and K, `shape` the output's images, rows and columns as boxes cut them.
     """
     problem, sizes = operands.problem, variant.config.all_kwargs()
-    g, box = problem.geometry, variant.box
+    g, box, whole = problem.geometry, variant.box, variant.whole
     taps, k = sums
     steps = taps * ceil(k / sizes["BLOCK_K"])
     chunk = ceil(steps / variant.splits)
     parts = ceil(steps / chunk)
-    rows, columns = ceil(shape[1] / box[1]), ceil(shape[2] / box[2])
-    # What merged groups need beyond them is put in the place of the last.
-    numbers = (taps, k, rows, columns, g.filters, *(None,) * 10)
-    count, across = Axes(*shape).tiles(box), ceil(g.filters / sizes["BLOCK_N"])
+    cut = (ceil(shape[1] / box[1]), ceil(shape[2] / box[2]), g.filters)
+    tiles, blocks = Axes(*shape).tiles(box), ceil(g.filters / sizes["BLOCK_N"]) * g.groups
     extra = (operands.residual, operands.scale, operands.bias)
-    kernel, given = conv_windows.conv_windows, {**sizes, **options}
+    lies = (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
+    y, r = (None if each is None else by_rows(each, *lies) for each in (operands.y, extra[0]))
+    given = {**sizes, **options, "AFTER": problem.epilogue, "GROUPS": g.groups}
+    grid, sums_of, dealt = (tiles, blocks), None, max(0, tiles * blocks - whole)
+    if parts > 1:
+        if problem.dtype == "i8":
+            raise ArgumentError(f"{parts} parts of an int8 sum: float32, which rounds them")
+        grid = (whole + dealt * parts,)
+        given |= {"PARTS": parts, "CHUNK": chunk, "WHOLE": whole}
+        sums_of = empty_beside(operands.y, (dealt * parts * prod(box) * sizes["BLOCK_N"],), "f32")
+    elif g.groups > 1 and given.get("persistent", True):
+        given["group"] = ABREAST.value  # groups side by side in time: whole pixels come from memory
+    # What merged groups need beyond them is put in the place of the ten.
+    numbers = (taps, k, *cut, *(None,) * 10, sums_of, tiles, blocks)
+    given_to = (x, w, y, r, *extra[1:], *numbers)
+    launch = Launch(conv_windows.conv_windows, grid, given_to, {**given, "SUM": problem.sum})
     if parts == 1:
-        lies = (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
-        y, r = (None if each is None else by_rows(each, *lies) for each in (operands.y, extra[0]))
-        given |= {"AFTER": problem.epilogue, "SUM": problem.sum}
-        return [
-            Launch(kernel, (count, across, g.groups), (x, w, y, r, *extra[1:], *numbers), given)
-        ]
-    if problem.dtype == "i8":
-        raise ArgumentError(f"{parts} parts of an int8 sum: parts are float32, which rounds them")
-    if g.groups > 1:
-        raise ArgumentError(f"{g.groups} groups and {parts} parts of a sum: the grid has one axis")
-    full = (parts, *shape, g.co)
-    sums_of = empty_beside(operands.y, full, "f32")
-    y = by_rows(sums_of, full, [1, *box, sizes["BLOCK_N"]])
-    given["CHUNK"] = chunk
-    return [
-        Launch(kernel, (count, across, parts), (x, w, y, None, None, None, *numbers), given),
-        finish(sums_of, operands.y, parts, g.co, g.pixels * g.co, extra, problem.epilogue),
-    ]
-
-
-def finish(
-    sums: Any,
-    y: Any,
-    parts: int,
-    channels: int,
-    elements: int,
-    extra: tuple[Any, ...] = (None,) * 3,
-    after: conv_windows.Epilogue = conv_windows.BARE,
-) -> Launch:
-    """Return the launch that adds parts of y up; `extra` are residual, scale and bias."""
-    given = (sums, y, *extra, channels, elements)
-    grid = (ceil(elements / _FINISH),)
-    how = {"PARTS": parts, "BLOCK": _FINISH, "AFTER": after}
-    return Launch(conv_windows.conv_finish, grid, given, how)
+        return [launch]
+    rows = 1 << (_FINISH // sizes["BLOCK_N"]).bit_length() - 1
+    kept = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "AFTER", "GROUPS", "PARTS")
+    how = {name: given[name] for name in kept} | {"ROWS": rows}
+    numbers = (*cut, tiles, blocks, whole, *shape)
+    finish = Launch(
+        conv_windows.conv_finish,
+        (dealt, prod(box) // rows),
+        (sums_of, operands.y, *extra, *numbers),
+        how,
+    )
+    return [launch, finish]

@@ -107,11 +107,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A form and its configuration; `splits` programs share the sum of a tile."""
+    """A form and its configuration; `splits` programs share the sum of a tile, of those beyond the
+    first `whole`.
+    """
 
     form: str
     config: tawa.Config
     splits: int = 1
+    whole: int = 0
 
     def __str__(self) -> str:
         """Return the form, the tile and the pins in one line."""
@@ -119,6 +122,8 @@ class Variant:
         rest = {name: each for name, each in values.items() if not name.startswith("BLOCK_")}
         if self.splits > 1:
             rest["splits"] = self.splits
+        if self.whole:
+            rest["whole"] = self.whole
         tile = "x".join(str(each) for name, each in values.items() if name.startswith("BLOCK_"))
         return " ".join([self.form, tile, *(f"{name}={each}" for name, each in rest.items())])
 
@@ -258,9 +263,11 @@ def variants(
     others: list[tuple[float, Variant]] = []
     for form in forms:
         if not refused(form, problem):
-            found = ranked(form, problem, target)
-            first += found[:2]
-            others += found[2:]
+            best, *rest = ranked(form, problem, target)
+            # One of the two leaves the last wave as it is, the other does not.
+            unlike_it = [pair for pair in rest if bool(pair[1].whole) != bool(best[1].whole)]
+            first += [best, *(unlike_it or rest)[:1]]
+            others += [pair for pair in rest if pair not in first]
     more = sorted(others, key=_seconds)[: max(0, most - len(first))]
     return [variant for _, variant in sorted(first + more, key=_seconds)[:most]]
 
@@ -350,23 +357,35 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         count = axes.tiles(box) * across * g.groups
         sizes = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
         sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
-        for splits in (1, 2, 3, 4, 6, 8, 12, 16):
-            if splits > 1 and (
-                g.groups > 1
-                or problem.dtype == "i8"
-                or count * splits > 2 * target.multiprocessors
-                or steps < 4 * splits
-            ):
-                break
+        units = target.multiprocessors
+        for whole, splits in shares(count, steps, units) if problem.dtype != "i8" else [(0, 1)]:
+            rest = count - whole
             one = ceil(steps / splits) * each
-            busy = min(1.0, 3 * count * splits / target.multiprocessors)
-            parts = 8 * splits * g.pixels * g.co if splits > 1 else 0
-            seconds = ceil(count * splits / target.multiprocessors) * max(one, part / splits)
+            busy = min(1.0, 3 * (whole + rest * splits) / units)
+            parts = 8 * splits * rest * rows * columns if splits > 1 else 0
+            seconds = whole // units * max(steps * each, part)
+            seconds += ceil(rest * splits / units) * max(one, part / splits)
             seconds = max(seconds, (moved + parts) / (_BANDWIDTH * busy)) + extra
             seconds += _FIXED * (1 if splits == 1 else 2)
-            yield seconds, Variant(form, tawa.Config(sizes), splits)
-            if splits == 1 and count <= target.multiprocessors:
-                yield seconds - 0.4e-6, Variant(form, tawa.Config(sizes, persistent=False))
+            yield seconds, Variant(form, tawa.Config(sizes), splits, whole)
+            if whole + rest * splits <= units:
+                alone = tawa.Config(sizes, persistent=False)
+                yield seconds - 0.4e-6, Variant(form, alone, splits)
+
+
+def shares(tiles: int, steps: int, units: int) -> Iterator[tuple[int, int]]:
+    """Yield how many of the tiles programs compute alone, and how many share a sum of the others.
+
+    Where they fill no wave all are shared, else those of the last.
+    """
+    yield 0, 1
+    for splits in (2, 3, 4, 6, 8, 12, 16):
+        if tiles * splits > 2 * units or steps < 4 * splits:
+            break
+        yield 0, splits
+    rest = tiles % units
+    if tiles > units and rest and (splits := min(units // rest, steps // 4, 16)) > 1:
+        yield tiles - rest, splits
 
 
 def product_seconds(rows: int, columns: int, depth: int, size: int) -> float:

@@ -71,7 +71,7 @@ def add_parts(
 
     Grid (cdiv(count, BLOCK),).
     """
-    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    where = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = where < count
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     for split in tl.static_range(SPLITS):
