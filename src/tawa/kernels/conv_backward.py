@@ -8,7 +8,7 @@
 - `conv_input_gradient`: dx is a product for each parity of dx's pixels, which
   share no tap: a program computes pixels of one parity.
 - `conv_weight_gradient`: dw is dy.T @ x over all pixels of the output, for each tap; the pixels are
-  dealt out over programs, and `add_weights` adds their sums in a fixed order, without atomics.
+  dealt out over programs, and `add_parts` adds their sums in a fixed order, without atomics.
 """
 
 from __future__ import annotations
@@ -258,9 +258,9 @@ def conv_weight_gradient(
 
 
 @tawa.jit
-def add_weights(
+def add_parts(
     part_ptr,
-    dw_ptr,
+    out_ptr,
     count,
     size,
     filters,
@@ -278,7 +278,7 @@ def add_weights(
     MERGED: tl.constexpr = 1,
     FILTERS: tl.constexpr = 0,
 ):
-    """dw [filters, TAPS, CHANNELS] = the sum of `PARTS` parts of `size` elements.
+    """out [filters, TAPS, CHANNELS] = the sum of `PARTS` parts of `size` elements.
 
     In a part `TOGETHER` taps of COLUMN elements lie in a row; `step_` from a filter, a row of taps
     and an element of it to the next; `TURNED`: filters lie side by side. `WIDE` parts are read at
@@ -307,5 +307,5 @@ def add_weights(
         held = (part < PARTS)[:, None] & inside[None, :]
         each = part.to(tl.int64)[:, None] * size + at[None, :]
         total += tl.load(part_ptr + each, mask=held, other=0.0)
-    to = dw_ptr + (filter * TAPS + tap) * CHANNELS + channel
-    tl.store(to, tl.sum(total, axis=0).to(dw_ptr.dtype.element_ty), mask=inside)
+    to = out_ptr + (filter * TAPS + tap) * CHANNELS + channel
+    tl.store(to, tl.sum(total, axis=0).to(out_ptr.dtype.element_ty), mask=inside)

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import tawa
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_backward, split
+from tawa.kernels import conv_backward
 from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, ceil_to
 from tawa.kernels.conv_operands import check_gradient
 from tawa.kernels.conv_packing import fill, rearrange
-from tawa.kernels.conv_prepare import by_rows
+from tawa.kernels.conv_prepare import add_up, by_rows
 from tawa.kernels.conv_strips import fit, in_strips, input_strips, strip_tiles
 from tawa.kernels.conv_variants import (
     MERGED,
@@ -37,7 +37,6 @@ from tawa.runtime.arrays import View
 from tawa.target import H200, Target
 
 T = TypeVar("T")
-_ADDED = 1024  # elements of parts that a program adds up
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +196,8 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = No
     launches.append(Launch(conv_backward.conv_input_gradient, grid, given, options))
     if parts == 1:
         return launches
-    adding = {"SPLITS": parts, "BLOCK": _ADDED}
-    grid = (ceil(elements / _ADDED),)
-    return [*launches, Launch(split.add_parts, grid, (out, dx, None, c, elements), adding)]
+    lies = (elements // c, 1, c), parts, elements, (c, 0, 1)
+    return [*launches, add_up(out, dx, *lies)]
 
 
 def _three(values: Sequence[T], neutral: T) -> tuple[T, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import tawa
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_windows
+from tawa.kernels import conv_backward, conv_windows
 from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv_geometry import (
     PACKINGS,
@@ -188,3 +188,24 @@ def _launches(
         how,
     )
     return [launch, finish]
+
+
+def add_up(
+    part: Any,
+    out: Any,
+    shape: tuple[int, int, int],
+    parts: int,
+    size: int,
+    steps: tuple[int, int, int],
+    **options: Any,
+) -> Launch:
+    """Return the launch that adds up parts of `size` elements: of gradients of so many filters,
+    taps and channels, which lie `steps` apart.
+    """
+    filters, taps, channels = shape
+    count, wide = prod(shape), min(16, 1 << max(parts - 1, 0).bit_length())
+    how = {"PARTS": parts, "TAPS": taps, "CHANNELS": channels, "TOGETHER": 1, "COLUMN": channels}
+    how |= {"TURNED": False, "WIDE": wide, "BLOCK": _FINISH // wide, **options}
+    grid = (ceil(count / how["BLOCK"]),)
+    arguments = (part, out, count, size, filters, *steps)
+    return Launch(conv_backward.add_parts, grid, arguments, how)

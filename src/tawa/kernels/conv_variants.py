@@ -20,6 +20,7 @@ from tawa.kernels.arrays import BYTES, View
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, ceil_to, packing
 from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
 from tawa.kernels.conv_windows import Epilogue
+from tawa.kernels.variants import shares
 from tawa.target import H200, Target
 
 METHODS = ("auto", "im2win", "im2col", "direct")
@@ -371,21 +372,6 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
             if whole + rest * splits <= units:
                 alone = tawa.Config(sizes, persistent=False)
                 yield seconds - 0.4e-6, Variant(form, alone, splits)
-
-
-def shares(tiles: int, steps: int, units: int) -> Iterator[tuple[int, int]]:
-    """Yield how many of the tiles programs compute alone, and how many share a sum of the others.
-
-    Where they fill no wave all are shared, else those of the last.
-    """
-    yield 0, 1
-    for splits in (2, 3, 4, 6, 8, 12, 16):
-        if tiles * splits > 2 * units or steps < 4 * splits:
-            break
-        yield 0, splits
-    rest = tiles % units
-    if tiles > units and rest and (splits := min(units // rest, steps // 4, 16)) > 1:
-        yield tiles - rest, splits
 
 
 def product_seconds(rows: int, columns: int, depth: int, size: int) -> float:

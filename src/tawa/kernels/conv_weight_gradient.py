@@ -16,7 +16,7 @@ from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, Packing, ceil_to, packing
 from tawa.kernels.conv_operands import check_gradient, strides_of
 from tawa.kernels.conv_packing import pack
-from tawa.kernels.conv_prepare import by_rows
+from tawa.kernels.conv_prepare import add_up, by_rows
 from tawa.kernels.conv_strips import blocks_of, fit, in_strips, strip_tiles, weight_strips
 from tawa.kernels.conv_variants import MERGED, TILES, Axes, Box, Tile, boxes, likely, once
 from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
@@ -24,7 +24,6 @@ from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import View
 from tawa.target import H200, Target
 
-_ADDED = 1024  # elements of parts that a program adds at once
 _PIXELS = 64  # of a step
 _HELD = 128 * 128  # sums that a consumer warpgroup keeps in registers
 
@@ -120,7 +119,7 @@ def weight_launches(
     """
     if not g.n:
         check_gradient(look(dy), g, "x", look(x))
-        return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, 0, (0, 0, 0), 1, g.channels)]
+        return [add_up(empty_beside(dw, (1,), "f32"), dw, _of(g), 0, 0, (0, 0, 0))]
     if tile is None:
         tile = weight_tiles(g, x, dy, target)[0]
     if tile.strips:
@@ -174,8 +173,9 @@ def weight_launches(
     launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
     if whole:
         return launches
-    how = size, lies[1:], together, column, tile.turned, tile.merged
-    return [*launches, _add(given, part, dw, parts, *how)]
+    options = {"TOGETHER": together, "COLUMN": column, "TURNED": tile.turned}
+    options |= {"MERGED": tile.merged, "FILTERS": given.filters}
+    return [*launches, add_up(part, dw, _of(given), parts, size, lies[1:], **options)]
 
 
 def _in_strips(g: Geometry, x: Any, dy: Any, dw: Any, tile: Tile) -> list[Launch]:
@@ -188,31 +188,10 @@ def _in_strips(g: Geometry, x: Any, dy: Any, dw: Any, tile: Tile) -> list[Launch
     parts, size = ceil(blocks / share), g.co * g.window
     part = empty_beside(dw, (parts * size,), "f32")
     steps = (1, g.channels * g.co, g.co)
-    added = _add(g, part, dw, parts, size, steps, 1, g.channels, turned=True)
+    added = add_up(part, dw, _of(g), parts, size, steps, TURNED=True)
     return [weight_strips(g, x, dy, part, tile, (blocks, share)), added]
 
 
-def _add(
-    g: Geometry,
-    part: Any,
-    dw: Any,
-    parts: int,
-    size: int,
-    steps: tuple[int, int, int],
-    together: int,
-    column: int,
-    turned: bool = False,
-    merged: int = 1,
-) -> Launch:
-    """Return the launch that adds parts up: rows of `together` taps of `column` elements each, of
-    which a filter's own are those of one of `merged` groups.
-    """
-    count = g.co * g.window
-    wide = min(16, 1 << max(parts - 1, 0).bit_length())
-    options = {"PARTS": parts, "TAPS": g.fh * g.fw, "TOGETHER": together, "TURNED": turned}
-    options |= {"CHANNELS": g.channels, "COLUMN": column, "WIDE": wide, "BLOCK": _ADDED // wide}
-    if merged > 1:
-        options |= {"MERGED": merged, "FILTERS": g.filters}
-    grid = (ceil(count / options["BLOCK"]),)
-    arguments = (part, dw, count, size, g.co, *steps)
-    return Launch(conv_backward.add_weights, grid, arguments, options)
+def _of(g: Geometry) -> tuple[int, int, int]:
+    """Return the filters, taps and channels of dw."""
+    return g.co, g.fh * g.fw, g.channels
