@@ -47,9 +47,7 @@ def pack(
     image = line // out_height
     top = line % out_height * WINDOW.stride_h - WINDOW.pad_h
     q = tl.program_id(1) * BLOCK_W + tl.arange(0, BLOCK_W)
-    p = tl.arange(0, BLOCK_P)
-    if COLUMN > BLOCK_P:  # else a place in a column, and its pixel, is known when this is compiled
-        p += tl.program_id(2) * BLOCK_P
+    p = tl.program_id(2) * BLOCK_P + tl.arange(0, BLOCK_P)
     down = top + p // CHANNELS // WINDOW.fw * WINDOW.dilation_h
     right = (q * WINDOW.stride_w - WINDOW.pad_w)[:, None]
     right += (p // CHANNELS % WINDOW.fw * WINDOW.dilation_w)[None, :]

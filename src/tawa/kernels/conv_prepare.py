@@ -24,7 +24,6 @@ from tawa.kernels.conv_packing import fill, pack, pack_filters
 from tawa.kernels.conv_strips import strips
 from tawa.kernels.conv_variants import Axes, Variant, refused
 from tawa.kernels.conv_views import packed_view, windows
-from tawa.kernels.conv_windows import ABREAST
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
 
@@ -169,8 +168,6 @@ def _launches(
         grid = (whole + dealt * parts,)
         given |= {"PARTS": parts, "CHUNK": chunk, "WHOLE": whole}
         sums_of = empty_beside(operands.y, (dealt * parts * prod(box) * sizes["BLOCK_N"],), "f32")
-    elif g.groups > 1 and given.get("persistent", True):
-        given["group"] = ABREAST.value  # groups side by side in time: whole pixels come from memory
     # What merged groups need beyond them is put in the place of the ten.
     numbers = (taps, k, *cut, *(None,) * 10, sums_of, tiles, blocks)
     given_to = (x, w, y, r, *extra[1:], *numbers)

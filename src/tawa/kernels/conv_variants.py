@@ -20,7 +20,7 @@ from tawa.kernels.arrays import BYTES, View
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, ceil_to, packing
 from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
 from tawa.kernels.conv_windows import Epilogue
-from tawa.kernels.variants import shares
+from tawa.kernels.variants import begun, shares
 from tawa.target import H200, Target
 
 METHODS = ("auto", "im2win", "im2col", "direct")
@@ -64,6 +64,12 @@ _SCALAR = 0.25e12  # of sums in registers, most operands in registers as well
 # Through pointers, where channels are no multiple of 16 bytes and are read one by one.
 _BY_ELEMENTS = 0.2
 _CACHED = 5.5e12  # bytes a second of the L2 cache, from which gradients' operands mostly come
+# What consumers with tiles of their own gain, and what such tiles are; what groups walked together
+# gain, of so many tiles of pixels, where images are larger than L2; what a program waits for its
+# first tile.
+_OWN_GAIN, _OWN_ROWS, _OWN_WIDEST = 0.93, 128, 192
+_WHOLE_PIXELS, _ABREAST, _L2 = 0.8, 8, 50e6
+_ORDERING = 0.4e-6
 _LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
 _EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
 
@@ -265,9 +271,8 @@ def variants(
     for form in forms:
         if not refused(form, problem):
             best, *rest = ranked(form, problem, target)
-            # One of the two leaves the last wave as it is, the other does not.
-            unlike_it = [pair for pair in rest if bool(pair[1].whole) != bool(best[1].whole)]
-            first += [best, *(unlike_it or rest)[:1]]
+            # Parts of a last wave cost what the model knows least: one of the two has none.
+            first += [best, *(pair for pair in rest if not (best[1].whole and pair[1].whole))][:2]
             others += [pair for pair in rest if pair not in first]
     more = sorted(others, key=_seconds)[: max(0, most - len(first))]
     return [variant for _, variant in sorted(first + more, key=_seconds)[:most]]
@@ -358,20 +363,41 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         count = axes.tiles(box) * across * g.groups
         sizes = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
         sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
-        units = target.multiprocessors
+        units, plain = target.multiprocessors, tawa.Config(sizes)
         for whole, splits in shares(count, steps, units) if problem.dtype != "i8" else [(0, 1)]:
-            rest = count - whole
+            rest, dealt = count - whole, (count - whole) * splits / units
             one = ceil(steps / splits) * each
-            busy = min(1.0, 3 * (whole + rest * splits) / units)
             parts = 8 * splits * rest * rows * columns if splits > 1 else 0
             seconds = whole // units * max(steps * each, part)
-            seconds += ceil(rest * splits / units) * max(one, part / splits)
-            seconds = max(seconds, (moved + parts) / (_BANDWIDTH * busy)) + extra
-            seconds += _FIXED * (1 if splits == 1 else 2)
-            yield seconds, Variant(form, tawa.Config(sizes), splits, whole)
+            seconds += max(begun(dealt) * one, ceil(dealt) * part / splits)
+            seconds = max(seconds, moved / (_BANDWIDTH * min(1.0, 3 * (whole / units + dealt))))
+            seconds += extra + _FIXED + parts / _CACHED + (_LAUNCH if splits > 1 else 0)
+            yield seconds, Variant(form, plain, splits, whole)
             if whole + rest * splits <= units:
-                alone = tawa.Config(sizes, persistent=False)
-                yield seconds - 0.4e-6, Variant(form, alone, splits)
+                yield (
+                    seconds - _ORDERING,
+                    Variant(form, tawa.Config(sizes, persistent=False), splits),
+                )
+            elif splits == 1:
+                yield from _arranged(
+                    Variant(form, plain), seconds, g, read - size * g.co * g.window
+                )
+
+
+def _arranged(
+    variant: Variant, seconds: float, g: Geometry, images: int
+) -> Iterator[tuple[float, Variant]]:
+    """Yield the same tiles in other arrangements: each consumer with one of its own, so that it
+    stores while another multiplies; and groups side by side in time, so that whole pixels come from
+    memory, which matters where L2 does not hold the `images`, in bytes.
+    """
+    sizes: dict[str, Any] = variant.config.kwargs
+    if prod(variant.box) == _OWN_ROWS and sizes["BLOCK_N"] <= _OWN_WIDEST:
+        own = tawa.Config(sizes, arrangement="pingpong")
+        yield seconds * _OWN_GAIN, replace(variant, config=own)
+    if g.groups > 1:
+        together = tawa.Config(sizes, group=_ABREAST)
+        yield seconds * (_WHOLE_PIXELS if images > _L2 else 1.01), replace(variant, config=together)
 
 
 def product_seconds(rows: int, columns: int, depth: int, size: int) -> float:

@@ -98,13 +98,13 @@ def _seconds(
     item, units = BYTES[problem.dtype], target.multiprocessors * _PLACED[shape.cluster]
     shared = _tiles(problem, shape) - whole
     alone, dealt = whole / units, shared * splits / units
-    begun = dealt * (ceil(dealt) / dealt) ** _RESTING
     out = 4 if splits > 1 else BYTES[problem.out]
     size = shape.rows * shape.columns
     stored = ceil(alone) * BYTES[problem.out] + (ceil(dealt) if not shape.own else 1) * out
     busy = alone * _tile_seconds(problem, shape, problem.k)
     busy += (
-        begun * _tile_seconds(problem, shape, ceil(problem.k / splits)) + size * stored / _STORED
+        begun(dealt) * _tile_seconds(problem, shape, ceil(problem.k / splits))
+        + size * stored / _STORED
     )
     moved = problem.batch * (
         item * problem.k * (problem.m + problem.n) + BYTES[problem.out] * problem.m * problem.n
@@ -115,6 +115,11 @@ def _seconds(
     fixed = _FIXED * (2 if splits > 1 else 1) + _MEETING * (shape.cluster > 1)
     # Of tiles that the memory binds alike, those whose products take less are likelier.
     return max(busy, stream) + 1e-3 * busy + fixed
+
+
+def begun(waves: float) -> float:
+    """Return how many whole waves take as long: those that are begun, less what resting saves."""
+    return waves * (ceil(waves) / waves) ** _RESTING
 
 
 def _tile_seconds(problem: Problem, shape: Shape, k: int) -> float:
