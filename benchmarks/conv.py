@@ -250,8 +250,9 @@ def measure_calls(layer: Layer, dtype: str, batch: int, what: str) -> list[dict[
     for name, (ours, theirs) in calls.items():
         found: dict[str, Any] = {"layer": f"{name} {layer}", "n": shapes[0][0], "gflop": gflop}
         found |= {"tried": [], "device": torch.cuda.get_device_name()}
-        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = False
         want = theirs(x.float(), w.float(), dy.float())
+        torch.backends.cudnn.benchmark = True  # of float32 groups it tries what takes seconds
         limit = TOLERANCE * (8 if dtype == "bf16" else 1)
         timers = {"cudnn": time_calls(partial(theirs, x, w, dy), 0.02)}
         try:
