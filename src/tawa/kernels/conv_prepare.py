@@ -73,6 +73,9 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     problem, form = operands.problem, variant.form
     g, sizes = problem.geometry, variant.config.kwargs
     how = packing(form, g, BYTES[problem.dtype])
+    if form == "padded" and "BLOCK_M" in sizes:  # without descriptors rows of filters lie close
+        lines = replace(how.filters, pitch=how.filters.columns * how.filters.column)
+        how = replace(how, filters=lines)
     buffer, packed = how.images, how.filters
     windowed = empty_beside(operands.y, (buffer.elements,), problem.dtype)
     launches = [pack(operands.x, g, how, windowed)]
@@ -97,10 +100,12 @@ def _packed_by_pointers(
 ) -> Launch:
     """Return the product over packed windows without descriptors: what these are worth."""
     g, buffer = operands.problem.geometry, how.images
-    if variant.form == "padded":
-        raise ArgumentError(
-            "padded images through pointers", remedy='use the form "pointers", which pads nothing'
-        )
+    if variant.form == "padded":  # rows of a window are its taps
+        row = how.filters.columns * buffer.column
+        high = buffer.lines // g.n
+        seen = Geometry(g.n, high, g.wo, row, g.co, g.fh, 1, (g.stride[0], 1))
+        strides = (high * buffer.pitch, buffer.pitch, g.stride[1] * buffer.column, seen.window)
+        return _by_pointers(operands, variant, seen, windowed, w, strides)
     step = 1 if variant.form == "im2col" else g.stride[1]
     taps = how.filters.columns
     seen = Geometry(buffer.lines, 1, buffer.columns, buffer.column, g.co, 1, taps, (1, step))
