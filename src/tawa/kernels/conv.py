@@ -126,7 +126,8 @@ def workspace(
     im2win: N * Ho * W * Fh * C elements, W the columns that windows reach, im2col:
     N * Ho * Wo * Fh * Fw * C, padded: N * H * W * C; each with what TMA's strides need
     (`tawa.kernels.conv_geometry.packing`). Views in place, pointers and direct convolutions make
-    none. A variant of several `splits` adds 4 bytes for each of them and output element.
+    none. A variant of several `splits` adds 4 bytes for each of them and element of its tiles: all,
+    or those beyond its first `whole`.
     """
     if method not in PACKINGS:
         return 0

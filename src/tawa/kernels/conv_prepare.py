@@ -121,7 +121,8 @@ def _by_pointers(
     options = sizes | {"WINDOW": g.taps, "CHANNELS": g.channels, "GROUPS": g.groups}
     options |= {"DIRECT": variant.form == "direct", "SUM": problem.sum, "AFTER": problem.epilogue}
     extra = (operands.residual, operands.scale, operands.bias)
-    numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *strides)
+    numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *strides[:3])
+    options["STEP"] = strides[3]
     grid = (ceil(g.pixels / sizes["BLOCK_M"]), ceil(g.filters / sizes["BLOCK_N"]), g.groups)
     arguments = (x, w, operands.y, *extra, *numbers)
     return Launch(conv_windows.conv_pointers, grid, arguments, options)

@@ -331,20 +331,20 @@ def conv_pointers(
     stride_xn,
     stride_xh,
     stride_xw,
-    stride_f,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     WINDOW: tl.constexpr,
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
+    STEP: tl.constexpr,
     DIRECT: tl.constexpr = False,
     SUM: tl.constexpr = tl.float32,
     AFTER: tl.constexpr = BARE,
 ):
     """The same through pointers; x has any strides but that of channels, which lie side by side.
 
-    `CHANNELS` and `channels` are those of one group, in and out; filters are `stride_f` apart, y
+    `CHANNELS` and `channels` are those of one group, in and out; filters are `STEP` apart, y
     (and the residual) are dense. With `DIRECT` a step is one input value of each pixel, BLOCK_K is
     not used, and nothing is rounded to tf32. Grid (cdiv(pixels, BLOCK_M),
     cdiv(channels, BLOCK_N), groups).
@@ -357,7 +357,7 @@ def conv_pointers(
     image = pixel // out_width // out_height
     there = pixel < pixels
     x_at = x_ptr + (image.to(tl.int64) * stride_xn + group * CHANNELS)
-    w_at = w_ptr + (group * channels + columns).to(tl.int64) * stride_f
+    w_at = w_ptr + (group * channels + columns).to(tl.int64) * STEP
     sums: tl.constexpr = WINDOW.fh * WINDOW.fw * CHANNELS
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
     if DIRECT:
