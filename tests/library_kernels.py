@@ -354,7 +354,7 @@ def _gradients() -> Iterator[tuple[str, Library]]:
     for name, g in (("rows", Geometry(5, 6, 10, 40, 72, 3, 3)), ("window", around)):
         make = partial(_gradient, geometry=g, of="filters")
         yield f"conv filters' gradient {name}", Library(make, 0, 2, least=1)
-    make = partial(_gradient, geometry=around, of="filters", abreast=3, turned=True)
+    make = partial(_gradient, geometry=around, of="filters", abreast=3)
     yield "conv filters' gradient abreast", Library(make, 0, 2, least=1)
     make = partial(_gradient, geometry=around, of="filters", parts=2)
     yield "conv filters' gradient added", Library(make, 1)

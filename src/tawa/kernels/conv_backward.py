@@ -201,7 +201,6 @@ def conv_weight_gradient(
     WINDOW: tl.constexpr,
     GROUPS: tl.constexpr,
     ABREAST: tl.constexpr,
-    TURNED: tl.constexpr,
 ):
     """part[s, g, co, tap, k] = sum over the s-th `share` boxes of pixels of dy's co * x's k at tap.
 
@@ -218,10 +217,7 @@ def conv_weight_gradient(
     part = tl.program_id(2) // GROUPS
     sums = ()
     for _ in tl.static_range(ABREAST):
-        if TURNED:
-            sums = (*sums, tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32))
-        else:
-            sums = (*sums, tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32))
+        sums = (*sums, tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32))
     for tile in range(part * share, min(part * share + share, tiles)):
         column = tile % tiles_w * BLOCK_W
         row = tile // tiles_w % tiles_h * BLOCK_H
@@ -242,19 +238,11 @@ def conv_weight_gradient(
                 CHANNELS,
             )
             x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N)
-            if TURNED:
-                grown = tl.dot(x.T, dy, sums[each])
-            else:
-                grown = tl.dot(dy.T, x, sums[each])
+            grown = tl.dot(dy.T, x, sums[each])
             sums = (*sums[:each], grown, *sums[each + 1 :])
     for each in tl.static_range(ABREAST):
-        acc = sums[each].to(part_desc.dtype)
-        if TURNED:
-            acc = acc.reshape(1, 1, 1, BLOCK_N, BLOCK_M)
-            part_desc.store([part, group, tap + each, k, out], acc)
-        else:
-            acc = acc.reshape(1, 1, BLOCK_M, 1, BLOCK_N)
-            part_desc.store([part, group, out, tap + each, k], acc)
+        acc = sums[each].to(part_desc.dtype).reshape(1, 1, BLOCK_M, 1, BLOCK_N)
+        part_desc.store([part, group, out, tap + each, k], acc)
 
 
 @tawa.jit

@@ -98,16 +98,13 @@ def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int 
 
 def _sizes(filters: int, k: int, taps: int) -> Iterator[Tile]:
     """Yield the tiles of so many filters by elements of x at each tap that are not mostly empty."""
-    for first, second in TILES:
-        for turned, (rows, columns) in enumerate(((first, second), (second, first))):
-            if (rows > MERGED and rows >= 2 * filters) or (columns > 32 and columns >= 2 * k):
-                continue
-            if turned and rows <= columns:  # what it is for: the product's second operand is wider
-                continue
-            for abreast in (1, 2, 3):
-                held = _HELD if first == MERGED else 2 * _HELD
-                if taps % abreast == 0 and (abreast == 1 or abreast * rows * columns <= held):
-                    yield Tile(rows, columns, 1, abreast, bool(turned))
+    for rows, columns in TILES:
+        if (rows > MERGED and rows >= 2 * filters) or (columns > 32 and columns >= 2 * k):
+            continue
+        held = _HELD if rows == MERGED else 2 * _HELD
+        for abreast in (1, 2, 3):
+            if taps % abreast == 0 and (abreast == 1 or abreast * rows * columns <= held):
+                yield Tile(rows, columns, 1, abreast)
 
 
 def weight_launches(
@@ -137,33 +134,19 @@ def weight_launches(
     tiles, across = axes.tiles(box), ceil(seen.k / columns)
     share = ceil(tiles / tile.parts)
     parts = ceil(tiles / share)
-    whole = read.whole and parts == tile.merged == 1 and not tile.turned
-    whole = whole and fits_tma(look(dw), (seen.k, 1))
+    whole = read.whole and parts == tile.merged == 1 and fits_tma(look(dw), (seen.k, 1))
+    pitch = seen.k if whole else ceil_to(seen.k, 4)
     # Of a part: elements from a group, a filter, a tap and an element of it to the next.
-    if tile.turned:
-        pitch = ceil_to(g.co, 4)
-        lies = (g.filters, 1, seen.k * pitch, pitch)
-    else:
-        pitch = seen.k if whole else ceil_to(seen.k, 4)
-        lies = (g.filters * seen.taps * pitch, seen.taps * pitch, pitch, 1)
-    size = seen.taps * (seen.k if tile.turned else g.co) * pitch
+    lies = (g.filters * seen.taps * pitch, seen.taps * pitch, pitch, 1)
+    size = g.co * seen.taps * pitch
     part = dw if whole else empty_beside(dw, (parts * size,), "f32")
-    order = (0, 1, 3, 4, 2) if tile.turned else (0, 1, 2, 3, 4)
-    shape, steps, block = (
-        [each[axis] for axis in order]
-        for each in (
-            (parts, g.groups, g.filters, seen.taps, seen.k),
-            (size, *lies),
-            (1, 1, rows, 1, columns),
-        )
-    )
-    sums = tawa.TensorDescriptor(part, shape, steps, block)
+    shape = (parts, g.groups, g.filters, seen.taps, seen.k)
+    sums = tawa.TensorDescriptor(part, shape, (size, *lies), [1, 1, rows, 1, columns])
     full = (axes.images, axes.rows, axes.columns, g.groups, g.filters)
     grown = by_rows(dy, full, [*box, 1, rows])
     options: dict[str, Any] = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
     options |= {"BLOCK_M": rows, "BLOCK_N": columns, "GROUPS": g.groups, "VIEW": seen.view}
-    options |= {"CHANNELS": g.channels, "WINDOW": g.taps}
-    options |= {"ABREAST": tile.abreast, "TURNED": tile.turned}
+    options |= {"CHANNELS": g.channels, "WINDOW": g.taps, "ABREAST": tile.abreast}
     if tile.abreast > 1:  # a stage of each tap's would take the place of two steps of the ring
         options["store"] = "registers"
     numbers = (tiles, ceil(axes.rows / box[1]), ceil(axes.columns / box[2]), across, share)
@@ -173,7 +156,7 @@ def weight_launches(
     launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
     if whole:
         return launches
-    options = {"TOGETHER": together, "COLUMN": column, "TURNED": tile.turned}
+    options = {"TOGETHER": together, "COLUMN": column}
     options |= {"MERGED": tile.merged, "FILTERS": given.filters}
     return [*launches, add_up(part, dw, _of(given), parts, size, lies[1:], **options)]
 
