@@ -36,7 +36,9 @@ TILES = {
     (128, 256): 1.00,
     (256, 128): 0.98,
     (128, 192): 0.97,
+    (192, 160): 0.96,
     (192, 128): 0.94,
+    (128, 160): 0.92,
     (256, 96): 0.88,
     (128, 128): 0.87,
     (256, 64): 0.80,
@@ -369,19 +371,18 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
             rest, dealt = count - whole, (count - whole) * splits / units
             one = ceil(steps / splits) * each
             parts = 8 * splits * rest * rows * columns if splits > 1 else 0
+            products = begun(dealt) * one
             seconds = whole // units * max(steps * each, part)
-            seconds += max(begun(dealt) * one, ceil(dealt) * part / splits)
+            seconds += max(products, ceil(dealt) * part / splits)
             seconds = max(seconds, moved / (_BANDWIDTH * min(1.0, 3 * (whole / units + dealt))))
+            bound = products == seconds and apart % _ALIGNED == 0
             seconds += extra + _FIXED + parts / _CACHED + (_LAUNCH if splits > 1 else 0)
-            yield seconds, Variant(form, plain, splits, whole)
-            if whole + rest * splits <= units:
-                yield (
-                    seconds - _ORDERING,
-                    Variant(form, tawa.Config(sizes, persistent=False), splits),
-                )
-            elif splits == 1:
-                lined = apart % _ALIGNED == 0
-                yield from _arranged(Variant(form, plain), seconds, problem, lined)
+            if whole + rest * splits <= units:  # nobody asks for another tile
+                yield seconds, Variant(form, tawa.Config(sizes, persistent=False), splits)
+                continue
+            yield seconds + _ORDERING, Variant(form, plain, splits, whole)
+            if splits == 1:
+                yield from _arranged(Variant(form, plain), seconds, problem, bound)
 
 
 def _flat(
