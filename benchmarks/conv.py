@@ -171,12 +171,14 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, what: str, without: Sequ
         for tile in input_tiles(g, dy, w):
             build(lambda tile=tile: input_launches(g, dy, w, x, tile))
         return
-    added = {"bias": tawa.array((g.co,), dtype), "residual": dy, "activation": "relu"}
-    operands = bind(x, w, g, **added if what == "fused" else {})
-    settled = layer.deep or what == "fused"
-    tried = variants(operands.problem) if settled else candidates(operands.problem)
-    for variant in tried:
-        build(lambda variant=variant: prepare(operands, variant))
+    operands, settled = bind(x, w, g), layer.deep or what == "fused"
+    tried = [(operands, variants if settled else candidates)]
+    if what == "fused":  # beside the bare convolution
+        added = {"bias": tawa.array((g.co,), dtype), "residual": dy, "activation": "relu"}
+        tried.append((bind(x, w, g, **added), variants))
+    for each, likeliest in tried:
+        for variant in likeliest(each.problem):
+            build(lambda each=each, variant=variant: prepare(each, variant))
     if not settled and "triton" not in without and layer.groups == 1:
         kinds = [{"f16": torch.float16, "bf16": torch.bfloat16}[dtype]] * 3
         try:
@@ -248,8 +250,9 @@ def measure_calls(layer: Layer, dtype: str, batch: int, what: str) -> list[dict[
     for name, (ours, theirs) in calls.items():
         found: dict[str, Any] = {"layer": f"{name} {layer}", "n": shapes[0][0], "gflop": gflop}
         found |= {"tried": [], "device": torch.cuda.get_device_name()}
-        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = False
         want = theirs(x.float(), w.float(), dy.float())
+        torch.backends.cudnn.benchmark = True  # of float32 groups it tries what takes seconds
         limit = TOLERANCE * (8 if dtype == "bf16" else 1)
         timers = {"cudnn": time_calls(partial(theirs, x, w, dy), 0.02)}
         try:

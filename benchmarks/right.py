@@ -44,6 +44,7 @@ class Trial:
     trans_a: bool = False
     trans_b: bool = True
     splits: int = 1
+    whole: int = 0
     bias: bool = False
     activation: str = ""
     scales: str = ""
@@ -179,10 +180,11 @@ def split() -> Iterator[Trial]:
     yield replace(case, bias=True, activation="relu")
 
 
-def stream() -> Iterator[Trial]:
-    for m, n, k in [(640, 640, 448), (200, 1160, 1032), (128, 128, 64), (1152, 1280, 200)]:
-        options = SMALL | {"GROUP_M": 8, "PROGRAMS": 12, "persistent": False}
-        yield Trial("stream", m, n, k, form="stream", options=options)
+def last_wave() -> Iterator[Trial]:
+    for m, n, k, whole in [(640, 640, 448, 13), (200, 1160, 1032, 7), (1152, 1280, 200, 88)]:
+        case = Trial("last wave", m, n, k, form="split", splits=2, whole=whole, options=SMALL)
+        yield case
+        yield replace(case, bias=True, activation="relu")
 
 
 GROUPS: dict[str, Callable[[], Iterator[Trial]]] = {
@@ -198,7 +200,7 @@ GROUPS: dict[str, Callable[[], Iterator[Trial]]] = {
     "batched": batched,
     "epilogue": epilogue,
     "split": split,
-    "stream": stream,
+    "last wave": last_wave,
 }
 
 
@@ -298,7 +300,7 @@ def bind_trial(trial: Trial, make: Arrays) -> Bound:
         scale_a=scale_a,
         scale_b=scale_b,
     )
-    variant = Variant(trial.form, tawa.Config({}, **trial.options), trial.splits)
+    variant = Variant(trial.form, tawa.Config({}, **trial.options), trial.splits, whole=trial.whole)
     bound.launches = prepare(operands, variant)
     return bound
 

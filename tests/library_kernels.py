@@ -57,6 +57,7 @@ def _product(
     dtype: str = "bf16",
     tile: tuple[int, int, int] = (128, 128, 64),
     splits: int = 1,
+    whole: int = 0,
     batch: int = 0,
     turned: str = "",
     **options: Any,
@@ -78,12 +79,10 @@ def _product(
     finish |= {"activation": options.pop("activation", "")}
     operands = prepare.bind(operand("a", m, k), operand("b", k, n), out, **finish)
     sizes = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile))
-    if form in ("stream", "pointers"):
+    if form == "pointers":
         sizes["GROUP_M"] = 8
-    if form == "stream":
-        sizes["PROGRAMS"] = 12
     config = tawa.Config(sizes, **options)
-    return prepare.prepare(operands, variants.Variant(form, config, splits))
+    return prepare.prepare(operands, variants.Variant(form, config, splits, whole=whole))
 
 
 def _vector(name: str, m: int, n: int) -> np.ndarray:
@@ -93,17 +92,13 @@ def _vector(name: str, m: int, n: int) -> np.ndarray:
 
 
 def _products() -> Iterator[tuple[str, Library]]:
-    for form, count, splits in (
-        ("descriptors", 1, 1),
-        ("pointers", 1, 1),
-        ("split", 2, 3),
-        ("stream", 2, 1),
-    ):
-        make = partial(_product, form=form, splits=splits)
-        for index in range(count):
-            # Nobody shares out an empty sum: the library launches none of these forms for it.
-            least = int(form in ("split", "stream"))
-            yield f"library {form} {index}", Library(make, index, 0 if index else 64, least=least)
+    for form in ("descriptors", "pointers"):
+        yield f"library {form} 0", Library(partial(_product, form=form), 0, 64)
+    # Nobody shares out an empty sum: the library launches no such form for it.
+    make = partial(_product, form="split", splits=3)
+    for index in range(2):
+        yield f"library split {index}", Library(make, index, 0 if index else 64, least=1)
+    yield "library last wave", Library(partial(make, whole=2), 0, 64, least=1)
     once = partial(_product, form="split_once", persistent=False)
     yield "library split_once 0", Library(partial(once, splits=3), 0, 64, least=1)
     by_rows = partial(once, m=24, n=200, tile=(64, 32, 128), splits=2, turned="b")
@@ -265,6 +260,7 @@ def _convolution(
     geometry: Geometry,
     tile: tuple[int, ...] | dict[str, int] = (1, 8, 8, 64, 64),
     splits: int = 1,
+    whole: int = 0,
     **options: Any,
 ) -> list[Launch]:
     """A convolution of `geometry`; with `extent` channels, and windows of one pixel, if given."""
@@ -283,7 +279,7 @@ def _convolution(
     sizes = tile if isinstance(tile, dict) else dict(zip(names, tile))
     config = tawa.Config(sizes, **options)
     operands = conv_operands.bind(x, w, g, out, **finish)
-    return conv_prepare.prepare(operands, conv_variants.Variant(form, config, splits))
+    return conv_prepare.prepare(operands, conv_variants.Variant(form, config, splits, whole))
 
 
 def _convolutions() -> Iterator[tuple[str, Library]]:
@@ -307,6 +303,7 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
     make = partial(_convolution, form="taps", geometry=around, splits=3)
     for index in range(2):
         yield f"conv split {index}", Library(make, index, 0 if index else 64, least=1)
+    yield "conv last wave", Library(partial(make, whole=2, finish=True), 0, 64, least=1)
     few = replace(around, c=64, co=128, groups=8)
     make = partial(_convolution, form="merged", geometry=few, tile=flat)
     yield "conv merged", Library(make, 1)
@@ -357,7 +354,7 @@ def _gradients() -> Iterator[tuple[str, Library]]:
     for name, g in (("rows", Geometry(5, 6, 10, 40, 72, 3, 3)), ("window", around)):
         make = partial(_gradient, geometry=g, of="filters")
         yield f"conv filters' gradient {name}", Library(make, 0, 2, least=1)
-    make = partial(_gradient, geometry=around, of="filters", abreast=3, turned=True)
+    make = partial(_gradient, geometry=around, of="filters", abreast=3)
     yield "conv filters' gradient abreast", Library(make, 0, 2, least=1)
     make = partial(_gradient, geometry=around, of="filters", parts=2)
     yield "conv filters' gradient added", Library(make, 1)

@@ -245,7 +245,7 @@ def test_trials_cover_every_form():
     import right
 
     trials = [trial for group in right.GROUPS.values() for trial in group()]
-    forms = {"descriptors", "pointers", "device", "persistent", "split", "stream"}
+    forms = {"descriptors", "pointers", "device", "persistent", "split"}
     assert {trial.form for trial in trials} == forms
     bound = [right.bind_trial(trial, right.Arrays("none")) for trial in trials]
     assert all(each.launches for each in bound)

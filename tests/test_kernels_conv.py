@@ -13,7 +13,7 @@ from tawa.kernels.conv import Tuner, conv1d, conv2d, filters, workspace
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
 from tawa.kernels.conv_operands import bind
 from tawa.kernels.conv_prepare import prepare
-from tawa.kernels.conv_variants import FORMS, Variant, refused, variants
+from tawa.kernels.conv_variants import FORMS, Variant, refused, shares, variants
 from tawa.kernels.conv_views import VIEWS
 from tawa.runtime.dtypes import numpy_dtype
 
@@ -49,13 +49,13 @@ def exact(x, w, g):
     return y
 
 
-def variant(form, splits=1, **options):
+def variant(form, splits=1, whole=0, **options):
     sizes = TILE if form in ("pointers", "direct") else BOX
     if form == "depthwise":
         sizes = STRIPS
     if form in ("im2col", "window", "merged"):
         sizes = BOX | {"BLOCK_H": 1, "BLOCK_W": 64}
-    return Variant(form, tawa.Config({**sizes, **options}), splits)
+    return Variant(form, tawa.Config({**sizes, **options}), splits, whole)
 
 
 def arrays(g, dtype="f16"):
@@ -65,7 +65,7 @@ def arrays(g, dtype="f16"):
     )
 
 
-def run(g, form, x, w, splits=1, **options):
+def run(g, form, x, w, splits=1, whole=0, **options):
     """Convolve by a form; `ArgumentError` where it is refused."""
     return conv2d(
         x,
@@ -74,7 +74,7 @@ def run(g, form, x, w, splits=1, **options):
         padding=((g.padding[0], g.padding[1]), (g.padding[2], g.padding[3])),
         dilation=g.dilation,
         groups=g.groups,
-        variant=variant(form, splits),
+        variant=variant(form, splits, whole),
         **options,
     )
 
@@ -243,7 +243,7 @@ def test_parts_of_an_int8_sum_are_refused():
 CLAMP = ("clamp", -2.0, 3.0)
 FINISHES = [
     ("window", 1, ("", "relu", CLAMP, "silu")),
-    ("window", 3, ("relu6",)),
+    ("window", 3, ("relu6", "silu")),
     ("pointers", 1, (CLAMP, "silu")),
     ("depthwise", 1, ("relu",)),
     ("merged", 1, ("relu",)),
@@ -270,6 +270,41 @@ def test_what_follows_the_sum(form, splits, activations):
         y = run(g, form, x, w, splits, scale=scale[:1].copy(), activation="silu", out_dtype="f32")
         want = exact(x, w, g) * scale[0]
         assert np.abs(y - want / (1 + np.exp(-want))).max() < 1e-2
+
+
+DEALT = [
+    ("window", Geometry(2, 9, 11, 24, 40, 3, 3, (3, 2), (2, 1, 0, 2), (1, 2)), 1),
+    ("window", Geometry(3, 9, 9, 48, 120, 2, 3, (1, 2), (1, 1, 1, 1), groups=3), 3),
+    ("rows", Geometry(3, 9, 11, 8, 40, 4, 2, (1, 2)), 2),
+    ("taps", Geometry(3, 9, 9, 32, 96, 3, 3, padding=(1, 1, 1, 1), groups=2), 7),
+    ("parity", Geometry(3, 16, 12, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1)), 1),
+    ("im2win", Geometry(2, 13, 15, 3, 40, 7, 5, (2, 3), (1, 2, 0, 1)), 3),
+    ("im2col", Geometry(2, 9, 11, 3, 40, 3, 2, (1, 2), (1, 0, 1, 1), (2, 1)), 2),
+]
+
+
+@pytest.mark.parametrize(("form", "g", "whole"), DEALT)
+def test_sums_of_the_last_tiles_are_dealt_out(form, g, whole):
+    x, w = arrays(g)
+    residual, bias = integers(g.n, g.ho, g.wo, g.co, seed=3), integers(g.co, seed=2)
+    want = np.maximum(exact(x, w, g) + bias + residual, 0)
+    given = {"bias": bias, "residual": residual, "activation": "relu", "out_dtype": "f32"}
+    launches = prepare(bind(x, w, g), variant(form, 2, whole))
+    product, last = launches[-2:]
+    assert product.grid == (whole + 2 * last.grid[0],)
+    assert last.grid[0] > 0
+    assert "load" in str(product.compile().plan)
+    for split in (whole, 0):
+        assert np.array_equal(run(g, form, x, w, 2, split, **given), want)
+
+
+def test_parts_are_added_in_their_order():
+    g = Geometry(3, 9, 9, 48, 40, 3, 3, padding=(1, 1, 1, 1))
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(each).astype(np.float16) for each in (g.images, g.kernels))
+    first, again = (run(g, "window", x, w, 3, 2, out_dtype="f32") for _ in range(2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, run(g, "window", x, w, out_dtype="f32"))
 
 
 def test_activations_keep_nan():
@@ -516,6 +551,26 @@ def test_few_tiles_are_dealt_out():
     g = Geometry(1, 7, 7, 512, 512, 3, 3)
     found = variants(problem(g))
     assert found[0].splits > 1
+
+
+@pytest.mark.parametrize(
+    ("tiles", "steps", "of_the_last"),
+    [
+        (400, 38, [(396, 9)]),
+        (192, 36, [(132, 2)]),
+        (264, 36, []),
+        (132, 36, []),
+        (250, 36, []),
+        (133, 6, []),
+    ],
+)
+def test_the_last_wave_is_shared(tiles, steps, of_the_last):
+    found = list(shares(tiles, steps, 132))
+    assert [each for each in found if each[0]] == of_the_last
+    assert all((tiles - whole) * splits <= 2 * 132 for whole, splits in found if splits > 1)
+    g = Geometry(128, 24, 24, 96, 256, 5, 5)  # 400 tiles of 128 x 256
+    rows = [each for each in variants(problem(g)) if each.form == "rows"]
+    assert {bool(each.whole) for each in rows} == {True, False}
 
 
 def test_boxes_fit_the_image():

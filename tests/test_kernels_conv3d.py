@@ -5,8 +5,9 @@ import pytest
 
 import tawa
 from tawa.errors import ArgumentError
+from tawa.kernels.conv import conv3d
+from tawa.kernels.conv_gradients import conv3d_input_gradient, conv3d_weight_gradient
 from tawa.kernels.conv_variants import Variant
-from tawa.kernels.conv_volumes import conv3d, conv3d_input_gradient, conv3d_weight_gradient
 
 SIZES = {"BLOCK_I": 1, "BLOCK_H": 1, "BLOCK_W": 64, "BLOCK_N": 32, "BLOCK_K": 16}
 TILE = Variant("window", tawa.Config(SIZES))

@@ -60,7 +60,6 @@ def test_the_trials_cover_what_the_page_says() -> None:
 FIXED = {
     "shape dot without a loop": "walks over tiles: the resident blocks say how many are one's own",
     "shape updates in place": "walks over tiles as well",
-    "library stream 1": "adds up the parts that the programs before it left",
     "conv filters' gradient added": "adds up the parts that the programs before it left",
     "conv im2win 2": "its sum is over a window, whose size is a constant of the kernel",
     "conv padded": "the same",
@@ -74,10 +73,11 @@ FIXED = {
 
 OF_PARTS = {
     "library split 0",
-    "library stream 0",
+    "library last wave",
     "library split_once 0",
     "library few rows",
     "conv split 0",
+    "conv last wave",
     "conv filters' gradient rows",
     "conv filters' gradient window",
     "conv filters' gradient abreast",

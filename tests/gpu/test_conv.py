@@ -9,20 +9,17 @@ if not torch.cuda.is_available():
 from torch.nn import functional as F  # noqa: E402
 
 import tawa  # noqa: E402
-from tawa.kernels.conv import conv2d, filters  # noqa: E402
+from tawa.kernels.conv import conv2d, conv3d, filters  # noqa: E402
 from tawa.kernels.conv_geometry import Geometry  # noqa: E402
 from tawa.kernels.conv_gradients import (  # noqa: E402
     conv2d_input_gradient,
     conv2d_weight_gradient,
+    conv3d_input_gradient,
+    conv3d_weight_gradient,
 )
 from tawa.kernels.conv_input_gradient import input_launches, input_tiles  # noqa: E402
 from tawa.kernels.conv_operands import bind  # noqa: E402
 from tawa.kernels.conv_variants import FORMS, refused, variants  # noqa: E402
-from tawa.kernels.conv_volumes import (  # noqa: E402
-    conv3d,
-    conv3d_input_gradient,
-    conv3d_weight_gradient,
-)
 
 LAST = torch.channels_last
 BAND = 4096  # elements

@@ -37,7 +37,7 @@ from tawa.kernels.conv_variants import (
     variants,
 )
 from tawa.kernels.recipe import Recipe, Writer, symbols
-from tawa.layouts.windows import pair
+from tawa.layouts.windows import each_axis, pair
 from tawa.runtime.arrays import Placeholder, is_tensor
 from tawa.runtime.store import DiskStore
 
@@ -126,7 +126,8 @@ def workspace(
     im2win: N * Ho * W * Fh * C elements, W the columns that windows reach, im2col:
     N * Ho * Wo * Fh * Fw * C, padded: N * H * W * C; each with what TMA's strides need
     (`tawa.kernels.conv_geometry.packing`). Views in place, pointers and direct convolutions make
-    none. A variant of several `splits` adds 4 bytes for each of them and output element.
+    none. A variant of several `splits` adds 4 bytes for each of them and element of its tiles: all,
+    or those beyond its first `whole`.
     """
     if method not in PACKINGS:
         return 0
@@ -158,9 +159,9 @@ def conv2d(
 
     Args:
         x: images; torch, CuPy: (N, C, H, W), torch in channels_last memory; NumPy: (N, H, W, C).
-            Volumes have an axis more (`tawa.kernels.conv_volumes.conv3d`), and all that has two
-            entries for images has three. f16, bf16, f32 (through tf32), fp8 or int8 (summed in
-            int32).
+            Signals have an axis less (`conv1d`), volumes one more (`conv3d`), and all that has two
+            entries for images has one or three. f16, bf16, f32 (through tf32), fp8, or int8 (summed
+            in int32).
         w: filters; torch, CuPy: (Co, C/groups, Fh, Fw); NumPy: (Co, Fh, Fw, C/groups); or what
             `filters` returned.
         bias: [Co], added after the scale.
@@ -195,6 +196,7 @@ def conv2d(
         raise ArgumentError(f"layout={layout!r}", why='"" or "copy"')
     held = w.array if isinstance(w, Filters) else w
     image, axes = nhwc("x", x, layout), len(x.shape)
+    how = by_axis(axes, stride, padding, dilation)
     kernel = held if isinstance(w, Filters) else nhwc("w", w, layout, axes)
     if isinstance(w, Filters):
         steps = pair("stride", stride, 1)
@@ -219,7 +221,7 @@ def conv2d(
 
     def write() -> Recipe:
         shapes = look(image).shape, window
-        geometry = geometry_of(*shapes, stride, padding, dilation, groups)
+        geometry = geometry_of(*shapes, *how, groups)
         arrays: dict[str, Any] = dict(zip(ARRAYS, given))
         names = symbols(arrays)
         operands = bind(geometry=geometry, **names, **finish)
@@ -235,99 +237,87 @@ def conv2d(
                 writer.launch(launch)
         return writer.finish(operands.y)
 
-    sizes = (stride, padding, dilation, groups, window)
+    sizes = (*how, groups, window)
     options = (*sizes, activation, out_dtype, prepacked, launch_pdl, method, variant)
     found = best.recipes.run(given, options, write)[0]
-    return out if out is not None else as_given(found)
+    return out if out is not None else as_given(found, axes)
 
 
-def conv1d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    *,
-    stride: int = 1,
-    padding: Any = 0,
-    dilation: int = 1,
-    groups: int = 1,
-    residual: Any = None,
-    out: Any = None,
-    **options: Any,
-) -> Any:
-    """Convolve along one axis: `conv2d` of images one pixel high, with its other options.
+def conv1d(x: Any, w: Any, bias: Any = None, **options: Any) -> Any:
+    """Convolve along one axis: `conv2d` of signals, images one pixel high, with its options.
 
     torch and CuPy: x (N, C, W), channels side by side in memory, w (Co, C/groups, Fw); NumPy: x
     (N, W, C), w (Co, Fw, C/groups). `padding` is an int, (before, after), "same" or "valid".
     """
-    high: dict[str, Any] = {}
-    for name, array in {"x": x, "w": w, "residual": residual, "out": out}.items():
-        high[name] = None if array is None else heightened(name, array)
+    return conv2d(of_axes(1, "x", x), w, bias, **options)
+
+
+def conv3d(x: Any, w: Any, bias: Any = None, **options: Any) -> Any:
+    """Convolve volumes: `conv2d` of arrays of five axes, with its options but `method`.
+
+    torch and CuPy: x (N, C, D, H, W), torch's in channels_last_3d memory, w (Co, C/groups, Fd, Fh,
+    Fw); NumPy: x (N, D, H, W, C), w (Co, Fd, Fh, Fw, C/groups). Raises `ArgumentError` also where
+    TMA does not count the windows: channels that are no multiple of 16 bytes, strides above 8,
+    padding above 16.
+    """
+    return conv2d(of_axes(3, "x", x), w, bias, **options)
+
+
+def of_axes(axes: int, name: str, array: Any) -> Any:
+    """Return an array with so many axes of pixels; raises `ArgumentError` for others."""
+    if len(array.shape) != axes + 2:
+        raise ArgumentError(
+            f"{name} has shape {tuple(array.shape)}",
+            why=f"a convolution in {axes}D has {axes + 2} axes",
+        )
+    return array
+
+
+def by_axis(axes: int, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any, Any]:
+    """Return options of arrays of so many axes as those of images or volumes."""
+    if axes > 3:
+        return stride, padding, dilation
     if not isinstance(padding, str):
         padding = (0, pair("padding", padding, 0))
-    y = conv2d(
-        high["x"],
-        high["w"],
-        bias,
-        stride=(1, stride),
-        padding=padding,
-        dilation=(1, dilation),
-        groups=groups,
-        residual=high["residual"],
-        out=high["out"],
-        **options,
-    )
-    return out if out is not None else lowered(y)
+    steps = (each_axis(*each, 1, 1) for each in (("stride", stride), ("dilation", dilation)))
+    across, spread = ((1, *each) for each in steps)
+    return across, padding, spread
 
 
-def heightened(name: str, array: Any) -> Any:
-    """Return signals as images one pixel high."""
-    if len(array.shape) != 3:
-        raise ArgumentError(
-            f"{name} has shape {tuple(array.shape)}", why="a convolution in 1D has three axes"
-        )
-    return array[:, :, None] if _is_chw(array) else array[:, None]
-
-
-def lowered(array: Any) -> Any:
-    """Return images one pixel high as signals."""
-    return array[:, :, 0] if _is_chw(array) else array[:, 0]
-
-
-def _is_chw(array: Any) -> bool:
+def is_chw(array: Any) -> bool:
     """Tell whether an array's library puts channels before pixels: torch's and CuPy's do."""
     return is_tensor(array) or hasattr(cast("object", type(array)), "__cuda_array_interface__")
 
 
 def nhwc(name: str, array: Any, layout: str = "", axes: int = 0) -> Any:
-    """Return a view of images or volumes with channels last; with layout="copy" a copy where it is
-    not dense.
+    """Return a view of images or volumes with channels last, of signals as images one pixel high;
+    with layout="copy" a copy where it is not dense.
 
     With `axes` given, it has so many.
     """
     count = len(array.shape)
-    if count not in ((axes,) if axes else (4, 5)):
+    if count not in ((axes,) if axes else (3, 4, 5)):
         raise ArgumentError(
             f"{name} has shape {tuple(array.shape)}",
             why=f"beside the other arrays it has {axes} axes"
             if axes
-            else "images have four axes, volumes five",
+            else "signals have three axes, images four, volumes five",
         )
-    order = (0, *range(2, count), 1)
-    if not _is_chw(array):
-        if layout == "copy" and not isinstance(array, Placeholder):
-            return sys.modules["numpy"].ascontiguousarray(array)
-        return array
-    if is_tensor(array):
-        found: Any = array.permute(*order)
-        return found.contiguous() if layout == "copy" else found
-    found = array.transpose(*order)
-    return sys.modules["cupy"].ascontiguousarray(found) if layout == "copy" else found
+    if is_chw(array):
+        order = (0, *range(2, count), 1)
+        array = array.permute(*order) if is_tensor(array) else array.transpose(*order)
+    if layout == "copy" and not isinstance(array, Placeholder):
+        library = "cupy" if hasattr(cast("object", type(array)), "__cuda_array_interface__") else ""
+        copied: Any = sys.modules[library or "numpy"].ascontiguousarray
+        array = array.contiguous() if is_tensor(array) else copied(array)
+    found: Any = array
+    return found[:, None] if count == 3 else found
 
 
-def as_given(array: Any) -> Any:
-    """Return an NHWC array in its library's order of axes."""
-    if not _is_chw(array):
+def as_given(array: Any, axes: int) -> Any:
+    """Return an NHWC array in its library's order of axes, of which it was given so many."""
+    array = array[:, 0] if axes == 3 else array
+    if not is_chw(array):
         return array
-    last = len(array.shape) - 1
-    order = (0, last, *range(1, last))
+    order = (0, axes - 1, *range(1, axes - 1))
     return array.permute(*order) if is_tensor(array) else array.transpose(*order)

@@ -8,7 +8,7 @@
 - `conv_input_gradient`: dx is a product for each parity of dx's pixels, which
   share no tap: a program computes pixels of one parity.
 - `conv_weight_gradient`: dw is dy.T @ x over all pixels of the output, for each tap; the pixels are
-  dealt out over programs, and `add_weights` adds their sums in a fixed order, without atomics.
+  dealt out over programs, and `add_parts` adds their sums in a fixed order, without atomics.
 """
 
 from __future__ import annotations
@@ -201,7 +201,6 @@ def conv_weight_gradient(
     WINDOW: tl.constexpr,
     GROUPS: tl.constexpr,
     ABREAST: tl.constexpr,
-    TURNED: tl.constexpr,
 ):
     """part[s, g, co, tap, k] = sum over the s-th `share` boxes of pixels of dy's co * x's k at tap.
 
@@ -218,10 +217,7 @@ def conv_weight_gradient(
     part = tl.program_id(2) // GROUPS
     sums = ()
     for _ in tl.static_range(ABREAST):
-        if TURNED:
-            sums = (*sums, tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32))
-        else:
-            sums = (*sums, tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32))
+        sums = (*sums, tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32))
     for tile in range(part * share, min(part * share + share, tiles)):
         column = tile % tiles_w * BLOCK_W
         row = tile // tiles_w % tiles_h * BLOCK_H
@@ -242,25 +238,17 @@ def conv_weight_gradient(
                 CHANNELS,
             )
             x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N)
-            if TURNED:
-                grown = tl.dot(x.T, dy, sums[each])
-            else:
-                grown = tl.dot(dy.T, x, sums[each])
+            grown = tl.dot(dy.T, x, sums[each])
             sums = (*sums[:each], grown, *sums[each + 1 :])
     for each in tl.static_range(ABREAST):
-        acc = sums[each].to(part_desc.dtype)
-        if TURNED:
-            acc = acc.reshape(1, 1, 1, BLOCK_N, BLOCK_M)
-            part_desc.store([part, group, tap + each, k, out], acc)
-        else:
-            acc = acc.reshape(1, 1, BLOCK_M, 1, BLOCK_N)
-            part_desc.store([part, group, out, tap + each, k], acc)
+        acc = sums[each].to(part_desc.dtype).reshape(1, 1, BLOCK_M, 1, BLOCK_N)
+        part_desc.store([part, group, out, tap + each, k], acc)
 
 
 @tawa.jit
-def add_weights(
+def add_parts(
     part_ptr,
-    dw_ptr,
+    out_ptr,
     count,
     size,
     filters,
@@ -278,7 +266,7 @@ def add_weights(
     MERGED: tl.constexpr = 1,
     FILTERS: tl.constexpr = 0,
 ):
-    """dw [filters, TAPS, CHANNELS] = the sum of `PARTS` parts of `size` elements.
+    """out [filters, TAPS, CHANNELS] = the sum of `PARTS` parts of `size` elements.
 
     In a part `TOGETHER` taps of COLUMN elements lie in a row; `step_` from a filter, a row of taps
     and an element of it to the next; `TURNED`: filters lie side by side. `WIDE` parts are read at
@@ -307,5 +295,5 @@ def add_weights(
         held = (part < PARTS)[:, None] & inside[None, :]
         each = part.to(tl.int64)[:, None] * size + at[None, :]
         total += tl.load(part_ptr + each, mask=held, other=0.0)
-    to = dw_ptr + (filter * TAPS + tap) * CHANNELS + channel
-    tl.store(to, tl.sum(total, axis=0).to(dw_ptr.dtype.element_ty), mask=inside)
+    to = out_ptr + (filter * TAPS + tap) * CHANNELS + channel
+    tl.store(to, tl.sum(total, axis=0).to(out_ptr.dtype.element_ty), mask=inside)

@@ -14,7 +14,7 @@ from typing import Any
 from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, look
-from tawa.kernels.conv import as_given, heightened, lowered, nhwc
+from tawa.kernels.conv import as_given, by_axis, is_chw, nhwc, of_axes
 from tawa.kernels.conv_geometry import Geometry, geometry_of
 from tawa.kernels.conv_input_gradient import input_launches, input_tiles
 from tawa.kernels.conv_variants import Tile
@@ -84,21 +84,20 @@ def conv2d_input_gradient(
         ArgumentError: shapes, types or strides do not fit; output channels of a group that TMA
             cannot step over.
     """
-    how = stride, padding, dilation, groups
-    grown = nhwc("dy", dy)
-    filters = nhwc("w", w, axes=len(dy.shape))
-    shapes = channels_last("x_shape", x_shape, grown), look(filters).shape
+    axes = len(dy.shape)
+    how = *by_axis(axes, stride, padding, dilation), groups
+    grown, filters = nhwc("dy", dy), nhwc("w", w, axes=axes)
+    shapes = channels_last("x_shape", x_shape, dy), look(filters).shape
     best = tuner or _TUNERS["input"]
-    return _gradient(best, (grown, filters), shapes, how, out_dtype, launch_pdl)
+    return as_given(_gradient(best, (grown, filters), shapes, how, out_dtype, launch_pdl), axes)
 
 
 def channels_last(name: str, shape: tuple[int, ...], like: Any) -> tuple[int, ...]:
-    """Return a shape in the order of the library of `like`, an NHWC view, as NHWC."""
+    """Return a shape in the order of the library of `like`, an array of as many axes, as NHWC."""
     if (axes := len(like.shape)) != len(shape):
         raise ArgumentError(f"{name}={tuple(shape)}", why=f"beside the arrays it has {axes} axes")
-    if as_given(like) is like:
-        return tuple(shape)
-    return (shape[0], *shape[2:], shape[1])
+    n, *pixels, c = (shape[0], *shape[2:], shape[1]) if is_chw(like) else shape
+    return (n, *[1] * (axes == 3), *pixels, c)
 
 
 def check(
@@ -145,12 +144,12 @@ def conv2d_weight_gradient(
         ArgumentError: shapes, types or strides do not fit; strides or few channels with dilation or
             groups; channels of a group that TMA cannot step over (16 bytes).
     """
-    how = stride, padding, dilation, groups
-    image = nhwc("x", x)
-    grown = nhwc("dy", dy, axes=len(x.shape))
-    shapes = look(image).shape, channels_last("w_shape", w_shape, grown)
+    axes = len(x.shape)
+    how = *by_axis(axes, stride, padding, dilation), groups
+    image, grown = nhwc("x", x), nhwc("dy", dy, axes=axes)
+    shapes = look(image).shape, channels_last("w_shape", w_shape, dy)
     best = tuner or _TUNERS["weight"]
-    return _gradient(best, (image, grown), shapes, how, out_dtype, launch_pdl)
+    return as_given(_gradient(best, (image, grown), shapes, how, out_dtype, launch_pdl), axes)
 
 
 def _gradient(
@@ -177,7 +176,7 @@ def _gradient(
                 writer.launch(launch)
         return writer.finish(out)
 
-    return as_given(best.recipes.run(read, (*shapes, *how, out_dtype, launch_pdl), write)[0])
+    return best.recipes.run(read, (*shapes, *how, out_dtype, launch_pdl), write)[0]
 
 
 def conv_transpose2d(
@@ -194,14 +193,14 @@ def conv_transpose2d(
     """Return the transposed convolution: what `conv2d_input_gradient` is of dy = x.
 
     `w` is (C, Co/g, Fh, Fw) in torch's order, (C, Fh, Fw, Co/g) in NumPy's; `output_padding` adds
-    rows and columns at the end. Volumes have an axis more. Raises `ArgumentError` as
-    `conv2d_input_gradient`.
+    rows and columns at the end. Signals have an axis less, volumes one more. Raises
+    `ArgumentError` as `conv2d_input_gradient`.
     """
-    image = nhwc("x", x)
-    n, *pixels, _ = look(image).shape
-    _, *size, channels = look(nhwc("w", w, axes=len(pixels) + 2)).shape
+    count, first = len(x.shape) - 2, is_chw(x)
+    pixels, size = ((*each.shape[2:],) if first else each.shape[1:-1] for each in (x, w))
+    channels = w.shape[1 if first else -1] * groups
     steps, spread, sides, more = (
-        each_axis(name, value, least, len(pixels))
+        each_axis(name, value, least, count)
         for name, value, least in (
             ("stride", stride, 1),
             ("dilation", dilation, 1),
@@ -210,26 +209,31 @@ def conv_transpose2d(
         )
     )
     pixels = transposed(pixels, size, steps, sides, spread, more)
-    channels *= groups
-    shape = (n, *pixels, channels) if as_given(image) is image else (n, channels, *pixels)
-    how: dict[str, Any] = {"stride": steps, "padding": sides, "dilation": spread}
-    return conv2d_input_gradient(shape, w, x, groups=groups, out_dtype=out_dtype, **how)
+    shape = (x.shape[0], channels, *pixels) if first else (x.shape[0], *pixels, channels)
+    how: dict[str, Any] = {"stride": steps, "padding": [(side, side) for side in sides]}
+    how |= {"dilation": spread, "groups": groups, "out_dtype": out_dtype}
+    if count == 1:
+        how["padding"] = sides[0]
+    return conv2d_input_gradient(shape, w, x, **how)
 
 
-def conv_transpose1d(
-    x: Any,
-    w: Any,
-    *,
-    stride: int = 1,
-    padding: int = 0,
-    output_padding: int = 0,
-    dilation: int = 1,
-    **options: Any,
-) -> Any:
-    """Return the transposed convolution along one axis: `conv_transpose2d` of images one pixel
-    high, with its other options. torch: x (N, C, W), w (C, Co/g, Fw); NumPy: (N, W, C), (C, Fw,
-    Co/g).
+def conv3d_input_gradient(x_shape: tuple[int, ...], w: Any, dy: Any, **options: Any) -> Any:
+    """Return `conv2d_input_gradient` of volumes, arrays as `tawa.kernels.conv.conv3d` takes."""
+    return conv2d_input_gradient(x_shape, w, of_axes(3, "dy", dy), **options)
+
+
+def conv3d_weight_gradient(x: Any, w_shape: tuple[int, ...], dy: Any, **options: Any) -> Any:
+    """Return `conv2d_weight_gradient` of volumes, arrays as `tawa.kernels.conv.conv3d` takes."""
+    return conv2d_weight_gradient(of_axes(3, "x", x), w_shape, dy, **options)
+
+
+def conv_transpose1d(x: Any, w: Any, **options: Any) -> Any:
+    """Return `conv_transpose2d` of signals: torch's x (N, C, W), w (C, Co/g, Fw); NumPy's (N, W,
+    C), (C, Fw, Co/g).
     """
-    how: dict[str, Any] = {"stride": (1, stride), "padding": (0, padding)}
-    how |= {"output_padding": (0, output_padding), "dilation": (1, dilation)}
-    return lowered(conv_transpose2d(heightened("x", x), heightened("w", w), **how, **options))
+    return conv_transpose2d(of_axes(1, "x", x), w, **options)
+
+
+def conv_transpose3d(x: Any, w: Any, **options: Any) -> Any:
+    """Return `conv_transpose2d` of volumes."""
+    return conv_transpose2d(of_axes(3, "x", x), w, **options)

@@ -16,7 +16,7 @@ from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, ceil_to
 from tawa.kernels.conv_operands import check_gradient
 from tawa.kernels.conv_packing import fill, rearrange
-from tawa.kernels.conv_prepare import by_rows, finish
+from tawa.kernels.conv_prepare import add_up, by_rows
 from tawa.kernels.conv_strips import fit, in_strips, input_strips, strip_tiles
 from tawa.kernels.conv_variants import (
     MERGED,
@@ -194,7 +194,10 @@ def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = No
     given = (seen, filters, out, *numbers)
     options |= once(grid, H200)
     launches.append(Launch(conv_backward.conv_input_gradient, grid, given, options))
-    return launches if parts == 1 else [*launches, finish(out, dx, parts, c, elements)]
+    if parts == 1:
+        return launches
+    lies = (elements // c, 1, c), parts, elements, (c, 0, 1)
+    return [*launches, add_up(out, dx, *lies)]
 
 
 def _three(values: Sequence[T], neutral: T) -> tuple[T, ...]:

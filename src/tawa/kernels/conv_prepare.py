@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import tawa
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_windows
+from tawa.kernels import conv_backward, conv_windows
 from tawa.kernels.arrays import BYTES, empty_beside, look
 from tawa.kernels.conv_geometry import (
     PACKINGS,
@@ -65,7 +65,7 @@ def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
     wide = replace(operands, problem=problem, w=w)
     (product,) = prepare(wide, replace(variant, form="window"))
     beyond = (operands.x, w, g.pixels, g.h, g.w, g.ho, g.wo, *problem.strides[:3])
-    given = (*product.arguments[: -len(beyond)], *beyond)
+    given = (*product.arguments[: -len(beyond) - 3], *beyond, *product.arguments[-3:])
     return [first, replace(product, arguments=given, options={**product.options, "MERGED": merged})]
 
 
@@ -73,6 +73,9 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     problem, form = operands.problem, variant.form
     g, sizes = problem.geometry, variant.config.kwargs
     how = packing(form, g, BYTES[problem.dtype])
+    if form == "padded" and "BLOCK_M" in sizes:  # without descriptors rows of filters lie close
+        lines = replace(how.filters, pitch=how.filters.columns * how.filters.column)
+        how = replace(how, filters=lines)
     buffer, packed = how.images, how.filters
     windowed = empty_beside(operands.y, (buffer.elements,), problem.dtype)
     launches = [pack(operands.x, g, how, windowed)]
@@ -97,10 +100,12 @@ def _packed_by_pointers(
 ) -> Launch:
     """Return the product over packed windows without descriptors: what these are worth."""
     g, buffer = operands.problem.geometry, how.images
-    if variant.form == "padded":
-        raise ArgumentError(
-            "padded images through pointers", remedy='use the form "pointers", which pads nothing'
-        )
+    if variant.form == "padded":  # rows of a window are its taps
+        row = how.filters.columns * buffer.column
+        high = buffer.lines // g.n
+        seen = Geometry(g.n, high, g.wo, row, g.co, g.fh, 1, (g.stride[0], 1))
+        strides = (high * buffer.pitch, buffer.pitch, g.stride[1] * buffer.column, seen.window)
+        return _by_pointers(operands, variant, seen, windowed, w, strides)
     step = 1 if variant.form == "im2col" else g.stride[1]
     taps = how.filters.columns
     seen = Geometry(buffer.lines, 1, buffer.columns, buffer.column, g.co, 1, taps, (1, step))
@@ -116,7 +121,8 @@ def _by_pointers(
     options = sizes | {"WINDOW": g.taps, "CHANNELS": g.channels, "GROUPS": g.groups}
     options |= {"DIRECT": variant.form == "direct", "SUM": problem.sum, "AFTER": problem.epilogue}
     extra = (operands.residual, operands.scale, operands.bias)
-    numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *strides)
+    numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *strides[:3])
+    options["STEP"] = strides[3]
     grid = (ceil(g.pixels / sizes["BLOCK_M"]), ceil(g.filters / sizes["BLOCK_N"]), g.groups)
     arguments = (x, w, operands.y, *extra, *numbers)
     return Launch(conv_windows.conv_pointers, grid, arguments, options)
@@ -150,49 +156,59 @@ def _launches(
     `sums` are taps and K, `shape` the output's images, rows and columns as boxes cut them.
     """
     problem, sizes = operands.problem, variant.config.all_kwargs()
-    g, box = problem.geometry, variant.box
+    g, box, whole = problem.geometry, variant.box, variant.whole
     taps, k = sums
     steps = taps * ceil(k / sizes["BLOCK_K"])
     chunk = ceil(steps / variant.splits)
     parts = ceil(steps / chunk)
-    rows, columns = ceil(shape[1] / box[1]), ceil(shape[2] / box[2])
-    # What merged groups need beyond them is put in the place of the last.
-    numbers = (taps, k, rows, columns, g.filters, *(None,) * 10)
-    count, across = Axes(*shape).tiles(box), ceil(g.filters / sizes["BLOCK_N"])
+    cut = (ceil(shape[1] / box[1]), ceil(shape[2] / box[2]), g.filters)
+    tiles, blocks = Axes(*shape).tiles(box), ceil(g.filters / sizes["BLOCK_N"]) * g.groups
     extra = (operands.residual, operands.scale, operands.bias)
-    kernel, given = conv_windows.conv_windows, {**sizes, **options}
+    lies = (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
+    y, r = (None if each is None else by_rows(each, *lies) for each in (operands.y, extra[0]))
+    given = {**sizes, **options, "AFTER": problem.epilogue, "GROUPS": g.groups}
+    grid, sums_of, dealt = (tiles, blocks), None, max(0, tiles * blocks - whole)
+    if parts > 1:
+        if problem.dtype == "i8":
+            raise ArgumentError(f"{parts} parts of an int8 sum: float32, which rounds them")
+        grid = (whole + dealt * parts,)
+        given |= {"PARTS": parts, "CHUNK": chunk, "WHOLE": whole}
+        sums_of = empty_beside(operands.y, (dealt * parts * prod(box) * sizes["BLOCK_N"],), "f32")
+    # What merged groups need beyond them is put in the place of the ten.
+    numbers = (taps, k, *cut, *(None,) * 10, sums_of, tiles, blocks)
+    given_to = (x, w, y, r, *extra[1:], *numbers)
+    launch = Launch(conv_windows.conv_windows, grid, given_to, {**given, "SUM": problem.sum})
     if parts == 1:
-        lies = (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
-        y, r = (None if each is None else by_rows(each, *lies) for each in (operands.y, extra[0]))
-        given |= {"AFTER": problem.epilogue, "SUM": problem.sum}
-        return [
-            Launch(kernel, (count, across, g.groups), (x, w, y, r, *extra[1:], *numbers), given)
-        ]
-    if problem.dtype == "i8":
-        raise ArgumentError(f"{parts} parts of an int8 sum: parts are float32, which rounds them")
-    if g.groups > 1:
-        raise ArgumentError(f"{g.groups} groups and {parts} parts of a sum: the grid has one axis")
-    full = (parts, *shape, g.co)
-    sums_of = empty_beside(operands.y, full, "f32")
-    y = by_rows(sums_of, full, [1, *box, sizes["BLOCK_N"]])
-    given["CHUNK"] = chunk
-    return [
-        Launch(kernel, (count, across, parts), (x, w, y, None, None, None, *numbers), given),
-        finish(sums_of, operands.y, parts, g.co, g.pixels * g.co, extra, problem.epilogue),
-    ]
+        return [launch]
+    rows = 1 << (_FINISH // sizes["BLOCK_N"]).bit_length() - 1
+    kept = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "AFTER", "GROUPS", "PARTS")
+    how = {name: given[name] for name in kept} | {"ROWS": rows}
+    numbers = (*cut, tiles, blocks, whole, *shape)
+    finish = Launch(
+        conv_windows.conv_finish,
+        (dealt, prod(box) // rows),
+        (sums_of, operands.y, *extra, *numbers),
+        how,
+    )
+    return [launch, finish]
 
 
-def finish(
-    sums: Any,
-    y: Any,
+def add_up(
+    part: Any,
+    out: Any,
+    shape: tuple[int, int, int],
     parts: int,
-    channels: int,
-    elements: int,
-    extra: tuple[Any, ...] = (None,) * 3,
-    after: conv_windows.Epilogue = conv_windows.BARE,
+    size: int,
+    steps: tuple[int, int, int],
+    **options: Any,
 ) -> Launch:
-    """Return the launch that adds parts of y up; `extra` are residual, scale and bias."""
-    given = (sums, y, *extra, channels, elements)
-    grid = (ceil(elements / _FINISH),)
-    how = {"PARTS": parts, "BLOCK": _FINISH, "AFTER": after}
-    return Launch(conv_windows.conv_finish, grid, given, how)
+    """Return the launch that adds up parts of `size` elements: of gradients of so many filters,
+    taps and channels, which lie `steps` apart.
+    """
+    filters, taps, channels = shape
+    count, wide = prod(shape), min(16, 1 << max(parts - 1, 0).bit_length())
+    how = {"PARTS": parts, "TAPS": taps, "CHANNELS": channels, "TOGETHER": 1, "COLUMN": channels}
+    how |= {"TURNED": False, "WIDE": wide, "BLOCK": _FINISH // wide, **options}
+    grid = (ceil(count / how["BLOCK"]),)
+    arguments = (part, out, count, size, filters, *steps)
+    return Launch(conv_backward.add_parts, grid, arguments, how)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from math import ceil, hypot, prod
 from typing import Any
 
 import tawa
@@ -20,6 +20,7 @@ from tawa.kernels.arrays import BYTES, View
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, ceil_to, packing
 from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
 from tawa.kernels.conv_windows import Epilogue
+from tawa.kernels.variants import begun, shares
 from tawa.target import H200, Target
 
 METHODS = ("auto", "im2win", "im2col", "direct")
@@ -35,7 +36,9 @@ TILES = {
     (128, 256): 1.00,
     (256, 128): 0.98,
     (128, 192): 0.97,
+    (192, 160): 0.96,
     (192, 128): 0.94,
+    (128, 160): 0.92,
     (256, 96): 0.88,
     (128, 128): 0.87,
     (256, 64): 0.80,
@@ -63,6 +66,15 @@ _SCALAR = 0.25e12  # of sums in registers, most operands in registers as well
 # Through pointers, where channels are no multiple of 16 bytes and are read one by one.
 _BY_ELEMENTS = 0.2
 _CACHED = 5.5e12  # bytes a second of the L2 cache, from which gradients' operands mostly come
+# What consumers with tiles of their own gain, and what such tiles are; what groups walked together
+# gain, of so many tiles of pixels, where images are larger than L2; what a program waits for its
+# first tile.
+_OWN_GAIN, _OWN_ROWS, _OWN_WIDEST = 0.93, 128, 192
+_WHOLE_PIXELS, _ABREAST, _L2 = 0.8, 8, 50e6
+_ORDERING = 0.4e-6
+# Bytes a second that TMA brings a multiprocessor of rows that do not begin at multiples of so many
+# bytes: 6.5 clocks for 64 bytes at any 16, 12 for 128.
+_UNALIGNED, _ALIGNED = 18e9, 64
 _LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
 _EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
 
@@ -107,11 +119,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A form and its configuration; `splits` programs share the sum of a tile."""
+    """A form and its configuration; `splits` programs share the sum of a tile, of those beyond the
+    first `whole`.
+    """
 
     form: str
     config: tawa.Config
     splits: int = 1
+    whole: int = 0
 
     def __str__(self) -> str:
         """Return the form, the tile and the pins in one line."""
@@ -119,6 +134,8 @@ class Variant:
         rest = {name: each for name, each in values.items() if not name.startswith("BLOCK_")}
         if self.splits > 1:
             rest["splits"] = self.splits
+        if self.whole:
+            rest["whole"] = self.whole
         tile = "x".join(str(each) for name, each in values.items() if name.startswith("BLOCK_"))
         return " ".join([self.form, tile, *(f"{name}={each}" for name, each in rest.items())])
 
@@ -258,9 +275,10 @@ def variants(
     others: list[tuple[float, Variant]] = []
     for form in forms:
         if not refused(form, problem):
-            found = ranked(form, problem, target)
-            first += found[:2]
-            others += found[2:]
+            best, *rest = ranked(form, problem, target)
+            # Parts of a last wave cost what the model knows least: one of the two has none.
+            first += [best, *(pair for pair in rest if not (best[1].whole and pair[1].whole))][:2]
+            others += [pair for pair in rest if pair not in first]
     more = sorted(others, key=_seconds)[: max(0, most - len(first))]
     return [variant for _, variant in sorted(first + more, key=_seconds)[:most]]
 
@@ -312,26 +330,22 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         return
     depth = 128 // size
     if form == "pointers":
-        while depth > 32 // size and depth // 2 >= g.window:
-            depth //= 2
         vectors = 1.0 if g.channels * size % 16 == 0 else _BY_ELEMENTS
-        for rows, columns, share in _POINTERS:
-            if columns >= 2 * g.filters and columns > 32:
-                continue
-            count = ceil(g.pixels / rows) * ceil(g.filters / columns) * g.groups
-            one = 2 * rows * columns * ceil_to(g.window, depth) / (_RATE[size] * share * vectors)
-            seconds = max(ceil(count / target.multiprocessors) * one, moved / _BANDWIDTH) + _FIXED
-            config = tawa.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth})
-            yield seconds, Variant(form, config)
+        for seconds, config in _flat(g, size, g.window, vectors, target):
+            yield max(seconds, moved / _BANDWIDTH) + _FIXED, Variant(form, config)
         return
-    extra, taps, k = 0.0, 1, g.window
+    extra, taps, k, apart = 0.0, 1, g.window, g.stride[1] * g.c * size
     if form in PACKINGS:
         made = packing(form, g, size)
+        apart = (1 if form == "im2col" else g.stride[1]) * made.images.column * size
         taps = g.fh if form == "padded" else 1
         k = (1 if form == "im2col" else g.fw) * made.images.column
         while depth > 32 // size and depth // 2 >= k:
             depth //= 2
         extra = 2 * made.elements * size / _BANDWIDTH + 2 * _FIXED
+        if form == "padded":
+            for seconds, config in _flat(g, size, taps * k, 1.0, target):
+                yield max(seconds, moved / _BANDWIDTH) + _FIXED + extra, Variant(form, config)
     else:
         seen = windows(form, g, problem.view)
         taps, k, depth = seen.taps, seen.k, depth_of(seen, size)
@@ -342,6 +356,8 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
             continue
         steps = taps * ceil(k / depth)
         each = product_seconds(rows, columns, depth, size)
+        if apart % _ALIGNED:
+            each = hypot(each, rows * depth * size / _UNALIGNED)
         box = boxes(rows, axes, steps * each, target)
         # A tile's part of what memory moves, at a multiprocessor's part of the bandwidth: where
         # memory binds, a last wave of few tiles costs as much as where products do.
@@ -350,23 +366,58 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         count = axes.tiles(box) * across * g.groups
         sizes = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
         sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
-        for splits in (1, 2, 3, 4, 6, 8, 12, 16):
-            if splits > 1 and (
-                g.groups > 1
-                or problem.dtype == "i8"
-                or count * splits > 2 * target.multiprocessors
-                or steps < 4 * splits
-            ):
-                break
+        units, plain = target.multiprocessors, tawa.Config(sizes)
+        for whole, splits in shares(count, steps, units) if problem.dtype != "i8" else [(0, 1)]:
+            rest, dealt = count - whole, (count - whole) * splits / units
             one = ceil(steps / splits) * each
-            busy = min(1.0, 3 * count * splits / target.multiprocessors)
-            parts = 8 * splits * g.pixels * g.co if splits > 1 else 0
-            seconds = ceil(count * splits / target.multiprocessors) * max(one, part / splits)
-            seconds = max(seconds, (moved + parts) / (_BANDWIDTH * busy)) + extra
-            seconds += _FIXED * (1 if splits == 1 else 2)
-            yield seconds, Variant(form, tawa.Config(sizes), splits)
-            if splits == 1 and count <= target.multiprocessors:
-                yield seconds - 0.4e-6, Variant(form, tawa.Config(sizes, persistent=False))
+            parts = 8 * splits * rest * rows * columns if splits > 1 else 0
+            products = begun(dealt) * one
+            seconds = whole // units * max(steps * each, part)
+            seconds += max(products, ceil(dealt) * part / splits)
+            seconds = max(seconds, moved / (_BANDWIDTH * min(1.0, 3 * (whole / units + dealt))))
+            bound = products == seconds and apart % _ALIGNED == 0
+            seconds += extra + _FIXED + parts / _CACHED + (_LAUNCH if splits > 1 else 0)
+            if whole + rest * splits <= units:  # nobody asks for another tile
+                yield seconds, Variant(form, tawa.Config(sizes, persistent=False), splits)
+                continue
+            yield seconds + _ORDERING, Variant(form, plain, splits, whole)
+            if splits == 1:
+                yield from _arranged(Variant(form, plain), seconds, problem, bound)
+
+
+def _flat(
+    g: Geometry, size: int, k: int, vectors: float, target: Target
+) -> Iterator[tuple[float, tawa.Config]]:
+    """Yield the seconds of products through pointers, over sums of `k` elements, and their tiles;
+    `vectors` is the share of their rate that loads leave.
+    """
+    depth = 128 // size
+    while depth > 32 // size and depth // 2 >= k:
+        depth //= 2
+    for rows, columns, share in _POINTERS:
+        if columns >= 2 * g.filters and columns > 32:
+            continue
+        count = ceil(g.pixels / rows) * ceil(g.filters / columns) * g.groups
+        one = 2 * rows * columns * ceil_to(k, depth) / (_RATE[size] * share * vectors)
+        config = tawa.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth})
+        yield ceil(count / target.multiprocessors) * one, config
+
+
+def _arranged(
+    variant: Variant, seconds: float, problem: Problem, bound: bool
+) -> Iterator[tuple[float, Variant]]:
+    """Yield the same tiles in other arrangements: each consumer with one of its own, so that it
+    stores while another multiplies, which gains where products are what is `bound`; and groups side
+    by side in time, so that whole pixels come from memory, where L2 does not hold the images.
+    """
+    g, sizes = problem.geometry, dict[str, Any](variant.config.kwargs)
+    if prod(variant.box) == _OWN_ROWS and sizes["BLOCK_N"] <= _OWN_WIDEST:
+        own = tawa.Config(sizes, arrangement="pingpong")
+        yield seconds * (_OWN_GAIN if bound else 1.01), replace(variant, config=own)
+    if g.groups > 1:
+        far = g.n * g.h * g.w * g.c * BYTES[problem.dtype] > _L2
+        together = tawa.Config(sizes, group=_ABREAST)
+        yield seconds * (_WHOLE_PIXELS if far else 1.01), replace(variant, config=together)
 
 
 def product_seconds(rows: int, columns: int, depth: int, size: int) -> float:
@@ -403,16 +454,14 @@ class Tile:
     """A tile of a gradient, the sum of which is dealt out in `parts`.
 
     Of dx it is `rows` pixels by `columns` channels; of dw filters by elements of x, at each of
-    `abreast` taps, which dy is read once for. `turned`: x is the product's first operand. So many
-    groups as are `merged` lie side by side. With `strips`, of pixels of a row, by channels, sums
-    are kept in registers without tensor cores.
+    `abreast` taps, which dy is read once for. So many groups as are `merged` lie side by side. With
+    `strips`, of pixels of a row, by channels, sums are kept in registers without tensor cores.
     """
 
     rows: int
     columns: int
     parts: int
     abreast: int = 1
-    turned: bool = False
     strips: bool = False
     merged: int = 1
 
@@ -438,14 +487,13 @@ def likely(
     for tile, count in programs.items():
         rows, columns = tile.rows, tile.columns
         fetched = (rows + tile.abreast * columns) * depth * size * target.multiprocessors / _CACHED
-        product = (columns, rows) if tile.turned else (rows, columns)
-        step = max(tile.abreast * product_seconds(*product, depth, size), fetched)
+        step = max(tile.abreast * product_seconds(rows, columns, depth, size), fetched)
         stored = count * rows * columns * tile.abreast * 4
         for wave in waves:
             share = ceil(steps / max(1, int(wave * target.multiprocessors / count)))
             parts = ceil(steps / share)
             seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
-            if added or tile.turned or tile.merged > 1 or parts > 1:
+            if added or tile.merged > 1 or parts > 1:
                 seconds += 2 * parts * stored / _CACHED + _LAUNCH
             found[replace(tile, parts=parts)] = seconds
     return sorted(found, key=lambda tile: found[tile])[:most]

@@ -16,7 +16,7 @@ from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, Packing, ceil_to, packing
 from tawa.kernels.conv_operands import check_gradient, strides_of
 from tawa.kernels.conv_packing import pack
-from tawa.kernels.conv_prepare import by_rows
+from tawa.kernels.conv_prepare import add_up, by_rows
 from tawa.kernels.conv_strips import blocks_of, fit, in_strips, strip_tiles, weight_strips
 from tawa.kernels.conv_variants import MERGED, TILES, Axes, Box, Tile, boxes, likely, once
 from tawa.kernels.conv_views import Windows, packed_view, refusal, windows
@@ -24,7 +24,6 @@ from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import View
 from tawa.target import H200, Target
 
-_ADDED = 1024  # elements of parts that a program adds at once
 _PIXELS = 64  # of a step
 _HELD = 128 * 128  # sums that a consumer warpgroup keeps in registers
 
@@ -99,16 +98,13 @@ def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int 
 
 def _sizes(filters: int, k: int, taps: int) -> Iterator[Tile]:
     """Yield the tiles of so many filters by elements of x at each tap that are not mostly empty."""
-    for first, second in TILES:
-        for turned, (rows, columns) in enumerate(((first, second), (second, first))):
-            if (rows > MERGED and rows >= 2 * filters) or (columns > 32 and columns >= 2 * k):
-                continue
-            if turned and rows <= columns:  # what it is for: the product's second operand is wider
-                continue
-            for abreast in (1, 2, 3):
-                held = _HELD if first == MERGED else 2 * _HELD
-                if taps % abreast == 0 and (abreast == 1 or abreast * rows * columns <= held):
-                    yield Tile(rows, columns, 1, abreast, bool(turned))
+    for rows, columns in TILES:
+        if (rows > MERGED and rows >= 2 * filters) or (columns > 32 and columns >= 2 * k):
+            continue
+        held = _HELD if rows == MERGED else 2 * _HELD
+        for abreast in (1, 2, 3):
+            if taps % abreast == 0 and (abreast == 1 or abreast * rows * columns <= held):
+                yield Tile(rows, columns, 1, abreast)
 
 
 def weight_launches(
@@ -120,7 +116,7 @@ def weight_launches(
     """
     if not g.n:
         check_gradient(look(dy), g, "x", look(x))
-        return [_add(g, empty_beside(dw, (1,), "f32"), dw, 0, 0, (0, 0, 0), 1, g.channels)]
+        return [add_up(empty_beside(dw, (1,), "f32"), dw, _of(g), 0, 0, (0, 0, 0))]
     if tile is None:
         tile = weight_tiles(g, x, dy, target)[0]
     if tile.strips:
@@ -138,33 +134,19 @@ def weight_launches(
     tiles, across = axes.tiles(box), ceil(seen.k / columns)
     share = ceil(tiles / tile.parts)
     parts = ceil(tiles / share)
-    whole = read.whole and parts == tile.merged == 1 and not tile.turned
-    whole = whole and fits_tma(look(dw), (seen.k, 1))
+    whole = read.whole and parts == tile.merged == 1 and fits_tma(look(dw), (seen.k, 1))
+    pitch = seen.k if whole else ceil_to(seen.k, 4)
     # Of a part: elements from a group, a filter, a tap and an element of it to the next.
-    if tile.turned:
-        pitch = ceil_to(g.co, 4)
-        lies = (g.filters, 1, seen.k * pitch, pitch)
-    else:
-        pitch = seen.k if whole else ceil_to(seen.k, 4)
-        lies = (g.filters * seen.taps * pitch, seen.taps * pitch, pitch, 1)
-    size = seen.taps * (seen.k if tile.turned else g.co) * pitch
+    lies = (g.filters * seen.taps * pitch, seen.taps * pitch, pitch, 1)
+    size = g.co * seen.taps * pitch
     part = dw if whole else empty_beside(dw, (parts * size,), "f32")
-    order = (0, 1, 3, 4, 2) if tile.turned else (0, 1, 2, 3, 4)
-    shape, steps, block = (
-        [each[axis] for axis in order]
-        for each in (
-            (parts, g.groups, g.filters, seen.taps, seen.k),
-            (size, *lies),
-            (1, 1, rows, 1, columns),
-        )
-    )
-    sums = tawa.TensorDescriptor(part, shape, steps, block)
+    shape = (parts, g.groups, g.filters, seen.taps, seen.k)
+    sums = tawa.TensorDescriptor(part, shape, (size, *lies), [1, 1, rows, 1, columns])
     full = (axes.images, axes.rows, axes.columns, g.groups, g.filters)
     grown = by_rows(dy, full, [*box, 1, rows])
     options: dict[str, Any] = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
     options |= {"BLOCK_M": rows, "BLOCK_N": columns, "GROUPS": g.groups, "VIEW": seen.view}
-    options |= {"CHANNELS": g.channels, "WINDOW": g.taps}
-    options |= {"ABREAST": tile.abreast, "TURNED": tile.turned}
+    options |= {"CHANNELS": g.channels, "WINDOW": g.taps, "ABREAST": tile.abreast}
     if tile.abreast > 1:  # a stage of each tap's would take the place of two steps of the ring
         options["store"] = "registers"
     numbers = (tiles, ceil(axes.rows / box[1]), ceil(axes.columns / box[2]), across, share)
@@ -174,8 +156,9 @@ def weight_launches(
     launches.append(Launch(conv_backward.conv_weight_gradient, grid, first, options))
     if whole:
         return launches
-    how = size, lies[1:], together, column, tile.turned, tile.merged
-    return [*launches, _add(given, part, dw, parts, *how)]
+    options = {"TOGETHER": together, "COLUMN": column}
+    options |= {"MERGED": tile.merged, "FILTERS": given.filters}
+    return [*launches, add_up(part, dw, _of(given), parts, size, lies[1:], **options)]
 
 
 def _in_strips(g: Geometry, x: Any, dy: Any, dw: Any, tile: Tile) -> list[Launch]:
@@ -188,31 +171,10 @@ def _in_strips(g: Geometry, x: Any, dy: Any, dw: Any, tile: Tile) -> list[Launch
     parts, size = ceil(blocks / share), g.co * g.window
     part = empty_beside(dw, (parts * size,), "f32")
     steps = (1, g.channels * g.co, g.co)
-    added = _add(g, part, dw, parts, size, steps, 1, g.channels, turned=True)
+    added = add_up(part, dw, _of(g), parts, size, steps, TURNED=True)
     return [weight_strips(g, x, dy, part, tile, (blocks, share)), added]
 
 
-def _add(
-    g: Geometry,
-    part: Any,
-    dw: Any,
-    parts: int,
-    size: int,
-    steps: tuple[int, int, int],
-    together: int,
-    column: int,
-    turned: bool = False,
-    merged: int = 1,
-) -> Launch:
-    """Return the launch that adds parts up: rows of `together` taps of `column` elements each, of
-    which a filter's own are those of one of `merged` groups.
-    """
-    count = g.co * g.window
-    wide = min(16, 1 << max(parts - 1, 0).bit_length())
-    options = {"PARTS": parts, "TAPS": g.fh * g.fw, "TOGETHER": together, "TURNED": turned}
-    options |= {"CHANNELS": g.channels, "COLUMN": column, "WIDE": wide, "BLOCK": _ADDED // wide}
-    if merged > 1:
-        options |= {"MERGED": merged, "FILTERS": g.filters}
-    grid = (ceil(count / options["BLOCK"]),)
-    arguments = (part, dw, count, size, g.co, *steps)
-    return Launch(conv_backward.add_weights, grid, arguments, options)
+def _of(g: Geometry) -> tuple[int, int, int]:
+    """Return the filters, taps and channels of dw."""
+    return g.co, g.fh * g.fw, g.channels

@@ -23,7 +23,10 @@ from dataclasses import dataclass
 import tawa
 import tawa.language as tl
 from tawa.kernels.conv_merged import spoilt, sums_apart
-from tawa.kernels.gemm import activate
+from tawa.kernels.gemm import activate, grouped_tile
+
+ABREAST = tl.constexpr(8)
+"""Tiles of pixels that are walked together where a sum is dealt out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,9 @@ def conv_windows(
     stride_xn,
     stride_xh,
     stride_xw,
+    part_ptr,
+    tiles,
+    blocks,
     BLOCK_I: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
@@ -152,33 +158,44 @@ def conv_windows(
     VIEW: tl.constexpr,
     WINDOW: tl.constexpr = None,
     CHANNELS: tl.constexpr = 0,
+    GROUPS: tl.constexpr = 1,
+    PARTS: tl.constexpr = 1,
     CHUNK: tl.constexpr = 0,
+    WHOLE: tl.constexpr = 0,
     SUM: tl.constexpr = tl.float32,
     AFTER: tl.constexpr = BARE,
     MERGED: tl.constexpr = None,
 ):
     """y = activation(scale * (windows of x @ w) + bias + residual).
 
-    Grid (tiles of pixels, cdiv(Co/g, BLOCK_N), groups); y is [N, Ho, Wo, groups, Co/g]. With
-    `CHUNK` the steps of one group are dealt out, so many a program of the grid's last axis, and y
-    is float32 [parts, N, Ho, Wo, Co]: sums that `conv_finish` adds up. Where groups are `MERGED`,
-    in the view "window", w is as `tawa.kernels.conv_merged.spread` laid it out, and x_ptr and what
-    follows are for tiles that are summed once more.
+    Grid (tiles of pixels, GROUPS * cdiv(Co/g, BLOCK_N)); y is [N, Ho, Wo, GROUPS, Co/g]. With
+    `PARTS` the grid is (WHOLE + PARTS * the rest,) of `tiles` * `blocks` tiles: those from `WHOLE`
+    on are sums of `PARTS`, of `CHUNK` steps each, float32 [.., PARTS, pixels of a tile, BLOCK_N] at
+    part_ptr, which `conv_finish` adds up. Where groups are `MERGED`, in the view "window", w is as
+    `tawa.kernels.conv_merged.spread` laid it out, and x_ptr to stride_xw are for tiles that are
+    summed once more.
     """
-    tile = tl.program_id(0)
-    channel = tl.program_id(1) * BLOCK_N
-    part = tl.program_id(2)
-    group = part
-    column = tile % tiles_w * BLOCK_W
-    row = tile // tiles_w % tiles_h * BLOCK_H
-    image = tile // tiles_w // tiles_h * BLOCK_I
     steps = tl.cdiv(K, BLOCK_K)
     begin = 0
     end = taps * steps
-    if CHUNK:
-        group = 0
-        begin = part * CHUNK
-        end = min(begin + CHUNK, end)
+    if PARTS > 1:
+        program = tl.program_id(0)
+        beyond = tl.maximum(program - WHOLE, 0)
+        number = tl.minimum(program, WHOLE) + beyond // PARTS
+        tile, block = grouped_tile(number, tiles, blocks, ABREAST)
+        begin = beyond % PARTS * CHUNK
+        end = tl.where(program < WHOLE, end, tl.minimum(begin + CHUNK, end))
+    else:
+        tile = tl.program_id(0)
+        block = tl.program_id(1)
+    group = 0
+    if GROUPS > 1:
+        group = block // tl.cdiv(channels, BLOCK_N)
+        block = block % tl.cdiv(channels, BLOCK_N)
+    channel = block * BLOCK_N
+    column = tile % tiles_w * BLOCK_W
+    row = tile // tiles_w % tiles_h * BLOCK_H
+    image = tile // tiles_w // tiles_h * BLOCK_I
     acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=SUM)
     for step in range(begin, end):
         tap = step // steps
@@ -198,46 +215,49 @@ def conv_windows(
         x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_K)
         w = w_desc.load([group, channel, tap, k])
         acc = tl.dot(x, w.reshape(BLOCK_N, BLOCK_K).T, acc)
-    if CHUNK:
-        y = acc.reshape(1, BLOCK_I, BLOCK_H, BLOCK_W, BLOCK_N)
-        y_desc.store([part, image, row, column, channel], y)
-    else:
-        if MERGED is not None and tl.float32 == SUM:  # noqa: SIM102 (one is a constant)
-            if spoilt(acc):
-                pixel = column + tl.arange(0, BLOCK_W)
-                filter = channel + tl.arange(0, BLOCK_N)
-                above = pixel // out_width
-                own = filter // MERGED.filters * MERGED.channels
-                at = (group * channels + filter).to(tl.int64) * (taps * CHANNELS) + own
-                acc = sums_apart(
-                    x_ptr + (above // out_height).to(tl.int64) * stride_xn + group * CHANNELS,
-                    w_ptr + at,
-                    above % out_height * WINDOW.stride_h - WINDOW.pad_h,
-                    pixel % out_width * WINDOW.stride_w - WINDOW.pad_w,
-                    own,
-                    pixel < pixels,
-                    filter < channels,
-                    height,
-                    width,
-                    stride_xh,
-                    stride_xw,
-                    CHANNELS,
-                    1,
-                    WINDOW.fw,
-                    WINDOW.fh * WINDOW.fw,
-                    MERGED.channels,
-                    (WINDOW.dilation_h, WINDOW.dilation_w),
-                )
-        columns = channel + tl.arange(0, BLOCK_N)
-        if y_desc.dtype != tl.int32:
-            acc = acc.to(tl.float32)
-        acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, AFTER)
-        if AFTER.residual:
-            residual = r_desc.load([image, row, column, group, channel])
-            acc = acc + residual.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N).to(tl.float32)
-        y = activated(acc, AFTER).to(y_desc.dtype)
-        y = y.reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
-        y_desc.store([image, row, column, group, channel], y)
+    if PARTS > 1:  # noqa: SIM102 (one is a constant)
+        if WHOLE == 0 or program >= WHOLE:
+            pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
+            at = pixel[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+            size: tl.constexpr = BLOCK_I * BLOCK_H * BLOCK_W * BLOCK_N
+            tl.store(part_ptr + beyond.to(tl.int64) * size + at, acc)
+            return
+    if MERGED is not None and tl.float32 == SUM:  # noqa: SIM102 (one is a constant)
+        if spoilt(acc):
+            pixel = column + tl.arange(0, BLOCK_W)
+            filter = channel + tl.arange(0, BLOCK_N)
+            above = pixel // out_width
+            own = filter // MERGED.filters * MERGED.channels
+            at = (group * channels + filter).to(tl.int64) * (taps * CHANNELS) + own
+            acc = sums_apart(
+                x_ptr + (above // out_height).to(tl.int64) * stride_xn + group * CHANNELS,
+                w_ptr + at,
+                above % out_height * WINDOW.stride_h - WINDOW.pad_h,
+                pixel % out_width * WINDOW.stride_w - WINDOW.pad_w,
+                own,
+                pixel < pixels,
+                filter < channels,
+                height,
+                width,
+                stride_xh,
+                stride_xw,
+                CHANNELS,
+                1,
+                WINDOW.fw,
+                WINDOW.fh * WINDOW.fw,
+                MERGED.channels,
+                (WINDOW.dilation_h, WINDOW.dilation_w),
+            )
+    columns = channel + tl.arange(0, BLOCK_N)
+    if y_desc.dtype != tl.int32:
+        acc = acc.to(tl.float32)
+    acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, AFTER)
+    if AFTER.residual:
+        residual = r_desc.load([image, row, column, group, channel])
+        acc = acc + residual.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N).to(tl.float32)
+    y = activated(acc, AFTER).to(y_desc.dtype)
+    y = y.reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
+    y_desc.store([image, row, column, group, channel], y)
 
 
 @tawa.jit
@@ -247,31 +267,51 @@ def conv_finish(
     r_ptr,
     scale_ptr,
     bias_ptr,
+    tiles_h,
+    tiles_w,
     channels,
-    count,
+    tiles,
+    blocks,
+    whole,
+    images,
+    height,
+    width,
+    BLOCK_I: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    ROWS: tl.constexpr,
     PARTS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    GROUPS: tl.constexpr = 1,
     AFTER: tl.constexpr = BARE,
 ):
-    """y = activation(scale * (sum of part over its first axis, in order) + bias + residual).
+    """Add up, in order, the parts of the tiles from `whole` on of `conv_windows`, and finish them.
 
-    `count` elements, of which the fastest axis are `channels`. Grid (cdiv(count, BLOCK),).
+    Grid (tiles dealt out, pixels of a tile / ROWS); y is [images, height, width, GROUPS, channels].
     """
-    where = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = where < count
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    dealt = tl.program_id(0)
+    tile, block = grouped_tile(whole + dealt, tiles, blocks, ABREAST)
+    group = block // tl.cdiv(channels, BLOCK_N)
+    columns = block % tl.cdiv(channels, BLOCK_N) * BLOCK_N + tl.arange(0, BLOCK_N)
+    pixel = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    size: tl.constexpr = BLOCK_I * BLOCK_H * BLOCK_W * BLOCK_N
+    at = pixel[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    part_at = part_ptr + dealt.to(tl.int64) * (PARTS * size)
+    total = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
     for part in tl.static_range(PARTS):
-        total += tl.load(part_ptr + part * count + where, mask=inside, other=0.0)
-    if AFTER.scale == "tensor":
-        total = total * tl.load(scale_ptr)
-    elif AFTER.scale == "channel":
-        total = total * tl.load(scale_ptr + where % channels, mask=inside, other=0.0)
-    if AFTER.bias:
-        total += tl.load(bias_ptr + where % channels, mask=inside, other=0.0).to(tl.float32)
+        total += tl.load(part_at + part * size + at)
+    total = scaled(total, scale_ptr, bias_ptr, group * channels, columns, channels, AFTER)
+    column = tile % tiles_w * BLOCK_W + pixel % BLOCK_W
+    row = tile // tiles_w % tiles_h * BLOCK_H + pixel // BLOCK_W % BLOCK_H
+    image = tile // tiles_w // tiles_h * BLOCK_I + pixel // (BLOCK_W * BLOCK_H)
+    inside = (column < width) & (row < height) & (image < images)
+    inside = inside[:, None] & (columns < channels)[None, :]
+    to = ((image.to(tl.int64) * height + row) * width + column)[:, None] * (GROUPS * channels)
+    to = to + (group * channels + columns)[None, :]
     if AFTER.residual:
-        total += tl.load(r_ptr + where, mask=inside, other=0.0).to(tl.float32)
+        total = total + tl.load(r_ptr + to, mask=inside, other=0.0).to(tl.float32)
     y = activated(total, AFTER).to(y_ptr.dtype.element_ty)
-    tl.store(y_ptr + where, y, mask=inside)
+    tl.store(y_ptr + to, y, mask=inside)
 
 
 @tawa.jit
@@ -291,20 +331,20 @@ def conv_pointers(
     stride_xn,
     stride_xh,
     stride_xw,
-    stride_f,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     WINDOW: tl.constexpr,
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
+    STEP: tl.constexpr,
     DIRECT: tl.constexpr = False,
     SUM: tl.constexpr = tl.float32,
     AFTER: tl.constexpr = BARE,
 ):
     """The same through pointers; x has any strides but that of channels, which lie side by side.
 
-    `CHANNELS` and `channels` are those of one group, in and out; filters are `stride_f` apart, y
+    `CHANNELS` and `channels` are those of one group, in and out; filters are `STEP` apart, y
     (and the residual) are dense. With `DIRECT` a step is one input value of each pixel, BLOCK_K is
     not used, and nothing is rounded to tf32. Grid (cdiv(pixels, BLOCK_M),
     cdiv(channels, BLOCK_N), groups).
@@ -317,7 +357,7 @@ def conv_pointers(
     image = pixel // out_width // out_height
     there = pixel < pixels
     x_at = x_ptr + (image.to(tl.int64) * stride_xn + group * CHANNELS)
-    w_at = w_ptr + (group * channels + columns).to(tl.int64) * stride_f
+    w_at = w_ptr + (group * channels + columns).to(tl.int64) * STEP
     sums: tl.constexpr = WINDOW.fh * WINDOW.fw * CHANNELS
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
     if DIRECT:

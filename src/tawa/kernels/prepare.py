@@ -34,6 +34,8 @@ _PARTS = {"ieee": "tf32x3", "tf32": "tf32"}
 """How the kernels multiply float32, by what a call asks for."""
 _COPIED = (8, 512)
 """Rows and columns that one program copies."""
+_ADDED, _ABREAST = 1024, 8
+"""Elements of parts that a program adds up; rows of tiles that are walked together."""
 ACTIVATIONS = ("", "relu", "leaky_relu", "silu", "gelu")
 
 
@@ -81,10 +83,6 @@ def _descriptor(held: Operand, block: Sequence[int]) -> Any:
     return tawa.TensorDescriptor(held.array, held.shape, held.strides, block)
 
 
-def _dense(array: Any) -> Operand:
-    return operand(array, look(array), "the workspace")
-
-
 def _blocks(operands: Operands, sizes: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """Return the descriptors of A, B and C for a tile."""
     m, n, k = sizes["BLOCK_M"], sizes["BLOCK_N"], sizes["BLOCK_K"]
@@ -128,8 +126,6 @@ def _prepare(operands: Operands, variant: Variant) -> list[Launch]:
             return _by_split(operands, variant)
         case "split_once":
             return _by_split_once(operands, variant)
-        case "stream":
-            return _by_stream(operands, variant)
         case _:
             raise ArgumentError(f"no form of matmul is called {variant.form!r}")
 
@@ -226,24 +222,25 @@ def _is_far(held: Operand) -> bool:
 
 def _by_split(operands: Operands, variant: Variant) -> list[Launch]:
     problem, options = operands.problem, variant.config.all_kwargs()
-    m, n, depth = problem.m, problem.n, options["BLOCK_K"]
+    m, n, whole = problem.m, problem.n, variant.whole
+    rows, columns, depth = (options[f"BLOCK_{name}"] for name in "MNK")
     chunk = ceil(problem.k / variant.splits / depth) * depth
     splits = ceil(problem.k / chunk)
-    parts = empty_beside(operands.c.array, (splits, m, n), "f32")
-    a, b, _ = _blocks(operands, options)
-    part = _descriptor(_dense(parts), [1, options["BLOCK_M"], options["BLOCK_N"]])
+    dealt = max(0, ceil(m / rows) * ceil(n / columns) - whole)
+    parts = empty_beside(operands.c.array, (dealt * splits * rows * columns,), "f32")
+    extra = (operands.scale_a, operands.scale_b, operands.bias)
+    how = {"SPLITS": splits, "WHOLE": whole, "GROUP_M": _ABREAST, "SCALES": problem.scales}
+    how |= {"BIAS": problem.bias, "ACTIVATION": problem.activation}
     turned = {"TRANS_A": operands.a.transposed, "TRANS_B": operands.b.transposed, "CHUNK": chunk}
-    grid = (ceil(m / options["BLOCK_M"]), ceil(n / options["BLOCK_N"]), splits)
-    finish = {
-        "SPLITS": splits,
-        "BLOCK": 1024,
-        "BIAS": problem.bias,
-        "ACTIVATION": problem.activation,
-    }
-    arguments = (parts, operands.c.array, operands.bias, n, m * n)
+    given = (*_blocks(operands, options), parts, *extra, m, n, problem.k)
+    together = 1 << (_ADDED // columns).bit_length() - 1
+    tile = {"BLOCK_M": rows, "BLOCK_N": columns, "ROWS": together}
+    step = operands.c.matrix_strides[0]
+    arguments = (parts, operands.c.array, *extra, m, n, step)
+    grids = (whole + dealt * splits,), (dealt, rows // together)
     return [
-        Launch(split.matmul_split, grid, (a, b, part, problem.k), options | turned),
-        Launch(split.add_parts, (ceil(m * n / 1024),), arguments, finish),
+        Launch(split.matmul_split, grids[0], given, options | turned | how),
+        Launch(split.add_tiles, grids[1], arguments, tile | how),
     ]
 
 
@@ -267,27 +264,6 @@ def _by_split_once(operands: Operands, variant: Variant) -> list[Launch]:
     maps = _blocks(operands, options)
     arguments = (*maps, parts, counts, operands.bias, problem.n, problem.k)
     return [Launch(split.matmul_split_once, grid, arguments, options)]
-
-
-def _by_stream(operands: Operands, variant: Variant) -> list[Launch]:
-    problem, options = operands.problem, variant.config.all_kwargs()
-    rows, columns, programs = options["BLOCK_M"], options["BLOCK_N"], options["PROGRAMS"]
-    tiles = ceil(problem.m / rows) * ceil(problem.n / columns)
-    # Whole waves but one go tile by tile; the last full wave and what overhangs it are streamed,
-    # so that each program has at least one tile's worth of steps.
-    whole = max(0, tiles // programs - 1) * programs
-    share = ceil((tiles - whole) * ceil(problem.k / options["BLOCK_K"]) / programs)
-    parts = empty_beside(operands.c.array, (2 * programs * rows, columns), "f32")
-    part = _descriptor(_dense(parts), [rows, columns])
-    a, b, c = _blocks(operands, options)
-    turned = {"TRANS_A": operands.a.transposed, "TRANS_B": operands.b.transposed}
-    sizes = (problem.m, problem.n, problem.k, whole, share)
-    finish = {name: value for name, value in options.items() if name != "PROGRAMS"}
-    finish["specialize"] = False  # a handful of loads, and sums: there is nothing to overlap
-    return [
-        Launch(split.matmul_stream, (programs,), (a, b, c, part, *sizes), options | turned),
-        Launch(split.finish_stream, (tiles - whole,), (part, c, *sizes), finish),
-    ]
 
 
 def _scales(scale_a: Any, m: int, scale_b: Any, n: int) -> str:

@@ -47,15 +47,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A form ("descriptors", "pointers", "split", "split_once", "stream") and its configuration.
+    """A form ("descriptors", "pointers", "split", "split_once") and its configuration.
 
-    `copied`: these of a and b are copied first, so that their rows begin on whole lines.
+    `splits` programs share the sum of a tile, of those beyond the first `whole`. `copied`: these of
+    a and b are copied first, so that their rows begin on whole lines.
     """
 
     form: str
     config: tawa.Config
     splits: int = 1
     copied: str = ""
+    whole: int = 0
 
     def __str__(self) -> str:
         """Return the form, the tile and the pins in one line."""
@@ -64,6 +66,8 @@ class Variant:
         rest = {name: value for name, value in values.items() if not name.startswith("BLOCK_")}
         if self.splits > 1:
             rest["splits"] = self.splits
+        if self.whole:
+            rest["whole"] = self.whole
         if self.copied:
             rest["copied"] = self.copied
         return " ".join([self.form, tile, *(f"{name}={value}" for name, value in rest.items())])

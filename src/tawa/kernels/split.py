@@ -3,46 +3,62 @@
 # pyright: basic, reportArgumentType=false, reportOperatorIssue=false
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false
-"""Products whose K is dealt out over several programs: for shapes with too few tiles for the GPU.
+"""Products whose K is dealt out over several programs: split-K, for too few tiles for the GPU.
 
-All leave partial sums in float32, which are added up in a fixed order, so that results do not
+As many tiles as fill whole waves are computed whole; K of the others, of all where they fill none,
+is cut into chunks. Partial sums, in float32, are added up in a fixed order, so that results do not
 change from run to run: in a second launch, or by the last program of a tile to arrive.
-
-- Split-K: every tile's K is cut into the same number of chunks.
-- Stream-K: as many tiles as fill whole waves are computed whole; the K steps of the rest, laid end
-  to end, are dealt evenly to all programs, wherever tiles begin and end.
 """
 
 from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.gemm import activate, grouped_tile
+from tawa.kernels.gemm import activate, finish, grouped_tile
 
 
 @tawa.jit
 def matmul_split(
     a_desc,
     b_desc,
-    part_desc,
+    c_desc,
+    part_ptr,
+    scale_a_ptr,
+    scale_b_ptr,
+    bias_ptr,
+    M,
+    N,
     K,
+    SPLITS: tl.constexpr,
     CHUNK: tl.constexpr,
+    WHOLE: tl.constexpr,
+    GROUP_M: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
     TRANS_A: tl.constexpr = False,
     TRANS_B: tl.constexpr = False,
+    SCALES: tl.constexpr = "",
+    BIAS: tl.constexpr = False,
+    ACTIVATION: tl.constexpr = "",
     PRECISION: tl.constexpr = "tf32",
 ):
-    """part[s] = A[:, s * CHUNK :][:, :CHUNK] @ B[s * CHUNK :][:CHUNK], part float32 [splits, M, N].
+    """C = activation(A @ B + bias) of the first `WHOLE` tiles, parts of the others.
 
-    `CHUNK` is a multiple of BLOCK_K. Grid (cdiv(M, BLOCK_M), cdiv(N, BLOCK_N), splits).
+    part[tile, s] = A[:, s * CHUNK :][:, :CHUNK] @ B[s * CHUNK :][:CHUNK] of a tile, float32 [tiles
+    - WHOLE, SPLITS, BLOCK_M, BLOCK_N], which `add_tiles` adds up. `CHUNK` is a multiple of BLOCK_K.
+    Grid (WHOLE + (tiles - WHOLE) * SPLITS,).
     """
-    row = tl.program_id(0) * BLOCK_M
-    column = tl.program_id(1) * BLOCK_N
-    split = tl.program_id(2)
+    program = tl.program_id(0)
+    beyond = tl.maximum(program - WHOLE, 0)
+    tile = tl.minimum(program, WHOLE) + beyond // SPLITS
+    tile_m, tile_n = grouped_tile(tile, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
+    row = tile_m * BLOCK_M
+    column = tile_n * BLOCK_N
+    begin = beyond % SPLITS * CHUNK
+    end = tl.where(program < WHOLE, K, tl.minimum(begin + CHUNK, K))
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(split * CHUNK, min(split * CHUNK + CHUNK, K), BLOCK_K):
+    for k in range(begin, end, BLOCK_K):
         if TRANS_A:
             a = a_desc.load([k, row]).T
         else:
@@ -52,34 +68,57 @@ def matmul_split(
         else:
             b = b_desc.load([k, column])
         acc = tl.dot(a, b, acc, input_precision=PRECISION)
-    part_desc.store([split, row, column], acc.reshape(1, BLOCK_M, BLOCK_N))
+    rows = tl.arange(0, BLOCK_M)
+    columns = tl.arange(0, BLOCK_N)
+    if WHOLE == 0 or program >= WHOLE:
+        at = rows[:, None] * BLOCK_N + columns[None, :]
+        tl.store(part_ptr + beyond.to(tl.int64) * (BLOCK_M * BLOCK_N) + at, acc)
+        return
+    given = (scale_a_ptr, scale_b_ptr, bias_ptr, row + rows, column + columns, M, N)
+    acc = finish(acc, *given, SCALES, BIAS, ACTIVATION)
+    c_desc.store([row, column], acc.to(c_desc.dtype))
 
 
 @tawa.jit
-def add_parts(
+def add_tiles(
     part_ptr,
-    out_ptr,
+    c_ptr,
+    scale_a_ptr,
+    scale_b_ptr,
     bias_ptr,
+    M,
     N,
-    count,
+    step,
     SPLITS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    WHOLE: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    ROWS: tl.constexpr,
+    SCALES: tl.constexpr = "",
     BIAS: tl.constexpr = False,
     ACTIVATION: tl.constexpr = "",
 ):
-    """out = activation(sum of part over its first axis + bias), `count` = M * N elements.
+    """C = activation(the sum of a tile's parts, in order, + bias) of the tiles from `WHOLE` on.
 
-    Grid (cdiv(count, BLOCK),).
+    C's rows are `step` elements apart. Grid (tiles - WHOLE, BLOCK_M / ROWS).
     """
-    where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = where < count
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    dealt = tl.program_id(0)
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tile_m, tile_n = grouped_tile(WHOLE + dealt, tiles_m, tl.cdiv(N, BLOCK_N), GROUP_M)
+    inner = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    rows = tile_m * BLOCK_M + inner
+    columns = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    at = inner[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    part_at = part_ptr + dealt.to(tl.int64) * (SPLITS * BLOCK_M * BLOCK_N)
+    total = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
     for split in tl.static_range(SPLITS):
-        total += tl.load(part_ptr + split * count + where, mask=inside, other=0.0)
-    if BIAS:
-        total += tl.load(bias_ptr + where % N, mask=inside, other=0.0).to(tl.float32)
-    out = activate(total, ACTIVATION).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + where, out, mask=inside)
+        total += tl.load(part_at + split * (BLOCK_M * BLOCK_N) + at)
+    given = (scale_a_ptr, scale_b_ptr, bias_ptr, rows, columns, M, N)
+    total = finish(total, *given, SCALES, BIAS, ACTIVATION)
+    inside = (rows < M)[:, None] & (columns < N)[None, :]
+    to = c_ptr + rows.to(tl.int64)[:, None] * step + columns[None, :]
+    tl.store(to, total.to(c_ptr.dtype.element_ty), mask=inside)
 
 
 @tawa.jit
@@ -139,106 +178,3 @@ def matmul_split_once(
             total = total + bias.to(tl.float32)[None, :]
         c_desc.store([row, column], activate(total, ACTIVATION).to(c_desc.dtype))
         tl.store(count_ptr + tile, 0)
-
-
-@tawa.jit
-def matmul_stream(
-    a_desc,
-    b_desc,
-    c_desc,
-    part_desc,
-    M,
-    N,
-    K,
-    whole,
-    share,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-    PROGRAMS: tl.constexpr,
-    TRANS_A: tl.constexpr = False,
-    TRANS_B: tl.constexpr = False,
-    PRECISION: tl.constexpr = "tf32",
-):
-    """C = A @ B: tiles below `whole` one by one, the K steps of the others `share` a program.
-
-    A program that computes a part of a tile stores it in slot 2 * program (the tile began before
-    its share) or 2 * program + 1 (the tile goes on after it) of `part`, float32
-    [2 * PROGRAMS * BLOCK_M, BLOCK_N]; `finish_stream` adds them up. Grid (PROGRAMS,).
-    """
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    steps = tl.cdiv(K, BLOCK_K)
-    program = tl.program_id(0)
-    first = whole * steps + program * share
-    last = min(first + share, tiles_m * tiles_n * steps)
-    alone = (whole - program + PROGRAMS - 1) // PROGRAMS
-    begin_tile = first // steps
-    parts = tl.maximum(tl.cdiv(last, steps) - begin_tile, 0)
-    for turn in range(alone + parts):
-        tile = program + turn * PROGRAMS
-        if turn >= alone:
-            tile = begin_tile + turn - alone
-        begin = 0
-        end = steps
-        if turn >= alone:
-            begin = tl.maximum(first - tile * steps, 0)
-            end = tl.minimum(last - tile * steps, steps)
-        tile_m, tile_n = grouped_tile(tile, tiles_m, tiles_n, GROUP_M)
-        row = tile_m * BLOCK_M
-        column = tile_n * BLOCK_N
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for step in range(begin, end):
-            k = step * BLOCK_K
-            if TRANS_A:
-                a = a_desc.load([k, row]).T
-            else:
-                a = a_desc.load([row, k])
-            if TRANS_B:
-                b = b_desc.load([column, k]).T
-            else:
-                b = b_desc.load([k, column])
-            acc = tl.dot(a, b, acc, input_precision=PRECISION)
-        if end - begin == steps:
-            c_desc.store([row, column], acc.to(c_desc.dtype))
-        else:
-            slot = 2 * program
-            if begin == 0:
-                slot = slot + 1
-            part_desc.store([slot * BLOCK_M, 0], acc)
-
-
-@tawa.jit
-def finish_stream(
-    part_desc,
-    c_desc,
-    M,
-    N,
-    K,
-    whole,
-    share,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
-):
-    """Add up the parts of every tile that more than one program of `matmul_stream` worked on.
-
-    Grid (tiles - whole,).
-    """
-    tiles_m = tl.cdiv(M, BLOCK_M)
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    steps = tl.cdiv(K, BLOCK_K)
-    begin = tl.program_id(0) * steps
-    first = begin // share
-    last = (begin + steps - 1) // share
-    if first != last:
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for program in range(first, last + 1):
-            slot = 2 * program
-            if program * share <= begin:
-                slot = slot + 1
-            acc += part_desc.load([slot * BLOCK_M, 0])
-        tile_m, tile_n = grouped_tile(whole + tl.program_id(0), tiles_m, tiles_n, GROUP_M)
-        c_desc.store([tile_m * BLOCK_M, tile_n * BLOCK_N], acc.to(c_desc.dtype))

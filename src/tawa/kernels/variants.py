@@ -57,8 +57,6 @@ _FIXED = 5e-6
 _COPIED = 1.2e12
 # How much longer a product takes whose operands threads load element by element: 4100 cubed.
 _ELEMENTWISE = 5.0
-# How much longer tiles take of which parts are stored and added.
-_ADDED = 1.15
 # Seconds until a persistent program knows its first tile.
 _ORDERING = 0.4e-6
 # Seconds by which a step of 128 bytes of K is longer in clusters, whose blocks wait for each other,
@@ -93,30 +91,45 @@ class Shape:
         return own | ({"cluster": self.cluster} if self.cluster > 1 else {})
 
 
-def _seconds(problem: Problem, shape: Shape, target: Target, splits: int = 1) -> float:
+def _seconds(
+    problem: Problem, shape: Shape, target: Target, splits: int = 1, whole: int = 0
+) -> float:
     """Estimate a variant's time: waves of tiles, or the bytes, whichever is longer."""
-    item, k = BYTES[problem.dtype], ceil(problem.k / splits)
-    units = target.multiprocessors * _PLACED[shape.cluster]
-    tiles = _tiles(problem, shape) * splits
-    waves = tiles / units
-    begun = waves * (ceil(waves) / waves) ** _RESTING
+    item, units = BYTES[problem.dtype], target.multiprocessors * _PLACED[shape.cluster]
+    shared = _tiles(problem, shape) - whole
+    alone, dealt = whole / units, shared * splits / units
+    out = 4 if splits > 1 else BYTES[problem.out]
+    size = shape.rows * shape.columns
+    stored = ceil(alone) * BYTES[problem.out] + (ceil(dealt) if not shape.own else 1) * out
+    busy = alone * _tile_seconds(problem, shape, problem.k)
+    busy += (
+        begun(dealt) * _tile_seconds(problem, shape, ceil(problem.k / splits))
+        + size * stored / _STORED
+    )
+    moved = problem.batch * (
+        item * problem.k * (problem.m + problem.n) + BYTES[problem.out] * problem.m * problem.n
+    )
+    parts = 8 * splits * shared * size if splits > 1 else 0
+    # A multiprocessor alone draws about three times its even share of the bandwidth.
+    stream = (moved + parts) / (_BANDWIDTH * min(1.0, 3 * (alone + dealt)))
+    fixed = _FIXED * (2 if splits > 1 else 1) + _MEETING * (shape.cluster > 1)
+    # Of tiles that the memory binds alike, those whose products take less are likelier.
+    return max(busy, stream) + 1e-3 * busy + fixed
+
+
+def begun(waves: float) -> float:
+    """Return how many whole waves take as long: those that are begun, less what resting saves."""
+    return waves * (ceil(waves) / waves) ** _RESTING
+
+
+def _tile_seconds(problem: Problem, shape: Shape, k: int) -> float:
+    """Estimate the time of a tile's products over `k` elements of K."""
+    item = BYTES[problem.dtype]
     products = 2 * shape.rows * shape.columns * k / _RATE[item]
     loads = item * k * _loaded(problem, shape) / _L2
     reads = item * k * (shape.rows + ceil(shape.rows / 64) * shape.columns) / _SHARED
     one = sum(each**_TOGETHER for each in (products, loads, reads)) ** (1 / _TOGETHER)
-    one += item * k / 128 * _IN_STEP[shape.cluster]
-    out = 4 if splits > 1 else BYTES[problem.out]
-    store = shape.rows * shape.columns * out / _STORED
-    whole = begun * one + (ceil(waves) if not shape.own else 1) * store
-    moved = problem.batch * (
-        item * problem.k * (problem.m + problem.n) + BYTES[problem.out] * problem.m * problem.n
-    )
-    parts = 8 * splits * problem.m * problem.n if splits > 1 else 0
-    # A multiprocessor alone draws about three times its even share of the bandwidth.
-    stream = (moved + parts) / (_BANDWIDTH * min(1.0, 3 * waves))
-    fixed = _FIXED * (2 if splits > 1 else 1) + _MEETING * (shape.cluster > 1)
-    # Of tiles that the memory binds alike, those whose products take less are likelier.
-    return max(whole, stream) + 1e-3 * whole + fixed
+    return one + item * k / 128 * _IN_STEP[shape.cluster]
 
 
 def _loaded(problem: Problem, shape: Shape) -> float:
@@ -273,12 +286,12 @@ def _tiles(problem: Problem, shape: Shape) -> int:
 
 def _mixed(ranked: list[Variant], most: int, aligned: bool) -> list[Variant]:
     """Return the first `most`: at most three of one tile, at most half that deal K out or copy what
-    TMA takes as it is (`aligned`), and all but two in clusters.
+    TMA takes as it is (`aligned`), all but two in clusters, and two that deal a last wave out.
 
     The model is too coarse to bet everything on its favourite.
     """
     taken: list[Variant] = []
-    cut, grouped, tiles = 0, 0, Counter[tuple[str, str, int, int]]()
+    cut, grouped, last, tiles = 0, 0, 0, Counter[tuple[str, str, int, int]]()
     for variant in ranked:
         sizes = variant.config.kwargs
         tile = (variant.form, variant.copied, sizes["BLOCK_M"], sizes["BLOCK_N"])
@@ -286,9 +299,10 @@ def _mixed(ranked: list[Variant], most: int, aligned: bool) -> list[Variant]:
         clusters = "cluster" in variant.config.pins
         if tiles[tile] == 3 or (not whole and cut == most // 2):
             continue
-        if clusters and grouped == most - 2:
+        if (clusters and grouped == most - 2) or (variant.whole and last == 2):
             continue
         grouped += clusters
+        last += variant.whole > 0
         tiles[tile] += 1
         cut += not whole
         taken.append(variant)
@@ -323,19 +337,27 @@ def _cut(
     problem: Problem, shape: Shape, sizes: dict[str, Any], target: Target
 ) -> list[tuple[float, Variant]]:
     """Return the variants of a tile that deal K out over several programs."""
-    if problem.batch > 1 or problem.scales or problem.gradient or problem.k < 8 * sizes["BLOCK_K"]:
+    if problem.batch > 1 or problem.gradient or problem.k < 8 * sizes["BLOCK_K"]:
         return []
-    tiles = _tiles(problem, shape)
-    found: list[tuple[float, Variant]] = []
-    for splits in (2, 3, 4, 6, 8):
-        if tiles * splits > 2 * target.multiprocessors or problem.k < splits * 4 * sizes["BLOCK_K"]:
-            break
-        seconds = _seconds(problem, shape, target, splits)
-        found.append((seconds, Variant("split", tawa.Config(sizes), splits)))
-    waves = tiles / target.multiprocessors
-    if problem.plain and 1 < waves < 6 and shape.rows * shape.columns <= 128 * 128:
-        even = _seconds(problem, shape, target) * (waves / ceil(waves)) ** _RESTING
-        even = _ADDED * even + 2 * _FIXED
-        config = tawa.Config(sizes | {"GROUP_M": 8, "PROGRAMS": target.multiprocessors})
-        found.append((even, Variant("stream", config)))
+    config, found = tawa.Config(sizes), list[tuple[float, Variant]]()
+    tiles, units = _tiles(problem, shape), target.multiprocessors
+    for whole, splits in shares(tiles, ceil(problem.k / sizes["BLOCK_K"]), units):
+        if splits > 1:
+            seconds = _seconds(problem, shape, target, splits, whole)
+            found.append((seconds, Variant("split", config, splits, whole=whole)))
     return found
+
+
+def shares(tiles: int, steps: int, units: int) -> Iterator[tuple[int, int]]:
+    """Yield how many of the tiles programs compute alone, and how many share a sum of the others.
+
+    Where tiles do not fill `units` multiprocessors all are shared, else those of the last wave.
+    """
+    yield 0, 1
+    for splits in (2, 3, 4, 6, 8, 12, 16):
+        if tiles * splits > 2 * units or steps < 4 * splits:
+            break
+        yield 0, splits
+    rest = tiles % units
+    if tiles > units and rest and (splits := min(units // rest, steps // 4, 16)) > 1:
+        yield tiles - rest, splits

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,73 +17,96 @@ from tawa.torch.conv_operators import OPERATORS, pixels_last, rim
 from tawa.torch.dispatch import is_direct
 from tawa.torch.layers import KINDS, Replaced
 
-
-def conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: str | int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    *,
-    activation: str = "",
-) -> Tensor:
-    """Return a convolution as `torch.nn.functional.conv2d`, then an activation ("relu", "silu"..).
-
-    `input` is (N, C, H, W) or (C, H, W); f16, bf16, or f32 through tf32, which
-    `torch.backends.cudnn.allow_tf32` must allow. The result lies in channels_last memory. Gradients
-    by input, weight and bias, and second ones. Raises `ArgumentError` for what the kernels do not
-    compute; a gradient that they do not, at the call.
-    """
-    how = stride, padding, dilation, groups, activation
-    return _convolution(2, input, weight, bias, *how)
+Sizes: TypeAlias = int | Sequence[int]
+"""A number for all axes of pixels, or one for each."""
 
 
-def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: str | int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    *,
-    activation: str = "",
-) -> Tensor:
-    """Return a convolution as `torch.nn.functional.conv3d`, then an activation: `conv2d` of volumes
-    (N, C, D, H, W) or (C, D, H, W), whose result lies in channels_last_3d memory.
-    """
-    how = stride, padding, dilation, groups, activation
-    return _convolution(3, input, weight, bias, *how)
+def _convolution(axes: int):
+    """Return the function in the place of torch's for images with so many axes of pixels."""
+
+    def convolve(
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: str | Sizes = 0,
+        dilation: Sizes = 1,
+        groups: int = 1,
+        *,
+        activation: str = "",
+    ) -> Tensor:
+        """Return a convolution as `torch.nn.functional` has it, then an activation ("relu",
+        "leaky_relu", "silu", "gelu").
+
+        `input` is (N, C, *pixels) or (C, *pixels); f16, bf16, or f32 through tf32, which
+        `torch.backends.cudnn.allow_tf32` must allow. The result lies in channels_last memory, of
+        volumes channels_last_3d. Gradients by input, weight and bias, and second ones. Raises
+        `ArgumentError` for what the kernels do not compute; a gradient that they do not, at the
+        call.
+        """
+        x, w, flat = _in_rows(axes, input, weight)
+        steps, spread = (
+            each_axis(name, given, 1, axes)
+            for name, given in (("stride", stride), ("dilation", dilation))
+        )
+        sides = paddings(padding, weight.shape[2:], steps, spread)
+        known = OPERATORS[max(axes, 2)]
+        plain = is_direct(input, weight, bias)
+        plain = plain and not torch.is_autocast_enabled(input.device.type)
+        call = known.direct if plain else known.forward
+        return flat(call(x, w, bias, *_by_axis(steps, sides, spread), groups, activation))
+
+    convolve.__name__ = f"conv{axes}d"
+    return convolve
 
 
-def _convolution(
-    axes: int,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: int | Sequence[int],
-    padding: str | int | Sequence[int],
-    dilation: int | Sequence[int],
-    groups: int,
-    activation: str,
-) -> Tensor:
-    if one := _is_one(axes, input, weight):
-        input = input[None]
-    steps, spread = each_axis("stride", stride, 1, axes), each_axis("dilation", dilation, 1, axes)
-    sides = [side for both in paddings(padding, weight.shape[2:], steps, spread) for side in both]
-    known = OPERATORS[axes]
-    given: Any = input, weight, bias, list(steps), sides, list(spread), groups, activation
-    plain = is_direct(input, weight, bias)
-    plain = plain and not torch.is_autocast_enabled(input.device.type)
-    found: Tensor = known.direct(*given) if plain else known.forward(*given)
-    return found[0] if one else found
+def _transposed(axes: int):
+    """Return the function in the place of torch's whose result has so many axes of pixels."""
+
+    def convolve(
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        stride: Sizes = 1,
+        padding: Sizes = 0,
+        output_padding: Sizes = 0,
+        groups: int = 1,
+        dilation: Sizes = 1,
+    ) -> Tensor:
+        """Return a transposed convolution as `torch.nn.functional` has it.
+
+        It is the gradient of the convolution by its input, of the same kernels, types and layouts;
+        gradients by input, weight and bias, and second ones. Raises `ArgumentError` for what the
+        kernels do not compute.
+        """
+        x, w, flat = _in_rows(axes, input, weight)
+        steps, sides, more, spread = (
+            each_axis(name, given, least, axes)
+            for name, given, least in (
+                ("stride", stride, 1),
+                ("padding", padding, 0),
+                ("output_padding", output_padding, 0),
+                ("dilation", dilation, 1),
+            )
+        )
+        size = transposed(x.shape[-axes:], w.shape[-axes:], steps, sides, spread, more)
+        how = _by_axis(steps, [(side, side) for side in sides], spread)
+        found = OPERATORS[max(axes, 2)].by_input(x, w, [1] * (2 - axes) + size, *how, groups)
+        if bias is not None:
+            found = found + bias.to(found.dtype).view(-1, *(1,) * (found.dim() - 2))
+        return flat(found)
+
+    convolve.__name__ = f"conv_transpose{axes}d"
+    return convolve
 
 
-def _is_one(axes: int, input: Tensor, weight: Tensor) -> bool:
-    """Tell whether an input is one image without a number; raises `ArgumentError` for other ranks
-    than those of images of so many axes.
+def _in_rows(
+    axes: int, input: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
+    """Return input and filters as the operators take them, and what turns a result back: signals
+    are images one pixel high, an image without a number is one of one.
+
+    Raises `ArgumentError` for other ranks than those of images of so many axes.
     """
     if input.dim() not in (axes + 1, axes + 2) or weight.dim() != axes + 2:
         raise ArgumentError(
@@ -91,115 +114,29 @@ def _is_one(axes: int, input: Tensor, weight: Tensor) -> bool:
             why=f"both have {axes + 2}: number, channels and {axes} of pixels; one image lacks the"
             " number",
         )
-    return input.dim() == axes + 1
+    one, signal = input.dim() == axes + 1, axes == 1
+    x = input[None] if one else input
+    if signal:
+        x, weight = x.unsqueeze(-2), weight.unsqueeze(-2)
+
+    def flat(found: Tensor) -> Tensor:
+        found = found.squeeze(-2) if signal else found
+        return found[0] if one else found
+
+    return x, weight, flat
 
 
-def conv1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: str | int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    *,
-    activation: str = "",
-) -> Tensor:
-    """Return a convolution as `torch.nn.functional.conv1d`: `conv2d` of images one pixel high."""
-    if input.dim() not in (2, 3) or weight.dim() != 3:
-        raise ArgumentError(
-            f"signals have {input.dim()} axes, filters {weight.dim()}",
-            why="they are (N, C, W) or (C, W), and (Co, C/groups, Fw)",
-        )
-    steps, spread = each_axis("stride", stride, 1, 1), each_axis("dilation", dilation, 1, 1)
-    sides: Any = (0, *paddings(padding, weight.shape[2:], steps, spread))
-    high = input.unsqueeze(-2), weight.unsqueeze(-2), bias
-    how = (1, *steps), sides, (1, *spread), groups, activation
-    return _convolution(2, *high, *how).squeeze(-2)
+def _by_axis(
+    steps: Sequence[int], sides: Sequence[tuple[int, int]], spread: Sequence[int]
+) -> tuple[list[int], list[int], list[int]]:
+    """Return stride, padding and dilation as the operators take them."""
+    around = [side for both in sides for side in both]
+    more = [1] * (2 - len(steps))  # the axis that a signal lacks
+    return [*more, *steps], [0, 0] * len(more) + around, [*more, *spread]
 
 
-# --- transposed -----------------------------------------------------------------------------------
-
-
-def conv_transpose2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    output_padding: int | Sequence[int] = 0,
-    groups: int = 1,
-    dilation: int | Sequence[int] = 1,
-) -> Tensor:
-    """Return a transposed convolution as `torch.nn.functional.conv_transpose2d`.
-
-    It is the gradient of `conv2d` by its input, of the same kernels, types and layouts; gradients
-    by input, weight and bias, and second ones. Raises `ArgumentError` for what the kernels do not
-    compute.
-    """
-    return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-def conv_transpose3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    output_padding: int | Sequence[int] = 0,
-    groups: int = 1,
-    dilation: int | Sequence[int] = 1,
-) -> Tensor:
-    """Return a transposed convolution as `torch.nn.functional.conv_transpose3d`."""
-    return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-def conv_transpose1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    output_padding: int | Sequence[int] = 0,
-    groups: int = 1,
-    dilation: int | Sequence[int] = 1,
-) -> Tensor:
-    """Return a transposed convolution as `torch.nn.functional.conv_transpose1d`."""
-    steps, sides, more, spread = (
-        (least, *each_axis(name, given, least, 1))
-        for name, given, least in (
-            ("stride", stride, 1),
-            ("padding", padding, 0),
-            ("output_padding", output_padding, 0),
-            ("dilation", dilation, 1),
-        )
-    )
-    high = input.unsqueeze(-2), weight.unsqueeze(-2), bias
-    return _transposed(2, *high, steps, sides, more, groups, spread).squeeze(-2)
-
-
-def _transposed(
-    axes: int,
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: int | Sequence[int],
-    padding: int | Sequence[int],
-    output_padding: int | Sequence[int],
-    groups: int,
-    dilation: int | Sequence[int],
-) -> Tensor:
-    if one := _is_one(axes, input, weight):
-        input = input[None]
-    steps, spread = each_axis("stride", stride, 1, axes), each_axis("dilation", dilation, 1, axes)
-    sides = each_axis("padding", padding, 0, axes)
-    more = each_axis("output_padding", output_padding, 0, axes)
-    size = transposed(input.shape[2:], weight.shape[2:], steps, sides, spread, more)
-    around = [side for each in sides for side in (each, each)]
-    given = input, weight, size, list(steps), around, list(spread), groups
-    found = OPERATORS[axes].by_input(*given)
-    found = found if bias is None else found + bias.to(found.dtype).view(-1, *(1,) * axes)
-    return found[0] if one else found
+conv1d, conv2d, conv3d = (_convolution(axes) for axes in (1, 2, 3))
+conv_transpose1d, conv_transpose2d, conv_transpose3d = (_transposed(axes) for axes in (1, 2, 3))
 
 
 # --- layers -------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ None where it is read as it lies.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tawa.runtime.arrays import View, is_tensor
@@ -68,16 +68,14 @@ def conv(
     **options: Any,
 ) -> Any:
     """Return activation(scale conv(x, w) + bias + residual) by the library's kernels."""
-    from tawa.kernels.conv import conv1d, conv2d
-    from tawa.kernels.conv_volumes import conv3d
+    from tawa.kernels.conv import conv2d
 
-    run: Callable[..., Any] = {3: conv1d, 4: conv2d, 5: conv3d}[x.ndim]
-    how = {**options, "activation": activation, "scale": scale}
+    how: dict[str, Any] = {**options, "activation": activation, "scale": scale}
     if not isinstance(x, sys.modules["numpy"].ndarray):
-        return run(x, w, bias, residual=residual, **how)
+        return conv2d(x, w, bias, residual=residual, **how)
     inward = channels_last(x.ndim)
     turned = [a if a is None else permuted(a, inward) for a in (x, w, residual)]
-    return permuted(run(*turned[:2], bias, residual=turned[2], **how), inverse(inward))
+    return permuted(conv2d(turned[0], turned[1], bias, residual=turned[2], **how), inverse(inward))
 
 
 def conv_options(rank: int, options: Mapping[str, Any]) -> dict[str, Any]:
