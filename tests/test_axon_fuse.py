@@ -9,6 +9,8 @@ import tawa.cypress as cy
 from tawa import axon
 from tawa.axon.fuse import fuse
 from tawa.axon.fuse.forms import reciprocal
+from tawa.axon.fuse.ranges import has_reciprocal
+from tawa.axon.fuse.trace import Axis, Node, Traced
 from tawa.cypress.kernels import gemm
 from tawa.errors import AxonError, AxonGuard
 from tawa.runtime import cubins
@@ -95,6 +97,34 @@ def test_exponentials_follow_no_reference_that_they_may_exceed(module):
     same(fuse(module.functions["about_mean"]), x, tolerance=1e-5)
     kept = (np.arange(d) >= 15000).astype(np.float32)[None]
     same(fuse(module.functions["some"]), (kept, np.ones_like(kept)))
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("softmax x", True),
+        ("x / sqrt (mean_keep {axes = [-1]} (square x) + 1e-5)", True),
+        ("x / cast (last x)", True),
+        ("x / 3.0", True),
+        ("x / 1.0e-39", False),
+        ("x / sum_keep {axes = [-1]} (abs x)", False),
+        ("x / sqrt (mean_keep {axes = [-1]} (square x))", False),
+        ("x / sqrt (mean_keep {axes = [-1]} x + 1e-5)", False),
+        ("x / sum_keep {axes = [-1]} (exp (x - max_keep {axis = -1} (neg x)))", False),
+    ],
+)
+def test_a_quotient_is_a_product_where_the_divisor_has_a_reciprocal(text, known):
+    x = Axis(3), Axis(40)
+    form = axon.load(f"fun form (x : f32[m, n]) = {text}").form
+    node = form.run(Traced(Node("load", (), "float32", axes=x, argument=0), x, "float32")).node
+    assert (node.name, has_reciprocal(node.inputs[1])) == ("/", known)
+
+
+def test_quotients_of_numbers_near_nothing():
+    """Their divisors' reciprocals are infinite."""
+    shares = fuse(axon.load("fun f x = x / sum_keep {axes = [-1]} (abs x)").f)
+    x = np.full((2, 4), 2.0**-140, np.float32)
+    np.testing.assert_array_equal(shares(x), np.full((2, 4), 0.25, np.float32))
 
 
 def test_arrays_of_the_cpu_need_no_cubin(module, monkeypatch, tmp_path):

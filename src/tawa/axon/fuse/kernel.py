@@ -22,6 +22,7 @@ import tawa.language as tl
 from tawa.axon.fuse.follow import ONE, Factor, Move, Rules
 from tawa.axon.fuse.forms import Array, Form
 from tawa.axon.fuse.graph import Graph
+from tawa.axon.fuse.ranges import has_reciprocal
 from tawa.axon.fuse.trace import REDUCTIONS, Node, Operand
 from tawa.ir.build import KernelBuilder
 
@@ -145,21 +146,32 @@ class _Emission:
         if not extents:  # one row, of which a program has several places
             begin = [base + k.zeros((1, self.count, 1, 1), "i32") for base in begin]
         self.bases = [functools.reduce(operator.add, each, base) for base, each in zip(begin, far)]
-        self.vectors, self.ahead, self.length = self.bases, 0, self.columns
+        # Of rows that are in registers all places are numbers of 32 bits.
+        self.kind = "i64" if self.form.walks else "i32"
+        self.row = self.columns.to(self.kind)
+        self.vectors, self.ahead, self.length = self.bases, 0, self.row
         if self.form.edges:
             self._align(begin, [functools.reduce(operator.add, each, 0) for each in far])
 
     def _align(self, begin: Sequence[Any], far: Sequence[Any]) -> None:
         """Note where whole vectors of each row begin, in all arrays that are alike, and end."""
         arrays, unit = (*self.form.arrays, *self.form.outputs), self.vector
-        above = [(each + (unit - 1)) // unit * unit for each in far]
         place = next(i for i, array in enumerate(arrays) if array.alike)
-        self.ahead = above[place] - far[place]
-        self.length = (self.columns - self.ahead) // unit * unit
+        ahead = (0 - far[place]) & (unit - 1)
+        self.ahead = ahead.to(self.kind) if hasattr(ahead, "to") else ahead
+        left = self.k.call("maximum", self.row - self.ahead, 0)
+        self.length = self._multiple(left & -unit)
         self.vectors = [
-            begin[i] + above[i] if array.alike else self.bases[i] + self.ahead
+            begin[i] + self._multiple(far[i] + self.ahead)
+            if array.alike
+            else self.bases[i] + self.ahead
             for i, array in enumerate(arrays)
         ]
+
+    def _multiple(self, number: Any) -> Any:
+        """Return a number that is one of whole vectors, as one that is known to be so."""
+        axes = len(number.shape) if hasattr(number, "shape") else 0
+        return self.k.call("multiple_of", number, (self.vector,) * axes) if axes else number
 
     def _elements(
         self, steps: Sequence[Sequence[Any]], extents: Sequence[Any], whole: bool
@@ -242,10 +254,10 @@ class _Emission:
         k, unit = self.k, self.vector
         kept = -(-2 * unit // self.lanes)
         place = self._axis(0, kept) * self.lanes + self._axis(2, self.lanes)
-        behind = place.to("i64") + (self.ahead + self.length - unit)
-        before = place < k.call("minimum", self.ahead, self.columns)
-        where = k.where(place < unit, place.to("i64"), behind)
-        inside = k.where(place < unit, before, behind < self.columns)
+        behind = place.to(self.kind) + (self.ahead + self.length - unit)
+        before = place < k.call("minimum", self.ahead, self.row)
+        where = k.where(place < unit, place.to(self.kind), behind)
+        inside = k.where(place < unit, before, behind < self.row)
         return _Chunk(self.bases, 0, where, inside, 0, (kept, self.count, self.lanes, 1))
 
     def _pieces(self) -> list[tuple[_Chunk, dict[Node, Any]]]:
@@ -516,7 +528,7 @@ class _Emission:
                     return first - k.call("floor", first / inputs[1]) * inputs[1]
                 rest = first % inputs[1]
                 return k.where((rest != 0) & ((rest < 0) ^ (inputs[1] < 0)), rest + inputs[1], rest)
-            case "/" if kind == "f32" and _has_reciprocal(inputs[1]):
+            case "/" if kind == "f32" and has_reciprocal(node.inputs[1]):
                 return first * (1 / inputs[1])  # off by 1.5 units at most, a division by 2
             case "maximum" | "minimum":
                 return self._extremum(node.name, *self._typed(inputs))
@@ -543,11 +555,6 @@ def _operand(reduction: Node) -> Node:
     (operand,) = reduction.inputs
     assert isinstance(operand, Node), "arrays alone are reduced"
     return operand
-
-
-def _has_reciprocal(divisor: Any) -> bool:
-    """Whether it is a number whose reciprocal is a normal number of float32, as it is itself."""
-    return isinstance(divisor, int | float) and 2.0**-126 <= abs(divisor) <= 2.0**126
 
 
 def _identity(node: Node) -> Any:
