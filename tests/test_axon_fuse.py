@@ -235,7 +235,7 @@ def test_narrow_and_wide_floats(module):
 
 
 def test_what_is_not_fused_is_named(module):
-    with pytest.raises(AxonError, match="across is not one kernel(.|\n)*transpose"):
+    with pytest.raises(AxonError, match=r"across is not one kernel(.|\n)*transpose"):
         fuse(module.across)(floats(3, 4))
     with pytest.raises(AxonError, match="reshape"):
         fuse(module.heads)(floats(3, 4, 8))
