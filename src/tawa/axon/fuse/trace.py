@@ -469,9 +469,6 @@ def product(a: Any, b: Any) -> Traced:
     rows, columns = ([int(n) for n in each.shape[-2:]] for each in (a, b))
     shape = (*batch, *rows[:-1], *columns[1:])
     if a.dtype == b.dtype and a.dtype in calls.FLOATS:
-        if a.ndim > 2 and b.ndim == 2:  # one matrix for all rows, and so is the result
-            sizes = math.prod(map(int, a.shape[:-1])), int(a.shape[-1])
-            a = Traced(a.node, [Axis(size) for size in sizes], a.dtype, cuts)
         step = Step("matmul", calls.matmul, (a, b), plain=True, orders=calls.matmul_orders)
         return cuts.step(step, shape, a.dtype)
     dtype = np.result_type(_sample(a), _sample(b)).name
