@@ -219,8 +219,8 @@ def conv2d(
         for name in ("x", "out", "residual", *(() if packed else ("w",))):
             if (own := names[name]) is not None:
                 arrays[name] = nhwc(name, arrays[name], "", len(x.shape) if name != "x" else 0)
-                held[name] = like(arrays[name])
-                writer.view(held[name], own)
+                held[name] = seen = like(arrays[name])
+                writer.view(seen, own)
         shapes = look(arrays["x"]).shape, packed.shape if packed else look(arrays["w"]).shape
         geometry = geometry_of(*shapes, stride, padding, dilation, groups)
         operands = bind(geometry=geometry, **held, **finish)

@@ -161,6 +161,8 @@ def called(step: Step, near: Sequence[Any]) -> Run:
     places = [n for n, each in enumerate(step.inputs) if isinstance(each, Traced)]
     if len(places) < len(list(traced_in(step.inputs))):  # some are in lists
         return lambda given: (run(*filled(step.inputs, iter(given))),)
+    if len(places) == len(step.inputs):
+        return lambda given: (run(*given),)
     inputs = [None if n in places else filled(x, iter(())) for n, x in enumerate(step.inputs)]
 
     def call(given: Sequence[Any]) -> Sequence[Any]:
