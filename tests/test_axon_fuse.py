@@ -307,3 +307,20 @@ def test_numbers_have_the_type_of_the_float64_beside_them():
     for function in (module.below, module.top):
         fused = fuse(function)
         np.testing.assert_array_equal(fused(x), fused.function(x))
+
+
+def test_an_item_of_each_row_is_read_by_its_number():
+    """Whatever is computed of it, in rows of any length; numbers wrap."""
+    text = """
+    fun loss x labels = cross_entropy x labels
+    fun taken (x, i) = take_along {axis = 1} (square x - max_keep {axis = -1} x) i
+    fun twice (x, i) = sum {axes = [-1]} (exp (x - take_along {axis = -1} x i))
+    """
+    module = axon.load(text)
+    for n, d in ((5, 7), (9, 96), (3, 9000)):
+        x, index = floats(n, d), RNG.integers(-d, 2 * d, (n, 1))
+        same(fuse(module.loss), x, index[:, 0], tolerance=1e-5)
+        same(fuse(module.taken), (x, index))
+        same(fuse(module.twice), (x * 0.1, index), tolerance=1e-5)
+    with pytest.raises(AxonError, match="take_along"):
+        fuse(module.taken)((floats(4, 6), RNG.integers(0, 6, (4, 2))))

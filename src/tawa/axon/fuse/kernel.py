@@ -23,7 +23,7 @@ from tawa.axon.fuse.follow import ONE, Factor, Move, Rules
 from tawa.axon.fuse.forms import Array, Form
 from tawa.axon.fuse.graph import Graph
 from tawa.axon.fuse.ranges import has_reciprocal
-from tawa.axon.fuse.trace import REDUCTIONS, Node, Operand
+from tawa.axon.fuse.trace import ALONG, REDUCTIONS, Node, Operand
 from tawa.ir.build import KernelBuilder
 
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
@@ -40,16 +40,12 @@ def build(graph: Graph, form: Form) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Columns of a tile: `start + where` from where the `bases` of arrays point, that are `inside`.
-
-    `ahead`: how many columns are before the bases.
-    """
+    """Columns of a tile: `start + where` from where the `bases` of arrays point, if `inside`."""
 
     bases: Sequence[Any]
     start: Any
     where: Any
     inside: Any
-    ahead: Any
     shape: tuple[int, int, int, int]
 
 
@@ -242,12 +238,12 @@ class _Emission:
         """Return a tile of the whole vectors of rows, or of what is counted."""
         k, shape = self.k, (self.kept, self.count, self.lanes, self.vector)
         if self.form.span is None:  # the bases point at them
-            return _Chunk(self.bases, 0, self.column, self.inside, 0, shape)
+            return _Chunk(self.bases, 0, self.column, self.inside, shape)
         across = self._axis(2, self.lanes) * self.vector + self._axis(3, self.vector)
         where = self._axis(0, self.kept) * (self.lanes * self.vector) + across
         # Counted from the first column, so that comparisons are of 32 bits.
         left = k.call("minimum", self.length - start, self.block).to("i32")
-        return _Chunk(self.vectors, start, where, where < left, self.ahead, shape)
+        return _Chunk(self.vectors, start, where, where < left, shape)
 
     def _edges(self) -> _Chunk:
         """Return what is before and behind the whole vectors of rows, less than one each."""
@@ -258,7 +254,13 @@ class _Emission:
         before = place < k.call("minimum", self.ahead, self.row)
         where = k.where(place < unit, place.to(self.kind), behind)
         inside = k.where(place < unit, before, behind < self.row)
-        return _Chunk(self.bases, 0, where, inside, 0, (kept, self.count, self.lanes, 1))
+        return _Chunk(self.bases, 0, where, inside, (kept, self.count, self.lanes, 1))
+
+    def _item(self, index: Any) -> _Chunk:
+        """Return one column of each row, by its number."""
+        where = index.to("i64")
+        inside = (where >= 0) & (where < self.columns)
+        return _Chunk(self.bases, 0, where, inside, (1, self.count, 1, 1))
 
     def _pieces(self) -> list[tuple[_Chunk, dict[Node, Any]]]:
         """Return the tiles of a row that stay in registers, and what is known of them."""
@@ -366,7 +368,7 @@ class _Emission:
     def _reductions_of(self, node: Node) -> set[Node]:
         """Return the reductions that a node depends on, itself where it is one."""
         if node not in self._depends:
-            own = {node} if node.name in REDUCTIONS else set[Node]()
+            own = {node} if node.name in ALONG else set[Node]()
             self._depends[node] = own.union(*map(self._reductions_of, self._inner(node)))
         return self._depends[node]
 
@@ -401,7 +403,7 @@ class _Emission:
             part = parts.get(node, parts.get(_operand(node)) if node in running else None)
             if part is not None:
                 return part
-            if not node.inputs or node.name in REDUCTIONS:
+            if not node.inputs or node.name in ALONG:
                 return self.rows[node]
             if node not in known:
                 known[node] = self._operation(node, [number(e) for e in node.inputs], None)
@@ -475,6 +477,10 @@ class _Emission:
             return operand
         if operand in memo:
             return memo[operand]
+        if operand.name == "at" and operand not in self.rows:
+            x, index = operand.inputs
+            memo[operand] = self.value(x, {}, self._item(self.value(index, memo, chunk)))
+            return memo[operand]
         if operand not in self.rows:
             inputs = [self.value(each, memo, chunk) for each in operand.inputs]
             memo[operand] = self._operation(operand, inputs, chunk)
@@ -494,8 +500,6 @@ class _Emission:
                 return k.load(self._at(node.argument, chunk), inside, 0).to(kind)
             case "size":
                 return self.sizes[self.graph.sizes.index(node.axis)]
-            case "position":
-                return chunk.where.to("i64") + (chunk.start + chunk.ahead)
             case _:
                 pass
         if node.name not in (*_ONE_FOR_ALL, "isnan"):

@@ -14,7 +14,7 @@ from tawa.axon.fuse.calls import Order, inverse, permuted
 from tawa.axon.fuse.forms import VECTOR, Array, Form, form_of, reciprocal
 from tawa.axon.fuse.graph import Graph
 from tawa.axon.fuse.kernel import build
-from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Traced
+from tawa.axon.fuse.trace import ALONG, Axis, Node, Traced
 from tawa.runtime.arrays import NOWHERE, View, look, maker_beside, row_major
 from tawa.runtime.tile_function import TileFunction, function_of_ir
 
@@ -138,7 +138,7 @@ class Launch:
         extents = [math.prod([axis.size for axis in group]) for group in groups]
         numbers = [[step.get(group[-1]) for group in groups] for step in steps]
         inner: list[int] = list(accumulate([width, *reversed(extents)], mul))
-        reduces = any(node.name in REDUCTIONS for node in graph.nodes)
+        reduces = any(node.name in ALONG for node in graph.nodes)
         wide = [columns in step for step in steps]
         alike = _alike(views, numbers, wide) if reduces else [False] * len(views)
         forms = [

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tawa.axon.fuse.needs import below
 from tawa.axon.fuse.ranges import finite, positive
-from tawa.axon.fuse.trace import REDUCTIONS, Cuts, Node, Operand, Traced
+from tawa.axon.fuse.trace import ALONG, Cuts, Node, Operand, Traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,11 @@ class Linear:
             return Sum(residual=node) if same and known.dtype == self.x.dtype else None
         parts: list[Sum] = []
         for operand in node.inputs:
-            if node.name in REDUCTIONS or (part := self._sum(operand)) is None:
+            if node.name in ALONG or (part := self._sum(operand)) is None:
                 return None
             parts.append(part)
         plain = [part.scale is None and part.residual is None for part in parts]
         match node.name, parts:
-            case "position", _:
-                return None
             case _ if all(plain):
                 return Sum(shift=node)
             case "+" | "-", [one, other]:

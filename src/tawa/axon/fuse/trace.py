@@ -95,7 +95,7 @@ class Size(int):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """An operation. `axis` is what it reduces, counts or measures; `axes` those of an argument."""
+    """An operation. `axis` is what it goes along or measures; `axes` those of an argument."""
 
     name: str
     inputs: tuple[Operand, ...] = ()
@@ -107,6 +107,7 @@ class Node:
 
 Operand: TypeAlias = Node | bool | int | float
 REDUCTIONS = ("sum", "max", "min")
+ALONG = (*REDUCTIONS, "at")  # what has one number for a row of its first input
 
 
 def refused(what: str, why: str = "") -> AxonError:
@@ -423,11 +424,16 @@ def _where(condition: Any, one: Any, other: Any) -> Traced:
 
 
 def _take_along(x: Traced, index: Traced, axis: SupportsIndex) -> Traced:
-    place = x.axes[int(axis)]
-    if int(axis) != -1 or not index.axes[-1].one:
+    """Return one item of each row of x, whose number is in the row."""
+    if int(axis) % x.ndim != x.ndim - 1 or index.axes[-1].size != 1:
         raise refused("take_along_axis", "it takes more than one item of the last axis")
-    position = Traced(Node("position", (), "int64", place), (place,), "int64", x.cuts)
-    return np.sum(np.where(position == index, x, 0), axis=-1, keepdims=True)
+    x = _along_last(x, [x.ndim - 1])
+    if _meet([x.axes[:-1], index.axes[:-1]]) or index.reduced is not None:
+        x, index = x.cuts.apart(x), x.cuts.apart(index)
+    rows = broadcast([x.axes[:-1], index.axes[:-1]])
+    node = Node("at", (x.node, index.node), x.node.dtype, x.axes[-1])
+    axes = (*rows, Axis(1, one=True))
+    return Traced(node, axes, x.dtype, x.cuts, (x.axes[-1], rows))
 
 
 def _zeros_like(x: Traced, dtype: Any = None, shape: Any = None) -> Traced:
