@@ -190,6 +190,10 @@ def test_rows_that_begin_anywhere_have_whole_vectors(module):
             weights = floats(width, dtype=dtype), floats(width, dtype=dtype)
             same(fused, weights, floats(rows, width, dtype=dtype), tolerance=tolerance)
     assert all(form.edges for _, form in fused.kernels)
+    for kernel in fused.kernels.values():  # vectors by rows of one warp and of many
+        (made,) = kernel._kernels.values()
+        text = made.kernel.asm["cuda"]
+        assert [f"{kind}.global.v4" in text for kind in ("ld", "st")] == [True, True]
     before = len(fused.kernels)
     same(fused, (floats(36), floats(36)), floats(7, 36))  # 16 bytes divide its rows: no other
     assert len(fused.kernels) == before

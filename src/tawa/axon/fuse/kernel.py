@@ -166,8 +166,10 @@ class _Emission:
 
     def _multiple(self, number: Any) -> Any:
         """Return a number that is one of whole vectors, as one that is known to be so."""
-        axes = len(number.shape) if hasattr(number, "shape") else 0
-        return self.k.call("multiple_of", number, (self.vector,) * axes) if axes else number
+        if not hasattr(number, "shape"):  # 0: all rows begin as the arrays do
+            return number
+        axes = max(1, len(number.shape))
+        return self.k.call("multiple_of", number, (self.vector,) * axes)
 
     def _elements(
         self, steps: Sequence[Sequence[Any]], extents: Sequence[Any], whole: bool
