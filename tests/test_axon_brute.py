@@ -84,12 +84,12 @@ def judge(seed: int) -> bool:
 
 
 def test_guards_hold_where_numpy_runs():
-    late = sum(judge(seed) for seed in range(250))
-    assert late < 5  # 2%
+    late = sum(judge(seed) for seed in range(500))
+    assert late < 10  # 2%
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("start", range(250, 10_000, 500))
+@pytest.mark.parametrize("start", range(500, 10_000, 500))
 def test_guards_hold_where_numpy_runs_long(start):
     late = sum(judge(seed) for seed in range(start, start + 500))
     assert late < 10

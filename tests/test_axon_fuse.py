@@ -9,6 +9,8 @@ import tawa.cypress as cy
 from tawa import axon
 from tawa.axon.fuse import fuse
 from tawa.axon.fuse.forms import reciprocal
+from tawa.axon.fuse.ranges import has_reciprocal
+from tawa.axon.fuse.trace import Cuts
 from tawa.cypress.kernels import gemm
 from tawa.errors import AxonError, AxonGuard
 from tawa.runtime import cubins
@@ -97,6 +99,33 @@ def test_exponentials_follow_no_reference_that_they_may_exceed(module):
     same(fuse(module.functions["some"]), (kept, np.ones_like(kept)))
 
 
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("softmax x", True),
+        ("x / sqrt (mean_keep {axes = [-1]} (square x) + 1e-5)", True),
+        ("x / cast (last x)", True),
+        ("x / 3.0", True),
+        ("x / 1.0e-39", False),
+        ("x / sum_keep {axes = [-1]} (abs x)", False),
+        ("x / sqrt (mean_keep {axes = [-1]} (square x))", False),
+        ("x / sqrt (mean_keep {axes = [-1]} x + 1e-5)", False),
+        ("x / sum_keep {axes = [-1]} (exp (x - max_keep {axis = -1} (neg x)))", False),
+    ],
+)
+def test_a_quotient_is_a_product_where_the_divisor_has_a_reciprocal(text, known):
+    form = axon.load(f"fun form (x : f32[m, n]) = {text}").form
+    node = form.run(Cuts().array([3, 40], "float32")).node
+    assert (node.name, has_reciprocal(node.inputs[1])) == ("/", known)
+
+
+def test_quotients_of_numbers_near_nothing():
+    """Their divisors' reciprocals are infinite."""
+    shares = fuse(axon.load("fun f x = x / sum_keep {axes = [-1]} (abs x)").f)
+    x = np.full((2, 4), 2.0**-140, np.float32)
+    np.testing.assert_array_equal(shares(x), np.full((2, 4), 0.25, np.float32))
+
+
 def test_arrays_of_the_cpu_need_no_cubin(module, monkeypatch, tmp_path):
     monkeypatch.setenv("TAWA_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(cubins, "start", lambda *_, **__: pytest.fail("built for a GPU"))
@@ -161,6 +190,10 @@ def test_rows_that_begin_anywhere_have_whole_vectors(module):
             weights = floats(width, dtype=dtype), floats(width, dtype=dtype)
             same(fused, weights, floats(rows, width, dtype=dtype), tolerance=tolerance)
     assert all(form.edges for _, form in fused.kernels)
+    for kernel in fused.kernels.values():  # vectors by rows of one warp and of many
+        (made,) = kernel._kernels.values()
+        text = made.kernel.asm["cuda"]
+        assert [f"{kind}.global.v4" in text for kind in ("ld", "st")] == [True, True]
     before = len(fused.kernels)
     same(fused, (floats(36), floats(36)), floats(7, 36))  # 16 bytes divide its rows: no other
     assert len(fused.kernels) == before
@@ -206,7 +239,7 @@ def test_narrow_and_wide_floats(module):
 
 
 def test_what_is_not_fused_is_named(module):
-    with pytest.raises(AxonError, match="cannot be part of a fused kernel"):
+    with pytest.raises(AxonError, match=r"across is not one kernel(.|\n)*transpose"):
         fuse(module.across)(floats(3, 4))
     with pytest.raises(AxonError, match="reshape"):
         fuse(module.heads)(floats(3, 4, 8))
@@ -278,3 +311,20 @@ def test_numbers_have_the_type_of_the_float64_beside_them():
     for function in (module.below, module.top):
         fused = fuse(function)
         np.testing.assert_array_equal(fused(x), fused.function(x))
+
+
+def test_an_item_of_each_row_is_read_by_its_number():
+    """Whatever is computed of it, in rows of any length; numbers wrap."""
+    text = """
+    fun loss x labels = cross_entropy x labels
+    fun taken (x, i) = take_along {axis = 1} (square x - max_keep {axis = -1} x) i
+    fun twice (x, i) = sum {axes = [-1]} (exp (x - take_along {axis = -1} x i))
+    """
+    module = axon.load(text)
+    for n, d in ((5, 7), (9, 96), (3, 9000)):
+        x, index = floats(n, d), RNG.integers(-d, 2 * d, (n, 1))
+        same(fuse(module.loss), x, index[:, 0], tolerance=1e-5)
+        same(fuse(module.taken), (x, index))
+        same(fuse(module.twice), (x * 0.1, index), tolerance=1e-5)
+    with pytest.raises(AxonError, match="take_along"):
+        fuse(module.taken)((floats(4, 6), RNG.integers(0, 6, (4, 2))))

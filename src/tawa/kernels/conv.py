@@ -12,7 +12,7 @@ filters (Co, Fh, Fw, C/g). Inside all is NHWC.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tawa.errors import ArgumentError
@@ -39,6 +39,7 @@ from tawa.kernels.conv_variants import (
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.layouts.windows import each_axis, pair
 from tawa.runtime.arrays import Placeholder, is_tensor
+from tawa.runtime.descriptors import like
 from tawa.runtime.store import DiskStore
 
 ARRAYS = ("x", "w", "out", "bias", "residual", "scale")
@@ -194,53 +195,60 @@ def conv2d(
         raise ArgumentError(f"method={method!r}", why=f"one of {', '.join(METHODS)}")
     if layout not in ("", "copy"):
         raise ArgumentError(f"layout={layout!r}", why='"" or "copy"')
-    held = w.array if isinstance(w, Filters) else w
-    image, axes = nhwc("x", x, layout), len(x.shape)
-    how = by_axis(axes, stride, padding, dilation)
-    kernel = held if isinstance(w, Filters) else nhwc("w", w, layout, axes)
-    if isinstance(w, Filters):
-        steps = pair("stride", stride, 1)
-        if (method, steps) != (w.method, w.stride):
-            raise ArgumentError(
-                f"filters packed for {w.method} of stride {w.stride}, used in {method} of {steps}",
-                why="the padding of their columns depends on both",
-            )
-        window = w.shape
-    else:
-        window = tuple(kernel.shape)
-    target = None if out is None else nhwc("out", out, "", axes)
-    added = None if residual is None else nhwc("residual", residual, "", axes)
-    given = image, kernel, target, bias, added, scale
+    packed, axes = w if isinstance(w, Filters) else None, len(x.shape)
+    if layout == "copy":
+        x = as_given(nhwc("x", x, layout), axes)
+        w = w if packed else as_given(nhwc("w", w, layout, axes), axes)
+    given = x, packed.array if packed else w, out, bias, residual, scale
     best = _TUNER if tuner is None else tuner
-    prepacked = isinstance(w, Filters)
     finish: dict[str, Any] = {
         "activation": activation,
         "out_dtype": out_dtype,
-        "prepacked": prepacked,
+        "prepacked": packed is not None,
     }
 
     def write() -> Recipe:
-        shapes = look(image).shape, window
-        geometry = geometry_of(*shapes, *how, groups)
+        if packed and (method, pair("stride", stride, 1)) != (packed.method, packed.stride):
+            raise ArgumentError(
+                f"filters packed for {packed.method} of stride {packed.stride}, used in {method}"
+                f" of {stride}",
+                why="the padding of their columns depends on both",
+            )
         arrays: dict[str, Any] = dict(zip(ARRAYS, given))
         names = symbols(arrays)
-        operands = bind(geometry=geometry, **names, **finish)
-        writer = Writer(names, image, launch_pdl)
+        writer, held = Writer(names, x, launch_pdl), dict(names)
+        for name in ("x", "out", "residual", *(() if packed else ("w",))):
+            if (own := names[name]) is not None:
+                arrays[name] = nhwc(name, arrays[name], "", axes if name != "x" else 0)
+                held[name] = seen = like(arrays[name])
+                writer.view(seen, own)
+        shapes = look(arrays["x"]).shape, packed.shape if packed else look(arrays["w"]).shape
+        how = by_axis(axes, stride, padding, dilation)
+        geometry = geometry_of(*shapes, *how, groups)
+        operands = bind(geometry=geometry, **held, **finish)
+        result = names["out"] or as_given(operands.y, axes, is_chw(x))
+        if out is None:
+            writer.view(operands.y, result)
         if geometry.pixels and geometry.co:
             chosen = variant or best.best.get((operands.problem, method))
             if chosen is None:
                 chosen = best.choose(bind(geometry=geometry, **arrays, **finish), method)
-            if target is not None:
-                read = {name: names[name] for name in ARRAYS if name != "out"}
+            if out is not None:
+                read = {name: held[name] for name in ARRAYS if name != "out"}
                 writer.apart(operands.y, read)
             for launch in prepare(operands, chosen):
                 writer.launch(launch)
-        return writer.finish(operands.y)
+        return writer.finish(result)
 
-    sizes = (*how, groups, window)
-    options = (*sizes, activation, out_dtype, prepacked, launch_pdl, method, variant)
-    found = best.recipes.run(given, options, write)[0]
-    return out if out is not None else as_given(found, axes)
+    sizes = (
+        stride,
+        padding,
+        dilation,
+        groups,
+        packed and (packed.shape, packed.method, packed.stride),
+    )
+    options = (*sizes, activation, out_dtype, launch_pdl, method, variant)
+    return best.recipes.run(given, options, write)[0]
 
 
 def conv1d(x: Any, w: Any, bias: Any = None, **options: Any) -> Any:
@@ -314,10 +322,19 @@ def nhwc(name: str, array: Any, layout: str = "", axes: int = 0) -> Any:
     return found[:, None] if count == 3 else found
 
 
-def as_given(array: Any, axes: int) -> Any:
-    """Return an NHWC array in its library's order of axes, of which it was given so many."""
+def as_given(array: Any, axes: int, chw: bool | None = None) -> Any:
+    """Return an NHWC array in its library's order of axes, of which it was given so many: with
+    channels before pixels for `chw`.
+    """
+    chw = is_chw(array) if chw is None else chw
+    last = len(array.shape) - 1
+    pixels = range(last + 2 - axes, last)
+    if isinstance(array, Placeholder):
+        order = (0, last, *pixels) if chw else (0, *pixels, last)
+        shape, strides = (tuple([n[axis] for axis in order]) for n in (array.shape, array.strides))
+        return replace(array, shape=shape, strides=strides)
     array = array[:, 0] if axes == 3 else array
-    if not is_chw(array):
+    if not chw:
         return array
     order = (0, axes - 1, *range(1, axes - 1))
     return array.permute(*order) if is_tensor(array) else array.transpose(*order)

@@ -157,7 +157,7 @@ class JitFunction(Launchable, Generic[P, R]):
         self._by_bits: dict[Any, Launcher] = {}
         self._binder: Launcher = self._first_launch
         self._spread: dict[object, JitFunction[..., Any]] = {}
-        self._entered: dict[object, Launcher] = {}
+        self._launchers: dict[object, Launcher] = {}
 
     def __repr__(self) -> str:
         return f"<tawa.jit {self.__module__}.{self.__qualname__}>"
@@ -339,10 +339,20 @@ class JitFunction(Launchable, Generic[P, R]):
         """Compile for the facts of a call, and keep and return the launcher for them."""
         call = bind(self.kernel, (), {**dict(zip(self.kernel.names, values)), **options})
         device = common_device(self.__name__, call.values)
-        request = self._request(call)
-        stream = current_stream(call.values) if device.kind == "cuda" else int
-        likes = {name: like(value) for name, value in call.values.items()}
-        return table.setdefault(key, self._launcher(request, likes, device, stream))
+        return table.setdefault(key, self._launcher_for(self._request(call), call.values, device))
+
+    def _launcher_for(
+        self, request: Request, values: Mapping[str, Any], device: Device
+    ) -> Launcher:
+        """Return the launcher of a request for arguments like these, one for all who enter it."""
+        bases = (v.base if is_descriptor(v) else v for v in values.values())
+        key = request.memory_key, device, tuple(cast("object", type(base)) for base in bases)
+        if (launcher := self._launchers.get(key)) is None:
+            stream = current_stream(values) if device.kind == "cuda" else int
+            likes = {name: like(value) for name, value in values.items()}
+            launcher = self._launcher(request, likes, device, stream)
+            launcher = self._launchers.setdefault(key, launcher)
+        return launcher
 
     def _launcher(
         self, request: Request, values: Mapping[str, Any], device: Device, stream: Stream
@@ -363,13 +373,8 @@ class JitFunction(Launchable, Generic[P, R]):
         given, device = call.values, common_device(self.__name__, call.values)
         if device.kind != "cuda" or self.pre_run_hooks or tuples_of(self.kernel, given):
             return None
-        request = self._request(call)
-        bases = (v.base if is_descriptor(v) else v for v in given.values())
-        key = request.memory_key, device, tuple(cast("object", type(base)) for base in bases)
+        launcher = self._launcher_for(self._request(call), given, device)
         likes = {name: like(value) for name, value in given.items()}
-        if (launcher := self._entered.get(key)) is None:
-            launcher = self._launcher(request, likes, device, current_stream(given))
-            launcher = self._entered.setdefault(key, launcher)
         return Entry(launcher, likes, tuple(self._current().bindings))
 
     def _plain_launcher(

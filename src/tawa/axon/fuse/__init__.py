@@ -6,71 +6,19 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from tawa.axon.fuse.arguments import LONG, facts_of, plain, read, refuse_recorded, traced
-from tawa.axon.fuse.launch import Kernels, Launch, Run
+from tawa.axon.fuse.launch import Kernels
 from tawa.axon.fuse.plan import Plan, Turned
 from tawa.axon.fuse.schedule import Schedule
-from tawa.axon.fuse.trace import Axis, Cuts, Node, Traced, computed, refused
+from tawa.axon.fuse.trace import Cuts, Traced
 from tawa.axon.fuse.whole import meaning
 from tawa.axon.load.graph import Graph
 from tawa.axon.module import Function
 from tawa.axon.run import tensors
-from tawa.axon.types.kinds import DEFAULT, Product, Tensor, Type
 from tawa.errors import AxonError, AxonGuard
+from tawa.runtime.arrays import look
 
 __all__ = ["Compiled", "Fused", "compile", "fuse"]
 _SHORT = {long: short for short, long in LONG.items()}
-
-
-class Fused:
-    """A function as one kernel, compiled where a graph or an alignment is new, not for each shape.
-
-    Takes what the function takes, with arrays of NumPy (the kernel runs in the simulator) or of a
-    GPU. Raises AxonGuard for arguments that do not fit, AxonError for what is not fused: it
-    computes element by element, with broadcasting, and reduces along the last axis, any number of
-    times. Rows may be of any length. Arithmetic is in float32 where arrays are narrower.
-
-    Example::
-
-        softmax = fuse(axon.load("fun f x = softmax x").f)
-        softmax(x)
-    """
-
-    def __init__(self, function: Function) -> None:
-        self.function = function
-        self.kernels: Kernels = {}
-        self._launches: dict[Hashable, tuple[Run, bool]] = {}
-
-    def __call__(self, *arguments: Any) -> Any:
-        """Compile where no kernel fits yet, and launch; return new arrays, as the function does."""
-        key, arrays = read(self.function.name, arguments)
-        if key not in self._launches:
-            refuse_recorded(self.function.name, arrays)
-            launch, single = self._trace(plain(arguments))
-            self._launches[key] = launch.bind(arrays), single
-        run, single = self._launches[key]
-        results = run(arrays)
-        return results[0] if single else tuple(results)
-
-    def _trace(self, arguments: tuple[Any, ...]) -> tuple[Launch, bool]:
-        kind = self.function.check(*arguments)
-        leaves: list[Traced] = []
-
-        def leaf(shape: tuple[int, ...], dtype: str) -> Traced:
-            axes = tuple([Axis(int(size)) for size in shape])
-            node = Node("load", (), computed(dtype), axes=axes, argument=len(leaves))
-            leaves.append(Traced(node, axes, dtype))
-            return leaves[-1]
-
-        found: Any = self.function.run(*traced(arguments, leaf))
-        single = not isinstance(found, tuple)
-        results: list[Any] = [found] if single else [*found]
-        elements: list[str] = []
-        for result, one in zip(results, _kinds(kind), strict=True):
-            if not isinstance(result, Traced):
-                raise refused(self.function.name, "a result of it is no array that it computes")
-            element = one.element if isinstance(one.element, str) else DEFAULT[one.element.kind]
-            elements.append("i1" if element == "bool" else element)
-        return Launch(self.function.name, leaves, results, elements, self.kernels), single
 
 
 class Compiled:
@@ -93,7 +41,7 @@ class Compiled:
     def __init__(self, function: Function | Graph) -> None:
         self.function = function.function if isinstance(function, Graph) else function
         self._graph = function if isinstance(function, Graph) else None
-        self.kernels: Kernels = {}
+        self.kernels: Kernels = {}  # compiled so far, by graph and form
         self._plans: dict[Hashable, Plan] = {}
         self._turned: Turned = {}
 
@@ -137,14 +85,46 @@ class Compiled:
                 f"{self.function.name} is nested too deeply to be compiled",
                 remedy="name parts of it with `let`",
             ) from None
+        self._check(schedule, arrays)
         return Plan(schedule, arrays, weights, self._turned)
 
+    def _check(self, schedule: Schedule, arrays: Sequence[Any]) -> None:
+        """Refuse schedules that are not what was asked for."""
 
-def _kinds(kind: Type) -> list[Tensor]:
-    kinds = kind.items if isinstance(kind, Product) else (kind,)
-    if not all(isinstance(each, Tensor) for each in kinds):
-        raise AxonError("a fused kernel gives arrays, or a tuple of them")
-    return [each for each in kinds if isinstance(each, Tensor)]
+
+class Fused(Compiled):
+    """A function as one kernel, compiled where a graph or an alignment is new, not for each shape.
+
+    Takes what the function takes, with arrays of NumPy (the kernel runs in the simulator) or of a
+    GPU. Raises AxonGuard for arguments that do not fit, AxonError for what is not one kernel: that
+    computes element by element, with broadcasting, and reduces along the last axis, any number of
+    times. Rows may be of any length. Arithmetic is in float32 where arrays are narrower.
+
+    Example::
+
+        softmax = fuse(axon.load("fun f x = softmax x").f)
+        softmax(x)
+    """
+
+    def _check(self, schedule: Schedule, arrays: Sequence[Any]) -> None:
+        if [task.fuses for task in schedule.tasks] != [True]:
+            names = "; ".join(task.name for task in schedule.tasks)
+            raise AxonError(
+                f"{self.function.name} is not one kernel",
+                why=f"its steps are: {names or 'none'}",
+                remedy="take out what moves elements, multiplies matrices, or reduces along another"
+                " axis than the last; or `compile` it",
+            )
+        (task,) = schedule.tasks
+        views = [look(arrays[leaf.node.argument]) for leaf in task.reads]
+        for view, order in zip(views, task.orders(views, lambda n, order: False)):
+            if order is not None and 0 not in view.shape:
+                raise AxonError(
+                    f"a kernel does not read an array of {list(view.shape)} as it lies",
+                    why=f"its strides are {view.strides}; items of the last axis lie side by side,"
+                    " and rows in the order of the others",
+                    remedy="pass a copy: np.ascontiguousarray(x), or x.contiguous()",
+                )
 
 
 def fuse(function: Function) -> Fused:

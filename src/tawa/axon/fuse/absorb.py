@@ -37,7 +37,10 @@ def _form(text: str) -> Operand:
 
     m, n = Axis(2), Axis(3)
     words: dict[str, tuple[Axis, ...]] = {"x": (m, n), "s": ()}
-    given = [Traced(Node(f"any {v}", (), "float32"), axes, "float32") for v, axes in words.items()]
+    given = [
+        Traced(Node(f"any {name}", (), "float32"), axes, "float32", Cuts())
+        for name, axes in words.items()
+    ]
     found: Traced = load(f"fun form (x, s) = {text}").form.run(tuple(given))
     return found.node
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, refused
+from tawa.axon.fuse.trace import ALONG, REDUCTIONS, Axis, Node, refused
 
 
 class Graph:
@@ -22,7 +22,7 @@ class Graph:
         self._same: dict[Node, Node] = {}
         self.outputs = [self._add(node) for node in outputs]
         self.nodes = list(self._known.values())
-        reduced = [node.axis for node in self.nodes if node.name in REDUCTIONS]
+        reduced = [node.axis for node in self.nodes if node.name in ALONG]
         self.columns = (reduced[0] if reduced else None) or last.root
         if any(axis is not self.columns for axis in reduced):
             raise refused(self.nodes[-1].name, "it reduces along two axes")
@@ -32,8 +32,10 @@ class Graph:
             inputs = [each for each in node.inputs if isinstance(each, Node)]
             reduces = node.name in REDUCTIONS
             self.depth[node] = max([self.depth[each] for each in inputs], default=0) + reduces
-            own = self.columns in [axis.root for axis in node.axes] or node.name == "position"
-            self.wide[node] = not reduces and (own or any(self.wide[each] for each in inputs))
+            own = self.columns in [axis.root for axis in node.axes]
+            self.wide[node] = node.name not in ALONG and (
+                own or any(self.wide[each] for each in inputs)
+            )
         self.sizes = list(dict.fromkeys(node.axis for node in self.nodes if node.name == "size"))
 
     def _add(self, node: Node) -> Node:

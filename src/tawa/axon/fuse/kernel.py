@@ -22,7 +22,8 @@ import tawa.language as tl
 from tawa.axon.fuse.follow import ONE, Factor, Move, Rules
 from tawa.axon.fuse.forms import Array, Form
 from tawa.axon.fuse.graph import Graph
-from tawa.axon.fuse.trace import REDUCTIONS, Node, Operand
+from tawa.axon.fuse.ranges import has_reciprocal
+from tawa.axon.fuse.trace import ALONG, REDUCTIONS, Node, Operand
 from tawa.ir.build import KernelBuilder
 
 _SHORT = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16",
@@ -39,16 +40,12 @@ def build(graph: Graph, form: Form) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Columns of a tile: `start + where` from where the `bases` of arrays point, that are `inside`.
-
-    `ahead`: how many columns are before the bases.
-    """
+    """Columns of a tile: `start + where` from where the `bases` of arrays point, if `inside`."""
 
     bases: Sequence[Any]
     start: Any
     where: Any
     inside: Any
-    ahead: Any
     shape: tuple[int, int, int, int]
 
 
@@ -145,21 +142,34 @@ class _Emission:
         if not extents:  # one row, of which a program has several places
             begin = [base + k.zeros((1, self.count, 1, 1), "i32") for base in begin]
         self.bases = [functools.reduce(operator.add, each, base) for base, each in zip(begin, far)]
-        self.vectors, self.ahead, self.length = self.bases, 0, self.columns
+        # Of rows that are in registers all places are numbers of 32 bits.
+        self.kind = "i64" if self.form.walks else "i32"
+        self.row = self.columns.to(self.kind)
+        self.vectors, self.ahead, self.length = self.bases, 0, self.row
         if self.form.edges:
             self._align(begin, [functools.reduce(operator.add, each, 0) for each in far])
 
     def _align(self, begin: Sequence[Any], far: Sequence[Any]) -> None:
         """Note where whole vectors of each row begin, in all arrays that are alike, and end."""
         arrays, unit = (*self.form.arrays, *self.form.outputs), self.vector
-        above = [(each + (unit - 1)) // unit * unit for each in far]
         place = next(i for i, array in enumerate(arrays) if array.alike)
-        self.ahead = above[place] - far[place]
-        self.length = (self.columns - self.ahead) // unit * unit
+        ahead = (0 - far[place]) & (unit - 1)
+        self.ahead = ahead.to(self.kind) if hasattr(ahead, "to") else ahead
+        left = self.k.call("maximum", self.row - self.ahead, 0)
+        self.length = self._multiple(left & -unit)
         self.vectors = [
-            begin[i] + above[i] if array.alike else self.bases[i] + self.ahead
+            begin[i] + self._multiple(far[i] + self.ahead)
+            if array.alike
+            else self.bases[i] + self.ahead
             for i, array in enumerate(arrays)
         ]
+
+    def _multiple(self, number: Any) -> Any:
+        """Return a number that is one of whole vectors, as one that is known to be so."""
+        if not hasattr(number, "shape"):  # 0: all rows begin as the arrays do
+            return number
+        axes = max(1, len(number.shape))
+        return self.k.call("multiple_of", number, (self.vector,) * axes)
 
     def _elements(
         self, steps: Sequence[Sequence[Any]], extents: Sequence[Any], whole: bool
@@ -230,23 +240,29 @@ class _Emission:
         """Return a tile of the whole vectors of rows, or of what is counted."""
         k, shape = self.k, (self.kept, self.count, self.lanes, self.vector)
         if self.form.span is None:  # the bases point at them
-            return _Chunk(self.bases, 0, self.column, self.inside, 0, shape)
+            return _Chunk(self.bases, 0, self.column, self.inside, shape)
         across = self._axis(2, self.lanes) * self.vector + self._axis(3, self.vector)
         where = self._axis(0, self.kept) * (self.lanes * self.vector) + across
         # Counted from the first column, so that comparisons are of 32 bits.
         left = k.call("minimum", self.length - start, self.block).to("i32")
-        return _Chunk(self.vectors, start, where, where < left, self.ahead, shape)
+        return _Chunk(self.vectors, start, where, where < left, shape)
 
     def _edges(self) -> _Chunk:
         """Return what is before and behind the whole vectors of rows, less than one each."""
         k, unit = self.k, self.vector
         kept = -(-2 * unit // self.lanes)
         place = self._axis(0, kept) * self.lanes + self._axis(2, self.lanes)
-        behind = place.to("i64") + (self.ahead + self.length - unit)
-        before = place < k.call("minimum", self.ahead, self.columns)
-        where = k.where(place < unit, place.to("i64"), behind)
-        inside = k.where(place < unit, before, behind < self.columns)
-        return _Chunk(self.bases, 0, where, inside, 0, (kept, self.count, self.lanes, 1))
+        behind = place.to(self.kind) + (self.ahead + self.length - unit)
+        before = place < k.call("minimum", self.ahead, self.row)
+        where = k.where(place < unit, place.to(self.kind), behind)
+        inside = k.where(place < unit, before, behind < self.row)
+        return _Chunk(self.bases, 0, where, inside, (kept, self.count, self.lanes, 1))
+
+    def _item(self, index: Any) -> _Chunk:
+        """Return one column of each row, by its number."""
+        where = index.to("i64")
+        inside = (where >= 0) & (where < self.columns)
+        return _Chunk(self.bases, 0, where, inside, (1, self.count, 1, 1))
 
     def _pieces(self) -> list[tuple[_Chunk, dict[Node, Any]]]:
         """Return the tiles of a row that stay in registers, and what is known of them."""
@@ -354,7 +370,7 @@ class _Emission:
     def _reductions_of(self, node: Node) -> set[Node]:
         """Return the reductions that a node depends on, itself where it is one."""
         if node not in self._depends:
-            own = {node} if node.name in REDUCTIONS else set[Node]()
+            own = {node} if node.name in ALONG else set[Node]()
             self._depends[node] = own.union(*map(self._reductions_of, self._inner(node)))
         return self._depends[node]
 
@@ -389,7 +405,7 @@ class _Emission:
             part = parts.get(node, parts.get(_operand(node)) if node in running else None)
             if part is not None:
                 return part
-            if not node.inputs or node.name in REDUCTIONS:
+            if not node.inputs or node.name in ALONG:
                 return self.rows[node]
             if node not in known:
                 known[node] = self._operation(node, [number(e) for e in node.inputs], None)
@@ -463,6 +479,10 @@ class _Emission:
             return operand
         if operand in memo:
             return memo[operand]
+        if operand.name == "at" and operand not in self.rows:
+            x, index = operand.inputs
+            memo[operand] = self.value(x, {}, self._item(self.value(index, memo, chunk)))
+            return memo[operand]
         if operand not in self.rows:
             inputs = [self.value(each, memo, chunk) for each in operand.inputs]
             memo[operand] = self._operation(operand, inputs, chunk)
@@ -482,8 +502,6 @@ class _Emission:
                 return k.load(self._at(node.argument, chunk), inside, 0).to(kind)
             case "size":
                 return self.sizes[self.graph.sizes.index(node.axis)]
-            case "position":
-                return chunk.where.to("i64") + (chunk.start + chunk.ahead)
             case _:
                 pass
         if node.name not in (*_ONE_FOR_ALL, "isnan"):
@@ -516,7 +534,7 @@ class _Emission:
                     return first - k.call("floor", first / inputs[1]) * inputs[1]
                 rest = first % inputs[1]
                 return k.where((rest != 0) & ((rest < 0) ^ (inputs[1] < 0)), rest + inputs[1], rest)
-            case "/" if kind == "f32" and _has_reciprocal(inputs[1]):
+            case "/" if kind == "f32" and has_reciprocal(node.inputs[1]):
                 return first * (1 / inputs[1])  # off by 1.5 units at most, a division by 2
             case "maximum" | "minimum":
                 return self._extremum(node.name, *self._typed(inputs))
@@ -543,11 +561,6 @@ def _operand(reduction: Node) -> Node:
     (operand,) = reduction.inputs
     assert isinstance(operand, Node), "arrays alone are reduced"
     return operand
-
-
-def _has_reciprocal(divisor: Any) -> bool:
-    """Whether it is a number whose reciprocal is a normal number of float32, as it is itself."""
-    return isinstance(divisor, int | float) and 2.0**-126 <= abs(divisor) <= 2.0**126
 
 
 def _identity(node: Node) -> Any:

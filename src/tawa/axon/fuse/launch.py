@@ -14,7 +14,7 @@ from tawa.axon.fuse.calls import Order, inverse, permuted
 from tawa.axon.fuse.forms import VECTOR, Array, Form, form_of, reciprocal
 from tawa.axon.fuse.graph import Graph
 from tawa.axon.fuse.kernel import build
-from tawa.axon.fuse.trace import REDUCTIONS, Axis, Node, Traced, refused
+from tawa.axon.fuse.trace import ALONG, Axis, Node, Traced
 from tawa.runtime.arrays import NOWHERE, View, look, maker_beside, row_major
 from tawa.runtime.tile_function import TileFunction, function_of_ir
 
@@ -26,7 +26,6 @@ Run: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 class Launch:
     """Nodes as one kernel: `leaves` are the arrays that it reads, `outputs` those that it makes."""
 
-    name: str
     leaves: Sequence[Traced]
     outputs: Sequence[Traced]
     elements: Sequence[str]
@@ -45,7 +44,7 @@ class Launch:
     def bind(self, arrays: Sequence[Any]) -> Run:
         """Return what launches on arrays that lie as these do, and returns new arrays.
 
-        Makes the kernel where none fits yet; raises AxonError for arrays that it does not read.
+        Makes the kernel where none fits yet. Arrays lie in the `orders` of the launch.
         """
         views = [look(array) for array in arrays]
         graph, rows, _ = self._fit(views)
@@ -55,13 +54,7 @@ class Launch:
         makers = [_maker(arrays[0], *each) for each in every]
         if not any(output.size for output in self.outputs):
             return lambda given: [make(given[0]) for make in makers]
-        for leaf, step in zip(self.leaves, steps):
-            if why := self._unfit(leaf.axes, step, rows, graph.columns):
-                raise refused(self.name, *why)
         for output, element, place in every:
-            roots = {axis.root for axis in output.axes}
-            if any(axis.size != 1 and axis not in roots for axis in rows):
-                raise refused(self.name, "its results have different rows")
             # What libraries make begins at a multiple of 16 bytes; a launch checks that.
             shape = [output.axes[n].size for n in place]
             strides = [row_major(shape)[n] for n in inverse(place)]
@@ -93,7 +86,7 @@ class Launch:
             orders: list[Order | None] = []
             turned = 0
             for place, (leaf, step) in enumerate(zip(self.leaves, steps)):
-                if not self._unfit(leaf.axes, step, rows, graph.columns):
+                if self._fits(step, rows, graph.columns):
                     orders.append(None)
                     continue
                 # In the order of the rows, so that they and the columns follow one another.
@@ -125,18 +118,12 @@ class Launch:
                 found.append(order if near == wide else [*far, *near])
         return found or [order]
 
-    def _unfit(
-        self, word: Sequence[Axis], step: dict[Axis, int], rows: Sequence[Axis], columns: Axis
-    ) -> tuple[str, str] | None:
-        """Return why a kernel does not read an array as it lies, and what to do."""
+    def _fits(self, step: dict[Axis, int], rows: Sequence[Axis], columns: Axis) -> bool:
+        """Tell whether a kernel reads an array as it lies."""
         place = [rows.index(axis) for axis in step if axis in rows]
-        if columns.size > 1 and step.get(columns, 1) != 1:
-            why = f"items of the last axis of {_spelled(word)} do not lie side by side"
-            return why, "pass a copy: np.ascontiguousarray(x), or x.contiguous()"
-        lost = [a for a in step if a not in rows and a is not columns and a.size != 1]
-        if lost or (place != sorted(place)):
-            return f"rows of {_spelled(word)} lie otherwise", ""
-        return None
+        lost = any(a not in rows and a is not columns and a.size != 1 for a in step)
+        near = columns.size == 1 or step.get(columns, 1) == 1
+        return near and not lost and place == sorted(place)
 
     def _kernel(
         self,
@@ -151,7 +138,7 @@ class Launch:
         extents = [math.prod([axis.size for axis in group]) for group in groups]
         numbers = [[step.get(group[-1]) for group in groups] for step in steps]
         inner: list[int] = list(accumulate([width, *reversed(extents)], mul))
-        reduces = any(node.name in REDUCTIONS for node in graph.nodes)
+        reduces = any(node.name in ALONG for node in graph.nodes)
         wide = [columns in step for step in steps]
         alike = _alike(views, numbers, wide) if reduces else [False] * len(views)
         forms = [
@@ -194,15 +181,8 @@ class Launch:
 
     def _steps(self, word: Sequence[Axis], view: View) -> dict[Axis, int]:
         """Return the stride of each axis of an array along which it is not one item."""
-        kept = [
-            (axis.root, stride)
-            for axis, stride in zip(word, view.strides)
-            if axis.size != 1 or not axis.one
-        ]
-        found = dict(kept)
-        if len(found) < len(kept):
-            raise refused(self.name, f"an array lies on the diagonal of {_spelled(word)}")
-        return found
+        every = zip(word, view.strides)
+        return {axis.root: stride for axis, stride in every if axis.size != 1 or not axis.one}
 
 
 def _places(output: Traced, order: Sequence[Axis]) -> Order:
@@ -257,7 +237,3 @@ def _alike(
     known = Counter([key for key in keys if key is not None])
     most = max(known, key=known.__getitem__, default=None)
     return [key is not None and key == most for key in keys]
-
-
-def _spelled(word: Sequence[Axis]) -> str:
-    return str([axis.size for axis in word])

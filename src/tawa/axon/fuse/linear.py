@@ -6,11 +6,11 @@ where the product has a sign. So it is shown that a factor is finite if the arra
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from tawa.axon.fuse.needs import below
-from tawa.axon.fuse.trace import REDUCTIONS, Cuts, Node, Operand, Traced
+from tawa.axon.fuse.ranges import finite, positive
+from tawa.axon.fuse.trace import ALONG, Cuts, Node, Operand, Traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class Sum:
 
     def times(self, name: str, factor: Operand) -> Sum | None:
         """Return it times ("*") or over ("/") a number for each channel."""
-        finite = _finite if name == "*" else _positive
-        if self.residual is not None or not (self.shift is None or finite(factor)):
+        bounded = finite if name == "*" else positive
+        if self.residual is not None or not (self.shift is None or bounded(factor)):
             return None
 
         def apply(value: Operand | None) -> Operand | None:
@@ -116,13 +116,11 @@ class Linear:
             return Sum(residual=node) if same and known.dtype == self.x.dtype else None
         parts: list[Sum] = []
         for operand in node.inputs:
-            if node.name in REDUCTIONS or (part := self._sum(operand)) is None:
+            if node.name in ALONG or (part := self._sum(operand)) is None:
                 return None
             parts.append(part)
         plain = [part.scale is None and part.residual is None for part in parts]
         match node.name, parts:
-            case "position", _:
-                return None
             case _ if all(plain):
                 return Sum(shift=node)
             case "+" | "-", [one, other]:
@@ -139,51 +137,3 @@ class Linear:
 
 def _negative(value: Operand) -> Node:
     return Node("neg", (value,), "float32")
-
-
-def _finite(value: Operand) -> bool:
-    """Tell whether a value is finite, or NaN, if the arrays are that it is computed of."""
-    match value:
-        case Node("/", (dividend, divisor)):
-            return _finite(dividend) and _positive(divisor)
-        case Node("reciprocal", (divisor,)):
-            return _positive(divisor)
-        case Node():
-            return value.name in _FINITE and all(map(_finite, value.inputs))
-        case number:
-            return math.isfinite(number)
-
-
-def _positive(value: Operand) -> bool:
-    """Tell whether a value is at least some normal number that does not depend on arrays."""
-    match value:
-        case Node("+", (one, other)):
-            return any(_positive(a) and _not_negative(b) for a, b in ((one, other), (other, one)))
-        case Node("sqrt_rn" | "cast" | "bfloat16", (inner,), str(dtype)):
-            return dtype.startswith("float") and _positive(inner)
-        case Node("maximum", operands):
-            return any(map(_positive, operands))
-        case Node():
-            return False
-        case number:
-            return number >= 2.0**-126
-
-
-def _not_negative(value: Operand) -> bool:
-    match value:
-        case Node("abs" | "square" | "sqrt_rn" | "size"):
-            return True
-        case Node("*", (one, other)) if one is other:
-            return True
-        case Node("+" | "*", operands):
-            return all(map(_not_negative, operands))
-        case Node():
-            return _positive(value)
-        case number:
-            return number >= 0
-
-
-_FINITE = {
-    *("load", "size", "cast", "bfloat16", "+", "-", "*", "neg", "abs", "square", "sqrt_rn"),
-    *("where", "maximum", "minimum", "sign", "tanh", "erf", "sin", "cos", "floor", "ceil", "rint"),
-}

@@ -7,7 +7,7 @@ computed then, and kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from tawa.axon.fuse.turn import turning
 from tawa.axon.library.untyped import fixed
 from tawa.axon.run import tensors
 from tawa.runtime.arrays import is_tensor, look
+from tawa.runtime.forms import generate
 
 Turned = dict[tuple[int, Order], Any]
 
@@ -73,8 +74,8 @@ class Plan:
                     self._free(self._number[each.node])
         self._outcome = schedule.results
         self._results = [self._result(each) for each in traced_in(schedule.results)]
-        self._first = self._found(self._held, arrays[0])
-        self._finish(len(arrays))
+        self._first = self._filled([self._held[n] for n in self._results], arrays[0])
+        self.code = generate(*self._text(len(arrays)))  # of a call
         tensors.settle(arrays[0])
 
     def __str__(self) -> str:
@@ -82,14 +83,7 @@ class Plan:
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         """Take the steps on arrays; return the results as the program does."""
-        held = [*arrays, *self._held]
-        for run, reads, makes, drops in self._work:
-            made = run([held[n] for n in reads])
-            for number, each in zip(makes, made):
-                held[number] = each
-            for number in drops:
-                held[number] = None
-        return self._found(held, arrays[0])
+        return self._filled(self.code.function(arrays), arrays[0])
 
     def take(self) -> Any:
         """Return the results of the arguments that the plan was made for."""
@@ -162,23 +156,36 @@ class Plan:
 
         return self._do("copy", copy, [number], anew=True)[0]
 
-    def _found(self, held: Sequence[Any], near: Any) -> Any:
-        """Return the results among the arrays of a call, of the library of one of them."""
-        found = filled(self._outcome, iter([held[n] for n in self._results]))
+    def _filled(self, results: Sequence[Any], near: Any) -> Any:
+        """Return the results of a call as the program does, of the library of an array."""
+        found = filled(self._outcome, iter(results))
         if is_tensor(near):
             return tensors.unwrapped(found, near.device)
         return fixed(found)
 
-    def _finish(self, given: int) -> None:
-        """Note what each call does, and keep of arrays only what that needs."""
+    def _text(self, given: int) -> tuple[str, str, dict[str, Any]]:
+        """Return the code of a call, its name and what it names: array `n` is ``x{n}``.
+
+        It lets go of each array when the last step has read it.
+        """
         last = {n: step for step in self.steps for n in (*step.reads, *step.makes)}
-        self._work: list[tuple[Run, tuple[int, ...], range, list[int]]] = []
-        needed = set(self._results)
-        for step in self.steps:
-            if not step.once:
-                needed.update(step.reads)
-                every = {*step.reads, *step.makes} - {*self._results} - self._known
-                drops = [n for n in every if last[n] is step]
-                self._work.append((step.run, step.reads, step.makes, drops))
-        kept = self._known & needed
-        self._held = [x if n in kept else None for n, x in enumerate(self._held)][given:]
+        lines = ["def plan(__given):", f"    {_names(range(given))} = __given"]
+        scope: dict[str, Any] = {}
+        read = {*self._results}
+        for number, step in enumerate(self.steps):
+            if step.once:
+                continue
+            scope[f"__run{number}"] = step.run
+            read.update(step.reads)
+            lines.append(f"    {_names(step.makes)} = __run{number}(({_names(step.reads)}))")
+            every = {*step.reads, *step.makes} - {*self._results} - self._known
+            drops = sorted(n for n in every if last[n] is step)
+            lines += [f"    x{n} = None" for n in drops]
+        lines.append(f"    return ({_names(self._results)})")
+        scope |= {f"x{n}": self._held[n] for n in self._known & read}
+        self._held.clear()
+        return "\n".join(lines) + "\n", "plan", scope
+
+
+def _names(numbers: Iterable[int]) -> str:
+    return "".join(f"x{number}, " for number in numbers)

@@ -20,7 +20,8 @@ class Task:
     """A step of a schedule: what it is called, reads and makes, for arrays that lie anyhow.
 
     `orders` gives the order of axes in which each that it reads has to be dense, None where it is
-    read as it lies, and is told which are there so; `bind` what computes of arrays that lie so.
+    read as it lies, and is told which are there so; `bind` what computes of arrays that lie so;
+    `fuses` tells whether that is a kernel made for it.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Task:
     makes: tuple[Node, ...]
     orders: Callable[[Sequence[View], Callable[[int, Order], bool]], Sequence[Order | None]]
     bind: Callable[[Sequence[Any]], Run]
+    fuses: bool = False
 
 
 class Schedule:
@@ -47,12 +49,9 @@ class Schedule:
         self._cuts, self._kernels, self._short = cuts, kernels, short
         self._stored: set[Node] = {leaf.node for leaf in leaves}
         wanted = [each.node for each in traced_in(results)]
+        self._wanted = {*wanted}
         self._instead = absorbed(cuts, wanted)
         self._roots = demanded(cuts, wanted, self._instead)
-        self._within: dict[Node, list[Node]] = {}  # the roots that need a node
-        for root in self._roots:
-            for node in self._inner(root):
-                self._within.setdefault(node, []).append(root)
         for root in self._roots:
             self._make(root)
 
@@ -96,15 +95,18 @@ class Schedule:
         return [node for node in dict.fromkeys(every) if node not in inner]
 
     def _kernel(self, root: Node) -> None:
-        """Add a kernel for an array, and for what later ones share with it or read with it."""
+        """Add a kernel for an array, and for what later ones share with it or read with it.
+
+        With a result it makes the other results, too.
+        """
         known, made = self._cuts.known, [root]
         inner, leaves = self._inner(root), self._leaves(root)
         self._stored.add(root)
         reads = {*inner, *leaves}
         others = [
             each
-            for each in dict.fromkeys(r for node in reads for r in self._within.get(node, ()))
-            if each not in self._stored and each not in self._instead
+            for each in self._roots
+            if each not in self._stored and each not in self._instead and each not in self._cuts.of
         ]
         later = {each: self._inner(each) for each in others}
         for node in inner[1:]:
@@ -118,7 +120,8 @@ class Schedule:
         for each in others:
             below = {*self._leaves(each)}
             ready = each not in self._stored and below <= self._stored
-            if ready and below & reads and self._alike([*made, each]):
+            near = not below.isdisjoint(reads) or {root, each} <= self._wanted
+            if ready and near and self._alike([*made, each]):
                 made.append(each)
                 self._stored.add(each)
         self._stored.difference_update(made)
@@ -127,13 +130,13 @@ class Schedule:
         outputs = [known[node] for node in made]
         name = f"kernel {', '.join(str([int(size) for size in each.shape]) for each in outputs)}"
         launch = Launch(
-            "a kernel of it",
             [known[node] for node in inputs],
             outputs,
             ["i1" if each.dtype == "bool" else self._short[each.dtype] for each in outputs],
             self._kernels,
         )
-        self.tasks.append(Task(name, tuple(launch.leaves), tuple(made), launch.orders, launch.bind))
+        reads = tuple(launch.leaves)
+        self.tasks.append(Task(name, reads, tuple(made), launch.orders, launch.bind, True))
 
     def _worth(self, node: Node) -> bool:
         """Tell whether a shared value is better read than computed again: it takes two arrays."""
@@ -158,6 +161,8 @@ def called(step: Step, near: Sequence[Any]) -> Run:
     places = [n for n, each in enumerate(step.inputs) if isinstance(each, Traced)]
     if len(places) < len(list(traced_in(step.inputs))):  # some are in lists
         return lambda given: (run(*filled(step.inputs, iter(given))),)
+    if len(places) == len(step.inputs):
+        return lambda given: (run(*given),)
     inputs = [None if n in places else filled(x, iter(())) for n, x in enumerate(step.inputs)]
 
     def call(given: Sequence[Any]) -> Sequence[Any]:

@@ -1,8 +1,8 @@
 """Tracing: a program runs by its operators' meaning in NumPy, on arrays that note what is asked.
 
-So `library/reference.py` is the only place that says what an operator means. Where a whole program
-is compiled (`Cuts`), what no kernel computes becomes a step of its own, and so does what would be
-computed along other axes than the rest of its kernel; else it is refused.
+So `library/reference.py` is the only place that says what an operator means. What no kernel
+computes becomes a step of its own (`Cuts`), and so does what would be computed along other axes
+than the rest of its kernel.
 """
 
 # pyright: basic, reportCallIssue=false, reportArgumentType=false
@@ -72,11 +72,12 @@ class Size(int):
     """The size of an axis: an argument of the kernel where it is used, not a number in it."""
 
     axis: Axis
+    cuts: Cuts
 
-    def __new__(cls, axis: Axis) -> Size:
-        """Return the size of an axis."""
+    def __new__(cls, axis: Axis, cuts: Cuts) -> Size:
+        """Return the size of an axis of a program's array."""
         made = super().__new__(cls, axis.size)
-        made.axis = axis
+        made.axis, made.cuts = axis, cuts
         return made
 
     def __mul__(self, other: int) -> int:
@@ -86,7 +87,7 @@ class Size(int):
 
     def astype(self, dtype: Any) -> Traced:
         """Return the size as an array of no axes."""
-        return Traced(Node("size", (), "int64", self.axis), (), "int64").astype(dtype)
+        return Traced(Node("size", (), "int64", self.axis), (), "int64", self.cuts).astype(dtype)
 
     def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
         return _called(function, inputs, options)
@@ -94,7 +95,7 @@ class Size(int):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """An operation. `axis` is what it reduces, counts or measures; `axes` those of an argument."""
+    """An operation. `axis` is what it goes along or measures; `axes` those of an argument."""
 
     name: str
     inputs: tuple[Operand, ...] = ()
@@ -106,14 +107,15 @@ class Node:
 
 Operand: TypeAlias = Node | bool | int | float
 REDUCTIONS = ("sum", "max", "min")
+ALONG = (*REDUCTIONS, "at")  # what has one number for a row of its first input
 
 
-def refused(what: str, why: str = "", remedy: str = "") -> AxonError:
+def refused(what: str, why: str = "") -> AxonError:
     """Return the error for what no kernel is made of."""
     return AxonError(
         f"`{what}` cannot be part of a fused kernel",
         why=why or "a fused kernel computes element by element and reduces along the last axis",
-        remedy=remedy or "leave it outside of the function that is fused",
+        remedy="leave it outside of the function that is fused",
     )
 
 
@@ -178,7 +180,7 @@ class Traced(NDArrayOperatorsMixin):
         node: Node,
         axes: Sequence[Axis],
         dtype: str,
-        cuts: Cuts | None = None,
+        cuts: Cuts,
         reduced: tuple[Axis, tuple[Axis, ...]] | None = None,
     ) -> None:
         self.node = node
@@ -189,13 +191,12 @@ class Traced(NDArrayOperatorsMixin):
         self.reduced = reduced
         for axis in self.axes:
             axis.beside(self.axes)
-        if cuts is not None:
-            cuts.known.setdefault(node, self)
+        cuts.known.setdefault(node, self)
 
     @property
     def shape(self) -> tuple[Size, ...]:
         """The sizes of the axes."""
-        return tuple([Size(axis) for axis in self.axes])
+        return tuple([Size(axis, self.cuts) for axis in self.axes])
 
     @property
     def size(self) -> int:
@@ -297,14 +298,14 @@ def _operand(value: Any) -> Operand:
             raise _inside()
 
 
-def _cuts(values: Sequence[Any]) -> Cuts | None:
-    return next((each.cuts for each in values if isinstance(each, Traced) and each.cuts), None)
+def _cuts(values: Sequence[Any]) -> Cuts:
+    return next(each.cuts for each in values if isinstance(each, Traced))
 
 
 def _lifted(inputs: Sequence[Any]) -> Sequence[Any]:
     """Return inputs whose arrays of NumPy are constants, of the type of what they meet."""
-    near = next((each for each in inputs if isinstance(each, Traced) and each.cuts), None)
-    if near is None or near.cuts is None:
+    near = next((each for each in inputs if isinstance(each, Traced)), None)
+    if near is None:
         return inputs
     found = list(inputs)
     for place, value in enumerate(inputs):
@@ -319,7 +320,7 @@ def pointwise(name: str, inputs: Sequence[Any], dtype: str) -> Traced:
     cuts = _cuts(inputs)
     inputs = list(inputs)
     given = [value for value in inputs if isinstance(value, Traced)]
-    if cuts is not None and _meet([value.axes for value in given]):
+    if _meet([value.axes for value in given]):
         inputs = [cuts.apart(v) if isinstance(v, Traced) and v.ndim else v for v in inputs]
         given = [value for value in inputs if isinstance(value, Traced)]
     axes = broadcast([value.axes for value in given])
@@ -327,7 +328,7 @@ def pointwise(name: str, inputs: Sequence[Any], dtype: str) -> Traced:
     for place, value in enumerate(inputs):
         if not isinstance(value, Traced) or value.reduced is None:
             continue
-        if cuts is None or (_fits(value.reduced, axes) and reduced in (None, _roots(value))):
+        if _fits(value.reduced, axes) and reduced in (None, _roots(value)):
             reduced = _roots(value)
         else:  # a kernel reduces along one axis, once for each of its rows
             inputs[place] = made = cuts.apart(value)
@@ -389,15 +390,11 @@ def _reduction(name: str) -> Callable[..., Traced]:
         if options and (name, options) != ("max", {"initial": -math.inf}):
             raise refused(name, "it begins with a number")
         word = [None if n in numbers else each for n, each in enumerate(x.axes)]
-        if x.cuts is None and len(numbers) != 1:
-            raise refused(name, "it does not reduce one axis")
-        if x.cuts is not None:
-            x, place = _along_last(x, sorted(numbers)), -1
-            kept = iter(x.axes[:-1])
-            word = [each and next(kept) for each in word]
-        else:
-            place = numbers[0]
-        column, rows = x.axes[place], tuple([each for each in word if each is not None])
+        x = _along_last(x, sorted(numbers))
+        *kept, column = x.axes
+        left = iter(kept)
+        word = [each and next(left) for each in word]
+        rows = tuple(kept)
         axes = [Axis(1, one=True) if each is None else each for each in word]
         dtype = np.sum(np.empty(0, x.node.dtype)).dtype.name if name == "sum" else x.node.dtype
         node = Node(name, (x.node,), dtype, column)
@@ -417,7 +414,7 @@ def _along_last(x: Traced, numbers: Sequence[int]) -> Traced:
         if len(numbers) != 1:
             x = np.reshape(x, (*sizes, math.prod(map(int, x.shape[len(left) :]))))  # pyright: ignore
     same = x.reduced is None or (x.reduced[0].root is x.axes[-1].root and _fits(x.reduced, x.axes))
-    return x if x.cuts is None or (same and not x.axes[-1].one) else x.cuts.apart(x)
+    return x if same and not x.axes[-1].one else x.cuts.apart(x)
 
 
 def _where(condition: Any, one: Any, other: Any) -> Traced:
@@ -427,11 +424,16 @@ def _where(condition: Any, one: Any, other: Any) -> Traced:
 
 
 def _take_along(x: Traced, index: Traced, axis: SupportsIndex) -> Traced:
-    place = x.axes[int(axis)]
-    if int(axis) != -1 or not index.axes[-1].one:
+    """Return one item of each row of x, whose number is in the row."""
+    if int(axis) % x.ndim != x.ndim - 1 or index.axes[-1].size != 1:
         raise refused("take_along_axis", "it takes more than one item of the last axis")
-    position = Traced(Node("position", (), "int64", place), (place,), "int64", x.cuts)
-    return np.sum(np.where(position == index, x, 0), axis=-1, keepdims=True)
+    x = _along_last(x, [x.ndim - 1])
+    if _meet([x.axes[:-1], index.axes[:-1]]) or index.reduced is not None:
+        x, index = x.cuts.apart(x), x.cuts.apart(index)
+    rows = broadcast([x.axes[:-1], index.axes[:-1]])
+    node = Node("at", (x.node, index.node), x.node.dtype, x.axes[-1])
+    axes = (*rows, Axis(1, one=True))
+    return Traced(node, axes, x.dtype, x.cuts, (x.axes[-1], rows))
 
 
 def _zeros_like(x: Traced, dtype: Any = None, shape: Any = None) -> Traced:
@@ -442,8 +444,6 @@ def _zeros_like(x: Traced, dtype: Any = None, shape: Any = None) -> Traced:
 
 def _moved(name: str, run: Callable[[Any], Any], x: Traced, shape: Sequence[int]) -> Traced:
     """Return what a function makes of an array that has another shape or order then."""
-    if x.cuts is None:
-        raise refused(name)
     return x.cuts.step(Step(name, run, (x,), plain=True), shape, x.dtype)
 
 
@@ -471,15 +471,10 @@ def product(a: Any, b: Any) -> Traced:
     """Return a product as a step: the library's where it takes the types."""
     a, b = _lifted((a, b))
     cuts = _cuts((a, b))
-    if cuts is None:
-        raise refused("matmul")
     batch = np.broadcast_shapes(*[tuple(map(int, each.shape[:-2])) for each in (a, b)])
     rows, columns = ([int(n) for n in each.shape[-2:]] for each in (a, b))
     shape = (*batch, *rows[:-1], *columns[1:])
     if a.dtype == b.dtype and a.dtype in calls.FLOATS:
-        if a.ndim > 2 and b.ndim == 2:  # one matrix for all rows, and so is the result
-            sizes = math.prod(map(int, a.shape[:-1])), int(a.shape[-1])
-            a = Traced(a.node, [Axis(size) for size in sizes], a.dtype, cuts)
         step = Step("matmul", calls.matmul, (a, b), plain=True, orders=calls.matmul_orders)
         return cuts.step(step, shape, a.dtype)
     dtype = np.result_type(_sample(a), _sample(b)).name
@@ -519,8 +514,6 @@ def _stack(items: Sequence[Traced], axis: int = 0) -> Traced:
     shape = [int(size) for size in items[0].shape]
     shape.insert(axis % (len(shape) + 1), len(items))
     cuts = _cuts(items)
-    if cuts is None:
-        raise refused("stack")
     step = Step("stack", lambda *items: np.stack(items, axis), tuple(items))
     return cuts.step(step, shape, items[0].dtype)
 

@@ -28,7 +28,7 @@ def meaning(name: str) -> Callable[..., Any]:
     plain = reference.meaning(name)
 
     def apply(*arguments: Any, **options: Any) -> Any:
-        cuts = next((each.cuts for each in traced_in(arguments) if each.cuts), None)
+        cuts = next((each.cuts for each in traced_in(arguments)), None)
         if cuts is None:
             return plain(*arguments, **options)
         if name != "conv":

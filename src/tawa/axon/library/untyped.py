@@ -40,7 +40,7 @@ class Untyped(np.ndarray):
         if any(not isinstance(each, np.ndarray | np.generic) for each in arrays(inputs)):
             return NotImplemented  # the other library knows what to do
         inputs, loose = met(inputs, numbers=numbers)
-        found = function(*fixed(inputs), **options)
+        found = function(*fixed(inputs), **{name: fixed(each) for name, each in options.items()})
         return _marked(found) if loose else found
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import product
 from typing import Any
 
 import numpy as np
+
+from tawa.axon.library.untyped import fixed, met, untyped
 
 Array = Any
 
@@ -46,6 +49,19 @@ def _padded(x: Array, pads: Sequence[int], value: float = 0) -> Array:
     return np.pad(x, [(0, 0), (0, 0), *[(p, p) for p in pads]], constant_values=value)
 
 
+def _of_one_type(function: Callable[..., Array]) -> Callable[..., Array]:
+    """Return a function of filters and images of which one may have no element type."""
+
+    @wraps(function)
+    def apply(w: Array, x: Array, **options: Any) -> Array:
+        given, loose = met((w, x), numbers=True)
+        found = function(*fixed(given), **options)
+        return untyped(found) if loose else found
+
+    return apply
+
+
+@_of_one_type
 def conv(
     w: Array, x: Array, stride: Any, pad: Any, dilation: Any, groups: int, kernel: Any
 ) -> Array:
@@ -72,6 +88,7 @@ def conv(
     return result
 
 
+@_of_one_type
 def conv_transpose(
     w: Array, x: Array, stride: Any, pad: Any, extra: Any, dilation: Any, groups: int
 ) -> Array:

@@ -230,14 +230,16 @@ def _functions() -> dict[str, Callable[..., Any]]:
     }
 
 
-def _convolution(name: str, w: Tensor, x: Tensor, groups: int, **options: Any) -> Tensor:
+def _convolution(name: str, w: Any, x: Any, groups: int, **options: Any) -> Tensor:
+    near = next(each.data for each in (w, x) if isinstance(each, Tensor))
+    (w, x), loose = met(_tensors((w, x), near), numbers=True)
     rank = x.ndim - 2
     run = getattr(_torch().nn.functional, f"{name}{rank}d", None)
     if run is None or not x.size or not w.size:  # torch refuses some of those
         return reference.meaning(name)(w, x, groups=groups, **options)
     names = {"pad": "padding", "extra": "output_padding"}
     given = {names.get(k, k): each(v, rank) for k, v in options.items() if k != "kernel"}
-    return Tensor(run(x.data, w.data, groups=groups, **given))
+    return Tensor(run(x.data, w.data, groups=groups, **given), loose)
 
 
 def _pool(name: str, x: Tensor, size: Any, stride: Any, pad: Any) -> Tensor:
