@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tawa.ppl.frontend.surface import cholesky, exp, log, log1p, run, select, sqrt, word
+from tawa.ppl.frontend.surface import cholesky, exp, fma, log, log1p, run, select, sqrt, word
 from tawa.ppl.math.distributions import normal_pair, uniform
 
 INF = float("inf")
@@ -64,25 +64,23 @@ def kick(lane: Any, step: Any, dense: Any) -> None:
         if dense:
             force = 0.0
             for j in range(i, len(lane.p)):
-                force = force + lane.scale[j, i] * lane.g[j]
+                force = fma(lane.scale[j, i], lane.g[j], force)
+            lane.p[i] = fma(step, force, lane.p[i])
         else:
-            force = lane.scale[i] * lane.g[i]
-        lane.p[i] = lane.p[i] + step * force
+            lane.p[i] = fma(step * lane.scale[i], lane.g[i], lane.p[i])
 
 
-def leapfrog(lane: Any, step: Any, dense: Any) -> None:
-    """Half a kick, a drift by L times the momentum, the gradient, half a kick."""
-    kick(lane, 0.5 * step, dense)
+def drift(lane: Any, step: Any, dense: Any) -> None:
+    """Move the point by L times the momentum, and look at the gradient there."""
     for i in range(len(lane.p)):
         if dense:
             velocity = 0.0
             for j in range(i + 1):
-                velocity = velocity + lane.scale[i, j] * lane.p[j]
+                velocity = fma(lane.scale[i, j], lane.p[j], velocity)
+            lane.z[i] = fma(step, velocity, lane.z[i])
         else:
-            velocity = lane.scale[i] * lane.p[i]
-        lane.z[i] = lane.z[i] + step * velocity
+            lane.z[i] = fma(step * lane.scale[i], lane.p[i], lane.z[i])
     run("gradient")
-    kick(lane, 0.5 * step, dense)
 
 
 def energy_change(lane: Any) -> Any:
@@ -122,9 +120,10 @@ def adapt(lane: Any, rate: Any, dense: Any) -> None:
 def learn(lane: Any, dense: Any) -> None:
     """Add a draw to the sums of the window (Welford): of a matrix, on and below its diagonal."""
     lane.samples += 1
+    share = 1.0 / float(lane.samples)
     for i in range(len(lane.mean)):
         lane.apart[i] = lane.best_z[i] - lane.mean[i]
-        lane.mean[i] = lane.mean[i] + lane.apart[i] / float(lane.samples)
+        lane.mean[i] = lane.mean[i] + lane.apart[i] * share
     for i in range(len(lane.mean)):
         if dense:
             for j in range(i + 1):
@@ -250,9 +249,12 @@ def hmc_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
             # Equal trajectories can come round to where they began: their length varies (Neal
             # 2011).
             step, steps = lane.step * (0.5 + uniform()), lane.steps
+        kick(lane, 0.5 * step, dense)
         for k in range(steps):
             lane.valued = k + 1 == steps  # inside of a trajectory nothing asks for the energy
-            leapfrog(lane, step, dense)
+            drift(lane, step, dense)
+            kick(lane, step, dense)  # the second half of this leapfrog's, the first of the next
+        kick(lane, -0.5 * step, dense)
         if starting:
             take_start(lane)
         else:
@@ -362,7 +364,9 @@ def nuts_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
             if lane.leaf == 0:
                 begin_subtree(lane)
             step = select(lane.side == 0, -lane.step, lane.step)
-        leapfrog(lane, step, dense)
+        kick(lane, 0.5 * step, dense)
+        drift(lane, step, dense)
+        kick(lane, 0.5 * step, dense)
         if starting:
             take_start(lane)
         else:
