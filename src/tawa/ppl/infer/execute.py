@@ -196,14 +196,18 @@ class OnHost:
         count = max(1, min(threads or len(os.sched_getaffinity(0)), lanes))
         edges = [lanes * k // count for k in range(count + 1)]
         self.parts = list(pairwise(edges))
-        if long or count > 1 or executable.stack > CALLERS_STACK:
-            self.workers = workers(executable.stack, count)
+        # The caller's thread takes a part where it may: to wake another one takes longer than a
+        # launch of few lanes.
+        self.own = 0 if long or executable.stack > CALLERS_STACK else 1
+        if count > self.own:
+            self.workers = workers(executable.stack, count - self.own)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.memory.clear()
+        self.given.clear()
         if self.workers:
             self.workers.shutdown(wait=False)  # one that was interrupted goes on to its end
 
@@ -226,10 +230,13 @@ class OnHost:
             return
         for name, number in numbers.items():
             self.values[self.places[name]] = number
-        if not self.workers:
-            self.function(0, lanes, lanes, *self.values)
-            return
-        for done in [self.workers.submit(self._part, *part) for part in self.parts]:
+        mine, others = self.parts[: self.own], self.parts[self.own :]
+        running = (
+            [self.workers.submit(self._part, *part) for part in others] if self.workers else []
+        )
+        for part in mine:
+            self._part(*part)
+        for done in running:
             done.result()
 
     def _part(self, first: int, end: int) -> None:
@@ -304,6 +311,11 @@ def check_faults(program: Program, faults: Array) -> None:
                 why="a vector's items are 0 to its length less one",
                 remedy="check the index, or ask with an if before it is used",
             )
+
+
+def seeded(seed: int) -> dict[str, int]:
+    """Return the key of a launch that has another one than the arguments."""
+    return dict(zip(("seed0", "seed1"), seed_words(seed), strict=True))
 
 
 def seed_words(seed: int) -> tuple[int, int]:

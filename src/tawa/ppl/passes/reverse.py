@@ -8,9 +8,9 @@ Before -> after::
 
 A loop's body is computed again, iteration by iteration and in reverse, from the values that the
 iteration began with; only those are kept. So memory is what loops carry, and each nesting costs one
-more evaluation of its body. A quotient is a product by a reciprocal, forward and backward the same
-one: a division is a long chain of instructions with a branch, and that of data is hoisted. Terms are added to the log weight where their body is computed for the
-backward sweep, once.
+more evaluation of its body. Terms are added to the log weight where their body is computed for the
+backward sweep, once. A quotient is a product by a reciprocal, forward and backward the same one: a
+division is a chain of instructions with a branch, and that of data is hoisted.
 
 Requires: a body of `passes/density.py`. Ensures: `logw` is the log density, `g` its gradient at
 `z`.
