@@ -30,6 +30,7 @@ from tawa.ppl.frontend.source import (
     held,
     read,
     returns,
+    stored,
 )
 from tawa.ppl.frontend.values import (
     Hole,
@@ -222,14 +223,19 @@ class Lowering(Context):
     def _fork(self, test: Value, node: ast.If, rest: list[ast.stmt], scope: dict[str, Any]) -> Any:
         """An `if` with a return in it: what follows belongs to the branches that go on."""
         yes, no = ([*branch, *rest] for branch in (node.body, node.orelse))
-        work: list[Callable[[], Any]] = [
+        return self._either(
+            test,
+            node,
             lambda: self.statements(yes, dict(scope)),
             lambda: self.statements(no, dict(scope)),
-        ]
-        return self._either(test, work, node)
+        )
 
-    def _either(self, test: Value, work: list[Callable[[], Any]], node: ast.AST) -> Any:
-        """Lower two branches; one whose recursive call has no type yet is left out for now."""
+    def _branches(self, *work: Callable[[], Any]) -> list[tuple[Region, Any]]:
+        """Lower branches; one whose recursive call has no type yet is left out for now.
+
+        If one is left, it is lowered again when the other's type is known: its operations go to the
+        region at hand.
+        """
         known: list[tuple[Region, Any]] = []
         for branch in work:
             try:
@@ -238,10 +244,14 @@ class Lowering(Context):
                 continue
         if not known:
             raise Unknown
-        if len(known) == 1:  # lowered once more when the other branch's type is known
+        if len(known) == 1:
             self.b.region.ops.extend(known[0][0].ops)
-            return known[0][1]
-        return self.join(test, known[0], known[1], node)
+        return known
+
+    def _either(self, test: Value, node: ast.AST, *work: Callable[[], Any]) -> Any:
+        """Lower two branches; return what one of them gives."""
+        known = self._branches(*work)
+        return known[0][1] if len(known) == 1 else self.join(test, known[0], known[1], node)
 
     def join(
         self, test: Value, yes: tuple[Region, Any], no: tuple[Region, Any], node: ast.AST
@@ -287,26 +297,19 @@ class Lowering(Context):
         return first, second
 
     def _if(self, test: Value, node: ast.If, scope: dict[str, Any]) -> None:
-        scopes = [dict(scope), dict(scope)]
-        parts: list[Region] = []
-        known: list[dict[str, Any]] = []
-        for inner, branch in zip(scopes, (node.body, node.orelse), strict=True):
-            try:
-                parts.append(self._region(lambda b=branch, s=inner: self.statements(b, s))[0])
-                known.append(inner)
-            except Unknown:
-                continue
-        if not known:
-            raise Unknown
-        if len(known) == 1:  # as in _either
-            self.b.region.ops.extend(parts[0].ops)
-            scope.update(known[0])
+        def run(body: list[ast.stmt]) -> dict[str, Any]:
+            inner = dict(scope)
+            self.statements(body, inner)
+            return inner
+
+        known = self._branches(lambda: run(node.body), lambda: run(node.orelse))
+        if len(known) == 1:
+            scope.update(known[0][1])
             return
-        yes, no = known
+        (_, yes), (_, no) = known
         changed = [n for n in yes if n in no and (yes[n] is not no[n] or n not in scope)]
-        ends = [tuple(inner[n] for n in changed) for inner in known]
-        joined = self.join(test, (parts[0], ends[0]), (parts[1], ends[1]), node)
-        scope.update(zip(changed, joined, strict=True))
+        one, other = ((part, tuple(ends[n] for n in changed)) for part, ends in known)
+        scope.update(zip(changed, self.join(test, one, other, node), strict=True))
 
     def loop(
         self,
@@ -364,15 +367,6 @@ class Lowering(Context):
             del self.b.region.ops[mark:]
         scope.update(zip(names, rebuild(template, results), strict=True))
 
-    def _carried(self, body: list[ast.stmt], scope: dict[str, Any]) -> list[str]:
-        stored = dict.fromkeys(
-            node.id
-            for statement in body
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        )
-        return [n for n in stored if n in scope]
-
     def _no_jumps(self, node: ast.For | ast.While) -> None:
         if node.orelse:
             raise self.error("else cannot follow a loop in a model", node, why=_SUBSET)
@@ -395,9 +389,7 @@ class Lowering(Context):
                 self.statements(node.body, scope)
             return
         sequence = self.guarded(node.iter, lambda: indexing.sequence(self, over))
-        names = self._carried(node.body, scope)
-        targets = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-        names = [n for n in names if n not in targets]
+        names = [n for n in stored(node.body) if n in scope and n not in stored([node.target])]
 
         def make(starts: tuple[Value, ...], enter: Any) -> Any:
             index = Value(I32)
@@ -421,7 +413,7 @@ class Lowering(Context):
 
     def _while(self, node: ast.While, scope: dict[str, Any]) -> None:
         self._no_jumps(node)
-        names = self._carried(node.body, scope)
+        names = [n for n in stored(node.body) if n in scope]
 
         def make(starts: tuple[Value, ...], enter: Any) -> Any:
             types = tuple(start.type for start in starts)
@@ -543,11 +535,12 @@ class Lowering(Context):
                 test = self.truth(condition, scope)
                 if isinstance(test, bool):
                     return self.expression(body if test else orelse, scope)
-                work: list[Callable[[], Any]] = [
+                return self._either(
+                    test,
+                    node,
                     lambda: self.expression(body, scope),
                     lambda: self.expression(orelse, scope),
-                ]
-                return self._either(test, work, node)
+                )
             case ast.Subscript(value=inner, slice=index):
                 return indexing.subscript(self, self.expression(inner, scope), index, scope)
             case ast.Call():

@@ -137,6 +137,12 @@ def _outer_walk(node: ast.AST) -> list[ast.AST]:
     return [node, *(n for child in ast.iter_child_nodes(node) for n in _outer_walk(child))]
 
 
+def stored(nodes: Iterable[ast.AST]) -> dict[str, None]:
+    """Return the names that something assigns, in order."""
+    names = (n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name))
+    return dict.fromkeys(n.id for n in names if isinstance(n.ctx, ast.Store))
+
+
 def as_load(target: ast.Name | ast.Subscript | ast.Attribute) -> ast.expr:
     """Return what is assigned, as it is read."""
     if isinstance(target, ast.Name):
