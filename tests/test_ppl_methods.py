@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -351,3 +353,15 @@ def test_a_filter_that_runs_again_begins_anew(model, given):
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
     assert np.isfinite(found[0][0])
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [lambda posterior=None, prior=None: posterior, lambda data, *, name=None: data["posterior"]],
+)
+def test_draws_go_to_both_interfaces_of_arviz(convert, monkeypatch):
+    monkeypatch.setitem(sys.modules, "arviz", SimpleNamespace(from_dict=convert))
+    post = ppl.infer(states, SERIES, method="importance", draws=8)
+    given = post.to_arviz()
+    assert given.keys() == {"a", "x", "x_2"}
+    np.testing.assert_array_equal(given["a"], post["a"])
