@@ -84,6 +84,7 @@ def device(monkeypatch):
     monkeypatch.setattr(gpu, "_driver", lambda: made)
     monkeypatch.setattr(gpu, "_context", lambda: None)
     monkeypatch.setattr(gpu, "kernel", Kernel)
+    monkeypatch.setattr(gpu, "threads_of_a_lane", lambda *_, **__: 1)
     gpu._staging.cache_clear()
     yield made
     gpu._staging.cache_clear()

@@ -23,6 +23,7 @@ from tawa.ppl.ir.operations import PARTS
 from tawa.runtime.dispatch import current_stream
 
 THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
+SCHEDULERS = 4  # of a multiprocessor, since compute capability 5.0
 REGISTERS = 128  # what a thread may take, to begin with
 STAGED = 1 << 20
 """Bytes of pinned memory that a thread copies through."""
@@ -147,13 +148,17 @@ def kernel(text: str) -> Kernel:
     return Kernel(ptx(text))
 
 
-def threads_of_a_lane(lanes: int, text: Callable[[int], str]) -> int:
-    """Return how many threads share the rows of a lane: a power of two up to PARTS.
+def threads_of_a_lane(lanes: int, text: Callable[[int], str], *, shared: bool) -> int:
+    """Return how many threads a lane is: a power of two up to PARTS.
 
-    As many as the device holds at once, to the nearest power: further threads would wait for these
-    to end, and what a lane computes besides its rows each of its threads computes. `text` gives the
-    program for a number of threads; its registers, which hardly depend on that number, are those of
-    the kernel that fits if it takes REGISTERS.
+    Where threads have rows to share, as many as the device holds at once, to the nearest power:
+    further threads would wait for these to end, and what a lane computes besides its rows each of
+    its threads computes. `text` gives the program for a number of threads; its registers, which
+    hardly depend on that number, are those of the kernel that fits if it takes REGISTERS.
+
+    Where they have none, as many as give each scheduler of a multiprocessor a warp: it has nothing
+    else to do, and of a warp's lanes, which wait for each other where they go unlike ways, there
+    are fewer.
     """
     _context()  # which initialises the driver
     device = _call(_driver().cuDeviceGet, 0)
@@ -163,13 +168,15 @@ def threads_of_a_lane(lanes: int, text: Callable[[int], str]) -> int:
         key = getattr(facts, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(_call(_driver().cuDeviceGetAttribute, key, device))
 
-    def shared(held: int) -> int:
+    def each(held: int) -> int:
         """Return what threads that a multiprocessor holds are for a lane."""
         many = fact("MULTIPROCESSOR_COUNT") * held / lanes
         return min(PARTS, 1 << max(0, round(math.log2(many)))) if many > 1 else 1
 
-    guess = shared(fact("MAX_REGISTERS_PER_MULTIPROCESSOR") // REGISTERS)
-    return shared(kernel(text(guess)).held())
+    if not shared:
+        return each(SCHEDULERS * THREADS)
+    guess = each(fact("MAX_REGISTERS_PER_MULTIPROCESSOR") // REGISTERS)
+    return each(kernel(text(guess)).held())
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ class Executable:
         self.text, self.stack = "", 0
         if device == "cpu":
             self.text, self.stack = emit(in_blocks(program), library, gpu=False)
+        self.shared = has_sums(program)
         self.kernels: dict[int, str] = {}
 
     def kernel(self, threads: int) -> str:
@@ -98,7 +99,7 @@ class Executable:
         if self.device == "cuda":
             from tawa.ppl.emit.gpu import Lanes, threads_of_a_lane
 
-            many = threads_of_a_lane(lanes, self.kernel) if has_sums(self.program) else 1
+            many = threads_of_a_lane(lanes, self.kernel, shared=self.shared)
             return Lanes(self.kernel(many), self.program, arguments, ordered, lanes, many)
         return OnHost(self, arguments, ordered, lanes, threads, long=long)
 
