@@ -45,15 +45,24 @@ def keep_point(lane: Any) -> None:
     lane.best_logw = lane.logw
 
 
+def draw_momentum(lane: Any) -> None:
+    """Draw two numbers of the next trajectory's momentum, if some are left to draw."""
+    if lane.drawn < len(lane.next_p):
+        first, second = normal_pair()
+        lane.next_p[lane.drawn] = first
+        lane.next_p[lane.drawn + 1] = second
+        lane.drawn += 2
+
+
 def begin_trajectory(lane: Any) -> None:
-    """Draw a momentum where the chain is."""
+    """Go where the chain is, with a momentum."""
     lane.z = lane.best_z
     lane.g = lane.best_g
-    for i in range((len(lane.p) + 1) // 2):
-        first, second = normal_pair()
-        lane.p[2 * i] = first
-        if 2 * i + 1 < len(lane.p):
-            lane.p[2 * i + 1] = second
+    while lane.drawn < len(lane.next_p):
+        draw_momentum(lane)
+    for i in range(len(lane.p)):
+        lane.p[i] = lane.next_p[i]
+    lane.drawn = 0
     lane.logw = lane.best_logw
     lane.energy = kinetic(lane) - lane.logw
 
@@ -190,6 +199,7 @@ def begin_chain(lane: Any, dense: Any) -> None:
     lane.leapfrogs = 0
     keep_point(lane)
     lane.found = False
+    lane.drawn = 0
     lane.attempt = 0
     lane.t = 0
     lane.end = lane.warmup + lane.draws * lane.thin
@@ -374,7 +384,11 @@ def nuts_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
 
 
 def take_leaf(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
-    """Add the leaf at hand to its subtree; end the draw where it is the last one."""
+    """Add the leaf at hand to its subtree; end the draw where it is the last one.
+
+    The next momentum is drawn leaf by leaf: at its end a draw would hold up the others of a warp.
+    """
+    draw_momentum(lane)
     lane.leaps += 1
     change = energy_change(lane)
     diverged = change < -1000.0
