@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tawa.ppl.frontend import indexing, surface
+from tawa.ppl.frontend import indexing, inside, loops
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array
 from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.values import Bounded, Columns, Sequence, View, flatten, is_record
@@ -112,28 +112,14 @@ def fold(low: Context, function: Callable[[Any, Any], Any], rows: Any, start: An
         for item in rows:  # type: ignore[reportUnknownVariableType]
             start = function(start, item)
         return start
-    sequence = indexing.sequence(low, rows)
     scope = {"folded": start}
 
-    def make(starts: tuple[Value, ...], enter: Any) -> Any:
-        index = Value(I32)
-        if isinstance(sequence.count, int):
-            low.limits[index] = sequence.count
-        region = Region((index, *(Value(s.type) for s in starts)))
-        with low.b.inside(region):
-            inner, close = enter(region.args[1:])
-            inner["folded"] = function(inner["folded"], sequence.item(index))
-            region.yields = close(inner)
-        count = low.numbers.value(sequence.count)
-        types = tuple(s.type for s in starts)
-        return list(low.b.op("for", (count, *starts), types, (region,)).results)
+    def step(inner: dict[str, Any], item: Any) -> None:
+        inner["folded"] = function(inner["folded"], item)
 
-    low.loop(["folded"], scope, _nowhere(), make)
+    nowhere = ast.Pass(lineno=1, col_offset=0)
+    loops.counted(low, indexing.sequence(low, rows), ["folded"], scope, step, nowhere)
     return scope["folded"]
-
-
-def _nowhere() -> Any:
-    return ast.Pass(lineno=1, col_offset=0)
 
 
 def reduce(low: Context, function: Any, rows: Any, start: Any) -> Any:
@@ -148,7 +134,7 @@ def filter_word(low: Context, function: Any, rows: Any) -> Any:
         raise Misfit("filter takes a vector whose length is known when the model is compiled")
     size = sequence.count
     kept = _each(low, Sequence(size, lambda at: low.call(function, (sequence.item(at),))))
-    places, total = low.call(_places, (kept,))
+    places, total = low.call(inside.places, (kept,))
 
     def row(at: Value) -> Any:
         place = low.b.load(places, at)
@@ -178,49 +164,14 @@ def matmul(low: Context, left: Any, right: Any) -> Any:
     """Lower `@` between vectors and matrices."""
     arrays = is_array(left) and is_array(right)
     ranks = (len(left.type.shape), len(right.type.shape)) if arrays else (0, 0)
-    if ranks not in _PRODUCTS:
+    if ranks not in inside.PRODUCTS:
         raise Misfit(
             f"@ is between vectors and matrices, not {describe(left)} and {describe(right)}"
         )
     sizes = left.type.shape[-1], right.type.shape[0]
     if sizes[0] != sizes[1]:
         raise Misfit(f"vectors of {sizes[0]} and {sizes[1]} have no product")
-    return low.call(_PRODUCTS[ranks], (left, right))
-
-
-# In the subset:
-
-
-def _places(kept: Any) -> Any:
-    """Where the items are that are kept, in front, and how many these are."""
-    places = surface.map(lambda _: 0, kept)
-    count = 0
-    for i in range(len(kept)):
-        places = surface.put(places, count, i)
-        count = count + surface.select(kept[i], 1, 0)
-    return places, count
-
-
-def _dot(left: Any, right: Any) -> Any:
-    """A sum in order, each step one fma."""
-    total = 0.0
-    for i in range(len(left)):
-        total = surface.fma(left[i], right[i], total)
-    return total
-
-
-def _from_left(left: Any, right: Any) -> Any:
-    return surface.map(
-        lambda j: _dot(left, surface.map(lambda row: row[j], right)), range(right.shape[1])
-    )
-
-
-_PRODUCTS: dict[tuple[int, int], Callable[..., Any]] = {
-    (1, 1): _dot,
-    (1, 2): _from_left,
-    (2, 1): lambda left, right: surface.map(lambda row: _dot(row, right), left),
-    (2, 2): lambda left, right: surface.map(lambda row: _from_left(row, right), left),
-}
+    return low.call(inside.PRODUCTS[ranks], (left, right))
 
 
 # -- Python's own words
