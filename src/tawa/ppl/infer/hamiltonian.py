@@ -25,7 +25,7 @@ def mix(a: Any, b: Any) -> Any:
     """Return log(exp(a) + exp(b)), and the share of exp(b) in the sum."""
     rest = exp(min(a, b) - max(a, b))
     total = max(a, b) + log1p(rest)
-    share = select(b < a, rest, 1.0) / (1.0 + rest)
+    share = select(b < a, rest, 1.0) * (1.0 / (1.0 + rest))
     # Where both are nothing the difference is no number.
     return select(max(a, b) == -INF, -INF, total), share
 
