@@ -76,6 +76,15 @@ def test_log1p_is_right_from_the_smallest_to_the_largest(kind):
     np.testing.assert_allclose(ends, [np.log(3e38), -np.inf, np.nan, np.inf], rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_expm1_is_right_from_the_smallest_to_the_largest(kind):
+    least, most = (1e-37, 88.7) if kind == "f32" else (1e-300, 709.7)
+    size = np.concatenate([np.geomspace(least, 1.0, 300), np.linspace(1.0, most, 300)])
+    xs, ys = evaluate("expm1", kind, np.concatenate([size, -size]), "cpu")
+    want = np.expm1(xs.astype(np.longdouble))
+    assert np.max(np.abs(ys / want - 1)) < 3 * np.finfo(xs.dtype).eps
+
+
 @ppl.model
 def counts(rows, widths):
     rate = ppl.sample(ppl.Gamma(2.5, 0.5))

@@ -102,10 +102,10 @@ def log1p(x: Any) -> Any:
 
 
 def expm1(x: Any) -> Any:
-    """(u - 1) x / log(u) for u = exp(x), rounded: the errors of u cancel (Kahan)."""
+    """(u - 1) (x / log(u)) for u = exp(x), rounded: the errors of u cancel (Kahan)."""
     u = exp_word(x)
     less = u - 1.0
-    result = less * x / log_word(u)
+    result = less * (x / log_word(u))
     result = select(less == -1.0, -1.0, result)
     return select(u == 1.0, x, select(u == INF, u, result))
 
