@@ -278,7 +278,7 @@ class _Body:
             case "run":
                 return self.region(self.program.procedures[op.attrs["name"]], values)
             case "set":
-                self.set(op, given[0])
+                self.held(op.operands[0], given[0], self.variables[op.attrs["name"]])
                 return []
             case "accumulate":
                 kind, pointer = op.operands[-1].type.kind, self.address(op, given)
@@ -334,16 +334,8 @@ class _Body:
         place = self.line(f"add nsw i64 {start}, {lane}")
         return self.line(f"getelementptr {MEMORY[kind]}, ptr %buffer.{name}, i64 {place}")
 
-    def set(self, op: Op, value: str) -> None:
-        type_ = op.operands[0].type
-        slot = self.variables[op.attrs["name"]]
-        if type_.shape:
-            self.copy(type_, value, slot)
-        else:
-            self.store(type_.kind, value, slot)
-
     def held(self, value: Value, given: str, slot: str) -> None:
-        """Keep a value in a slot of its own."""
+        """Keep a value in a slot."""
         if value.type.shape:
             self.copy(value.type, given, slot)
         else:
