@@ -44,7 +44,7 @@ def say(**facts):
 
 def arrays(post):
     values = post.value if isinstance(post.value, tuple) else (post.value,)
-    return [*post.draws.values(), *values]
+    return [np.ascontiguousarray(array) for array in (*post.draws.values(), *values)]
 
 
 def compare_bits():
