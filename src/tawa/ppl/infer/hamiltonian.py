@@ -14,8 +14,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from tawa.ppl.frontend.surface import cholesky, exp, fma, log, log1p, run, select, sqrt, word
-from tawa.ppl.math.distributions import normal_pair, uniform
+from tawa.ppl.frontend.surface import (
+    cholesky,
+    exp,
+    fma,
+    log,
+    log1p,
+    random,
+    run,
+    select,
+    sqrt,
+    word,
+)
+from tawa.ppl.math.distributions import normal_pair, uniform, unit
 
 INF = float("inf")
 TARGET_PULL, T0, KAPPA = 0.05, 10.0, 0.75
@@ -275,6 +286,14 @@ def hmc_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
             finish(lane, hold, sizes, exp(min(change, 0.0)), change < -1000.0, dense)
 
 
+def toss(lane: Any) -> Any:
+    """Draw all that a leaf and its subtree's end may need; return a number of the leaf's own."""
+    words = random()
+    lane.coin = words[0] & 1  # `unit` leaves it out
+    lane.chance = unit(words[2], words[3])
+    return unit(words[0], words[1])
+
+
 def begin_tree(lane: Any) -> None:
     """Both ends of the tree are where the chain is."""
     begin_trajectory(lane)
@@ -293,7 +312,7 @@ def begin_tree(lane: Any) -> None:
 
 def begin_subtree(lane: Any) -> None:
     """Go on from one end of the tree, chosen at random."""
-    side = select(uniform() < 0.5, 0, 1)
+    side = lane.coin
     lane.side = side
     lane.sub_weight = -INF
     lane.z = lane.end_z[side]
@@ -336,7 +355,7 @@ def turns(lane: Any) -> Any:
 
 def join_subtree(lane: Any) -> Any:
     """Add a whole subtree to the tree; return whether the tree is done."""
-    if uniform() < exp(lane.sub_weight - lane.weight):
+    if lane.chance < exp(lane.sub_weight - lane.weight):
         lane.best_z = lane.sub_z
         lane.best_g = lane.sub_g
         lane.best_logw = lane.sub_logw
@@ -360,6 +379,8 @@ def join_subtree(lane: Any) -> Any:
 def nuts_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
     """Run a chain of no-U-turn trajectories of at most 2 ** `depth` leapfrogs."""
     begin_chain(lane, dense)
+    lane.draw = -1  # of starts: `toss` has the first of their numbers
+    toss(lane)
     lane.new = True
     while lane.t < lane.end:
         starting = not lane.found
@@ -394,7 +415,8 @@ def take_leaf(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
     diverged = change < -1000.0
     lane.accept += exp(min(change, 0.0))
     lane.sub_weight, share = mix(lane.sub_weight, change)
-    if lane.leaf == 0 or uniform() < share:
+    chance = toss(lane)
+    if lane.leaf == 0 or chance < share:
         lane.sub_z = lane.z
         lane.sub_g = lane.g
         lane.sub_logw = lane.logw
