@@ -33,12 +33,12 @@ TARGET_PULL, T0, KAPPA = 0.05, 10.0, 0.75
 
 
 def mix(a: Any, b: Any) -> Any:
-    """Return log(exp(a) + exp(b)), and the share of exp(b) in the sum."""
+    """Return log(exp(a) + exp(b)), the share of exp(b) in the sum, and exp(b - a) up to 1."""
     rest = exp(min(a, b) - max(a, b))
     total = max(a, b) + log1p(rest)
-    share = select(b < a, rest, 1.0) * (1.0 / (1.0 + rest))
+    ratio = select(b < a, rest, 1.0)
     # Where both are nothing the difference is no number.
-    return select(max(a, b) == -INF, -INF, total), share
+    return select(max(a, b) == -INF, -INF, total), ratio * (1.0 / (1.0 + rest)), ratio
 
 
 def kinetic(lane: Any) -> Any:
@@ -355,11 +355,11 @@ def turns(lane: Any) -> Any:
 
 def join_subtree(lane: Any) -> Any:
     """Add a whole subtree to the tree; return whether the tree is done."""
-    if lane.chance < exp(lane.sub_weight - lane.weight):
+    lane.weight, _, ratio = mix(lane.weight, lane.sub_weight)
+    if lane.chance < ratio:
         lane.best_z = lane.sub_z
         lane.best_g = lane.sub_g
         lane.best_logw = lane.sub_logw
-    lane.weight, _ = mix(lane.weight, lane.sub_weight)
     side = lane.side
     lane.end_z[side] = lane.z
     lane.end_g[side] = lane.g
@@ -414,7 +414,7 @@ def take_leaf(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
     change = energy_change(lane)
     diverged = change < -1000.0
     lane.accept += exp(min(change, 0.0))
-    lane.sub_weight, share = mix(lane.sub_weight, change)
+    lane.sub_weight, share, _ = mix(lane.sub_weight, change)
     chance = toss(lane)
     if lane.leaf == 0 or chance < share:
         lane.sub_z = lane.z
