@@ -44,7 +44,7 @@ def say(**facts):
 
 def arrays(post):
     values = post.value if isinstance(post.value, tuple) else (post.value,)
-    return [*post.draws.values(), *values]
+    return [np.ascontiguousarray(array) for array in (*post.draws.values(), *values)]
 
 
 def compare_bits():
@@ -199,11 +199,11 @@ def particles(count: int, length: int = 20, device: str = "cuda"):
     )
 
 
-def group(device: str):
-    """One warp of chains, 32, and the same chains on one core: seconds of a call after a first."""
+def group(device: str, chains: int):
+    """Few chains, and the same chains on one core: seconds of a call after a first."""
     given = (models.schools, models.Y, models.SIGMA)
     for method in ("hmc", "nuts"):
-        options = {"method": method, "chains": 32, "draws": 1000, "warmup": 500, "threads": 1}
+        options = {"method": method, "chains": chains, "draws": 1000, "warmup": 500, "threads": 1}
         seconds = {}
         for place in ("cpu", device):
             ppl.infer(*given, device=place, **options)
@@ -213,7 +213,8 @@ def group(device: str):
                 ppl.infer(*given, device=place, seed=seed, **options)
                 times.append(time.perf_counter() - began)
             seconds[place] = round(min(times), 4)
-        say(group=method, **seconds, ratio=round(seconds[device] / seconds["cpu"], 2))
+        ratio = round(seconds[device] / seconds["cpu"], 2)
+        say(group=method, chains=chains, **seconds, ratio=ratio)
 
 
 def main() -> None:
@@ -222,10 +223,11 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--no-numpyro", action="store_true")
     parser.add_argument("--particles", type=int, default=0, help="only a filter of so many")
-    parser.add_argument("--group", action="store_true", help="only 32 chains, beside one core")
+    parser.add_argument("--group", action="store_true", help="1 and 32 chains, beside one core")
     options = parser.parse_args()
     if options.group:
-        group("cuda")
+        for chains in (1, 32):
+            group("cuda", chains)
         return
     if options.particles:
         particles(options.particles)

@@ -2,12 +2,13 @@
 
     PYTHONPATH=src:tests python benchmarks/ppl_gpu_peers.py [--budget 240] [NAME ...]
 
-Both sample in float32, 4,096 chains. `nuts` rows give effective draws a second of the second call,
-warm-up and the copy to the host counted, compiling not; the effective size is NumPyro's estimate on
-everyone's draws, the smallest of all parameters' elements. `hmc` rows give leapfrogs a second with
-equal steps (12 of one size, nothing adapted). NumPyro's kernels run in one compiled loop over draws
-(`ppl_peers.py`). `fused` is a peer for eight schools: the same HMC in JAX over a log density and a
-gradient written by hand, all draws in one compiled loop.
+Both sample in float32, 4,096 chains. `nuts` rows give effective draws a second of the best of three
+calls after the first (one, where it takes longer than SHORT), warm-up and the copy to the host
+counted, compiling not; the effective size is NumPyro's estimate on everyone's draws, the smallest
+of all parameters' elements. `hmc` rows give leapfrogs a second with equal steps (12 of one size,
+nothing adapted). NumPyro's kernels run in one compiled loop over draws (`ppl_peers.py`). `fused` is
+a peer for eight schools: the same HMC in JAX over a log density and a gradient written by hand, all
+draws in one compiled loop.
 
 Each model is a process of its own: all compile and call once side by side, and then get the GPU
 one after the other.
@@ -34,6 +35,7 @@ from tawa import ppl
 NAMES = ("schools", "logmesquite", "logvolume", "arma", "garch", "logistic", "pair", "rate")
 STEPS, STEP_SIZE = 12, 0.05
 HMC_DRAWS = 100
+SHORT = 0.2  # seconds: what the host does meanwhile counts in such a call
 READY = 0.6
 """The part of the budget after which a model that has not made its first calls is left out."""
 
@@ -113,6 +115,14 @@ def seconds(call: Call, seed: int) -> tuple[float, Draws]:
     return time.perf_counter() - began, draws
 
 
+def best(call: Call, seed: int) -> tuple[float, Draws]:
+    """Return how long the best of three calls takes, or a long one, and its draws."""
+    spent, draws = seconds(call, seed)
+    if spent < SHORT:
+        spent = min(spent, *(seconds(call, seed)[0] for _ in range(2)))
+    return spent, draws
+
+
 def least(draws: Draws) -> float:
     """Return the smallest effective sample size of an element."""
     from numpyro.diagnostics import effective_sample_size
@@ -157,7 +167,7 @@ def work(name: str, sizes: Sizes, device: str) -> None:
     rates: dict[str, float] = {}
     kept: dict[str, tuple[float, Draws]] = {}
     for title, call in made.items():
-        spent, draws = seconds(call, 2)
+        spent, draws = best(call, 2)
         facts[title] = {"s": round(spent, 4), "first_s": round(firsts[title], 2)}
         if "nuts" in title:
             kept[title] = spent, draws

@@ -39,8 +39,8 @@ def work(name: str, method: str, threads: int, chains: int) -> None:
     gpu.ptx = lambda _: text
     print("ready", flush=True)
     sys.stdin.readline()
-    chosen = gpu.threads_of_a_lane(chains, executable.kernel)
-    gpu.threads_of_a_lane = lambda *_: threads
+    chosen = gpu.threads_of_a_lane(chains, executable.kernel, shared=executable.shared)
+    gpu.threads_of_a_lane = lambda *_, **__: threads
     driver, best = gpu._driver(), float("inf")
     with executable.on(composed.arguments(1), composed.rows, chains) as lanes:
         start, end = (gpu._call(driver.cuEventCreate, 0) for _ in range(2))

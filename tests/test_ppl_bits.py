@@ -64,6 +64,27 @@ def test_functions_are_right_and_equal(name, kind):
         assert abs(float(y) - want) <= bound * max(1.0, abs(want)), (name, x)
 
 
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_log1p_is_right_from_the_smallest_to_the_largest(kind):
+    end = 37 if kind == "f32" else 300
+    size = 10.0 ** np.linspace(-end, end, 500)
+    small = size[size < 0.9]
+    xs, ys = evaluate("log1p", kind, np.concatenate([size, -small]), "cpu")
+    want = np.log1p(xs.astype(np.longdouble))
+    assert np.max(np.abs(ys / want - 1)) < 2 * np.finfo(xs.dtype).eps
+    _, ends = evaluate("log1p", kind, [3e38, -1.0, -2.0, np.inf], "cpu")
+    np.testing.assert_allclose(ends, [np.log(3e38), -np.inf, np.nan, np.inf], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_expm1_is_right_from_the_smallest_to_the_largest(kind):
+    least, most = (1e-37, 88.7) if kind == "f32" else (1e-300, 709.7)
+    size = np.concatenate([np.geomspace(least, 1.0, 300), np.linspace(1.0, most, 300)])
+    xs, ys = evaluate("expm1", kind, np.concatenate([size, -size]), "cpu")
+    want = np.expm1(xs.astype(np.longdouble))
+    assert np.max(np.abs(ys / want - 1)) < 3 * np.finfo(xs.dtype).eps
+
+
 @ppl.model
 def counts(rows, widths):
     rate = ppl.sample(ppl.Gamma(2.5, 0.5))

@@ -84,6 +84,7 @@ def device(monkeypatch):
     monkeypatch.setattr(gpu, "_driver", lambda: made)
     monkeypatch.setattr(gpu, "_context", lambda: None)
     monkeypatch.setattr(gpu, "kernel", Kernel)
+    monkeypatch.setattr(gpu, "threads_of_a_lane", lambda *_, **__: 1)
     gpu._staging.cache_clear()
     yield made
     gpu._staging.cache_clear()
@@ -137,3 +138,25 @@ def test_copies_from_the_device_are_whole_on_several_threads(device, monkeypatch
         array = np.zeros(size, np.uint8)
         staging.fetch(address, array)
         np.testing.assert_array_equal(array, found)
+
+
+class OnGpu:
+    """An array of CuPy, as far as a run looks at it."""
+
+    def __init__(self, array):
+        self.array, self.__cuda_array_interface__ = array, {"shape": array.shape}
+
+    def get(self):
+        return self.array
+
+
+def test_a_run_is_where_its_arrays_are(device):
+    options = {"method": "smc", "particles": 50, "seed": 2}
+    there = ppl.infer(methods.states, OnGpu(methods.SERIES), **options)
+    assert there.options.device == "cuda"
+    assert device.most > 0
+    device.most = 0
+    here = ppl.infer(methods.states, OnGpu(methods.SERIES), device="cpu", **options)
+    assert (here.options.device, device.most) == ("cpu", 0)
+    np.testing.assert_array_equal(here["x"], there["x"])
+    assert ppl.infer(methods.states, methods.SERIES, **options).options.device == "cpu"

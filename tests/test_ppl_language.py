@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ import pytest
 import ppl_models as models
 from tawa import ppl
 from tawa.errors import InternalError, ModelError, StackError, TawaError, WeightError
+from tawa.ppl.frontend import source
 from tawa.ppl.ir.core import I32, Builder, Op, Program, Region, Value
 from tawa.ppl.ir.verify import verify
 
@@ -500,3 +502,34 @@ def test_the_command_line(capsys, tmp_path):
 def test_only_a_function_is_a_model(given):
     with pytest.raises(ModelError, match="is no model"):
         ppl.model(given)
+
+
+HALVES = (lambda v: v / 2.0, lambda v: (lambda w: w + 1.0)(v))
+
+
+def test_lambdas_outside_of_a_model_are_told_apart():
+    """Two of one line, and one inside of another."""
+    halve, more = HALVES
+
+    @ppl.model
+    def uses(x):
+        return halve(x), more(x)
+
+    assert [float(first(value)) for value in run(uses, 5.0)] == [2.5, 6.0]
+
+
+def test_lambdas_without_places_are_not_guessed():
+    """Python can be told to keep no columns."""
+    places = [(1, 1, None, None)]
+
+    class Code:
+        co_name = "<lambda>"
+
+        def co_positions(self):
+            return places
+
+    nodes = ast.walk(ast.parse("f = (lambda x: x, lambda y: y)"))
+    lambdas = [node for node in nodes if isinstance(node, ast.Lambda)]
+    with pytest.raises(OSError, match="lambda"):
+        source._node(Code(), lambdas)
+    assert source._node(Code(), lambdas[:1]) is lambdas[0]

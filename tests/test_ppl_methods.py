@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+import sys
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import ppl_models as models
+import ppl_programs as programs
 import test_ppl_closed_forms as closed
 from tawa import ppl
 from tawa.errors import GradientError, ModelError, WeightError
+from tawa.ppl.infer.options import Options
+from tawa.ppl.infer.smc import Filter
 from tawa.ppl.infer.weights import Weights
 
 SERIES = models.SERIES[:4]
@@ -314,9 +319,10 @@ def test_weights_are_added_up_and_chosen_among_by_groups(kind):
         np.testing.assert_allclose(effective[:2], by_definition, rtol=1e-6)
         assert means[2] == -np.inf
         assert effective[2] == 0.0
-        weights.choose(weighed, np.array([0.3, 0.6, 0.9]), np.array([True, False, True]))
+        weights.choose(weighed, 7, 3, np.array([True, False, True]))
+        marks = np.arange(size) + weights.uniforms(7, 3)[0]
         chosen = weights.chosen.rows("chosen", 0, 1).reshape(groups, size)
-    marks = (np.arange(size) + 0.3) / size * exact[0].sum()
+    marks = marks / size * exact[0].sum()
     assert np.array_equal(chosen[0], np.searchsorted(np.cumsum(exact[0]), marks, side="right"))
     assert np.array_equal(chosen[1:].ravel(), np.arange(size, 3 * size))
     assert np.all(logs[0] == 0.0)
@@ -329,4 +335,33 @@ def test_an_infinite_weight_is_all_the_weight():
         weighed = weights.weigh()
         assert weighed.effective[0] == 2.0
         assert weighed.log_mean()[0] == np.inf
-        assert weights.choice(weighed, np.array([0.5])).tolist() == [1, 1, 3, 3]
+        weights.choose(weighed, 0, 0, np.array([True]))
+        assert weights.chosen.rows("chosen").tolist() == [[1, 1, 3, 3]]
+
+
+@pytest.mark.parametrize(
+    ("model", "given"), [(states, (SERIES,)), programs.PROGRAMS["survivors"][:2]]
+)
+def test_a_filter_that_runs_again_begins_anew(model, given):
+    """What an earlier run left in the lanes changes nothing."""
+    options = Options(particles=300, stack=400, draws=1)
+    found = []
+    for seeds in ((5,), (8, 5)):
+        with Filter(model, given, options) as particles:
+            end = [particles.run(seed) for seed in seeds][-1]
+            found.append((end.log_evidence[0], end.real[:, end.chosen], end.whole[:, end.chosen]))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert np.isfinite(found[0][0])
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [lambda posterior=None, prior=None: posterior, lambda data, *, name=None: data["posterior"]],
+)
+def test_draws_go_to_both_interfaces_of_arviz(convert, monkeypatch):
+    monkeypatch.setitem(sys.modules, "arviz", SimpleNamespace(from_dict=convert))
+    post = ppl.infer(states, SERIES, method="importance", draws=8)
+    given = post.to_arviz()
+    assert given.keys() == {"a", "x", "x_2"}
+    np.testing.assert_array_equal(given["a"], post["a"])

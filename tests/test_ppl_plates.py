@@ -135,11 +135,11 @@ def exact(name, x, y, given):
             others = [slope.sum(0)]
         case "normal":
             x = x / 2
-            sigma, log_sigma = given[-2:]
-            u = (y[:, None] - x @ beta) / sigma
+            inverse, log_sigma = given[-2:]  # of sigma: it is divided by once in a lane
+            u = (y[:, None] - x @ beta) * inverse
             term = -0.5 * u**2 - 0.5 * np.log(2 * np.pi) - log_sigma
-            slope = u / sigma
-            others = [(u**2 / sigma).sum(0), np.full(given.shape[1], -float(len(y)))]
+            slope = u * inverse
+            others = [-(u**2 / inverse).sum(0), np.full(given.shape[1], -float(len(y)))]
         case _:
             eta, count = x @ beta, y[:, None]
             constant = np.array([math.lgamma(k + 1) for k in y])[:, None]

@@ -299,5 +299,8 @@ def test_threads_of_a_lane_are_what_the_device_holds(lanes, registers, threads, 
     monkeypatch.setattr(gpu, "_driver", Driver)
     monkeypatch.setattr(gpu, "_primary", gpu._primary.__wrapped__)  # as in a process that begins
     monkeypatch.setattr(gpu, "kernel", lambda text: Kernel())
-    assert gpu.threads_of_a_lane(lanes, lambda many: asked.append(many)) == threads
-    assert asked == built
+    held = gpu.threads_of_a_lane(lanes, lambda many: asked.append(many), shared=True)
+    assert (held, asked) == (threads, built)
+    # Four schedulers have a warp each.
+    alone = gpu.threads_of_a_lane(lanes, lambda many: asked.append(many), shared=False)
+    assert (alone, asked) == ({4096: 4, 32: 32, 131_072: 1}[lanes], built)

@@ -53,7 +53,7 @@ def test_the_same_bits(model, given, method, dtype):
 )
 def test_rows_on_threads_have_the_bits_of_the_cpu(model, method, dtype, threads, monkeypatch):
     """Lanes of several threads, also more than a warp's and not a whole number of warps."""
-    monkeypatch.setattr(gpu, "threads_of_a_lane", lambda *_: threads)
+    monkeypatch.setattr(gpu, "threads_of_a_lane", lambda *_, **__: threads)
     options = {"method": method, "dtype": dtype, "draws": 6, "warmup": 10, "chains": 37}
     options["moments"] = threads == 4
     read = {k: v for k, v in options.items() if method in READ_BY.get(k, METHODS)}

@@ -23,6 +23,7 @@ from tawa.ppl.ir.operations import PARTS
 from tawa.runtime.dispatch import current_stream
 
 THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
+SCHEDULERS = 4  # of a multiprocessor, since compute capability 5.0
 REGISTERS = 128  # what a thread may take, to begin with
 STAGED = 1 << 20
 """Bytes of pinned memory that a thread copies through."""
@@ -147,13 +148,17 @@ def kernel(text: str) -> Kernel:
     return Kernel(ptx(text))
 
 
-def threads_of_a_lane(lanes: int, text: Callable[[int], str]) -> int:
-    """Return how many threads share the rows of a lane: a power of two up to PARTS.
+def threads_of_a_lane(lanes: int, text: Callable[[int], str], *, shared: bool) -> int:
+    """Return how many threads a lane is: a power of two up to PARTS.
 
-    As many as the device holds at once, to the nearest power: further threads would wait for these
-    to end, and what a lane computes besides its rows each of its threads computes. `text` gives the
-    program for a number of threads; its registers, which hardly depend on that number, are those of
-    the kernel that fits if it takes REGISTERS.
+    Where threads have rows to share, as many as the device holds at once, to the nearest power:
+    further threads would wait for these to end, and what a lane computes besides its rows each of
+    its threads computes. `text` gives the program for a number of threads; its registers, which
+    hardly depend on that number, are those of the kernel that fits if it takes REGISTERS.
+
+    Where they have none, as many as give each scheduler of a multiprocessor a warp: it has nothing
+    else to do, and of a warp's lanes, which wait for each other where they go unlike ways, there
+    are fewer.
     """
     _context()  # which initialises the driver
     device = _call(_driver().cuDeviceGet, 0)
@@ -163,13 +168,20 @@ def threads_of_a_lane(lanes: int, text: Callable[[int], str]) -> int:
         key = getattr(facts, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(_call(_driver().cuDeviceGetAttribute, key, device))
 
-    def shared(held: int) -> int:
+    def each(held: int) -> int:
         """Return what threads that a multiprocessor holds are for a lane."""
         many = fact("MULTIPROCESSOR_COUNT") * held / lanes
         return min(PARTS, 1 << max(0, round(math.log2(many)))) if many > 1 else 1
 
-    guess = shared(fact("MAX_REGISTERS_PER_MULTIPROCESSOR") // REGISTERS)
-    return shared(kernel(text(guess)).held())
+    if not shared:
+        return each(SCHEDULERS * THREADS)
+    guess = each(fact("MAX_REGISTERS_PER_MULTIPROCESSOR") // REGISTERS)
+    return each(kernel(text(guess)).held())
+
+
+def _whole(size: int) -> int:
+    """Return the bytes that an array takes of a block: it begins as the driver's own do."""
+    return -(-size // 256) * 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,25 +210,66 @@ class Memory:
         return tuple(math.prod(self.shape[k + 1 :]) for k in range(len(self.shape)))
 
 
-class Arrays:
-    """Arrays on the device for as long as a `with` lasts."""
+class Lanes:
+    """A program with its data and buffers on the device, for one launch or many.
 
-    def __init__(self) -> None:
+    Its memory is one block: to allocate and to free take longer than a small launch.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        program: Program,
+        arguments: Sequence[Any],
+        buffers: Mapping[str, Any],
+        lanes: int,
+        threads: int,
+    ) -> None:
         _context()
-        self.addresses: list[int] = []
-        self.bytes = 0
+        self.kernel, self.lanes, self.threads = kernel(text), lanes, threads
+        self.blocks, self.bytes = list[int](), 0
+        self.left = 0, 0
+        """Where the free part of the last block begins, and its bytes."""
+        rows = {n: k * lanes for n, k in buffers.items() if isinstance(k, int)}
+        sizes = [
+            count * np.dtype(STORED[program.buffers[name]]).itemsize for name, count in rows.items()
+        ]
+        sizes += [a.nbytes for a in (*arguments, *buffers.values()) if isinstance(a, np.ndarray)]
+        self.block(sum(map(_whole, sizes)))
+        self.types: list[Any] = [ctypes.c_int64] * 3
+        self.values: list[Any] = [0, lanes, lanes]
+        self.places: dict[str, int] = {}
+        for param, given in zip(program.params, arguments, strict=True):
+            self.places[param.name] = len(self.values)
+            self.types.append(ctypes.c_void_p if param.type.shape else C_TYPES[param.type.kind])
+            self.values.append(self.put(given).address if param.type.shape else given)
+        self.memory: dict[str, Any] = {}
+        for name, given in buffers.items():
+            self.places[name] = len(self.values)
+            self.types.append(ctypes.c_void_p)
+            if isinstance(given, int):
+                given = self.zeros((given, lanes), program.buffers[name])
+            self.memory[name] = given if isinstance(given, Memory) else self.put(given)
+            self.values.append(self.memory[name].address)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for address in self.addresses:
+        for address in self.blocks:
             _call(_driver().cuMemFree, address)
 
+    def block(self, size: int) -> None:
+        """Allocate so many bytes."""
+        self.blocks.append(int(_call(_driver().cuMemAlloc, max(1, size))))
+        self.left, self.bytes = (self.blocks[-1], size), self.bytes + size
+
     def _allocate(self, size: int) -> int:
-        address = int(_call(_driver().cuMemAlloc, max(1, size)))
-        self.addresses.append(address)
-        self.bytes += size
+        size = _whole(size)
+        if size > self.left[1]:
+            self.block(size)
+        address, left = self.left
+        self.left = address + size, left - size
         return address
 
     def put(self, array: np.ndarray[Any, Any]) -> Memory:
@@ -235,37 +288,6 @@ class Arrays:
             # In the stream of the launches: torch's own do not wait for the default one.
             _call(_driver().cuMemsetD8Async, address, 0, size, _stream())
         return Memory(address, shape, stored.name)
-
-
-class Lanes(Arrays):
-    """A program with its data and buffers on the device, for one launch or many."""
-
-    def __init__(
-        self,
-        text: str,
-        program: Program,
-        arguments: Sequence[Any],
-        buffers: Mapping[str, Any],
-        lanes: int,
-        threads: int,
-    ) -> None:
-        super().__init__()
-        self.kernel, self.lanes, self.threads = kernel(text), lanes, threads
-        self.types: list[Any] = [ctypes.c_int64] * 3
-        self.values: list[Any] = [0, lanes, lanes]
-        self.places: dict[str, int] = {}
-        for param, given in zip(program.params, arguments, strict=True):
-            self.places[param.name] = len(self.values)
-            self.types.append(ctypes.c_void_p if param.type.shape else C_TYPES[param.type.kind])
-            self.values.append(self.put(given).address if param.type.shape else given)
-        self.memory: dict[str, Any] = {}
-        for name, given in buffers.items():
-            self.places[name] = len(self.values)
-            self.types.append(ctypes.c_void_p)
-            if isinstance(given, int):
-                given = self.zeros((given, lanes), program.buffers[name])
-            self.memory[name] = given if isinstance(given, Memory) else self.put(given)
-            self.values.append(self.memory[name].address)
 
     def launch(self, **numbers: int | float) -> None:
         """Launch all lanes, with other numbers than before for some arguments; they end later."""

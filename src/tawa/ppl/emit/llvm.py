@@ -10,15 +10,14 @@ Length: one case for each operation.
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Sequence
 
 from tawa.errors import InternalError
+from tawa.ppl.emit.scalars import LLVM, cast, divide, literal, shift
 from tawa.ppl.emit.threads import Threads
 from tawa.ppl.ir.core import I32, Function, Kind, Op, Program, Region, Type, Value
 from tawa.ppl.ir.operations import ADJOINTS, FUNCTIONS, MATRICES
 
-LLVM = {"f32": "float", "f64": "double", "i32": "i32", "i64": "i64", "bool": "i1"}
 MEMORY = LLVM | {"bool": "i8"}
 BYTES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
 _FLOATING = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
@@ -279,7 +278,7 @@ class _Body:
             case "run":
                 return self.region(self.program.procedures[op.attrs["name"]], values)
             case "set":
-                self.set(op, given[0])
+                self.held(op.operands[0], given[0], self.variables[op.attrs["name"]])
                 return []
             case "accumulate":
                 kind, pointer = op.operands[-1].type.kind, self.address(op, given)
@@ -335,16 +334,8 @@ class _Body:
         place = self.line(f"add nsw i64 {start}, {lane}")
         return self.line(f"getelementptr {MEMORY[kind]}, ptr %buffer.{name}, i64 {place}")
 
-    def set(self, op: Op, value: str) -> None:
-        type_ = op.operands[0].type
-        slot = self.variables[op.attrs["name"]]
-        if type_.shape:
-            self.copy(type_, value, slot)
-        else:
-            self.store(type_.kind, value, slot)
-
     def held(self, value: Value, given: str, slot: str) -> None:
-        """Keep a value in a slot of its own."""
+        """Keep a value in a slot."""
         if value.type.shape:
             self.copy(value.type, given, slot)
         else:
@@ -512,7 +503,7 @@ class _Body:
                     chosen = "ptr"
                 return self.line(f"select i1 {given[0]}, {chosen} {given[1]}, {chosen} {given[2]}")
             case "cast":
-                return self.cast(kind, op.result.type.kind, given[0])
+                return cast(self, kind, op.result.type.kind, given[0])
             case "bits":
                 return self.line(f"bitcast {type_} {given[0]} to {LLVM[op.result.type.kind]}")
             case "neg":
@@ -520,9 +511,9 @@ class _Body:
                     return self.line(f"fneg {type_} {given[0]}")
                 return self.line(f"sub {type_} 0, {given[0]}")
             case "floordiv" | "mod":
-                return self.divide(op.code, type_, given)
+                return divide(self, op.code, type_, given)
             case "shl" | "lshr":
-                return self.shift(op.code, type_, given)
+                return shift(self, op.code, type_, given)
             case "mulhi":
                 wide = "i64" if kind == "i32" else "i128"
                 a, b = (self.line(f"zext {type_} {x} to {wide}") for x in given)
@@ -562,59 +553,6 @@ class _Body:
         self.copy(op.result.type, slot, held)
         return held
 
-    def cast(self, source: Kind, target: Kind, given: str) -> str:
-        if source == target:
-            return given
-        from_, to = LLVM[source], LLVM[target]
-        if target == "bool":
-            if source in ("f32", "f64"):
-                return self.line(f"fcmp une {from_} {given}, 0.0")
-            return self.line(f"icmp ne {from_} {given}, 0")
-        if source == "bool":
-            return self.line(
-                f"{'uitofp' if target in ('f32', 'f64') else 'zext'} i1 {given} to {to}"
-            )
-        if source in ("f32", "f64"):
-            if target in ("f32", "f64"):
-                word = "fpext" if target == "f64" else "fptrunc"
-                return self.line(f"{word} {from_} {given} to {to}")
-            name = f"@llvm.fptosi.sat.{target}.{source}"
-            self.intrinsic(f"declare {to} {name}({from_})")
-            return self.line(f"call {to} {name}({from_} {given})")
-        if target in ("f32", "f64"):
-            return self.line(f"sitofp {from_} {given} to {to}")
-        return self.line(f"{'sext' if target == 'i64' else 'trunc'} {from_} {given} to {to}")
-
-    def divide(self, code: str, type_: str, given: list[str]) -> str:
-        a, b = given
-        zero = self.line(f"icmp eq {type_} {b}, 0")
-        # The least number by -1 overflows in hardware: there the quotient is -a, the rest 0.
-        less = self.line(f"icmp eq {type_} {b}, -1")
-        risky = self.line(f"or i1 {zero}, {less}")
-        safe = self.line(f"select i1 {risky}, {type_} 1, {type_} {b}")
-        quotient = self.line(f"sdiv {type_} {a}, {safe}")
-        rest = self.line(f"srem {type_} {a}, {safe}")
-        mixed = self.line(f"xor {type_} {rest}, {safe}")
-        negative = self.line(f"icmp slt {type_} {mixed}, 0")
-        some = self.line(f"icmp ne {type_} {rest}, 0")
-        down = self.line(f"and i1 {negative}, {some}")
-        if code == "floordiv":
-            lower = self.line(f"sub {type_} {quotient}, 1")
-            chosen = self.line(f"select i1 {down}, {type_} {lower}, {type_} {quotient}")
-            minus = self.line(f"sub {type_} 0, {a}")
-            chosen = self.line(f"select i1 {less}, {type_} {minus}, {type_} {chosen}")
-            return self.line(f"select i1 {zero}, {type_} 0, {type_} {chosen}")
-        moved = self.line(f"add {type_} {rest}, {safe}")
-        chosen = self.line(f"select i1 {down}, {type_} {moved}, {type_} {rest}")
-        chosen = self.line(f"select i1 {less}, {type_} 0, {type_} {chosen}")
-        return self.line(f"select i1 {zero}, {type_} {a}, {type_} {chosen}")
-
-    def shift(self, code: str, type_: str, given: list[str]) -> str:
-        width = 32 if type_ == "i32" else 64
-        shifted = self.line(f"{code} {type_} {given[0]}, {given[1]}")
-        inside = self.line(f"icmp ult {type_} {given[1]}, {width}")
-        return self.line(f"select i1 {inside}, {type_} {shifted}, {type_} 0")
-
 
 def _returned(function: Function) -> str:
     """Return the type of a function's numbers."""
@@ -629,20 +567,3 @@ def indexes_memory(region: Region) -> bool:
         op.code in ("loadvar", "storevar", "accumulate", "load") and index in op.operands
         for op in region.ops
     )
-
-
-def literal(kind: Kind, number: float | int | bool) -> str:
-    """Return a constant of LLVM IR."""
-    if kind == "bool":
-        return "true" if number else "false"
-    if kind in ("i32", "i64"):
-        return str(int(number))
-    given = float(number)
-    if kind == "f32" and math.isfinite(given):
-        try:
-            (given,) = struct.unpack("<f", struct.pack("<f", given))
-        except OverflowError:
-            given = math.copysign(math.inf, given)
-    if math.isnan(given):
-        return "0x7FF8000000000000"
-    return "0x" + struct.pack(">d", given).hex().upper()

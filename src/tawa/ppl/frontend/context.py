@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tawa.ppl.frontend.arithmetic import Arithmetic
-from tawa.ppl.frontend.source import Closure, Holder
+from tawa.errors import ModelError
+from tawa.ppl.frontend.arithmetic import Arithmetic, Misfit
+from tawa.ppl.frontend.source import Closure, Holder, Source
 from tawa.ppl.ir.core import Builder, Program, Type, Value
 
 
@@ -34,6 +35,7 @@ class Context(ABC):
         self.program = program
         self.b = builder
         self.numbers = Arithmetic(builder)
+        self.source: Source | None = None
         self.active: list[object] = []
         self.path: tuple[int, ...] = ()
         self.naming = ""
@@ -43,6 +45,18 @@ class Context(ABC):
         self.specialised: dict[tuple[Any, ...], Specialised] = {}
         self.limits: dict[Value, int] = {}
         self.uses: dict[tuple[Holder, str], Any] = {}
+
+    def error(self, what: str, node: ast.AST, why: str = "", remedy: str = "") -> ModelError:
+        """Return an error at a node of the source that is being lowered."""
+        place = self.source.place(node) if self.source else None
+        return ModelError(what, place=place, why=why, remedy=remedy)
+
+    def guarded(self, node: ast.AST, work: Callable[[], Any]) -> Any:
+        """Do something; a misfit becomes an error at a node."""
+        try:
+            return work()
+        except Misfit as misfit:
+            raise self.error(str(misfit), node, remedy=misfit.remedy) from None
 
     @abstractmethod
     def call(
@@ -64,13 +78,3 @@ class Context(ABC):
     @abstractmethod
     def indices(self, node: ast.expr, scope: dict[str, Any]) -> tuple[Value, ...]:
         """Lower the indices of a variable of the lane."""
-
-    @abstractmethod
-    def loop(
-        self,
-        names: list[str],
-        scope: dict[str, Any],
-        node: ast.AST,
-        make: Callable[[tuple[Value, ...], Callable[[dict[str, Any]], Any]], Any],
-    ) -> None:
-        """Lower a loop that carries variables; `make` makes the operation."""

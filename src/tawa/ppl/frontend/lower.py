@@ -15,8 +15,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tawa.errors import ModelError
-from tawa.ppl.frontend import indexing, memory, recursion, vectors, words
+from tawa.ppl.frontend import indexing, loops, memory, recursion, vectors, words
 from tawa.ppl.frontend.arithmetic import RANK, Misfit, describe, is_array
 from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.family import Distribution
@@ -30,17 +29,17 @@ from tawa.ppl.frontend.source import (
     held,
     read,
     returns,
+    stored,
 )
 from tawa.ppl.frontend.values import (
     Hole,
     Lane,
     Memory,
     View,
-    flatten,
     is_record,
     rebuild,
 )
-from tawa.ppl.ir.core import BOOL, I32, Builder, Program, Region, Type, Value
+from tawa.ppl.ir.core import BOOL, I32, Builder, Program, Region, Value
 
 _SUBSET = "a model has assignments, if, for, while, return, def, lambda and expressions"
 
@@ -51,7 +50,6 @@ class Lowering(Context):
     def __init__(self, program: Program, builder: Builder, recursive: frozenset[object]) -> None:
         super().__init__(program, builder)
         self.recursive = recursive
-        self.source: Source | None = None
 
     # -- functions
 
@@ -113,11 +111,6 @@ class Lowering(Context):
             self.source = outer
 
     # -- statements
-
-    def error(self, what: str, node: ast.AST, why: str = "", remedy: str = "") -> ModelError:
-        """Return an error at a node of the source that is being lowered."""
-        place = self.source.place(node) if self.source else None
-        return ModelError(what, place=place, why=why, remedy=remedy)
 
     def statements(self, body: list[ast.stmt], scope: dict[str, Any]) -> Any:
         """Lower statements; return what they return (None where they do not)."""
@@ -222,14 +215,19 @@ class Lowering(Context):
     def _fork(self, test: Value, node: ast.If, rest: list[ast.stmt], scope: dict[str, Any]) -> Any:
         """An `if` with a return in it: what follows belongs to the branches that go on."""
         yes, no = ([*branch, *rest] for branch in (node.body, node.orelse))
-        work: list[Callable[[], Any]] = [
+        return self._either(
+            test,
+            node,
             lambda: self.statements(yes, dict(scope)),
             lambda: self.statements(no, dict(scope)),
-        ]
-        return self._either(test, work, node)
+        )
 
-    def _either(self, test: Value, work: list[Callable[[], Any]], node: ast.AST) -> Any:
-        """Lower two branches; one whose recursive call has no type yet is left out for now."""
+    def _branches(self, *work: Callable[[], Any]) -> list[tuple[Region, Any]]:
+        """Lower branches; one whose recursive call has no type yet is left out for now.
+
+        If one is left, it is lowered again when the other's type is known: its operations go to the
+        region at hand.
+        """
         known: list[tuple[Region, Any]] = []
         for branch in work:
             try:
@@ -238,10 +236,14 @@ class Lowering(Context):
                 continue
         if not known:
             raise Unknown
-        if len(known) == 1:  # lowered once more when the other branch's type is known
+        if len(known) == 1:
             self.b.region.ops.extend(known[0][0].ops)
-            return known[0][1]
-        return self.join(test, known[0], known[1], node)
+        return known
+
+    def _either(self, test: Value, node: ast.AST, *work: Callable[[], Any]) -> Any:
+        """Lower two branches; return what one of them gives."""
+        known = self._branches(*work)
+        return known[0][1] if len(known) == 1 else self.join(test, known[0], known[1], node)
 
     def join(
         self, test: Value, yes: tuple[Region, Any], no: tuple[Region, Any], node: ast.AST
@@ -287,91 +289,19 @@ class Lowering(Context):
         return first, second
 
     def _if(self, test: Value, node: ast.If, scope: dict[str, Any]) -> None:
-        scopes = [dict(scope), dict(scope)]
-        parts: list[Region] = []
-        known: list[dict[str, Any]] = []
-        for inner, branch in zip(scopes, (node.body, node.orelse), strict=True):
-            try:
-                parts.append(self._region(lambda b=branch, s=inner: self.statements(b, s))[0])
-                known.append(inner)
-            except Unknown:
-                continue
-        if not known:
-            raise Unknown
-        if len(known) == 1:  # as in _either
-            self.b.region.ops.extend(parts[0].ops)
-            scope.update(known[0])
+        def run(body: list[ast.stmt]) -> dict[str, Any]:
+            inner = dict(scope)
+            self.statements(body, inner)
+            return inner
+
+        known = self._branches(lambda: run(node.body), lambda: run(node.orelse))
+        if len(known) == 1:
+            scope.update(known[0][1])
             return
-        yes, no = known
+        (_, yes), (_, no) = known
         changed = [n for n in yes if n in no and (yes[n] is not no[n] or n not in scope)]
-        ends = [tuple(inner[n] for n in changed) for inner in known]
-        joined = self.join(test, (parts[0], ends[0]), (parts[1], ends[1]), node)
-        scope.update(zip(changed, joined, strict=True))
-
-    def loop(
-        self,
-        names: list[str],
-        scope: dict[str, Any],
-        node: ast.AST,
-        make: Callable[[tuple[Value, ...], Callable[[dict[str, Any]], Any]], Any],
-    ) -> None:
-        """Lower a loop that carries variables, again until their types are those of its end.
-
-        `make(starts, body)` makes the operation: it calls `body` with a scope in a region whose
-        last arguments are the carried values, and returns the results and that region's end.
-        """
-        leaves: list[Any] = []
-        template = flatten(tuple(scope[n] for n in names), leaves)
-        types = [self.numbers.natural(leaf) for leaf in leaves]
-        while True:
-            mark = len(self.b.region.ops)
-            starts = tuple(
-                self.numbers.value(leaf, t) for leaf, t in zip(leaves, types, strict=True)
-            )
-            wider: list[Type] = list(types)
-
-            def close(
-                inner: dict[str, Any], wider: list[Type] = wider, types: list[Type] = types
-            ) -> tuple[Value, ...]:
-                ends: list[Any] = []
-                shape = flatten(tuple(inner[n] for n in names), ends)
-                if repr(shape) != repr(template):
-                    raise self.error(
-                        "a variable changes from one kind of value to another in a loop",
-                        node,
-                        why=f"{', '.join(names)}: records keep their form in all iterations",
-                    )
-                for k, end in enumerate(ends):
-                    have = self.numbers.natural(end)
-                    if RANK[have.kind] > RANK[wider[k].kind] and have.shape == wider[k].shape:
-                        wider[k] = have
-                if wider != types:
-                    return ()
-                return tuple(
-                    self.guarded(node, lambda e=e, t=t: self.numbers.value(e, t))
-                    for e, t in zip(ends, types, strict=True)
-                )
-
-            def enter(carried: tuple[Value, ...]) -> dict[str, Any]:
-                inner = dict(scope)
-                inner.update(zip(names, rebuild(template, carried), strict=True))
-                return inner
-
-            results = make(starts, lambda carried, close=close: (enter(carried), close))  # type: ignore[arg-type]
-            if wider == types:
-                break
-            types = wider
-            del self.b.region.ops[mark:]
-        scope.update(zip(names, rebuild(template, results), strict=True))
-
-    def _carried(self, body: list[ast.stmt], scope: dict[str, Any]) -> list[str]:
-        stored = dict.fromkeys(
-            node.id
-            for statement in body
-            for node in ast.walk(statement)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        )
-        return [n for n in stored if n in scope]
+        one, other = ((part, tuple(ends[n] for n in changed)) for part, ends in known)
+        scope.update(zip(changed, self.join(test, one, other, node), strict=True))
 
     def _no_jumps(self, node: ast.For | ast.While) -> None:
         if node.orelse:
@@ -395,33 +325,17 @@ class Lowering(Context):
                 self.statements(node.body, scope)
             return
         sequence = self.guarded(node.iter, lambda: indexing.sequence(self, over))
-        names = self._carried(node.body, scope)
-        targets = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-        names = [n for n in names if n not in targets]
+        names = [n for n in stored(node.body) if n in scope and n not in stored([node.target])]
 
-        def make(starts: tuple[Value, ...], enter: Any) -> Any:
-            index = Value(I32)
-            if isinstance(sequence.count, int):
-                self.limits[index] = sequence.count
-            elif sequence.count in self.limits:  # the count is below its limit, the index below it
-                self.limits[index] = self.limits[sequence.count] - 1
-            region = Region((index, *(Value(start.type) for start in starts)))
-            with self.b.inside(region):
-                inner, close = enter(region.args[1:])
-                self.bind(node.target, sequence.item(index), inner)
-                self.statements(node.body, inner)
-                region.yields = close(inner)
-            count = self.numbers.value(sequence.count)
-            types = tuple(start.type for start in starts)
-            most = self.limits.get(count, 0) - 1
-            made = self.b.op("for", (count, *starts), types, (region,), most=most)
-            return list(made.results)
+        def step(inner: dict[str, Any], item: Any) -> None:
+            self.bind(node.target, item, inner)
+            self.statements(node.body, inner)
 
-        self.loop(names, scope, node, make)
+        loops.counted(self, sequence, names, scope, step, node)
 
     def _while(self, node: ast.While, scope: dict[str, Any]) -> None:
         self._no_jumps(node)
-        names = self._carried(node.body, scope)
+        names = [n for n in stored(node.body) if n in scope]
 
         def make(starts: tuple[Value, ...], enter: Any) -> Any:
             types = tuple(start.type for start in starts)
@@ -435,16 +349,9 @@ class Lowering(Context):
                 body.yields = close(inner)
             return list(self.b.op("while", starts, types, (head, body)).results)
 
-        self.loop(names, scope, node, make)
+        loops.carry(self, names, scope, node, make)
 
     # -- expressions
-
-    def guarded(self, node: ast.AST, work: Callable[[], Any]) -> Any:
-        """Do something; a misfit becomes an error at a node."""
-        try:
-            return work()
-        except Misfit as misfit:
-            raise self.error(str(misfit), node, remedy=misfit.remedy) from None
 
     def truth(self, node: ast.expr, scope: dict[str, Any]) -> Value | bool:
         """Lower a condition."""
@@ -543,11 +450,12 @@ class Lowering(Context):
                 test = self.truth(condition, scope)
                 if isinstance(test, bool):
                     return self.expression(body if test else orelse, scope)
-                work: list[Callable[[], Any]] = [
+                return self._either(
+                    test,
+                    node,
                     lambda: self.expression(body, scope),
                     lambda: self.expression(orelse, scope),
-                ]
-                return self._either(test, work, node)
+                )
             case ast.Subscript(value=inner, slice=index):
                 return indexing.subscript(self, self.expression(inner, scope), index, scope)
             case ast.Call():

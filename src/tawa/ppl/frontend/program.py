@@ -131,9 +131,16 @@ def _is_data(template: Any) -> bool:
     return template is None or isinstance(template, (Hole, str))
 
 
+def on_gpu(arguments: tuple[Any, ...]) -> bool:
+    """Whether an array of a model's arguments lies on a GPU."""
+    return any(
+        on_gpu(item) if is_record(item) else hasattr(item, "__cuda_array_interface__")
+        for item in arguments
+    )
+
+
 def _on_host(item: Any) -> Any:
     given: Any = item
     if hasattr(given, "cpu"):  # of torch
         return given.cpu()
-    on_gpu = hasattr(given, "__cuda_array_interface__") and hasattr(given, "get")  # of CuPy
-    return given.get() if on_gpu else given
+    return given.get() if on_gpu((given,)) and hasattr(given, "get") else given  # of CuPy

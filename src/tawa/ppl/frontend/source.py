@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, ModuleType
@@ -17,11 +16,9 @@ from tawa.syntax import parse
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A function's file, and how far its tree's lines and columns are from those of the file."""
+    """A function's file, and the function."""
 
     file: str
-    line: int
-    column: int
     function: Callable[..., Any]
 
     def place(self, node: ast.AST) -> Place:
@@ -31,9 +28,10 @@ class Source:
         end = getattr(node, "end_col_offset", column + 1)
         if getattr(node, "end_lineno", line) != line:
             end = column + 1
-        return Place(self.file, self.line + line - 1, self.column + column, self.column + end)
+        return Place(self.file, line, column, end)
 
 
+_Node = ast.FunctionDef | ast.Lambda
 MISSING = object()
 Holder = Callable[..., Any] | ModuleType
 
@@ -55,7 +53,7 @@ def held(holder: Holder, name: str) -> Any:
 class Closure:
     """A function of the subset: a `def` or a `lambda`, and the variables it can see."""
 
-    node: ast.FunctionDef | ast.Lambda
+    node: _Node
     source: Source
     scope: dict[str, Any]
 
@@ -76,32 +74,55 @@ def read(function: Callable[..., Any]) -> Closure:
     Raises ModelError where its source cannot be read.
     """
     code = function.__code__
-    file, line, column, node = _parsed(code)
-    source = Source(file, line, column, function)
-    if not isinstance(node, ast.FunctionDef):
-        raise ModelError(
-            f"{code.co_name} is not defined with def",
-            place=source.place(node),
-            why="the text of a lambda outside of a model cannot be told from its line",
-            remedy="define it with def, or write the lambda inside of the model",
-        )
-    return Closure(node, source, {})
+    file, node = _found(code)
+    return Closure(node, Source(file, function), {})
 
 
 @lru_cache(maxsize=1024)  # a program calls the functions of a distribution again and again
-def _parsed(code: CodeType) -> tuple[str, int, int, ast.stmt]:
-    """Return the file of a function, its line and column, and its tree."""
+def _found(code: CodeType) -> tuple[str, _Node]:
+    """Return the file of a function, and its tree."""
     try:
-        lines, first = inspect.getsourcelines(code)
-        file = inspect.getsourcefile(code) or "?"
-    except (OSError, TypeError) as error:
+        lines, _ = inspect.findsource(code)
+        node = _node(code, _functions("".join(lines)).get(code.co_firstlineno, ()))
+    except (OSError, TypeError, SyntaxError) as error:
         raise ModelError(
             f"the source of {code.co_name} cannot be read",
-            why="a model is compiled from its source text",
-            remedy="define it with def in a file, not in exec or at an interactive prompt",
+            why=f"a model is compiled from its source text: {error}",
+            remedy="define it in a file, not in exec or at an interactive prompt",
         ) from error
-    column = len(lines[0]) - len(lines[0].lstrip())
-    return file, first, column, parse(textwrap.dedent("".join(lines))).body[0]
+    return inspect.getsourcefile(code) or "?", node
+
+
+@lru_cache(maxsize=64)
+def _functions(text: str) -> dict[int, list[_Node]]:
+    """Return the functions of a file by the line on which they begin."""
+    found: dict[int, list[_Node]] = {}
+    for node in ast.walk(parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            first, *_ = (*getattr(node, "decorator_list", ()), node)
+            found.setdefault(first.lineno, []).append(node)
+    return found
+
+
+def _node(code: CodeType, nodes: Iterable[_Node]) -> _Node:
+    """Return the one that a code is of: of lambdas of a line, the inner one around all of it."""
+    named = [node for node in nodes if getattr(node, "name", "<lambda>") == code.co_name]
+    if len(named) == 1:
+        return named[0]
+    spans = [(line, at, column) for line, _, at, column in code.co_positions() if column]
+    around = [
+        node
+        for node in named
+        if spans
+        and all(
+            (node.lineno, node.col_offset) <= (line, at)
+            and (line, column) <= (node.end_lineno, node.end_col_offset)
+            for line, at, column in spans
+        )
+    ]
+    if not around:
+        raise OSError("which of the lambdas of its line it is cannot be told")
+    return max(around, key=lambda node: (node.lineno, node.col_offset))
 
 
 def returns(node: ast.If) -> bool:
@@ -114,6 +135,12 @@ def _outer_walk(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, (ast.FunctionDef, ast.Lambda)):
         return []
     return [node, *(n for child in ast.iter_child_nodes(node) for n in _outer_walk(child))]
+
+
+def stored(nodes: Iterable[ast.AST]) -> dict[str, None]:
+    """Return the names that something assigns, in order."""
+    names = (n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name))
+    return dict.fromkeys(n.id for n in names if isinstance(n.ctx, ast.Store))
 
 
 def as_load(target: ast.Name | ast.Subscript | ast.Attribute) -> ast.expr:

@@ -67,19 +67,14 @@ def put(vector: Any, index: Any, item: Any) -> Any:
     _outside("put")
 
 
-def fma(a: Any, b: Any, c: Any) -> Any:
-    """Return a * b + c, rounded once."""
-    _outside("fma")
-
-
 class Function:
-    """A function of a number, or of each element of a vector; never run by Python."""
+    """A word without names of its own for what it takes; never run by Python."""
 
     def __init__(self, name: str, meaning: str) -> None:
         self.name = name
         self.__doc__ = meaning
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, *operands: Any) -> Any:
         """Only a model may call it."""
         _outside(self.name)
 
@@ -107,58 +102,20 @@ def solve_lower(factor: Any, right: Any) -> Any:
     _outside("solve_lower")
 
 
-def memory(like: Any) -> Any:
-    """Return an array of the lane's own that begins as `like`; its items can be assigned
-    (`math/`).
-    """
-    _outside("memory")
-
-
-def read(buffer: str, row: Any, kind: str, lane: Any = None) -> Any:
-    """Read the lane's column of a buffer, or another lane's (algorithms)."""
-    _outside("read")
-
-
-def write(buffer: str, row: Any, value: Any, lane: Any = None) -> None:
-    """Write the lane's column of a buffer, or another lane's (algorithms)."""
-    _outside("write")
-
-
-def here() -> Any:
-    """Return the number of the lane (algorithms)."""
-    _outside("here")
-
-
-def run(procedure: str) -> None:
-    """Run a procedure of the program (algorithms)."""
-    _outside("run")
-
-
-def cast(value: Any, kind: str) -> Any:
-    """Convert to a kind: "f32", "f64", "i32", "i64", "bool", or "real", the program's (`math/`)."""
-    _outside("cast")
-
-
-def bits(value: Any, kind: str) -> Any:
-    """Return the same bits as another kind (`math/`)."""
-    _outside("bits")
-
-
-def is_double(value: Any) -> bool:
-    """Whether a value is an f64; known when the function is lowered (`math/`)."""
-    _outside("is_double")
-
-
-def word(operation: str, *operands: Any) -> Any:
-    """Apply an operation of integers of the IR by its name (`math/`)."""
-    _outside("word")
-
-
 def select(condition: Any, when_true: Any, when_false: Any) -> Any:
     """Return one of two values; both are computed."""
     _outside("select")
 
 
-def random() -> Any:
-    """Return four fresh random words of the lane (`math/`)."""
-    _outside("random")
+# Of `math/` and of algorithms:
+fma = Function("fma", "Return a * b + c, rounded once.")
+memory = Function("memory", "Return an array of the lane's own that begins as another one.")
+read = Function("read", "Read a buffer: its name, row, kind; the lane's column, or another's.")
+write = Function("write", "Write a buffer: its name, row, what; the lane's column, or another's.")
+here = Function("here", "Return the number of the lane.")
+run = Function("run", "Run a procedure of the program.")
+cast = Function("cast", 'Convert to a kind, f32, f64, i32, i64, bool, or "real", the program\'s.')
+bits = Function("bits", "Return the same bits as another kind.")
+is_double = Function("is_double", "Whether a value is an f64; known when a function is lowered.")
+word = Function("word", "Apply an operation of integers of the IR, by its name.")
+random = Function("random", "Return four fresh random words of the lane.")

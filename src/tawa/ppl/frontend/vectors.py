@@ -7,11 +7,11 @@ import builtins
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tawa.ppl.frontend import indexing
+from tawa.ppl.frontend import indexing, inside, loops
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array
 from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.values import Bounded, Columns, Sequence, View, flatten, is_record
-from tawa.ppl.ir.core import BOOL, I32, Kind, Region, Type, Value
+from tawa.ppl.ir.core import I32, Kind, Region, Type, Value
 
 
 def pack(low: Context, parts: list[Any]) -> Any:
@@ -112,28 +112,14 @@ def fold(low: Context, function: Callable[[Any, Any], Any], rows: Any, start: An
         for item in rows:  # type: ignore[reportUnknownVariableType]
             start = function(start, item)
         return start
-    sequence = indexing.sequence(low, rows)
     scope = {"folded": start}
 
-    def make(starts: tuple[Value, ...], enter: Any) -> Any:
-        index = Value(I32)
-        if isinstance(sequence.count, int):
-            low.limits[index] = sequence.count
-        region = Region((index, *(Value(s.type) for s in starts)))
-        with low.b.inside(region):
-            inner, close = enter(region.args[1:])
-            inner["folded"] = function(inner["folded"], sequence.item(index))
-            region.yields = close(inner)
-        count = low.numbers.value(sequence.count)
-        types = tuple(s.type for s in starts)
-        return list(low.b.op("for", (count, *starts), types, (region,)).results)
+    def step(inner: dict[str, Any], item: Any) -> None:
+        inner["folded"] = function(inner["folded"], item)
 
-    low.loop(["folded"], scope, _nowhere(), make)
+    nowhere = ast.Pass(lineno=1, col_offset=0)
+    loops.counted(low, indexing.sequence(low, rows), ["folded"], scope, step, nowhere)
     return scope["folded"]
-
-
-def _nowhere() -> Any:
-    return ast.Pass(lineno=1, col_offset=0)
 
 
 def reduce(low: Context, function: Any, rows: Any, start: Any) -> Any:
@@ -146,29 +132,9 @@ def filter_word(low: Context, function: Any, rows: Any) -> Any:
     sequence = indexing.sequence(low, rows)
     if not isinstance(sequence.count, int):
         raise Misfit("filter takes a vector whose length is known when the model is compiled")
-    kept = _each(low, Sequence(sequence.count, lambda at: low.call(function, (sequence.item(at),))))
-    one, zero = low.b.const(1, I32), low.b.const(0, I32)
-
-    def count(low_: Context, folded: Any, item: Any) -> Any:
-        step = low_.b.make("select", low_.numbers.value(item, BOOL), one, zero, type=I32)
-        return low_.numbers.binary("Add", folded, step)
-
-    total = fold(low, lambda folded, item: count(low, folded, item), kept, 0)
-    # The source of row k: the first item after that of row k - 1 that is kept.
     size = sequence.count
-
-    def source(at: Value) -> Any:
-        def look(found: Any, item: Any) -> Any:
-            place, seen = found
-            index, held = item
-            hit = low.numbers.binary("BitAnd", held, low.numbers.compare("Eq", seen, at))
-            seen = low.numbers.binary("Add", seen, select(low, held, 1, 0))
-            return select(low, hit, index, place), seen
-
-        everything = zipped(low, Sequence(size, lambda k: k), kept)
-        return fold(low, look, everything, (0, 0))[0]
-
-    places = _each(low, Sequence(size, source))
+    kept = _each(low, Sequence(size, lambda at: low.call(function, (sequence.item(at),))))
+    places, total = low.call(inside.places, (kept,))
 
     def row(at: Value) -> Any:
         place = low.b.load(places, at)
@@ -194,44 +160,18 @@ def put(low: Context, vector: Any, index: Any, item: Any) -> Any:
     return low.b.build(type_.shape, row)
 
 
-def dot(low: Context, left: Any, right: Any) -> Any:
-    """Lower the product of two vectors: a sum in order, each step one fma."""
-    size = left.type.shape[0]
-    if right.type.shape[0] != size:
-        raise Misfit(f"vectors of {size} and {right.type.shape[0]} have no product")
-    real = low.b.real
-
-    def step(folded: Any, at: Value) -> Any:
-        a = low.numbers.value(low.numbers.element(left, (at,)), real)
-        b = low.numbers.value(low.numbers.element(right, (at,)), real)
-        return low.b.make("fma", a, b, folded)
-
-    start = low.b.const(0.0, real)
-    return fold(low, step, Sequence(size, lambda at: at), start)
-
-
 def matmul(low: Context, left: Any, right: Any) -> Any:
     """Lower `@` between vectors and matrices."""
-    if not is_array(left) or not is_array(right):
+    arrays = is_array(left) and is_array(right)
+    ranks = (len(left.type.shape), len(right.type.shape)) if arrays else (0, 0)
+    if ranks not in inside.PRODUCTS:
         raise Misfit(
             f"@ is between vectors and matrices, not {describe(left)} and {describe(right)}"
         )
-    if len(left.type.shape) == 2:
-        return _each(
-            low,
-            Sequence(
-                left.type.shape[0], lambda at: matmul(low, indexing.step(low, left, at), right)
-            ),
-        )
-    if len(right.type.shape) == 1:
-        return dot(low, left, right)
-    rows, columns = right.type.shape
-
-    def column(at: Value) -> Any:
-        held = _each(low, Sequence(rows, lambda row: low.numbers.element(right, (row, at))))
-        return dot(low, left, held)
-
-    return _each(low, Sequence(columns, column))
+    sizes = left.type.shape[-1], right.type.shape[0]
+    if sizes[0] != sizes[1]:
+        raise Misfit(f"vectors of {sizes[0]} and {sizes[1]} have no product")
+    return low.call(inside.PRODUCTS[ranks], (left, right))
 
 
 # -- Python's own words

@@ -82,6 +82,7 @@ def program_of(
     hold = composed.keeping(options.draws, moments=options.moments)
     dense = options.metric == "dense"
     composed.declare((size,), "p", "mean", "apart")
+    composed.declare((size + size % 2,), "next_p")
     composed.declare((size, size) if dense else (size,), "scale", "square")
     if method == "nuts":
         if not 1 <= options.depth <= 20:

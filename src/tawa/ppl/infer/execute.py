@@ -57,6 +57,7 @@ class Executable:
         self.text, self.stack = "", 0
         if device == "cpu":
             self.text, self.stack = emit(in_blocks(program), library, gpu=False)
+        self.shared = has_sums(program)
         self.kernels: dict[int, str] = {}
 
     def kernel(self, threads: int) -> str:
@@ -98,7 +99,7 @@ class Executable:
         if self.device == "cuda":
             from tawa.ppl.emit.gpu import Lanes, threads_of_a_lane
 
-            many = threads_of_a_lane(lanes, self.kernel) if has_sums(self.program) else 1
+            many = threads_of_a_lane(lanes, self.kernel, shared=self.shared)
             return Lanes(self.kernel(many), self.program, arguments, ordered, lanes, many)
         return OnHost(self, arguments, ordered, lanes, threads, long=long)
 
@@ -196,14 +197,18 @@ class OnHost:
         count = max(1, min(threads or len(os.sched_getaffinity(0)), lanes))
         edges = [lanes * k // count for k in range(count + 1)]
         self.parts = list(pairwise(edges))
-        if long or count > 1 or executable.stack > CALLERS_STACK:
-            self.workers = workers(executable.stack, count)
+        # The caller's thread takes a part where it may: to wake another one takes longer than a
+        # launch of few lanes.
+        self.own = 0 if long or executable.stack > CALLERS_STACK else 1
+        if count > self.own:
+            self.workers = workers(executable.stack, count - self.own)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.memory.clear()
+        self.given.clear()
         if self.workers:
             self.workers.shutdown(wait=False)  # one that was interrupted goes on to its end
 
@@ -226,10 +231,13 @@ class OnHost:
             return
         for name, number in numbers.items():
             self.values[self.places[name]] = number
-        if not self.workers:
-            self.function(0, lanes, lanes, *self.values)
-            return
-        for done in [self.workers.submit(self._part, *part) for part in self.parts]:
+        mine, others = self.parts[: self.own], self.parts[self.own :]
+        running = (
+            [self.workers.submit(self._part, *part) for part in others] if self.workers else []
+        )
+        for part in mine:
+            self._part(*part)
+        for done in running:
             done.result()
 
     def _part(self, first: int, end: int) -> None:
@@ -304,6 +312,11 @@ def check_faults(program: Program, faults: Array) -> None:
                 why="a vector's items are 0 to its length less one",
                 remedy="check the index, or ask with an if before it is used",
             )
+
+
+def seeded(seed: int) -> dict[str, int]:
+    """Return the key of a launch that has another one than the arguments."""
+    return dict(zip(("seed0", "seed1"), seed_words(seed), strict=True))
 
 
 def seed_words(seed: int) -> tuple[int, int]:

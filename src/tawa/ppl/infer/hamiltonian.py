@@ -14,20 +14,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from tawa.ppl.frontend.surface import cholesky, exp, log, log1p, run, select, sqrt, word
-from tawa.ppl.math.distributions import normal_pair, uniform
+from tawa.ppl.frontend.surface import (
+    cholesky,
+    exp,
+    fma,
+    log,
+    log1p,
+    random,
+    run,
+    select,
+    sqrt,
+    word,
+)
+from tawa.ppl.math.distributions import normal_pair, uniform, unit
 
 INF = float("inf")
 TARGET_PULL, T0, KAPPA = 0.05, 10.0, 0.75
 
 
 def mix(a: Any, b: Any) -> Any:
-    """Return log(exp(a) + exp(b)), and the share of exp(b) in the sum."""
+    """Return log(exp(a) + exp(b)), the share of exp(b) in the sum, and exp(b - a) up to 1."""
     rest = exp(min(a, b) - max(a, b))
     total = max(a, b) + log1p(rest)
-    share = select(b < a, rest, 1.0) / (1.0 + rest)
+    ratio = select(b < a, rest, 1.0)
     # Where both are nothing the difference is no number.
-    return select(max(a, b) == -INF, -INF, total), share
+    return select(max(a, b) == -INF, -INF, total), ratio * (1.0 / (1.0 + rest)), ratio
 
 
 def kinetic(lane: Any) -> Any:
@@ -45,15 +56,24 @@ def keep_point(lane: Any) -> None:
     lane.best_logw = lane.logw
 
 
+def draw_momentum(lane: Any) -> None:
+    """Draw two numbers of the next trajectory's momentum, if some are left to draw."""
+    if lane.drawn < len(lane.next_p):
+        first, second = normal_pair()
+        lane.next_p[lane.drawn] = first
+        lane.next_p[lane.drawn + 1] = second
+        lane.drawn += 2
+
+
 def begin_trajectory(lane: Any) -> None:
-    """Draw a momentum where the chain is."""
+    """Go where the chain is, with a momentum."""
     lane.z = lane.best_z
     lane.g = lane.best_g
-    for i in range((len(lane.p) + 1) // 2):
-        first, second = normal_pair()
-        lane.p[2 * i] = first
-        if 2 * i + 1 < len(lane.p):
-            lane.p[2 * i + 1] = second
+    while lane.drawn < len(lane.next_p):
+        draw_momentum(lane)
+    for i in range(len(lane.p)):
+        lane.p[i] = lane.next_p[i]
+    lane.drawn = 0
     lane.logw = lane.best_logw
     lane.energy = kinetic(lane) - lane.logw
 
@@ -64,25 +84,23 @@ def kick(lane: Any, step: Any, dense: Any) -> None:
         if dense:
             force = 0.0
             for j in range(i, len(lane.p)):
-                force = force + lane.scale[j, i] * lane.g[j]
+                force = fma(lane.scale[j, i], lane.g[j], force)
+            lane.p[i] = fma(step, force, lane.p[i])
         else:
-            force = lane.scale[i] * lane.g[i]
-        lane.p[i] = lane.p[i] + step * force
+            lane.p[i] = fma(step * lane.scale[i], lane.g[i], lane.p[i])
 
 
-def leapfrog(lane: Any, step: Any, dense: Any) -> None:
-    """Half a kick, a drift by L times the momentum, the gradient, half a kick."""
-    kick(lane, 0.5 * step, dense)
+def drift(lane: Any, step: Any, dense: Any) -> None:
+    """Move the point by L times the momentum, and look at the gradient there."""
     for i in range(len(lane.p)):
         if dense:
             velocity = 0.0
             for j in range(i + 1):
-                velocity = velocity + lane.scale[i, j] * lane.p[j]
+                velocity = fma(lane.scale[i, j], lane.p[j], velocity)
+            lane.z[i] = fma(step, velocity, lane.z[i])
         else:
-            velocity = lane.scale[i] * lane.p[i]
-        lane.z[i] = lane.z[i] + step * velocity
+            lane.z[i] = fma(step * lane.scale[i], lane.p[i], lane.z[i])
     run("gradient")
-    kick(lane, 0.5 * step, dense)
 
 
 def energy_change(lane: Any) -> Any:
@@ -122,9 +140,10 @@ def adapt(lane: Any, rate: Any, dense: Any) -> None:
 def learn(lane: Any, dense: Any) -> None:
     """Add a draw to the sums of the window (Welford): of a matrix, on and below its diagonal."""
     lane.samples += 1
+    share = 1.0 / float(lane.samples)
     for i in range(len(lane.mean)):
         lane.apart[i] = lane.best_z[i] - lane.mean[i]
-        lane.mean[i] = lane.mean[i] + lane.apart[i] / float(lane.samples)
+        lane.mean[i] = lane.mean[i] + lane.apart[i] * share
     for i in range(len(lane.mean)):
         if dense:
             for j in range(i + 1):
@@ -191,6 +210,7 @@ def begin_chain(lane: Any, dense: Any) -> None:
     lane.leapfrogs = 0
     keep_point(lane)
     lane.found = False
+    lane.drawn = 0
     lane.attempt = 0
     lane.t = 0
     lane.end = lane.warmup + lane.draws * lane.thin
@@ -250,9 +270,12 @@ def hmc_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
             # Equal trajectories can come round to where they began: their length varies (Neal
             # 2011).
             step, steps = lane.step * (0.5 + uniform()), lane.steps
+        kick(lane, 0.5 * step, dense)
         for k in range(steps):
             lane.valued = k + 1 == steps  # inside of a trajectory nothing asks for the energy
-            leapfrog(lane, step, dense)
+            drift(lane, step, dense)
+            kick(lane, step, dense)  # the second half of this leapfrog's, the first of the next
+        kick(lane, -0.5 * step, dense)
         if starting:
             take_start(lane)
         else:
@@ -261,6 +284,14 @@ def hmc_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
             if uniform() < exp(change):
                 keep_point(lane)
             finish(lane, hold, sizes, exp(min(change, 0.0)), change < -1000.0, dense)
+
+
+def toss(lane: Any) -> Any:
+    """Draw all that a leaf and its subtree's end may need; return a number of the leaf's own."""
+    words = random()
+    lane.coin = words[0] & 1  # `unit` leaves it out
+    lane.chance = unit(words[2], words[3])
+    return unit(words[0], words[1])
 
 
 def begin_tree(lane: Any) -> None:
@@ -281,7 +312,7 @@ def begin_tree(lane: Any) -> None:
 
 def begin_subtree(lane: Any) -> None:
     """Go on from one end of the tree, chosen at random."""
-    side = select(uniform() < 0.5, 0, 1)
+    side = lane.coin
     lane.side = side
     lane.sub_weight = -INF
     lane.z = lane.end_z[side]
@@ -324,11 +355,11 @@ def turns(lane: Any) -> Any:
 
 def join_subtree(lane: Any) -> Any:
     """Add a whole subtree to the tree; return whether the tree is done."""
-    if uniform() < exp(lane.sub_weight - lane.weight):
+    lane.weight, _, ratio = mix(lane.weight, lane.sub_weight)
+    if lane.chance < ratio:
         lane.best_z = lane.sub_z
         lane.best_g = lane.sub_g
         lane.best_logw = lane.sub_logw
-    lane.weight, _ = mix(lane.weight, lane.sub_weight)
     side = lane.side
     lane.end_z[side] = lane.z
     lane.end_g[side] = lane.g
@@ -348,6 +379,8 @@ def join_subtree(lane: Any) -> Any:
 def nuts_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
     """Run a chain of no-U-turn trajectories of at most 2 ** `depth` leapfrogs."""
     begin_chain(lane, dense)
+    lane.draw = -1  # of starts: `toss` has the first of their numbers
+    toss(lane)
     lane.new = True
     while lane.t < lane.end:
         starting = not lane.found
@@ -362,7 +395,9 @@ def nuts_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
             if lane.leaf == 0:
                 begin_subtree(lane)
             step = select(lane.side == 0, -lane.step, lane.step)
-        leapfrog(lane, step, dense)
+        kick(lane, 0.5 * step, dense)
+        drift(lane, step, dense)
+        kick(lane, 0.5 * step, dense)
         if starting:
             take_start(lane)
         else:
@@ -370,13 +405,18 @@ def nuts_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
 
 
 def take_leaf(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
-    """Add the leaf at hand to its subtree; end the draw where it is the last one."""
+    """Add the leaf at hand to its subtree; end the draw where it is the last one.
+
+    The next momentum is drawn leaf by leaf: at its end a draw would hold up the others of a warp.
+    """
+    draw_momentum(lane)
     lane.leaps += 1
     change = energy_change(lane)
     diverged = change < -1000.0
     lane.accept += exp(min(change, 0.0))
-    lane.sub_weight, share = mix(lane.sub_weight, change)
-    if lane.leaf == 0 or uniform() < share:
+    lane.sub_weight, share, _ = mix(lane.sub_weight, change)
+    chance = toss(lane)
+    if lane.leaf == 0 or chance < share:
         lane.sub_z = lane.z
         lane.sub_g = lane.g
         lane.sub_logw = lane.logw

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
 from tawa.ppl.infer.compose import Composed, compose, made, particle
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
-from tawa.ppl.infer.weights import Weights, evidence_of, uniforms
+from tawa.ppl.infer.weights import Weights, evidence_of
 
 
 def _program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
@@ -30,7 +32,8 @@ def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Po
     ) as weights:
         weighed = weights.weigh()
         evidence = evidence_of(weighed, lanes)
-        chosen = weights.choice(weighed, uniforms(options.seed, 0, 1))
+        weights.choose(weighed, options.seed, 0, np.array([True]))
+        chosen = weights.chosen.rows("chosen", 0, 1)[0]
     named, value = composed.particles(buffers["real"][:, chosen], buffers["whole"][:, chosen])
     return Posterior(
         model,

@@ -11,6 +11,7 @@ import numpy as np
 
 from tawa.errors import ModelError
 from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.program import on_gpu
 from tawa.ppl.infer.chains import chains
 from tawa.ppl.infer.execute import Device
 from tawa.ppl.infer.importance import importance
@@ -69,7 +70,8 @@ def infer(
     become a part of the program, reals and arrays are data.
     Methods: `importance mh smc hmc nuts pmmh tempered`, or a function of your own (`infer/own.py`),
     which has the options of importance. Options: `chains`, `draws` (each chain's;
-    of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"),
+    of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"; where
+    an argument lies on a GPU "cuda", else "cpu"),
     `dtype` ("float32", "float64"; the model's), `stack` (words a lane), `trace` (mh, tempered:
     values a run),
     `keep` (names of what is kept of a draw: sites, and "value", what the model returns; all),
@@ -103,6 +105,7 @@ def infer(
                 why=f"it is an option of {', '.join(methods)}",
                 remedy="leave it out, or name one of these",
             )
+    options.setdefault("device", "cuda" if on_gpu(arguments) else "cpu")
     dtype = str(options.pop("dtype", model.dtype))
     if dtype not in DTYPES:
         raise ModelError(f"dtype={dtype!r} is not known", why="float32 or float64")

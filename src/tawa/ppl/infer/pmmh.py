@@ -20,7 +20,6 @@ from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import Records
 from tawa.ppl.infer.smc import AtObservations, Filter
-from tawa.ppl.infer.weights import uniforms
 from tawa.ppl.ir.core import Op, Type, Value
 from tawa.ppl.math.distributions import standard_normal, uniform
 from tawa.ppl.passes.density import Density
@@ -93,13 +92,17 @@ def walker(size: int, warmup: int) -> tuple[Composed, Records]:
 
 def pmmh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Run chains over `parameters`; a kept draw has its values and those of one particle."""
-    particles = Filter(
-        model,
-        arguments,
-        options,
-        lambda low, layout: Moved(low, layout, options.parameters),
-        "pmmh",
-    )
+
+    def handler(low: Lowering, layout: Layout) -> Handler:
+        return Moved(low, layout, options.parameters)
+
+    with Filter(model, arguments, options, handler, "pmmh") as particles:
+        return _run(model, arguments, options, particles)
+
+
+def _run(
+    model: Model, arguments: tuple[Any, ...], options: Options, particles: Filter
+) -> Posterior:
     moved = particles.composed.handler
     assert isinstance(moved, Moved)
     missing = [name for name in options.parameters if name not in moved.found]
@@ -125,7 +128,7 @@ def pmmh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterio
             executable.check(walks)
             if end is not None:
                 better = records.rows(walks, "better")[0] > 0
-                marks = uniforms(_seed(options.seed, time - 1), -1, chains)
+                marks = particles.weights.uniforms(_seed(options.seed, time - 1), -1)
                 picks = ((np.arange(chains) + marks) * options.particles).astype(np.int64)
                 lanes = end.chosen[picks]
                 real = np.where(better, end.real[: len(real), lanes], real)

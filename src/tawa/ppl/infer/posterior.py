@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -113,12 +115,14 @@ class Posterior:
         return "\n".join(rows)
 
     def to_arviz(self) -> Any:
-        """Return the draws as arviz InferenceData."""
+        """Return the draws as ArviZ has them: a DataTree, InferenceData before its release 1."""
         try:
-            import arviz  # type: ignore[import-not-found]
+            convert: Any = import_module("arviz").from_dict
         except ImportError as error:
             raise ModelError("arviz is missing", remedy="pip install arviz") from error
-        return arviz.from_dict(posterior=dict(self.draws))  # type: ignore[reportUnknownMemberType]
+        groups = {"posterior": dict(self.draws)}
+        # ArviZ 1 takes one dictionary of groups, earlier releases an argument for each group.
+        return convert(groups) if "data" in signature(convert).parameters else convert(**groups)
 
 
 def predict(model: Model, post: Posterior, *arguments: Any, seed: int = 0) -> Posterior:

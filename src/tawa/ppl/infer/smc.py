@@ -9,7 +9,7 @@ Particles are resampled when the effective sample size falls below half of them 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
 from tawa.ppl.frontend.surface import here, read, run
 from tawa.ppl.infer.compose import Composed, MakeHandler, compose, made
-from tawa.ppl.infer.execute import Running
+from tawa.ppl.infer.execute import seeded
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import FRESH, Array, Records
-from tawa.ppl.infer.weights import Weights, uniforms, zeros
+from tawa.ppl.infer.weights import Weights, zeros
 from tawa.ppl.ir.core import I32, Op
 from tawa.ppl.passes.cut import DONE
 from tawa.ppl.passes.handle import Handler, Nest
@@ -45,8 +45,8 @@ class AtObservations(Handler):
 
 def smc(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Run a particle filter; `log_evidence` is the log of its unbiased estimate."""
-    particles = Filter(model, arguments, options)
-    end = particles.run(options.seed)
+    with Filter(model, arguments, options) as particles:
+        end = particles.run(options.seed)
     if end.log_evidence[0] == -np.inf:
         raise zeros(options.particles, f" after observation {len(end.sizes)}")
     kept = (end.real[:, end.chosen], end.whole[:, end.chosen])
@@ -63,7 +63,7 @@ class Filtered:
 
     `real` and `whole` are their kept memory (words, lanes), of which `chosen` lanes, equally
     weighted, stand for a group. The log evidence of a group whose weights were all zero is minus
-    infinity; when all groups' are, the run ends there.
+    infinity; when all groups' are, the run ends there. Arrays may be views, up to the next run.
     """
 
     log_evidence: Array
@@ -74,7 +74,10 @@ class Filtered:
 
 
 class Filter:
-    """A compiled particle filter of a model, with any number of groups of `particles` lanes."""
+    """A particle filter of a model with groups of `particles` lanes, for as long as a `with` lasts.
+
+    smc has one group, pmmh one for each chain.
+    """
 
     def __init__(
         self,
@@ -93,39 +96,34 @@ class Filter:
             fresh = (*FRESH, "logw", "source", "failed")
             return composed, Records(composed, fresh=fresh, copied=True)
 
-        self.options = options
-        lanes = options.particles * (options.chains if method == "pmmh" else 1)
-        self.composed, self.records = made(model, arguments, options, method, lanes, make)
+        size, groups = options.particles, options.chains if method == "pmmh" else 1
+        self.composed, self.records = made(model, arguments, options, method, size * groups, make)
         # A model without observations ends at once.
         self.never = "pc" not in self.composed.program.variables
         self.executable = self.composed.executable(options)
+        given, rows, threads = self.composed.arguments(0), self.composed.rows, options.threads
+        self.lanes = self.executable.on(given, rows, size * groups, threads)
+        memory = self.lanes.memory
+        self.weights = Weights(size, groups, options.dtype, options.device, memory, threads)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.weights.__exit__(*error)
+        self.lanes.__exit__(*error)
 
     def run(self, seed: int, z: Array | None = None) -> Filtered:
         """Run the filter with a seed; `z` (numbers, groups) are the groups' parameters."""
-        options, size = self.options, self.options.particles
-        groups = 1 if z is None else z.shape[1]
-        given, rows = self.composed.arguments(seed), self.composed.rows
-        with (
-            self.executable.on(given, rows, size * groups, options.threads) as lanes,
-            Weights(
-                size, groups, options.dtype, options.device, lanes.memory, options.threads
-            ) as weights,
-        ):
-            if z is not None:
-                self.records.give(lanes, "z", np.repeat(z, size, axis=1))
-            evidence, sizes = self._filter(seed, lanes, weights)
-            (chosen,) = lanes.rows("chosen", 0, 1)
-            real, whole = (self.records.rows(lanes, n) for n in ("kept_real", "kept_whole"))
-        return Filtered(evidence, real, whole, chosen, sizes)
-
-    def _filter(self, seed: int, lanes: Running, weights: Weights) -> tuple[Array, list[float]]:
-        """Run all particles to their ends, and choose among them."""
+        lanes, weights = self.lanes, self.weights
+        if z is not None:
+            self.records.give(lanes, "z", np.repeat(z, weights.size, axis=1))
         evidence, sizes, done = np.zeros(weights.groups), list[float](), False
         while not done:
             generation = len(sizes)
             if generation:
                 self.records.turn(lanes)
-            lanes.launch(fresh=int(not generation), generation=generation)
+            lanes.launch(**seeded(seed), fresh=int(not generation), generation=generation)
             weighed = weights.weigh()
             if weighed.faults:
                 self.executable.check(lanes)
@@ -133,10 +131,12 @@ class Filter:
             again = (weighed.effective < weights.size / 2) | done
             if np.any(again):
                 evidence[again] += weighed.log_mean()[again]
-            weights.choose(weighed, uniforms(seed, generation, weights.groups), again)
+            weights.choose(weighed, seed, generation, again)
             sizes.append(float(weighed.effective.min()))
             done = done or bool(np.all(evidence == -np.inf))
-        return evidence, sizes
+        (chosen,) = lanes.rows("chosen", 0, 1)
+        real, whole = (self.records.rows(lanes, n) for n in ("kept_real", "kept_whole"))
+        return Filtered(evidence, real, whole, chosen, sizes)
 
 
 def _step(lane: Any) -> None:

@@ -20,7 +20,7 @@ from tawa.ppl.infer.mh import first, propose, traced
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import FRESH, Records
-from tawa.ppl.infer.weights import Weighed, Weights, evidence_of, uniforms
+from tawa.ppl.infer.weights import Weighed, Weights, evidence_of
 
 ANEW = (
     *("source", "logw", "reused", "cursor", "target", "site_count"),
@@ -59,8 +59,7 @@ def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Post
                 heat = _next(weights.weigh, np.count_nonzero(held > -np.inf) / 2, heats[-1])
                 weighed = weights.weigh(heat - heats[-1])
                 evidence += evidence_of(weighed, size)
-                mark = uniforms(options.seed, len(heats), 1)
-                weights.choose(weighed, mark, np.array([True]))
+                weights.choose(weighed, options.seed, len(heats), np.array([True]))
                 records.turn(lanes)
                 heats.append(heat)
         # Copies: of a view, all records would live as long as the draws.

@@ -19,7 +19,7 @@ import numpy as np
 from tawa.errors import WeightError
 from tawa.ppl.frontend.surface import cast, exp, floor, here, read, select, word, write
 from tawa.ppl.infer.compose import Composed, bare
-from tawa.ppl.infer.execute import Device, Executable, Running
+from tawa.ppl.infer.execute import Device, Executable, Running, seeded
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import Kind
 from tawa.ppl.math.distributions import uniform
@@ -95,12 +95,14 @@ class Weights:
         rest |= {name: zeros((1, groups), "i64") for name in ("total", "mark")}
         rest |= {"before": zeros((1, adders), "i64"), "chosen": memory.get("chosen", 1)}
         self.chosen = on(_choose, lanes, **rest)
+        composed, executable = _host()
+        self.uniform = executable.on(composed.arguments(0), composed.rows, groups, 1)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for running in (self.chosen, self.share, self.peak):
+        for running in (self.uniform, self.chosen, self.share, self.peak):
             running.__exit__(*error)
 
     def weigh(self, power: float = 1.0) -> Weighed:
@@ -118,24 +120,25 @@ class Weights:
         most = self.size << self.scale
         return Weighed(top, sums, most, effective, int(going), int(faults))
 
-    def choose(self, weighed: Weighed, uniforms: Array, again: Array) -> None:
+    def uniforms(self, seed: int, number: int) -> Array:
+        """Return a number in (0, 1) for each group; `number` tells one call from another."""
+        self.uniform.launch(**seeded(seed), number=number)
+        return self.uniform.rows("uniform")[0]
+
+    def choose(self, weighed: Weighed, seed: int, number: int, again: Array) -> None:
         """Choose for all lanes of the groups that `again` says; other lanes are their own choice.
 
-        Systematic: one uniform number a group, equal steps through the sums. The log weights of
+        Systematic: one of `uniforms` a group, equal steps through the sums. The log weights of
         groups that were chosen among become 0; a group whose weights are all zero stays as it is.
         """
         totals = np.where(again, weighed.sums.sum(1), 0)
+        uniforms = self.uniforms(seed, number)
         marks = [int(u * int(total)) for u, total in zip(uniforms, totals, strict=True)]
         self.chosen.give("total", totals[None])
         self.chosen.give("mark", np.array([marks], np.int64))
         before = np.cumsum(weighed.sums, axis=1) - weighed.sums
         self.chosen.give("before", before.reshape(1, -1))
         self.chosen.launch()
-
-    def choice(self, weighed: Weighed, uniforms: Array) -> Array:
-        """Return the chosen lanes of the one group."""
-        self.choose(weighed, uniforms, np.array([True]))
-        return self.chosen.rows("chosen", 0, 1)[0]
 
 
 def evidence_of(weighed: Weighed, count: int) -> float:
@@ -271,12 +274,3 @@ def _host() -> tuple[Composed, Executable]:
 def _uniform(lane: Any) -> None:
     lane.draw = lane.number
     write("uniform", 0, uniform())
-
-
-def uniforms(seed: int, number: int, count: int) -> Array:
-    """Return numbers in (0, 1) for the host's own use, `number` tells one call from another."""
-    composed, executable = _host()
-    given = composed.arguments(seed, number=number)
-    with executable.on(given, composed.rows, count, 1) as running:
-        running.launch()
-        return running.rows("uniform")[0]

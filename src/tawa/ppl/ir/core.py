@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, Literal
 
@@ -115,6 +115,16 @@ class Program:
     buffers: dict[str, Kind] = field(default_factory=lambda: {})
     procedures: dict[str, Region] = field(default_factory=lambda: {})
     threads: int = 1
+
+    def copy(self, threads: int = 1) -> Program:
+        """Return a program of its own operations and variables, for lanes of so many threads."""
+        return replace(
+            self,
+            body=clone(self.body, {}),
+            procedures={name: clone(region, {}) for name, region in self.procedures.items()},
+            variables=dict(self.variables),
+            threads=threads,
+        )
 
     def regions(self) -> Iterator[Region]:
         """Yield the outermost regions: functions, procedures and the body."""

@@ -125,13 +125,9 @@ def _laplace() -> Any:
     return select(u < 0.5, -size, size)
 
 
-def _logistic() -> Any:
+def _logit() -> Any:
     u = uniform()
     return log(u) - log1p(-u)
-
-
-def _gumbel() -> Any:
-    return -log(-log(uniform()))
 
 
 def _student(df: Any) -> Any:
@@ -146,37 +142,23 @@ def at_normal(u: Any) -> Any:
     return -0.5 * u * u - HALF_LOG_TWO_PI
 
 
-def _at_cauchy(u: Any) -> Any:
-    return -LOG_PI - log1p(u * u)
-
-
-def _at_laplace(u: Any) -> Any:
-    return -abs(u) - LOG_TWO
-
-
-def _at_logistic(u: Any) -> Any:
-    return -u - 2.0 * log1pexp(-u)
-
-
-def _at_gumbel(u: Any) -> Any:
-    return -u - exp(-u)
-
-
 def _at_student(u: Any, df: Any) -> Any:
     constant = lgamma(0.5 * (df + 1.0)) - lgamma(0.5 * df) - 0.5 * (log(df) + LOG_PI)
     return constant - 0.5 * (df + 1.0) * log1p(u * u / df)
 
 
 def _gamma(x: Any, shape: Any, rate: Any) -> Any:
-    inside = x > 0.0
-    y = select(inside, x, 1.0)
-    return when(inside, shape * log(rate) + (shape - 1.0) * log(y) - rate * y - lgamma(shape))
+    return shape * log(rate) + (shape - 1.0) * log(x) - rate * x - lgamma(shape)
 
 
-def _inverse_gamma(x: Any, shape: Any, scale: Any) -> Any:
-    inside = x > 0.0
-    y = select(inside, x, 1.0)
-    return when(inside, shape * log(scale) - (shape + 1.0) * log(y) - scale / y - lgamma(shape))
+def _lognormal(x: Any, loc: Any, scale: Any) -> Any:
+    y = log(x)
+    return at_normal((y - loc) / scale) - log(scale) - y
+
+
+def _weibull(x: Any, shape: Any, scale: Any) -> Any:
+    y = log(x) - log(scale)
+    return log(shape) - log(scale) + (shape - 1.0) * y - exp(shape * y)
 
 
 def _beta(x: Any, a: Any, b: Any) -> Any:
@@ -185,38 +167,10 @@ def _beta(x: Any, a: Any, b: Any) -> Any:
     return when(inside, (a - 1.0) * log(y) + (b - 1.0) * log1p(-y) - log_beta(a, b))
 
 
-def _lognormal(x: Any, loc: Any, scale: Any) -> Any:
-    inside = x > 0.0
-    y = log(select(inside, x, 1.0))
-    return when(inside, at_normal((y - loc) / scale) - log(scale) - y)
-
-
-def _weibull(x: Any, shape: Any, scale: Any) -> Any:
-    inside = x > 0.0
-    y = log(select(inside, x, 1.0)) - log(scale)
-    return when(inside, log(shape) - log(scale) + (shape - 1.0) * y - exp(shape * y))
-
-
 def _pareto(x: Any, scale: Any, shape: Any) -> Any:
     inside = x >= scale
     y = log(select(inside, x, scale))
     return when(inside, log(shape) + shape * log(scale) - (shape + 1.0) * y)
-
-
-def _exponential(x: Any, rate: Any) -> Any:
-    return when(x >= 0.0, log(rate) - rate * x)
-
-
-def _uniform(x: Any, low: Any, high: Any) -> Any:
-    return when((x >= low) & (x <= high), -log(high - low))
-
-
-def _bernoulli(x: Any, probability: Any) -> Any:
-    return log(select(x, probability, 1.0 - probability))
-
-
-def _bernoulli_logit(x: Any, logit: Any) -> Any:
-    return -log1pexp(select(x, -logit, logit))
 
 
 def choose(n: Any, k: Any) -> Any:
@@ -298,10 +252,6 @@ def _negative_binomial(k: Any, total: Any, probability: Any) -> Any:
     return when(k >= 0, constant + total * log(probability) + xlogy(x, 1.0 - probability))
 
 
-def _draw_negative_binomial(total: Any, probability: Any) -> Any:
-    return draw_poisson(standard_gamma(total) * (1.0 - probability) / probability)
-
-
 def _geometric(k: Any, probability: Any) -> Any:
     x = float(select(k >= 0, k, 0))
     return when(k >= 0, xlogy(x, 1.0 - probability) + log(probability))
@@ -340,21 +290,9 @@ def _draw_categorical_logits(logits: Any) -> Any:
     return _draw_categorical(each(lambda x: exp(x - top), logits))
 
 
-def _discrete_uniform(k: Any, low: Any, high: Any) -> Any:
-    return when((k >= low) & (k <= high), -log(float(high - low + 1)))
-
-
-def _flat(x: Any) -> Any:
-    return 0.0
-
-
-def _draw_flat() -> Any:
-    # An improper prior has no draws; where a search begins is any point.
-    return 4.0 * uniform() - 2.0
-
-
-def _draw_half_flat() -> Any:
-    return exp(4.0 * uniform() - 2.0)
+def _draw_discrete_uniform(low: Any, high: Any) -> Any:
+    count = high - low + 1
+    return low + min(int(floor(uniform() * float(count))), count - 1)
 
 
 def parameters(text: str) -> tuple[Parameter, ...]:
@@ -391,22 +329,6 @@ def _half(name: str, standard: Any, at: Any) -> Distribution:
     return _scaled(name, "scale:=1", draw, density)
 
 
-def _draw_student(df: Any, loc: Any, scale: Any) -> Any:
-    return loc + scale * _student(df)
-
-
-def _density_student(x: Any, df: Any, loc: Any, scale: Any) -> Any:
-    return _at_student((x - loc) / scale, df) - log(scale)
-
-
-def _draw_half_student(df: Any, scale: Any) -> Any:
-    return scale * abs(_student(df))
-
-
-def _density_half_student(x: Any, df: Any, scale: Any) -> Any:
-    return when(x >= 0.0, _at_student(x / scale, df) - log(scale) + LOG_TWO)
-
-
 def _scaled(
     name: str, text: str, draw: Any, density: Any, support: Any = on.POSITIVE
 ) -> Distribution:
@@ -417,100 +339,110 @@ def _whole(name: str, text: str, draw: Any, density: Any) -> Distribution:
     return Distribution(name, parameters(text), "int", on.WHOLE, draw, density)
 
 
-def _d_lognormal(loc: Any, scale: Any) -> Any:
-    return exp(loc + scale * standard_normal())
+def _positive(name: str, text: str, draw: Any, at: Any) -> Distribution:
+    def density(x: Any, a: Any, b: Any) -> Any:
+        inside = x > 0.0
+        return when(inside, at(select(inside, x, 1.0), a, b))
+
+    return _scaled(name, text, draw, density)
 
 
-def _d_exponential(rate: Any) -> Any:
-    return -log(uniform()) / rate
-
-
-def _d_gamma(shape: Any, rate: Any) -> Any:
-    return standard_gamma(shape) / rate
-
-
-def _d_inverse_gamma(shape: Any, scale: Any) -> Any:
-    return scale / standard_gamma(shape)
-
-
-def _d_chi(df: Any) -> Any:
-    return 2.0 * standard_gamma(0.5 * df)
-
-
-def _d_weibull(shape: Any, scale: Any) -> Any:
-    return scale * exp(log(-log(uniform())) / shape)
-
-
-def _d_pareto(scale: Any, shape: Any) -> Any:
-    return scale * exp(-log(uniform()) / shape)
-
-
-def _d_uniform(low: Any, high: Any) -> Any:
-    return low + (high - low) * uniform()
-
-
-def _d_bernoulli(probability: Any) -> Any:
-    return uniform() < probability
-
-
-def _d_bernoulli_logit(logit: Any) -> Any:
-    u = uniform()
-    return log(u) - log1p(-u) < logit
-
-
-def _d_discrete_uniform(low: Any, high: Any) -> Any:
-    count = high - low + 1
-    return low + min(int(floor(uniform() * float(count))), count - 1)
-
-
-def _chi(x: Any, df: Any) -> Any:
-    return _gamma(x, 0.5 * df, 0.5)
+def _boolean(name: str, text: str, draw: Any, density: Any) -> Distribution:
+    return Distribution(name, parameters(text), "bool", on.WHOLE, draw, density)
 
 
 Normal = _location_scale("Normal", standard_normal, at_normal)
-Cauchy = _location_scale("Cauchy", _cauchy, _at_cauchy)
-Laplace = _location_scale("Laplace", _laplace, _at_laplace)
-Logistic = _location_scale("Logistic", _logistic, _at_logistic)
-Gumbel = _location_scale("Gumbel", _gumbel, _at_gumbel)
+Cauchy = _location_scale("Cauchy", _cauchy, lambda u: -LOG_PI - log1p(u * u))
+Laplace = _location_scale("Laplace", _laplace, lambda u: -abs(u) - LOG_TWO)
+Logistic = _location_scale("Logistic", _logit, lambda u: -u - 2.0 * log1pexp(-u))
+Gumbel = _location_scale("Gumbel", lambda: -log(-log(uniform())), lambda u: -u - exp(-u))
 StudentT = Distribution(
     "StudentT",
     parameters("df loc:=0 scale:=1"),
     "real",
     on.REAL,
-    _draw_student,
-    _density_student,
+    lambda df, loc, scale: loc + scale * _student(df),
+    lambda x, df, loc, scale: _at_student((x - loc) / scale, df) - log(scale),
     shift_scale=(1, 2),
 )
 HalfNormal = _half("HalfNormal", standard_normal, at_normal)
-HalfCauchy = _half("HalfCauchy", _cauchy, _at_cauchy)
-HalfStudentT = _scaled("HalfStudentT", "df scale:=1", _draw_half_student, _density_half_student)
-LogNormal = _scaled("LogNormal", "loc:=0 scale:=1", _d_lognormal, _lognormal)
-Exponential = _scaled("Exponential", "rate:=1", _d_exponential, _exponential)
-Gamma = _scaled("Gamma", "shape rate:=1", _d_gamma, _gamma)
-InverseGamma = _scaled("InverseGamma", "shape scale:=1", _d_inverse_gamma, _inverse_gamma)
-ChiSquared = _scaled("ChiSquared", "df", _d_chi, _chi)
-Weibull = _scaled("Weibull", "shape scale:=1", _d_weibull, _weibull)
-Pareto = _scaled("Pareto", "scale shape", _d_pareto, _pareto, on.ABOVE)
-Beta = _scaled("Beta", "a b", draw_beta, _beta, on.UNIT)
-Uniform = _scaled("Uniform", "low:=0 high:=1", _d_uniform, _uniform, on.INTERVAL)
-Flat = _scaled("Flat", "", _draw_flat, _flat, on.REAL)
-HalfFlat = _scaled("HalfFlat", "", _draw_half_flat, _flat)
-Bernoulli = Distribution(
-    "Bernoulli", parameters("probability"), "bool", on.WHOLE, _d_bernoulli, _bernoulli
+HalfCauchy = _half("HalfCauchy", _cauchy, lambda u: -LOG_PI - log1p(u * u))
+HalfStudentT = _scaled(
+    "HalfStudentT",
+    "df scale:=1",
+    lambda df, scale: scale * abs(_student(df)),
+    lambda x, df, scale: when(x >= 0.0, _at_student(x / scale, df) - log(scale) + LOG_TWO),
 )
-BernoulliLogit = Distribution(
-    "BernoulliLogit", parameters("logit"), "bool", on.WHOLE, _d_bernoulli_logit, _bernoulli_logit
+LogNormal = _positive(
+    *("LogNormal", "loc:=0 scale:=1"),
+    lambda loc, scale: exp(loc + scale * standard_normal()),
+    _lognormal,
+)
+Exponential = _scaled(
+    *("Exponential", "rate:=1"),
+    lambda rate: -log(uniform()) / rate,
+    lambda x, rate: when(x >= 0.0, log(rate) - rate * x),
+)
+Gamma = _positive(
+    "Gamma", "shape rate:=1", lambda shape, rate: standard_gamma(shape) / rate, _gamma
+)
+InverseGamma = _positive(
+    *("InverseGamma", "shape scale:=1"),
+    lambda shape, scale: scale / standard_gamma(shape),
+    lambda x, shape, scale: shape * log(scale) - (shape + 1.0) * log(x) - scale / x - lgamma(shape),
+)
+ChiSquared = _scaled(
+    *("ChiSquared", "df"),
+    lambda df: 2.0 * standard_gamma(0.5 * df),
+    lambda x, df: when(x > 0.0, _gamma(select(x > 0.0, x, 1.0), 0.5 * df, 0.5)),
+)
+Weibull = _positive(
+    *("Weibull", "shape scale:=1"),
+    lambda shape, scale: scale * exp(log(-log(uniform())) / shape),
+    _weibull,
+)
+Pareto = _scaled(
+    *("Pareto", "scale shape"),
+    lambda scale, shape: scale * exp(-log(uniform()) / shape),
+    _pareto,
+    on.ABOVE,
+)
+Beta = _scaled("Beta", "a b", draw_beta, _beta, on.UNIT)
+Uniform = _scaled(
+    *("Uniform", "low:=0 high:=1"),
+    lambda low, high: low + (high - low) * uniform(),
+    lambda x, low, high: when((x >= low) & (x <= high), -log(high - low)),
+    on.INTERVAL,
+)
+# An improper prior has no draws; where a search begins is any point.
+Flat = _scaled("Flat", "", lambda: 4.0 * uniform() - 2.0, lambda x: 0.0, on.REAL)
+HalfFlat = _scaled("HalfFlat", "", lambda: exp(4.0 * uniform() - 2.0), lambda x: 0.0)
+Bernoulli = _boolean(
+    *("Bernoulli", "probability"),
+    lambda probability: uniform() < probability,
+    lambda x, probability: log(select(x, probability, 1.0 - probability)),
+)
+BernoulliLogit = _boolean(
+    *("BernoulliLogit", "logit"),
+    lambda logit: _logit() < logit,
+    lambda x, logit: -log1pexp(select(x, -logit, logit)),
 )
 Binomial = _whole("Binomial", "total:int probability", draw_binomial, _binomial)
 Poisson = _whole("Poisson", "rate", draw_poisson, _poisson)
 Geometric = _whole("Geometric", "probability", _draw_geometric, _geometric)
 NegativeBinomial = _whole(
-    "NegativeBinomial", "total probability", _draw_negative_binomial, _negative_binomial
+    *("NegativeBinomial", "total probability"),
+    lambda total, p: draw_poisson(standard_gamma(total) * (1.0 - p) / p),
+    _negative_binomial,
 )
 Categorical = _whole("Categorical", "weights:vector", _draw_categorical, _categorical)
 CategoricalLogits = _whole(
-    "CategoricalLogits", "logits:vector", _draw_categorical_logits, _categorical_logits
+    *("CategoricalLogits", "logits:vector"),
+    _draw_categorical_logits,
+    _categorical_logits,
 )
 DiscreteUniform = _whole(
-    "DiscreteUniform", "low:int high:int", _d_discrete_uniform, _discrete_uniform
+    *("DiscreteUniform", "low:int high:int"),
+    _draw_discrete_uniform,
+    lambda k, low, high: when((k >= low) & (k <= high), -log(float(high - low + 1))),
 )

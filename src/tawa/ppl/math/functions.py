@@ -95,17 +95,17 @@ def log(x: Any) -> Any:
 
 
 def log1p(x: Any) -> Any:
-    """log(u) x / (u - 1) for u = 1 + x, rounded: the errors of u cancel (Kahan)."""
+    """log(u) for u = 1 + x, rounded, and what u lacks of 1 + x, over u."""
     u = 1.0 + x
-    result = log_word(u) * x / (u - 1.0)
-    return select(u == 1.0, x, select(x == INF, x, result))
+    missing = (x - (u - 1.0)) * (1.0 / u)
+    return log_word(u) + select(missing == missing, missing, 0.0)
 
 
 def expm1(x: Any) -> Any:
-    """(u - 1) x / log(u) for u = exp(x), rounded: the errors of u cancel (Kahan)."""
+    """(u - 1) (x / log(u)) for u = exp(x), rounded: the errors of u cancel (Kahan)."""
     u = exp_word(x)
     less = u - 1.0
-    result = less * x / log_word(u)
+    result = less * (x / log_word(u))
     result = select(less == -1.0, -1.0, result)
     return select(u == 1.0, x, select(u == INF, u, result))
 

@@ -24,7 +24,6 @@ Declines: nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from tawa.ppl.ir.core import I32, Builder, Kind, Op, Program, Region, Type, Value, clone, walk
 from tawa.ppl.ir.operations import NEUTRAL, PARTS
@@ -32,14 +31,14 @@ from tawa.ppl.ir.operations import NEUTRAL, PARTS
 
 def in_blocks(program: Program) -> Program:
     """Return a program for a CPU."""
-    made = _copied(program, 1)
+    made = program.copy()
     _Blocks(made).whole()
     return made
 
 
 def on_threads(program: Program, threads: int) -> Program:
     """Return a program for lanes of so many threads, a power of two up to PARTS."""
-    made = _copied(program, threads)
+    made = program.copy(threads)
     _Threads(made).whole()
     return made
 
@@ -47,16 +46,6 @@ def on_threads(program: Program, threads: int) -> Program:
 def has_sums(program: Program) -> bool:
     """Whether threads of a lane have something to share."""
     return any("sums" in op.attrs for op in program.operations())
-
-
-def _copied(program: Program, threads: int) -> Program:
-    return replace(
-        program,
-        body=clone(program.body, {}),
-        procedures={name: clone(region, {}) for name, region in program.procedures.items()},
-        variables=dict(program.variables),
-        threads=threads,
-    )
 
 
 class _Parts:

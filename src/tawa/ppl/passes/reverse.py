@@ -9,7 +9,8 @@ Before -> after::
 A loop's body is computed again, iteration by iteration and in reverse, from the values that the
 iteration began with; only those are kept. So memory is what loops carry, and each nesting costs one
 more evaluation of its body. Terms are added to the log weight where their body is computed for the
-backward sweep, once.
+backward sweep, once. A quotient is a product by a reciprocal, forward and backward the same one: a
+division is a chain of instructions with a branch, and that of data is hoisted.
 
 Requires: a body of `passes/density.py`. Ensures: `logw` is the log density, `g` its gradient at
 `z`.
@@ -47,8 +48,26 @@ def gradient(program: Program, region: Region, method: str) -> Region:
 
 
 def plain(region: Region) -> Region:
-    """Return a copy of a body that keeps no records."""
-    return clone(region, {}, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
+    """Return a copy of a body that keeps no records and divides nothing but 1."""
+    made = clone(region, {}, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
+    _invert(made)
+    return made
+
+
+def _invert(region: Region) -> None:
+    ops, region.ops = region.ops, []
+    for op in ops:
+        for inner in op.regions:
+            _invert(inner)
+        if op.code == "div":
+            (above, below), type_ = op.operands, op.result.type
+            one, inverse = Value(type_), Value(type_)
+            region.ops += (
+                Op("const", (), (one,), {"value": 1.0}, (), op.place),
+                Op("div", (one, below), (inverse,), {}, (), op.place),
+            )
+            op = Op("mul", (above, inverse), op.results, {}, (), op.place)
+        region.ops.append(op)
 
 
 class _Reverse:
@@ -189,6 +208,13 @@ class _Reverse:
         if value in self.active:
             held = self.local.get(value)
             self.local[value] = amount if held is None else self.b.make("add", held, amount)
+
+    def add_product(self, value: Value, one: Value, other: Value) -> None:
+        """Add a product to the adjoint of a scalar."""
+        if value in self.active:
+            held = self.local.get(value)
+            code, *more = ("mul",) if held is None else ("fma", held)
+            self.local[value] = self.b.make(code, one, other, *more)
 
     def add_at(self, array: Value, at: tuple[Value, ...], amount: Value) -> None:
         """Add to the adjoint of an element of an array value."""
@@ -469,6 +495,9 @@ class _Reverse:
         def const(number: float) -> Value:
             return b.const(number, r.type)
 
+        def inverse(value: Value) -> Value:
+            return make("div", const(1.0), value)
+
         match op.code:
             case "add":
                 self.add(x[0], g)
@@ -478,43 +507,39 @@ class _Reverse:
                 if x[1] in self.active:
                     self.add(x[1], make("neg", g))
             case "mul" | "fma":
-                for one, other in ((x[0], x[1]), (x[1], x[0])):
-                    if one in self.active:
-                        self.add(one, make("mul", g, other))
+                self.add_product(x[0], g, x[1])
+                self.add_product(x[1], g, x[0])
                 if op.code == "fma":
                     self.add(x[2], g)
-            case "div":
-                share = make("div", g, x[1])
-                self.add(x[0], share)
-                if x[1] in self.active:
-                    self.add(x[1], make("neg", make("mul", share, r)))
+            case "div":  # 1 / x: there is no other
+                self.add_product(x[1], make("mul", make("neg", g), r), r)
             case "neg":
                 self.add(x[0], make("neg", g))
             case "abs":
                 below = b.compare("lt", x[0], const(0.0))
                 self.add(x[0], make("select", below, make("neg", g), g, type=r.type))
             case "sqrt":
-                self.add(x[0], make("div", make("mul", g, const(0.5)), r))
+                self.add_product(x[0], make("mul", g, const(0.5)), inverse(r))
             case "exp":
-                self.add(x[0], make("mul", g, r))
+                self.add_product(x[0], g, r)
             case "expm1":
-                self.add(x[0], make("mul", g, make("add", r, const(1.0))))
+                self.add_product(x[0], g, make("add", r, const(1.0)))
             case "log":
-                self.add(x[0], make("div", g, x[0]))
+                self.add_product(x[0], g, inverse(x[0]))
             case "log1p":
-                self.add(x[0], make("div", g, make("add", x[0], const(1.0))))
+                self.add_product(x[0], g, inverse(make("add", x[0], const(1.0))))
             case "sinturn":
                 slope = make("mul", make("costurn", x[0]), const(2 * math.pi))
-                self.add(x[0], make("mul", g, slope))
+                self.add_product(x[0], g, slope)
             case "costurn":
                 slope = make("mul", make("sinturn", x[0]), const(-2 * math.pi))
-                self.add(x[0], make("mul", g, slope))
+                self.add_product(x[0], g, slope)
             case "lgamma":
-                self.add(x[0], make("mul", g, make("digamma", x[0])))
+                self.add_product(x[0], g, make("digamma", x[0]))
             case "erf":
                 square = make("neg", make("mul", x[0], x[0]))
                 slope = make("mul", make("exp", square), const(2 / math.sqrt(math.pi)))
-                self.add(x[0], make("mul", g, slope))
+                self.add_product(x[0], g, slope)
             case "select":
                 zero = const(0.0)
                 if x[1] in self.active:

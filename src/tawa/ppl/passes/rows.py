@@ -38,12 +38,7 @@ _CROSSED = PURE.union(ADJOINTS, READS, WRITES, ("for", "if", "while", "switch", 
 
 def rows(program: Program) -> Program:
     """Return a program whose loops over rows are joined, with attributes `sums` and `own`."""
-    made = replace(
-        program,
-        body=clone(program.body, {}),
-        procedures={name: clone(region, {}) for name, region in program.procedures.items()},
-        variables=dict(program.variables),
-    )
+    made = program.copy()
     found = _Rows(made)
     for region in (*made.procedures.values(), made.body):
         found.join(region)
