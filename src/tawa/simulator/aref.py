@@ -124,6 +124,7 @@ def _get_enter(decoder: Decoder, operation: aref.GetEnter) -> Step:
         ring: Ring = frame.values[number]
         nth = ring.gets.get(role.label, 0)
         ring.gets[role.label] = nth + 1
+        ring.passed.pop(role.label, None)
         if not ring.is_filled(nth):
             yield _blocked(ring, nth, "filled", operation, lambda: ring.is_filled(nth))
         slot = ring.slots[nth % ring.depth]
@@ -171,6 +172,7 @@ def _get_skip(decoder: Decoder, operation: aref.GetSkip) -> Step:
                 f"{role.where} skips in {ring.label} while it holds a slot",
                 place=place_of(operation),
             )
+        ring.passed.setdefault(role.label, ring.gets.get(role.label, 0))
         for _ in range(int(frame.values[count])):
             nth = ring.gets.get(role.label, 0)
             ring.gets[role.label] = ring.exits[role.label] = nth + 1
