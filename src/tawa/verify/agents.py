@@ -11,18 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 import tawa.verify.steps as do
 from tawa.ir import hopper, tile
-from tawa.ir.control import passed_on, terminator
+from tawa.ir.control import yielded
 from tawa.ir.walk import all_of, walk
 from tawa.verify.conditions import Condition, Conditions
 from tawa.verify.decisions import Decisions
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
-from tawa.verify.steps import Agent, Ref, Step
+from tawa.verify.steps import Agent, Step
 from tawa.verify.terms import Term
 from tawa.verify.values import Span, Values
 
@@ -45,8 +44,6 @@ class Compiler:
     conditions: Conditions
     decisions: Decisions
     rings: dict[SSAValue, int]
-    relevant: set[SSAValue]
-    scalars: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
     _code: list[Step] = field(default_factory=list[Step])
     _role: hopper.Role | None = None
     _group: int = 0
@@ -104,10 +101,6 @@ class Compiler:
             case hopper.NamedBarrier():
                 scope = operation.scope.data
                 return scope == "roles" or (scope == "role" and self._groups > 1)
-            case tile.Elementwise():
-                return operation.result in self.relevant
-            case scf.IfOp() | scf.ForOp() | scf.WhileOp():
-                return any(result in self.relevant for result in operation.results)
             case _:
                 return isinstance(operation, SYNCHRONIZES)
 
@@ -135,7 +128,6 @@ class Compiler:
         for role, loop, _ in items:
             self._enter(role)
             self._operations(_beside(loop)[0], False)
-            self._move(zip(loop.iter_args, loop.body.block.args[1:], strict=True))
         self._enters(self.decisions.loop(items[0][2], 0))
         head = len(self._code)
         self._code.append(do.Head())
@@ -147,20 +139,16 @@ class Compiler:
             self._body = len(self._code)
             targets.append(self._body)
             self._block(loop.body.block, False)
-            self._move(
-                zip(terminator(loop.body.block).operands, loop.body.block.args[1:], strict=True)
-            )
-            self._code += [do.Done(loop), do.Next(head)]
+            self._code.append(do.Next(head))
         self._code[choose] = do.Choose(tuple(targets))
         self._code[branch] = do.Branch(self._goes_on(first), len(self._code), first)
         self._code.append(do.Leave())
         for role, loop, _ in items:
             self._enter(role)
-            self._move(zip(loop.body.block.args[1:], loop.results, strict=True))
             self._operations(_beside(loop)[1], False)
         self._code.append(do.End())
         name = "+".join(role.label.data for role in roles)
-        return Agent(name, roles, tuple(self._code), tiles=tuple(each for _, each, _ in items))
+        return Agent(name, roles, tuple(self._code))
 
     # --- a block ----------------------------------------------------------------------------------
 
@@ -186,16 +174,11 @@ class Compiler:
             case scf.WhileOp():
                 self._while(operation, alone)
             case hopper.Wait():
-                ring = self.rings[operation.barriers]
-                slot, phase = self._ref(operation.slot), self._ref(operation.phase)
-                code.append(do.Wait(operation, ring, alone, slot, phase))
+                code.append(do.Wait(operation, self.rings[operation.barriers]))
             case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
                 units = self._units(operation, alone)
                 if units:
-                    slot = self._ref(operation.slot)
-                    ring = self.rings[operation.barriers]
-                    one = alone or isinstance(operation, hopper.Expect) or _by_one(operation)
-                    code.append(do.Arrive(operation, ring, units, slot, one))
+                    code.append(do.Arrive(operation, self.rings[operation.barriers], units))
             case hopper.Turn():
                 code.extend(self._turn(operation))
             case hopper.NamedBarrier() if self._is_kept(operation):
@@ -212,10 +195,6 @@ class Compiler:
                     code.append(do.Token(operation))
             case hopper.ClusterSync():
                 raise Refused(rule("form"), "a role waits for the other blocks alone", operation)
-            case tile.Elementwise() if operation.result in self.relevant:
-                name, inputs = operation.function.data, tuple(map(self._ref, operation.inputs))
-                skip = operation.inputs[1] if name == "add" and _steps_over(operation) else None
-                code.append(do.Compute(name, inputs, self._number(operation.result), skip))
             case _ if operation in self._keeps:
                 raise Refused(rule("form"), f"{operation.name} holds synchronization", operation)
             case _:
@@ -259,25 +238,6 @@ class Compiler:
         self._code.append(do.End())
         return len(self._code) - 1
 
-    def _move(self, pairs: Iterator[tuple[SSAValue, SSAValue]]) -> None:
-        moves = tuple(
-            (self._ref(source), self._number(target))
-            for source, target in pairs
-            if target in self.relevant
-        )
-        if moves:
-            self._code.append(do.Move(moves))
-
-    def _number(self, value: SSAValue) -> int:
-        return self.scalars.setdefault(value, len(self.scalars))
-
-    def _ref(self, value: SSAValue) -> Ref:
-        match value.owner:
-            case tile.Constant(value=IntAttr(data=int(number))):
-                return (number,)
-            case _:
-                return self._number(value)
-
     def _goes_on(self, loop: scf.ForOp) -> Condition:
         """Return whether a loop makes its iteration, as a condition."""
         terms, span = self.values.terms, self.values.span(loop)
@@ -294,57 +254,39 @@ class Compiler:
         condition = self.conditions.of(self.values.of(branch.cond))
         hole = self._hole()
         self._block(branch.true_region.block, alone)
-        if branch.results:
-            self._move(
-                zip(terminator(branch.true_region.block).operands, branch.results, strict=True)
-            )
         end = self._hole()
         self._code[hole] = do.Branch(condition, len(self._code), branch)
         if branch.false_region.blocks:
             self._block(branch.false_region.block, alone)
-            if branch.results:
-                self._move(
-                    zip(terminator(branch.false_region.block).operands, branch.results, strict=True)
-                )
         self._code[end] = do.Jump(len(self._code))
 
     def _for(self, loop: scf.ForOp, alone: bool) -> None:
         step = self.values.terms.number(self.values.span(loop).step)
         if step is not None and step <= 0:
             raise Refused(rule("form"), f"a loop has the step {step}", loop)
-        body = loop.body.block
-        carried = body.args[1:]
-        self._move(zip(loop.iter_args, carried, strict=True))
         depth = len(loops_around(loop))
         self._enters(self.decisions.loop(self.values.span(loop), depth))
         head = len(self._code)
         self._code.append(do.Head())
         hole = self._hole()
-        self._block(body, alone)
-        self._move(zip(terminator(body).operands, carried, strict=True))
+        self._block(loop.body.block, alone)
         self._code.append(do.Next(head))
         self._code[hole] = do.Branch(self._goes_on(loop), len(self._code), loop)
-        self._move(zip(carried, loop.results, strict=True))
         self._code.append(do.Leave())
 
     def _while(self, loop: scf.WhileOp, alone: bool) -> None:
-        before, after = loop.before_region.block, loop.after_region.block
+        before = loop.before_region.block
         if any(isinstance(each, SYNCHRONIZES) for each in walk(before)):
             raise Refused(rule("form"), "what decides whether a loop goes on synchronizes", loop)
-        self._move(zip(loop.operands, before.args, strict=True))
         self._enters(-1 - len(loops_around(loop)))
         head = len(self._code)
         self._code.append(do.Head())
         self._block(before, alone)
-        last = terminator(before)
-        condition = self.conditions.of(self.values.of(last.operands[0]))
+        condition = self.conditions.of(self.values.of(yielded(before, 0)))
         hole = self._hole()
-        self._move(zip(last.operands[1:], after.args, strict=True))
-        self._block(after, alone)
-        self._move(zip(terminator(after).operands, before.args, strict=True))
+        self._block(loop.after_region.block, alone)
         self._code.append(do.Next(head))
         self._code[hole] = do.Branch(condition, len(self._code), loop)
-        self._move(zip(last.operands[1:], loop.results, strict=True))
         self._code.append(do.Leave())
 
 
@@ -362,49 +304,3 @@ def arrivals_of(by: str, role: hopper.Role, alone: bool) -> int:
         return 1
     warps = role.warps.data
     return {"warp": warps, "warpgroup": -(-warps // 4), "all": 32 * warps}[by]
-
-
-_FUNCTIONS = frozenset({"add", "eq", "select", "xor", "irem", "idiv", "and"})
-
-
-def relevant_scalars(kernel: tile.Kernel) -> set[SSAValue]:
-    """Return the scalars that slots and phases are made of, the amounts that are skipped apart."""
-    found: set[SSAValue] = set()
-    work: list[SSAValue] = []
-    for operation in walk(kernel):
-        match operation:
-            case hopper.Wait():
-                work += [operation.slot, operation.phase]
-            case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
-                work.append(operation.slot)
-            case _:
-                continue
-    while work:
-        value = work.pop()
-        if value in found:
-            continue
-        found.add(value)
-        work += made_of(value)
-    return found
-
-
-def made_of(value: SSAValue) -> list[SSAValue]:
-    """Return the scalars that a slot or a phase is made of."""
-    match value.owner:
-        case tile.Elementwise() as made if made.function.data in _FUNCTIONS:
-            return list(made.inputs)
-        case _:
-            return passed_on(value)
-
-
-def _by_one(arrive: hopper.Arrive | hopper.CopyAsyncArrive) -> bool:
-    """Tell whether a thread arrives for warps that it may be ahead of."""
-    return isinstance(arrive, hopper.Arrive) and arrive.by.data not in ("warp", "all")
-
-
-def _steps_over(addition: tile.Elementwise) -> bool:
-    """Tell whether a sum is brought back into the ring by division, as steps over numbers are."""
-    uses = (use.operation for use in addition.result.uses)
-    return any(
-        isinstance(use, tile.Elementwise) and use.function.data in ("irem", "idiv") for use in uses
-    )

@@ -5,56 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from xdsl.dialects import scf
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from tawa.ir import hopper
 from tawa.verify.conditions import Condition
 from tawa.verify.decisions import Loop
 
-Ref: TypeAlias = "int | tuple[int]"
-"""A scalar by its number, or (a number in the text,)."""
-Moves: TypeAlias = tuple[tuple[Ref, int], ...]
-"""(from, to): what is known of one scalar is known of another."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Wait:
-    """Wait for a number of a ring; `alone`: by one thread."""
+    """Wait for the next number of a ring."""
 
     operation: hopper.Wait
     ring: int
-    alone: bool
-    slot: Ref
-    phase: Ref
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrive:
-    """So many arrivals, `alone` by one thread."""
+    """So many arrivals for the next number of a ring."""
 
     operation: hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
     ring: int
     units: int
-    slot: Ref
-    alone: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Compute:
-    """What is known of a scalar follows from its operands; a step over numbers adds `skip`."""
-
-    name: str
-    inputs: tuple[Ref, ...]
-    result: int
-    skip: SSAValue | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Move:
-    """Scalars are handed on, all at once."""
-
-    moves: Moves
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,13 +77,6 @@ class Choose:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Done:
-    """An instance has done its tile."""
-
-    operation: scf.ForOp
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Meet:
     """All threads of the role meet; warpgroups that are agents wait for one another."""
 
@@ -141,7 +106,7 @@ class End:
 
 
 Step: TypeAlias = (
-    Wait | Arrive | Compute | Move | Jump | Branch | Enter | Head | Next | Leave | Choose | Done
+    Wait | Arrive | Jump | Branch | Enter | Head | Next | Leave | Choose
     | Meet | Token | Turn | End
 )  # fmt: skip
 
@@ -156,8 +121,6 @@ class Agent:
     group: int = 0
     """Which warpgroup of the role it is, where these are agents."""
     groups: int = 1
-    tiles: tuple[scf.ForOp, ...] = ()
-    """The loops over tiles of instances, one of each."""
 
     @property
     def share(self) -> int:

@@ -58,7 +58,7 @@ class Terms:
         if number is None:
             number = self._atoms[key] = len(self._keys)
             self._keys.append(key)
-            if key[0] in ("launch", "iteration"):
+            if key[0] in ("launch", "iteration", "iterations"):
                 self.natural.add(number)
             self._leaves.append(leaves)
         return self._take({(number,): 1})
@@ -122,6 +122,14 @@ class Terms:
     def offset(self, term: Term) -> int:
         """Return the constant part of a term."""
         return next((factor for monomial, factor in self._polys[term] if not monomial), 0)
+
+    def residue(self, term: Term, by: int) -> int | None:
+        """Return what a term leaves when it is divided by a number above 0; None where that depends
+        on its atoms.
+        """
+        if any(factor % by for monomial, factor in self._polys[term] if monomial):
+            return None
+        return self.offset(term) % by
 
     def least(self, term: Term, natural: Container[Atom]) -> int | None:
         """Return a number that a term is never below, where atoms of `natural` are never negative;
