@@ -2,16 +2,15 @@
 
 A *number* counts the waits of a role for an array of barriers, or its arrivals there, from 0. The
 barrier of number n in a ring of D is n mod D, its phase n div D mod 2. The flow of a role
-(`role_flow.py`) has a term for each of them, beside the scalars: how many waits, and arrivals, came
-before. A scalar that is a slot has the term of a number p, of which it is p mod D; one that is a
-phase has that of a number q, of which it is q div D mod 2. So to advance adds 1 to all, to step over
-numbers that another instance takes adds their count, to flip a phase alone adds D, and a slot or
-phase is that of number n where p - n, and q - n, are multiples of D.
+(`role_flow.py`) has a term for each of them, beside the scalars: how many waits, and arrivals,
+came before. A scalar that is a slot has the term of a number p, of which it is p mod D; one that is
+a phase has that of a number q, of which it is q div D mod 2. So to advance adds 1 to all, to step
+over numbers that another instance takes adds their count, to flip a phase alone adds D, and a slot
+or phase is that of number n where p - n, and q - n, are multiples of D.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -33,7 +32,7 @@ from tawa.verify.rings import (
 )
 from tawa.verify.role_state import Counter, Lattice, State
 from tawa.verify.rules import Refused, rule
-from tawa.verify.terms import Term, Terms
+from tawa.verify.terms import Term
 from tawa.verify.values import Span, Values
 
 Arrival: TypeAlias = hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
@@ -83,21 +82,27 @@ class Numbers:
 
     # --- instances --------------------------------------------------------------------------------
 
-    def tile(self, loop: scf.ForOp, ring: SSAValue) -> Term:
-        """Return how many numbers of a ring a tile has, which is the same for all tiles of all
-        instances: as many as it waits for, there or where it waits for what it hands on there.
-        """
-        waited = next(iter(self.rings.partners(ring)), ring)
+    def waited(self, loop: scf.ForOp, ring: SSAValue) -> SSAValue:
+        """Return the ring whose waits in a tile are as many as the numbers of a ring that it has:
+        that where it waits for what it hands on there, or the ring itself."""
         waits = {each.barriers for each in all_of(loop, hopper.Wait)}
-        term = self._waits(loop.body.block, waited if waited in waits else ring)
-        if term is not None and ("iteration", 0) not in self.values.terms.support(term):
-            if self._tiles.setdefault(ring, term) == term:
-                return term
-        raise Refused(
-            rule("form"),
-            f"tiles are not shown to have equally many numbers of {label_of(ring)}",
-            loop,
-        )
+        for each in (*self.rings.partners(ring), ring):
+            if each in waits:
+                return each
+        raise self._unlike(loop, ring)
+
+    def tile(self, loop: scf.ForOp, ring: SSAValue) -> Term:
+        """Return how many numbers of a ring a tile has, the same for all tiles of all instances."""
+        term = self._waits(loop.body.block, self.waited(loop, ring))
+        if term is None or ("iteration", 0) in self.values.terms.support(term):
+            raise self._unlike(loop, ring)
+        if self._tiles.setdefault(ring, term) != term:
+            raise self._unlike(loop, ring)
+        return term
+
+    def _unlike(self, loop: scf.ForOp, ring: SSAValue) -> Refused:
+        what = f"tiles are not shown to have equally many numbers of {label_of(ring)}"
+        return Refused(rule("form"), what, loop)
 
     def _waits(self, block: Block, ring: SSAValue) -> Term | None:
         """Return how often a block waits at a ring, None where that is no sum of loops."""
@@ -190,10 +195,10 @@ class Cursors:
         """An instance has given back all that it got, and the others take a tile each."""
         if not isinstance(loop, scf.ForOp) or self.numbers.values.span(loop).share == 1:
             return
-        for what, array in self._counters:
-            for other in self.numbers.rings.partners(array) if what == "arrivals" else ():
-                if state.values["waits", other] != state.values[what, array]:
-                    raise self._refused("held", "holds slots at the end of a tile", loop)
+        for counter in self._counters:
+            waited = "waits", self.numbers.waited(loop, counter[1])
+            if state.values[waited] != state.values[counter]:
+                raise self._refused("held", "holds slots at the end of a tile", loop)
         self._step_over(state, loop, self.numbers.values.span(loop).share - 1)
 
     def _step_over(self, state: State, loop: scf.ForOp, tiles: int) -> None:
@@ -205,12 +210,13 @@ class Cursors:
     # --- scalars ----------------------------------------------------------------------------------
 
     def slot(self, state: State, value: SSAValue) -> Term:
-        """Return the number that a slot stands for which is a step after another."""
+        """Return the number that a slot stands for, which is a step after another."""
         step = step_of(value)
-        assert step is not None
+        if step is None:
+            return self.lattice.symbol()
         more = state.values[step.more]
         if constant(step.more) is None and not self._is_natural(more):
-            raise self._refused("cursor", "may step back in a ring", value.owner)
+            raise self._refused("cursor", "may step back in a ring", self.role)
         return self.lattice.terms.add(state.values[step.slot], more)
 
     def flipped(self, state: State, value: SSAValue) -> Term:
@@ -222,7 +228,7 @@ class Cursors:
         if flip.step is None:
             return terms.add(before, terms.constant(depth))
         slot, more, length = flip.step
-        aligned = self._aligned(before, state.values[slot], depth)
+        aligned = self.aligned(before, state.values[slot], depth)
         if aligned is None or length != depth or not self.is_slot(slot, depth):
             return self.lattice.symbol()
         number = state.values[more]
@@ -250,7 +256,7 @@ class Cursors:
             self._slots.add((value, slots))
         return True
 
-    def _aligned(self, phase: Term, number: Term, depth: int) -> Term | None:
+    def aligned(self, phase: Term, number: Term, depth: int) -> Term | None:
         """Return what a phase stands for as well, in the same revolution, that is a multiple of the
         depth from a number."""
         terms = self.lattice.terms
@@ -267,7 +273,7 @@ class Cursors:
         """A role waits for its next number."""
         counter, depth = ("waits", wait.barriers), slots_of(wait.barriers)
         number = state.values[counter]
-        phase = self._aligned(self.phase(state, wait.phase, depth), number, depth)
+        phase = self.aligned(self.phase(state, wait.phase, depth), number, depth)
         ahead = None
         if phase is not None:
             terms = self.lattice.terms

@@ -169,12 +169,11 @@ class _Flow:
     def _term(self, state: State, operation: Operation, result: SSAValue) -> Term:
         if result in self.cursors.phases:
             return self.cursors.flipped(state, result)
-        if result in self.positions and step_of(result) is not None:
+        if result in self.positions and constant(result) is None:
             return self.cursors.slot(state, result)
-        if result not in self.positions or constant(result) is not None:
-            term = self.cursors.numbers.values.of(result)
-            if not self.lattice.terms.support(term) - {RANK} and not _is_comparison(operation):
-                return term
+        term = self.cursors.numbers.values.of(result)
+        if not self.lattice.terms.support(term) - {RANK} and not _is_comparison(operation):
+            return term
         inputs = [state.values.get(each) for each in operation.operands]
         known = [each for each in inputs if each is not None]
         if not isinstance(operation, tile.Elementwise) or len(known) != len(inputs):
@@ -427,7 +426,7 @@ def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue], dict[SSA
     def of_slot(value: SSAValue) -> list[SSAValue]:
         step = step_of(value)
         if step is None:
-            return of_scalar(value)
+            return passed_on(value)
         asked.append(step.more)
         return [step.slot]
 
@@ -455,9 +454,7 @@ def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue], dict[SSA
     )
 
 
-def _made_of(
-    work: list[SSAValue], origins: Callable[[SSAValue], list[SSAValue]]
-) -> set[SSAValue]:
+def _made_of(work: list[SSAValue], origins: Callable[[SSAValue], list[SSAValue]]) -> set[SSAValue]:
     """Return what integers are made of."""
     found: set[SSAValue] = set()
     while work:

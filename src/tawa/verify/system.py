@@ -47,7 +47,7 @@ class System:
 
     def check_parity(self, numbers: Numbers) -> None:
         """Refuse waits that may take one phase for another (Lemma 3b)."""
-        ring_of = {each.result: n for n, each in enumerate(self.rings)}
+        ring_of: dict[SSAValue, int] = {each.result: n for n, each in enumerate(self.rings)}
         roles = {role: agent.roles[0] for agent in self.agents for role in agent.roles}
         names = {agent.roles[0]: agent.name for agent in self.agents}
         who = {role: n for n, role in enumerate(names)}
