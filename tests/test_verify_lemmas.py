@@ -14,13 +14,12 @@ import pytest
 from tawa.ir import parse
 from tawa.ir.hopper import Role
 from tawa.ir.walk import all_of
-from tawa.verify.conditions import Conditions, Holds
 from tawa.verify.cursors import Cursors, Numbers
 from tawa.verify.decisions import EXACT, Ahead, Decisions, Place
-from tawa.verify.parity import Parity
 from tawa.verify.rings import rings_of
 from tawa.verify.role_state import Lattice
-from tawa.verify.terms import Term, Terms
+from tawa.verify.system import Parity
+from tawa.verify.terms import Conditions, Holds, Term, Terms
 from tawa.verify.values import Span, Values
 
 DATA = Path(__file__).parent / "data"

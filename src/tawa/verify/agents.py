@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
-import tawa.verify.steps as do
 from tawa.ir import hopper, tile
 from tawa.ir.control import yielded
 from tawa.ir.walk import all_of, walk
-from tawa.verify.conditions import Condition, Conditions
-from tawa.verify.decisions import Decisions
+from tawa.verify.decisions import Decisions, Loop
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
-from tawa.verify.steps import Agent, Step
-from tawa.verify.terms import Term
+from tawa.verify.terms import Condition, Conditions, Term
 from tawa.verify.values import Span, Values
 
 SYNCHRONIZES = (
@@ -34,6 +32,128 @@ SYNCHRONIZES = (
     hopper.Turn,
     hopper.ClusterSync,
 )
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wait:
+    """Wait for the next number of a ring."""
+
+    operation: hopper.Wait
+    ring: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrive:
+    """So many arrivals for the next number of a ring."""
+
+    operation: hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
+    ring: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jump:
+    """Go on elsewhere."""
+
+    target: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """Go on where the condition holds, else at `otherwise`."""
+
+    condition: Condition
+    otherwise: int
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Enter:
+    """A loop begins."""
+
+    loop: Loop
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """Where iterations begin: runs that come here alike go on alike."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Next:
+    """The next iteration."""
+
+    target: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leave:
+    """The loop has ended."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choose:
+    """Go on with the instance whose tile it is."""
+
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meet:
+    """All threads of the role meet; warpgroups that are agents wait for one another."""
+
+    operation: hopper.NamedBarrier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Token:
+    """A named barrier between instances: "sync" takes what "arrive" has handed on."""
+
+    operation: hopper.NamedBarrier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """A turn of warpgroups is announced, or waited for."""
+
+    operation: hopper.Turn
+    barrier: int
+    """Named barrier that is announced or waited for."""
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class End:
+    """The role has ended."""
+
+
+Step: TypeAlias = (
+    Wait | Arrive | Jump | Branch | Enter | Head | Next | Leave | Choose
+    | Meet | Token | Turn | End
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What an agent does. `instances` are the roles of a group, else one role stands alone."""
+
+    name: str
+    roles: tuple[hopper.Role, ...]
+    code: tuple[Step, ...]
+    group: int = 0
+    """Which warpgroup of the role it is, where these are agents."""
+    groups: int = 1
+
+    @property
+    def share(self) -> int:
+        """How many instances there are."""
+        return len(self.roles)
+
+
+# --- roles ----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -75,7 +195,7 @@ class Compiler:
             for group in range(groups):
                 self._begin(role, group, groups)
                 self._block(role.body.block, False)
-                self._code.append(do.End())
+                self._code.append(End())
                 name = role.label.data + (f" warpgroup {group}" if groups > 1 else "")
                 made.append(Agent(name, (role,), tuple(self._code), group, groups))
         for (_, _, share), items in instances.items():
@@ -130,7 +250,7 @@ class Compiler:
             self._operations(_beside(loop)[0], False)
         self._enters(self.decisions.loop(items[0][2], 0))
         head = len(self._code)
-        self._code.append(do.Head())
+        self._code.append(Head())
         branch = self._hole()
         choose = self._hole()
         targets: list[int] = []
@@ -139,14 +259,14 @@ class Compiler:
             self._body = len(self._code)
             targets.append(self._body)
             self._block(loop.body.block, False)
-            self._code.append(do.Next(head))
-        self._code[choose] = do.Choose(tuple(targets))
-        self._code[branch] = do.Branch(self._goes_on(first), len(self._code), first)
-        self._code.append(do.Leave())
+            self._code.append(Next(head))
+        self._code[choose] = Choose(tuple(targets))
+        self._code[branch] = Branch(self._goes_on(first), len(self._code), first)
+        self._code.append(Leave())
         for role, loop, _ in items:
             self._enter(role)
             self._operations(_beside(loop)[1], False)
-        self._code.append(do.End())
+        self._code.append(End())
         name = "+".join(role.label.data for role in roles)
         return Agent(name, roles, tuple(self._code))
 
@@ -174,17 +294,17 @@ class Compiler:
             case scf.WhileOp():
                 self._while(operation, alone)
             case hopper.Wait():
-                code.append(do.Wait(operation, self.rings[operation.barriers]))
+                code.append(Wait(operation, self.rings[operation.barriers]))
             case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
                 units = self._units(operation, alone)
                 if units:
-                    code.append(do.Arrive(operation, self.rings[operation.barriers], units))
+                    code.append(Arrive(operation, self.rings[operation.barriers], units))
             case hopper.Turn():
                 code.extend(self._turn(operation))
             case hopper.NamedBarrier() if self._is_kept(operation):
                 if operation.scope.data == "role":
                     if operation.kind.data == "sync":
-                        code.append(do.Meet(operation))
+                        code.append(Meet(operation))
                 elif self._share == 1:
                     raise Refused(
                         rule("form"),
@@ -192,7 +312,7 @@ class Compiler:
                         operation,
                     )
                 else:
-                    code.append(do.Token(operation))
+                    code.append(Token(operation))
             case hopper.ClusterSync():
                 raise Refused(rule("form"), "a role waits for the other blocks alone", operation)
             case _ if operation in self._keeps:
@@ -216,26 +336,26 @@ class Compiler:
             number = arrivals_of(by, role, alone) // self._groups
         return number * (self.values.cluster if operation.cluster is not None else 1)
 
-    def _turn(self, turn: hopper.Turn) -> Iterator[do.Turn]:
+    def _turn(self, turn: hopper.Turn) -> Iterator[Turn]:
         first, groups, own = turn.id.data, turn.groups.data, self._group
         if groups != self._groups:
             raise Refused(rule("meetings"), "warpgroups take turns with unlike many", turn)
         match turn.kind.data:
             case "take":
-                yield do.Turn(turn, first + own, True)
+                yield Turn(turn, first + own, True)
             case "pass":
-                yield do.Turn(turn, first + (own + 1) % groups, False)
+                yield Turn(turn, first + (own + 1) % groups, False)
             case "open" if own == groups - 1:
-                yield do.Turn(turn, first, False)
+                yield Turn(turn, first, False)
             case "close" if own == 0:
-                yield do.Turn(turn, first, True)
+                yield Turn(turn, first, True)
             case _:
                 return
 
     # --- control ----------------------------------------------------------------------------------
 
     def _hole(self) -> int:
-        self._code.append(do.End())
+        self._code.append(End())
         return len(self._code) - 1
 
     def _goes_on(self, loop: scf.ForOp) -> Condition:
@@ -247,18 +367,18 @@ class Compiler:
 
     def _enters(self, family: int) -> None:
         own = self._code[self._body :]
-        before = sum(isinstance(step, do.Enter) and step.loop[0] == family for step in own)
-        self._code.append(do.Enter((family, before)))
+        before = sum(isinstance(step, Enter) and step.loop[0] == family for step in own)
+        self._code.append(Enter((family, before)))
 
     def _if(self, branch: scf.IfOp, alone: bool) -> None:
         condition = self.conditions.of(self.values.of(branch.cond))
         hole = self._hole()
         self._block(branch.true_region.block, alone)
         end = self._hole()
-        self._code[hole] = do.Branch(condition, len(self._code), branch)
+        self._code[hole] = Branch(condition, len(self._code), branch)
         if branch.false_region.blocks:
             self._block(branch.false_region.block, alone)
-        self._code[end] = do.Jump(len(self._code))
+        self._code[end] = Jump(len(self._code))
 
     def _for(self, loop: scf.ForOp, alone: bool) -> None:
         step = self.values.terms.number(self.values.span(loop).step)
@@ -267,12 +387,12 @@ class Compiler:
         depth = len(loops_around(loop))
         self._enters(self.decisions.loop(self.values.span(loop), depth))
         head = len(self._code)
-        self._code.append(do.Head())
+        self._code.append(Head())
         hole = self._hole()
         self._block(loop.body.block, alone)
-        self._code.append(do.Next(head))
-        self._code[hole] = do.Branch(self._goes_on(loop), len(self._code), loop)
-        self._code.append(do.Leave())
+        self._code.append(Next(head))
+        self._code[hole] = Branch(self._goes_on(loop), len(self._code), loop)
+        self._code.append(Leave())
 
     def _while(self, loop: scf.WhileOp, alone: bool) -> None:
         before = loop.before_region.block
@@ -280,14 +400,14 @@ class Compiler:
             raise Refused(rule("form"), "what decides whether a loop goes on synchronizes", loop)
         self._enters(-1 - len(loops_around(loop)))
         head = len(self._code)
-        self._code.append(do.Head())
+        self._code.append(Head())
         self._block(before, alone)
         condition = self.conditions.of(self.values.of(yielded(before, 0)))
         hole = self._hole()
         self._block(loop.after_region.block, alone)
-        self._code.append(do.Next(head))
-        self._code[hole] = do.Branch(condition, len(self._code), loop)
-        self._code.append(do.Leave())
+        self._code.append(Next(head))
+        self._code[hole] = Branch(condition, len(self._code), loop)
+        self._code.append(Leave())
 
 
 def _beside(loop: scf.ForOp) -> tuple[list[Operation], list[Operation]]:

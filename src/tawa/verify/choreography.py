@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import lcm
 
-import tawa.verify.steps as do
+import tawa.verify.agents as do
 from tawa.verify.decisions import EXACT, Known, Labels, Loop, Place, Question, answered
 from tawa.verify.rules import Refused, rule
 from tawa.verify.system import System
