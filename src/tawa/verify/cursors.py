@@ -53,11 +53,6 @@ class Numbers:
     """How many waits are behind an arrival at least, None where that is not known."""
     _tiles: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
 
-    @property
-    def least(self) -> dict[Pair, int]:
-        """How many waits are behind an arrival at least, where that is known."""
-        return {pair: least for pair, least in self.behind.items() if least is not None}
-
     def note(self, pair: Pair, least: int | None) -> None:
         """Note that so many waits are behind an arrival."""
         before = self.behind.get(pair, least)

@@ -57,12 +57,15 @@ class System:
         """Refuse waits that may take one phase for another (Lemma 3b)."""
         ring_of: dict[SSAValue, int] = {each.result: n for n, each in enumerate(self.rings)}
         roles = {role: agent.roles[0] for agent in self.agents for role in agent.roles}
-        names = {agent.roles[0]: agent.name for agent in self.agents}
+        names = {
+            agent.roles[0]: "+".join(role.label.data for role in agent.roles)
+            for agent in self.agents
+        }
         who = {role: n for n, role in enumerate(names)}
-        least: dict[Pair, int] = {}
-        for (role, waited, arrived), behind in numbers.least.items():
+        behind: dict[Pair, list[int | None]] = {}
+        for (role, waited, arrived), least in numbers.behind.items():
             pair = who[roles[role]], ring_of[waited], ring_of[arrived]
-            least[pair] = min(behind, least.get(pair, behind))
+            behind.setdefault(pair, []).append(least)
         labels = list(names.values())
 
         def at(places: list[Place], of: list[list[int]]) -> dict[int, list[int]]:
@@ -76,7 +79,7 @@ class System:
             {ring: lead for ring, lead in enumerate(self.leads) if self.waiters_of[ring]},
             at(self.waiters, self.waiters_of),
             at(self.arrivers, self.arrivers_of),
-            least,
+            {pair: min(known) for pair, each in behind.items() if (known := _all_known(each))},
             {n for n, each in enumerate(self.rings) if each.arrivals.data > 1},
         )
         for ring, agent in parity.hasty():
@@ -94,6 +97,12 @@ class System:
                 "of the same parity before it has seen this one",
                 self.rings[ring],
             )
+
+
+def _all_known(numbers: list[int | None]) -> list[int]:
+    """Return numbers where each is known."""
+    known = [each for each in numbers if each is not None]
+    return known if len(known) == len(numbers) else []
 
 
 def read_system(kernel: tile.Kernel, values: Values, leads: dict[SSAValue, int]) -> System:
