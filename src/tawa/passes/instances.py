@@ -16,9 +16,10 @@ Before -> after, with R instances::
 Tile number i of a block, counted from 0, is instance i mod R's. The producer goes through all tiles
 as ever, so a slot belongs to the one instance whose tile it was loaded for, and each instance skips
 the loads of the others: as many as their loops make iterations, which must be the same for all
-tiles; before its first tile, and after each one, whether or not there are more. The turn spans all a tile waits for and multiplies; while one instance holds it, others
-store. It is also what lets a wait tell its phase: an instance comes to a ring only after the others
-have seen all that was put there before.
+tiles, before its first tile and after each one, whether or not there are more. The turn spans all a
+tile waits for and multiplies; while one instance holds it, others store. It is also what lets a
+wait tell its phase: an instance comes to a ring only after the others have seen all that was put
+there before.
 
 Requires: the output of `distribute` for a persistent plan; loops around gets with bounds that no
 tile changes (the planner has checked it). Ensures: takes and passes of all instances balance for
