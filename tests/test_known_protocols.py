@@ -221,7 +221,7 @@ REFUSED: dict[str, tuple[Callable[[], tile.Kernel], str]] = {
         "early release",
     ),
     "triton#7561 counted for fewer warps": (arrivals_of_other_warps, "arrivals"),
-    "triton#7561 counted for more warps": (arrivals_of_warps_that_are_gone, "left"),
+    "triton#7561 counted for more warps": (arrivals_of_warps_that_are_gone, "arrivals"),
     "facebookexperimental/triton#1121 circular wait": (each_waits_for_the_other, "slots"),
     "cutlass#2365 fewer bytes expected": (fewer_bytes_expected, "one put"),
     "cutlass#2365 more bytes expected": (more_bytes_expected, "one put"),

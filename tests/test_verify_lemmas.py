@@ -6,16 +6,23 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tawa.verify.conditions import Conditions, Holds
-from tawa.verify.cursors import Cursors, Fact, Facts, Operand, Parity
+from tawa.ir import parse
+from tawa.ir.hopper import Role
+from tawa.ir.walk import all_of
+from tawa.verify.cursors import Cursors, Numbers
 from tawa.verify.decisions import EXACT, Ahead, Decisions, Place
-from tawa.verify.terms import Term, Terms
-from tawa.verify.values import Span
+from tawa.verify.rings import rings_of
+from tawa.verify.role_state import Lattice
+from tawa.verify.system import Parity
+from tawa.verify.terms import Conditions, Holds, Term, Terms
+from tawa.verify.values import Span, Values
 
+DATA = Path(__file__).parent / "data"
 z3 = pytest.importorskip("z3", reason="z3-solver is of the test extra")
 
 
@@ -107,94 +114,57 @@ def test_what_others_knew_under_a_tag_is_not_of_who_gets_it_next() -> None:
 # --- Lemma 3a: what scalars stand for -------------------------------------------------------------
 
 
-def stands_for(fact: Fact, value: Any, n: Any, depth: int, far: Any) -> Any:
-    """What a fact says of a scalar where numbers are counted from `n`."""
-    at = n + fact.at + far(fact.far)
-    match fact.kind:
-        case "slot":
-            return value == at % depth
-        case "raw":
-            return value == (at - 1) % depth + 1
-        case "wraps":
-            return value == (at % depth == 0)
-        case "phase":
-            return value == (at / depth + fact.flip) % 2
-        case _:
-            assert fact.over is not None
-            began, before = fact.over
-            start = n + began + far(before)
-            turns = (start % depth + at - start) / depth
-            return value == {"place": start % depth + at - start, "turns": turns}.get(
-                fact.kind, turns % 2
-            )
-
-
-def applied(name: str, inputs: list[Any], depth: int) -> Any:
-    match name:
-        case "add":
-            return inputs[0] + inputs[1]
-        case "eq":
-            return inputs[0] == inputs[1]
-        case "select":
-            return z3.If(inputs[0], inputs[1], inputs[2])
-        case "xor":  # of 0 and 1
-            return (inputs[0] + inputs[1]) % 2
-        case "irem":
-            return inputs[0] % depth
-        case "idiv":
-            return inputs[0] / depth
-        case _:
-            return inputs[0] % 2  # and 1
+def phase_of(number: Any, depth: int) -> Any:
+    return (number / depth) % 2
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_scalars_stand_for_the_numbers_that_they_are_said_to(depth: int) -> None:
-    """Random programs of what slots and phases are made of, from any number on, over any step."""
+def test_a_slot_and_a_phase_follow_the_number_that_they_stand_for(depth: int) -> None:
+    """To advance adds 1, to step over numbers their count, to flip a phase the depth."""
+    n, more = z3.Ints("n more")
+    slot, phase = n % depth, phase_of(n, depth)
+    wraps = slot + 1 == depth
+    advanced = z3.If(wraps, 0, slot + 1), z3.If(wraps, 1 - phase, phase)
+    stepped = (slot + more) % depth, (phase + (slot + more) / depth) % 2
+    for (at, parity), later in ((advanced, n + 1), (stepped, n + more)):
+        follows = z3.And(at == later % depth, parity == phase_of(later, depth))
+        assert counterexample(n >= 0, more >= 0, z3.Not(follows)) is None
+    assert counterexample(n >= 0, 1 - phase != phase_of(n + depth, depth)) is None
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_slots_and_phases_are_those_of_a_number_where_the_terms_say_so(depth: int) -> None:
+    """Random terms for a phase, a slot and a number: what the check takes for the same is it."""
     rng = random.Random(depth)
-    terms = Terms()
-    cursors = Cursors((depth,), terms)
-    n, m = z3.Ints("n m")
-    amount = terms.atom(("argument", "m", 0))
-    phase_at = rng.randrange(depth)
-    scalars: list[tuple[Facts, Any]] = [
-        (frozenset({Fact("slot", 0, 0, terms.zero)}), n % depth),
-        (frozenset({Fact("phase", 0, 0, terms.zero)}), (n / depth) % 2),
-        (frozenset({Fact("phase", 0, phase_at, terms.zero, 1)}), ((n + phase_at) / depth + 1) % 2),
-    ]
-    functions = ("add", "eq", "select", "select", "xor", "xor", "step", "irem", "idiv", "and")
-    kinds: set[str] = set()
-    for _ in range(400):
-        name = rng.choice(functions)
-        facts, value = rng.choice(scalars)
-        other, its = rng.choice(scalars)
-        step: Term | None = None
-        given: list[tuple[Operand, Any]]
-        match name:
-            case "add" | "xor" | "and":
-                given = [(facts, value), (1, 1)]
-                if name == "xor" and rng.random() < 0.5:
-                    given = [(facts, value), (other, its)]
-            case "step":
-                name, step, given = "add", amount, [(facts, value), (frozenset(), m)]
-            case "select":
-                third, last = rng.choice(scalars)
-                given = [(facts, value), rng.choice([(0, 0), (other, its)]), (third, last)]
-            case _:
-                given = [(facts, value), (depth, depth)]
-        if any(z3.is_bool(each) for _, each in given[name == "select" :]):
+    kernel = parse((DATA / "gemm.hopper.mlir").read_text())
+    lattice = Lattice(terms := Terms())
+    numbers = Numbers(Values(kernel), rings_of(kernel))
+    cursors = Cursors(all_of(kernel, Role)[0], numbers, lattice, {})
+    values = {terms.atom(("argument", name, n)): z3.Int(name) for n, name in enumerate("xy")}
+    said = 0
+    for _ in range(200):
+
+        def drawn() -> Term:
+            term = terms.constant(rng.randrange(-3, 9))
+            for atom in values:
+                term = terms.add(term, atom, rng.choice((0, 1, depth, 2 * depth)))
+            return term
+
+        slot, phase, number = drawn(), drawn(), drawn()
+        p, q, n = (meaning(terms, each, values) for each in (slot, phase, number))
+        if terms.residue(terms.sub(slot, number), depth) == 0:
+            assert counterexample(p % depth != n % depth) is None
+        aligned = cursors.aligned(phase, number, depth)
+        if aligned is None:
             continue
-        if name == "select" and not z3.is_bool(value):
-            continue
-        made = cursors.apply(name, [each for each, _ in given], step)
-        if not made or any(made == each for each, _ in scalars):
-            continue
-        result = applied(name, [each for _, each in given], depth)
-        kinds |= {fact.kind for fact in made}
-        for fact in made:
-            said = stands_for(fact, result, n, depth, lambda far: meaning(terms, far, {amount: m}))
-            assert counterexample(n >= 0, m >= 0, z3.Not(said)) is None, (name, given, fact)
-        scalars.append((made, result))
-    assert kinds >= {"slot", "raw", "wraps", "phase", "place", "turns", "odd"}
+        a = meaning(terms, aligned, values)
+        same = z3.And(phase_of(a, depth) == phase_of(q, depth), (a - n) % depth == 0)
+        assert counterexample(z3.Not(same)) is None
+        ahead = terms.residue(terms.sub(aligned, number), 2 * depth)
+        if ahead is not None:
+            said += 1
+            assert counterexample(phase_of(q, depth) != phase_of(n + ahead, depth)) is None
+    assert said > 10
 
 
 def test_the_next_slot_and_phase_of_a_ring_of_any_depth() -> None:

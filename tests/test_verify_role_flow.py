@@ -12,14 +12,16 @@ from proof_kernels import text
 from tawa import ir
 from tawa.ir import tile
 from tawa.verify import Refused
+from tawa.verify.cluster import cluster_of
 from tawa.verify.rings import rings_of
 from tawa.verify.role_flow import check_roles
+from tawa.verify.values import Values
 
 DATA = Path(__file__).parent / "data"
 
 
 def checked(kernel: tile.Kernel) -> None:
-    check_roles(kernel, rings_of(kernel))
+    check_roles(kernel, rings_of(kernel), Values(kernel, cluster_of(kernel)))
 
 
 def sample(name: str) -> str:
@@ -78,9 +80,9 @@ MEET = (
             "hopper.wait %filled[%slot_1], %phase_1",
             "hopper.wait %filled[%oldest], %phase_1",
             0,
-            "slots",
+            "cursor",
         ),
-        ("hopper.wait %freed[%slot], %phase", "hopper.wait %freed[%zero], %phase", 0, "slots"),
+        ("hopper.wait %freed[%slot], %phase", "hopper.wait %freed[%zero], %phase", 0, "cursor"),
     ],
 )
 def test_gemm_with_one_thing_broken(old: str, new: str, place: int, rule: str) -> None:

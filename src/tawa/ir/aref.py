@@ -82,7 +82,8 @@ class GetExit(TawaOperation):
 
 
 class GetSkip(TawaOperation):
-    """Pass over the next `count` (i32) fillings: another instance of the role takes and frees them.
+    """Pass over the next `count` (i32) fillings, of those that there are: another instance of the
+    role takes and frees them.
 
     A ring that is skipped in has one instance for each filling; only that one frees it.
     """

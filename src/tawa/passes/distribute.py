@@ -40,9 +40,10 @@ Before -> after, with R instances::
 Tile number i of a block, counted from 0, is instance i mod R's. The producer goes through all tiles
 as ever, so a slot belongs to the one instance whose tile it was loaded for, and each instance skips
 the loads of the others: as many as their loops make iterations, which must be the same for all
-tiles. The turn spans all a tile waits for and multiplies; while one instance holds it, others
-store. It is also what lets a wait tell its phase: an instance comes to a ring only after the others
-have seen all that was put there before.
+tiles, before its first tile and after each one, whether or not there are more. The turn spans all a
+tile waits for and multiplies; while one instance holds it, others store. It is also what lets a
+wait tell its phase: an instance comes to a ring only after the others have seen all that was put
+there before.
 
 Requires: the output of `distribute` for a persistent plan; loops around gets with bounds that no
 tile changes (the planner has checked it). Ensures: takes and passes of all instances balance for
@@ -313,23 +314,17 @@ def _split(body: Block, count: int) -> None:
     _place_turns(loop)  # first: its conditions read the loop's own bounds
     before = _Emitter(loop)
     loads = {ref: _loads_of_tile(before, loop, ring) for ref, ring in gets.items()}
-    one, all_but_one = before.number(1), before.number(count - 1)
-    whole = before.apply("sub", before.apply("add", loop.step, loop.ub), one)
-    tiles = before.apply("idiv", before.apply("sub", whole, loop.lb), loop.step)
-    earlier = before.apply("max", before.apply("min", instance, tiles), before.number(0))
+    all_but_one, stride = before.number(count - 1), loop.step
+    between = {ref: before.apply("mul", number, all_but_one) for ref, number in loads.items()}
     for ref, number in loads.items():
-        before.skip(ref, before.apply("mul", number, earlier))
-    stride = loop.step
+        before.skip(ref, before.apply("mul", number, instance))
     first = before.apply("add", loop.lb, before.apply("mul", instance, stride))
     hop = before.apply("mul", stride, before.number(count))
     loop.operands[0], loop.operands[2] = first, hop
 
     inner = _Emitter(terminator(loop.body.block))
-    program = loop.body.block.args[0]
-    left = inner.apply("sub", inner.apply("sub", loop.ub, inner.number(1)), program)
-    rest = inner.apply("min", inner.apply("idiv", left, stride), all_but_one)
-    for ref, number in loads.items():
-        inner.skip(ref, inner.apply("mul", number, rest))
+    for ref, number in between.items():
+        inner.skip(ref, number)
 
 
 def _tile_loop(body: Block) -> scf.ForOp:

@@ -22,10 +22,8 @@ from tawa.target import H200, Target
 from tawa.verify.choreography import Choreography
 from tawa.verify.cluster import check_handing, cluster_of
 from tawa.verify.coordinates import Program, check_coordinates, program_of
-from tawa.verify.cursors import Cursors
 from tawa.verify.declared import check_memory
 from tawa.verify.global_order import check_global_order
-from tawa.verify.ring_steps import Rings
 from tawa.verify.rings import rings_of
 from tawa.verify.role_flow import check_roles
 from tawa.verify.rules import Refused, Rule
@@ -99,13 +97,13 @@ def check(kernel: tile.Kernel, target: Target = H200, program: Program | None = 
         check_coordinates(kernel, values, program)
     check_global_order(kernel, values)
     check_static(kernel, target)
-    check_roles(kernel, rings)
+    numbers = check_roles(kernel, rings, values)
     check_handing(kernel, rings, values)
-    system = read_system(kernel, values, rings)
-    together = Choreography(system, Rings(system, Cursors(system.depths, values.terms)))
+    system = read_system(kernel, values, numbers.leads)
+    together = Choreography(system)
     together.run()
-    system.check_parity()
-    system.check_begins(rings)
+    system.check_parity(numbers)
+    numbers.check_begins()
     values.check_received()
     return len(together.seen)
 

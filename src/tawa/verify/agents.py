@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-import tawa.verify.steps as do
 from tawa.ir import hopper, tile
-from tawa.ir.walk import all_of, passed_on, terminator, walk
-from tawa.verify.conditions import Condition, Conditions
-from tawa.verify.decisions import Decisions
+from tawa.ir.walk import all_of, walk, yielded
+from tawa.verify.decisions import Decisions, Loop
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rules import Refused, rule
-from tawa.verify.steps import Agent, Ref, Step
-from tawa.verify.terms import Term
+from tawa.verify.terms import Condition, Conditions, Term
 from tawa.verify.values import Span, Values
 
 SYNCHRONIZES = (
@@ -36,6 +33,128 @@ SYNCHRONIZES = (
 )
 
 
+# --- steps ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wait:
+    """Wait for the next number of a ring."""
+
+    operation: hopper.Wait
+    ring: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arrive:
+    """So many arrivals for the next number of a ring."""
+
+    operation: hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
+    ring: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jump:
+    """Go on elsewhere."""
+
+    target: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """Go on where the condition holds, else at `otherwise`."""
+
+    condition: Condition
+    otherwise: int
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Enter:
+    """A loop begins."""
+
+    loop: Loop
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Head:
+    """Where iterations begin: runs that come here alike go on alike."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Next:
+    """The next iteration."""
+
+    target: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leave:
+    """The loop has ended."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choose:
+    """Go on with the instance whose tile it is."""
+
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Meet:
+    """All threads of the role meet; warpgroups that are agents wait for one another."""
+
+    operation: hopper.NamedBarrier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Token:
+    """A named barrier between instances: "sync" takes what "arrive" has handed on."""
+
+    operation: hopper.NamedBarrier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turn:
+    """A turn of warpgroups is announced, or waited for."""
+
+    operation: hopper.Turn
+    barrier: int
+    """Named barrier that is announced or waited for."""
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class End:
+    """The role has ended."""
+
+
+Step: TypeAlias = (
+    Wait | Arrive | Jump | Branch | Enter | Head | Next | Leave | Choose
+    | Meet | Token | Turn | End
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What an agent does. `instances` are the roles of a group, else one role stands alone."""
+
+    name: str
+    roles: tuple[hopper.Role, ...]
+    code: tuple[Step, ...]
+    group: int = 0
+    """Which warpgroup of the role it is, where these are agents."""
+    groups: int = 1
+
+    @property
+    def share(self) -> int:
+        """How many instances there are."""
+        return len(self.roles)
+
+
+# --- roles ----------------------------------------------------------------------------------------
+
+
 @dataclass(slots=True)
 class Compiler:
     """Makes agents of the roles of a kernel. `rings` numbers the arrays of barriers."""
@@ -44,8 +163,6 @@ class Compiler:
     conditions: Conditions
     decisions: Decisions
     rings: dict[SSAValue, int]
-    relevant: set[SSAValue]
-    scalars: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
     _code: list[Step] = field(default_factory=list[Step])
     _role: hopper.Role | None = None
     _group: int = 0
@@ -77,7 +194,7 @@ class Compiler:
             for group in range(groups):
                 self._begin(role, group, groups)
                 self._block(role.body.block, False)
-                self._code.append(do.End())
+                self._code.append(End())
                 name = role.label.data + (f" warpgroup {group}" if groups > 1 else "")
                 made.append(Agent(name, (role,), tuple(self._code), group, groups))
         for (_, _, share), items in instances.items():
@@ -103,10 +220,6 @@ class Compiler:
             case hopper.NamedBarrier():
                 scope = operation.scope.data
                 return scope == "roles" or (scope == "role" and self._groups > 1)
-            case tile.Elementwise():
-                return operation.result in self.relevant
-            case scf.IfOp() | scf.ForOp() | scf.WhileOp():
-                return any(result in self.relevant for result in operation.results)
             case _:
                 return isinstance(operation, SYNCHRONIZES)
 
@@ -134,10 +247,9 @@ class Compiler:
         for role, loop, _ in items:
             self._enter(role)
             self._operations(_beside(loop)[0], False)
-            self._move(zip(loop.iter_args, loop.body.block.args[1:], strict=True))
         self._enters(self.decisions.loop(items[0][2], 0))
         head = len(self._code)
-        self._code.append(do.Head())
+        self._code.append(Head())
         branch = self._hole()
         choose = self._hole()
         targets: list[int] = []
@@ -146,20 +258,16 @@ class Compiler:
             self._body = len(self._code)
             targets.append(self._body)
             self._block(loop.body.block, False)
-            self._move(
-                zip(terminator(loop.body.block).operands, loop.body.block.args[1:], strict=True)
-            )
-            self._code += [do.Done(loop), do.Next(head)]
-        self._code[choose] = do.Choose(tuple(targets))
-        self._code[branch] = do.Branch(self._goes_on(first), len(self._code), first)
-        self._code.append(do.Leave())
+            self._code.append(Next(head))
+        self._code[choose] = Choose(tuple(targets))
+        self._code[branch] = Branch(self._goes_on(first), len(self._code), first)
+        self._code.append(Leave())
         for role, loop, _ in items:
             self._enter(role)
-            self._move(zip(loop.body.block.args[1:], loop.results, strict=True))
             self._operations(_beside(loop)[1], False)
-        self._code.append(do.End())
+        self._code.append(End())
         name = "+".join(role.label.data for role in roles)
-        return Agent(name, roles, tuple(self._code), tiles=tuple(each for _, each, _ in items))
+        return Agent(name, roles, tuple(self._code))
 
     # --- a block ----------------------------------------------------------------------------------
 
@@ -185,22 +293,17 @@ class Compiler:
             case scf.WhileOp():
                 self._while(operation, alone)
             case hopper.Wait():
-                ring = self.rings[operation.barriers]
-                slot, phase = self._ref(operation.slot), self._ref(operation.phase)
-                code.append(do.Wait(operation, ring, alone, slot, phase))
+                code.append(Wait(operation, self.rings[operation.barriers]))
             case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
                 units = self._units(operation, alone)
                 if units:
-                    slot = self._ref(operation.slot)
-                    ring = self.rings[operation.barriers]
-                    one = alone or isinstance(operation, hopper.Expect) or _by_one(operation)
-                    code.append(do.Arrive(operation, ring, units, slot, one))
+                    code.append(Arrive(operation, self.rings[operation.barriers], units))
             case hopper.Turn():
                 code.extend(self._turn(operation))
             case hopper.NamedBarrier() if self._is_kept(operation):
                 if operation.scope.data == "role":
                     if operation.kind.data == "sync":
-                        code.append(do.Meet(operation))
+                        code.append(Meet(operation))
                 elif self._share == 1:
                     raise Refused(
                         rule("form"),
@@ -208,13 +311,9 @@ class Compiler:
                         operation,
                     )
                 else:
-                    code.append(do.Token(operation))
+                    code.append(Token(operation))
             case hopper.ClusterSync():
                 raise Refused(rule("form"), "a role waits for the other blocks alone", operation)
-            case tile.Elementwise() if operation.result in self.relevant:
-                name, inputs = operation.function.data, tuple(map(self._ref, operation.inputs))
-                skip = operation.inputs[1] if name == "add" and _steps_over(operation) else None
-                code.append(do.Compute(name, inputs, self._number(operation.result), skip))
             case _ if operation in self._keeps:
                 raise Refused(rule("form"), f"{operation.name} holds synchronization", operation)
             case _:
@@ -236,46 +335,27 @@ class Compiler:
             number = arrivals_of(by, role, alone) // self._groups
         return number * (self.values.cluster if operation.cluster is not None else 1)
 
-    def _turn(self, turn: hopper.Turn) -> Iterator[do.Turn]:
+    def _turn(self, turn: hopper.Turn) -> Iterator[Turn]:
         first, groups, own = turn.id.data, turn.groups.data, self._group
         if groups != self._groups:
             raise Refused(rule("meetings"), "warpgroups take turns with unlike many", turn)
         match turn.kind.data:
             case "take":
-                yield do.Turn(turn, first + own, True)
+                yield Turn(turn, first + own, True)
             case "pass":
-                yield do.Turn(turn, first + (own + 1) % groups, False)
+                yield Turn(turn, first + (own + 1) % groups, False)
             case "open" if own == groups - 1:
-                yield do.Turn(turn, first, False)
+                yield Turn(turn, first, False)
             case "close" if own == 0:
-                yield do.Turn(turn, first, True)
+                yield Turn(turn, first, True)
             case _:
                 return
 
     # --- control ----------------------------------------------------------------------------------
 
     def _hole(self) -> int:
-        self._code.append(do.End())
+        self._code.append(End())
         return len(self._code) - 1
-
-    def _move(self, pairs: Iterator[tuple[SSAValue, SSAValue]]) -> None:
-        moves = tuple(
-            (self._ref(source), self._number(target))
-            for source, target in pairs
-            if target in self.relevant
-        )
-        if moves:
-            self._code.append(do.Move(moves))
-
-    def _number(self, value: SSAValue) -> int:
-        return self.scalars.setdefault(value, len(self.scalars))
-
-    def _ref(self, value: SSAValue) -> Ref:
-        match value.owner:
-            case tile.Constant(value=IntAttr(data=int(number))):
-                return (number,)
-            case _:
-                return self._number(value)
 
     def _goes_on(self, loop: scf.ForOp) -> Condition:
         """Return whether a loop makes its iteration, as a condition."""
@@ -286,65 +366,47 @@ class Compiler:
 
     def _enters(self, family: int) -> None:
         own = self._code[self._body :]
-        before = sum(isinstance(step, do.Enter) and step.loop[0] == family for step in own)
-        self._code.append(do.Enter((family, before)))
+        before = sum(isinstance(step, Enter) and step.loop[0] == family for step in own)
+        self._code.append(Enter((family, before)))
 
     def _if(self, branch: scf.IfOp, alone: bool) -> None:
         condition = self.conditions.of(self.values.of(branch.cond))
         hole = self._hole()
         self._block(branch.true_region.block, alone)
-        if branch.results:
-            self._move(
-                zip(terminator(branch.true_region.block).operands, branch.results, strict=True)
-            )
         end = self._hole()
-        self._code[hole] = do.Branch(condition, len(self._code), branch)
+        self._code[hole] = Branch(condition, len(self._code), branch)
         if branch.false_region.blocks:
             self._block(branch.false_region.block, alone)
-            if branch.results:
-                self._move(
-                    zip(terminator(branch.false_region.block).operands, branch.results, strict=True)
-                )
-        self._code[end] = do.Jump(len(self._code))
+        self._code[end] = Jump(len(self._code))
 
     def _for(self, loop: scf.ForOp, alone: bool) -> None:
         step = self.values.terms.number(self.values.span(loop).step)
         if step is not None and step <= 0:
             raise Refused(rule("form"), f"a loop has the step {step}", loop)
-        body = loop.body.block
-        carried = body.args[1:]
-        self._move(zip(loop.iter_args, carried, strict=True))
         depth = len(loops_around(loop))
         self._enters(self.decisions.loop(self.values.span(loop), depth))
         head = len(self._code)
-        self._code.append(do.Head())
+        self._code.append(Head())
         hole = self._hole()
-        self._block(body, alone)
-        self._move(zip(terminator(body).operands, carried, strict=True))
-        self._code.append(do.Next(head))
-        self._code[hole] = do.Branch(self._goes_on(loop), len(self._code), loop)
-        self._move(zip(carried, loop.results, strict=True))
-        self._code.append(do.Leave())
+        self._block(loop.body.block, alone)
+        self._code.append(Next(head))
+        self._code[hole] = Branch(self._goes_on(loop), len(self._code), loop)
+        self._code.append(Leave())
 
     def _while(self, loop: scf.WhileOp, alone: bool) -> None:
-        before, after = loop.before_region.block, loop.after_region.block
+        before = loop.before_region.block
         if any(isinstance(each, SYNCHRONIZES) for each in walk(before)):
             raise Refused(rule("form"), "what decides whether a loop goes on synchronizes", loop)
-        self._move(zip(loop.operands, before.args, strict=True))
         self._enters(-1 - len(loops_around(loop)))
         head = len(self._code)
-        self._code.append(do.Head())
+        self._code.append(Head())
         self._block(before, alone)
-        last = terminator(before)
-        condition = self.conditions.of(self.values.of(last.operands[0]))
+        condition = self.conditions.of(self.values.of(yielded(before, 0)))
         hole = self._hole()
-        self._move(zip(last.operands[1:], after.args, strict=True))
-        self._block(after, alone)
-        self._move(zip(terminator(after).operands, before.args, strict=True))
-        self._code.append(do.Next(head))
-        self._code[hole] = do.Branch(condition, len(self._code), loop)
-        self._move(zip(last.operands[1:], loop.results, strict=True))
-        self._code.append(do.Leave())
+        self._block(loop.after_region.block, alone)
+        self._code.append(Next(head))
+        self._code[hole] = Branch(condition, len(self._code), loop)
+        self._code.append(Leave())
 
 
 def _beside(loop: scf.ForOp) -> tuple[list[Operation], list[Operation]]:
@@ -361,49 +423,3 @@ def arrivals_of(by: str, role: hopper.Role, alone: bool) -> int:
         return 1
     warps = role.warps.data
     return {"warp": warps, "warpgroup": -(-warps // 4), "all": 32 * warps}[by]
-
-
-_FUNCTIONS = frozenset({"add", "eq", "select", "xor", "irem", "idiv", "and"})
-
-
-def relevant_scalars(kernel: tile.Kernel) -> set[SSAValue]:
-    """Return the scalars that slots and phases are made of, the amounts that are skipped apart."""
-    found: set[SSAValue] = set()
-    work: list[SSAValue] = []
-    for operation in walk(kernel):
-        match operation:
-            case hopper.Wait():
-                work += [operation.slot, operation.phase]
-            case hopper.Arrive() | hopper.Expect() | hopper.CopyAsyncArrive():
-                work.append(operation.slot)
-            case _:
-                continue
-    while work:
-        value = work.pop()
-        if value in found:
-            continue
-        found.add(value)
-        work += made_of(value)
-    return found
-
-
-def made_of(value: SSAValue) -> list[SSAValue]:
-    """Return the scalars that a slot or a phase is made of."""
-    match value.owner:
-        case tile.Elementwise() as made if made.function.data in _FUNCTIONS:
-            return list(made.inputs)
-        case _:
-            return passed_on(value)
-
-
-def _by_one(arrive: hopper.Arrive | hopper.CopyAsyncArrive) -> bool:
-    """Tell whether a thread arrives for warps that it may be ahead of."""
-    return isinstance(arrive, hopper.Arrive) and arrive.by.data not in ("warp", "all")
-
-
-def _steps_over(addition: tile.Elementwise) -> bool:
-    """Tell whether a sum is brought back into the ring by division, as steps over numbers are."""
-    uses = (use.operation for use in addition.result.uses)
-    return any(
-        isinstance(use, tile.Elementwise) and use.function.data in ("irem", "idiv") for use in uses
-    )

@@ -1,4 +1,4 @@
-"""Lemmas 1 to 3: all roles run together once, for every launch at the same time.
+"""Lemmas 1 and 2: all roles run together once, for every launch at the same time.
 
 Synchronization leaves no choice: what an agent waits for is not taken from it by another. So if one
 order of the agents ends, every order does (R. Keller, "A fundamental theorem of asynchronous
@@ -6,6 +6,9 @@ parallel computation", 1975), and one is looked at: the last agent that can go o
 decides loops and conditions is asked of `Decisions`, which leaves out no launch; numbers of rings
 are counted from the least that an agent has still to do with. Places where runs meet again are
 found to be known, so that all trip counts are looked at in finitely many steps.
+
+An agent waits for, and arrives at, one number of a ring after the other: which slots and phases
+these have is a matter of each role by itself (`cursors.py`).
 """
 
 from __future__ import annotations
@@ -13,18 +16,59 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import lcm
 
-import tawa.verify.steps as do
-from tawa.verify.cursors import NOTHING, TRACKED, Fact, Facts, Operand
-from tawa.verify.decisions import EXACT, Place, Question, answered
-from tawa.verify.ring_steps import HANDED, HOLDS, Env, Rings, State
+import tawa.verify.agents as do
+from tawa.verify.decisions import EXACT, Known, Labels, Loop, Place, Question, answered
 from tawa.verify.rules import Refused, rule
-from tawa.verify.steps import Moves
 from tawa.verify.system import System
-from tawa.verify.terms import Term
 
 Fork = tuple[Question, int]
+HOLDS, HANDED = 1, 2
+"""Of a turn: an agent holds it, an instance has handed it on."""
 _MOST = 20_000
 """Ways in which the roles may stand to one another; a kernel with more is refused as such."""
+
+
+@dataclass(slots=True)
+class State:
+    """Where all agents are. Numbers of a ring are counted from the least that somebody is at."""
+
+    at: list[int]
+    labels: list[Labels]
+    loops: list[tuple[Loop, ...]]
+    waits: list[int]
+    """By waiter: how often it has waited."""
+    arrivals: list[int]
+    """By arriver: for how many numbers it has arrived."""
+    turn: list[int]
+    """By agent: whether its warpgroup, or its instance, holds the turn."""
+    known: Known
+    announced: frozenset[int] = frozenset()
+    """Named barriers that have been announced and not yet taken."""
+
+    def copy(self, known: Known) -> State:
+        """Return a state that goes its own way."""
+        return State(
+            list(self.at),
+            list(self.labels),
+            list(self.loops),
+            list(self.waits),
+            list(self.arrivals),
+            list(self.turn),
+            known,
+            self.announced,
+        )
+
+    def key(self) -> tuple[object, ...]:
+        """Return what tells a state from others."""
+        return (
+            tuple(self.at),
+            tuple(self.labels),
+            tuple(self.waits),
+            tuple(self.arrivals),
+            tuple(self.turn),
+            frozenset(self.known.items()),
+            self.announced,
+        )
 
 
 @dataclass(slots=True)
@@ -32,21 +76,11 @@ class Choreography:
     """All roles of a kernel, run together."""
 
     system: System
-    rings: Rings
-    seen: dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]] = field(
-        default_factory=dict[tuple[object, ...], tuple[list[Env], list[dict[int, Env]]]]
-    )
-    moves: dict[tuple[object, ...], dict[Facts, Facts]] = field(
-        default_factory=dict[tuple[object, ...], dict[Facts, Facts]]
-    )
-    computed: dict[tuple[object, ...], Facts] = field(
-        default_factory=dict[tuple[object, ...], Facts]
-    )
+    seen: set[tuple[object, ...]] = field(default_factory=set[tuple[object, ...]])
     unit: int = 1
 
     def run(self) -> None:
-        """Look at all that the agents may do. Raises Refused where one waits for ever, or an
-        operation is not that of its number."""
+        """Look at all that the agents may do. Raises Refused where one waits for ever."""
         system = self.system
         agents = system.agents
         self.unit = lcm(*(agent.share for agent in agents)) if agents else 1
@@ -55,15 +89,9 @@ class Choreography:
             labels=[()] * len(agents),
             loops=[()] * len(agents),
             waits=[0] * len(system.waiters),
-            units=[0] * len(system.arrivers),
-            early=[frozenset()] * len(system.arrivers),
-            ahead=[0] * len(system.pairs),
-            exact=[True] * len(system.rings),
+            arrivals=[0] * len(system.arrivers),
             turn=[-1 if a.groups > 1 and a.group == a.groups - 1 else 0 for a in agents],
             known={},
-            env=[{} for _ in agents],
-            parked=[{} for _ in agents],
-            active=[0] * len(agents),
         )
         work = [first]
         while work:
@@ -106,23 +134,18 @@ class Choreography:
     # --- steps ------------------------------------------------------------------------------------
 
     def _step(self, state: State, who: int) -> str | Fork:
-        step = self.system.agents[who].code[state.at[who]]
+        system = self.system
+        step = system.agents[who].code[state.at[who]]
         match step:
-            case do.Compute():
-                fork = self._compute(state, who, step)
-                if fork is not None:
-                    return fork
             case do.Wait():
-                if not self.rings.wait(state, who, step):
+                if not self._wait(state, who, step):
                     return "blocked"
-            case do.Arrive():
-                self.rings.arrive(state, who, step)
+            case do.Arrive(_, ring):
+                state.arrivals[system.arrivers.index((who, ring))] += 1
                 state.at[who] += 1
                 return "told"
-            case do.Move(moves):
-                self._move(state, who, moves)
             case do.Branch(condition, otherwise, _):
-                holds = self.system.decisions.ask(condition, state.known, state.labels[who])
+                holds = system.decisions.ask(condition, state.known, state.labels[who])
                 if not isinstance(holds, bool):
                     return holds
                 if not holds:
@@ -146,10 +169,10 @@ class Choreography:
                 state.labels[who] = state.labels[who][:-1]
                 state.loops[who] = state.loops[who][:-1]
             case do.Choose(targets):
-                state.at[who] = targets[self._choose(state, who, len(targets))]
+                tag, number = state.labels[who][0]
+                state.turn[who] = HOLDS if (tag, number) == (EXACT, 0) else 0
+                state.at[who] = targets[number % len(targets)]
                 return "on"
-            case do.Done():
-                self._done(state, who, step)
             case do.Meet():
                 if not self._meet(state, who, step):
                     return "blocked"
@@ -169,44 +192,22 @@ class Choreography:
         state.at[who] += 1
         return "on"
 
-    def _compute(self, state: State, who: int, step: do.Compute) -> Fork | None:
-        env, name = state.env[who], step.name
-        inputs = [self.rings.operand(state, who, ref) for ref in step.inputs]
-        place = TRACKED.get(name)
-        number = inputs[place] if place is not None else None
-        other = NOTHING if name == "select" else inputs[-1]
-        if place is not None and isinstance(number, int) and not _is_cursor(other):
-            inputs[place] = self.rings.constant(state, who, number, step.result)
-        amount: Term | None = None
-        if step.skip is not None:
-            labels = state.labels[who]
-            found = self.system.amount(step.skip, self.system.decisions, state.known, labels)
-            if isinstance(found, tuple):
-                return found
-            amount = found
-        asked = name, tuple(inputs), amount
-        facts = self.computed.get(asked)
-        if facts is None:
-            facts = self.computed[asked] = self.rings.cursors.apply(name, inputs, amount)
-        if facts:
-            env[step.result] = facts
-        else:
-            env.pop(step.result, None)
-        return None
-
-    def _move(self, state: State, who: int, moves: Moves) -> None:
-        env = state.env[who]
-        moved: list[tuple[int, Facts]] = []
-        for source, target in moves:
-            found = self.rings.operand(state, who, source)
-            if isinstance(found, int):
-                found = self.rings.constant(state, who, found, target)
-            moved.append((target, found))
-        for target, facts in moved:
-            if facts:
-                env[target] = facts
-            else:
-                env.pop(target, None)
+    def _wait(self, state: State, who: int, step: do.Wait) -> bool:
+        """Wait for the agent's next number; False where that has not come."""
+        system, ring = self.system, step.ring
+        place = system.waiters.index((who, ring))
+        number = state.waits[place] - system.leads[ring]
+        if any(state.arrivals[each] <= number for each in system.arrivers_of[ring]):
+            return False
+        if system.agents[who].share > 1 and state.turn[who] != HOLDS:
+            raise Refused(
+                rule("meetings"),
+                f"{system.agents[who].name} waits for {system.label(ring)} while it is another "
+                "instance's turn",
+                step.operation,
+            )
+        state.waits[place] += 1
+        return True
 
     # --- meetings ---------------------------------------------------------------------------------
 
@@ -251,152 +252,39 @@ class Choreography:
         if state.turn[who] != (0 if sync else HOLDS) or (not sync and number in state.announced):
             raise Refused(
                 rule("meetings"),
-                f"{self._active(state, who)} does not take and hand on its turn once in a tile",
+                f"{self.system.agents[who].name} does not take and hand on its turn once in a tile",
                 step.operation,
             )
         state.turn[who] = HOLDS if sync else HANDED
         state.announced = state.announced - {number} if sync else state.announced | {number}
         return True
 
-    # --- instances --------------------------------------------------------------------------------
-
-    def _active(self, state: State, who: int) -> str:
-        return self.system.agents[who].roles[state.active[who]].label.data
-
-    def _choose(self, state: State, who: int, share: int) -> int:
-        tag, number = state.labels[who][0]
-        first = (tag, number) == (EXACT, 0)
-        if first:
-            for each in range(share):
-                state.parked[who][each] = {
-                    value: self._relative(state, who, facts, -1)
-                    for value, facts in state.env[who].items()
-                    if self.system.owners[value] == each
-                }
-        active = number % share
-        state.active[who] = active
-        state.turn[who] = HOLDS if first else 0
-        state.env[who] = {
-            value: self._relative(state, who, facts, 1)
-            for value, facts in state.parked[who].pop(active).items()
-        }
-        return active
-
-    def _relative(self, state: State, who: int, facts: Facts, sign: int) -> Facts:
-        """Count numbers from the beginning of the tile, or (1) from the origin again."""
-        counts = self.rings.counts(state, who)
-        return frozenset(
-            fact._replace(at=fact.at + sign * counts[fact.ring])
-            for fact in facts
-            if fact.over is None
-        )
-
-    def _done(self, state: State, who: int, step: do.Done) -> None:
-        """A tile is done: all is given back, and the others' numbers are a tile further behind."""
-        system = self.system
-        for pair in system.pairs_of_agent[who]:
-            if state.ahead[pair] and pair in system.handed.values():
-                raise Refused(
-                    rule("held"),
-                    f"{self._active(state, who)} holds slots at the end of a tile",
-                    step.operation,
-                )
-            if state.ahead[pair]:
-                system.dead.add(pair)
-                state.ahead[pair] = 0
-        state.parked[who] = {
-            other: {
-                value: frozenset(self._tile_later(who, fact) for fact in facts)
-                for value, facts in env.items()
-            }
-            for other, env in state.parked[who].items()
-        }
-        state.parked[who][state.active[who]] = {
-            value: self._relative(state, who, facts, -1) for value, facts in state.env[who].items()
-        }
-        state.env[who] = {}
-
-    def _tile_later(self, who: int, fact: Fact) -> Fact:
-        """Count a fact's numbers from the beginning of the next tile."""
-        terms, tile_ = self.system.terms, self.system.tile(who, fact.ring)
-        number = terms.offset(tile_)
-        far = terms.sub(fact.far, terms.sub(tile_, terms.constant(number)))
-        return fact._replace(at=fact.at - number, far=far)
-
     # --- places that are known --------------------------------------------------------------------
 
     def _is_known(self, state: State, who: int) -> bool:
         """Write a state in its normal form; tell whether it has been here, knowing no more."""
-        self._settle(state, who)
+        self._settle(state)
         key = state.key()
-        before = self.seen.get(key)
-        if before is None:
-            if len(self.seen) > _MOST:
-                raise Refused(
-                    rule("order"),
-                    f"the roles may stand in more than {_MOST} ways to one another",
-                    self.system.agents[who].roles[0],
-                )
-            self.seen[key] = [dict(e) for e in state.env], [dict(e) for e in state.parked]
-            return False
-        envs, parked = before
-        same = True
-        for mine, theirs in [
-            *zip(state.env, envs, strict=True),
-            *(
-                (mine, old[number])
-                for own, old in zip(state.parked, parked, strict=True)
-                for number, mine in own.items()
-            ),
-        ]:
-            for value, facts in list(theirs.items()):
-                both = facts & mine.get(value, NOTHING)
-                if both != facts:
-                    same = False
-                    if both:
-                        theirs[value] = both
-                    else:
-                        del theirs[value]
-        if same:
+        if key in self.seen:
             return True
-        state.env = [dict(each) for each in envs]
-        state.parked = [dict(each) for each in parked]
+        if len(self.seen) > _MOST:
+            raise Refused(
+                rule("order"),
+                f"the roles may stand in more than {_MOST} ways to one another",
+                self.system.agents[who].roles[0],
+            )
+        self.seen.add(key)
         return False
 
-    def _settle(self, state: State, who: int) -> None:
+    def _settle(self, state: State) -> None:
         system = self.system
-        live = system.live[who][state.at[who]]
-        state.env[who] = {v: facts for v, facts in state.env[who].items() if v in live}
-        origins = [0] * len(system.rings)
-        for ring in range(len(system.rings)):
-            if ring in system.once:
-                continue
-            counts = [state.waits[place] for place in system.waiters_of[ring]]
-            counts += [
-                state.units[place] // system.needs[place] for place in system.arrivers_of[ring]
-            ]
-            origins[ring] = min(counts, default=0)
-        if any(origins):
-            for place, (_, ring) in enumerate(system.waiters):
-                state.waits[place] -= origins[ring]
-            for place, (_, ring) in enumerate(system.arrivers):
-                origin = origins[ring]
-                state.units[place] -= origin * system.needs[place]
-                state.early[place] = frozenset((n - origin, u) for n, u in state.early[place])
-        for ring, origin in enumerate(origins):
-            if state.exact[ring] and ring not in system.once:
-                places = enumerate(state.at)
-                asked = any(-1 - ring in system.live[agent][at] for agent, at in places)
-                state.exact[ring] = asked and not origin
-        for agent, env in enumerate(state.env):
-            counts = self.rings.counts(state, agent)
-            moves = self.moves.setdefault((*origins, *counts.items()), {})
-            for value, facts in env.items():
-                moved = moves.get(facts)
-                if moved is None:
-                    moved = frozenset(self._moved(fact, origins, counts) for fact in facts)
-                    moves[facts] = moved
-                env[value] = moved
+        for waiters, arrivers in zip(system.waiters_of, system.arrivers_of, strict=True):
+            counts = [state.waits[each] for each in waiters]
+            origin = min(counts + [state.arrivals[each] for each in arrivers], default=0)
+            for each in waiters:
+                state.waits[each] -= origin
+            for each in arrivers:
+                state.arrivals[each] -= origin
         places = [
             Place(
                 state.labels[n],
@@ -406,14 +294,7 @@ class Choreography:
             )
             for n, agent in enumerate(system.agents)
         ]
-        state.known, state.labels = self.system.decisions.settled(state.known, places, self.unit)
-
-    def _moved(self, fact: Fact, origins: list[int], counts: dict[int, int]) -> Fact:
-        """Count a fact's numbers from the new origin of its ring."""
-        origin = origins[fact.ring]
-        over = fact.over and (fact.over[0] - origin, fact.over[1])
-        fact = fact._replace(at=fact.at - origin, over=over)
-        return self.rings.cursors.near(fact, counts[fact.ring])
+        state.known, state.labels = system.decisions.settled(state.known, places, self.unit)
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -441,13 +322,9 @@ class Choreography:
             )
             raise Refused(rule("order"), f"nobody goes on: {told}{self._with(state)}", place)
         for ring in range(len(system.rings)):
-            arrivals = [
-                divmod(state.units[each], system.needs[each]) for each in system.arrivers_of[ring]
-            ]
             numbers = {state.waits[each] for each in system.waiters_of[ring]}
-            numbers.update(number for number, _ in arrivals)
-            early = any(state.early[each] for each in system.arrivers_of[ring])
-            if early or len(numbers) > 1 or any(rest for _, rest in arrivals):
+            numbers |= {state.arrivals[each] for each in system.arrivers_of[ring]}
+            if len(numbers) > 1:
                 raise self._left(state, ring)
         held = [
             n for n, agent in enumerate(system.agents) if agent.share == 1 and state.turn[n] > 0
@@ -467,16 +344,14 @@ class Choreography:
             for each in system.waiters_of[ring]
         )
         arrives = (
-            f"{system.agents[system.arrivers[each][0]].name} arrives "
-            f"{state.units[each] + sum(n for _, n in state.early[each])} times, "
-            f"{system.needs[each]} for a phase"
+            f"{system.agents[system.arrivers[each][0]].name} arrives {state.arrivals[each]} times"
             for each in system.arrivers_of[ring]
         )
         told = "; ".join((*waits, *arrives))
         return Refused(
             rule("left"),
             f"the roles part at {system.label(ring)}: {told}{self._with(state)}",
-            system.barriers(ring),
+            system.rings[ring],
         )
 
     def _waited(self, step: object) -> str:
@@ -489,7 +364,3 @@ class Choreography:
                 return f"named barrier {step.operation.id.data}"
             case _:
                 return "the other warpgroups"
-
-
-def _is_cursor(operand: Operand) -> bool:
-    return isinstance(operand, frozenset) and any(e.kind in ("slot", "phase") for e in operand)

@@ -1,234 +1,333 @@
-"""Lemma 3: what the slots and phases that roles carry stand for, as numbers of rings (3a, cursors),
-and that a wait which knows the parity of a phase alone waits for that phase (3b).
+"""Lemma 3a: the slots and phases that a role carries are those of the numbers of its rings.
 
-A *number* counts the waits for an array of barriers, or its completions, from 0. The barrier of
-number n in a ring of D is n mod D, its phase n div D mod 2. A *fact* says which number a scalar
-stands for, whatever the number is: `slot`, `raw` (one more than the slot before, not yet wrapped),
-`wraps` (whether the slot is 0), `phase`; and for the step over numbers that another instance takes,
-`place` (a slot and how many are stepped over), `turns` and `odd` (how often that wraps).
-
-A wait for completion n of a barrier of a ring of D, done in the order of the numbers, is mistaken
-only if completion n + D comes before it has seen n. So an arrival of completion n + D must come
-after the wait: in the order of its agent, or because it waits itself for what comes after the wait,
-and so on. `least` says how many waits an agent has at least behind it before each of its arrivals.
+A *number* counts the waits of a role for an array of barriers, or its arrivals there, from 0. The
+barrier of number n in a ring of D is n mod D, its phase n div D mod 2. The flow of a role
+(`role_flow.py`) has a term for each of them, beside the scalars: how many waits, and arrivals,
+came before. A scalar that is a slot has the term of a number p, of which it is p mod D; one that is
+a phase has that of a number q, of which it is q div D mod 2. So to advance adds 1 to all, to step
+over numbers that another instance takes adds their count, to flip a phase alone adds D, and a slot
+or phase is that of number n where p - n, and q - n, are multiples of D.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from tawa.verify.terms import Term, Terms
+from xdsl.dialects import scf
+from xdsl.ir import Block, Operation, SSAValue
 
-Kind: TypeAlias = Literal["slot", "raw", "wraps", "phase", "place", "turns", "odd"]
+from tawa.ir import hopper
+from tawa.ir.walk import all_of, walk
+from tawa.verify.forwarded import loops_around
+from tawa.verify.rings import (
+    Rings,
+    constant,
+    flip_of,
+    is_alone,
+    is_slot,
+    label_of,
+    slots_of,
+    step_of,
+)
+from tawa.verify.role_state import Counter, Lattice, State
+from tawa.verify.rules import Refused, rule
+from tawa.verify.terms import Term
+from tawa.verify.values import Span, Values
 
-
-class Fact(NamedTuple):
-    """A scalar stands for number `at` + `far` of ring `ring`; a phase is flipped `flip` times.
-
-    `at` counts from where the run last set its origin; `far` is a term, 0 but for instances. Of a
-    step, `over` says from which number it went.
-    """
-
-    kind: Kind
-    ring: int
-    at: int
-    far: Term
-    flip: int = 0
-    over: tuple[int, Term] | None = None
-
-
-Facts: TypeAlias = frozenset[Fact]
-NOTHING: Facts = frozenset()
-Operand: TypeAlias = "int | Facts"
-"""A scalar: a number in the text, or what is known of it."""
-TRACKED = {"add": 0, "xor": 0, "select": 2}
-"""By function: the operand that is a slot or a phase, also where it is a number in the text."""
+Arrival: TypeAlias = hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
+ARRIVALS = (hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive)
+Pair: TypeAlias = tuple[hopper.Role, SSAValue, SSAValue]
+"""A role, a ring that it waits for, one that it arrives at."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
+class Numbers:
+    """What the flows of all roles show of rings. `leads`: how many waits are answered by the phases
+    before the first arrival."""
+
+    values: Values
+    rings: Rings
+    leads: dict[SSAValue, int] = field(default_factory=dict[SSAValue, int])
+    behind: dict[Pair, int | None] = field(default_factory=dict[Pair, "int | None"])
+    """How many waits are behind an arrival at least, None where that is not known."""
+    _tiles: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
+
+    def note(self, pair: Pair, least: int | None) -> None:
+        """Note that so many waits are behind an arrival."""
+        before = self.behind.get(pair, least)
+        self.behind[pair] = None if least is None or before is None else min(least, before)
+
+    def check_begins(self) -> None:
+        """Refuse waits that a phase answers before the first arrival where a slot is to be filled
+        first, and those that none answers where all slots are free at the start."""
+        for ring in self.rings.buffers.values():
+            for array, slots in ((ring.filled, 0), (ring.freed, 1)):
+                if array is None:
+                    continue
+                if self.leads.get(array, wanted := slots * slots_of(array)) != wanted:
+                    raise Refused(
+                        rule("slots"),
+                        f"the first waits for {label_of(array)} are answered "
+                        + ("late" if slots else "at once")
+                        + f", and {ring.label} "
+                        + ("is free at the start" if slots else "is not filled yet"),
+                        ring.made,
+                    )
+
+    # --- instances --------------------------------------------------------------------------------
+
+    def waited(self, loop: scf.ForOp, ring: SSAValue) -> SSAValue:
+        """Return the ring whose waits in a tile are as many as the numbers of a ring that it has:
+        that where it waits for what it hands on there, or the ring itself."""
+        waits = {each.barriers for each in all_of(loop, hopper.Wait)}
+        for each in (*self.rings.partners(ring), ring):
+            if each in waits:
+                return each
+        raise self._unlike(loop, ring)
+
+    def tile(self, loop: scf.ForOp, ring: SSAValue) -> Term:
+        """Return how many numbers of a ring a tile has, the same for all tiles of all instances."""
+        term = self._waits(loop.body.block, self.waited(loop, ring))
+        if term is None or ("iteration", 0) in self.values.terms.support(term):
+            raise self._unlike(loop, ring)
+        if self._tiles.setdefault(ring, term) != term:
+            raise self._unlike(loop, ring)
+        return term
+
+    def _unlike(self, loop: scf.ForOp, ring: SSAValue) -> Refused:
+        what = f"tiles are not shown to have equally many numbers of {label_of(ring)}"
+        return Refused(rule("form"), what, loop)
+
+    def _waits(self, block: Block, ring: SSAValue) -> Term | None:
+        """Return how often a block waits at a ring, None where that is no sum of loops."""
+        terms = self.values.terms
+        total = terms.zero
+        for operation in block.ops:
+            number: Term | None = None
+            match operation:
+                case hopper.Wait(barriers=barriers) if barriers is ring:
+                    number = terms.one
+                case hopper.OneThread():
+                    number = self._waits(operation.body.block, ring)
+                case scf.IfOp():
+                    regions = operation.true_region, operation.false_region
+                    sides = {
+                        self._waits(e.block, ring) if e.blocks else terms.zero for e in regions
+                    }
+                    number = sides.pop() if len(sides) == 1 else None
+                case scf.ForOp():
+                    inside = self._waits(operation.body.block, ring)
+                    own = "iteration", len(loops_around(operation))
+                    if inside is not None and own not in terms.support(inside):
+                        number = terms.mul(inside, self._iterations(self.values.span(operation)))
+                case scf.WhileOp():
+                    inside = self._waits(operation.after_region.block, ring)
+                    number = inside if inside == terms.zero else None
+                case _:
+                    continue
+            if number is None:
+                return None
+            total = terms.add(total, number)
+        return total
+
+    def _iterations(self, span: Span) -> Term:
+        terms = self.values.terms
+        length, step = terms.number(span.length), terms.number(span.step)
+        if length is not None and step is not None and step > 0:
+            return terms.constant(max(0, -(-length // step)))
+        leaves = terms.support_of((span.length, span.step))
+        return terms.atom(("iterations", span.length, span.step), leaves)
+
+
+@dataclass(slots=True)
 class Cursors:
-    """How operations on scalars turn facts into facts."""
+    """The numbers of the rings that one role waits for, and arrives at."""
 
-    depths: tuple[int, ...]
-    terms: Terms
+    role: hopper.Role
+    numbers: Numbers
+    lattice: Lattice
+    phases: dict[SSAValue, int]
+    """Scalars that are phases, and nothing else, and the depth of their rings."""
+    _stepped: dict[int, set[SSAValue]] = field(default_factory=dict[int, set[SSAValue]])
+    """By depth: slots that are a step, which is no number in the text, after another."""
+    _slots: set[tuple[SSAValue, int]] = field(default_factory=set[tuple[SSAValue, int]])
+    _counters: list[Counter] = field(default_factory=list[Counter])
+    _by_all: set[SSAValue] = field(default_factory=set[SSAValue])
+    """Rings that all threads wait for."""
+    _by_each: set[SSAValue] = field(default_factory=set[SSAValue])
+    """Rings at which threads arrive each for itself, or warps do."""
+    _instance: bool = False
 
-    def apply(self, name: str, inputs: list[Operand], amount: Term | None) -> Facts:
-        """Return what is known of a function's result; `amount` is what it adds, as a term."""
-        match name, inputs:
-            case "add", [frozenset() as slot, int() | frozenset() as more]:
-                return self._added(slot, more, amount)
-            case "add", [int(number), frozenset() as slot]:
-                return self._added(slot, number, amount)
-            case ("eq", [frozenset() as raw, int(depth)]) | (
-                "eq",
-                [int(depth), frozenset() as raw],
-            ):
-                return frozenset(
-                    each._replace(kind="wraps")
-                    for each in raw
-                    if each.kind == "raw" and self.depths[each.ring] == depth
-                )
-            case "select", [frozenset() as wraps, yes, no]:
-                return self._selected(wraps, yes, no)
-            case ("xor", [frozenset() as phase, int(1)]) | ("xor", [int(1), frozenset() as phase]):
-                return frozenset(
-                    each._replace(flip=each.flip ^ 1) for each in phase if each.kind == "phase"
-                )
-            case "xor", [frozenset() as phase, frozenset() as odd]:
-                return self._turned(phase, odd)
-            case (("irem" | "idiv"), [frozenset() as place, int(depth)]):
-                kind: Kind = "slot" if name == "irem" else "turns"
-                return frozenset(
-                    each._replace(kind=kind, over=each.over if kind == "turns" else None)
-                    for each in place
-                    if each.kind == "place" and self.depths[each.ring] == depth
-                )
-            case ("and", [frozenset() as turns, int(1)]) | ("and", [int(1), frozenset() as turns]):
-                return frozenset(e._replace(kind="odd") for e in turns if e.kind == "turns")
-            case _:
-                return NOTHING
-
-    def _added(self, slot: Facts, more: Operand, amount: Term | None) -> Facts:
-        found: set[Fact] = set()
-        for each in slot:
-            if each.kind != "slot":
-                continue
-            if more == 1:
-                found.add(each._replace(kind="raw", at=each.at + 1))
-            if amount is not None:
-                number = self.terms.offset(amount)
-                far = self.terms.add(amount, self.terms.one, -number)
-                over = each.at, each.far
-                far = self.terms.add(each.far, far)
-                found.add(each._replace(kind="place", at=each.at + number, far=far, over=over))
-        return frozenset(found)
-
-    def _selected(self, wraps: Facts, yes: Operand, no: Operand) -> Facts:
-        """A slot that wraps to 0, or a phase that flips where the slot does."""
-        if not isinstance(no, frozenset):
-            return NOTHING
-        there = {(each.ring, each.at, each.far) for each in wraps if each.kind == "wraps"}
-        found: set[Fact] = set()
-        for each in no:
-            if each.kind == "raw" and yes == 0 and (each.ring, each.at, each.far) in there:
-                found.add(each._replace(kind="slot"))
-            if each.kind != "phase" or not isinstance(yes, frozenset):
-                continue
-            if each._replace(flip=each.flip ^ 1) not in yes:
-                continue
-            for ring, at, far in there:
-                before = self.moved(each, at - 1)
-                if ring == each.ring and far == each.far and before is not None:
-                    found.add(before._replace(at=at))
-        return frozenset(found)
-
-    def near(self, fact: Fact, count: int) -> Fact:
-        """Say of a slot or a phase what it is for a number from `count` to a revolution later."""
-        if fact.kind not in ("slot", "phase"):
-            return fact
-        at = count + (fact.at - count) % self.depths[fact.ring]
-        if fact.kind == "slot":
-            return fact._replace(at=at)
-        found = self.moved(fact, at)
-        assert found is not None
-        return found
-
-    def moved(self, phase: Fact, at: int) -> Fact | None:
-        """Say of a phase what it is for another number, whole revolutions away."""
-        turns, rest = divmod(at - phase.at, self.depths[phase.ring])
-        return None if rest else phase._replace(at=at, flip=(phase.flip + turns) & 1)
-
-    def _turned(self, phase: Facts, odd: Facts) -> Facts:
-        found: set[Fact] = set()
-        for step in odd:
-            if step.kind != "odd" or step.over is None:
-                continue
-            at, far = step.over
-            for each in phase:
-                if each.kind != "phase" or each.ring != step.ring or each.far != far:
-                    continue
-                before = self.moved(each, at)
-                if before is not None:
-                    found.add(before._replace(at=step.at, far=step.far))
-        return frozenset(found)
-
-    def constant(self, number: int, ring: int, counts: Iterable[int]) -> Iterable[Fact]:
-        """Say what a number in the text stands for where all counts are known from the start: the
-        slot of this revolution, and the phase of the operations that are next.
-        """
-        depth = self.depths[ring]
-        for count in counts:
-            if 0 <= number < depth:
-                yield Fact("slot", ring, number + count // depth * depth, self.terms.zero)
-            if number in (0, 1):
-                first = count // depth * depth
-                for at in range(first, first + depth):
-                    yield Fact("phase", ring, at, self.terms.zero, (number + count // depth) & 1)
-
-
-Pair = tuple[int, int, int]
-"""An agent, the ring that it waits for, the ring that it arrives at."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parity:
-    """Rings by number: `depths`, and `leads`, how many waits the first phases answer at once."""
-
-    depths: Sequence[int]
-    leads: Mapping[int, int]
-    waiters: Mapping[int, Sequence[int]]
-    arrivers: Mapping[int, Sequence[int]]
-    least: Mapping[Pair, int]
-    """Waits done less numbers arrived, when an arrival is made: the least there is."""
-
-    several: Container[int] = ()
-    """Rings at which several threads arrive for one phase."""
-
-    def mistaken(self) -> list[tuple[int, int]]:
-        """Return the (ring, agent) of waits that may take one phase for another."""
-        return [
-            (ring, agent)
-            for ring, agents in self.waiters.items()
-            for agent in agents
-            if not self._is_behind(ring, self.arrivers.get(ring, ()), [agent])
+    def __post_init__(self) -> None:
+        waits, arrivals = all_of(self.role, hopper.Wait), all_of(self.role, *ARRIVALS)
+        self._by_all = {each.barriers for each in waits if not is_alone(each)}
+        self._by_each = {each.barriers for each in arrivals if not _is_by_one(each)}
+        self._counters = [
+            *dict.fromkeys(("waits", each.barriers) for each in waits),
+            *dict.fromkeys(("arrivals", each.barriers) for each in arrivals),
         ]
+        for operation in walk(self.role):
+            for value in operation.results:
+                step = step_of(value)
+                if step is not None and constant(step.more) is None:
+                    self._stepped.setdefault(step.depth, set()).add(value)
+        spans = (self.numbers.values.span(each) for each in all_of(self.role, scf.ForOp))
+        self._instance = any(span.share > 1 for span in spans)
 
-    def hasty(self) -> list[tuple[int, int]]:
-        """Return the (ring, agent) of arrivals that may be counted for the phase before theirs: a
-        barrier counts arrivals, whoever makes them, so each waits, perhaps by way of others, for
-        what came after the completion a revolution ago.
-        """
-        return [
-            (ring, agent)
-            for ring, agents in self.arrivers.items()
-            if ring in self.several
-            for agent in agents
-            if not self._is_behind(ring, [agent], self.waiters.get(ring, ()))
-        ]
+    def begin(self, state: State) -> None:
+        """Count from 0."""
+        state.values.update(dict.fromkeys(self._counters, self.lattice.terms.zero))
 
-    def _is_behind(self, ring: int, arriving: Sequence[int], waiting: Sequence[int]) -> bool:
-        """Tell whether arrivals of some agents at a number come after a wait of one of others for
-        the number a revolution before; follow what they come after, counting from the arrival.
-        """
-        behind: dict[tuple[int, int], int] = {}
-        arrivals: list[tuple[int, int, int]] = [(agent, ring, 0) for agent in arriving]
-        steps = 0
-        while arrivals and steps < 4 * (len(self.least) + 1):
-            steps += 1
-            agent, at, number = arrivals.pop(0)
-            for (who, waited, arrived), least in self.least.items():
-                if who != agent or arrived != at:
-                    continue
-                # Arrival m comes after wait m + least - 1.
-                seen = number + least - 1
-                if seen <= behind.get((who, waited), seen - 1):
-                    continue
-                behind[who, waited] = seen
-                if waited not in self.leads:
-                    continue
-                done = seen - self.leads[waited]
-                arrivals += [(other, waited, done) for other in self.arrivers.get(waited, ())]
-        needed = self.leads.get(ring, 0) - self.depths[ring]
-        return any(behind.get((agent, ring), needed - 1) >= needed for agent in waiting)
+    # --- instances --------------------------------------------------------------------------------
+
+    def enter(self, state: State, loop: Operation) -> None:
+        """An instance begins with the tiles before its first one behind it."""
+        if isinstance(loop, scf.ForOp) and (span := self.numbers.values.span(loop)).share > 1:
+            self._step_over(state, loop, span.part)
+
+    def end_tile(self, state: State, loop: Operation) -> None:
+        """An instance has given back all that it got, and the others take a tile each."""
+        if not isinstance(loop, scf.ForOp) or self.numbers.values.span(loop).share == 1:
+            return
+        for counter in self._counters:
+            waited = "waits", self.numbers.waited(loop, counter[1])
+            if state.values[waited] != state.values[counter]:
+                raise self._refused("held", "holds slots at the end of a tile", loop)
+        self._step_over(state, loop, self.numbers.values.span(loop).share - 1)
+
+    def _step_over(self, state: State, loop: scf.ForOp, tiles: int) -> None:
+        terms = self.lattice.terms
+        for counter in self._counters:
+            more = self.numbers.tile(loop, counter[1])
+            state.values[counter] = terms.add(state.values[counter], more, tiles)
+
+    # --- scalars ----------------------------------------------------------------------------------
+
+    def slot(self, state: State, value: SSAValue) -> Term:
+        """Return the number that a slot stands for, which is a step after another."""
+        step = step_of(value)
+        if step is None:
+            return self.lattice.symbol()
+        more = state.values[step.more]
+        if constant(step.more) is None and not self._is_natural(more):
+            raise self._refused("cursor", "may step back in a ring", self.role)
+        return self.lattice.terms.add(state.values[step.slot], more)
+
+    def flipped(self, state: State, value: SSAValue) -> Term:
+        """Return the number that a phase stands for which is made of another."""
+        terms, flip, depth = self.lattice.terms, flip_of(value), self.phases[value]
+        if flip is None:
+            return self.lattice.symbol()
+        before = self.phase(state, flip.phase, depth)
+        if flip.step is None:
+            return terms.add(before, terms.constant(depth))
+        slot, more, length = flip.step
+        aligned = self.aligned(before, state.values[slot], depth)
+        if aligned is None or length != depth or not self.is_slot(slot, depth):
+            return self.lattice.symbol()
+        number = state.values[more]
+        return terms.add(aligned, number) if self._is_natural(number) else self.lattice.symbol()
+
+    def phase(self, state: State, value: SSAValue, depth: int) -> Term:
+        """Return the number that a phase stands for in rings of a depth."""
+        match constant(value):
+            case None if self.phases.get(value) == depth:
+                return state.values[value]
+            case 0 | 1 as number:
+                return self.lattice.terms.constant(number * depth)
+            case _:  # others are no parity of an mbarrier
+                return self.lattice.symbol()
+
+    def _is_natural(self, number: Term) -> bool:
+        least = self.lattice.terms.least(number, self.lattice.natural | self.lattice.terms.natural)
+        return least is not None and least >= 0
+
+    def is_slot(self, value: SSAValue, slots: int) -> bool:
+        """Tell whether a scalar is one of so many slots."""
+        if (value, slots) not in self._slots:
+            if not is_slot(value, slots, set(self._stepped.get(slots, ()))):
+                return False
+            self._slots.add((value, slots))
+        return True
+
+    def aligned(self, phase: Term, number: Term, depth: int) -> Term | None:
+        """Return what a phase stands for as well, in the same revolution, that is a multiple of the
+        depth from a number."""
+        terms = self.lattice.terms
+        if terms.residue(terms.sub(phase, number), depth) == 0:
+            return phase
+        one, other = terms.residue(phase, depth), terms.residue(number, depth)
+        if one is None or other is None:
+            return None
+        return terms.add(phase, terms.constant(other - one))
+
+    # --- rings ------------------------------------------------------------------------------------
+
+    def wait(self, state: State, wait: hopper.Wait) -> None:
+        """A role waits for its next number."""
+        counter, depth = ("waits", wait.barriers), slots_of(wait.barriers)
+        number = state.values[counter]
+        phase = self.aligned(self.phase(state, wait.phase, depth), number, depth)
+        ahead = None
+        if phase is not None:
+            terms = self.lattice.terms
+            ahead = terms.residue(terms.sub(phase, number), 2 * depth)
+        if ahead is None or self.numbers.leads.setdefault(wait.barriers, ahead) != ahead:
+            raise self._misplaced("waits", wait)
+        self._count(state, counter, wait)
+
+    def arrive(self, state: State, arrival: Arrival) -> None:
+        """A role arrives for its next number."""
+        terms, array = self.lattice.terms, arrival.barriers
+        counter = "arrivals", array
+        number = state.values[counter]
+        partners = self.numbers.rings.partners(array)
+        for what, waited in self._counters:
+            if what == "waits":
+                handed = waited in partners
+                behind = terms.number(terms.sub(state.values[what, waited], number))
+                if handed:  # it holds the slot, for which it waited with this number
+                    behind = 1
+                elif self._instance:  # others may not have waited yet
+                    behind = None
+                elif behind is not None:
+                    behind = min(behind, self._known(waited, arrival, behind))
+                self.numbers.note((self.role, waited, array), behind)
+        self._count(state, counter, arrival)
+
+    def _known(self, waited: SSAValue, arrival: Arrival, behind: int) -> int:
+        """Return of how many waits behind an arrival who arrives knows at most, where threads do
+        not all wait and arrive, each for itself."""
+        array = arrival.barriers
+        alone = waited not in self._by_all, array not in self._by_each
+        if all(alone) or self.role.warps.data == 1:
+            return behind
+        if not any(alone) and not _is_by_one(arrival) and waited is not array:
+            return behind
+        return 1 - slots_of(array) if waited is array else -slots_of(array)
+
+    def _count(self, state: State, counter: Counter, operation: hopper.Wait | Arrival) -> None:
+        terms, depth = self.lattice.terms, slots_of(operation.barriers)
+        number, slot = state.values[counter], state.values[operation.slot]
+        apart = terms.residue(terms.sub(slot, number), depth)
+        if apart != 0 or not self.is_slot(operation.slot, depth):
+            raise self._misplaced("waits" if counter[0] == "waits" else "arrives", operation)
+        state.values[counter] = terms.add(number, terms.one)
+
+    def _misplaced(self, does: str, operation: hopper.Wait | Arrival) -> Refused:
+        return self._refused(
+            "cursor",
+            f"{does} at {label_of(operation.barriers)} where slot and phase are not shown to be "
+            "those of its number",
+            operation,
+        )
+
+    def _refused(self, name: str, what: str, operation: Operation) -> Refused:
+        return Refused(rule(name), f"{self.role.label.data} {what}", operation)
+
+
+def _is_by_one(arrival: Arrival) -> bool:
+    """Tell whether a thread arrives for warps that it may be ahead of."""
+    elected = isinstance(arrival, hopper.Arrive) and arrival.by.data not in ("warp", "all")
+    return elected or isinstance(arrival, hopper.Expect) or is_alone(arrival)

@@ -20,8 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tawa.verify.conditions import ALWAYS, Condition, Conditions, Holds
-from tawa.verify.terms import Term
+from tawa.verify.terms import ALWAYS, Condition, Conditions, Holds, Term
 from tawa.verify.values import Span
 
 EXACT = -1

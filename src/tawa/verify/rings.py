@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Operation, SSAValue
@@ -292,14 +292,73 @@ def constant(value: SSAValue) -> int | None:
             return None
 
 
-def wraps_of(select: tile.Elementwise) -> int | None:
-    """Return after how many slots a select takes 0 in place of the next number, None for others."""
-    if select.function.data != "select":
-        return None
-    condition, start, following = select.inputs
-    match condition.owner:
-        case tile.Elementwise(function=StringAttr(data="eq"), inputs=[at, end]):
-            return constant(end) if at is following and constant(start) == 0 else None
+def inputs_of(value: SSAValue, function: str) -> list[SSAValue]:
+    """Return what a function of this name makes a scalar of; nothing where another one does."""
+    match value.owner:
+        case tile.Elementwise(function=StringAttr(data=name)) as made if name == function:
+            return list(made.inputs)
+        case _:
+            return []
+
+
+class Step(NamedTuple):
+    """A slot is `more` after another one in a ring of `depth`."""
+
+    slot: SSAValue
+    more: SSAValue
+    depth: int
+
+
+class Flip(NamedTuple):
+    """A phase is that of another one, after a step; without one it is the other phase."""
+
+    phase: SSAValue
+    step: Step | None
+
+
+def step_of(value: SSAValue) -> Step | None:
+    """Return how a slot follows another: by select(x = depth, 0, x), where x is the next one, or
+    the rest of a sum by the depth."""
+    match inputs_of(value, "select"), inputs_of(value, "irem"):
+        case [condition, start, following], _ if constant(start) == 0:
+            found = _sum(following, inputs_of(condition, "eq"))
+            return found if found is not None and constant(found.more) == 1 else None
+        case _, [following, _] as inputs:
+            return _sum(following, inputs)
+        case _:
+            return None
+
+
+def _sum(following: SSAValue, inputs: list[SSAValue]) -> Step | None:
+    """Read `following`, a sum, and a number in the text."""
+    match inputs_of(following, "add"), inputs:
+        case [slot, more], [at, end] if at is following and (depth := constant(end)):
+            return Step(slot, more, depth)
+        case _:
+            return None
+
+
+def flip_of(value: SSAValue) -> Flip | None:
+    """Return what a phase is made of: select(x = depth, xor(phase, 1), phase), where x is the slot
+    after one, or xor(phase, x div depth and 1), where x is a sum, or xor(phase, 1)."""
+    match inputs_of(value, "select"), inputs_of(value, "xor"):
+        case [condition, other, phase], _:
+            at = inputs_of(condition, "eq")
+            found = _sum(at[0], at) if at else None
+            flip = flip_of(other)
+            flips = flip is not None and flip.step is None and flip.phase is phase
+            wraps = found is not None and constant(found.more) == 1
+            return Flip(phase, found) if flips and wraps else None
+        case _, [phase, more] if constant(more) == 1:
+            return Flip(phase, None)
+        case _, [phase, odd]:
+            match inputs_of(odd, "and"):
+                case [turns, unit] if constant(unit) == 1:
+                    inputs = inputs_of(turns, "idiv")
+                    found = _sum(inputs[0], inputs) if inputs else None
+                    return None if found is None else Flip(phase, found)
+                case _:
+                    return None
         case _:
             return None
 
@@ -313,28 +372,15 @@ def is_slot(value: SSAValue, slots: int, taken: set[SSAValue]) -> bool:
         return number is None or 0 <= number < slots
     taken.add(value)
     match value.owner:
+        case _ if (step := step_of(value)) is not None and step.depth == slots:
+            more = constant(step.more)
+            fits = more is not None and 0 <= more <= _NUMBERS - slots  # else the sum may wrap
+            return fits and is_slot(step.slot, slots, taken)
         case tile.Elementwise(function=StringAttr(data="select")) as made:
-            if wraps_of(made) == slots:
-                return _is_more(made.inputs[2], 1, slots, taken)
             return all(is_slot(each, slots, taken) for each in made.inputs[1:])
-        case tile.Elementwise(function=StringAttr(data="irem"), inputs=[x, end]):
-            return constant(end) == slots and _is_more(x, None, slots, taken)
         case _:
             origins = passed_on(value)
             return bool(origins) and all(is_slot(each, slots, taken) for each in origins)
-
-
-def _is_more(value: SSAValue, more: int | None, slots: int, taken: set[SSAValue]) -> bool:
-    """Tell whether a scalar is a slot and `more`, or (None) a number in the text that is not
-    negative."""
-    match value.owner:
-        case tile.Elementwise(function=StringAttr(data="add"), inputs=[slot, step]):
-            number = constant(step)
-            whole = range(_NUMBERS - slots + 1)  # more would wrap to a negative sum
-            fits = number is not None and (number in whole if more is None else number == more)
-            return fits and is_slot(slot, slots, taken)
-        case _:
-            return False
 
 
 # --- rings ----------------------------------------------------------------------------------------

@@ -12,21 +12,23 @@ It is a second analysis, which shares nothing with the passes that place waits a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, IntegerType, TensorType
+from xdsl.dialects.builtin import IntegerType, TensorType
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of, decisive, passed_on, terminator, walk
-from tawa.verify.rings import Rings, label_of, wraps_of
+from tawa.verify.cursors import Cursors, Numbers
+from tawa.verify.rings import Rings, constant, flip_of, label_of, slots_of, step_of
 from tawa.verify.role_memory import AT_RINGS, Memory
 from tawa.verify.role_registers import FENCED, Products
 from tawa.verify.role_state import Lattice, State
 from tawa.verify.rules import Refused, rule
-from tawa.verify.terms import Term, Terms
+from tawa.verify.terms import RANK, Term
+from tawa.verify.values import Values
 
 _COMPARED = {"gt": (0, 1, 0), "lt": (1, 0, 0), "ge": (0, 1, 1), "le": (1, 0, 1)}
 """Of a comparison: which operand less which, and what more, is positive."""
@@ -39,28 +41,33 @@ _EVENTS = (
 )
 
 
-def check_roles(kernel: tile.Kernel, rings: Rings) -> None:
-    """Check each role of a kernel in hopper IR by itself. Raises `Refused`."""
-    terms = Terms()
-    depths = [array.result.type.count.data for array in all_of(kernel, hopper.Barriers)]
+def check_roles(kernel: tile.Kernel, rings: Rings, values: Values) -> Numbers:
+    """Check each role of a kernel in hopper IR by itself; return the numbers of rings that they
+    have. Raises `Refused`."""
+    numbers = Numbers(values, rings)
+    depths = [slots_of(array.result) for array in all_of(kernel, hopper.Barriers)]
     before = [op for op in kernel.body.block.ops if not isinstance(op, hopper.Role)]
     for role in all_of(kernel, hopper.Role):
-        lattice = Lattice(terms)
+        lattice = Lattice(values.terms)
+        deciding, positions, phases = _deciding(role)
+        cursors = Cursors(role, numbers, lattice, phases)
         flow = _Flow(
             lattice,
             Products(role, lattice),
-            Memory(role, rings, lattice),
-            max(depths, default=1) + 2,
-            *_deciding(role),
+            Memory(role, rings, lattice, cursors),
+            cursors,
+            max(depths, default=1) + 3,
+            deciding,
+            positions,
         )
-        state = State()
-        for place, argument in enumerate(kernel.body.block.args):
-            state.values[argument] = terms.atom(("argument", argument.name_hint or "", place))
+        state = State({argument: values.of(argument) for argument in kernel.body.block.args})
+        cursors.begin(state)
         for operation in before:
             flow.scalars(state, operation)
         for end in flow.block(role.body.block, [state]):
             flow.products.end(end)
             flow.memory.end(end)
+    return numbers
 
 
 @dataclass(slots=True)
@@ -70,6 +77,7 @@ class _Flow:
     lattice: Lattice
     products: Products
     memory: Memory
+    cursors: Cursors
     patience: int
     """After so many iterations every ring and every delay has been gone through."""
     deciding: set[SSAValue]
@@ -125,11 +133,14 @@ class _Flow:
                 products.wait(state, operation)
                 memory.wait_products(state, operation.pending.data)
             case hopper.Wait():
+                self.cursors.wait(state, operation)
                 memory.wait(state, operation)
             case hopper.Arrive() | hopper.CopyAsyncArrive():
                 memory.arrive(state, operation)
+                self.cursors.arrive(state, operation)
             case hopper.Expect():
                 memory.expect(state, operation)
+                self.cursors.arrive(state, operation)
             case hopper.NamedBarrier():
                 memory.meet(state, operation)
             case hopper.ProxyFence():
@@ -152,31 +163,25 @@ class _Flow:
         """Give the scalars that an operation makes their terms."""
         for result in operation.results:
             if result in self.deciding:
-                state.values[result] = self._term(state, operation)
+                state.values[result] = self._term(state, operation, result)
 
-    def _term(self, state: State, operation: Operation) -> Term:
-        terms, values = self.lattice.terms, state.values
-        match operation:
-            case tile.Constant(value=IntAttr(data=number)):
-                return terms.constant(number)
-            case tile.Elementwise() if operation.result in self.positions and wraps_of(operation):
-                return values[operation.inputs[2]]
-            case tile.Elementwise():
-                inputs = [values.get(each) for each in operation.inputs]
-                known = [each for each in inputs if each is not None]
-                if len(known) != len(inputs):
-                    return self.lattice.symbol()
-                return self._function(operation, known)
-            case hopper.BlockId() | hopper.NumBlocks() | hopper.GridExtent():
-                return terms.atom(("launch", operation.name[7:], operation.axis.data))
-            case tile.ProgramId() | tile.NumPrograms():
-                return terms.atom(("launch", operation.name[5:], operation.axis.data))
-            case _:
-                return self.lattice.symbol()
+    def _term(self, state: State, operation: Operation, result: SSAValue) -> Term:
+        if result in self.cursors.phases:
+            return self.cursors.flipped(state, result)
+        if result in self.positions and constant(result) is None:
+            return self.cursors.slot(state, result)
+        term = self.cursors.numbers.values.of(result)
+        if not self.lattice.terms.support(term) - {RANK} and not _is_comparison(operation):
+            return term
+        inputs = [state.values.get(each) for each in operation.operands]
+        known = [each for each in inputs if each is not None]
+        if not isinstance(operation, tile.Elementwise) or len(known) != len(inputs):
+            return self.lattice.symbol()
+        return self._function(operation, known)
 
     def _function(self, operation: tile.Elementwise, inputs: list[Term]) -> Term:
         terms, name = self.lattice.terms, operation.function.data
-        if name in _COMPARED and isinstance(operation.inputs[0].type, IntegerType):
+        if _is_comparison(operation):
             more, less, and_more = _COMPARED[name]
             apart = terms.sub(inputs[more], inputs[less])
             return terms.add(apart, terms.constant(and_more))
@@ -188,7 +193,7 @@ class _Flow:
             case "mul", [a, b]:
                 return terms.mul(a, b)
             case _:
-                return terms.atom(("function", name, str(operation.results[0].type), *inputs))
+                return terms.function(name, str(operation.results[0].type), inputs)
 
     # --- control ----------------------------------------------------------------------------------
 
@@ -249,7 +254,14 @@ class _Flow:
         """Let values go on under other names, all at once."""
         pairs = list(zip(targets, origins, strict=True))
         scalars = [
-            (target, state.values[origin]) for target, origin in pairs if target in self.deciding
+            (
+                target,
+                self.cursors.phase(state, origin, self.cursors.phases[target])
+                if target in self.cursors.phases
+                else state.values[origin],
+            )
+            for target, origin in pairs
+            if target in self.deciding
         ]
         state.values.update(scalars)
         self.products.move(
@@ -265,7 +277,7 @@ class _Flow:
 
     def _loop(self, loop: scf.ForOp | scf.WhileOp, state: State) -> list[State]:
         """Return the states after a loop. Raises Refused where its iterations do not repeat."""
-        lattice = self.lattice
+        lattice, numbers = self.lattice, self.cursors.numbers
         self.products.fills(state, loop)
         self.memory.paid(state, loop)
         exits, going = self._tested(loop, [self._entered(loop, state)])
@@ -280,8 +292,10 @@ class _Flow:
             if following is None:
                 return [*exits, *ends]
             steady = lattice.steady(head, following, since)
+            behind = numbers.behind
             try:
                 while True:
+                    numbers.behind = dict(behind)
                     last, going = self._iteration(loop, steady.state)
                     more = lattice.join_all(going)
                     repeats = more is None or lattice.repeats(steady, more)
@@ -291,6 +305,7 @@ class _Flow:
                         break
             except Refused as found:
                 reason = found
+            numbers.behind = behind
             exits += ends
             head = following
         raise reason or Refused(
@@ -308,6 +323,7 @@ class _Flow:
             self._pass_on(found, carried, loop.iter_args)
         else:
             self._pass_on(found, loop.before_region.block.args, loop.arguments)
+        self.cursors.enter(found, loop)
         return found
 
     def _iteration(
@@ -321,6 +337,7 @@ class _Flow:
         made = [each for each in self._inside(loop) if isinstance(each, OpResult)]
         for end in ends:
             self.memory.paid(end, loop)
+            self.cursors.end_tile(end, loop)
             if isinstance(loop, scf.ForOp):
                 index, *carried = body.args
                 self._pass_on(end, carried, terminator(body).operands)
@@ -362,17 +379,31 @@ class _Flow:
         return ends, going
 
 
-def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue]]:
-    """Return the scalars that slots, conditions and bounds of a role are computed from, and those
-    of slots alone, of which the number counts and not the slot."""
+def _is_comparison(operation: Operation) -> bool:
+    """Tell whether an operation compares integers, which is told by their difference."""
+    return (
+        isinstance(operation, tile.Elementwise)
+        and operation.function.data in _COMPARED
+        and isinstance(operation.inputs[0].type, IntegerType)
+    )
+
+
+def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue], dict[SSAValue, int]]:
+    """Return the scalars that slots, phases, conditions and bounds of a role are computed from,
+    those of slots alone, and those of phases of rings of one depth alone: of these two the number
+    counts that they stand for.
+    """
     slots: list[SSAValue] = []
     asked: list[SSAValue] = []
+    flips: dict[int, list[SSAValue]] = {}
     for operation in walk(role):
         match operation:
             case hopper.TmaLoad():
                 slots.append(operation.slot)
             case _ if isinstance(operation, AT_RINGS):
                 slots.append(operation.slot)
+                if isinstance(operation, hopper.Wait):
+                    flips.setdefault(slots_of(operation.barriers), []).append(operation.phase)
             case hopper.Slot():
                 slots.append(operation.index)
             case hopper.Wgmma() if operation.accumulate is not None:
@@ -381,26 +412,55 @@ def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue]]:
                 asked += decisive(operation)
                 if isinstance(operation, scf.ForOp):
                     asked.append(operation.body.block.args[0])
-    decided = _made_of(asked, wraps=False)
-    positions = _made_of(slots, wraps=True)
-    return decided | positions, positions - decided
+
+    def of_phase(value: SSAValue) -> list[SSAValue]:
+        flip = flip_of(value)
+        if flip is None:
+            return passed_on(value)
+        if flip.step is not None:
+            slots.append(flip.step.slot)
+            asked.append(flip.step.more)
+        return [flip.phase]
+
+    def of_slot(value: SSAValue) -> list[SSAValue]:
+        step = step_of(value)
+        if step is None:
+            return passed_on(value)
+        asked.append(step.more)
+        return [step.slot]
+
+    def of_scalar(value: SSAValue) -> list[SSAValue]:
+        made = value.owner
+        return list(made.inputs) if isinstance(made, tile.Elementwise) else passed_on(value)
+
+    phases: dict[SSAValue, list[int]] = {}
+    for depth, work in flips.items():
+        for value in _made_of(work, of_phase):
+            phases.setdefault(value, []).append(depth)
+    positions = _made_of(slots, of_slot)
+    decided = _made_of(asked, of_scalar)
+    return (
+        decided | positions | set(phases),
+        positions - decided,
+        {
+            value: depths[0]
+            for value, depths in phases.items()
+            if len(depths) == 1
+            and constant(value) is None
+            and value not in positions
+            and value not in decided
+        },
+    )
 
 
-def _made_of(work: list[SSAValue], *, wraps: bool) -> set[SSAValue]:
-    """Return what scalars are computed from, or passed on from; `wraps`: as numbers of slots."""
+def _made_of(work: list[SSAValue], origins: Callable[[SSAValue], list[SSAValue]]) -> set[SSAValue]:
+    """Return what integers are made of."""
     found: set[SSAValue] = set()
     while work:
         value = work.pop()
-        if value in found or not isinstance(value.type, IntegerType):
-            continue
-        found.add(value)
-        match value.owner:
-            case tile.Elementwise() as made if wraps and wraps_of(made) is not None:
-                work.append(made.inputs[2])
-            case tile.Elementwise() as made:
-                work += made.inputs
-            case _:
-                work += passed_on(value)
+        if value not in found and isinstance(value.type, IntegerType):
+            found.add(value)
+            work += origins(value)
     return found
 
 

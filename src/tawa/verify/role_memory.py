@@ -18,9 +18,10 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper
 from tawa.ir.walk import all_of, walk
+from tawa.verify.cursors import Cursors
 from tawa.verify.footprints import WARPGROUP, Place, are_known, bytes_of, meeting_distance
 from tawa.verify.forwarded import loops_around
-from tawa.verify.rings import Access, Buffer, Rings, is_slot, label_of, slots_of, warps_of
+from tawa.verify.rings import Access, Buffer, Rings, label_of, slots_of, warps_of
 from tawa.verify.role_state import OVER, Fact, Key, Lattice, State, Status
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
@@ -39,13 +40,11 @@ class Memory:
     role: hopper.Role
     rings: Rings
     lattice: Lattice
+    cursors: Cursors
     most: int = 0
     """Beyond this age all groups of TMA stores are alike."""
     alone: set[Operation] = field(default_factory=set[Operation])
     """What one thread does."""
-    cursors: dict[int, set[SSAValue]] = field(default_factory=dict[int, set[SSAValue]])
-    """By depth: scalars that are slots of their rings, as `choreography.py` shows of waits and
-    arrivals."""
     followed: set[SSAValue] = field(default_factory=set[SSAValue])
     """Arrays of barriers at which who arrives has to know of the waits of others."""
 
@@ -54,7 +53,6 @@ class Memory:
         waits = all_of(self.role, hopper.BulkWait)
         self.most = 1 + max((wait.pending.data for wait in waits), default=0)
         for each in all_of(self.role, *AT_RINGS):
-            self.cursors.setdefault(slots_of(each.barriers), set()).add(each.slot)
             if not isinstance(each, hopper.Wait):
                 self.followed |= self._waited(each.barriers)
 
@@ -130,7 +128,7 @@ class Memory:
         """A slot of a ring is accessed between the wait for it and the arrival after it."""
         buffer, slots = self.rings.buffers[access.place.buffer], access.place.slots
         operation, label = access.operation, buffer.label
-        if not self._is_slot(access.place.index, slots):
+        if not self.cursors.is_slot(access.place.index, slots):
             raise self._refused(
                 "slots" if buffer.handed else "in place",
                 f"uses a slot of {label} by {operation.name} that is not shown to be one of its "
@@ -167,9 +165,6 @@ class Memory:
             "has been handed on since",
             operation,
         )
-
-    def _is_slot(self, value: SSAValue, slots: int) -> bool:
-        return is_slot(value, slots, set(self.cursors.get(slots, ())))
 
     def _has(
         self, state: State, kind: str, array: SSAValue, number: Term, alone: bool = False
@@ -494,7 +489,7 @@ class Memory:
             )
         (access,) = self.rings.of[load]
         slots = {number, state.values[load.slot], state.values[access.place.index]}
-        if len(slots) > 1 or not self._is_slot(load.slot, slots_of(at)):
+        if len(slots) > 1 or not self.cursors.is_slot(load.slot, slots_of(at)):
             raise self._refused(
                 "slots",
                 f"copies to a slot of {self.rings.buffers[access.place.buffer].label} that is not "

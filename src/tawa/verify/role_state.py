@@ -3,7 +3,8 @@
 A state holds for all threads of a role, which are convergent. Its parts:
 
 - `values`: the terms of scalars. A position in a ring is the number of the position: what is
-  wrapped at the end of a ring (add, eq depth, select) is the number after it.
+  wrapped at the end of a ring (add, eq depth, select) is the number after it. Waits and arrivals
+  are counted like scalars (`cursors.py`).
 - `truths`: which terms are known to be positive, or not.
 - `must`: facts that hold on every path (a slot is held or written, products are fenced).
 - `may`: what is not over on some path: accesses to shared memory, stores that are not written. A
@@ -76,6 +77,8 @@ class Registers(NamedTuple):
     filled: int = 1
 
 
+Counter: TypeAlias = tuple[str, SSAValue]
+"""What is counted like a scalar: "waits" for, or "arrivals" at, an array of barriers."""
 Name: TypeAlias = tuple[int, bool]
 """Which registers a tensor names, and whether they have a newer name."""
 
@@ -84,7 +87,7 @@ Name: TypeAlias = tuple[int, bool]
 class State:
     """What is known at a point of a role."""
 
-    values: dict[SSAValue, Term] = field(default_factory=dict[SSAValue, Term])
+    values: dict[SSAValue | Counter, Term] = field(default_factory=dict[SSAValue | Counter, Term])
     truths: dict[Term, bool] = field(default_factory=dict[Term, bool])
     must: set[Fact] = field(default_factory=set[Fact])
     may: dict[Key, Status] = field(default_factory=dict[Key, Status])
@@ -115,8 +118,8 @@ class Steady:
 
     state: State
     iteration: Term
-    others: tuple[tuple[Term, SSAValue], ...]
-    loose: set[SSAValue] = field(default_factory=set[SSAValue])
+    others: tuple[tuple[Term, SSAValue | Counter], ...]
+    loose: set[SSAValue | Counter] = field(default_factory=set[SSAValue | Counter])
 
 
 @dataclass(slots=True)
@@ -191,7 +194,7 @@ class Lattice:
         """
         inside = set(self._symbols[since:])
         moves: dict[Term, Term] = {}
-        others: list[tuple[Term, SSAValue]] = []
+        others: list[tuple[Term, SSAValue | Counter]] = []
         iteration = self.symbol(True)
         for apart, value in self._apart(one, following).items():
             if apart == self.terms.zero:
@@ -212,9 +215,9 @@ class Lattice:
         least = self.terms.least(apart, self.natural)
         return least is not None and least >= 0
 
-    def _apart(self, one: State, other: State) -> dict[Term, SSAValue]:
+    def _apart(self, one: State, other: State) -> dict[Term, SSAValue | Counter]:
         """Return by how much scalars of two states differ, each with one of those that do."""
-        found: dict[Term, SSAValue] = {}
+        found: dict[Term, SSAValue | Counter] = {}
         for value, term in one.values.items():
             follows = other.values.get(value, term)
             if follows != term:
@@ -227,7 +230,7 @@ class Lattice:
         def moved(number: Term, apart: Term) -> tuple[Term, Term]:
             return terms.add(number, apart), terms.add(number, moves[apart])
 
-        values: dict[SSAValue, Term] = {}
+        values: dict[SSAValue | Counter, Term] = {}
         for value, term in one.values.items():
             follows = other.values.get(value)
             if follows == term:
@@ -330,7 +333,7 @@ class Lattice:
 
         return later
 
-    def _unlike(self, steady: Steady, following: State) -> set[SSAValue]:
+    def _unlike(self, steady: Steady, following: State) -> set[SSAValue | Counter]:
         """Return the scalars that do not go on as a steady state says."""
         later = self._later(steady, following)
         return {

@@ -427,7 +427,7 @@ def free_later(
             else (before.apply("gt", iteration, before.constant(0)))
         )
         _arrive_if(before, due, item.arrive, mine[-1])
-        for number in range(depth):
+        for number in reversed(range(depth)):  # in the order in which they were taken
             left = after.apply("gt", iterations, after.constant(number))
             _arrive_if(after, left, item.arrive, results[index * depth + number])
         erase(item.arrive)
