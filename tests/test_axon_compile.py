@@ -220,7 +220,7 @@ def test_no_array_is_held_longer_than_it_is_read(module, monkeypatch):
     net = compile(module.pools)
     np.testing.assert_array_equal(net(x), module.pools(x))
     assert held == [1, 1, 1, 1, 1], "as the plan is made: what was made last"
-    lines = [line.split() for line in net.plan(x).code.text.splitlines()[2:-1]]
+    lines = [line.split() for line in net.plan(x).code.splitlines()[2:-1]]
     read, dropped = lines[::2], lines[1::2]
     assert [each[-2].split("((")[1] for each in read] == ["x0,", "x1,", "x2,", "x3,", "x4,"]
     assert [each[0] for each in dropped] == ["x0", "x1", "x2", "x3", "x4"], "by calls"

@@ -21,7 +21,7 @@ from tawa.axon.fuse.turn import turning
 from tawa.axon.library.untyped import fixed
 from tawa.axon.run import tensors
 from tawa.runtime.arrays import is_tensor, look
-from tawa.runtime.forms import generate
+from tawa.runtime.tensors import opaque
 
 Turned = dict[tuple[int, Order], Any]
 
@@ -75,7 +75,9 @@ class Plan:
         self._outcome = schedule.results
         self._results = [self._result(each) for each in traced_in(schedule.results)]
         self._first = self._filled([self._held[n] for n in self._results], arrays[0])
-        self.code = generate(*self._text(len(arrays)))  # of a call
+        self.code, scope = self._text(len(arrays))  # of a call
+        exec(compile(self.code, "<tawa call of a plan>", "exec"), scope)
+        self._run = opaque(scope["plan"])
         tensors.settle(arrays[0])
 
     def __str__(self) -> str:
@@ -83,7 +85,7 @@ class Plan:
 
     def __call__(self, arrays: Sequence[Any]) -> Any:
         """Take the steps on arrays; return the results as the program does."""
-        return self._filled(self.code.function(arrays), arrays[0])
+        return self._filled(self._run(arrays), arrays[0])
 
     def take(self) -> Any:
         """Return the results of the arguments that the plan was made for."""
@@ -163,8 +165,8 @@ class Plan:
             return tensors.unwrapped(found, near.device)
         return fixed(found)
 
-    def _text(self, given: int) -> tuple[str, str, dict[str, Any]]:
-        """Return the code of a call, its name and what it names: array `n` is ``x{n}``.
+    def _text(self, given: int) -> tuple[str, dict[str, Any]]:
+        """Return the code of a call and what it names: array `n` is ``x{n}``.
 
         It lets go of each array when the last step has read it.
         """
@@ -184,7 +186,7 @@ class Plan:
         lines.append(f"    return ({_names(self._results)})")
         scope |= {f"x{n}": self._held[n] for n in self._known & read}
         self._held.clear()
-        return "\n".join(lines) + "\n", "plan", scope
+        return "\n".join(lines) + "\n", scope
 
 
 def _names(numbers: Iterable[int]) -> str:
