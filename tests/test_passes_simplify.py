@@ -346,3 +346,21 @@ def test_what_both_sides_hand_on_is_computed_before(apart):
     branches = [op for op in kernel.walk() if isinstance(op, scf.IfOp)]
     promises = [op for op in kernel.walk() if "max_contiguous" in op.attributes]
     assert (len(branches), len(promises)) == ((1, 1) if apart else (0, 0))
+
+
+def doubled(o_ptr, n, m, TIMES: tl.constexpr):
+    index = tl.arange(0, 64) % n
+    if m > n:
+        for _ in tl.static_range(TIMES):
+            index = index * index + index
+    else:
+        for _ in tl.static_range(TIMES):
+            index = index * index + index
+    tl.store(o_ptr + tl.arange(0, 64), index)
+
+
+def test_what_both_sides_read_often_is_compared_once():
+    """Each of the statements reads the one before three times: their paths are 3^60."""
+    kernel = build(doubled, of(o_ptr="i32*", n="i32", m="i32", TIMES=60), {})
+    simplify_kernel(kernel)
+    assert not any(isinstance(op, scf.IfOp) for op in kernel.walk())

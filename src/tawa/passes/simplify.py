@@ -31,8 +31,8 @@ what is compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import BoolAttr
@@ -73,6 +73,7 @@ _EQUAL = {True: "eq", False: "ne"}
 
 _Key = tuple[object, ...]
 _Scope = dict[_Key, Operation]
+_NONE: Mapping[SSAValue, SSAValue] = MappingProxyType({})
 
 
 def simplify(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
@@ -151,8 +152,10 @@ def _depth(operation: Operation, scopes: list[_Scope]) -> int:
     return min(depth, len(scopes) - 1)
 
 
-def _key(operation: Operation, without: Sequence[str] = ()) -> tuple[Any, ...]:
-    operands = list(operation.operands)
+def _key(
+    operation: Operation, without: Sequence[str] = (), equal: Mapping[SSAValue, SSAValue] = _NONE
+) -> _Key:
+    operands = [equal.get(operand, operand) for operand in operation.operands]
     if isinstance(operation, tile.Elementwise) and FUNCTIONS[operation.function.data].commutative:
         operands.sort(key=id)
     attributes = {**operation.attributes, **operation.properties}
@@ -246,45 +249,45 @@ def _simplify_control(operation: Operation, scopes: list[_Scope]) -> Operation |
 
 
 def _join_sides(branch: scf.IfOp, scopes: list[_Scope]) -> None:
-    """Compute before a branch what both of its sides hand on."""
-    sides = [terminator(region.block).operands for region in branch.regions]
-    for result, one, other in zip(branch.results, *sides):
-        if result.uses and _is_same(one, other, branch):
-            result.replace_all_uses_with(_before(one, other, branch, scopes))
+    """Compute before a branch what both of its sides hand on, without promises of one of them."""
+    one, other = (region.block for region in branch.regions)
+    first = {_key(made, HINTS): made for made in one.ops if _computes(made)}
+    equal: dict[SSAValue, SSAValue] = {}  # to what the other side computes, by what the first does
+    for made in other.ops:
+        same = first.get(_key(made, HINTS, equal)) if _computes(made) else None
+        if same is not None:
+            equal[made.results[0]] = same.results[0]
+    twins = {value: made for made, value in equal.items()}
+    moved: dict[SSAValue, SSAValue] = {}
+
+    def before(value: SSAValue) -> SSAValue:
+        if value not in twins or value in moved:
+            return moved.get(value, value)
+        maker, twin, home = value.owner, twins[value].owner, branch.parent
+        assert isinstance(maker, Operation), "statements of both sides are equal"
+        assert home is not None, "a branch stands in a block"
+        made = maker.clone()
+        made.operands = [before(operand) for operand in maker.operands]
+        for hint in HINTS:
+            if isinstance(twin, Operation) and twin.attributes.get(hint) != made.attributes.get(
+                hint
+            ):
+                made.attributes.pop(hint, None)
+        made.location = maker.location
+        home.insert_op_before(made, branch)
+        moved[value] = _share(made, scopes).results[0]
+        return moved[value]
+
+    for result, value, twin in zip(
+        branch.results, terminator(one).operands, terminator(other).operands
+    ):
+        if result.uses and equal.get(twin, twin) is value:
+            result.replace_all_uses_with(before(value))
 
 
-def _is_same(one: SSAValue, other: SSAValue, branch: scf.IfOp) -> bool:
-    """Tell whether the sides of a branch compute one value; promises of a side are not compared."""
-    if one is other:
-        return True
-    makers = one.owner, other.owner
-    if not all(isinstance(m, Operation) and branch.is_ancestor(m) for m in makers):
-        return False
-    first, second = (m for m in makers if isinstance(m, Operation))
-    if not marked_pure(first) or first.regions or len(first.results) != 1:
-        return False
-    keys = [_key(m, HINTS) for m in (first, second)]
-    alike = {(name, len(read), *rest) for name, read, *rest in keys}
-    pairs = zip(first.operands, second.operands)
-    return len(alike) == 1 and all(_is_same(a, b, branch) for a, b in pairs)
-
-
-def _before(one: SSAValue, other: SSAValue, branch: scf.IfOp, scopes: list[_Scope]) -> SSAValue:
-    """Return a value of both sides, computed before the branch and without a promise of one."""
-    if one is other or not isinstance(one.owner, Operation) or not branch.is_ancestor(one.owner):
-        return one
-    assert isinstance(other.owner, Operation), "both sides compute what is the same"
-    made = one.owner.clone()
-    for index, pair in enumerate(zip(one.owner.operands, other.owner.operands)):
-        made.operands[index] = _before(*pair, branch, scopes)
-    for hint in HINTS:
-        if one.owner.attributes.get(hint) != other.owner.attributes.get(hint):
-            made.attributes.pop(hint, None)
-    home = branch.parent
-    assert home is not None, "a branch stands in a block"
-    made.location = one.owner.location
-    home.insert_op_before(made, branch)
-    return _share(made, scopes).results[0]
+def _computes(operation: Operation) -> bool:
+    pure = not is_terminator(operation) and marked_pure(operation)
+    return pure and not operation.regions and len(operation.results) == 1
 
 
 def _tell(block: Block, condition: SSAValue, truth: bool) -> None:
