@@ -89,7 +89,7 @@ def conv2d_input_gradient(
     grown, filters = nhwc("dy", dy), nhwc("w", w, axes=axes)
     shapes = channels_last("x_shape", x_shape, dy), look(filters).shape
     best = tuner or _TUNERS["input"]
-    return as_given(_gradient(best, (grown, filters), shapes, how, out_dtype, launch_pdl), axes)
+    return _gradient(best, (grown, filters), shapes, how, (axes, out_dtype, launch_pdl))
 
 
 def channels_last(name: str, shape: tuple[int, ...], like: Any) -> tuple[int, ...]:
@@ -149,7 +149,7 @@ def conv2d_weight_gradient(
     image, grown = nhwc("x", x), nhwc("dy", dy, axes=axes)
     shapes = look(image).shape, channels_last("w_shape", w_shape, dy)
     best = tuner or _TUNERS["weight"]
-    return as_given(_gradient(best, (image, grown), shapes, how, out_dtype, launch_pdl), axes)
+    return _gradient(best, (image, grown), shapes, how, (axes, out_dtype, launch_pdl))
 
 
 def _gradient(
@@ -157,10 +157,12 @@ def _gradient(
     read: tuple[Any, Any],
     shapes: tuple[tuple[int, ...], tuple[int, ...]],
     how: tuple[Any, Any, Any, int],
-    out_dtype: str,
-    launch_pdl: bool,
+    options: tuple[int, str, bool],
 ) -> Any:
-    """Return a gradient for two arrays; `shapes` are those of images and filters, channels last."""
+    """Return a gradient, of so many axes as the first option says, for two arrays; `shapes` are
+    those of images and filters, channels last.
+    """
+    axes, out_dtype, launch_pdl = options
     arrays, launches = ARRAYS[best.of], _LAUNCHES[best.of]
     shape = shapes[best.of == "weight"]
 
@@ -169,14 +171,16 @@ def _gradient(
         g, kind = geometry_of(*shapes, *how), out_dtype or look(read[0]).dtype
         given = [names[name] for name in arrays]
         out = empty_beside(given[0], shape, kind)
+        result = as_given(out, axes, is_chw(read[0]))
         writer = Writer(names, read[0], launch_pdl)
+        writer.view(out, result)
         if 0 not in shape:
             tile = best.choose(g, (*read, empty_beside(read[0], shape, kind))) if g.n else None
             for launch in launches(g, *given, out, tile=tile):
                 writer.launch(launch)
-        return writer.finish(out)
+        return writer.finish(result)
 
-    return best.recipes.run(read, (*shapes, *how, out_dtype, launch_pdl), write)[0]
+    return best.recipes.run(read, (*shapes, *how, *options), write)[0]
 
 
 def conv_transpose2d(
