@@ -546,6 +546,22 @@ def test_flash_attention_functions():
         near(out[low:high], sdpa(part, part, part, is_causal=True)[0])
 
 
+def test_packed_operands_are_attended_to_as_they_lie():
+    qkv, q = half(2, 20, 3, 2, 64, grad=True), half(2, 9, 2, 64)
+    out = tt.flash_attn_qkvpacked_func(qkv, 0.0, None, True)
+    near(out, sdpa(*qkv.unbind(2), is_causal=True))
+    want = torch.autograd.grad(sdpa(*qkv.float().unbind(2), is_causal=True).sum(), qkv)
+    near(torch.autograd.grad(out.float().sum(), qkv)[0], want[0])
+    kv = qkv.detach()[:, :, 1:]
+    near(tt.flash_attn_kvpacked_func(q, kv), sdpa(q, *kv.unbind(2)))
+    rows, starts = qkv.detach().flatten(0, 1), torch.arange(3, dtype=torch.int32) * 20
+    out = tt.flash_attn_varlen_qkvpacked_func(rows, starts, 20, causal=True)
+    near(out.unflatten(0, (2, 20)), sdpa(*qkv.detach().unbind(2), is_causal=True))
+    few = torch.arange(3, dtype=torch.int32) * 9
+    out = tt.flash_attn_varlen_kvpacked_func(q.flatten(0, 1), rows[:, 1:], few, starts, 9, 20)
+    near(out.unflatten(0, (2, 9)), sdpa(q, *kv.unbind(2)))
+
+
 def test_slopes_of_each_batch_and_of_each_sequence():
     q, k, cache = half(2, 9, 2, 64, grad=True), half(2, 20, 2, 64), half(2, 30, 2, 64)
     slopes = torch.tensor([[0.1, 0.4], [0.6, 0.0]])

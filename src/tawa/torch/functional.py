@@ -279,3 +279,40 @@ def flash_attn_varlen_func(
     out, lse = attention(q, k, v, **options, return_lse=True)
     out = out.squeeze(0).transpose(0, 1)
     return (out, lse.squeeze(0), None) if return_attn_probs else out
+
+
+def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, *options: Any, **named: Any) -> Any:
+    """Return `flash_attn_func` of q and kv [batch, length, 2, heads, dim], with its options."""
+    k, v = kv.unbind(-3)
+    return flash_attn_func(q, k, v, *options, **named)
+
+
+def flash_attn_qkvpacked_func(qkv: Tensor, *options: Any, **named: Any) -> Any:
+    """Return `flash_attn_func` of qkv [batch, length, 3, heads, dim], with its options."""
+    q, k, v = qkv.unbind(-3)
+    return flash_attn_func(q, k, v, *options, **named)
+
+
+def flash_attn_varlen_kvpacked_func(
+    q: Tensor,
+    kv: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *options: Any,
+    **named: Any,
+) -> Any:
+    """Return `flash_attn_varlen_func` of q and kv [tokens, 2, heads, dim], with its options."""
+    k, v = kv.unbind(-3)
+    lengths = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
+    return flash_attn_varlen_func(q, k, v, *lengths, *options, **named)
+
+
+def flash_attn_varlen_qkvpacked_func(
+    qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, *options: Any, **named: Any
+) -> Any:
+    """Return `flash_attn_varlen_func` of qkv [tokens, 3, heads, dim], with its options."""
+    q, k, v = qkv.unbind(-3)
+    lengths = cu_seqlens, cu_seqlens, max_seqlen, max_seqlen
+    return flash_attn_varlen_func(q, k, v, *lengths, *options, **named)

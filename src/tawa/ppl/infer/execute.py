@@ -100,7 +100,7 @@ class Executable:
             from tawa.ppl.emit.gpu import Lanes, threads_of_a_lane
 
             # A launch of a step loads and saves what a lane has: threads that share nothing in it
-            # would do so each (of chains with tile plates it took 0.71 ms with four, 0.30 with one).
+            # would do so each (chains with tile plates took 0.71 ms with four, 0.30 with one).
             several = self.shared or long
             many = threads_of_a_lane(lanes, self.kernel, shared=self.shared) if several else 1
             return Lanes(self.kernel(many), self.program, arguments, ordered, lanes, many)
