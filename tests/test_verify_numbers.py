@@ -101,3 +101,55 @@ def test_two_arrivals_for_one_number() -> None:
     check(parse(kernel(1, 1)), H200)
     refuses(kernel(2, 1))
     refuses(kernel(2, 2), "arrivals")
+
+
+@pytest.mark.parametrize(("falls", "is_right"), [("%c1", True), ("%less", False)])
+def test_a_step_that_falls_only_in_late_iterations(falls: str, is_right: bool) -> None:
+    """`x` does not fall in the first iterations, which say nothing of later ones: of 0 - 1 times 2
+    slot 1 comes to slot -1, where a run says "barrier -1 of 2"."""
+    before = """
+      %twice = tile.elementwise "mul"(%x, %c2) : (i32, i32) -> i32
+      %far = tile.elementwise "add"(%s, %twice) : (i32, i32) -> i32
+      %w = tile.elementwise "irem"(%far, %c2) : (i32, i32) -> i32
+"""
+    after = f"""
+      %at = tile.ptr_add %ptr, %i : (!tile.ptr<i32>, i32) -> !tile.ptr<i32>
+      %word = "tile.load"(%at) <{{operandSegmentSizes = array<i32: 1, 0, 0>}}> : (!tile.ptr<i32>) -> i32
+      %asked = tile.elementwise "gt"(%word, %c0) : (i32, i32) -> i1
+      %late = tile.elementwise "gt"(%i, %c1) : (i32, i32) -> i1
+      %less = tile.constant {{value = #builtin.int<-1>}} : i32
+      %y = scf.if %asked -> (i32) {{
+        %y1 = scf.if %late -> (i32) {{
+          %y2 = tile.elementwise "add"(%x, {falls}) : (i32, i32) -> i32
+          scf.yield %y2 : i32
+        }} else {{
+          scf.yield %x : i32
+        }}
+        scf.yield %y1 : i32
+      }} else {{
+        %y3 = tile.elementwise "add"(%x, %c1) : (i32, i32) -> i32
+        scf.yield %y3 : i32
+      }}
+      scf.yield %next, %then, %y : i32, i32, i32
+"""  # noqa: E501
+
+    def role(first: str, second: str, start: str) -> str:
+        loop = in_turn(wait(first, 2, "%w", "%p"), arrive(second, 2, "%w"), start)
+        return replaced(
+            loop,
+            ("%end, %last =", "%end, %last, %most ="),
+            (
+                f"%p = {start}) -> (i32, i32) : i32 {{",
+                f"%p = {start}, %x = %c0) -> (i32, i32, i32) : i32 {{{before}",
+            ),
+            ("scf.yield %next, %then : i32, i32", after),
+        )
+
+    kernel = signals(
+        {"filled": (2, 1), "freed": (2, 1)},
+        [role("freed", "filled", "%c1"), role("filled", "freed", "%c0")],
+    )
+    if is_right:
+        check(parse(kernel), H200)
+    else:
+        refuses(kernel, "cursor")
