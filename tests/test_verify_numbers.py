@@ -153,3 +153,36 @@ def test_a_step_that_falls_only_in_late_iterations(falls: str, is_right: bool) -
         check(parse(kernel), H200)
     else:
         refuses(kernel, "cursor")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize(("start", "is_right"), [("%c1", True), ("%less", False)])
+def test_a_step_from_what_is_no_slot(start: str, is_right: bool, asked: bool) -> None:
+    """The rest of -1 + 0 by 2 is -1, where a run says "barrier -1 of 2"; it is the number of slot 1
+    as well."""
+
+    def role(first: str, second: str, phase: str) -> str:
+        return f"""
+    %less = tile.constant {{value = #builtin.int<-1>}} : i32
+    %nothing = tile.elementwise "mul"(%n, %c0) : (i32, i32) -> i32
+    %q = scf.for %i = %c0 to %n step %c1 iter_args(%p = {phase}) -> (i32) : i32 {{
+      {wait(first, 2, "%c0", "%p")}
+      {arrive(second, 2, "%c0")}
+      %far = tile.elementwise "add"({start}, %nothing) : (i32, i32) -> i32
+      %w = tile.elementwise "irem"(%far, %c2) : (i32, i32) -> i32
+      {wait(first, 2, "%w", "%p")}
+      {arrive(second, 2, "%w")}
+      %pos = tile.elementwise "gt"(%w, %c3) : (i32, i32) -> i1
+      {"scf.if %pos { hopper.proxy_fence }" * asked}
+      %flip = tile.elementwise "xor"(%p, %c1) : (i32, i32) -> i32
+      scf.yield %flip : i32
+    }}"""
+
+    kernel = signals(
+        {"filled": (2, 1), "freed": (2, 1)},
+        [role("freed", "filled", "%c1"), role("filled", "freed", "%c0")],
+    )
+    if is_right:
+        check(parse(kernel), H200)
+    else:
+        refuses(kernel, "cursor")

@@ -209,10 +209,17 @@ class Cursors:
         step = step_of(value)
         if step is None:
             return self.lattice.symbol()
-        more = state.values[step.more]
-        if constant(step.more) is None and not self._is_natural(more):
+        return self.lattice.terms.add(state.values[step.slot], state.values[step.more])
+
+    def step(self, state: State, value: SSAValue) -> None:
+        """Refuse a step that `is_slot` takes for one, and which may come to no slot of the ring."""
+        step = step_of(value)
+        if step is None or value not in self._stepped.get(step.depth, ()):
+            return
+        if not self._is_natural(state.values[step.more]):
             raise self._refused("cursor", "may step back in a ring", self.role)
-        return self.lattice.terms.add(state.values[step.slot], more)
+        if not self.is_slot(step.slot, step.depth):
+            raise self._refused("cursor", "may step from what is no slot of a ring", self.role)
 
     def flipped(self, state: State, value: SSAValue) -> Term:
         """Return the number that a phase stands for which is made of another."""
