@@ -77,6 +77,14 @@ class Numbers:
 
     # --- instances --------------------------------------------------------------------------------
 
+    def agent(self, role: hopper.Role) -> object:
+        """Return what is the same for the instances of a role, of which each number has one."""
+        for loop in all_of(role, scf.ForOp):
+            span = self.values.span(loop)
+            if span.share > 1:
+                return span.length, span.step, span.share
+        return role
+
     def waited(self, loop: scf.ForOp, ring: SSAValue) -> SSAValue:
         """Return the ring whose waits in a tile are as many as the numbers of a ring that it has:
         that where it waits for what it hands on there, or the ring itself."""
