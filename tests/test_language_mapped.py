@@ -51,6 +51,43 @@ def triangle(x, y):
 
 
 @tawa.jit
+def halvings(x, y):
+    """A loop that ends only for elements that come to it."""
+    count = 0
+    if x > 0:
+        while x != 1:
+            x = x // 2
+            count += 1
+    elif y > 0:
+        while (y & 1) == 0:
+            y = y // 2
+    return count + y
+
+
+@tawa.jit
+def all_halvings(x, y):
+    """An inner loop that ends only for elements that are in the outer one still."""
+    total = 0
+    while x > 0:
+        rest = x
+        while rest != 1:
+            rest = rest // 2
+            total += 1
+        x -= 1
+    return total
+
+
+@tawa.jit
+def sums(x, y):
+    """A loop of which elements that do not come to it would make millions of iterations."""
+    total = 0
+    if x > 0:
+        for i in range(0, y):
+            total += i
+    return total
+
+
+@tawa.jit
 def quotients(x, y):
     whole = 0
     rest = x
@@ -111,6 +148,13 @@ INTEGERS = {
     "compare": (compare, numbers(1, -3, 3), numbers(2, -3, 3)),
     "steps": (steps, numbers(3, 1, 50), numbers(4, 0, 40)),
     "triangle": (triangle, numbers(5, -9, 20), numbers(6, -9, 40)),
+    "halvings": (halvings, numbers(13, -3, 40), numbers(14, -3, 40)),
+    "all_halvings": (all_halvings, numbers(15, -3, 9), numbers(16, -3, 9)),
+    "sums": (
+        sums,
+        np.tile(np.array([0, 3], np.int32), 32),
+        np.tile(np.array([1 << 30, 9], np.int32), 32),
+    ),
 }
 
 

@@ -190,6 +190,25 @@ def test_rings_of_several_loops(function: Callable[..., None]) -> None:
         _check(function, kernel, 300, 100, iterations * BK, BM)
 
 
+@pytest.mark.parametrize("pins", [{"ceiling": 30_000}, {"ceiling": 65_536, "depth": 3}])
+def test_each_instance_stores_through_the_slot_of_its_tile(pins: dict[str, int]) -> None:
+    """Each slot has one instance that waits for it, reads it and writes into it."""
+    kernel, plan = _planned(residual, **pins)
+    assert (bool(plan.stores[0].stage), plan.roles[1].instances) == (True, 2)
+    pipeline.run((*pipeline.AREF, *pipeline.HOPPER), kernel, plan, H200)
+    prove(kernel, H200)
+    for rows, k in ((BM, 0), (2 * BM, 3 * BK), (5 * BM, 2 * BK)):
+        _check(residual, kernel, rows, BN, k, BM, blocks=1)
+    given = [op for op in kernel.walk() if isinstance(op, hopper.BulkWait) and op.read is not None]
+    assert given
+    for wait in given:  # a slot is given back while its store is read out of it
+        broken = kernel.clone()
+        index = list(kernel.walk()).index(wait)
+        next(op for n, op in enumerate(broken.walk()) if n == index).detach()
+        with pytest.raises(ProtocolError):
+            prove(broken, H200)
+
+
 def test_a_warpgroup_of_two_products_in_rows() -> None:
     kernel = _lowered(bm=128)
     assert prove(kernel, H200).ok

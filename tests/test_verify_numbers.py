@@ -101,3 +101,88 @@ def test_two_arrivals_for_one_number() -> None:
     check(parse(kernel(1, 1)), H200)
     refuses(kernel(2, 1))
     refuses(kernel(2, 2), "arrivals")
+
+
+@pytest.mark.parametrize(("falls", "is_right"), [("%c1", True), ("%less", False)])
+def test_a_step_that_falls_only_in_late_iterations(falls: str, is_right: bool) -> None:
+    """`x` does not fall in the first iterations, which say nothing of later ones: of 0 - 1 times 2
+    slot 1 comes to slot -1, where a run says "barrier -1 of 2"."""
+    before = """
+      %twice = tile.elementwise "mul"(%x, %c2) : (i32, i32) -> i32
+      %far = tile.elementwise "add"(%s, %twice) : (i32, i32) -> i32
+      %w = tile.elementwise "irem"(%far, %c2) : (i32, i32) -> i32
+"""
+    after = f"""
+      %at = tile.ptr_add %ptr, %i : (!tile.ptr<i32>, i32) -> !tile.ptr<i32>
+      %word = "tile.load"(%at) <{{operandSegmentSizes = array<i32: 1, 0, 0>}}> : (!tile.ptr<i32>) -> i32
+      %asked = tile.elementwise "gt"(%word, %c0) : (i32, i32) -> i1
+      %late = tile.elementwise "gt"(%i, %c1) : (i32, i32) -> i1
+      %less = tile.constant {{value = #builtin.int<-1>}} : i32
+      %y = scf.if %asked -> (i32) {{
+        %y1 = scf.if %late -> (i32) {{
+          %y2 = tile.elementwise "add"(%x, {falls}) : (i32, i32) -> i32
+          scf.yield %y2 : i32
+        }} else {{
+          scf.yield %x : i32
+        }}
+        scf.yield %y1 : i32
+      }} else {{
+        %y3 = tile.elementwise "add"(%x, %c1) : (i32, i32) -> i32
+        scf.yield %y3 : i32
+      }}
+      scf.yield %next, %then, %y : i32, i32, i32
+"""  # noqa: E501
+
+    def role(first: str, second: str, start: str) -> str:
+        loop = in_turn(wait(first, 2, "%w", "%p"), arrive(second, 2, "%w"), start)
+        return replaced(
+            loop,
+            ("%end, %last =", "%end, %last, %most ="),
+            (
+                f"%p = {start}) -> (i32, i32) : i32 {{",
+                f"%p = {start}, %x = %c0) -> (i32, i32, i32) : i32 {{{before}",
+            ),
+            ("scf.yield %next, %then : i32, i32", after),
+        )
+
+    kernel = signals(
+        {"filled": (2, 1), "freed": (2, 1)},
+        [role("freed", "filled", "%c1"), role("filled", "freed", "%c0")],
+    )
+    if is_right:
+        check(parse(kernel), H200)
+    else:
+        refuses(kernel, "cursor")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize(("start", "is_right"), [("%c1", True), ("%less", False)])
+def test_a_step_from_what_is_no_slot(start: str, is_right: bool, asked: bool) -> None:
+    """The rest of -1 + 0 by 2 is -1, where a run says "barrier -1 of 2"; it is the number of slot 1
+    as well."""
+
+    def role(first: str, second: str, phase: str) -> str:
+        return f"""
+    %less = tile.constant {{value = #builtin.int<-1>}} : i32
+    %nothing = tile.elementwise "mul"(%n, %c0) : (i32, i32) -> i32
+    %q = scf.for %i = %c0 to %n step %c1 iter_args(%p = {phase}) -> (i32) : i32 {{
+      {wait(first, 2, "%c0", "%p")}
+      {arrive(second, 2, "%c0")}
+      %far = tile.elementwise "add"({start}, %nothing) : (i32, i32) -> i32
+      %w = tile.elementwise "irem"(%far, %c2) : (i32, i32) -> i32
+      {wait(first, 2, "%w", "%p")}
+      {arrive(second, 2, "%w")}
+      %pos = tile.elementwise "gt"(%w, %c3) : (i32, i32) -> i1
+      {"scf.if %pos { hopper.proxy_fence }" * asked}
+      %flip = tile.elementwise "xor"(%p, %c1) : (i32, i32) -> i32
+      scf.yield %flip : i32
+    }}"""
+
+    kernel = signals(
+        {"filled": (2, 1), "freed": (2, 1)},
+        [role("freed", "filled", "%c1"), role("filled", "freed", "%c0")],
+    )
+    if is_right:
+        check(parse(kernel), H200)
+    else:
+        refuses(kernel, "cursor")

@@ -77,6 +77,14 @@ class Numbers:
 
     # --- instances --------------------------------------------------------------------------------
 
+    def agent(self, role: hopper.Role) -> object:
+        """Return what is the same for the instances of a role, of which each number has one."""
+        for loop in all_of(role, scf.ForOp):
+            span = self.values.span(loop)
+            if span.share > 1:
+                return span.length, span.step, span.share
+        return role
+
     def waited(self, loop: scf.ForOp, ring: SSAValue) -> SSAValue:
         """Return the ring whose waits in a tile are as many as the numbers of a ring that it has:
         that where it waits for what it hands on there, or the ring itself."""
@@ -209,10 +217,17 @@ class Cursors:
         step = step_of(value)
         if step is None:
             return self.lattice.symbol()
-        more = state.values[step.more]
-        if constant(step.more) is None and not self._is_natural(more):
+        return self.lattice.terms.add(state.values[step.slot], state.values[step.more])
+
+    def step(self, state: State, value: SSAValue) -> None:
+        """Refuse a step that `is_slot` takes for one, and which may come to no slot of the ring."""
+        step = step_of(value)
+        if step is None or value not in self._stepped.get(step.depth, ()):
+            return
+        if not self._is_natural(state.values[step.more]):
             raise self._refused("cursor", "may step back in a ring", self.role)
-        return self.lattice.terms.add(state.values[step.slot], more)
+        if not self.is_slot(step.slot, step.depth):
+            raise self._refused("cursor", "may step from what is no slot of a ring", self.role)
 
     def flipped(self, state: State, value: SSAValue) -> Term:
         """Return the number that a phase stands for which is made of another."""

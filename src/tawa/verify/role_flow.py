@@ -163,6 +163,7 @@ class _Flow:
         """Give the scalars that an operation makes their terms."""
         for result in operation.results:
             if result in self.deciding:
+                self.cursors.step(state, result)
                 state.values[result] = self._term(state, operation, result)
 
     def _term(self, state: State, operation: Operation, result: SSAValue) -> Term:

@@ -137,7 +137,8 @@ class Memory:
             )
         if not buffer.handed:
             return
-        if access.write and not buffer.is_put(access) and len(buffer.readers()) > 1:
+        readers = {self.cursors.numbers.agent(each) for each in buffer.readers()}
+        if access.write and not buffer.is_put(access) and len(readers) > 1:
             raise self._refused(
                 "slots",
                 f"writes into a slot of {label} by {operation.name}, which other roles read",

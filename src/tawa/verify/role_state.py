@@ -347,6 +347,12 @@ class Lattice:
         it does for less than the state says, forget the rest, and return None.
         """
         state, later = steady.state, self._later(steady, following)
+        for symbol, value in steady.others:
+            (atom,) = self.terms.atoms(symbol)
+            apart = self.terms.sub(following.values[value], state.values[value])
+            if atom in self.natural and not self._rises(apart):
+                self.natural.remove(atom)
+                return None
         odd = self._unlike(steady, following)
         if odd:
             steady.loose |= odd

@@ -91,6 +91,8 @@ class _Wide:
     c: Context
     shape: tuple[int, ...]
     values: dict[SSAValue, SSAValue]
+    here: Tensor | None = None
+    """For which elements control flow comes here, None where it does for all."""
 
     def tensor(self, scalar: SSAValue) -> Tensor:
         made = Tensor(self.values[scalar])
@@ -142,10 +144,20 @@ class _Wide:
         self.c.builder.emit(made)
         self.values.update(zip(operation.results, made.results))
 
-    def _inside(self, block: Block) -> list[Tensor]:
-        """Make what a block does; return what it yields."""
+    def _inside(self, block: Block, here: Tensor | None) -> list[Tensor]:
+        """Make what a block does where control flow comes `here`; return what it yields."""
+        outer, self.here = self.here, here
         self.run(block.ops)
+        self.here = outer
         return self.tensors(terminator(block).operands)
+
+    def _where(self, condition: Tensor) -> Tensor:
+        """Return for which elements control flow comes here and a condition holds: the loops there
+        are not those of the others, which might not end.
+        """
+        if self.here is None:
+            return condition
+        return self.c.builder.elementwise("and", self.here, condition)
 
     def _chosen(
         self, condition: Tensor, ones: Sequence[Tensor], others: Sequence[Tensor]
@@ -155,7 +167,12 @@ class _Wide:
 
     def _if(self, branch: scf.IfOp) -> None:
         condition = self.tensor(branch.cond)
-        sides = [self._inside(region.block) for region in branch.regions if region.blocks]
+        conditions = condition, arithmetic.invert(self.c.builder, condition)
+        sides = [
+            self._inside(region.block, self._where(holds))
+            for region, holds in zip(branch.regions, conditions)
+            if region.blocks
+        ]
         if branch.results:
             self.bind(branch.results, self._chosen(condition, *sides))
 
@@ -167,6 +184,10 @@ class _Wide:
         first, last, by = self.tensors([loop.lb, loop.ub, loop.step])
         reach = step("+", step("-", wide(last), wide(first)), step("-", wide(by), Const(1)))
         trips = arithmetic.to_tensor(builder, step("//", reach, wide(by)))
+        if self.here is not None:
+            (trips,) = self._chosen(
+                self.here, [trips], [builder.splat(builder.constant(0, int64), self.shape)]
+            )
         most = along(self.c, "max", trips, Const(None))
         initial = self.tensors(loop.iter_args)
         block = Block(arg_types=[i64, *(item.type for item in initial)])
@@ -176,7 +197,7 @@ class _Wide:
             own = step("+", wide(first), step("*", index, wide(by)))
             counted = arithmetic.cast(builder, arithmetic.to_tensor(builder, own), first.dtype)
             self.bind(loop.body.block.args, [counted, *before])
-            after = self._chosen(runs, self._inside(loop.body.block), before)
+            after = self._chosen(runs, self._inside(loop.body.block, runs), before)
             block.add_op(scf.YieldOp(*(item.ssa for item in after)))
         zero, one = (builder.constant(number, int64) for number in (0, 1))
         made = scf.ForOp(zero.ssa, most.ssa, one.ssa, [item.ssa for item in initial], block)
@@ -191,7 +212,7 @@ class _Wide:
 
         def asked(block: Block) -> Tensor:
             self.bind(test.args, [Tensor(argument) for argument in block.args])
-            return self._inside(test)[0]
+            return self._where(self._inside(test, self.here)[0])
 
         with builder.into(before):
             any_goes_on = along(self.c, "or", asked(before), Const(None))
@@ -199,7 +220,7 @@ class _Wide:
         with builder.into(body):
             goes_on, old = asked(body), [Tensor(argument) for argument in body.args]
             self.bind(loop.after_region.block.args, old)
-            new = self._chosen(goes_on, self._inside(loop.after_region.block), old)
+            new = self._chosen(goes_on, self._inside(loop.after_region.block, goes_on), old)
             body.add_op(scf.YieldOp(*(item.ssa for item in new)))
         made = scf.WhileOp([item.ssa for item in initial], kinds, Region([before]), Region([body]))
         self.bind(loop.results, [Tensor(result) for result in builder.emit(made).results])
