@@ -28,6 +28,7 @@ X * cast (last X); X * rsqrt (cast (last X)); X + zeros [4]; X + iota 4; X + ful
 concat [X, zeros [1, 4]] 0; where (X > 0.0) X (zeros [4]); linear X (eye 4); zeros [4] - X
 one_hot {classes = 4} I + X; X * cast B; map (fn v => v * cast (last X)) X; fst_of (X, iota 4)
 X + fold (fn a => fn v => a + v) 0.0 (iota 4); maximum (cast B) X; sum {axes = [0]} (X * zeros [4])
+X * tanh 2.0; X / sqrt (square 0.5 + 0.75); X + where B 3.0 4.0; X + square 3 / square 2
 """
 WIDE = {"int8": 120, "uint8": 120, "int16": 9000, "int32": 2**30}
 

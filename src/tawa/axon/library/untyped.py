@@ -41,7 +41,7 @@ class Untyped(np.ndarray):
             return NotImplemented  # the other library knows what to do
         inputs, loose = met(inputs, numbers=numbers)
         found = function(*fixed(inputs), **{name: fixed(each) for name, each in options.items()})
-        return _marked(found) if loose else found
+        return marked(found) if loose else found
 
 
 def untyped(value: Any) -> Any:
@@ -63,9 +63,10 @@ def fixed(value: Any) -> Any:
     return value.view(np.ndarray) if isinstance(value, Untyped) else value
 
 
-def _marked(value: Any) -> Any:
+def marked(value: Any) -> Any:
+    """Return a value whose arrays of NumPy have no type, but those of bools."""
     if isinstance(value, tuple | list):
-        return type(value)([_marked(item) for item in value])
+        return type(value)([marked(item) for item in value])
     numeric = isinstance(value, np.ndarray | np.generic) and value.dtype.kind != "b"
     return untyped(value) if numeric else value
 
@@ -80,14 +81,13 @@ def arrays(inputs: Any) -> list[Any]:
 def met(inputs: Any, *, numbers: bool) -> tuple[Any, bool]:
     """Return arguments whose arrays without a type have that of the others.
 
-    And whether there are such arrays and no other, so that what they give has no type either.
+    And whether there are none with types but bools, so that what they give has no type either.
     `numbers`: whether integers among the arguments are what is computed with, not indices.
     """
-    given = arrays(inputs)
-    if not any(map(is_untyped, given)):
-        return inputs, False
+    types = [(each, str(each.dtype).removeprefix("torch.")) for each in arrays(inputs)]
+    if not any(is_untyped(each) for each, _ in types):
+        return inputs, numbers and all(name == "bool" for _, name in types)
     kinds = ("float", "bfloat", "int", "uint")[: 4 if numbers else 2]
-    types = [(each, str(each.dtype).removeprefix("torch.")) for each in given]
     found = [each for each, name in types if not is_untyped(each) and name.startswith(kinds)]
     if not found:
         return inputs, True

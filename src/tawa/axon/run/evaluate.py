@@ -37,11 +37,23 @@ from tawa.errors import InternalError
 Values = dict[str, Any]
 
 
+@cache
 def meaning(name: str) -> Callable[..., Any]:
-    """Return what an operator computes by NumPy, which is imported where it is first needed."""
-    from tawa.axon.library import reference
+    """Return what an operator computes by NumPy, which is imported where it is first needed.
 
-    return reference.meaning(name)
+    What it makes of numbers alone has the element type of what it meets, as numbers have.
+    """
+    from tawa.axon.library import reference
+    from tawa.axon.library.untyped import arrays, marked
+
+    function = reference.meaning(name)
+
+    def apply(*arguments: Any, **options: Any) -> Any:
+        found = function(*arguments, **options)
+        typed = any(not str(each.dtype).endswith("bool") for each in arrays(arguments))
+        return found if typed else marked(found)
+
+    return apply
 
 
 @cache
