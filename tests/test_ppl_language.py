@@ -303,6 +303,15 @@ def below(a, b=1.0):
     return a - b
 
 
+def test_a_normal_vector_has_a_covariance_or_its_factor():
+    @ppl.model
+    def model(m):
+        return ppl.sample(ppl.MultivariateNormal([0.0, 0.0], m, scale_tril=m))
+
+    with pytest.raises(ModelError, match="not None"):
+        run(model, np.eye(2))
+
+
 def test_defaults_are_what_they_were_at_the_definition():
     def scaled_by(k):
         def scaled(x, k=k):
