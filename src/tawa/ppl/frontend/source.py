@@ -82,7 +82,7 @@ def read(function: Callable[..., Any]) -> Closure:
 
 
 @lru_cache(maxsize=1024)  # a program calls the functions of a distribution again and again
-def _found(code: CodeType, _: str) -> tuple[str, _Node]:
+def _found(code: CodeType, file: str) -> tuple[str, _Node]:
     """Return the file of a function, and its tree. Codes of two files may be equal."""
     try:
         lines, _ = inspect.findsource(code)
@@ -93,7 +93,7 @@ def _found(code: CodeType, _: str) -> tuple[str, _Node]:
             why=f"a model is compiled from its source text: {error}",
             remedy="define it in a file, not in exec or at an interactive prompt",
         ) from error
-    return inspect.getsourcefile(code) or "?", node
+    return inspect.getsourcefile(code) or file, node
 
 
 @lru_cache(maxsize=64)
