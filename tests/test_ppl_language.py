@@ -16,6 +16,7 @@ import ppl_models as models
 from tawa import ppl
 from tawa.errors import InternalError, ModelError, StackError, TawaError, WeightError
 from tawa.ppl.frontend import source
+from tawa.ppl.infer.execute import OnHost
 from tawa.ppl.ir.core import I32, Builder, Op, Program, Region, Value
 from tawa.ppl.ir.verify import verify
 
@@ -342,6 +343,14 @@ def test_an_index_outside_of_its_vector_stops_the_run():
 
     with pytest.raises(ModelError, match="an index was outside of its vector"):
         run(model, np.array([1.0, 2.0]), 0.0, draws=100)
+
+
+def test_arrays_outlive_an_interrupted_run():
+    running = OnHost.__new__(OnHost)
+    running.given, running.memory, running.workers = [np.zeros(3)], {}, None
+    with pytest.raises(KeyboardInterrupt), running:
+        raise KeyboardInterrupt
+    assert running.given  # where threads go on to their end, they write there
 
 
 def test_options_and_arguments_are_checked():
