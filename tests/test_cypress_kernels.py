@@ -304,6 +304,18 @@ def test_the_model_of_time_knows_what_sums_in_shared_memory_cost():
     assert chosen.mapping["tile"].mems[0] == NONE
 
 
+def test_blocks_of_a_cluster_store_through_no_slot():
+    mapping = attention.attention("fa2", 4, 256, 32, 64, True)
+    block = {"pipeline": 3, "persistent": True, "group": 4, "cluster": 2, "turns": False}
+    mapping = mapping.with_("block", **block)
+    with pytest.raises(OverBudget, match="the ceiling is 73,728"):
+        cy.program(cy.Mapping(mapping.instances, ceiling=72 * 1024))
+    program = cy.program(mapping)
+    plan = str(program.plan).replace("eviction=first", "eviction=first stage=Q")
+    with pytest.raises(PlanError, match="stage=Q, cluster=2"):
+        compile_ir(program.emitted.kernel, plan=plan)
+
+
 def test_below_a_ceiling_a_tile_takes_the_place_of_one_that_was_read():
     mapping = attention.attention("fa3", 1, 64, 32, 64)
     needed = sum(buffers(cy.program(mapping)).values())

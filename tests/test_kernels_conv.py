@@ -573,6 +573,19 @@ def test_the_last_wave_is_shared(tiles, steps, of_the_last):
     assert {bool(each.whole) for each in rows} == {True, False}
 
 
+def test_narrow_tiles_are_added_up_whole():
+    g = Geometry(1, 9, 11, 16, 24, 3, 3)
+    x, w = arrays(g)
+    chosen = variant("window", 3, 1, BLOCK_N=8)
+    assert np.array_equal(conv2d(x, w, variant=chosen, out_dtype="f32"), exact(x, w, g))
+
+
+def test_groups_side_by_side_are_summed_whole():
+    x, w = arrays(Geometry(1, 8, 8, 32, 64, 3, 3, groups=8))
+    with pytest.raises(ArgumentError, match="groups side by side and 2 parts of a sum"):
+        conv2d(x, w, groups=8, variant=variant("merged", 2))
+
+
 def test_boxes_fit_the_image():
     g = Geometry(128, 56, 56, 64, 64, 3, 3)
     first = variants(problem(g), "taps")[0]

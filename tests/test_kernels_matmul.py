@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tawa
+from tawa.errors import ArgumentError
 from tawa.kernels.matmul import Tuner, matmul
 from tawa.kernels.variants import Variant
 
@@ -76,6 +77,18 @@ def test_a_batch_is_copied_each_item_by_itself():
 def test_split(splits):
     a, b = normal(40, 456), normal(456, 72, seed=1)
     assert error(matmul(a, b, variant=variant("split", splits)), a, b) < 8e-3
+
+
+def test_narrow_tiles_are_added_up_whole():
+    a, b = normal(130, 136), normal(136, 24, seed=1)
+    chosen = dataclasses.replace(variant("split", 2, BLOCK_N=8), whole=2)
+    assert error(matmul(a, b, variant=chosen), a, b) < 8e-3
+
+
+def test_what_adds_in_one_launch_refuses_scales():
+    a, b, one = normal(16, 136), normal(136, 24, seed=1), np.ones(1, np.float32)
+    with pytest.raises(ArgumentError, match="scales nothing"):
+        matmul(a, b, scale_a=one, scale_b=one, variant=variant("split_once", 2, BLOCK_M=16))
 
 
 @pytest.mark.parametrize(("m", "splits"), [(16, 3), (40, 2)])

@@ -16,6 +16,7 @@ import ppl_models as models
 from tawa import ppl
 from tawa.errors import InternalError, ModelError, StackError, TawaError, WeightError
 from tawa.ppl.frontend import source
+from tawa.ppl.infer.execute import OnHost
 from tawa.ppl.ir.core import I32, Builder, Op, Program, Region, Value
 from tawa.ppl.ir.verify import verify
 
@@ -291,6 +292,49 @@ def test_arguments_go_by_place_name_and_default():
     assert [first(v) for v in run(model, 0.0)[:3]] == [321.0, 36.0, 11.0]
     assert [first(v) for v in run(model, 0.0)[3]] == [3, 1]
 
+    @ppl.model
+    def twice(y):
+        return below(1.0, a=y)
+
+    with pytest.raises(ModelError, match=r"below takes 2 arguments \(a, b\), not 1, a="):
+        run(twice, 0.0)
+
+
+def below(a, b=1.0):
+    return a - b
+
+
+def test_a_normal_vector_has_a_covariance_or_its_factor():
+    @ppl.model
+    def model(m):
+        return ppl.sample(ppl.MultivariateNormal([0.0, 0.0], m, scale_tril=m))
+
+    with pytest.raises(ModelError, match="not None"):
+        run(model, np.eye(2))
+
+
+def test_defaults_are_what_they_were_at_the_definition():
+    def scaled_by(k):
+        def scaled(x, k=k):
+            return x * k
+
+        return scaled
+
+    twice, thrice = scaled_by(2.0), scaled_by(3.0)
+
+    @ppl.model
+    def model(y):
+        k = y
+
+        def inside(x, k=k):
+            return x * k
+
+        short = lambda x, k=k: x * k  # noqa: E731
+        k = 100.0
+        return twice(y), thrice(y), inside(1.0), short(1.0), thrice(y, k=k)
+
+    assert [first(v) for v in run(model, 5.0)] == [10.0, 15.0, 5.0, 5.0, 500.0]
+
 
 def test_an_index_outside_of_its_vector_stops_the_run():
     @ppl.model
@@ -299,6 +343,14 @@ def test_an_index_outside_of_its_vector_stops_the_run():
 
     with pytest.raises(ModelError, match="an index was outside of its vector"):
         run(model, np.array([1.0, 2.0]), 0.0, draws=100)
+
+
+def test_arrays_outlive_an_interrupted_run():
+    running = OnHost.__new__(OnHost)
+    running.given, running.memory, running.workers = [np.zeros(3)], {}, None
+    with pytest.raises(KeyboardInterrupt), running:
+        raise KeyboardInterrupt
+    assert running.given  # where threads go on to their end, they write there
 
 
 def test_options_and_arguments_are_checked():

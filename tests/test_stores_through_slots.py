@@ -112,3 +112,5 @@ def test_refused_where_no_tile_gives_way():
         read_again.compile(*given, 1, grid=(1,), B=128, W=128, plan=staged)
     with pytest.raises(PlanError, match="parts=2"):
         chain.compile(*given, 1, grid=(1,), B=128, W=128, store="slot", parts=2)
+    with pytest.raises(PlanError, match="store='slot', cluster=2"):
+        chain.compile(*given, 1, grid=(2,), B=128, W=128, store="slot", persistent=True, cluster=2)

@@ -1,5 +1,7 @@
 """Convolutions of `tawa.torch`, in the simulator."""
 
+import pickle
+
 import pytest
 
 from tawa.errors import ArgumentError
@@ -77,6 +79,12 @@ def test_it_is_torchs_with_gradients(x, w, how):
     near(ours, gradients(plain, x, w, bias), 2e-2)
     with torch.no_grad():
         near([tt.conv2d(x[0], w, bias, **how)], [F.conv2d(x[0], w, bias, **how)])
+
+
+def test_functions_are_pickled_by_name():
+    for axes in (1, 2, 3):
+        for name in (f"conv{axes}d", f"conv_transpose{axes}d"):
+            assert pickle.loads(pickle.dumps(getattr(tt, name))) is getattr(tt, name)
 
 
 def test_volumes_are_torchs_with_gradients():

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import ceil, prod
+from math import ceil, gcd, prod
 from typing import Any
 
 import tawa
@@ -60,6 +60,11 @@ def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
     """Return the launches that fill filters with zeros and convolve groups that stand as one."""
     problem = operands.problem.merged
     g = problem.geometry
+    if variant.splits > 1:
+        raise ArgumentError(
+            f"groups side by side and {variant.splits} parts of a sum",
+            why="a sum that an infinity of another group spoilt is found where it is whole",
+        )
     first = fill(operands.w, operands.problem.geometry, g, operands.y)
     w, merged = first.arguments[1], first.options["MERGED"]
     wide = replace(operands, problem=problem, w=w)
@@ -180,7 +185,7 @@ def _launches(
     launch = Launch(conv_windows.conv_windows, grid, given_to, {**given, "SUM": problem.sum})
     if parts == 1:
         return [launch]
-    rows = 1 << (_FINISH // sizes["BLOCK_N"]).bit_length() - 1
+    rows = gcd(prod(box), 1 << (_FINISH // sizes["BLOCK_N"]).bit_length() - 1)
     kept = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "AFTER", "GROUPS", "PARTS")
     how = {name: given[name] for name in kept} | {"ROWS": rows}
     numbers = (*cut, tiles, blocks, whole, *shape)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, prod
+from math import ceil, gcd, prod
 from typing import Any
 
 import tawa
@@ -124,6 +124,8 @@ def _prepare(operands: Operands, variant: Variant) -> list[Launch]:
             raise ArgumentError(f"the form {variant.form!r} computes no gradient of an activation")
         case "split":
             return _by_split(operands, variant)
+        case "split_once" if operands.problem.scales:
+            raise ArgumentError("the form 'split_once' scales nothing", remedy='use "split"')
         case "split_once":
             return _by_split_once(operands, variant)
         case _:
@@ -233,7 +235,7 @@ def _by_split(operands: Operands, variant: Variant) -> list[Launch]:
     how |= {"BIAS": problem.bias, "ACTIVATION": problem.activation}
     turned = {"TRANS_A": operands.a.transposed, "TRANS_B": operands.b.transposed, "CHUNK": chunk}
     given = (*_blocks(operands, options), parts, *extra, m, n, problem.k)
-    together = 1 << (_ADDED // columns).bit_length() - 1
+    together = gcd(rows, 1 << (_ADDED // columns).bit_length() - 1)
     tile = {"BLOCK_M": rows, "BLOCK_N": columns, "ROWS": together}
     step = operands.c.matrix_strides[0]
     arguments = (parts, operands.c.array, *extra, m, n, step)

@@ -67,7 +67,9 @@ def _in_parts(plan: Plan, statements: _Statements) -> Iterator[Plan]:
 def _through_slots(plan: Plan, statements: _Statements) -> Iterator[Plan]:
     """Give the plan whose stores go through slots, where any can."""
     rings = [[statements[name] for name in _names(ring)] for ring in _of_loads(plan, statements)]
-    able = slots_of_stores(statements, rings) if plan.specialized else {}
+    # Blocks of a cluster store under a condition: theirs may be no tile.
+    may = plan.specialized and plan.cluster == 1
+    able = slots_of_stores(statements, rings) if may else {}
     lent = {
         store: replace(store, parts=1, places=1, stage=able[store.store])
         for store in _staged(plan)

@@ -79,7 +79,7 @@ from tawa.plan.rings import (
     tiles_of,
     with_rings,
 )
-from tawa.plan.staging import check_staged, refuse_unstaged, slots_of
+from tawa.plan.staging import check_staged, refuse_clustered, refuse_unstaged, slots_of
 from tawa.plan.time import estimate
 from tawa.plan.transposes import ROLE, TRANSPOSERS, check_transposed, find_transposed, notes
 from tawa.plan.unhonoured import (
@@ -353,9 +353,11 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     cluster = choose_cluster(problem, problem.pins.cluster, persistent)
     group = choose_group(problem, persistent)
     instances = consumers if apart else 1
-    staged = slots_of(problem) if problem.pins.store == "slot" else {}
+    if staged := slots_of(problem) if problem.pins.store == "slot" else {}:
+        refuse_clustered("store='slot'", cluster)
     rings = _rings(problem, persistent, instances, shares, staged)
-    if problem.pins.store is None and not rings.fit and (staged := slots_of(problem)):
+    own = problem.pins.store is not None or cluster > 1
+    if not own and not rings.fit and (staged := slots_of(problem)):
         declined.append(Declined("a stage of the store's own", "the rings leave no room for it"))
         rings = _rings(problem, persistent, instances, shares, staged)
     plan = Plan(

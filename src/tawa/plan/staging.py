@@ -81,6 +81,19 @@ def check_staged(problem: Problem, plan: Plan) -> None:
     for store in plan.stores:
         if store.stage and able.get(store.store) != store.stage:
             raise _unsuited(f"store {store.store} stage={store.stage}", able)
+        if store.stage:
+            refuse_clustered(f"store {store.store} stage={store.stage}", plan.cluster)
+
+
+def refuse_clustered(what: str, cluster: int) -> None:
+    """Raise PlanError where blocks of a cluster would store through slots."""
+    if cluster > 1:
+        raise PlanError(
+            f"{what}, cluster={cluster}",
+            why="blocks of a cluster walk past the last tile: a condition stands around a store, "
+            "and a slot that it goes through is got outside of it",
+            remedy="leave one of the two out",
+        )
 
 
 def refuse_unstaged(problem: Problem) -> None:

@@ -56,7 +56,7 @@ def _convolution(axes: int):
         call = known.direct if plain else known.forward
         return flat(call(x, w, bias, *_by_axis(steps, sides, spread), groups, activation))
 
-    convolve.__name__ = f"conv{axes}d"
+    convolve.__name__ = convolve.__qualname__ = f"conv{axes}d"  # as pickle looks for it
     return convolve
 
 
@@ -96,7 +96,7 @@ def _transposed(axes: int):
             found = found + bias.to(found.dtype).view(-1, *(1,) * (found.dim() - 2))
         return flat(found)
 
-    convolve.__name__ = f"conv_transpose{axes}d"
+    convolve.__name__ = convolve.__qualname__ = f"conv_transpose{axes}d"
     return convolve
 
 

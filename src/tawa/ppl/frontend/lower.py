@@ -24,7 +24,6 @@ from tawa.ppl.frontend.source import (
     MISSING,
     Closure,
     Holder,
-    Source,
     as_load,
     held,
     read,
@@ -68,12 +67,14 @@ class Lowering(Context):
         if node.vararg or node.kwarg or node.kwonlyargs or node.posonlyargs:
             raise self.error("* and / in parameters have no meaning in a model", closure.node)
         bound = dict(zip(names, args, strict=False)) | (named or {})
-        defaults = names[len(names) - len(node.defaults) :]
-        for name, default in zip(defaults, node.defaults, strict=True):
+        # An argument by place and by name, or a place too many, is missing here.
+        all_bound = len(bound) == len(args) + len(named or ())
+        own = isinstance(function, Closure)
+        defaults = function.defaults if own else function.__defaults__ or ()
+        for name, default in zip(names[len(names) - len(defaults) :], defaults, strict=True):
             if name not in bound:
-                bound[name] = self.within(closure.source, default, dict(closure.scope))
-        # An argument by place and by name, or a place or a name too many, counts here.
-        if bound.keys() != set(names) or len(args) + len(named or ()) > len(names):
+                bound[name] = default if own else words.resolve(default)
+        if not all_bound or bound.keys() != set(names):
             wanted = f"{len(names)} arguments ({', '.join(names)})" if names else "no arguments"
             have = [str(len(args)), *(f"{name}=" for name in named or ())]
             raise Misfit(f"{closure.name} takes {wanted}, not {', '.join(have)}")
@@ -88,6 +89,12 @@ class Lowering(Context):
         finally:
             self.active.pop()
 
+    def _closure(self, node: ast.FunctionDef | ast.Lambda, scope: dict[str, Any]) -> Closure:
+        """Return a function that a model defines, with its defaults as they are now."""
+        assert self.source is not None
+        defaults = tuple(self.expression(each, scope) for each in node.args.defaults)
+        return Closure(node, self.source, scope, defaults)
+
     def body(self, closure: Closure, bound: dict[str, Any]) -> Any:
         """Lower the body of a function whose parameters are bound."""
         scope = closure.scope | bound
@@ -101,14 +108,6 @@ class Lowering(Context):
             return self.statements(body, scope)
         finally:
             self.source, self.naming, self.b.place = outer
-
-    def within(self, source: Source, node: ast.expr, scope: dict[str, Any]) -> Any:
-        """Lower an expression of another function's source."""
-        outer, self.source = self.source, source
-        try:
-            return self.expression(node, scope)
-        finally:
-            self.source = outer
 
     # -- statements
 
@@ -134,8 +133,7 @@ class Lowering(Context):
                 case ast.While():
                     self._while(statement, scope)
                 case ast.FunctionDef():
-                    assert self.source is not None
-                    scope[statement.name] = Closure(statement, self.source, scope)
+                    scope[statement.name] = self._closure(statement, scope)
                 case ast.Assign(targets=targets):
                     self._named(targets[0])
                     value = self.expression(statement.value, scope)
@@ -401,7 +399,7 @@ class Lowering(Context):
 
                 return vectors.mapped(self, item, (rows,))
             case ast.Lambda():
-                return Closure(node, self.source, scope)
+                return self._closure(node, scope)
             case ast.BinOp(left=ast.List() | ast.ListComp(), op=ast.Mult() | ast.Add()):
                 raise Misfit(
                     "a list in brackets is a vector here, which * and + take element by element; "

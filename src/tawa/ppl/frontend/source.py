@@ -51,11 +51,14 @@ def held(holder: Holder, name: str) -> Any:
 
 @dataclass(eq=False, slots=True)
 class Closure:
-    """A function of the subset: a `def` or a `lambda`, and the variables it can see."""
+    """A function of the subset: a `def` or a `lambda`, the variables it can see, and what its last
+    parameters are by default, as of its definition.
+    """
 
     node: _Node
     source: Source
     scope: dict[str, Any]
+    defaults: tuple[Any, ...] = ()
 
     @property
     def name(self) -> str:
@@ -74,13 +77,13 @@ def read(function: Callable[..., Any]) -> Closure:
     Raises ModelError where its source cannot be read.
     """
     code = function.__code__
-    file, node = _found(code)
+    file, node = _found(code, code.co_filename)
     return Closure(node, Source(file, function), {})
 
 
 @lru_cache(maxsize=1024)  # a program calls the functions of a distribution again and again
-def _found(code: CodeType) -> tuple[str, _Node]:
-    """Return the file of a function, and its tree."""
+def _found(code: CodeType, file: str) -> tuple[str, _Node]:
+    """Return the file of a function, and its tree. Codes of two files may be equal."""
     try:
         lines, _ = inspect.findsource(code)
         node = _node(code, _functions("".join(lines)).get(code.co_firstlineno, ()))
@@ -90,7 +93,7 @@ def _found(code: CodeType) -> tuple[str, _Node]:
             why=f"a model is compiled from its source text: {error}",
             remedy="define it in a file, not in exec or at an interactive prompt",
         ) from error
-    return inspect.getsourcefile(code) or "?", node
+    return inspect.getsourcefile(code) or file, node
 
 
 @lru_cache(maxsize=64)

@@ -209,9 +209,10 @@ class OnHost:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         self.memory.clear()
-        self.given.clear()
+        if not any(error):  # else a thread may work on them still: `_part`
+            self.given.clear()
         if self.workers:
             self.workers.shutdown(wait=False)  # one that was interrupted goes on to its end
 

@@ -140,4 +140,6 @@ def MultivariateNormal(  # noqa: N802 (a family, as its neighbours are)
     """A normal vector by its covariance, or by the Cholesky factor of it, as torch names them."""
     if scale_tril is None:
         return _MultivariateNormal(loc, cholesky(covariance_matrix))
-    return _MultivariateNormal(loc, scale_tril)
+    if covariance_matrix is None:
+        return _MultivariateNormal(loc, scale_tril)
+    return None  # of both, as of none, there is no distribution
