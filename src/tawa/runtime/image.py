@@ -155,6 +155,13 @@ class _Kept:
 
     words: list[bytes | None] = field(default_factory=list[Any])
 
+    def replace_address(self, *_given: Any) -> int:
+        """Refuse to move a map: a launch that is kept is its launcher's first, which has none."""
+        raise InternalError(
+            "a kept launch moves a tensor map",
+            remedy="this is a fault of the compiler: please report it",
+        )
+
     def encode_tiled(self, at: int, dtype: int, rank: int, address: int, *given: int) -> int:
         """Keep a tensor map's description: numbers, and copies of what is pointed to."""
         sizes, strides, box, steps, *numbers = given
