@@ -166,6 +166,7 @@ REFUSED = [
     ("return ppl.sample(ppl.Normal(y, [1.0, 2.0]))", "shapes [2] and [3] differ", "ppl.sample("),
     ("ppl.observe(ppl.Normal([1.0, 2.0], 1.0), y)", "shapes [2] and [3] differ", "ppl.observe("),
     ("return [0.0] * 3", "do:  write ppl.repeat(", "[0.0]"),
+    ("return 3 * [0.0]", "do:  write ppl.repeat(", "3 *"),
     ("return [0.0] + [1.0]", "Python would repeat or join it", "[0.0]"),
     ("return f(y[0], b=1.0)", "f takes 1 arguments (a), not 1, b=", "f(y[0]"),
     ("return f(y[0], a=1.0)", "f takes 1 arguments (a), not 1, a=", "f(y[0]"),
@@ -265,6 +266,17 @@ def test_distributions_of_vectors_have_axes_in_front_and_densities_of_their_elem
     np.testing.assert_allclose(
         single, -0.5 * np.log(2 * np.pi) - np.log([1, 2]) - 0.5 * (rows[0] / [1, 2]) ** 2
     )
+
+
+def test_vectors_in_brackets_combine_with_numbers_and_vectors():
+    @ppl.model
+    def model(y):
+        return [1.0, 2.0] * y, y - [1.0, 2.0], 0.5 * [1.0, 2.0], [1.0, 2.0] + y[0]
+
+    y = np.array([3.0, 5.0])
+    found = [part[0, 0] for part in run(model, y)]
+    for have, want in zip(found, (y * [1, 2], y - [1, 2], [0.5, 1.0], [4.0, 5.0]), strict=True):
+        np.testing.assert_array_equal(have, want)
 
 
 def test_a_vector_of_indices_gathers():

@@ -74,7 +74,7 @@ def at(low: Context, holder: Any, index: tuple[Any, ...]) -> Any:
 
 
 def gather(low: Context, holder: Value | View, indices: Value | View) -> Value:
-    """Return the items of an array that an array of indices names, each as NumPy does."""
+    """Return the items of an array that an array of indices names; one outside stops the lane."""
     if indices.type.kind != "i32":
         raise Misfit(
             f"indices are whole numbers, not {describe(indices)}",

@@ -43,6 +43,24 @@ from tawa.ppl.ir.core import BOOL, I32, Builder, Program, Region, Value
 _SUBSET = "a model has assignments, if, for, while, return, def, lambda and expressions"
 
 
+def _not_as_python(operator: str, *sides: tuple[ast.expr, Any]) -> None:
+    """Raise Misfit where Python would repeat or join lists that are vectors here."""
+    lists = [isinstance(node, ast.List | ast.ListComp) for node, _ in sides]
+    whole = [
+        value.type.kind != "bool" and not value.type.is_float
+        if isinstance(value, (Value, View))
+        else isinstance(value, int)
+        for _, value in sides
+    ]
+    repeats = any(a and b for a, b in zip(lists, reversed(whole), strict=True))
+    if (operator == "Add" and all(lists)) or (operator == "Mult" and repeats):
+        raise Misfit(
+            "a list in brackets is a vector here, which * and + take element by element; "
+            "Python would repeat or join it",
+            "write ppl.repeat(n, lambda: x), or give the vector a name",
+        )
+
+
 class Lowering(Context):
     """Appends what functions of the subset mean to a program."""
 
@@ -400,16 +418,11 @@ class Lowering(Context):
                 return vectors.mapped(self, item, (rows,))
             case ast.Lambda():
                 return self._closure(node, scope)
-            case ast.BinOp(left=ast.List() | ast.ListComp(), op=ast.Mult() | ast.Add()):
-                raise Misfit(
-                    "a list in brackets is a vector here, which * and + take element by element; "
-                    "Python would repeat or join it",
-                    "write ppl.repeat(n, lambda: x), or give the vector a name",
-                )
             case ast.BinOp(left=left, op=op, right=right):
                 name = type(op).__name__
                 a, b = self.expression(left, scope), self.expression(right, scope)
                 self.b.place = self.source.place(node)
+                _not_as_python(name, (left, a), (right, b))
                 if name == "MatMult":
                     return vectors.matmul(self, a, b)
                 return self.numbers.binary(name, a, b)
