@@ -150,7 +150,7 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, what: str, without: Sequ
     import torch
 
     import tawa
-    from tawa.kernels.conv_input_gradient import input_launches, input_tiles
+    from tawa.kernels.conv_input_gradient import input_launches, input_variants
     from tawa.kernels.conv_operands import bind
     from tawa.kernels.conv_prepare import prepare
     from tawa.kernels.conv_variants import variants
@@ -168,8 +168,8 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, what: str, without: Sequ
     if what == "gradients":
         for tile in weight_tiles(g, x, dy):
             build(lambda tile=tile: weight_launches(g, x, dy, w, tile=tile))
-        for tile in input_tiles(g, dy, w):
-            build(lambda tile=tile: input_launches(g, dy, w, x, tile))
+        for variant in input_variants(g, dy, w):
+            build(lambda variant=variant: input_launches(g, dy, w, x, variant))
         return
     operands, settled = bind(x, w, g), layer.deep or what == "fused"
     tried = [(operands, variants if settled else candidates)]

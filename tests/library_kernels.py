@@ -328,7 +328,6 @@ def _gradient(
     extent: int | None, geometry: Geometry, of: str, parts: int = 1, **how: Any
 ) -> list[Launch]:
     """A gradient: of the input, summed over `extent` filters, or of the filters, over images."""
-    tile = conv_variants.Tile(128, 64, parts, **how)
     g = geometry
     if extent is not None:
         change = {"co": extent, "fh": 1, "fw": 1} if of == "input" else {"n": extent}
@@ -337,7 +336,11 @@ def _gradient(
     if of == "input":
         dx = np.full((g.n, g.h, g.w, g.c), np.nan, np.float16)
         w = integers((g.co, g.fh, g.fw, g.channels), "f16")
-        return conv_input_gradient.input_launches(g, dy, w, dx, tile)
+        names = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "BLOCK_K")
+        config = tawa.Config(dict(zip(names, (1, 1, 128, 64, 64))))
+        variant = conv_variants.Variant(how.pop("form", "window"), config, parts, **how)
+        return conv_input_gradient.input_launches(g, dy, w, dx, variant)
+    tile = conv_variants.Tile(128, 64, parts, **how)
     dw = np.full((g.co, g.fh, g.fw, g.channels), np.nan, np.float16)
     x = integers((g.n, g.h, g.w, g.c), "f16")
     return conv_weight_gradient.weight_launches(g, x, dy, dw, tile=tile)
@@ -348,8 +351,12 @@ def _gradients() -> Iterator[tuple[str, Library]]:
     make = partial(_gradient, geometry=strided, of="input")
     yield "conv input gradient", Library(make, 0, 64)
     few = replace(strided, c=64, co=64, groups=8)
-    make = partial(_gradient, geometry=few, of="input", merged=8)
+    make = partial(_gradient, geometry=few, of="input", form="merged")
     yield "conv input gradient merged", Library(make, 1)
+    make = partial(_gradient, geometry=strided, of="input", parts=2, whole=2)
+    for index in range(2):
+        extent = 0 if index else 64
+        yield f"conv input gradient last wave {index}", Library(make, index, extent, least=1)
     around = Geometry(5, 4, 8, 40, 72, 3, 3, padding=(1, 1, 1, 1))
     for name, g in (("rows", Geometry(5, 6, 10, 40, 72, 3, 3)), ("window", around)):
         make = partial(_gradient, geometry=g, of="filters")

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import tawa
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_backward
+from tawa.kernels import conv_windows
 from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.conv_gradients import (
     conv2d_input_gradient,
@@ -17,9 +18,9 @@ from tawa.kernels.conv_gradients import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from tawa.kernels.conv_input_gradient import input_launches, input_tiles
+from tawa.kernels.conv_input_gradient import input_launches, input_variants
 from tawa.kernels.conv_operands import bind
-from tawa.kernels.conv_variants import Tile, variants
+from tawa.kernels.conv_variants import Tile, Variant, variants
 from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 from tawa.runtime.arrays import array
 from test_kernels_conv import exact, integers
@@ -70,6 +71,12 @@ def options(g):
         "groups": g.groups,
         "out_dtype": "f32",
     }
+
+
+def window(rows, columns, depth, **how):
+    """A variant of the view "window"."""
+    sizes = {"BLOCK_I": 1, "BLOCK_H": 1, "BLOCK_W": rows, "BLOCK_N": columns, "BLOCK_K": depth}
+    return Variant("window", tawa.Config(sizes), **how)
 
 
 def arrays(g):
@@ -180,7 +187,7 @@ def test_types(dtype):
 @pytest.mark.parametrize("g", SHAPES)
 def test_products_are_specialized(g):
     x, w, dy = arrays(g)
-    back = conv_backward.conv_input_gradient
+    back = conv_windows.conv_windows
     launches = input_launches(g, dy, w, np.empty_like(x))
     products = [launch for launch in launches if launch.kernel is back]
     products += weight_launches(g, x, dy, np.empty_like(w))[-2:-1]
@@ -189,16 +196,17 @@ def test_products_are_specialized(g):
 
 
 @pytest.mark.parametrize(
-    ("taps", "parts", "whole"),
-    [((1, 3), 1, True), ((3, 3), 1, True), ((3, 3), 2, False), ((4, 4), 4, False)],
+    ("taps", "parts"),
+    [((1, 3), 1), ((3, 3), 1), ((3, 3), 2), ((4, 4), 4)],
 )
-def test_a_sum_that_few_tiles_have_is_dealt_out(taps, parts, whole):
+def test_a_sum_that_few_tiles_have_is_dealt_out(taps, parts):
     """And one of one part and one parity is stored by TMA."""
     g = Geometry(2, 7, 9, 16, 24, *taps, padding=(1, 1, 1, 1))
     x, w, dy = arrays(g)
-    launches = input_launches(g, dy, w, dx := np.full_like(x, np.nan), Tile(64, 32, parts))
+    variant = window(64, 32, 16, splits=parts)
+    launches = input_launches(g, dy, w, dx := np.full_like(x, np.nan), variant)
     found = launches[0].options
-    assert (found["VIEW"], found["PARTS"], found["WHOLE"]) == ("window", parts, whole)
+    assert (found["VIEW"], found.get("PARTS", 1)) == ("window", parts)
     assert len(launches) == 1 + (parts > 1)
     for launch in launches:
         launch()
@@ -209,9 +217,9 @@ def test_more_tiles_than_one_are_tried():
     """Where a sum's tiles do not fill a GPU, parts do; no tile is tried twice."""
     g = Geometry(8, 14, 14, 256, 256, 3, 3, padding=(1, 1, 1, 1))
     _, w, dy = arrays(g)
-    found = input_tiles(g, dy, w)
-    assert len(set(found)) == len(found) == 8
-    assert all(tile.parts > 1 and tile.columns <= 256 for tile in found)
+    found = input_variants(g, dy, w)
+    assert len({str(each) for each in found}) == len(found) == 8
+    assert any(each.splits > 1 for each in found)
 
 
 def test_groups_of_few_channels_are_tried_side_by_side():
@@ -219,8 +227,8 @@ def test_groups_of_few_channels_are_tried_side_by_side():
     for groups, beside in ((64, 16), (32, 8), (16, 4), (4, 1)):
         g = Geometry(8, 28, 28, 256, 256, 3, 3, padding=(1, 1, 1, 1), groups=groups)
         x, w, dy = (array(shape, "f16") for shape in (g.images, g.kernels, g.results))
-        for tiles in (input_tiles(g, dy, w), weight_tiles(g, x, dy)):
-            assert beside in {tile.merged for tile in tiles} <= {1, beside}
+        assert beside in {tile.merged for tile in weight_tiles(g, x, dy)} <= {1, beside}
+        assert ("merged" in {each.form for each in input_variants(g, dy, w)}) == (beside > 1)
         forms = {each.form for each in variants(bind(x, w, g).problem)}
         assert ("merged" in forms) == (beside > 1)
 
@@ -250,7 +258,8 @@ def test_every_tile_can_be_built(size):
         array(shape, "f16") for shape in ((8, 14, 14, 256), (256, 3, 3, 256), (8, 14, 14, 256))
     )
     tile = Tile(*size, 1)
-    for launch in (*input_launches(g, dy, w, x, tile), *weight_launches(g, x, dy, w, tile=tile)):
+    back = input_launches(g, dy, w, x, window(*size, 64))
+    for launch in (*back, *weight_launches(g, x, dy, w, tile=tile)):
         assert re.search("^ *load: ", str(launch.compile()), re.MULTILINE)
 
 
@@ -304,7 +313,8 @@ def test_taps_abreast(g, abreast):
 def test_groups_of_few_channels_have_gradients(g):
     x, w, dy = arrays(g)
     dx, dw = (np.full(each.shape, np.nan, np.float32) for each in (x, w))
-    launches = input_launches(g, dy, w, dx, Tile(4, 32, 1, strips=True))
+    strips = tawa.Config({"BLOCK_R": 4, "BLOCK_C": 32}, specialize=False)
+    launches = input_launches(g, dy, w, dx, Variant("depthwise", strips))
     launches += weight_launches(g, x, dy, dw, tile=Tile(4, 32, 2, strips=True))
     for launch in launches:
         launch()

@@ -78,6 +78,7 @@ OF_PARTS = {
     "library few rows",
     "conv split 0",
     "conv last wave",
+    "conv input gradient last wave 0",
     "conv filters' gradient rows",
     "conv filters' gradient window",
     "conv filters' gradient abreast",

@@ -17,7 +17,7 @@ from tawa.kernels.conv_gradients import (  # noqa: E402
     conv3d_input_gradient,
     conv3d_weight_gradient,
 )
-from tawa.kernels.conv_input_gradient import input_launches, input_tiles  # noqa: E402
+from tawa.kernels.conv_input_gradient import input_launches, input_variants  # noqa: E402
 from tawa.kernels.conv_operands import bind  # noqa: E402
 from tawa.kernels.conv_variants import FORMS, refused, variants  # noqa: E402
 
@@ -156,12 +156,12 @@ def test_groups_side_by_side_spoil_only_their_own(stride: int) -> None:
     (back,) = torch.autograd.grad(y, left, dy.cpu().double())
     found = {"y": (conv2d(x, w, variant=variants(asked, "merged")[0], **how), y)}
     lies = [each.permute(0, 2, 3, 1) for each in (dy, w)]
-    for tile in input_tiles(g, *lies):
+    for variant in input_variants(g, *lies):
         dx = torch.empty(g.images, device="cuda", dtype=torch.float16)
-        if tile.merged > 1:
-            for launch in input_launches(g, *lies, dx, tile):
+        if variant.form == "merged":
+            for launch in input_launches(g, *lies, dx, variant):
                 launch()
-            found[f"dx {tile}"] = dx.permute(0, 3, 1, 2), back
+            found[f"dx {variant}"] = dx.permute(0, 3, 1, 2), back
     assert len(found) > 1
     for name, (got, want) in found.items():
         want = want.detach().cuda()

@@ -238,15 +238,21 @@ def geometry_of(
         )
     sides = paddings(padding, size, steps, spread)
     window = Window(tuple(size), steps, sides, spread)
-    counts = window.counts(pixels)
-    if 0 in counts:
+    if 0 in window.counts(pixels):
         raise ArgumentError(
             f"filters of {_by(size)} (dilation {spread}) do not fit images of {_by(pixels)}",
             why=f"with padding {sides} no window lies inside",
         )
+    return geometry_over(window, (n, *pixels, c), co, groups)
+
+
+def geometry_over(window: Window, images: tuple[int, ...], co: int, groups: int) -> Geometry:
+    """Return the geometry of windows over images or volumes, channels last, that they fit."""
+    n, *pixels, c = images
+    counts, size = window.counts(pixels), window.size
     if len(pixels) == 2:
-        around = tuple(side for both in sides for side in both)
-        two: Any = (*pixels, c, co, *size, steps, around, spread)
+        around = tuple(side for both in window.padding for side in both)
+        two: Any = (*pixels, c, co, *size, window.stride, around, window.dilation)
         return Geometry(n, *two, groups=groups)
     taps, rows, last = size[0] * size[1], counts[0] * counts[1], size[2]
     around, whole = (taps - 1, 0, last - 1, 0), (tuple(pixels), window)

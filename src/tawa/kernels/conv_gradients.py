@@ -16,15 +16,15 @@ from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.conv import as_given, by_axis, is_chw, nhwc, of_axes
 from tawa.kernels.conv_geometry import Geometry, geometry_of
-from tawa.kernels.conv_input_gradient import input_launches, input_tiles
-from tawa.kernels.conv_variants import Tile
+from tawa.kernels.conv_input_gradient import input_launches, input_variants
+from tawa.kernels.conv_variants import Tile, Variant
 from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.layouts.windows import each_axis, transposed
 from tawa.runtime.arrays import array
 
-_TILES: dict[str, Callable[..., list[Tile]]] = {"input": input_tiles, "weight": weight_tiles}
+_CHOICES: dict[str, Callable[..., list[Any]]] = {"input": input_variants, "weight": weight_tiles}
 _LAUNCHES: dict[str, Callable[..., list[Launch]]] = {
     "input": input_launches,
     "weight": weight_launches,
@@ -33,27 +33,27 @@ ARRAYS = {"input": ("dy", "w"), "weight": ("x", "dy")}
 """The arguments of either gradient that are arrays, all of which are read."""
 
 
-class Tuner(tuning.Tuner[Any, Tile]):
-    """Remembers the fastest tile of each gradient of "input" or "weight" that it has timed."""
+class Tuner(tuning.Tuner[Any, Variant | Tile]):
+    """Remembers the fastest variant of each gradient of "input" or "weight" that it has timed."""
 
     def __init__(self, of: str, *, keep: bool = True) -> None:
         super().__init__(f"conv_{of}_gradient", ARRAYS[of], keep=keep)
         self.of = of
 
-    def choose(self, g: Geometry, arrays: tuple[Any, Any, Any]) -> Tile:
-        """Return the fastest tile, timed on the GPU of `arrays` if the problem is new.
+    def choose(self, g: Geometry, arrays: tuple[Any, Any, Any]) -> Variant | Tile:
+        """Return the fastest variant, timed on the GPU of `arrays` if the problem is new.
 
         `arrays` are what is read, and one to write to. Raises `ArgumentError`, `TuningError`.
         """
         views = tuple(map(look, arrays))
         key = (g, *((view.dtype, view.strides, view.address % 16) for view in views))
 
-        def ready(tile: Tile) -> Callable[[], Any]:
-            return tuning.ready(_LAUNCHES[self.of](g, *arrays, tile=tile))
+        def ready(variant: Variant | Tile) -> Callable[[], Any]:
+            return tuning.ready(_LAUNCHES[self.of](g, *arrays, variant))
 
-        def candidates() -> list[tuning.Candidate[Tile]]:
-            tiles = _TILES[self.of](g, *arrays[:2])
-            return [tuning.Candidate(tile, partial(ready, tile)) for tile in tiles]
+        def candidates() -> list[tuning.Candidate[Variant | Tile]]:
+            found = _CHOICES[self.of](g, *arrays[:2])
+            return [tuning.Candidate(each, partial(ready, each)) for each in found]
 
         return self.settle(key, candidates, arrays[0])
 
@@ -175,8 +175,8 @@ def _gradient(
         writer = Writer(names, read[0], launch_pdl)
         writer.view(out, result)
         if 0 not in shape:
-            tile = best.choose(g, (*read, empty_beside(read[0], shape, kind))) if g.n else None
-            for launch in launches(g, *given, out, tile=tile):
+            chosen = best.choose(g, (*read, empty_beside(read[0], shape, kind))) if g.n else None
+            for launch in launches(g, *given, out, chosen):
                 writer.launch(launch)
         return writer.finish(result)
 

@@ -1,36 +1,25 @@
 # Kernels without annotations have parameters of unknown type.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-"""From the result's gradient to the input's: a product for each parity of the input's pixels."""
+"""From the result's gradient to the input's: a convolution of dy, whose parities share no tap."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, gcd, prod
 from typing import Any, TypeVar
 
-import tawa
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_backward
-from tawa.kernels.arrays import empty_beside, fits_tma, look
-from tawa.kernels.conv_geometry import Geometry, ceil_to
-from tawa.kernels.conv_operands import check_gradient
+from tawa.kernels.arrays import BYTES, empty_beside, fits_tma, look
+from tawa.kernels.conv_geometry import Geometry, ceil_to, geometry_over
+from tawa.kernels.conv_merged import Back
+from tawa.kernels.conv_operands import Operands, check_gradient, strides_of
 from tawa.kernels.conv_packing import fill, rearrange
-from tawa.kernels.conv_prepare import add_up, by_rows
-from tawa.kernels.conv_strips import fit, in_strips, input_strips, strip_tiles
-from tawa.kernels.conv_variants import (
-    MERGED,
-    TILES,
-    Axes,
-    Box,
-    Tile,
-    boxes,
-    likely,
-    once,
-    product_seconds,
-    uneven,
-)
-from tawa.kernels.conv_views import Windows, depth_of
+from tawa.kernels.conv_prepare import beside, by_rows, product
+from tawa.kernels.conv_strips import fit, in_strips, input_strips, input_variants_in_strips
+from tawa.kernels.conv_variants import MERGED, Problem, Variant, ranked, uneven
+from tawa.kernels.conv_views import windows
+from tawa.kernels.conv_windows import BARE
 from tawa.kernels.prepare import Launch
 from tawa.layouts.windows import Window
 from tawa.runtime.arrays import View
@@ -39,165 +28,88 @@ from tawa.target import H200, Target
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Back:
-    """How dy is read for dx: `met` are its windows where TMA counts them, else boxes are cut.
-
-    `axes` are those of a parity's pixels, of which there are `parities` in all groups; each is a
-    sum of `steps` of `depth` channels of dy.
+def _problem(g: Geometry, dy: View, w: View, dx: View) -> tuple[str, Problem]:
+    """Return the convolution that dx is of dy, and the view that takes it; raises `ArgumentError`
+    where arrays do not fit, or TMA reads none.
     """
-
-    view: str
-    met: Window
-    axes: Axes
-    depth: int
-    channels: int
-    parities: int
-    steps: int
-    size: int  # bytes of an element
-
-    def box(self, rows: int, columns: int) -> Box:
-        """Return the box of a tile of so many pixels and channels."""
-        if self.view != "groups":
-            return (1, 1, rows)
-        seconds = self.steps * product_seconds(rows, columns, self.depth, self.size)
-        return boxes(rows, self.axes, seconds, H200)
-
-    def programs(self, rows: int, columns: int) -> int:
-        """Return how many tiles dx has."""
-        across = ceil(self.channels / columns)
-        return self.axes.tiles(self.box(rows, columns)) * across * self.parities
-
-    def tiles(
-        self, target: Target, most: int, waves: Sequence[float] = (0.5, 1, 2, 3)
-    ) -> list[Tile]:
-        """Return the likeliest tiles, sums dealt out so that they fill so many waves."""
-        sizes = (each for each in TILES if each[1] == 32 or each[1] < 2 * self.channels)
-        programs = {Tile(*each, 1): self.programs(*each) for each in sizes}
-        how = self.steps, self.depth, self.size, target
-        return likely(programs, *how, added=False, most=most, waves=waves)
-
-
-def _reading_back(g: Geometry, dy: View, w: View) -> _Back:
-    """Return how dy is read; raises `ArgumentError` where arrays do not fit, or TMA reads none."""
-    n, *pixels, _ = g.images
-    window, size, k = g.over, dy.itemsize, g.filters
     check_gradient(dy, g, "w", w)
+    window, pixels = g.over, g.images[1:-1]
     met = _back(window, pixels)
-    parity = tuple(ceil(extent / step) for extent, step in zip(pixels, window.stride))
-    taps = prod(window.size)
-    why = met.objection
-    if not why and g.groups > 1:
-        why = uneven(k, size)
+    why = met.objection or (uneven(g.filters, dy.itemsize) if g.groups > 1 else "")
     if why and g.volume is not None:
         raise ArgumentError(f"the input's gradient over {window} of volumes of {pixels}", why=why)
-    view = "groups" if why else "window" if met.axes == 2 else "volume"
-    (high, wide), reach = parity[-2:], (met.size[-2], met.size[-1])
-    cut = Axes(n, high, wide, (1, 1), reach, k * size)
-    depth = depth_of(Windows(view, dy.shape, (), taps, k, g.groups > 1 and not why), size)
-    return _Back(
-        view,
-        met,
-        cut if why else Axes(1, 1, n * prod(parity)),
-        depth,
-        g.channels,
-        prod(window.stride) * g.groups,
-        ceil(taps / prod(window.stride)) * ceil(k / depth),
-        size,
+    stride, dilation = _three(window.stride, 1), _three(window.dilation, 1)
+    back = Back(
+        _three(window.size, 1),
+        stride,
+        _three([before for before, _ in window.padding], 0),
+        dilation,
+        tuple(s // gcd(s, d) for s, d in zip(stride, dilation)),
+        _three(met.size, 1),
+        _three(met.lower, 0),
     )
+    step = 16 // dx.itemsize if dx.address % 16 == 0 else 0
+    lies = strides_of(dy), dy.address & 15, True, True, step, BARE, back
+    seen = geometry_over(met, g.results, g.c, g.groups)
+    return "taps" if why else "window", Problem(seen, dy.dtype, dx.dtype, *lies)
 
 
-def input_tiles(g: Geometry, dy: Any, w: Any, target: Target = H200, most: int = 8) -> list[Tile]:
-    """Return the tiles of dx that are worth trying, the likely best first."""
+def input_variants(
+    g: Geometry, dy: Any, w: Any, target: Target = H200, most: int = 8
+) -> list[Variant]:
+    """Return the variants of dx that are worth trying, the likely best first."""
     grown, filters = look(dy), look(w)
-    merged = _merged_tiles(g, grown, filters, target)
-    slow = merged + (strip_tiles(g, target, dealt=False) if in_strips(g) else [])
+    arrays = grown, filters, grown  # dx is of dy's type, or of one as good
+    slow = input_variants_in_strips() if in_strips(g) else []
+    wide, merged = g.merged(g.abreast(MERGED)), list[Variant]()
+    if wide != g and g.volume is None and fit(wide, filters, grown):
+        form, problem = _problem(wide, *arrays)
+        found = ranked(form, problem, target) if form == "window" else []
+        merged = [replace(each, form="merged") for _, each in found if each.splits == 1][:3]
     if in_strips(g) and not fit(g, filters, grown):
         check_gradient(grown, g, "w", filters, by_tma=False)
-        return slow
-    back = _reading_back(g, grown, filters)
-    return merged + back.tiles(target, most - len(slow)) + slow[len(merged) :]
+        return merged + slow
+    found = ranked(*_problem(g, *arrays), target)[: most - len(merged) - len(slow)]
+    return [*merged, *(each for _, each in found), *slow]
 
 
-def _merged_tiles(g: Geometry, dy: View, w: View, target: Target) -> list[Tile]:
-    """Return the likeliest tiles of groups that stand side by side; none where they do not, or
-    where TMA counts no windows of them.
-    """
-    count = g.abreast(MERGED)
-    wide = g.merged(count)
-    if count == 1 or g.volume is not None or not fit(wide, w, dy):
-        return []
-    back = _reading_back(wide, dy, w)
-    if back.view != "window":
-        return []
-    return [replace(tile, merged=count) for tile in back.tiles(target, 3, (0,))]
-
-
-def input_launches(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile | None = None) -> list[Launch]:
+def input_launches(
+    g: Geometry, dy: Any, w: Any, dx: Any, variant: Variant | None = None
+) -> list[Launch]:
     """Return the launches that compute dx, where w's channels are filled up after those of that.
 
-    A sum that few tiles have is dealt out, and another launch adds its parts. `tile` is by default
-    the likeliest of `input_tiles`. Raises `ArgumentError`.
+    `variant` is by default the likeliest of `input_variants`. Raises `ArgumentError`.
     """
-    window = g.over
-    n, *pixels, c = shape = g.images
-    if tile is None:
-        tile = input_tiles(g, dy, w)[0]
-    if tile.strips:
-        return input_strips(g, dy, w, dx, tile)
-    launches, merged, beyond = list[Launch](), None, (None,) * 4
-    if tile.merged > 1:
-        alone, g = g, g.merged(tile.merged)
+    if variant is None:
+        variant = input_variants(g, dy, w)[0]
+    if variant.form == "depthwise":
+        return input_strips(g, dy, w, dx, variant)
+    launches, merged = list[Launch](), None
+    if variant.form == "merged":
+        alone, g = g, g.merged(g.abreast(MERGED))
         launches.append(fill(w, alone, g, dx))
         w, merged = launches[0].arguments[1], launches[0].options["MERGED"]
-        beyond = (dy, w, g.ho, g.wo)
-    back, wide = _reading_back(g, look(dy), look(w)), g.channels
+    form, problem = _problem(g, look(dy), look(w), look(dx))
+    size, taps, wide = BYTES[problem.dtype], prod(g.over.size), g.channels
     if not fits_tma(look(w), (g.channels, 1)):
-        wide = ceil_to(g.channels, 16 // back.size)
-        count = g.co * g.fh * g.fw
-        filled = empty_beside(dx, (count * wide,), look(w).dtype)
-        strides = (g.channels, 0, 0, 1)
-        launches.append(rearrange(w, (count, 1, 1, g.channels), strides, filled, wide))
+        wide = ceil_to(g.channels, 16 // size)
+        filled = empty_beside(dx, (g.co * taps * wide,), problem.dtype)
+        shape, strides = (g.co * taps, 1, 1, g.channels), (g.channels, 0, 0, 1)
+        launches.append(rearrange(w, shape, strides, filled, wide))
         w = filled
-    groups, view, axes, depth, channels = g.groups, back.view, back.axes, back.depth, back.channels
-    parity = tuple(ceil(extent / step) for extent, step in zip(pixels, window.stride))
-    k, taps = g.filters, prod(window.size)
-    rows, columns, parts = tile.rows, tile.columns, tile.parts
-    box = back.box(rows, columns)
-    if view == "groups":
-        lies = (n, g.ho, g.wo, groups, k)
-        seen, least = by_rows(dy, lies, [*box, 1, depth]), (0, 0, 0)
-    else:
-        seen, least = tawa.WindowDescriptor.over(dy, back.met, [rows, depth]), back.met.lower
-    whole = parts * back.parities == groups and fits_tma(look(dx), (channels, 1))
-    elements = prod(shape)
-    out = dx if parts == 1 else empty_beside(dx, (parts * elements,), "f32")
-    if whole:
-        full = (axes.images, axes.rows, axes.columns, groups, channels)
-        out = by_rows(dx, full, [*box, 1, columns])
-    options: dict[str, Any] = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
-    options |= {"BLOCK_N": columns, "BLOCK_K": depth, "VIEW": view, "GROUPS": groups}
-    options |= {"PARTS": parts, "WHOLE": whole, "MERGED": merged}
-    three = Window(
-        _three(window.size, 1),
-        _three(window.stride, 1),
-        _three(window.padding, (0, 0)),
-        _three(window.dilation, 1),
-    )
-    apart = tuple(s // gcd(s, d) for s, d in zip(three.stride, three.dilation))
-    options |= {"WINDOW": three, "APART": apart, "LEAST": _three(least, 0)}
-    filters = by_rows(w, (groups, k, taps, wide), [1, depth, 1, columns])
-    deep, slices = _three(parity, 1)[0], _three(pixels, 1)[0]
-    tiles = (ceil(axes.rows / box[1]), ceil(axes.columns / box[2]))
-    numbers = (*tiles, deep, *parity[-2:], n, slices, *pixels[-2:], channels, k, *beyond)
-    grid = (axes.tiles(box), ceil(channels / columns), back.parities * parts)
-    given = (seen, filters, out, *numbers)
-    options |= once(grid, H200)
-    launches.append(Launch(conv_backward.conv_input_gradient, grid, given, options))
-    if parts == 1:
-        return launches
-    lies = (elements // c, 1, c), parts, elements, (c, 0, 1)
-    return [*launches, add_up(out, dx, *lies)]
+    over, sizes = problem.geometry, variant.config.kwargs
+    seen = windows(form, over, problem.view)
+    x = seen.descriptor(dy, variant.box, sizes["BLOCK_K"])
+    block = [1, sizes["BLOCK_K"], 1, sizes["BLOCK_N"]]
+    filters = by_rows(w, (g.groups, g.filters, taps, wide), block)
+    options = {"VIEW": seen.view, "CHANNELS": g.filters, "WINDOW": over.taps}
+    shape = (1, 1, over.pixels) if seen.window is not None else (over.n, over.ho, over.wo)
+    operands, sums = Operands(problem, dy, w, dx), (ceil(taps / problem.parities), g.filters)
+    made = product(operands, variant, x, filters, sums, shape, options)
+    if merged is not None:
+        turned = replace(merged, channels=merged.filters, filters=merged.channels)
+        made = [beside(made[0], operands, turned)]
+    return launches + made
 
 
 def _three(values: Sequence[T], neutral: T) -> tuple[T, ...]:

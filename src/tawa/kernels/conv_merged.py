@@ -27,6 +27,31 @@ class Merged:
     beside: int
 
 
+@dataclass(frozen=True, slots=True)
+class Back:
+    """The windows that an input's gradient goes back over, by axis, of three: images have a slice.
+
+    Pixel s * i + parity of dx, s the stride, lies under the taps of dy's windows i + (parity +
+    padding - tap * dilation) / s, where that is whole: under taps `apart` = s / gcd(s, dilation).
+    Pixels of a parity see windows of dy at stride 1, `met` large, that begin `least` from them.
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    apart: tuple[int, ...]
+    met: tuple[int, ...]
+    least: tuple[int, ...]
+
+
+@tawa.jit
+def parities(parity, BACK: tl.constexpr):
+    """Return a parity's number along each axis."""
+    across = parity // BACK.stride[2]
+    return across // BACK.stride[1], across % BACK.stride[1], parity % BACK.stride[2]
+
+
 @tawa.jit
 def spread(w_ptr, out_ptr, count, taps, BLOCK: tl.constexpr, MERGED: tl.constexpr):
     """out [Co, taps, channels of merged groups] = w [Co, taps, channels] in the place of its group.
@@ -50,44 +75,66 @@ def spoilt(acc):
 
 @tawa.jit
 def sums_apart(
-    x_at,
-    w_at,
-    row,
-    column,
-    own,
-    there,
-    known,
+    x_ptr,
+    w_ptr,
+    pixel,
+    group,
+    filter,
+    parity,
+    pixels,
+    channels,
     height,
     width,
+    out_height,
+    out_width,
+    stride_n,
     stride_h,
     stride_w,
-    step_tap,
-    step_k,
-    FW: tl.constexpr,
-    TAPS: tl.constexpr,
     CHANNELS: tl.constexpr,
-    DILATION: tl.constexpr,
-    APART: tl.constexpr = (1, 1),
+    WINDOW: tl.constexpr,
+    MERGED: tl.constexpr,
+    BACK: tl.constexpr,
 ):
-    """Return sums over TAPS windows' taps and `CHANNELS` channels from `own` [columns] on, those of
-    a column's own group, of x times w; `there` [rows] and `known` [columns] mask both.
-
-    A pixel's window begins at its `row` and `column`, and its taps lie DILATION apart, which may go
-    back; x's pixels lie `APART`, with nothing between them. x_at [rows] points to a pixel's image,
-    w_at [columns] to the first product's filter; `step_` leads to the next.
+    """Return the sums of `pixel` by `filter`, numbers in y and in the merged `group` of `channels`,
+    over windows of x and the channels of a filter's own group alone; x_ptr is the merged group's.
     """
-    acc = tl.zeros((row.shape[0], own.shape[0]), dtype=tl.float32)
-    for k in range(0, TAPS * CHANNELS):
-        tap = k // CHANNELS
-        down = row + tap // FW * DILATION[0]
-        right = column + tap % FW * DILATION[1]
-        inside = there & (down >= 0) & (down < height * APART[0])
-        inside = inside & (right >= 0) & (right < width * APART[1])
-        inside = inside & (down % APART[0] == 0) & (right % APART[1] == 0)
-        at = down // APART[0] * stride_h + right // APART[1] * stride_w
-        at = at[:, None] + (own + k % CHANNELS)[None, :]
+    own = filter // MERGED.filters * MERGED.channels
+    there = pixel < pixels
+    known = filter < channels
+    x_at = x_ptr + (pixel // out_width // out_height).to(tl.int64) * stride_n
+    above = pixel // out_width % out_height
+    across = pixel % out_width
+    if BACK is None:
+        above = above * WINDOW.stride_h - WINDOW.pad_h
+        across = across * WINDOW.stride_w - WINDOW.pad_w
+        taps: tl.constexpr = WINDOW.fh * WINDOW.fw
+        w_at = (group * channels + filter).to(tl.int64) * (taps * CHANNELS) + own
+    else:
+        _, parity_h, parity_w = parities(parity, BACK)
+        above = above * BACK.stride[1] + parity_h + BACK.padding[1]
+        across = across * BACK.stride[2] + parity_w + BACK.padding[2]
+        taps: tl.constexpr = BACK.size[1] * BACK.size[2]
+        w_at = (group * CHANNELS + own).to(tl.int64) * (taps * channels) + filter
+    acc = tl.zeros((pixel.shape[0], filter.shape[0]), dtype=tl.float32)
+    for k in range(0, taps * MERGED.channels):
+        tap = k // MERGED.channels
+        inner = k % MERGED.channels
+        if BACK is None:
+            down = above + tap // WINDOW.fw * WINDOW.dilation_h
+            right = across + tap % WINDOW.fw * WINDOW.dilation_w
+            step = tap * CHANNELS + inner
+            inside = there
+        else:
+            down = above - tap // BACK.size[2] * BACK.dilation[1]
+            right = across - tap % BACK.size[2] * BACK.dilation[2]
+            step = (inner * taps + tap) * channels
+            inside = there & (down % BACK.stride[1] == 0) & (right % BACK.stride[2] == 0)
+            down = down // BACK.stride[1]
+            right = right // BACK.stride[2]
+        inside = inside & (down >= 0) & (down < height) & (right >= 0) & (right < width)
+        at = (down * stride_h + right * stride_w)[:, None] + (own + inner)[None, :]
         seen = inside[:, None] & known[None, :]
         x = tl.load(x_at[:, None] + at, mask=seen, other=0).to(tl.float32)
-        w = tl.load(w_at + tap * step_tap + k % CHANNELS * step_k, mask=known, other=0)
+        w = tl.load(w_ptr + w_at + step, mask=known, other=0)
         acc += x * w.to(tl.float32)[None, :]
     return acc

@@ -28,6 +28,7 @@ from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
 
 _FINISH = 1024
+_BEYOND = slice(11, 21)  # of the product's arguments: what merged groups need beyond it
 
 
 def prepare(operands: Operands, variant: Variant) -> list[Launch]:
@@ -53,7 +54,7 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.taps}
     w = filters(operands.w, (g.groups, g.filters, seen.taps, seen.k), (g.window, seen.k), sizes)
     shape = (1, 1, g.pixels) if seen.window is not None else (g.n, g.ho, g.wo)
-    return _launches(operands, variant, x, w, (seen.taps, seen.k), shape, options)
+    return product(operands, variant, x, w, (seen.taps, seen.k), shape, options)
 
 
 def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
@@ -68,10 +69,18 @@ def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
     first = fill(operands.w, operands.problem.geometry, g, operands.y)
     w, merged = first.arguments[1], first.options["MERGED"]
     wide = replace(operands, problem=problem, w=w)
-    (product,) = prepare(wide, replace(variant, form="window"))
-    beyond = (operands.x, w, g.pixels, g.h, g.w, g.ho, g.wo, *problem.strides[:3])
-    given = (*product.arguments[: -len(beyond) - 3], *beyond, *product.arguments[-3:])
-    return [first, replace(product, arguments=given, options={**product.options, "MERGED": merged})]
+    (launch,) = prepare(wide, replace(variant, form="window"))
+    return [first, beside(launch, wide, merged)]
+
+
+def beside(launch: Launch, operands: Operands, merged: Any) -> Launch:
+    """Return the product of groups that stand side by side, with what sums them apart."""
+    problem, given = operands.problem, list(launch.arguments)
+    g, last = problem.geometry, problem.geometry.results[-3:-1]
+    numbers = (g.pixels, *g.images[-3:-1], *last, *problem.strides[:3])
+    given[_BEYOND] = (operands.x, operands.w, *numbers)
+    options = {**launch.options, "MERGED": merged}
+    return replace(launch, arguments=tuple(given), options=options)
 
 
 def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
@@ -96,7 +105,7 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     steps = (seen.taps * packed.pitch, packed.pitch)
     order = filters(w, (1, g.co, seen.taps, seen.k), steps, sizes)
     sums, full = (seen.taps, seen.k), shape or (g.n, g.ho, g.wo)
-    launched = _launches(operands, variant, x, order, sums, full, {"VIEW": seen.view})
+    launched = product(operands, variant, x, order, sums, full, {"VIEW": seen.view})
     return [*launches, *launched]
 
 
@@ -147,7 +156,7 @@ def by_rows(base: Any, shape: tuple[int, ...], block: list[int]) -> Any:
     return tawa.TensorDescriptor(base, shape, row_major(shape), block)
 
 
-def _launches(
+def product(
     operands: Operands,
     variant: Variant,
     x: Any,
@@ -161,34 +170,43 @@ def _launches(
     `sums` are taps and K, `shape` the output's images, rows and columns as boxes cut them.
     """
     problem, sizes = operands.problem, variant.config.all_kwargs()
-    g, box, whole = problem.geometry, variant.box, variant.whole
+    g, box, whole, back = problem.geometry, variant.box, variant.whole, problem.back
     taps, k = sums
     steps = taps * ceil(k / sizes["BLOCK_K"])
-    chunk = ceil(steps / variant.splits)
-    parts = ceil(steps / chunk)
+    parts = ceil(steps / ceil(steps / variant.splits))
     cut = (ceil(shape[1] / box[1]), ceil(shape[2] / box[2]), g.filters)
-    tiles, blocks = Axes(*shape).tiles(box), ceil(g.filters / sizes["BLOCK_N"]) * g.groups
+    tiles = Axes(*shape).tiles(box)
+    blocks = ceil(g.filters / sizes["BLOCK_N"]) * g.groups * problem.parities
     extra = (operands.residual, operands.scale, operands.bias)
-    lies = (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
-    y, r = (None if each is None else by_rows(each, *lies) for each in (operands.y, extra[0]))
+    y, r = operands.y, extra[0]
+    beyond, places = (None,) * 10, (None,) * 7
+    # What pixels of a parity are to dx, by three axes.
+    pixels = ((1, 1, *look(y).shape[1:-1])[-3:], (1, 1, *g.results[1:-1])[-3:])
+    own = (*(pixels[1] if back else (None,) * 3), *(pixels[0] if back else (None,) * 3))
+    if problem.stored:
+        lies = (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
+        y, r = (None if each is None else by_rows(each, *lies) for each in (y, r))
+    else:
+        places = (*shape, own[0], *own[3:])
+        beyond = (*beyond[:5], *own[1:3], *beyond[7:])
     given = {**sizes, **options, "AFTER": problem.epilogue, "GROUPS": g.groups}
+    given |= {"STORED": problem.stored, "BACK": back}
     grid, sums_of, dealt = (tiles, blocks), None, max(0, tiles * blocks - whole)
     if parts > 1:
         if problem.dtype == "i8":
             raise ArgumentError(f"{parts} parts of an int8 sum: float32, which rounds them")
         grid = (whole + dealt * parts,)
-        given |= {"PARTS": parts, "CHUNK": chunk, "WHOLE": whole}
+        given |= {"PARTS": parts, "WHOLE": whole}
         sums_of = empty_beside(operands.y, (dealt * parts * prod(box) * sizes["BLOCK_N"],), "f32")
-    # What merged groups need beyond them is put in the place of the ten.
-    numbers = (taps, k, *cut, *(None,) * 10, sums_of, tiles, blocks)
+    numbers = (taps, k, *cut, *beyond, sums_of, tiles, blocks, *places)
     given_to = (x, w, y, r, *extra[1:], *numbers)
     launch = Launch(conv_windows.conv_windows, grid, given_to, {**given, "SUM": problem.sum})
     if parts == 1:
         return [launch]
     rows = gcd(prod(box), 1 << (_FINISH // sizes["BLOCK_N"]).bit_length() - 1)
-    kept = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "AFTER", "GROUPS", "PARTS")
+    kept = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "AFTER", "GROUPS", "PARTS", "BACK")
     how = {name: given[name] for name in kept} | {"ROWS": rows}
-    numbers = (*cut, tiles, blocks, whole, *shape)
+    numbers = (*cut, tiles, blocks, whole, *shape, *own)
     finish = Launch(
         conv_windows.conv_finish,
         (dealt, prod(box) // rows),

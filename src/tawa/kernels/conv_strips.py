@@ -7,6 +7,7 @@ from __future__ import annotations
 from math import ceil
 from typing import Any
 
+import tawa
 from tawa.kernels import conv_depthwise
 from tawa.kernels.arrays import View, empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, Taps
@@ -46,7 +47,7 @@ def strips(operands: Operands, variant: Variant) -> list[Launch]:
     return [first, Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)]
 
 
-def input_strips(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile) -> list[Launch]:
+def input_strips(g: Geometry, dy: Any, w: Any, dx: Any, variant: Variant) -> list[Launch]:
     """Return the launches of dx: a convolution of dy, its pixels a stride apart, with filters whose
     taps are in the other order.
     """
@@ -59,12 +60,12 @@ def input_strips(g: Geometry, dy: Any, w: Any, dx: Any, tile: Tile) -> list[Laun
     count = g.n * g.h * ceil(g.w / strip)
     fh, fw = g.fh, g.fw
     pads = (fh - 1) * g.dilation[0] - g.padding[0], (fw - 1) * g.dilation[1] - g.padding[2]
-    options = {"BLOCK_R": tile.rows, "BLOCK_C": tile.columns, "STRIP": strip, "specialize": False}
+    options = {**variant.config.all_kwargs(), "STRIP": strip}
     options |= {"WINDOW": Taps(fh, fw, 1, 1, *pads, *g.dilation)}
     options |= {"CHANNELS": g.filters, "FILTERS": g.channels, "APART_H": down, "APART_W": across}
     options["BACK"] = True
     numbers = (count, g.ho, g.wo, g.h, g.w, g.c, g.ho * g.wo * g.co, g.wo * g.co, g.co)
-    grid = (ceil(count / tile.rows), ceil(g.c / tile.columns))
+    grid = (ceil(count / options["BLOCK_R"]), ceil(g.c / options["BLOCK_C"]))
     given = (dy, taps, dx, None, None, None, *numbers)
     return [first, Launch(conv_depthwise.conv_depthwise, grid, given, options)]
 
@@ -89,13 +90,16 @@ def blocks_of(g: Geometry, tile: Tile) -> int:
     return ceil(g.n * g.ho * ceil(g.wo / strip_of(g)) / tile.rows)
 
 
-def strip_tiles(g: Geometry, target: Target, *, dealt: bool) -> list[Tile]:
-    """Return tiles worth trying: strips by channels, the filters' gradient `dealt` out in parts."""
+def input_variants_in_strips() -> list[Variant]:
+    """Return the variants of dx worth trying: strips by channels."""
+    sizes = ({"BLOCK_R": rows, "BLOCK_C": columns} for rows, columns in _SIZES)
+    return [Variant("depthwise", tawa.Config(each, specialize=False)) for each in sizes]
+
+
+def strip_tiles(g: Geometry, target: Target) -> list[Tile]:
+    """Return the tiles of dw worth trying: strips by channels, dealt out in parts."""
     found: list[Tile] = []
     for rows, columns in _SIZES:
-        if not dealt:
-            found.append(Tile(rows, columns, 1, strips=True))
-            continue
         programs = ceil(g.co / columns) * g.fh * g.channels
         for waves in (4, 8):
             share = max(1, waves * target.multiprocessors // programs)

@@ -18,6 +18,7 @@ import tawa
 import tawa.language as tl
 from tawa.kernels.arrays import BYTES, View
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, ceil_to, packing
+from tawa.kernels.conv_merged import Back
 from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
 from tawa.kernels.conv_windows import Epilogue
 from tawa.kernels.variants import begun, shares
@@ -92,6 +93,7 @@ class Problem:
     aligned: bool  # w's address, to 16 bytes
     step: int  # channels of y and the residual that TMA steps over; 0: it takes none
     epilogue: Epilogue
+    back: Back | None = None  # x is dy, and y dx: `geometry` is that of a parity
 
     @property
     def sum(self) -> Any:
@@ -99,9 +101,15 @@ class Problem:
         return tl.int32 if self.dtype == "i8" else tl.float32
 
     @property
+    def parities(self) -> int:
+        """How many parities y's pixels fall into."""
+        return prod(self.back.stride) if self.back else 1
+
+    @property
     def stored(self) -> bool:
         """Whether y is stored, and a residual read, by TMA."""
-        return self.step > 0 and self.geometry.filters % self.step == 0
+        whole = self.step > 0 and self.geometry.filters % self.step == 0
+        return whole and self.parities == 1
 
     @property
     def merged(self) -> Problem:
@@ -314,7 +322,7 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
     g, size = problem.geometry, BYTES[problem.dtype]
     read = size * (g.n * g.h * g.w * g.c + g.co * g.window)
     written = BYTES[problem.out] * (2 if problem.epilogue.residual else 1)
-    moved = read + written * g.pixels * g.co
+    moved = read + written * g.pixels * g.co * problem.parities
     if form == "direct":
         columns = 64 if g.filters > 32 else 32
         config = tawa.Config({"BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 16})
@@ -349,6 +357,8 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
     else:
         seen = windows(form, g, problem.view)
         taps, k, depth = seen.taps, seen.k, depth_of(seen, size)
+        if problem.back:
+            taps = ceil(prod(problem.back.size) / problem.parities)
     axes = axes_of(form, g, size)
     seen_once = size * min(g.window, g.n * g.h * g.w * g.channels / g.pixels)
     for rows, columns in TILES:
@@ -363,7 +373,7 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         # memory binds, a last wave of few tiles costs as much as where products do.
         across = ceil(g.filters / columns)
         part = rows * (seen_once / across + columns * written) * target.multiprocessors / _BANDWIDTH
-        count = axes.tiles(box) * across * g.groups
+        count = axes.tiles(box) * across * g.groups * problem.parities
         sizes = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
         sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
         units, plain = target.multiprocessors, tawa.Config(sizes)
@@ -407,14 +417,15 @@ def _arranged(
     variant: Variant, seconds: float, problem: Problem, bound: bool
 ) -> Iterator[tuple[float, Variant]]:
     """Yield the same tiles in other arrangements: each consumer with one of its own, so that it
-    stores while another multiplies, which gains where products are what is `bound`; and groups side
-    by side in time, so that whole pixels come from memory, where L2 does not hold the images.
+    stores while another multiplies, which gains where products are what is `bound`; and groups or
+    parities side by side in time, so that whole pixels come from memory once, where L2 does not
+    hold the images.
     """
     g, sizes = problem.geometry, dict[str, Any](variant.config.kwargs)
     if prod(variant.box) == _OWN_ROWS and sizes["BLOCK_N"] <= _OWN_WIDEST:
         own = tawa.Config(sizes, arrangement="pingpong")
         yield seconds * (_OWN_GAIN if bound else 1.01), replace(variant, config=own)
-    if g.groups > 1:
+    if g.groups * problem.parities > 1:
         far = g.n * g.h * g.w * g.c * BYTES[problem.dtype] > _L2
         together = tawa.Config(sizes, group=_ABREAST)
         yield seconds * (_WHOLE_PIXELS if far else 1.01), replace(variant, config=together)

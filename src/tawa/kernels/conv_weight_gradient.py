@@ -81,8 +81,8 @@ def weight_tiles(g: Geometry, x: Any, dy: Any, target: Target = H200, most: int 
     counts = [count for count in {1: 0, g.abreast(MERGED): 0} if fit(g.merged(count), view, grown)]
     if not counts and in_strips(g):
         check_gradient(grown, g, "x", view, by_tma=False)
-        return strip_tiles(g, target, dealt=True)
-    slow = strip_tiles(g, target, dealt=True)[1::2] if in_strips(g) else []
+        return strip_tiles(g, target)
+    slow = strip_tiles(g, target)[1::2] if in_strips(g) else []
     programs, steps, added = dict[Tile, int](), 0, False
     for count in counts or (1,):
         wide = g.merged(count)
@@ -108,7 +108,7 @@ def _sizes(filters: int, k: int, taps: int) -> Iterator[Tile]:
 
 
 def weight_launches(
-    g: Geometry, x: Any, dy: Any, dw: Any, target: Target = H200, *, tile: Tile | None = None
+    g: Geometry, x: Any, dy: Any, dw: Any, tile: Tile | None = None, target: Target = H200
 ) -> list[Launch]:
     """Return the launches that compute dw: x's copy where it is padded first, parts, their sum.
 

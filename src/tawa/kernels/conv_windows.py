@@ -14,6 +14,9 @@ What differs is how a step finds its pixels:
 - `conv_windows`: descriptors, in one of the views of `tawa.kernels.conv_views` (`VIEW`).
 - `conv_pointers`: pointers and masks; K runs over (tap, channel) in one: takes every geometry.
 - `conv_direct`: one product after the other, without tensor cores.
+
+An input's gradient is a convolution too, of windows of dy at stride 1. At a stride dx's pixels fall
+into parities that share no tap, and a tile has pixels of one (`Back`).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from dataclasses import dataclass
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.conv_merged import spoilt, sums_apart
+from tawa.kernels.conv_merged import parities, spoilt, sums_apart
 from tawa.kernels.gemm import activate, grouped_tile
 
 ABREAST = tl.constexpr(8)
@@ -125,6 +128,90 @@ def window(
 
 
 @tawa.jit
+def meeting(parity, AXIS: tl.constexpr, BACK: tl.constexpr):
+    """Return the first tap that pixels of a parity meet along an axis, how many there are, and the
+    place of the first in the windows of dy that they see.
+    """
+    size: tl.constexpr = BACK.size[AXIS]
+    first = parity * 0 + size
+    for tap in tl.static_range(min(BACK.apart[AXIS], size)):
+        at = parity + BACK.padding[AXIS] - tap * BACK.dilation[AXIS]
+        first = tl.where(at % BACK.stride[AXIS] == 0, tap, first)
+    count = (size - first + BACK.apart[AXIS] - 1) // BACK.apart[AXIS]
+    at = parity + BACK.padding[AXIS] - first * BACK.dilation[AXIS]
+    return first, count, at // BACK.stride[AXIS] - BACK.least[AXIS]
+
+
+@tawa.jit
+def placed(
+    image,
+    row,
+    column,
+    pixel,
+    parity,
+    images,
+    rows,
+    columns,
+    deep,
+    high,
+    wide,
+    slices,
+    height,
+    width,
+    BLOCK_H: tl.constexpr,
+    BLOCK_W: tl.constexpr,
+    BACK: tl.constexpr,
+):
+    """Return which of y's pixels are a box's, counted in memory, and whether there are such.
+
+    Boxes are cut from [images, rows, columns]: y's pixels, or those of a parity of dx, [.., deep,
+    high, wide], where dx has [.., slices, height, width].
+    """
+    column = column + pixel % BLOCK_W
+    row = row + pixel // BLOCK_W % BLOCK_H
+    image = image + pixel // (BLOCK_W * BLOCK_H)
+    inside = (column < columns) & (row < rows) & (image < images)
+    if BACK is None:
+        number = (image.to(tl.int64) * rows + row) * columns + column
+    else:
+        number = (image * rows + row) * columns + column
+        parity_d, parity_h, parity_w = parities(parity, BACK)
+        column = number % wide * BACK.stride[2] + parity_w
+        row = number // wide % high * BACK.stride[1] + parity_h
+        slice = number // wide // high % deep * BACK.stride[0] + parity_d
+        inside = inside & (slice < slices) & (row < height) & (column < width)
+        number = (number // wide // high // deep).to(tl.int64) * slices + slice
+        number = (number * height + row) * width + column
+    return number, inside
+
+
+@tawa.jit
+def store(
+    acc,
+    y_ptr,
+    r_ptr,
+    scale_ptr,
+    bias_ptr,
+    number,
+    inside,
+    group,
+    filter,
+    channels,
+    GROUPS: tl.constexpr,
+    AFTER: tl.constexpr,
+):
+    """Finish sums and store those of pixels that are `inside`, y's and the residual's `number`."""
+    if y_ptr.dtype.element_ty != tl.int32:
+        acc = acc.to(tl.float32)
+    acc = scaled(acc, scale_ptr, bias_ptr, group * channels, filter, channels, AFTER)
+    at = number[:, None] * (GROUPS * channels) + (group * channels + filter)[None, :]
+    mask = inside[:, None] & (filter < channels)[None, :]
+    if AFTER.residual:
+        acc = acc + tl.load(r_ptr + at, mask=mask, other=0.0).to(tl.float32)
+    tl.store(y_ptr + at, activated(acc, AFTER).to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@tawa.jit
 def conv_windows(
     x_desc,
     w_desc,
@@ -150,6 +237,13 @@ def conv_windows(
     part_ptr,
     tiles,
     blocks,
+    images,
+    rows,
+    columns,
+    deep,
+    slices,
+    tall,
+    broad,
     BLOCK_I: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
@@ -160,38 +254,54 @@ def conv_windows(
     CHANNELS: tl.constexpr = 0,
     GROUPS: tl.constexpr = 1,
     PARTS: tl.constexpr = 1,
-    CHUNK: tl.constexpr = 0,
     WHOLE: tl.constexpr = 0,
+    STORED: tl.constexpr = True,
+    BACK: tl.constexpr = None,
     SUM: tl.constexpr = tl.float32,
     AFTER: tl.constexpr = BARE,
     MERGED: tl.constexpr = None,
 ):
     """y = activation(scale * (windows of x @ w) + bias + residual).
 
-    Grid (tiles of pixels, GROUPS * cdiv(Co/g, BLOCK_N)); y is [N, Ho, Wo, GROUPS, Co/g]. With
-    `PARTS` the grid is (WHOLE + PARTS * the rest,) of `tiles` * `blocks` tiles: those from `WHOLE`
-    on are sums of `PARTS`, of `CHUNK` steps each, float32 [.., PARTS, pixels of a tile, BLOCK_N] at
-    part_ptr, which `conv_finish` adds up. Where groups are `MERGED`, in the view "window", w is as
-    `tawa.kernels.conv_merged.spread` laid it out, and x_ptr to stride_xw are for tiles that are
-    summed once more.
+    Grid (tiles of pixels, GROUPS * cdiv(Co/g, BLOCK_N)); y is [N, Ho, Wo, GROUPS, Co/g], a
+    descriptor where it is `STORED` by TMA, else a pointer. With `PARTS` the grid is (WHOLE + PARTS
+    * the rest,) of `tiles` * `blocks` tiles: those from `WHOLE` on are sums of `PARTS`, float32
+    [.., PARTS, pixels of a tile, BLOCK_N] at part_ptr, which `conv_finish` adds up. Where groups
+    are `MERGED`, in the view "window", w is as `tawa.kernels.conv_merged.spread` laid it out, and
+    x_ptr to stride_xw are for tiles that are summed once more.
+
+    With `BACK` x is dy, w [GROUPS, K, taps, Co/g] and y dx, [N, slices, tall, broad, GROUPS, Co/g],
+    of parities [N, deep, out_height, out_width]: blocks are those of one, for each of them. A
+    pointer's boxes are cut from [images, rows, columns].
     """
-    steps = tl.cdiv(K, BLOCK_K)
-    begin = 0
-    end = taps * steps
     if PARTS > 1:
         program = tl.program_id(0)
         beyond = tl.maximum(program - WHOLE, 0)
         number = tl.minimum(program, WHOLE) + beyond // PARTS
         tile, block = grouped_tile(number, tiles, blocks, ABREAST)
-        begin = beyond % PARTS * CHUNK
-        end = tl.where(program < WHOLE, end, tl.minimum(begin + CHUNK, end))
     else:
         tile = tl.program_id(0)
         block = tl.program_id(1)
     group = 0
-    if GROUPS > 1:
+    parity = 0
+    if GROUPS > 1 or BACK is not None:
         group = block // tl.cdiv(channels, BLOCK_N)
         block = block % tl.cdiv(channels, BLOCK_N)
+    steps = tl.cdiv(K, BLOCK_K)
+    begin = 0
+    end = taps * steps
+    if BACK is not None:
+        parity = group // GROUPS
+        group = group % GROUPS
+        parity_d, parity_h, parity_w = parities(parity, BACK)
+        tap_d, taps_d, forth = meeting(parity_d, 0, BACK)
+        tap_h, taps_h, down = meeting(parity_h, 1, BACK)
+        tap_w, taps_w, right = meeting(parity_w, 2, BACK)
+        end = taps_d * taps_h * taps_w * steps
+    if PARTS > 1:
+        share = tl.cdiv(end, PARTS)
+        begin = beyond % PARTS * share
+        end = tl.where(program < WHOLE, end, tl.minimum(begin + share, end))
     channel = block * BLOCK_N
     column = tile % tiles_w * BLOCK_W
     row = tile // tiles_w % tiles_h * BLOCK_H
@@ -200,6 +310,17 @@ def conv_windows(
     for step in range(begin, end):
         tap = step // steps
         k = step % steps * BLOCK_K
+        if BACK is not None:
+            # From one tap of a parity to the next a pixel goes dilation / gcd(..) back in dy.
+            turn_w = tap % tl.maximum(taps_w, 1)
+            turn_h = tap // tl.maximum(taps_w, 1) % tl.maximum(taps_h, 1)
+            turn_d = tap // tl.maximum(taps_w * taps_h, 1)
+            at = (tap_d + turn_d * BACK.apart[0]) * BACK.size[1] + tap_h + turn_h * BACK.apart[1]
+            at = at * BACK.size[2] + tap_w + turn_w * BACK.apart[2]
+            at_d = forth - turn_d * (BACK.apart[0] * BACK.dilation[0] // BACK.stride[0])
+            at_h = down - turn_h * (BACK.apart[1] * BACK.dilation[1] // BACK.stride[1])
+            at_w = right - turn_w * (BACK.apart[2] * BACK.dilation[2] // BACK.stride[2])
+            tap = (at_d * BACK.met[1] + at_h) * BACK.met[2] + at_w
         x = window(
             x_desc,
             image,
@@ -213,8 +334,11 @@ def conv_windows(
             CHANNELS,
         )
         x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_K)
-        w = w_desc.load([group, channel, tap, k])
-        acc = tl.dot(x, w.reshape(BLOCK_N, BLOCK_K).T, acc)
+        if BACK is None:
+            w = w_desc.load([group, channel, tap, k]).reshape(BLOCK_N, BLOCK_K).T
+        else:
+            w = w_desc.load([group, k, at, channel]).reshape(BLOCK_K, BLOCK_N)
+        acc = tl.dot(x, w, acc)
     if PARTS > 1:  # noqa: SIM102 (one is a constant)
         if WHOLE == 0 or program >= WHOLE:
             pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
@@ -222,42 +346,47 @@ def conv_windows(
             size: tl.constexpr = BLOCK_I * BLOCK_H * BLOCK_W * BLOCK_N
             tl.store(part_ptr + beyond.to(tl.int64) * size + at, acc)
             return
+    filter = channel + tl.arange(0, BLOCK_N)
     if MERGED is not None and tl.float32 == SUM:  # noqa: SIM102 (one is a constant)
         if spoilt(acc):
-            pixel = column + tl.arange(0, BLOCK_W)
-            filter = channel + tl.arange(0, BLOCK_N)
-            above = pixel // out_width
-            own = filter // MERGED.filters * MERGED.channels
-            at = (group * channels + filter).to(tl.int64) * (taps * CHANNELS) + own
             acc = sums_apart(
-                x_ptr + (above // out_height).to(tl.int64) * stride_xn + group * CHANNELS,
-                w_ptr + at,
-                above % out_height * WINDOW.stride_h - WINDOW.pad_h,
-                pixel % out_width * WINDOW.stride_w - WINDOW.pad_w,
-                own,
-                pixel < pixels,
-                filter < channels,
+                x_ptr + group * CHANNELS,
+                w_ptr,
+                column + tl.arange(0, BLOCK_W),
+                group,
+                filter,
+                parity,
+                pixels,
+                channels,
                 height,
                 width,
+                out_height,
+                out_width,
+                stride_xn,
                 stride_xh,
                 stride_xw,
                 CHANNELS,
-                1,
-                WINDOW.fw,
-                WINDOW.fh * WINDOW.fw,
-                MERGED.channels,
-                (WINDOW.dilation_h, WINDOW.dilation_w),
+                WINDOW,
+                MERGED,
+                BACK,
             )
-    columns = channel + tl.arange(0, BLOCK_N)
-    if y_desc.dtype != tl.int32:
-        acc = acc.to(tl.float32)
-    acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, AFTER)
-    if AFTER.residual:
-        residual = r_desc.load([image, row, column, group, channel])
-        acc = acc + residual.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N).to(tl.float32)
-    y = activated(acc, AFTER).to(y_desc.dtype)
-    y = y.reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
-    y_desc.store([image, row, column, group, channel], y)
+    if STORED:
+        if y_desc.dtype != tl.int32:
+            acc = acc.to(tl.float32)
+        acc = scaled(acc, scale_ptr, bias_ptr, group * channels, filter, channels, AFTER)
+        if AFTER.residual:
+            residual = r_desc.load([image, row, column, group, channel])
+            acc = acc + residual.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N).to(tl.float32)
+        y = activated(acc, AFTER).to(y_desc.dtype)
+        y = y.reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
+        y_desc.store([image, row, column, group, channel], y)
+    else:
+        pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
+        sizes = (images, rows, columns, deep, out_height, out_width, slices, tall, broad)
+        how = (BLOCK_H, BLOCK_W, BACK)
+        number, inside = placed(image, row, column, pixel, parity, *sizes, *how)
+        given = (scale_ptr, bias_ptr, number, inside, group, filter, channels, GROUPS, AFTER)
+        store(acc, y_desc, r_desc, *given)
 
 
 @tawa.jit
@@ -274,6 +403,12 @@ def conv_finish(
     blocks,
     whole,
     images,
+    rows,
+    columns,
+    deep,
+    high,
+    wide,
+    slices,
     height,
     width,
     BLOCK_I: tl.constexpr,
@@ -283,16 +418,19 @@ def conv_finish(
     ROWS: tl.constexpr,
     PARTS: tl.constexpr,
     GROUPS: tl.constexpr = 1,
+    BACK: tl.constexpr = None,
     AFTER: tl.constexpr = BARE,
 ):
     """Add up, in order, the parts of the tiles from `whole` on of `conv_windows`, and finish them.
 
-    Grid (tiles dealt out, pixels of a tile / ROWS); y is [images, height, width, GROUPS, channels].
+    Grid (tiles dealt out, pixels of a tile / ROWS); y's pixels are as `placed` has them.
     """
     dealt = tl.program_id(0)
     tile, block = grouped_tile(whole + dealt, tiles, blocks, ABREAST)
     group = block // tl.cdiv(channels, BLOCK_N)
-    columns = block % tl.cdiv(channels, BLOCK_N) * BLOCK_N + tl.arange(0, BLOCK_N)
+    filter = block % tl.cdiv(channels, BLOCK_N) * BLOCK_N + tl.arange(0, BLOCK_N)
+    parity = group // GROUPS
+    group = group % GROUPS
     pixel = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     size: tl.constexpr = BLOCK_I * BLOCK_H * BLOCK_W * BLOCK_N
     at = pixel[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
@@ -300,18 +438,13 @@ def conv_finish(
     total = tl.zeros((ROWS, BLOCK_N), dtype=tl.float32)
     for part in tl.static_range(PARTS):
         total += tl.load(part_at + part * size + at)
-    total = scaled(total, scale_ptr, bias_ptr, group * channels, columns, channels, AFTER)
-    column = tile % tiles_w * BLOCK_W + pixel % BLOCK_W
-    row = tile // tiles_w % tiles_h * BLOCK_H + pixel // BLOCK_W % BLOCK_H
-    image = tile // tiles_w // tiles_h * BLOCK_I + pixel // (BLOCK_W * BLOCK_H)
-    inside = (column < width) & (row < height) & (image < images)
-    inside = inside[:, None] & (columns < channels)[None, :]
-    to = ((image.to(tl.int64) * height + row) * width + column)[:, None] * (GROUPS * channels)
-    to = to + (group * channels + columns)[None, :]
-    if AFTER.residual:
-        total = total + tl.load(r_ptr + to, mask=inside, other=0.0).to(tl.float32)
-    y = activated(total, AFTER).to(y_ptr.dtype.element_ty)
-    tl.store(y_ptr + to, y, mask=inside)
+    column = tile % tiles_w * BLOCK_W
+    row = tile // tiles_w % tiles_h * BLOCK_H
+    image = tile // tiles_w // tiles_h * BLOCK_I
+    sizes = (images, rows, columns, deep, high, wide, slices, height, width)
+    number, inside = placed(image, row, column, pixel, parity, *sizes, BLOCK_H, BLOCK_W, BACK)
+    given = (scale_ptr, bias_ptr, number, inside, group, filter, channels, GROUPS, AFTER)
+    store(total, y_ptr, r_ptr, *given)
 
 
 @tawa.jit
@@ -381,13 +514,5 @@ def conv_pointers(
             known = (columns < channels)[:, None] & (k < sums)[None, :]
             w = tl.load(w_at[:, None] + k[None, :], mask=known, other=0)
             acc = tl.dot(x, w.T, acc)
-    if y_ptr.dtype.element_ty != tl.int32:
-        acc = acc.to(tl.float32)
-    acc = scaled(acc, scale_ptr, bias_ptr, group * channels, columns, channels, AFTER)
-    y_at = pixel.to(tl.int64)[:, None] * (GROUPS * channels)
-    y_at = y_at + (group * channels + columns)[None, :]
-    stored = there[:, None] & (columns < channels)[None, :]
-    if AFTER.residual:
-        acc = acc + tl.load(r_ptr + y_at, mask=stored, other=0.0).to(tl.float32)
-    y = activated(acc, AFTER).to(y_ptr.dtype.element_ty)
-    tl.store(y_ptr + y_at, y, mask=stored)
+    given = (scale_ptr, bias_ptr, pixel.to(tl.int64), there, group, columns, channels)
+    store(acc, y_ptr, r_ptr, *given, GROUPS, AFTER)
