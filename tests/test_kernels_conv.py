@@ -1,6 +1,7 @@
 """Convolutions of the library in the simulator, against float64 in NumPy."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,8 @@ def variant(form, splits=1, whole=0, **options):
         sizes = STRIPS
     if form in ("im2col", "window", "merged"):
         sizes = BOX | {"BLOCK_H": 1, "BLOCK_W": 64}
+    if form == "neighbours":
+        sizes = BOX | {"BLOCK_H": 64, "BLOCK_W": 1, "BESIDE": 8}
     return Variant(form, tawa.Config({**sizes, **options}), splits, whole)
 
 
@@ -96,7 +99,8 @@ def geometries(draw, form):
     by_tma = form in VIEWS
     step = 16 if form == "parity" or groups > 1 else 8
     channels = draw(st.sampled_from((step, 2 * step, 5 * step) if by_tma else (1, 3, 4, 8)))
-    filters = draw(st.sampled_from((8, 16, 40) if by_tma or form in PACKINGS else (1, 4, 8, 40)))
+    stepped = by_tma or form in (*PACKINGS, "neighbours")
+    filters = draw(st.sampled_from((8, 16, 40) if stepped else (1, 4, 8, 40)))
     sizes = [draw(st.integers(1, 12)) * (step if form == "parity" else 1) for step in stride]
     longest = 3 if form == "depthwise" else 5
     window = [draw(st.integers(step + 1 if form == "im2win" else 1, longest)) for step in stride]
@@ -132,6 +136,8 @@ TAKEN = [
     ("window", Geometry(1, 7, 9, 48, 48, 2, 3, (1, 4), (1, 1, 1, 1), groups=3)),
     ("merged", Geometry(1, 7, 9, 32, 64, 2, 3, (1, 2), (1, 1, 0, 1), groups=8)),
     ("merged", Geometry(2, 5, 7, 96, 48, 3, 3, padding=(1, 1, 1, 1), dilation=(2, 1), groups=12)),
+    ("neighbours", Geometry(2, 9, 24, 3, 40, 3, 4)),  # in place
+    ("neighbours", Geometry(2, 15, 17, 3, 24, 5, 3, (2, 2), (1, 2, 0, 1), (2, 1))),
     ("rows", Geometry(2, 9, 11, 24, 40, 3, 3)),
     ("rows", Geometry(2, 9, 11, 8, 40, 4, 2, (3, 2))),
     ("taps", Geometry(2, 7, 9, 24, 40, 3, 2, padding=(0, 1, 2, 1), dilation=(2, 1))),
@@ -232,6 +238,14 @@ def test_int8_is_exact(form):
     assert np.array_equal(y, np.maximum(exact(x, w, g) * scale, 0))
 
 
+def test_neighbours_begin_where_tma_does():
+    """Elsewhere a GPU stops."""
+    x, w = arrays(Geometry(1, 9, 20, 3, 40, 3, 3))
+    for wrong in ({"BESIDE": 4}, {"BLOCK_N": 64, "BESIDE": 8 + 4}, {"BLOCK_H": 32, "BLOCK_W": 2}):
+        with pytest.raises(ArgumentError, match="a multiple of 8 pixels"):
+            conv2d(x, w, variant=variant("neighbours", **wrong))
+
+
 def test_parts_of_an_int8_sum_are_refused():
     x, w = integers(1, 7, 9, 32), integers(32, 3, 3, 32)
     parts = variant("taps", 3, BLOCK_K=32)
@@ -247,6 +261,7 @@ FINISHES = [
     ("pointers", 1, (CLAMP, "silu")),
     ("depthwise", 1, ("relu",)),
     ("merged", 1, ("relu",)),
+    ("neighbours", 1, ("relu",)),
 ]
 
 
@@ -254,9 +269,11 @@ FINISHES = [
 def test_what_follows_the_sum(form, splits, activations):
     groups = 4 if form in ("depthwise", "merged") else 1
     g = Geometry(2, 7, 5, 16, 24, 3, 3, padding=(1, 1, 1, 1), groups=groups)
+    if form == "neighbours":
+        g = replace(g, w=9, c=4, fw=2, padding=(1, 1, 0, 0))
     x, w = arrays(g)
     bias, scale = integers(24, seed=2), np.linspace(0.5, 2, 24, dtype=np.float32)
-    residual = integers(2, 7, 5, 24, seed=3)
+    residual = integers(*g.results, seed=3)
     given = {"bias": bias, "residual": residual, "scale": scale}
     before = exact(x, w, g) * scale + bias + residual
     limits = {"relu": (0, np.inf), "relu6": (0, 6), CLAMP: (-2, 3), "": None}
@@ -417,6 +434,10 @@ def test_the_ablation_of_the_paper():
 # --- refusals -------------------------------------------------------------------------------------
 
 REFUSED = [
+    ("neighbours", Geometry(1, 8, 20, 8, 16, 3, 3), "16 bytes 1 apart"),
+    ("neighbours", Geometry(1, 8, 6, 3, 16, 3, 3), "in rows of 4"),
+    ("neighbours", Geometry(1, 8, 20, 3, 16, 3, 3, dilation=(1, 2)), "no runs"),
+    ("neighbours", Geometry(1, 8, 20, 3, 1, 3, 3), "18 x 1 elements"),
     ("window", Geometry(1, 20, 20, 16, 16, 3, 3, (9, 1)), "at most 8"),
     ("window", Geometry(1, 400, 8, 16, 16, 3, 3, dilation=(70, 1)), "corner"),
     ("window", Geometry(1, 8, 8, 16, 16, 3, 3, groups=2), "bytes, and a step of 32"),

@@ -171,7 +171,7 @@ PACKINGS = ("im2win", "im2col", "padded")
 
 
 def packing(method: str, geometry: Geometry, itemsize: int) -> Packing:
-    """Return how "im2win", "im2col" or "padded" lays images and filters out.
+    """Return how "im2win", "im2col", "padded" or "lines" lays images and filters out.
 
     - im2win: (N, Ho, W, Fh, C), W the columns that windows reach. A column is padded so that
       windows begin at multiples of 16 bytes (stride * column), and a row so that rows do: TMA's
@@ -179,6 +179,7 @@ def packing(method: str, geometry: Geometry, itemsize: int) -> Packing:
     - im2col: (N, Ho, Wo, Fh, Fw, C), windows padded to multiples of 16 bytes; filters as rows.
     - padded: (N, H, W, C) with the padding around it and channels filled up until a stride is a
       multiple of 16 bytes; filters (Co, Fh, Fw, C) likewise.
+    - lines: (N, H, W, C) with the padding around it, rows filled up to a multiple of 16 bytes.
     """
     g, step = geometry, 16 // itemsize
     if method == "im2col":
@@ -186,12 +187,12 @@ def packing(method: str, geometry: Geometry, itemsize: int) -> Packing:
         images = Packed(g.n * g.ho, g.wo, g.window, column, g.wo * column)
         filters = Packed(g.co, 1, g.window, column, column)
         return Packing(images, filters, (g.fh, g.fw), g.stride)
-    used = g.c if method == "padded" else g.fh * g.c
+    used = g.fh * g.c if method == "im2win" else g.c
     column = used
-    while g.stride[1] * column % step:
+    while method != "lines" and g.stride[1] * column % step:
         column += 1
     long = ceil_to(g.fw * column, step)
-    if method == "padded":
+    if method != "im2win":
         lines, columns = g.h + g.padding[0] + g.padding[1], g.w + g.padding[2] + g.padding[3]
         images = Packed(g.n * lines, columns, used, column, ceil_to(columns * column, step))
         return Packing(images, Packed(g.co * g.fh, g.fw, used, column, long), (1, 1), (1, 1))

@@ -14,8 +14,8 @@ from tawa.kernels.arrays import BYTES, empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, ceil_to, geometry_over
 from tawa.kernels.conv_merged import Back
 from tawa.kernels.conv_operands import Operands, check_gradient, strides_of
-from tawa.kernels.conv_packing import fill, rearrange
-from tawa.kernels.conv_prepare import beside, by_rows, product
+from tawa.kernels.conv_packing import fill_groups, rearrange
+from tawa.kernels.conv_prepare import apart, by_rows, product
 from tawa.kernels.conv_strips import fit, in_strips, input_strips, input_variants_in_strips
 from tawa.kernels.conv_variants import MERGED, Problem, Variant, ranked, uneven
 from tawa.kernels.conv_views import windows
@@ -86,8 +86,9 @@ def input_launches(
         return input_strips(g, dy, w, dx, variant)
     launches, merged = list[Launch](), None
     if variant.form == "merged":
-        alone, g = g, g.merged(g.abreast(MERGED))
-        launches.append(fill(w, alone, g, dx))
+        count = g.abreast(MERGED)
+        launches.append(fill_groups(w, g, count, dx))
+        g = g.merged(count)
         w, merged = launches[0].arguments[1], launches[0].options["MERGED"]
     form, problem = _problem(g, look(dy), look(w), look(dx))
     size, taps, wide = BYTES[problem.dtype], prod(g.over.size), g.channels
@@ -107,8 +108,9 @@ def input_launches(
     operands, sums = Operands(problem, dy, w, dx), (ceil(taps / problem.parities), g.filters)
     made = product(operands, variant, x, filters, sums, shape, options)
     if merged is not None:
-        turned = replace(merged, channels=merged.filters, filters=merged.channels)
-        made = [beside(made[0], operands, turned)]
+        one, other = merged.filters, merged.channels
+        turned = replace(merged, channels=one, apart=one, filters=other)
+        made = [apart(made[0], operands, turned)]
     return launches + made
 
 

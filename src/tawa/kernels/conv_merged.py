@@ -3,11 +3,13 @@
 # pyright: basic, reportArgumentType=false, reportOperatorIssue=false
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false
-"""Groups of few channels side by side in one product, over filters that are zero for the others.
+"""Products over filters filled up with zeros: of groups side by side, of pixels side by side.
 
-Zeros change no sum of numbers. But zero times an Inf or NaN of another group is NaN: where a tile
-has one, it is summed once more, each channel over its own group alone. So results are those of
-groups apart, and only data that is not finite takes the longer way.
+Groups of few channels stand as one, and filters are zero for the others' channels. Or neighbouring
+pixels of the output do, seen in one window that covers theirs, and filters are zero where they do
+not look. Zeros change no sum of numbers. But zero times an Inf or NaN is NaN: where a tile has one,
+it is summed once more, each filter over what it looks at alone. So results are those of groups and
+pixels apart, and only data that is not finite takes the longer way.
 """
 
 from __future__ import annotations
@@ -20,11 +22,16 @@ import tawa.language as tl
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """`beside` groups stand in one; each has so many channels of images and of results."""
+    """`beside` groups or `pixels` stand as one, of so many `filters` each, which look at so many
+    `channels` of a line of `wide`, `apart` from those of the one before.
+    """
 
     channels: int
     filters: int
     beside: int
+    apart: int
+    wide: int
+    pixels: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +60,17 @@ def parities(parity, BACK: tl.constexpr):
 
 
 @tawa.jit
-def spread(w_ptr, out_ptr, count, taps, BLOCK: tl.constexpr, MERGED: tl.constexpr):
-    """out [Co, taps, channels of merged groups] = w [Co, taps, channels] in the place of its group.
+def spread(w_ptr, out_ptr, count, lines, taps, BLOCK: tl.constexpr, MERGED: tl.constexpr):
+    """out [.., filters, taps, wide] = w [.., filters, taps, channels], each in its place in a line.
 
-    `count` elements of `out`, zero elsewhere. Grid (cdiv(count, BLOCK),).
+    `count` elements of `out`, zero elsewhere; w's `lines` are read again where pixels stand as one.
+    Grid (cdiv(count, BLOCK),).
     """
     where = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    wide: tl.constexpr = MERGED.channels * MERGED.beside
-    line = where // wide
-    own = where % wide - line // taps // MERGED.filters % MERGED.beside * MERGED.channels
+    line = where // MERGED.wide
+    own = where % MERGED.wide - line // taps // MERGED.filters % MERGED.beside * MERGED.apart
     inside = (where < count) & (own >= 0) & (own < MERGED.channels)
-    w = tl.load(w_ptr + line * MERGED.channels + own, mask=inside, other=0)
+    w = tl.load(w_ptr + line % lines * MERGED.channels + own, mask=inside, other=0)
     tl.store(out_ptr + where, w, mask=where < count)
 
 
@@ -96,9 +103,10 @@ def sums_apart(
     BACK: tl.constexpr,
 ):
     """Return the sums of `pixel` by `filter`, numbers in y and in the merged `group` of `channels`,
-    over windows of x and the channels of a filter's own group alone; x_ptr is the merged group's.
+    over what a filter looks at alone; x_ptr is the merged group's. Where pixels stand as one, x's
+    pixels are its elements, of which a row has `width`.
     """
-    own = filter // MERGED.filters * MERGED.channels
+    own = filter // MERGED.filters * MERGED.apart
     there = pixel < pixels
     known = filter < channels
     x_at = x_ptr + (pixel // out_width // out_height).to(tl.int64) * stride_n
@@ -134,6 +142,8 @@ def sums_apart(
         inside = inside & (down >= 0) & (down < height) & (right >= 0) & (right < width)
         at = (down * stride_h + right * stride_w)[:, None] + (own + inner)[None, :]
         seen = inside[:, None] & known[None, :]
+        if MERGED.pixels:
+            seen = seen & (right[:, None] + (own + inner)[None, :] < width)
         x = tl.load(x_at[:, None] + at, mask=seen, other=0).to(tl.float32)
         w = tl.load(w_ptr + w_at + step, mask=known, other=0)
         acc += x * w.to(tl.float32)[None, :]

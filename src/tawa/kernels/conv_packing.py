@@ -60,16 +60,26 @@ def rearrange(
     return _pack(x, strides, seen, Packed(n * h, w, c, column, w * column), out)
 
 
-def fill(w: Any, g: Geometry, wide: Geometry, beside: Any) -> Launch:
-    """Return the launch that lays w, by rows, out for groups that stand as one in `wide`: zeros for
-    the channels of the others. Its output, [Co, taps, channels], is made beside an array.
+def fill(w: Any, lines: int, taps: int, merged: conv_merged.Merged, beside: Any) -> Launch:
+    """Return the launch that lays w, so many `lines`, out with zeros. Its output, made beside an
+    array, has a line for each of them, and for each pixel where such stand as one.
     """
-    count = wide.co * wide.window
+    count = lines * merged.wide
+    if merged.pixels:
+        count *= merged.beside
     out = empty_beside(beside, (count,), look(w).dtype)
-    merged = conv_merged.Merged(g.channels, g.filters, g.groups // wide.groups)
-    grid = (ceil(count / _FILLED),)
     options = {"BLOCK": _FILLED, "MERGED": merged}
-    return Launch(conv_merged.spread, grid, (w, out, count, g.fh * g.fw), options)
+    arguments = (w, out, count, lines, taps)
+    return Launch(conv_merged.spread, (ceil(count / _FILLED),), arguments, options)
+
+
+def fill_groups(w: Any, g: Geometry, count: int, beside: Any) -> Launch:
+    """Return the launch that lays w out for `count` groups that stand as one: zeros for the
+    channels of the others.
+    """
+    taps = g.fh * g.fw
+    merged = conv_merged.Merged(g.channels, g.filters, count, g.channels, g.channels * count)
+    return fill(w, g.co * taps, taps, merged, beside)
 
 
 def _fit(buffer: Packed) -> tuple[int, int]:

@@ -17,12 +17,15 @@ from tawa.kernels.conv_geometry import (
     PACKINGS,
     Geometry,
     Packing,
+    Taps,
+    ceil_to,
     packing,
 )
+from tawa.kernels.conv_merged import Merged
 from tawa.kernels.conv_operands import Operands
-from tawa.kernels.conv_packing import fill, pack, pack_filters
+from tawa.kernels.conv_packing import fill, fill_groups, pack, pack_filters
 from tawa.kernels.conv_strips import strips
-from tawa.kernels.conv_variants import Axes, Variant, refused
+from tawa.kernels.conv_variants import Axes, Variant, beside, least_beside, refused
 from tawa.kernels.conv_views import packed_view, windows
 from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
@@ -43,6 +46,8 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         return _by_packing(operands, variant)
     if form == "merged":
         return _side_by_side(operands, variant)
+    if form == "neighbours":
+        return _neighbours(operands, variant)
     g, sizes = operands.problem.geometry, variant.config.kwargs
     if form in ("pointers", "direct"):
         strides = (*operands.problem.strides[:3], g.window)
@@ -66,19 +71,60 @@ def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
             f"groups side by side and {variant.splits} parts of a sum",
             why="a sum that an infinity of another group spoilt is found where it is whole",
         )
-    first = fill(operands.w, operands.problem.geometry, g, operands.y)
+    alone = operands.problem.geometry
+    first = fill_groups(operands.w, alone, alone.groups // g.groups, operands.y)
     w, merged = first.arguments[1], first.options["MERGED"]
     wide = replace(operands, problem=problem, w=w)
     (launch,) = prepare(wide, replace(variant, form="window"))
-    return [first, beside(launch, wide, merged)]
+    return [first, apart(launch, wide, merged)]
 
 
-def beside(launch: Launch, operands: Operands, merged: Any) -> Launch:
+def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
+    """Return the launches that convolve pixels side by side as one, over the images' lines: in
+    place where TMA takes them, else packed.
+    """
+    problem, sizes = operands.problem, variant.config.kwargs
+    g, size, count = problem.geometry, BYTES[problem.dtype], sizes["BESIDE"]
+    if variant.box[2] > 1 or count % least_beside(g, size) or count * g.co % sizes["BLOCK_N"]:
+        raise ArgumentError(
+            f"no convolution by {variant}",
+            why=f"boxes have one column, of a multiple of {least_beside(g, size)} pixels, whose"
+            f" channels, {g.co} each, tiles divide",
+        )
+    step, k = g.stride[1] * g.c, beside(g, count)
+    merged = Merged(g.fw * g.c, g.co, count, step, ceil_to(k, 16 // size), True)
+    launches = [fill(operands.w, g.co * g.fh, g.fh, merged, operands.y)]
+    x, high, width, (image, row) = operands.x, g.h, g.w * g.c, problem.strides[:2]
+    if not problem.in_lines:
+        buffer = (how := packing("lines", g, size)).images
+        x = empty_beside(operands.y, (buffer.elements,), problem.dtype)
+        launches.append(pack(operands.x, g, how, x))
+        high, width, row = buffer.lines // g.n, buffer.columns * g.c, buffer.pitch
+        image = high * row
+    box, shape = variant.box, (g.n, g.ho, ceil(g.wo / count))
+    lies = (g.n, g.ho, g.fh, width), (image, g.stride[0] * row, g.dilation[0] * row, 1)
+    seen = tawa.TensorDescriptor(x, *lies, [*box[:2], 1, sizes["BLOCK_K"]])
+    w = launches[0].arguments[1]
+    order = filters(w, (1, count * g.co, g.fh, k), (g.fh * merged.wide, merged.wide), sizes)
+    wide = replace(operands, problem=replace(problem, geometry=replace(g, co=count * g.co)))
+    options = {"VIEW": "lines", "CHANNELS": merged.wide}
+    options["WINDOW"] = Taps(g.fh, 1, g.stride[0], count * step, dilation_h=g.dilation[0])
+    rows = (g.n, g.ho, 1, 1, g.wo * g.co)
+    (launch,) = product(wide, variant, seen, order, (g.fh, k), shape, options, rows)
+    numbers = (prod(shape), high, width, *shape[1:], image, row, 1)
+    return [*launches, _summed_apart(launch, merged, (x, w, *numbers))]
+
+
+def apart(launch: Launch, operands: Operands, merged: Merged) -> Launch:
     """Return the product of groups that stand side by side, with what sums them apart."""
-    problem, given = operands.problem, list(launch.arguments)
-    g, last = problem.geometry, problem.geometry.results[-3:-1]
-    numbers = (g.pixels, *g.images[-3:-1], *last, *problem.strides[:3])
-    given[_BEYOND] = (operands.x, operands.w, *numbers)
+    problem, g = operands.problem, operands.problem.geometry
+    numbers = (g.pixels, *g.images[-3:-1], *g.results[-3:-1], *problem.strides[:3])
+    return _summed_apart(launch, merged, (operands.x, operands.w, *numbers))
+
+
+def _summed_apart(launch: Launch, merged: Merged, beyond: tuple[Any, ...]) -> Launch:
+    given = list(launch.arguments)
+    given[_BEYOND] = beyond
     options = {**launch.options, "MERGED": merged}
     return replace(launch, arguments=tuple(given), options=options)
 
@@ -164,10 +210,12 @@ def product(
     sums: tuple[int, int],
     shape: tuple[int, int, int],
     options: Mapping[str, Any],
+    stored: tuple[int, ...] = (),
 ) -> list[Launch]:
     """Return the product over windows; where its sum is dealt out, also the launch that adds up.
 
-    `sums` are taps and K, `shape` the output's images, rows and columns as boxes cut them.
+    `sums` are taps and K, `shape` the output's images, rows and columns as boxes cut them, which
+    TMA stores to an array of shape `stored`, by default that of these.
     """
     problem, sizes = operands.problem, variant.config.all_kwargs()
     g, box, whole, back = problem.geometry, variant.box, variant.whole, problem.back
@@ -184,7 +232,7 @@ def product(
     pixels = ((1, 1, *look(y).shape[1:-1])[-3:], (1, 1, *g.results[1:-1])[-3:])
     own = (*(pixels[1] if back else (None,) * 3), *(pixels[0] if back else (None,) * 3))
     if problem.stored:
-        lies = (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
+        lies = stored or (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
         y, r = (None if each is None else by_rows(each, *lies) for each in (y, r))
     else:
         places = (*shape, own[0], *own[3:])

@@ -2,7 +2,8 @@
 
 A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), packed first
 ("im2win", "im2col", "padded"), "pointers", "depthwise" (strips of pixels, without tensor cores),
-"merged" (groups side by side, over filters that are zero for the others) or "direct". A tile is a
+"merged" (groups side by side, over filters that are zero for the others), "neighbours" (pixels side
+by side likewise, in the view "lines") or "direct". A tile is a
 box of output pixels by output channels; the model counts waves of boxes, overhang included, and
 bytes; a tuner times the first.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, hypot, prod
+from math import ceil, gcd, hypot, prod
 from typing import Any
 
 import tawa
@@ -25,7 +26,7 @@ from tawa.kernels.variants import begun, shares
 from tawa.target import H200, Target
 
 METHODS = ("auto", "im2win", "im2col", "direct")
-FORMS = (*VIEWS, *PACKINGS, "pointers", "depthwise", "merged", "direct")
+FORMS = (*VIEWS, *PACKINGS, "pointers", "depthwise", "merged", "neighbours", "direct")
 """Every form; "auto" takes all but the last."""
 Box = tuple[int, int, int]
 """Images, rows and columns of a tile of output pixels."""
@@ -112,6 +113,14 @@ class Problem:
         return whole and self.parities == 1
 
     @property
+    def in_lines(self) -> bool:
+        """Whether TMA reads rows of x in place as lines of elements, with nothing around them."""
+        image, row, pixel, _ = self.strides[-4:]
+        steps = [step * BYTES[self.dtype] % 16 for step in (image, row)]
+        around = any(self.geometry.padding) or pixel != self.geometry.c
+        return not (around or self.address % 16 or any(steps))
+
+    @property
     def merged(self) -> Problem:
         """The same with so many groups side by side as a tile's channels hold."""
         g = self.geometry
@@ -173,6 +182,14 @@ def refused(form: str, problem: Problem) -> str:
         if wide == problem:
             return f"{g.groups} groups of {g.channels} channels stand alone"
         return unlike(problem) or _narrow(problem) or refused("window", wide)
+    if form == "neighbours":
+        if g.groups > 1 or g.dilation[1] > 1:
+            return f"{g.groups} groups, dilation {g.dilation}: windows are no runs of elements"
+        if (least := least_beside(g, size)) == 1 or least > g.wo:
+            return f"windows begin at multiples of 16 bytes {least} apart, in rows of {g.wo}"
+        if not problem.step or g.wo * g.co % problem.step:
+            return f"the output's rows of {g.wo} x {g.co} elements are not stored by TMA (16 bytes)"
+        return unlike(problem) or _narrow(problem)
     if not problem.stored:
         return f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
     if form in PACKINGS:
@@ -229,6 +246,7 @@ class Axes:
     """The images, rows and columns that boxes are cut from, and what a box reads.
 
     Pixels lie `steps` (rows, columns) apart, their windows reach `reach` pixels of `bytes` each.
+    With `alone` a box has one column.
     """
 
     images: int
@@ -237,6 +255,7 @@ class Axes:
     steps: tuple[int, int] = (1, 1)
     reach: tuple[int, int] = (1, 1)
     bytes: int = 0
+    alone: bool = False
 
     def tiles(self, box: Box) -> int:
         """Return how many boxes cover the pixels."""
@@ -258,7 +277,7 @@ def boxes(pixels: int, axes: Axes, seconds: float, target: Target) -> Box:
     found: list[tuple[float, int, Box]] = []
     each = _BANDWIDTH / target.multiprocessors
     for across in _EXTENTS:
-        if pixels % across:
+        if pixels % across or (axes.alone and across > 1):
             continue
         left = pixels // across
         for down in (1, 2, 4, 8, 16, 32, 64, 128, 256):
@@ -336,6 +355,9 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
             if variant.splits == 1:
                 yield seconds + _LAUNCH, replace(variant, form=form)
         return
+    if form == "neighbours":
+        yield from _neighbours(problem, moved, target)
+        return
     depth = 128 // size
     if form == "pointers":
         vectors = 1.0 if g.channels * size % 16 == 0 else _BY_ELEMENTS
@@ -360,13 +382,58 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         if problem.back:
             taps = ceil(prod(problem.back.size) / problem.parities)
     axes = axes_of(form, g, size)
+    tiled = _tiled(problem, axes, (taps, k, depth), apart % _ALIGNED > 0, moved, target)
+    for seconds, variant in tiled:
+        yield seconds + extra, replace(variant, form=form)
+
+
+def least_beside(g: Geometry, size: int) -> int:
+    """Return how many pixels side by side begin where TMA may begin: at multiples of 16 bytes."""
+    return 16 // gcd(16, g.stride[1] * g.c * size)
+
+
+def beside(g: Geometry, count: int) -> int:
+    """Return the elements of a row that `count` neighbouring pixels of the output see."""
+    return (g.fw + (count - 1) * g.stride[1]) * g.c
+
+
+def _neighbours(problem: Problem, moved: int, target: Target) -> Iterator[tuple[float, Variant]]:
+    """Yield the tiles of so many pixels side by side that they fill no more than a tile's widest,
+    all of its columns.
+    """
+    g, size = problem.geometry, BYTES[problem.dtype]
+    extra = 0.0 if problem.in_lines else 2 * g.n * g.h * g.w * g.c * size / _BANDWIDTH + _FIXED
+    for count in range(least := least_beside(g, size), 2 * least + 1, least):
+        depth, k = 128 // size, beside(g, count)
+        while depth > 32 // size and depth // 2 >= k:
+            depth //= 2
+        wide = replace(problem, geometry=replace(g, co=count * g.co, volume=None))
+        axes = Axes(g.n, g.ho, ceil(g.wo / count), bytes=k * size, alone=True)
+        how = (g.fh, k, depth), True, moved, target
+        for seconds, variant in _tiled(wide, axes, *how, BESIDE=count):
+            if variant.splits == 1 and not count * g.co % variant.config.kwargs["BLOCK_N"]:
+                yield seconds + extra, replace(variant, form="neighbours")
+
+
+def _tiled(
+    problem: Problem,
+    axes: Axes,
+    sums: tuple[int, int, int],
+    unaligned: bool,
+    moved: int,
+    target: Target,
+    **more: int,
+) -> Iterator[tuple[float, Variant]]:
+    """Yield the tiles cut from `axes`, over `sums` of taps, K and the elements of a step."""
+    g, size, (taps, k, depth) = problem.geometry, BYTES[problem.dtype], sums
+    written = BYTES[problem.out] * (2 if problem.epilogue.residual else 1)
     seen_once = size * min(g.window, g.n * g.h * g.w * g.channels / g.pixels)
     for rows, columns in TILES:
         if columns >= 2 * g.filters and columns > 32:
             continue
         steps = taps * ceil(k / depth)
         each = product_seconds(rows, columns, depth, size)
-        if apart % _ALIGNED:
+        if unaligned:
             each = hypot(each, rows * depth * size / _UNALIGNED)
         box = boxes(rows, axes, steps * each, target)
         # A tile's part of what memory moves, at a multiprocessor's part of the bandwidth: where
@@ -375,7 +442,7 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         part = rows * (seen_once / across + columns * written) * target.multiprocessors / _BANDWIDTH
         count = axes.tiles(box) * across * g.groups * problem.parities
         sizes = {"BLOCK_I": box[0], "BLOCK_H": box[1], "BLOCK_W": box[2]}
-        sizes |= {"BLOCK_N": columns, "BLOCK_K": depth}
+        sizes |= {"BLOCK_N": columns, "BLOCK_K": depth, **more}
         units, plain = target.multiprocessors, tawa.Config(sizes)
         for whole, splits in shares(count, steps, units) if problem.dtype != "i8" else [(0, 1)]:
             rest, dealt = count - whole, (count - whole) * splits / units
@@ -385,14 +452,14 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
             seconds = whole // units * max(steps * each, part)
             seconds += max(products, ceil(dealt) * part / splits)
             seconds = max(seconds, moved / (_BANDWIDTH * min(1.0, 3 * (whole / units + dealt))))
-            bound = products == seconds and apart % _ALIGNED == 0
-            seconds += extra + _FIXED + parts / _CACHED + (_LAUNCH if splits > 1 else 0)
+            bound = products == seconds and not unaligned
+            seconds += _FIXED + parts / _CACHED + (_LAUNCH if splits > 1 else 0)
             if whole + rest * splits <= units:  # nobody asks for another tile
-                yield seconds, Variant(form, tawa.Config(sizes, persistent=False), splits)
+                yield seconds, Variant("", tawa.Config(sizes, persistent=False), splits)
                 continue
-            yield seconds + _ORDERING, Variant(form, plain, splits, whole)
+            yield seconds + _ORDERING, Variant("", plain, splits, whole)
             if splits == 1:
-                yield from _arranged(Variant(form, plain), seconds, problem, bound)
+                yield from _arranged(Variant("", plain), seconds, problem, bound)
 
 
 def _flat(

@@ -106,6 +106,8 @@ def window(
         x = x_desc.load([column, group * CHANNELS + k], tap=at)
     elif VIEW == "rows":
         x = x_desc.load([image, row, tap, column, k])
+    elif VIEW == "lines":
+        x = x_desc.load([image, row, tap, column * WINDOW.stride_w + k])
     elif VIEW == "packed":
         x = x_desc.load([row, column, k])
     elif VIEW == "taps":
@@ -260,6 +262,7 @@ def conv_windows(
     SUM: tl.constexpr = tl.float32,
     AFTER: tl.constexpr = BARE,
     MERGED: tl.constexpr = None,
+    BESIDE: tl.constexpr = 1,
 ):
     """y = activation(scale * (windows of x @ w) + bias + residual).
 
@@ -267,8 +270,9 @@ def conv_windows(
     descriptor where it is `STORED` by TMA, else a pointer. With `PARTS` the grid is (WHOLE + PARTS
     * the rest,) of `tiles` * `blocks` tiles: those from `WHOLE` on are sums of `PARTS`, float32
     [.., PARTS, pixels of a tile, BLOCK_N] at part_ptr, which `conv_finish` adds up. Where groups
-    are `MERGED`, in the view "window", w is as `tawa.kernels.conv_merged.spread` laid it out, and
-    x_ptr to stride_xw are for tiles that are summed once more.
+    are `MERGED`, in the view "window", or `BESIDE` pixels of y, in the view "lines", w is as
+    `tawa.kernels.conv_merged.spread` laid it out, and x_ptr to stride_xw are for tiles that are
+    summed once more; y's `channels` are those of so many pixels, y is [N, Ho, 1, 1, Wo * Co].
 
     With `BACK` x is dy, w [GROUPS, K, taps, Co/g] and y dx, [N, slices, tall, broad, GROUPS, Co/g],
     of parities [N, deep, out_height, out_width]: blocks are those of one, for each of them. A
@@ -349,10 +353,13 @@ def conv_windows(
     filter = channel + tl.arange(0, BLOCK_N)
     if MERGED is not None and tl.float32 == SUM:  # noqa: SIM102 (one is a constant)
         if spoilt(acc):
+            pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
+            line = row + pixel // BLOCK_W % BLOCK_H
+            line = (image + pixel // (BLOCK_W * BLOCK_H)) * out_height + line
             acc = sums_apart(
                 x_ptr + group * CHANNELS,
                 w_ptr,
-                column + tl.arange(0, BLOCK_W),
+                line * out_width + column + pixel % BLOCK_W,
                 group,
                 filter,
                 parity,
@@ -370,6 +377,10 @@ def conv_windows(
                 MERGED,
                 BACK,
             )
+    if BESIDE > 1:
+        filter = filter % (channels // BESIDE)
+        channel += column * channels
+        column = 0
     if STORED:
         if y_desc.dtype != tl.int32:
             acc = acc.to(tl.float32)
