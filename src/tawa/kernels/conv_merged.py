@@ -88,28 +88,23 @@ def sums_apart(
     group,
     filter,
     parity,
-    pixels,
     channels,
-    height,
-    width,
-    out_height,
-    out_width,
-    stride_n,
-    stride_h,
-    stride_w,
+    apart,
     CHANNELS: tl.constexpr,
     WINDOW: tl.constexpr,
     MERGED: tl.constexpr,
     BACK: tl.constexpr,
 ):
     """Return the sums of `pixel` by `filter`, numbers in y and in the merged `group` of `channels`,
-    over what a filter looks at alone; x_ptr is the merged group's. Where pixels stand as one, x's
-    pixels are its elements, of which a row has `width`.
+    over what a filter looks at alone. `apart` are y's pixels, x's height and width, y's, and x's
+    strides; where pixels stand as one, x's pixels are its elements, of which a row has `width`.
     """
+    pixels, height, width, out_height, out_width, stride_n, stride_h, stride_w = apart
     own = filter // MERGED.filters * MERGED.apart
     there = pixel < pixels
     known = filter < channels
-    x_at = x_ptr + (pixel // out_width // out_height).to(tl.int64) * stride_n
+    x_at = (pixel // out_width // out_height).to(tl.int64) * stride_n
+    x_at = x_ptr + (x_at + group * CHANNELS)
     above = pixel // out_width % out_height
     across = pixel % out_width
     if BACK is None:

@@ -31,7 +31,6 @@ from tawa.kernels.prepare import Launch
 from tawa.runtime.arrays import row_major
 
 _FINISH = 1024
-_BEYOND = slice(11, 21)  # of the product's arguments: what merged groups need beyond it
 
 
 def prepare(operands: Operands, variant: Variant) -> list[Launch]:
@@ -112,21 +111,20 @@ def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
     rows = (g.n, g.ho, 1, 1, g.wo * g.co)
     (launch,) = product(wide, variant, seen, order, (g.fh, k), shape, options, rows)
     numbers = (prod(shape), high, width, *shape[1:], image, row, 1)
-    return [*launches, _summed_apart(launch, merged, (x, w, *numbers))]
+    return [*launches, _summed_apart(launch, merged, x, w, numbers)]
 
 
 def apart(launch: Launch, operands: Operands, merged: Merged) -> Launch:
     """Return the product of groups that stand side by side, with what sums them apart."""
     problem, g = operands.problem, operands.problem.geometry
     numbers = (g.pixels, *g.images[-3:-1], *g.results[-3:-1], *problem.strides[:3])
-    return _summed_apart(launch, merged, (operands.x, operands.w, *numbers))
+    return _summed_apart(launch, merged, operands.x, operands.w, numbers)
 
 
-def _summed_apart(launch: Launch, merged: Merged, beyond: tuple[Any, ...]) -> Launch:
-    given = list(launch.arguments)
-    given[_BEYOND] = beyond
+def _summed_apart(launch: Launch, merged: Merged, x: Any, w: Any, numbers: Any) -> Launch:
+    *given, _, _, _, places = launch.arguments
     options = {**launch.options, "MERGED": merged}
-    return replace(launch, arguments=tuple(given), options=options)
+    return replace(launch, arguments=(*given, x, w, numbers, places), options=options)
 
 
 def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
@@ -227,16 +225,11 @@ def product(
     blocks = ceil(g.filters / sizes["BLOCK_N"]) * g.groups * problem.parities
     extra = (operands.residual, operands.scale, operands.bias)
     y, r = operands.y, extra[0]
-    beyond, places = (None,) * 10, (None,) * 7
-    # What pixels of a parity are to dx, by three axes.
-    pixels = ((1, 1, *look(y).shape[1:-1])[-3:], (1, 1, *g.results[1:-1])[-3:])
-    own = (*(pixels[1] if back else (None,) * 3), *(pixels[0] if back else (None,) * 3))
+    parity, own = ((1, 1, *each[1:-1])[-3:] for each in (g.results, look(y).shape))
+    places = (*shape, *parity, *own)
     if problem.stored:
         lies = stored or (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
         y, r = (None if each is None else by_rows(each, *lies) for each in (y, r))
-    else:
-        places = (*shape, own[0], *own[3:])
-        beyond = (*beyond[:5], *own[1:3], *beyond[7:])
     given = {**sizes, **options, "AFTER": problem.epilogue, "GROUPS": g.groups}
     given |= {"STORED": problem.stored, "BACK": back}
     grid, sums_of, dealt = (tiles, blocks), None, max(0, tiles * blocks - whole)
@@ -246,7 +239,9 @@ def product(
         grid = (whole + dealt * parts,)
         given |= {"PARTS": parts, "WHOLE": whole}
         sums_of = empty_beside(operands.y, (dealt * parts * prod(box) * sizes["BLOCK_N"],), "f32")
-    numbers = (taps, k, *cut, *beyond, sums_of, tiles, blocks, *places)
+    # What merged groups and pixels need beyond them is put in the place of the three.
+    numbers = (taps, k, *cut, sums_of, tiles, blocks, *(None,) * 3)
+    numbers = (*numbers, None if problem.stored else places)
     given_to = (x, w, y, r, *extra[1:], *numbers)
     launch = Launch(conv_windows.conv_windows, grid, given_to, {**given, "SUM": problem.sum})
     if parts == 1:
@@ -254,7 +249,7 @@ def product(
     rows = gcd(prod(box), 1 << (_FINISH // sizes["BLOCK_N"]).bit_length() - 1)
     kept = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "AFTER", "GROUPS", "PARTS", "BACK")
     how = {name: given[name] for name in kept} | {"ROWS": rows}
-    numbers = (*cut, tiles, blocks, whole, *shape, *own)
+    numbers = (*cut, tiles, blocks, whole, places)
     finish = Launch(
         conv_windows.conv_finish,
         (dealt, prod(box) // rows),

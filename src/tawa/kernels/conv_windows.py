@@ -151,24 +151,17 @@ def placed(
     column,
     pixel,
     parity,
-    images,
-    rows,
-    columns,
-    deep,
-    high,
-    wide,
-    slices,
-    height,
-    width,
+    places,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
     BACK: tl.constexpr,
 ):
     """Return which of y's pixels are a box's, counted in memory, and whether there are such.
 
-    Boxes are cut from [images, rows, columns]: y's pixels, or those of a parity of dx, [.., deep,
-    high, wide], where dx has [.., slices, height, width].
+    Boxes are cut from `places`, [images, rows, columns]: y's pixels, or those of a parity of dx,
+    [.., deep, high, wide], where dx has [.., slices, height, width].
     """
+    images, rows, columns, deep, high, wide, slices, height, width = places
     column = column + pixel % BLOCK_W
     row = row + pixel // BLOCK_W % BLOCK_H
     image = image + pixel // (BLOCK_W * BLOCK_H)
@@ -226,26 +219,13 @@ def conv_windows(
     tiles_h,
     tiles_w,
     channels,
-    x_ptr,
-    w_ptr,
-    pixels,
-    height,
-    width,
-    out_height,
-    out_width,
-    stride_xn,
-    stride_xh,
-    stride_xw,
     part_ptr,
     tiles,
     blocks,
-    images,
-    rows,
-    columns,
-    deep,
-    slices,
-    tall,
-    broad,
+    x_ptr,
+    w_ptr,
+    apart,
+    places,
     BLOCK_I: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
@@ -271,12 +251,11 @@ def conv_windows(
     * the rest,) of `tiles` * `blocks` tiles: those from `WHOLE` on are sums of `PARTS`, float32
     [.., PARTS, pixels of a tile, BLOCK_N] at part_ptr, which `conv_finish` adds up. Where groups
     are `MERGED`, in the view "window", or `BESIDE` pixels of y, in the view "lines", w is as
-    `tawa.kernels.conv_merged.spread` laid it out, and x_ptr to stride_xw are for tiles that are
+    `tawa.kernels.conv_merged.spread` laid it out, and x_ptr to `apart` are for tiles that are
     summed once more; y's `channels` are those of so many pixels, y is [N, Ho, 1, 1, Wo * Co].
 
-    With `BACK` x is dy, w [GROUPS, K, taps, Co/g] and y dx, [N, slices, tall, broad, GROUPS, Co/g],
-    of parities [N, deep, out_height, out_width]: blocks are those of one, for each of them. A
-    pointer's boxes are cut from [images, rows, columns].
+    With `BACK` x is dy, w [GROUPS, K, taps, Co/g] and y dx; blocks are those of one parity, for
+    each of them. `places` are for a pointer.
     """
     if PARTS > 1:
         program = tl.program_id(0)
@@ -355,28 +334,10 @@ def conv_windows(
         if spoilt(acc):
             pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
             line = row + pixel // BLOCK_W % BLOCK_H
-            line = (image + pixel // (BLOCK_W * BLOCK_H)) * out_height + line
-            acc = sums_apart(
-                x_ptr + group * CHANNELS,
-                w_ptr,
-                line * out_width + column + pixel % BLOCK_W,
-                group,
-                filter,
-                parity,
-                pixels,
-                channels,
-                height,
-                width,
-                out_height,
-                out_width,
-                stride_xn,
-                stride_xh,
-                stride_xw,
-                CHANNELS,
-                WINDOW,
-                MERGED,
-                BACK,
-            )
+            line = (image + pixel // (BLOCK_W * BLOCK_H)) * apart[3] + line
+            pixel = line * apart[4] + column + pixel % BLOCK_W
+            at = (pixel, group, filter, parity, channels, apart)
+            acc = sums_apart(x_ptr, w_ptr, *at, CHANNELS, WINDOW, MERGED, BACK)
     if BESIDE > 1:
         filter = filter % (channels // BESIDE)
         channel += column * channels
@@ -393,9 +354,8 @@ def conv_windows(
         y_desc.store([image, row, column, group, channel], y)
     else:
         pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
-        sizes = (images, rows, columns, deep, out_height, out_width, slices, tall, broad)
-        how = (BLOCK_H, BLOCK_W, BACK)
-        number, inside = placed(image, row, column, pixel, parity, *sizes, *how)
+        at = (image, row, column, pixel, parity, places)
+        number, inside = placed(*at, BLOCK_H, BLOCK_W, BACK)
         given = (scale_ptr, bias_ptr, number, inside, group, filter, channels, GROUPS, AFTER)
         store(acc, y_desc, r_desc, *given)
 
@@ -413,15 +373,7 @@ def conv_finish(
     tiles,
     blocks,
     whole,
-    images,
-    rows,
-    columns,
-    deep,
-    high,
-    wide,
-    slices,
-    height,
-    width,
+    places,
     BLOCK_I: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
@@ -452,8 +404,8 @@ def conv_finish(
     column = tile % tiles_w * BLOCK_W
     row = tile // tiles_w % tiles_h * BLOCK_H
     image = tile // tiles_w // tiles_h * BLOCK_I
-    sizes = (images, rows, columns, deep, high, wide, slices, height, width)
-    number, inside = placed(image, row, column, pixel, parity, *sizes, BLOCK_H, BLOCK_W, BACK)
+    at = (image, row, column, pixel, parity, places)
+    number, inside = placed(*at, BLOCK_H, BLOCK_W, BACK)
     given = (scale_ptr, bias_ptr, number, inside, group, filter, channels, GROUPS, AFTER)
     store(total, y_ptr, r_ptr, *given)
 
