@@ -89,17 +89,17 @@ def sums_apart(
     filter,
     parity,
     channels,
-    apart,
+    sizes,
     CHANNELS: tl.constexpr,
     WINDOW: tl.constexpr,
     MERGED: tl.constexpr,
     BACK: tl.constexpr,
 ):
     """Return the sums of `pixel` by `filter`, numbers in y and in the merged `group` of `channels`,
-    over what a filter looks at alone. `apart` are y's pixels, x's height and width, y's, and x's
+    over what a filter looks at alone. `sizes` are y's pixels, x's height and width, y's, and x's
     strides; where pixels stand as one, x's pixels are its elements, of which a row has `width`.
     """
-    pixels, height, width, out_height, out_width, stride_n, stride_h, stride_w = apart
+    pixels, height, width, out_height, out_width, stride_n, stride_h, stride_w = sizes
     own = filter // MERGED.filters * MERGED.apart
     there = pixel < pixels
     known = filter < channels

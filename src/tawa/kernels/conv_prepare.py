@@ -122,9 +122,8 @@ def apart(launch: Launch, operands: Operands, merged: Merged) -> Launch:
 
 
 def _summed_apart(launch: Launch, merged: Merged, x: Any, w: Any, numbers: Any) -> Launch:
-    *given, _, _, _, places = launch.arguments
-    options = {**launch.options, "MERGED": merged}
-    return replace(launch, arguments=(*given, x, w, numbers, places), options=options)
+    given = (*launch.arguments[:-17], x, w, *numbers, *launch.arguments[-7:])
+    return replace(launch, arguments=given, options={**launch.options, "MERGED": merged})
 
 
 def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
@@ -225,8 +224,8 @@ def product(
     blocks = ceil(g.filters / sizes["BLOCK_N"]) * g.groups * problem.parities
     extra = (operands.residual, operands.scale, operands.bias)
     y, r = operands.y, extra[0]
-    parity, own = ((1, 1, *each[1:-1])[-3:] for each in (g.results, look(y).shape))
-    places = (*shape, *parity, *own)
+    (deep, *of), own = ((1, 1, *each[1:-1])[-3:] for each in (g.results, look(y).shape))
+    places = (*shape, deep, *own)
     if problem.stored:
         lies = stored or (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
         y, r = (None if each is None else by_rows(each, *lies) for each in (y, r))
@@ -239,9 +238,9 @@ def product(
         grid = (whole + dealt * parts,)
         given |= {"PARTS": parts, "WHOLE": whole}
         sums_of = empty_beside(operands.y, (dealt * parts * prod(box) * sizes["BLOCK_N"],), "f32")
-    # What merged groups and pixels need beyond them is put in the place of the three.
-    numbers = (taps, k, *cut, sums_of, tiles, blocks, *(None,) * 3)
-    numbers = (*numbers, None if problem.stored else places)
+    beyond = (None,) * 10 if problem.stored else (*(None,) * 5, *of, *(None,) * 3)
+    numbers = (taps, k, *cut, sums_of, tiles, blocks, *beyond)
+    numbers = (*numbers, *((None,) * 7 if problem.stored else places))
     given_to = (x, w, y, r, *extra[1:], *numbers)
     launch = Launch(conv_windows.conv_windows, grid, given_to, {**given, "SUM": problem.sum})
     if parts == 1:
@@ -249,7 +248,7 @@ def product(
     rows = gcd(prod(box), 1 << (_FINISH // sizes["BLOCK_N"]).bit_length() - 1)
     kept = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "AFTER", "GROUPS", "PARTS", "BACK")
     how = {name: given[name] for name in kept} | {"ROWS": rows}
-    numbers = (*cut, tiles, blocks, whole, places)
+    numbers = (*cut, tiles, blocks, whole, *of, *places)
     finish = Launch(
         conv_windows.conv_finish,
         (dealt, prod(box) // rows),

@@ -151,17 +151,17 @@ def placed(
     column,
     pixel,
     parity,
-    places,
+    sizes,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
     BACK: tl.constexpr,
 ):
     """Return which of y's pixels are a box's, counted in memory, and whether there are such.
 
-    Boxes are cut from `places`, [images, rows, columns]: y's pixels, or those of a parity of dx,
+    Boxes are cut from [images, rows, columns]: y's pixels, or those of a parity of dx,
     [.., deep, high, wide], where dx has [.., slices, height, width].
     """
-    images, rows, columns, deep, high, wide, slices, height, width = places
+    images, rows, columns, deep, high, wide, slices, height, width = sizes
     column = column + pixel % BLOCK_W
     row = row + pixel // BLOCK_W % BLOCK_H
     image = image + pixel // (BLOCK_W * BLOCK_H)
@@ -224,8 +224,21 @@ def conv_windows(
     blocks,
     x_ptr,
     w_ptr,
-    apart,
-    places,
+    pixels,
+    height,
+    width,
+    high,
+    wide,
+    stride_xn,
+    stride_xh,
+    stride_xw,
+    images,
+    rows,
+    columns,
+    deep,
+    slices,
+    own_height,
+    own_width,
     BLOCK_I: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
@@ -251,11 +264,11 @@ def conv_windows(
     * the rest,) of `tiles` * `blocks` tiles: those from `WHOLE` on are sums of `PARTS`, float32
     [.., PARTS, pixels of a tile, BLOCK_N] at part_ptr, which `conv_finish` adds up. Where groups
     are `MERGED`, in the view "window", or `BESIDE` pixels of y, in the view "lines", w is as
-    `tawa.kernels.conv_merged.spread` laid it out, and x_ptr to `apart` are for tiles that are
+    `tawa.kernels.conv_merged.spread` laid it out, and x_ptr to stride_xw are for tiles that are
     summed once more; y's `channels` are those of so many pixels, y is [N, Ho, 1, 1, Wo * Co].
 
     With `BACK` x is dy, w [GROUPS, K, taps, Co/g] and y dx; blocks are those of one parity, for
-    each of them. `places` are for a pointer.
+    each of them. A pointer's pixels are `placed` by `high`, `wide` and `images` to `own_width`.
     """
     if PARTS > 1:
         program = tl.program_id(0)
@@ -334,9 +347,10 @@ def conv_windows(
         if spoilt(acc):
             pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
             line = row + pixel // BLOCK_W % BLOCK_H
-            line = (image + pixel // (BLOCK_W * BLOCK_H)) * apart[3] + line
-            pixel = line * apart[4] + column + pixel % BLOCK_W
-            at = (pixel, group, filter, parity, channels, apart)
+            line = (image + pixel // (BLOCK_W * BLOCK_H)) * high + line
+            pixel = line * wide + column + pixel % BLOCK_W
+            sizes = (pixels, height, width, high, wide, stride_xn, stride_xh, stride_xw)
+            at = (pixel, group, filter, parity, channels, sizes)
             acc = sums_apart(x_ptr, w_ptr, *at, CHANNELS, WINDOW, MERGED, BACK)
     if BESIDE > 1:
         filter = filter % (channels // BESIDE)
@@ -354,7 +368,8 @@ def conv_windows(
         y_desc.store([image, row, column, group, channel], y)
     else:
         pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
-        at = (image, row, column, pixel, parity, places)
+        sizes = (images, rows, columns, deep, high, wide, slices, own_height, own_width)
+        at = (image, row, column, pixel, parity, sizes)
         number, inside = placed(*at, BLOCK_H, BLOCK_W, BACK)
         given = (scale_ptr, bias_ptr, number, inside, group, filter, channels, GROUPS, AFTER)
         store(acc, y_desc, r_desc, *given)
@@ -373,7 +388,15 @@ def conv_finish(
     tiles,
     blocks,
     whole,
-    places,
+    high,
+    wide,
+    images,
+    rows,
+    columns,
+    deep,
+    slices,
+    own_height,
+    own_width,
     BLOCK_I: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
@@ -404,7 +427,8 @@ def conv_finish(
     column = tile % tiles_w * BLOCK_W
     row = tile // tiles_w % tiles_h * BLOCK_H
     image = tile // tiles_w // tiles_h * BLOCK_I
-    at = (image, row, column, pixel, parity, places)
+    sizes = (images, rows, columns, deep, high, wide, slices, own_height, own_width)
+    at = (image, row, column, pixel, parity, sizes)
     number, inside = placed(*at, BLOCK_H, BLOCK_W, BACK)
     given = (scale_ptr, bias_ptr, number, inside, group, filter, channels, GROUPS, AFTER)
     store(total, y_ptr, r_ptr, *given)
