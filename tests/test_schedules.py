@@ -65,6 +65,7 @@ FIXED = {
     "conv padded": "the same",
     "conv depthwise": "the same, over the rows of a window",
     "conv merged": "the same, over its taps",
+    "conv neighbours": "the same, over the rows of a window",
     "conv input gradient merged": "the same",
     "attention packed 0": "orders tiles: its loop is over sequences",
 }
