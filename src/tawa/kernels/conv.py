@@ -18,12 +18,7 @@ from typing import Any, cast
 from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import BYTES, empty_beside, look
-from tawa.kernels.conv_geometry import (
-    PACKINGS,
-    Geometry,
-    geometry_of,
-    packing,
-)
+from tawa.kernels.conv_geometry import PACKINGS, Geometry, geometry_of, packing
 from tawa.kernels.conv_operands import Operands, bind
 from tawa.kernels.conv_packing import pack_filters
 from tawa.kernels.conv_prepare import prepare

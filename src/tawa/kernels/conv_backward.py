@@ -60,18 +60,7 @@ def conv_weight_gradient(
         dy = dy_desc.load([image, row, column, group, out])
         dy = dy.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_M)
         for each in tl.static_range(ABREAST):
-            x = window(
-                x_desc,
-                image,
-                row,
-                column,
-                group,
-                tap + each,
-                k,
-                VIEW,
-                WINDOW,
-                CHANNELS,
-            )
+            x = window(x_desc, image, row, column, group, tap + each, k, VIEW, WINDOW, CHANNELS)
             x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N)
             grown = tl.dot(dy.T, x, sums[each])
             sums = (*sums[:each], grown, *sums[each + 1 :])

@@ -224,8 +224,7 @@ def geometry_of(
         )
     if groups < 1 or c % groups or co % groups:
         raise ArgumentError(
-            f"{groups} groups of {c} input and {co} output channels",
-            why="both are divided evenly",
+            f"{groups} groups of {c} input and {co} output channels", why="both are divided evenly"
         )
     if channels * groups != c:
         raise ArgumentError(

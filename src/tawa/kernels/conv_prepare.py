@@ -13,14 +13,7 @@ import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import conv_backward, conv_windows
 from tawa.kernels.arrays import BYTES, empty_beside, look
-from tawa.kernels.conv_geometry import (
-    PACKINGS,
-    Geometry,
-    Packing,
-    Taps,
-    ceil_to,
-    packing,
-)
+from tawa.kernels.conv_geometry import PACKINGS, Geometry, Packing, Taps, ceil_to, packing
 from tawa.kernels.conv_merged import Merged
 from tawa.kernels.conv_operands import Operands
 from tawa.kernels.conv_packing import fill, fill_groups, pack, pack_filters

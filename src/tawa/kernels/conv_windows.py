@@ -51,15 +51,7 @@ BARE = Epilogue()
 
 
 @tawa.jit
-def scaled(
-    acc,
-    scale_ptr,
-    bias_ptr,
-    first,
-    columns,
-    channels,
-    AFTER: tl.constexpr,
-):
+def scaled(acc, scale_ptr, bias_ptr, first, columns, channels, AFTER: tl.constexpr):
     """Scale and add bias; channel 0 of a group is at `first`."""
     inside = columns < channels
     if AFTER.scale == "tensor":
@@ -317,18 +309,7 @@ def conv_windows(
             at_h = down - turn_h * (BACK.apart[1] * BACK.dilation[1] // BACK.stride[1])
             at_w = right - turn_w * (BACK.apart[2] * BACK.dilation[2] // BACK.stride[2])
             tap = (at_d * BACK.met[1] + at_h) * BACK.met[2] + at_w
-        x = window(
-            x_desc,
-            image,
-            row,
-            column,
-            group,
-            tap,
-            k,
-            VIEW,
-            WINDOW,
-            CHANNELS,
-        )
+        x = window(x_desc, image, row, column, group, tap, k, VIEW, WINDOW, CHANNELS)
         x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_K)
         if BACK is None:
             w = w_desc.load([group, channel, tap, k]).reshape(BLOCK_N, BLOCK_K).T
