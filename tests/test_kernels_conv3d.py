@@ -155,7 +155,6 @@ def test_refusals_of_gradients_name_the_rule():
         ("multiples of 16", (1, 4, 4, 4, 3), (8, 3, 3, 3, 3), {}),
         ("at most 8", (1, 20, 4, 4, 16), (8, 3, 3, 3, 16), {"stride": (9, 1, 1)}),
         ("lower corner", (1, 4, 4, 4, 16), (8, 3, 3, 3, 16), {"padding": 17}),
-        ("stored by TMA", (1, 4, 4, 4, 16), (7, 3, 3, 3, 16), {}),
         ("a group are 48 bytes", (1, 4, 4, 4, 48), (16, 3, 3, 3, 24), {"groups": 2}),
         ("do not fit", (1, 2, 4, 4, 16), (8, 3, 3, 3, 16), {}),
         ("3 groups of", (1, 4, 4, 4, 16), (8, 3, 3, 3, 16), {"groups": 3}),

@@ -190,8 +190,6 @@ def refused(form: str, problem: Problem) -> str:
         if not problem.step or g.wo * g.co % problem.step:
             return f"the output's rows of {g.wo} x {g.co} elements are not stored by TMA (16 bytes)"
         return unlike(problem) or _narrow(problem)
-    if not problem.stored:
-        return f"the output's {g.filters} channels a group are not stored by TMA (16 bytes)"
     if form in PACKINGS:
         if g.groups > 1:
             return f"{g.groups} groups: windows are packed with all channels"

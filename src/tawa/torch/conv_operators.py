@@ -123,14 +123,11 @@ def _operators(axes: int) -> Operators:
     ) -> Tensor:
         """Return activation(conv(x, w) + bias); `padding` is (before, after) of each axis."""
         check_precision(x)
-        count, bias = w.shape[0], dense(bias)
         if axes == 3 and groups == 1:
-            x, w = filled(x, 1), filled(filled(w, 0), 1)
-            if bias is not None:
-                bias = functional.pad(bias, [0, w.shape[0] - count])
+            x, w = filled(x, 1), filled(w, 1)
         how = options(stride, padding, dilation, groups)
         x, w = pixels_last(x), pixels_last(w)
-        return cut(conv.conv2d(x, w, bias, activation=activation, **how), count, 1)
+        return conv.conv2d(x, w, dense(bias), activation=activation, **how)
 
     def by_input(
         grad: Tensor,
