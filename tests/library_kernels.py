@@ -309,6 +309,7 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
     yield "conv merged", Library(make, 1)
     first = Geometry(2, 15, 17, 3, 72, 5, 5, (2, 2))
     line = {"BLOCK_I": 1, "BLOCK_H": 64, "BLOCK_W": 1, "BLOCK_N": 96, "BLOCK_K": 64, "BESIDE": 4}
+    line["CHANNELS"] = 3
     make = partial(_convolution, form="neighbours", geometry=first, tile=line, finish=True)
     yield "conv neighbours", Library(make, 2)
     for index in range(3):

@@ -170,7 +170,7 @@ class Packing:
 PACKINGS = ("im2win", "im2col", "padded")
 
 
-def packing(method: str, geometry: Geometry, itemsize: int) -> Packing:
+def packing(method: str, geometry: Geometry, itemsize: int, column: int = 0) -> Packing:
     """Return how "im2win", "im2col", "padded" or "lines" lays images and filters out.
 
     - im2win: (N, Ho, W, Fh, C), W the columns that windows reach. A column is padded so that
@@ -179,7 +179,7 @@ def packing(method: str, geometry: Geometry, itemsize: int) -> Packing:
     - im2col: (N, Ho, Wo, Fh, Fw, C), windows padded to multiples of 16 bytes; filters as rows.
     - padded: (N, H, W, C) with the padding around it and channels filled up until a stride is a
       multiple of 16 bytes; filters (Co, Fh, Fw, C) likewise.
-    - lines: (N, H, W, C) with the padding around it, rows filled up to a multiple of 16 bytes.
+    - lines: (N, H, W, `column`) with the padding around it, rows filled up to lines of 128 bytes.
     """
     g, step = geometry, 16 // itemsize
     if method == "im2col":
@@ -188,13 +188,13 @@ def packing(method: str, geometry: Geometry, itemsize: int) -> Packing:
         filters = Packed(g.co, 1, g.window, column, column)
         return Packing(images, filters, (g.fh, g.fw), g.stride)
     used = g.fh * g.c if method == "im2win" else g.c
-    column = used
+    column, line = column or used, 128 // itemsize if method == "lines" else step
     while method != "lines" and g.stride[1] * column % step:
         column += 1
     long = ceil_to(g.fw * column, step)
     if method != "im2win":
         lines, columns = g.h + g.padding[0] + g.padding[1], g.w + g.padding[2] + g.padding[3]
-        images = Packed(g.n * lines, columns, used, column, ceil_to(columns * column, step))
+        images = Packed(g.n * lines, columns, used, column, ceil_to(columns * column, line))
         return Packing(images, Packed(g.co * g.fh, g.fw, used, column, long), (1, 1), (1, 1))
     columns = (g.wo - 1) * g.stride[1] + g.fw
     images = Packed(g.n * g.ho, columns, used, column, ceil_to(columns * column, step))

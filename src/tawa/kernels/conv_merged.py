@@ -23,7 +23,8 @@ import tawa.language as tl
 @dataclass(frozen=True, slots=True)
 class Merged:
     """`beside` groups or `pixels` stand as one, of so many `filters` each, which look at so many
-    `channels` of a line of `wide`, `apart` from those of the one before.
+    `channels` of a line of `wide`, `apart` from those of the one before. In the filters `used`
+    channels of a pixel's `column` lie side by side.
     """
 
     channels: int
@@ -32,6 +33,8 @@ class Merged:
     apart: int
     wide: int
     pixels: bool = False
+    column: int = 1
+    used: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,9 @@ def spread(w_ptr, out_ptr, count, lines, taps, BLOCK: tl.constexpr, MERGED: tl.c
     line = where // MERGED.wide
     own = where % MERGED.wide - line // taps // MERGED.filters % MERGED.beside * MERGED.apart
     inside = (where < count) & (own >= 0) & (own < MERGED.channels)
-    w = tl.load(w_ptr + line % lines * MERGED.channels + own, mask=inside, other=0)
+    inside = inside & (own % MERGED.column < MERGED.used)
+    at = (line % lines * MERGED.channels + own) // MERGED.column * MERGED.used
+    w = tl.load(w_ptr + at + own % MERGED.column, mask=inside, other=0)
     tl.store(out_ptr + where, w, mask=where < count)
 
 

@@ -76,22 +76,25 @@ def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
     place where TMA takes them, else packed.
     """
     problem, sizes = operands.problem, variant.config.kwargs
-    g, size, count = problem.geometry, BYTES[problem.dtype], sizes["BESIDE"]
-    if variant.box[2] > 1 or count % least_beside(g, size) or count * g.co % sizes["BLOCK_N"]:
+    g, size = problem.geometry, BYTES[problem.dtype]
+    count, column = sizes["BESIDE"], sizes["CHANNELS"]
+    least = least_beside(g, size, column)
+    if variant.box[2] > 1 or count % least or count * g.co % sizes["BLOCK_N"] or column < g.c:
         raise ArgumentError(
             f"no convolution by {variant}",
-            why=f"boxes have one column, of a multiple of {least_beside(g, size)} pixels, whose"
-            f" channels, {g.co} each, tiles divide",
+            why=f"boxes have one column, of a multiple of {least} pixels, whose channels, {g.co}"
+            " each, tiles divide",
         )
-    step, k = g.stride[1] * g.c, beside(g, count)
-    merged = Merged(g.fw * g.c, g.co, count, step, ceil_to(k, 16 // size), True)
+    step, k = g.stride[1] * column, beside(g, count, column)
+    long = g.fw * column, g.co, count, step, ceil_to(k, 16 // size)
+    merged = Merged(*long, pixels=True, column=column, used=g.c)
     launches = [fill(operands.w, g.co * g.fh, g.fh, merged, operands.y)]
     x, high, width, (image, row) = operands.x, g.h, g.w * g.c, problem.strides[:2]
-    if not problem.in_lines:
-        buffer = (how := packing("lines", g, size)).images
+    if column > g.c or not problem.in_lines:
+        buffer = (how := packing("lines", g, size, column)).images
         x = empty_beside(operands.y, (buffer.elements,), problem.dtype)
         launches.append(pack(operands.x, g, how, x))
-        high, width, row = buffer.lines // g.n, buffer.columns * g.c, buffer.pitch
+        high, width, row = buffer.lines // g.n, buffer.columns * column, buffer.pitch
         image = high * row
     box, shape = variant.box, (g.n, g.ho, ceil(g.wo / count))
     lies = (g.n, g.ho, g.fh, width), (image, g.stride[0] * row, g.dilation[0] * row, 1)

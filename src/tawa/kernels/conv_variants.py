@@ -74,9 +74,9 @@ _CACHED = 5.5e12  # bytes a second of the L2 cache, from which gradients' operan
 _OWN_GAIN, _OWN_ROWS, _OWN_WIDEST = 0.93, 128, 192
 _WHOLE_PIXELS, _ABREAST, _L2 = 0.8, 8, 50e6
 _ORDERING = 0.4e-6
-# Bytes a second that TMA brings a multiprocessor of rows that do not begin at multiples of so many
-# bytes: 6.5 clocks for 64 bytes at any 16, 12 for 128.
-_UNALIGNED, _ALIGNED = 18e9, 64
+# Bytes a second that TMA brings a multiprocessor of rows that begin at multiples of 16 and of 32
+# bytes; from so many on alignment binds nothing.
+_UNALIGNED, _ALIGNED = {16: 9e9, 32: 18e9}, 64
 _LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
 _EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
 
@@ -185,7 +185,7 @@ def refused(form: str, problem: Problem) -> str:
     if form == "neighbours":
         if g.groups > 1 or g.dilation[1] > 1:
             return f"{g.groups} groups, dilation {g.dilation}: windows are no runs of elements"
-        if (least := least_beside(g, size)) == 1 or least > g.wo:
+        if (least := least_beside(g, size, g.c)) == 1 or least > g.wo:
             return f"windows begin at multiples of 16 bytes {least} apart, in rows of {g.wo}"
         if not problem.step or g.wo * g.co % problem.step:
             return f"the output's rows of {g.wo} x {g.co} elements are not stored by TMA (16 bytes)"
@@ -366,33 +366,35 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
     if form in PACKINGS:
         made = packing(form, g, size)
         apart = (1 if form == "im2col" else g.stride[1]) * made.images.column * size
-        taps = g.fh if form == "padded" else 1
         k = (1 if form == "im2col" else g.fw) * made.images.column
         while depth > 32 // size and depth // 2 >= k:
             depth //= 2
         extra = 2 * made.elements * size / _BANDWIDTH + 2 * _FIXED
         if form == "padded":
-            for seconds, config in _flat(g, size, taps * k, 1.0, target):
+            for seconds, config in _flat(g, size, g.fh * k, 1.0, target):
                 yield max(seconds, moved / _BANDWIDTH) + _FIXED + extra, Variant(form, config)
+            return
     else:
         seen = windows(form, g, problem.view)
         taps, k, depth = seen.taps, seen.k, depth_of(seen, size)
         if problem.back:
             taps = ceil(prod(problem.back.size) / problem.parities)
     axes = axes_of(form, g, size)
-    tiled = _tiled(problem, axes, (taps, k, depth), apart % _ALIGNED > 0, moved, target)
+    tiled = _tiled(problem, axes, (taps, k, depth), apart, moved, target)
     for seconds, variant in tiled:
         yield seconds + extra, replace(variant, form=form)
 
 
-def least_beside(g: Geometry, size: int) -> int:
-    """Return how many pixels side by side begin where TMA may begin: at multiples of 16 bytes."""
-    return 16 // gcd(16, g.stride[1] * g.c * size)
+def least_beside(g: Geometry, size: int, column: int) -> int:
+    """Return how many pixels of the output begin where TMA may begin, at multiples of 16 bytes, in
+    rows of pixels of `column` elements.
+    """
+    return 16 // gcd(16, g.stride[1] * column * size)
 
 
-def beside(g: Geometry, count: int) -> int:
+def beside(g: Geometry, count: int, column: int) -> int:
     """Return the elements of a row that `count` neighbouring pixels of the output see."""
-    return (g.fw + (count - 1) * g.stride[1]) * g.c
+    return (g.fw + (count - 1) * g.stride[1]) * column
 
 
 def _neighbours(problem: Problem, moved: int, target: Target) -> Iterator[tuple[float, Variant]]:
@@ -400,30 +402,41 @@ def _neighbours(problem: Problem, moved: int, target: Target) -> Iterator[tuple[
     all of its columns.
     """
     g, size = problem.geometry, BYTES[problem.dtype]
-    extra = 0.0 if problem.in_lines else 2 * g.n * g.h * g.w * g.c * size / _BANDWIDTH + _FIXED
-    for count in range(least := least_beside(g, size), 2 * least + 1, least):
-        depth, k = 128 // size, beside(g, count)
-        while depth > 32 // size and depth // 2 >= k:
-            depth //= 2
-        wide = replace(problem, geometry=replace(g, co=count * g.co, volume=None))
-        axes = Axes(g.n, g.ho, ceil(g.wo / count), bytes=k * size, alone=True)
-        how = (g.fh, k, depth), True, moved, target
-        for seconds, variant in _tiled(wide, axes, *how, BESIDE=count):
-            if variant.splits == 1 and not count * g.co % variant.config.kwargs["BLOCK_N"]:
-                yield seconds + extra, replace(variant, form="neighbours")
+    reach = ((g.fh - 1) * g.dilation[0] + 1, 1)
+    for column in sorted({g.c, 1 << (g.c - 1).bit_length()}):
+        extra, line = 0.0, problem.strides[1] * size
+        if column > g.c or not problem.in_lines:
+            elements, line = packing("lines", g, size, column).images.elements, 128
+            # Packing reaches half of the bandwidth.
+            extra = 2 * (g.n * g.h * g.w * g.c + elements) * size / _BANDWIDTH + _FIXED
+        least = least_beside(g, size, column)
+        for count in (least, 2 * least, 4 * least):
+            k, depth = beside(g, count, column), 128 // size
+            while depth > 32 // size and depth // 2 >= k:
+                depth //= 2
+            wide = replace(problem, geometry=replace(g, co=count * g.co))
+            axes = Axes(g.n, g.ho, ceil(g.wo / count), (g.stride[0], 1), reach, k * size, True)
+            apart = gcd(count * g.stride[1] * column * size, line)
+            how = (g.fh, k, depth), apart, moved, target
+            for seconds, variant in _tiled(wide, axes, *how, BESIDE=count, CHANNELS=column):
+                if variant.splits == 1 and not count * g.co % variant.config.kwargs["BLOCK_N"]:
+                    yield seconds + extra, replace(variant, form="neighbours")
 
 
 def _tiled(
     problem: Problem,
     axes: Axes,
     sums: tuple[int, int, int],
-    unaligned: bool,
+    apart: int,
     moved: int,
     target: Target,
     **more: int,
 ) -> Iterator[tuple[float, Variant]]:
-    """Yield the tiles cut from `axes`, over `sums` of taps, K and the elements of a step."""
+    """Yield the tiles cut from `axes`, over `sums` of taps, K and the elements of a step; windows
+    lie so many bytes `apart`.
+    """
     g, size, (taps, k, depth) = problem.geometry, BYTES[problem.dtype], sums
+    rate = _UNALIGNED.get(gcd(apart, _ALIGNED))
     written = BYTES[problem.out] * (2 if problem.epilogue.residual else 1)
     seen_once = size * min(g.window, g.n * g.h * g.w * g.channels / g.pixels)
     for rows, columns in TILES:
@@ -431,8 +444,8 @@ def _tiled(
             continue
         steps = taps * ceil(k / depth)
         each = product_seconds(rows, columns, depth, size)
-        if unaligned:
-            each = hypot(each, rows * depth * size / _UNALIGNED)
+        if rate:
+            each = hypot(each, rows * depth * size / rate)
         box = boxes(rows, axes, steps * each, target)
         # A tile's part of what memory moves, at a multiprocessor's part of the bandwidth: where
         # memory binds, a last wave of few tiles costs as much as where products do.
@@ -450,7 +463,7 @@ def _tiled(
             seconds = whole // units * max(steps * each, part)
             seconds += max(products, ceil(dealt) * part / splits)
             seconds = max(seconds, moved / (_BANDWIDTH * min(1.0, 3 * (whole / units + dealt))))
-            bound = products == seconds and not unaligned
+            bound = products == seconds and not rate
             seconds += _FIXED + parts / _CACHED + (_LAUNCH if splits > 1 else 0)
             if whole + rest * splits <= units:  # nobody asks for another tile
                 yield seconds, Variant("", tawa.Config(sizes, persistent=False), splits)

@@ -333,7 +333,7 @@ def conv_windows(
             sizes = (pixels, height, width, high, wide, stride_xn, stride_xh, stride_xw)
             at = (pixel, group, filter, parity, channels, sizes)
             acc = sums_apart(x_ptr, w_ptr, *at, CHANNELS, WINDOW, MERGED, BACK)
-    if BESIDE > 1:
+    if VIEW == "lines":
         filter = filter % (channels // BESIDE)
         channel += column * channels
         column = 0
