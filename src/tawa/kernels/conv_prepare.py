@@ -36,6 +36,11 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         raise ArgumentError(f"no convolution by {form}: {reason}", remedy='use method="auto"')
     if form in PACKINGS:
         return _by_packing(operands, variant)
+    if form in ("merged", "neighbours") and variant.splits > 1:
+        raise ArgumentError(
+            f"{form} and {variant.splits} parts of a sum",
+            why="a sum that an infinity of another spoilt is found where it is whole",
+        )
     if form == "merged":
         return _side_by_side(operands, variant)
     if form == "neighbours":
@@ -58,11 +63,6 @@ def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
     """Return the launches that fill filters with zeros and convolve groups that stand as one."""
     problem = operands.problem.merged
     g = problem.geometry
-    if variant.splits > 1:
-        raise ArgumentError(
-            f"groups side by side and {variant.splits} parts of a sum",
-            why="a sum that an infinity of another group spoilt is found where it is whole",
-        )
     alone = operands.problem.geometry
     first = fill_groups(operands.w, alone, alone.groups // g.groups, operands.y)
     w, merged = first.arguments[1], first.options["MERGED"]
@@ -78,8 +78,8 @@ def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
     problem, sizes = operands.problem, variant.config.kwargs
     g, size = problem.geometry, BYTES[problem.dtype]
     count, column = sizes["BESIDE"], sizes["CHANNELS"]
-    least = least_beside(g, size, column)
-    if variant.box[2] > 1 or count % least or count * g.co % sizes["BLOCK_N"] or column < g.c:
+    least, tile = least_beside(g, size, column), max(sizes["BLOCK_N"], problem.step)
+    if variant.box[2] > 1 or count % least or count * g.co % tile or column < g.c:
         raise ArgumentError(
             f"no convolution by {variant}",
             why=f"boxes have one column, of a multiple of {least} pixels, whose channels, {g.co}"
@@ -102,7 +102,7 @@ def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
     w = launches[0].arguments[1]
     order = filters(w, (1, count * g.co, g.fh, k), (g.fh * merged.wide, merged.wide), sizes)
     wide = replace(operands, problem=replace(problem, geometry=replace(g, co=count * g.co)))
-    options = {"VIEW": "lines", "CHANNELS": merged.wide}
+    options: dict[str, Any] = {"VIEW": "lines", "CHANNELS": merged.wide}
     options["WINDOW"] = Taps(g.fh, 1, g.stride[0], count * step, dilation_h=g.dilation[0])
     rows = (g.n, g.ho, 1, 1, g.wo * g.co)
     (launch,) = product(wide, variant, seen, order, (g.fh, k), shape, options, rows)

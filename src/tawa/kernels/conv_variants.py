@@ -20,7 +20,7 @@ import tawa.language as tl
 from tawa.kernels.arrays import BYTES, View
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, ceil_to, packing
 from tawa.kernels.conv_merged import Back
-from tawa.kernels.conv_views import VIEWS, depth_of, refusal, windows
+from tawa.kernels.conv_views import VIEWS, depth_of, refusal, shortened, windows
 from tawa.kernels.conv_windows import Epilogue
 from tawa.kernels.variants import begun, shares
 from tawa.target import H200, Target
@@ -356,7 +356,6 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
     if form == "neighbours":
         yield from _neighbours(problem, moved, target)
         return
-    depth = 128 // size
     if form == "pointers":
         vectors = 1.0 if g.channels * size % 16 == 0 else _BY_ELEMENTS
         for seconds, config in _flat(g, size, g.window, vectors, target):
@@ -367,8 +366,7 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         made = packing(form, g, size)
         apart = (1 if form == "im2col" else g.stride[1]) * made.images.column * size
         k = (1 if form == "im2col" else g.fw) * made.images.column
-        while depth > 32 // size and depth // 2 >= k:
-            depth //= 2
+        depth = shortened(k, size)
         extra = 2 * made.elements * size / _BANDWIDTH + 2 * _FIXED
         if form == "padded":
             for seconds, config in _flat(g, size, g.fh * k, 1.0, target):
@@ -411,13 +409,11 @@ def _neighbours(problem: Problem, moved: int, target: Target) -> Iterator[tuple[
             extra = 2 * (g.n * g.h * g.w * g.c + elements) * size / _BANDWIDTH + _FIXED
         least = least_beside(g, size, column)
         for count in (least, 2 * least, 4 * least):
-            k, depth = beside(g, count, column), 128 // size
-            while depth > 32 // size and depth // 2 >= k:
-                depth //= 2
+            k = beside(g, count, column)
             wide = replace(problem, geometry=replace(g, co=count * g.co))
             axes = Axes(g.n, g.ho, ceil(g.wo / count), (g.stride[0], 1), reach, k * size, True)
             apart = gcd(count * g.stride[1] * column * size, line)
-            how = (g.fh, k, depth), apart, moved, target
+            how = (g.fh, k, shortened(k, size)), apart, moved, target
             for seconds, variant in _tiled(wide, axes, *how, BESIDE=count, CHANNELS=column):
                 if variant.splits == 1 and not count * g.co % variant.config.kwargs["BLOCK_N"]:
                     yield seconds + extra, replace(variant, form="neighbours")
@@ -479,9 +475,7 @@ def _flat(
     """Yield the seconds of products through pointers, over sums of `k` elements, and their tiles;
     `vectors` is the share of their rate that loads leave.
     """
-    depth = 128 // size
-    while depth > 32 // size and depth // 2 >= k:
-        depth //= 2
+    depth = shortened(k, size)
     for rows, columns, share in _POINTERS:
         if columns >= 2 * g.filters and columns > 32:
             continue

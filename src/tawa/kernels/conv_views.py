@@ -167,12 +167,17 @@ def depth_of(windows: Windows, itemsize: int) -> int:
     Less where a tap has less; and a divisor of them where what follows a tap's channels is another
     pixel or group.
     """
-    depth = 128 // itemsize
     if windows.whole:
+        depth = 128 // itemsize
         while windows.k % depth:
             depth //= 2
         return depth
-    least = 32 // itemsize
-    while depth > least and depth // 2 >= windows.k:
+    return shortened(windows.k, itemsize)
+
+
+def shortened(k: int, itemsize: int) -> int:
+    """Return how many elements a step over `k` that lie together takes: 32 to 128 bytes."""
+    depth = 128 // itemsize
+    while depth > 32 // itemsize and depth // 2 >= k:
         depth //= 2
     return depth

@@ -54,9 +54,7 @@ def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
     elif not (reason := refusal("window", g, x)):
         seen = windows("window", g, x)
     elif not refusal("taps", g, x):
-        shape = (g.n, g.h, g.w, g.groups, g.channels)
-        strides = (*x.strides[:3], g.channels, 1)
-        seen = Windows("groups", shape, strides, g.fh * g.fw, g.channels)
+        seen = windows("taps", g, x)
     elif g.groups > 1 or g.dilation != (1, 1) or g.volume is not None:
         raise ArgumentError(
             f"no filters' gradient of images {g.images} over {g.over} in {g.groups} groups",
@@ -69,7 +67,7 @@ def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
     box = boxes(_PIXELS, axes, 1e-6, target)
     if seen.window is not None:
         axes, box = Axes(1, 1, g.pixels), (1, 1, _PIXELS)
-    elif seen.view == "groups":
+    elif seen.view in ("taps", "groups"):
         rows = gcd(g.ho, 64)
         box = (64 // min(64, rows * gcd(g.wo, 64)), min(rows, 64 // gcd(g.wo, 64)), gcd(g.wo, 64))
     return _Reading(seen, axes, box, together, packed)
