@@ -76,8 +76,9 @@ _WHOLE_PIXELS, _ABREAST, _L2 = 0.8, 8, 50e6
 _ORDERING = 0.4e-6
 # Bytes a second that TMA brings a multiprocessor of rows that begin at multiples of 16 and of 32
 # bytes; from so many on alignment binds nothing.
-_UNALIGNED, _ALIGNED = {16: 9e9, 32: 18e9}, 64
+_UNALIGNED, _ALIGNED = {16: 12e9, 32: 24e9}, 64
 _LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
+_FAR = 1.6  # behind the best by so much no form is tried
 _EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
 
 
@@ -292,8 +293,8 @@ def variants(
     """Return the variants worth trying, the likely best first, at most `most`.
 
     `method` "auto" has views in place, pointers, and where windows overlap also im2win: the best
-    two of each form, then the next best of all, since the model tells tiles of one form from one
-    another better than forms.
+    two of each form, but those that the model has far behind, then the next best of all, since it
+    tells tiles of one form from one another better than forms.
     """
     forms = forms_of(problem) if method == "auto" else (method,)
     first: list[tuple[float, Variant]] = []
@@ -304,6 +305,8 @@ def variants(
             # Parts of a last wave cost what the model knows least: one of the two has none.
             first += [best, *(pair for pair in rest if not (best[1].whole and pair[1].whole))][:2]
             others += [pair for pair in rest if pair not in first]
+    least = min(map(_seconds, first), default=0.0)
+    first = [pair for pair in first if pair[0] < _FAR * least]
     more = sorted(others, key=_seconds)[: max(0, most - len(first))]
     return [variant for _, variant in sorted(first + more, key=_seconds)[:most]]
 
