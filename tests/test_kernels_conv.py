@@ -604,10 +604,13 @@ def test_narrow_tiles_are_added_up_whole():
     assert np.array_equal(conv2d(x, w, variant=chosen, out_dtype="f32"), exact(x, w, g))
 
 
-def test_groups_side_by_side_are_summed_whole():
+def test_what_stands_side_by_side_is_summed_whole():
     x, w = arrays(Geometry(1, 8, 8, 32, 64, 3, 3, groups=8))
-    with pytest.raises(ArgumentError, match="groups side by side and 2 parts of a sum"):
+    with pytest.raises(ArgumentError, match="merged and 2 parts of a sum"):
         conv2d(x, w, groups=8, variant=variant("merged", 2))
+    x, w = arrays(Geometry(1, 8, 12, 3, 64, 3, 3))
+    with pytest.raises(ArgumentError, match="neighbours and 2 parts of a sum"):
+        conv2d(x, w, variant=variant("neighbours", 2, CHANNELS=3))
 
 
 def test_boxes_fit_the_image():
