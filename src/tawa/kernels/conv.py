@@ -260,7 +260,7 @@ def conv3d(x: Any, w: Any, bias: Any = None, **options: Any) -> Any:
 
     torch and CuPy: x (N, C, D, H, W), torch's in channels_last_3d memory, w (Co, C/groups, Fd, Fh,
     Fw); NumPy: x (N, D, H, W, C), w (Co, Fd, Fh, Fw, C/groups). Raises `ArgumentError` also where
-    TMA does not count the windows: channels that are no multiple of 16 bytes, strides above 8,
+    TMA does not count the windows: channels of x that are no multiple of 16 bytes, strides above 8,
     padding above 16.
     """
     return conv2d(of_axes(3, "x", x), w, bias, **options)
