@@ -33,6 +33,8 @@ GEOMETRIES = [
     Geometry(2, 15, 17, 24, 40, 3, 3, padding=(2, 2, 2, 2), dilation=(2, 2)),
     Geometry(2, 15, 17, 128, 192, 3, 3, padding=(1, 1, 1, 1), groups=4),
     Geometry(5, 37, 41, 3, 64, 7, 7, (2, 2), (3, 3, 3, 3)),
+    Geometry(3, 18, 32, 3, 48, 3, 5),
+    Geometry(3, 15, 17, 64, 21, 3, 3, (2, 1)),
     Geometry(1, 5, 5, 512, 512, 3, 3),
     Geometry(1, 11, 3, 16, 24, 3, 3, (4, 1)),
     Geometry(130, 3, 3, 32, 64, 3, 3),
@@ -169,6 +171,22 @@ def test_groups_side_by_side_spoil_only_their_own(stride: int) -> None:
         assert torch.equal(got.isnan(), want.isnan()), name
         assert torch.equal(got.isinf(), want.isinf()), name
         assert error(got[finite], want[finite]) < 2e-3, name
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_pixels_side_by_side_spoil_only_their_own(padding: int) -> None:
+    """An Inf or NaN reaches the windows that see it, in place and in a copy."""
+    g = Geometry(3, 20, 32, 3, 64, 3, 3, padding=(padding,) * 4)
+    x, w = normal(g.n, g.c, g.h, g.w), normal(g.co, g.c, 3, 3)
+    x[1, 2, 7, 9], x[2, 0, -1, -1], x[0, 1, 0, 12] = torch.nan, torch.inf, -torch.inf
+    want = F.conv2d(x.cpu().double(), w.cpu().double(), padding=padding).cuda()
+    asked = bind(x.permute(0, 2, 3, 1), w.permute(0, 2, 3, 1), g).problem
+    for variant in variants(asked, "neighbours", most=8):
+        y = conv2d(x, w, padding=padding, variant=variant)
+        finite = want.isfinite()
+        assert torch.equal(y.isnan(), want.isnan()), str(variant)
+        assert torch.equal(y.isinf(), want.isinf()), str(variant)
+        assert error(y[finite], want[finite]) < 2e-3, str(variant)
 
 
 def test_the_tuner_and_packed_filters() -> None:
