@@ -86,7 +86,8 @@ def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
             " each, tiles divide",
         )
     step, k = g.stride[1] * column, beside(g, count, column)
-    long = g.fw * column, g.co, count, step, ceil_to(k, 16 // size)
+    # Filters' rows lie as far apart as boxes are long: TMA takes longer where they begin elsewhere.
+    long = g.fw * column, g.co, count, step, ceil_to(k, sizes["BLOCK_K"])
     merged = Merged(*long, pixels=True, column=column, used=g.c)
     launches = [fill(operands.w, g.co * g.fh, g.fh, merged, operands.y)]
     x, high, width, (image, row) = operands.x, g.h, g.w * g.c, problem.strides[:2]
