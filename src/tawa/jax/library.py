@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from tawa.errors import ArgumentError
-from tawa.jax.calls import bind, form_of
+from tawa.jax.calls import alike, bind, form_of
 from tawa.jax.launches import Spot
 from tawa.kernels import attention as forward
 from tawa.kernels import attention_backward as backward
@@ -32,6 +32,7 @@ from tawa.kernels.straight import Arrays, Recipes, Write
 from tawa.runtime.arrays import Placeholder, array
 from tawa.runtime.decorators import wrap
 from tawa.runtime.descriptors import TensorDescriptor
+from tawa.runtime.dtypes import numpy_dtype
 
 
 class _Reader(Recipes):
@@ -82,6 +83,10 @@ def run(
                     why="there is nothing to launch",
                     remedy="leave the call out where an extent is 0",
                 )
+    for number in recipe.results:
+        if number is not None and values[number] is None:  # nothing is launched for no elements
+            assert 0 in held[number].shape, "a launch stores to what has elements"
+            values[number] = jnp.zeros(held[number].shape, numpy_dtype(held[number].dtype))
     return [None if number is None else values[number] for number in recipe.results]
 
 
@@ -217,7 +222,7 @@ def matmul(
     fp8. Has gradients by a, b and bias (of the first three types), and `jax.vmap` over a and b.
     Raises `ArgumentError` for what does not fit together, and gradients of gradients are refused.
     """
-    a, b = jnp.asarray(a), jnp.asarray(b)
+    a, b, bias = alike(*(None if each is None else jnp.asarray(each) for each in (a, b, bias)))
     if a.ndim < 2 or b.ndim < 2:
         raise ArgumentError(
             f"no product of shapes {a.shape} and {b.shape}", why="both have rows and columns"
@@ -227,11 +232,11 @@ def matmul(
     options = {"activation": activation, "out_dtype": out_dtype}
     product = _product(tuple({**options, "input_precision": input_precision}.items()))
     if b.ndim == 2:
-        found = product(a.reshape(-1, a.shape[-1]), b, bias)
+        found = product(a.reshape(prod(a.shape[:-1]), a.shape[-1]), b, bias)
         return found.reshape(*a.shape[:-1], found.shape[-1])
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     flat = [
-        jnp.broadcast_to(each, (*batch, *each.shape[-2:])).reshape(-1, *each.shape[-2:])
+        jnp.broadcast_to(each, (*batch, *each.shape[-2:])).reshape(prod(batch), *each.shape[-2:])
         for each in (a, b)
     ]
     found = product(*flat, bias)
@@ -388,7 +393,7 @@ def attention(
     rng = jax.random.bits(key, (4,), jnp.uint32) if dropout else None
     options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
     options |= {"dropout": dropout}
-    out, lse = _attention(tuple(options.items()))(*arrays[:5], rng, *arrays[5:])
+    out, lse = _attention(tuple(options.items()))(*alike(*arrays[:5], rng, *arrays[5:]))
     return (out, lse) if return_lse else out
 
 
