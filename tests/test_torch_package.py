@@ -315,6 +315,13 @@ def test_vmap_has_a_rule_or_refuses():
     near(made, torch.stack(alone))
     (found,) = torch.autograd.grad(made.sum(), q)
     near(found, torch.autograd.grad(torch.stack(alone).sum(), q)[0])
+    slopes = torch.tensor([[0.5], [0.25]])
+    k = half(2, 1, 8, 64)
+    for given, axis in ((slopes, None), (slopes, 0), (torch.stack((slopes, 2 * slopes)), 0)):
+        sloped = torch.vmap(lambda x, s: tt.attention(x, k, k, alibi=s), (0, axis))
+        each = given.expand(2, 2, 1) if axis is None else given
+        alone = [tt.attention(x, k, k, alibi=s) for x, s in zip(q.expand(2, 2, 1, 8, 64), each)]
+        near(sloped(q.expand(2, 2, 1, 8, 64), given), torch.stack(alone))
     with pytest.raises(ArgumentError, match="attention over or with sink"):
         torch.vmap(lambda x: OPS.attention(k, k, k, sink=x)[0])(torch.ones(2, 1))
     with pytest.raises(ArgumentError, match="vmap over bias"):
@@ -796,6 +803,16 @@ def test_hugging_faces_attention(monkeypatch):
     near(table["tawa"](layer, q, k, v, mask, scaling=0.125)[0], expected.transpose(1, 2))
     with pytest.raises(ArgumentError, match="cu_seq_lens_q"):
         table["tawa"](layer, q, k, v, None, cu_seq_lens_q=mask)
+    with pytest.raises(ArgumentError, match="sliding_window and no mask"):
+        table["tawa"](layer, q, k, v, None, sliding_window=5)
+    few = table["tawa"](layer, q[:, :, :7], k, v, None, scaling=0.125)[0]  # of a static cache
+    near(few, expected[:, :, :7].transpose(1, 2))
+    added = half(1, 4, 12, 12)
+    seen = mask.new_zeros(()).where(mask == 0, float("-inf"))
+    expected = F.scaled_dot_product_attention(q, k, v, added + seen, enable_gqa=True)
+    for hidden in (None, mask, mask == 0):
+        found = table["tawa"](layer, q, k, v, hidden, scaling=0.125, position_bias=added)[0]
+        near(found, expected.transpose(1, 2))
     one, _ = table["tawa"](layer, q[:, :, :1], k, v, None, scaling=0.125)
     near(one, F.scaled_dot_product_attention(q[:, :, :1], k, v, enable_gqa=True).transpose(1, 2))
 

@@ -266,8 +266,10 @@ def _refuse_second(ctx: Any, *_: Any) -> Any:
 def _attention_vmap(
     info: Any, dims: Sequence[int | None], *given: Any
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    """Put the mapped axis into the batch of q, k, v and bias; what else is mapped is refused."""
-    batched = {"q", "k", "v", "bias"}
+    """Put the mapped axis into the batch of q, k, v, bias and alibi; what else is mapped is
+    refused.
+    """
+    batched = {"q", "k", "v", "bias", "alibi"}
     named = dict(zip(FORWARD, given))
     mapped = [name for name, dim in zip(FORWARD, dims) if dim is not None]
     whole = ("cu_seqlens", "block_table", "lengths", "leftpad", "rng")
@@ -289,6 +291,8 @@ def _attention_vmap(
         )
         if name == "q":
             rows = array.shape[1]
+        if name == "alibi" and array.dim() == 2:  # one slope a head for all of a batch
+            array = array.unsqueeze(1)
         named[name] = array.expand(-1, rows, *array.shape[2:]).flatten(0, 1)
     out, lse = attention(*named.values())
     split = info.batch_size, rows
