@@ -451,6 +451,32 @@ class Block(torch.nn.Module):
         return tt.scaled_dot_product_attention(y, y, y, is_causal=True)
 
 
+def test_sharded_weights_train():
+    """FSDP2 frees the memory of gathered weights, which a launch must leave torch's own."""
+    dist = pytest.importorskip("torch.distributed")
+    if not dist.is_available() or dist.is_initialized():
+        pytest.skip("needs torch.distributed, and no process group of others")
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        models = [
+            torch.nn.Sequential(*(kind(32, 32) for _ in "ab"))
+            for kind in (tt.Linear, torch.nn.Linear)
+        ]
+        models[1].load_state_dict(models[0].state_dict())
+        x, found = half(8, 32), []
+        for model in models:
+            model.half()
+            for layer in (*model, model):
+                fsdp.fully_shard(layer)
+            model(x).float().pow(2).sum().backward()
+            found.append([each.grad.full_tensor() for each in model.parameters()])
+        for ours, theirs in zip(*found, strict=True):
+            near(ours, theirs)
+    finally:
+        dist.destroy_process_group()
+
+
 def test_one_graph_export_and_checkpoint():
     from torch.utils.checkpoint import checkpoint
 
