@@ -738,6 +738,11 @@ def test_a_cache_refuses_by_name():
             {"k": q, "v": q, "cache_seqlens": 5, "rotary_cos": cos[:9], "rotary_sin": cos[:9]},
             "each of the 64 rows",
         ),
+        (
+            {"k": q[:, :1], "v": q[:, :1], "cache_seqlens": 5, "causal": True}
+            | {"rotary_cos": cos, "rotary_sin": cos},
+            "each of the 66 rows",  # the last two queries may stand behind the cache
+        ),
         ({"block_table": ends[:, None], "cache_batch_idx": ends}, "cache_batch_idx beside"),
         (
             {"k": q, "v": q, "cache_seqlens": 5, "cache_batch_idx": torch.tensor([0, 2])},
