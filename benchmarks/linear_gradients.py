@@ -32,11 +32,16 @@ LAYERS = {
 TOLERANCE = 1e-2
 
 
-def alone(linear: Callable[..., Tensor], x: Tensor, w: Tensor, dy: Tensor, by: str) -> Any:
-    """Return what computes a gradient again and again, from a forward pass made once."""
+def alone(
+    linear: Callable[..., Tensor], x: Tensor, w: Tensor, dy: Tensor, by: str, stream: Any = None
+) -> Any:
+    """Return what computes a gradient again and again, from a forward pass made once, on whose
+    stream autograd computes it.
+    """
     given = {"input": x.detach(), "weight": w.detach()}
     given[by].requires_grad_()
-    y = linear(given["input"], given["weight"])
+    with torch.cuda.stream(stream):
+        y = linear(given["input"], given["weight"])
     return lambda: torch.autograd.grad(y, given[by], dy, retain_graph=True)[0]
 
 
@@ -56,23 +61,29 @@ def main() -> None:
     """Print a line of JSON for each gradient, and the mean."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tokens", type=int, default=8192)
+    parser.add_argument("--layers", nargs="*", default=list(LAYERS), help="; ".join(LAYERS))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for layer, (inner, outer) in LAYERS.items():
+    torch.cuda.graph.default_capture_stream = torch.cuda.Stream()
+    for layer in options.layers:
+        inner, outer = LAYERS[layer]
         new = partial(torch.randn, device="cuda", dtype=torch.bfloat16)
         x, w, dy = new(options.tokens, inner), new(outer, inner), new(options.tokens, outer)
         exact = {"input": dy.float() @ w.float(), "weight": dy.float().t() @ x.float()}
         for by, want in exact.items():
-            calls = {
-                title: alone(linear, x, w, dy, by)
-                for title, linear in (("tawa", tt.linear), ("torch", functional.linear))
-            }
+            peers = {"tawa": tt.linear, "torch": functional.linear}
+            calls = {title: alone(each, x, w, dy, by) for title, each in peers.items()}
             error = float((calls["tawa"]().float() - want).norm() / want.norm())
             if not error < TOLERANCE:
                 raise SystemExit(f"{layer}, by {by}: off by {error:.2e}")
             ms = in_turns({title: partial(timed, call) for title, call in calls.items()})
-            graph = in_turns({title: time_calls(call, 0.03) for title, call in calls.items()})
+            torch.cuda.synchronize()
+            captured = {
+                title: alone(each, x, w, dy, by, torch.cuda.graph.default_capture_stream)
+                for title, each in peers.items()
+            }
+            graph = in_turns({title: time_calls(call, 0.03) for title, call in captured.items()})
             row: dict[str, Any] = {"layer": layer, "by": by, "ms": ms, "graph": graph}
             row["tflops"] = round(2e-9 * options.tokens * inner * outer / graph["tawa"], 1)
             for title, each in (("ratio", ms), ("graph_ratio", graph)):

@@ -285,8 +285,8 @@ def test_gradients_in_no_order_are_asked_for():
     assert torch.equal(by_columns, tt.attention(k.detach().contiguous(), *fixed))
     torch.use_deterministic_algorithms(True)
     try:
-        with pytest.raises(ArgumentError, match="deterministic=False under"):
-            gradients(deterministic=False)
+        for one, other in zip(gradients(deterministic=False), same, strict=True):
+            assert torch.equal(one, other)
     finally:
         torch.use_deterministic_algorithms(False)
 

@@ -4,14 +4,14 @@
 not.
 
 Three launches: what is needed of each row, dq (a sum over keys), dk and dv (sums over queries). Or,
-where the order of dq's sum may change, one for all three, which adds to dq in float32, and one that
-rounds it. Where that of the bias is asked for, one more. Tiles are chosen as those of `attention`
-are.
+where the order of dq's sum may change and that is faster, one for all three, which adds to dq in
+float32, and one that rounds it. Where that of the bias is asked for, one more. Tiles are chosen as
+those of `attention` are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -159,10 +159,15 @@ class Gradients:
 
 
 class Tuner(tuning.Tuner[Task, Variant]):
-    """Remembers the fastest tiles of each sum it has timed, in memory and on disk."""
+    """Remembers the fastest tiles of each sum it has timed, in memory and on disk, and which sums
+    are the fastest where dq may be added up in any order: `sums`.
+    """
 
     def __init__(self, *, store: DiskStore | None = None, keep: bool = True) -> None:
         super().__init__("attention_backward", ARRAYS, written="", store=store, keep=keep)
+        self.sums = tuning.Tuner[Task, tuple[Part, ...]](
+            "attention_backward in any order", store=store, keep=keep
+        )
 
     def choose(self, part: Part, arrays: Gradients) -> Variant:
         """Return the variant of a sum: the fastest, or in the simulator the first that builds.
@@ -183,6 +188,30 @@ class Tuner(tuning.Tuner[Task, Variant]):
         packed = problem.options.packed  # their lengths change from call to call
         return self.settle(kind(part, problem), candidates, arrays.dq, timed=not packed)
 
+    def choose_sums(self, arrays: Callable[[], Gradients], problem: Problem) -> tuple[Part, ...]:
+        """Return the sums by which all gradients come first, in any order; in the simulator, and of
+        packed sequences, those of one launch where there is one.
+        """
+        ways = tuple(dict.fromkeys((parts(problem, deterministic=False), parts(problem))))
+        task = kind("all", problem)
+        known = ways[0] if len(ways) == 1 else self.sums.best.get(task)
+        if known is not None:
+            return known
+        bound = arrays()
+
+        def ready(sums: tuple[Part, ...]) -> tuning.Call:
+            held = bound if sums == ("all",) else replace(bound, dq_sum=None)
+            launches = [prepare_rows(held)]
+            for part in sums:
+                launches += prepare(part, held, self.choose(part, held))
+            return tuning.ready(launches)
+
+        def candidates() -> list[tuning.Candidate[tuple[Part, ...]]]:
+            return [tuning.Candidate(each, partial(ready, each)) for each in ways]
+
+        timed = not problem.options.packed
+        return self.sums.settle(task, candidates, bound.dq, timed=timed)
+
     def known(self, part: Part, problem: Problem) -> Variant | None:
         """Return what was chosen for a sum before, None if nothing was."""
         return self.best.get(kind(part, problem))
@@ -196,22 +225,13 @@ def kind(part: Part, problem: Problem) -> Task:
 
 
 def parts(problem: Problem, deterministic: bool = True) -> tuple[Part, ...]:
-    """Return the sums of a problem: those over queries together where both fit the registers.
-
-    Raises `ArgumentError` where dq cannot be summed beside them.
+    """Return the sums of a problem: those over queries together where both fit the registers, and
+    not `deterministic` dq beside them there.
     """
-    columns = sum(widths(problem).values())
-    together = columns <= _TOGETHER_COLUMNS
-    if deterministic:
-        return ("queries", "keys") if together else ("queries", "dk", "dv")
-    if not together:
-        raise ArgumentError(
-            f"deterministic=False with head dims {problem.head_dim} and {problem.value_dim}",
-            why=f"one program sums dk and dv of up to {_TOGETHER_COLUMNS} columns together, these"
-            f" tiles have {columns}",
-            remedy="leave deterministic out",
-        )
-    return ("all",)
+    together = sum(widths(problem).values()) <= _TOGETHER_COLUMNS
+    if together and not deterministic:
+        return ("all",)
+    return ("queries", "keys") if together else ("queries", "dk", "dv")
 
 
 def variants(part: Part, problem: Problem) -> Iterator[Variant]:
@@ -261,9 +281,10 @@ def attention_backward(
         causal, scale, window, softcap, alibi, bias, cu_seqlens, dropout, rng: as `attention` was
             given them.
         grad_lse: the gradient by `lse`, float32 of its shape, where the loss depends on it.
-        deterministic: the same result at every run. Otherwise dk and dv still are, but dq is added
-            up in the order in which programs come, by atomic operations in float32: scores are
-            computed once, not twice, for float32 [batch, heads, queries, head_dim] of workspace.
+        deterministic: the same result at every run. Otherwise dk and dv still are, but dq may be
+            added up in the order in which programs come, by atomic operations in float32: scores
+            are computed once, not twice, for float32 [batch, heads, queries, head_dim] of
+            workspace. Which is faster is timed once for each problem.
         bias_gradient: of the bias's shape and type, summed over what shares an element of it in
             float32, the same at every run; scores are computed once more for it.
         into: dense arrays for dq, dk and dv, of their shapes and types, with contiguous rows, of
@@ -272,8 +293,7 @@ def attention_backward(
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
     Raises:
-        ArgumentError: shapes, types or strides do not fit together; without `deterministic`, head
-            dims of more than 256 columns of keys and values together; the gradient of no bias.
+        ArgumentError: shapes, types or strides do not fit together; the gradient of no bias.
         TuningError: no variant could be built; the message lists why.
 
     Sums are in float32, of products of weights and their gradients rounded to the operands' type.
@@ -304,18 +324,24 @@ def attention_backward(
         found = bind_gradients(held, options)
         writer = Writer(held, grad)
         results = [found.dq, found.dk, found.dv, *([found.dbias] if bias_gradient else [])]
-        more: tuple[Part, ...] = ("bias",) if bias_gradient else ()
-        sums = (*parts(found.forward.problem, deterministic), *more)
         problem = found.forward.problem
         if 0 in (*found.forward.shape, problem.keys, problem.head_dim):
             for each in results:
                 writer.work(_clear, each)
             return writer.finish(*results)
+        real = partial(bind_gradients, arrays, options)
+        sums = parts(problem, deterministic)
+        if not deterministic and not variants:
+            sums = best.choose_sums(real, problem)
+        if sums != ("all",):
+            found = replace(found, dq_sum=None)
+        if bias_gradient:
+            sums = (*sums, "bias")
         writer.launch(prepare_rows(found))
         for place, part in enumerate(sums):
             chosen = variants[place] if variants else best.known(part, problem)
             if chosen is None:
-                chosen = best.choose(part, bind_gradients(arrays, options))
+                chosen = best.choose(part, real())
             for launch in prepare(part, found, chosen):
                 writer.launch(launch)
         return writer.finish(*results)

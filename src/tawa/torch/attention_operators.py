@@ -206,12 +206,6 @@ def attention_backward(
     """Return dq, dk, dv and with `bias_gradient` that of the bias, as
     `tawa.kernels.attention_backward.attention_backward`.
     """
-    if not deterministic and torch.are_deterministic_algorithms_enabled():
-        raise ArgumentError(
-            "deterministic=False under torch.use_deterministic_algorithms",
-            why="dq would be added up in another order at each run",
-            remedy="leave deterministic out",
-        )
     dq, dk, dv = (gradient_of(each, cu_seqlens) for each in (q, k, v))
     found = _backward.attention_backward(
         rows_of(grad.to(out.dtype), once=True),
@@ -230,7 +224,7 @@ def attention_backward(
         dropout=dropout,
         rng=dense(rng),
         grad_lse=dense(grad_lse),
-        deterministic=deterministic,
+        deterministic=deterministic or torch.are_deterministic_algorithms_enabled(),
         bias_gradient=bias_gradient,
         into=(dq, dk, dv),
     )

@@ -72,14 +72,13 @@ def attention(
     return_lse: bool = False,
 ) -> Any:
     """Return softmax(scale * q k^T) v, as `tawa.kernels.attention.attention` does, with gradients
-    by q, k, v, bias and sink, the same at every run; without `deterministic` that by q is added up
-    in whatever order programs come.
+    by q, k, v, bias and sink, the same at every run; without `deterministic` that by q may be
+    added up in whatever order programs come, where that is faster and
+    `torch.use_deterministic_algorithms` is off.
 
     `rng`, the seed and offset of `dropout`, int64 [2] on q's device, is drawn from torch's own
     generator where it is not given, so that `torch.manual_seed` decides what is dropped. Raises
-    `ArgumentError` for gradients with pages or lengths or by alibi, and without
-    `deterministic` for those of wide heads (`attention_backward`) and under
-    `torch.use_deterministic_algorithms`.
+    `ArgumentError` for gradients with pages or lengths or by alibi.
     """
     if dropout and rng is None:
         rng = torch.randint(-(2**63), 2**63 - 1, (2,), device=q.device)
