@@ -450,6 +450,26 @@ def test_products_have_gradients():
     near(*(jax.jit(each)(a, b, bias) for each in gradients))
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_products_have_second_gradients(batch):
+    a, b, s, t = (numbers(*batch, *n, seed=n[0]) for n in ((24, 16), (16, 32), (24, 32), (25, 16)))
+    t = t[..., :24, :]
+
+    def of(multiply):
+        first = lambda a, b: (jnp.sin(multiply(a, b)) * s).sum()  # noqa: E731
+        second = lambda a, b: sum(  # noqa: E731
+            (x * y).sum() for x, y in zip(jax.grad(first, (0, 1))(a, b), (t, b * b), strict=True)
+        )
+        third = lambda a, b: (jax.grad(second)(a, b) * t).sum()  # noqa: E731
+        return *jax.grad(second, (0, 1))(a, b), *jax.grad(third, (0, 1))(a, b)
+
+    for found, expected in zip(of(tj.matmul), of(jnp.matmul), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+    slope = jax.grad(lambda a: tj.matmul(a, b, activation="gelu").sum())
+    with pytest.raises(ArgumentError, match="no gradient of matmul"):
+        jax.grad(lambda a: slope(a).sum())(a)
+
+
 def test_products_of_nothing():
     a, b = jnp.zeros((0, 32), jnp.float16), jnp.ones((32, 8), jnp.float16)
     assert tj.matmul(a, b).shape == (0, 8)

@@ -176,13 +176,14 @@ def _lying(value: Any, turned: bool) -> Placeholder:
 
 
 @cache
-def _product(options: tuple[tuple[str, Any], ...]) -> Any:
+def _product(options: tuple[tuple[str, Any], ...], turned: tuple[bool, bool]) -> Any:
+    """Return the same with gradients by a, b and bias, which are such products themselves."""
     named = dict(options)
     plain = tuple({**named, "activation": "", "out_dtype": ""}.items())
 
     @jax.custom_vjp
     def product(a: Any, b: Any, bias: Any) -> Any:
-        return _launched((False, False), options)(a, b, bias, None)
+        return _launched(turned, options)(a, b, bias, None)
 
     def save(a: Any, b: Any, bias: Any) -> Any:
         return product(a, b, bias), (a, b, bias)
@@ -194,9 +195,11 @@ def _product(options: tuple[tuple[str, Any], ...]) -> Any:
         grad = grad.astype(a.dtype)
         if named["activation"]:  # times its derivative, within the product that it is taken of
             inner = tuple({**named, "out_dtype": ""}.items())
-            grad = _launched((False, False), inner)(a, b, bias, grad)
-        by_a = _launched((False, True), plain)(grad, b, None, None)
-        by_b = _launched((True, False), plain)(a, grad, None, None)
+            grad = _launched(turned, inner)(a, b, bias, grad)
+        by_a = _product(plain, (turned[1], True) if turned[0] else (False, not turned[1]))
+        by_a = by_a(b, grad, None) if turned[0] else by_a(grad, b, None)
+        by_b = _product(plain, (True, turned[0]) if turned[1] else (not turned[0], False))
+        by_b = by_b(grad, a, None) if turned[1] else by_b(a, grad, None)
         axes = tuple(range(grad.ndim - 1))
         by_bias = None
         if bias is not None:
@@ -220,7 +223,8 @@ def matmul(
 
     `a` is [..., M, K], `b` [K, N] or [..., K, N], whose leading axes are broadcast; f16, bf16, f32,
     fp8. Has gradients by a, b and bias (of the first three types), and `jax.vmap` over a and b.
-    Raises `ArgumentError` for what does not fit together, and gradients of gradients are refused.
+    Gradients of gradients are of products without an activation. Raises `ArgumentError` for what
+    does not fit together.
     """
     a, b, bias = alike(*(None if each is None else jnp.asarray(each) for each in (a, b, bias)))
     if a.ndim < 2 or b.ndim < 2:
@@ -230,7 +234,8 @@ def matmul(
     if activation not in ACTIVATIONS:
         raise ArgumentError(f"no activation {activation!r}; there are {', '.join(ACTIVATIONS[1:])}")
     options = {"activation": activation, "out_dtype": out_dtype}
-    product = _product(tuple({**options, "input_precision": input_precision}.items()))
+    how = tuple({**options, "input_precision": input_precision}.items())
+    product = _product(how, (False, False))
     if b.ndim == 2:
         found = product(a.reshape(prod(a.shape[:-1]), a.shape[-1]), b, bias)
         return found.reshape(*a.shape[:-1], found.shape[-1])
