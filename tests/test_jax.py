@@ -450,10 +450,9 @@ def test_products_have_gradients():
     near(*(jax.jit(each)(a, b, bias) for each in gradients))
 
 
-@pytest.mark.parametrize("batch", [(), (2,)])
-def test_products_have_second_gradients(batch):
-    a, b, s, t = (numbers(*batch, *n, seed=n[0]) for n in ((24, 16), (16, 32), (24, 32), (25, 16)))
-    t = t[..., :24, :]
+def test_products_have_second_gradients():
+    shapes = (2, 24, 16), (2, 16, 32), (2, 24, 32), (2, 24, 16)
+    a, b, s, t = (numbers(*each, seed=place) for place, each in enumerate(shapes))
 
     def of(multiply):
         first = lambda a, b: (jnp.sin(multiply(a, b)) * s).sum()  # noqa: E731
