@@ -4,14 +4,14 @@
 not.
 
 Three launches: what is needed of each row, dq (a sum over keys), dk and dv (sums over queries). Or,
-where the order of dq's sum may change and that is faster, one for all three, which adds to dq in
-float32, and one that rounds it. Where that of the bias is asked for, one more. Tiles are chosen as
-those of `attention` are.
+where the order of dq's sum may change, one for all three, which adds to dq in float32, and one that
+rounds it. Where that of the bias is asked for, one more. Tiles are chosen as those of `attention`
+are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -159,15 +159,10 @@ class Gradients:
 
 
 class Tuner(tuning.Tuner[Task, Variant]):
-    """Remembers the fastest tiles of each sum it has timed, in memory and on disk, and which sums
-    are the fastest where dq may be added up in any order: `sums`.
-    """
+    """Remembers the fastest tiles of each sum it has timed, in memory and on disk."""
 
     def __init__(self, *, store: DiskStore | None = None, keep: bool = True) -> None:
         super().__init__("attention_backward", ARRAYS, written="", store=store, keep=keep)
-        self.sums = tuning.Tuner[Task, tuple[Part, ...]](
-            "attention_backward in any order", store=store, keep=keep
-        )
 
     def choose(self, part: Part, arrays: Gradients) -> Variant:
         """Return the variant of a sum: the fastest, or in the simulator the first that builds.
@@ -187,30 +182,6 @@ class Tuner(tuning.Tuner[Task, Variant]):
         problem = arrays.forward.problem
         packed = problem.options.packed  # their lengths change from call to call
         return self.settle(kind(part, problem), candidates, arrays.dq, timed=not packed)
-
-    def choose_sums(self, arrays: Callable[[], Gradients], problem: Problem) -> tuple[Part, ...]:
-        """Return the sums by which all gradients come first, in any order; in the simulator, and of
-        packed sequences, those of one launch where there is one.
-        """
-        ways = tuple(dict.fromkeys((parts(problem, deterministic=False), parts(problem))))
-        task = kind("all", problem)
-        known = ways[0] if len(ways) == 1 else self.sums.best.get(task)
-        if known is not None:
-            return known
-        bound = arrays()
-
-        def ready(sums: tuple[Part, ...]) -> tuning.Call:
-            held = bound if sums == ("all",) else replace(bound, dq_sum=None)
-            launches = [prepare_rows(held)]
-            for part in sums:
-                launches += prepare(part, held, self.choose(part, held))
-            return tuning.ready(launches)
-
-        def candidates() -> list[tuning.Candidate[tuple[Part, ...]]]:
-            return [tuning.Candidate(each, partial(ready, each)) for each in ways]
-
-        timed = not problem.options.packed
-        return self.sums.settle(task, candidates, bound.dq, timed=timed)
 
     def known(self, part: Part, problem: Problem) -> Variant | None:
         """Return what was chosen for a sum before, None if nothing was."""
@@ -281,10 +252,10 @@ def attention_backward(
         causal, scale, window, softcap, alibi, bias, cu_seqlens, dropout, rng: as `attention` was
             given them.
         grad_lse: the gradient by `lse`, float32 of its shape, where the loss depends on it.
-        deterministic: the same result at every run. Otherwise dk and dv still are, but dq may be
-            added up in the order in which programs come, by atomic operations in float32: scores
-            are computed once, not twice, for float32 [batch, heads, queries, head_dim] of
-            workspace. Which is faster is timed once for each problem.
+        deterministic: the same result at every run. Otherwise dk and dv still are, but dq is added
+            up in the order in which programs come, by atomic operations in float32: scores are
+            computed once, not twice, for float32 [batch, heads, queries, head_dim] of workspace.
+            Heads of more than 256 columns of keys and values together have one way, the former.
         bias_gradient: of the bias's shape and type, summed over what shares an element of it in
             float32, the same at every run; scores are computed once more for it.
         into: dense arrays for dq, dk and dv, of their shapes and types, with contiguous rows, of
@@ -329,10 +300,7 @@ def attention_backward(
             for each in results:
                 writer.work(_clear, each)
             return writer.finish(*results)
-        real = partial(bind_gradients, arrays, options)
         sums = parts(problem, deterministic)
-        if not deterministic and not variants:
-            sums = best.choose_sums(real, problem)
         if sums != ("all",):
             found = replace(found, dq_sum=None)
         if bias_gradient:
@@ -341,7 +309,7 @@ def attention_backward(
         for place, part in enumerate(sums):
             chosen = variants[place] if variants else best.known(part, problem)
             if chosen is None:
-                chosen = best.choose(part, real())
+                chosen = best.choose(part, bind_gradients(arrays, options))
             for launch in prepare(part, found, chosen):
                 writer.launch(launch)
         return writer.finish(*results)

@@ -72,9 +72,9 @@ def attention(
     return_lse: bool = False,
 ) -> Any:
     """Return softmax(scale * q k^T) v, as `tawa.kernels.attention.attention` does, with gradients
-    by q, k, v, bias and sink, the same at every run; without `deterministic` that by q may be
-    added up in whatever order programs come, where that is faster and
-    `torch.use_deterministic_algorithms` is off.
+    by q, k, v, bias and sink, the same at every run; without `deterministic` that by q is added up
+    in whatever order programs come, but of heads that are too wide for it (`attention_backward`)
+    and under `torch.use_deterministic_algorithms`.
 
     `rng`, the seed and offset of `dropout`, int64 [2] on q's device, is drawn from torch's own
     generator where it is not given, so that `torch.manual_seed` decides what is dropped. Raises
