@@ -450,6 +450,69 @@ def test_products_have_gradients():
     near(*(jax.jit(each)(a, b, bias) for each in gradients))
 
 
+def test_products_have_second_gradients():
+    shapes = (2, 24, 16), (2, 16, 32), (2, 24, 32), (2, 24, 16)
+    a, b, s, t = (numbers(*each, seed=place) for place, each in enumerate(shapes))
+
+    def of(multiply):
+        first = lambda a, b: (jnp.sin(multiply(a, b)) * s).sum()  # noqa: E731
+        second = lambda a, b: sum(  # noqa: E731
+            (x * y).sum() for x, y in zip(jax.grad(first, (0, 1))(a, b), (t, b * b), strict=True)
+        )
+        third = lambda a, b: (jax.grad(second)(a, b) * t).sum()  # noqa: E731
+        return *jax.grad(second, (0, 1))(a, b), *jax.grad(third, (0, 1))(a, b)
+
+    for found, expected in zip(of(tj.matmul), of(jnp.matmul), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+    slope = jax.grad(lambda a: tj.matmul(a, b, activation="gelu").sum())
+    with pytest.raises(ArgumentError, match="no gradient of matmul"):
+        jax.grad(lambda a: slope(a).sum())(a)
+
+
+def test_products_of_nothing():
+    a, b = jnp.zeros((0, 32), jnp.float16), jnp.ones((32, 8), jnp.float16)
+    assert tj.matmul(a, b).shape == (0, 8)
+    assert tj.matmul(jnp.zeros((2, 0, 32), jnp.float16), b).shape == (2, 0, 8)
+    total = lambda a: tj.matmul(a, b).astype(jnp.float32).sum()  # noqa: E731
+    assert jax.grad(total)(a).shape == (0, 32)
+    sums = tj.matmul(jnp.ones((4, 0), jnp.float16), jnp.ones((0, 8), jnp.float16), bias=b[0])
+    np.testing.assert_array_equal(sums, jnp.ones((4, 8)))
+    keys = jnp.ones((1, 1, 0, 16), jnp.float16)
+    with pytest.raises(ArgumentError, match="attention of arrays without elements"):
+        tj.attention(jnp.ones((1, 1, 4, 16), jnp.float16), keys, keys)
+
+
+def test_gradients_within_shard_map(small):
+    """What varies over a mesh beside what does not: weights that are the same on all devices."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",))
+    a, w, bias = (numbers(*shape, dtype=np.float16) for shape in ((16, 32), (32, 16), (16,)))
+    q, x, filters = (
+        numbers(*shape, dtype=np.float16) for shape in ((1, 2, 16, 16), (1, 6, 6, 8), (8, 3, 3, 8))
+    )
+    sink = numbers(2)
+    cases = (
+        (lambda a, w, bias: tj.matmul(a, w, bias=bias, activation="gelu"), (a, w, bias)),
+        (lambda q, sink: tj.attention(q, q, q, causal=True, sink=sink), (q, sink)),
+        (lambda x, filters: tj.conv(x, filters, activation="relu"), (x, filters)),
+        (lambda x, filters: tj.conv(x, filters), (x, filters)),
+    )
+    for function, given in cases:
+        each = (jax.P("x"), *(jax.P(),) * (len(given) - 1))
+        sharded = jax.shard_map(function, mesh=mesh, in_specs=each, out_specs=jax.P("x"))
+
+        def gradients(call, given=given):
+            total = lambda *given: (call(*given).astype(jnp.float32) ** 2).sum()  # noqa: E731
+            return jax.jit(jax.grad(total, tuple(range(len(given)))))(*given)
+
+        for found, expected in zip(gradients(sharded), gradients(function), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    plus = tj.call(add, grid=over, out={"out": sink}, BLOCK=128)
+    sharded = jax.shard_map(
+        lambda x, y: plus(x, y, 2), mesh=mesh, in_specs=(jax.P("x"), jax.P()), out_specs=jax.P("x")
+    )
+    np.testing.assert_array_equal(jax.jit(sharded)(sink, sink), sink + sink)
+
+
 def test_products_are_mapped():
     a, b = numbers(3, 16, 32, dtype=np.float16), numbers(3, 32, 16, dtype=np.float16, seed=1)
     near(jax.vmap(tj.matmul)(a, b), a @ b)

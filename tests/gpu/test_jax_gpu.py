@@ -257,6 +257,27 @@ def test_convolutions_and_attention_by_jaxs_own_names(jax):
     assert max(both(*attend, (q, k, v))) < 1e-2
 
 
+def test_gradients_within_shard_map(jax):
+    """Over all GPUs there are: rows of the first operand, and weights that all of them have."""
+    import numpy as np
+
+    import tawa.jax as tj
+
+    jnp, devices = jax.numpy, jax.devices("cuda")
+    mesh = jax.sharding.Mesh(np.array(devices), ("x",))
+    keys = jax.random.split(jax.random.key(3), 2)
+    a, w = (jax.random.normal(key, (512, 512)).astype("bfloat16") for key in keys)
+    parts = (jax.P("x"), jax.P())
+    multiply = jax.shard_map(tj.matmul, mesh=mesh, in_specs=parts, out_specs=jax.P("x"))
+
+    def gradients(call):
+        total = lambda a, w: (call(a, w).astype(jnp.float32) ** 2).mean()  # noqa: E731
+        return jax.jit(jax.grad(total, (0, 1)))(a, w)
+
+    for ours, theirs in zip(gradients(multiply), gradients(jnp.matmul), strict=True):
+        assert off(jnp, ours, theirs) < 1e-2
+
+
 def test_a_call_runs_where_its_arrays_are(jax):
     """On the second of two GPUs, and on both in turn."""
     import tawa.jax as tj

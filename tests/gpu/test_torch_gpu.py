@@ -23,7 +23,12 @@ pytestmark = pytest.mark.skipif(
 from torch.nn import functional as F  # noqa: E402
 
 import tawa.torch as tt  # noqa: E402
-from tawa.kernels.attention_backward import attention_backward  # noqa: E402
+from tawa.kernels.attention_backward import (  # noqa: E402
+    ARRAYS,
+    attention_backward,
+    bind_gradients,
+    variants,
+)
 from tawa.kernels.matmul import matmul  # noqa: E402
 from torch_reference import attention as reference  # noqa: E402
 from torch_reference import doubles  # noqa: E402
@@ -190,6 +195,24 @@ def test_attentions_gradients(dim, how, queries, keys, groups):
     weights = scores.masked_fill(hidden, float("-inf")).softmax(-1)
     exact = weights @ leaves[2].repeat_interleave(groups, 1)
     assert worst(found, torch.autograd.grad(exact, leaves, grad.double())) < 1e-2
+
+
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_in_any_order(dim, causal):
+    """Those of the sums that are the fastest, and of the one launch that adds to dq."""
+    torch.manual_seed(0)
+    grad, q, k, v = (drawn(2, 4, n, dim) for n in (500, 500, 700, 700))
+    out, lse = tt.attention(q, k, v, causal=causal, return_lse=True)
+    given = grad, q, k, v, out, lse
+    same = attention_backward(*given, causal=causal)
+    how = {"causal": causal, "deterministic": False}
+    assert worst(attention_backward(*given, **how), same) < 4e-3
+    if dim <= 128:
+        arrays = dict.fromkeys(ARRAYS) | dict(zip(ARRAYS, given))
+        problem = bind_gradients(arrays, {"causal": causal}).forward.problem
+        for each in variants("all", problem):
+            assert worst(attention_backward(*given, **how, variants=(each,)), same) < 4e-3
 
 
 def test_a_training_step_is_torchs():

@@ -25,6 +25,19 @@ def form_of(value: Any) -> Placeholder:
     return array(value.shape, value.dtype)
 
 
+def alike(*arrays: Any) -> list[Any]:
+    """Return arrays, some of them None, that within `jax.shard_map` all vary over the axes of the
+    mesh that one of them varies over, as what a launch takes does. The gradient by one that is the
+    same on all devices is then their gradients' sum.
+    """
+    over = [frozenset[str]() if each is None else jax.typeof(each).mat.varying for each in arrays]
+    every = frozenset[str]().union(*over)
+    return [
+        each if each is None else jax.lax.pcast(each, tuple(sorted(every - has)), to="varying")
+        for each, has in zip(arrays, over)
+    ]
+
+
 def is_jax(value: object) -> bool:
     """Tell whether a value is an array of JAX, traced or not."""
     return isinstance(value, jax.Array)
@@ -157,7 +170,9 @@ def bind(
         )
     changed = tuple(sorted(number for number in written if number < len(arrays)))
     invocation = Invocation(kernel, grid, ordered, tuple(forms), len(arrays), changed, dict(meta))
-    results = list(launch_p.bind(*arrays, invocation=invocation))
+    arrays = alike(*arrays)
+    # What a launch says of its results says nothing of the axes that they vary over.
+    results = alike(*arrays, *launch_p.bind(*arrays, invocation=invocation))[len(arrays) :]
     made = len(forms) - len(arrays)
     return results[:made], list(zip(changed, results[made:]))
 

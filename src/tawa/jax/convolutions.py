@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from tawa.errors import ArgumentError
-from tawa.jax.calls import form_of
+from tawa.jax.calls import alike, form_of
 from tawa.jax.library import read, run
 from tawa.kernels import conv as forward
 from tawa.kernels import conv_gradients as backward
@@ -211,9 +211,10 @@ def _convolution(x: Any, w: Any, bias: Any, *given: Any) -> Any:
         high = ((1, *steps), ((0, 0), *sides), (1, *spread), groups, activation)
         return _convolution(x[:, None], w[:, None], bias, *high)[:, 0]
     how = _How(x.shape[1:-1], w.shape[1:-1], steps, sides, spread, groups)
+    x, w, bias = alike(x, w, None if bias is None else jnp.asarray(bias))
     if bias is None and not activation:
         return _functions(how)[0](x, w)
-    return _finished(how, activation)(x, w, None if bias is None else jnp.asarray(bias))
+    return _finished(how, activation)(x, w, bias)
 
 
 def conv_general_dilated(
@@ -308,7 +309,7 @@ def _transposed(
                 why=f"a window of {size} at dilation {gap} reaches no further than {reach} pixels",
             )
     how = _How(tuple(pixels), tuple(window), apart, tuple(around), spread, groups)
-    return _functions(how)[1](x, turned)
+    return _functions(how)[1](*alike(x, turned))
 
 
 def _check_kinds(lhs: Any, batch_groups: int, precision: Any, kind: Any) -> None:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from tawa.errors import ArgumentError
-from tawa.jax.calls import bind, form_of
+from tawa.jax.calls import alike, bind, form_of
 from tawa.jax.launches import Spot
 from tawa.kernels import attention as forward
 from tawa.kernels import attention_backward as backward
@@ -32,6 +32,7 @@ from tawa.kernels.straight import Arrays, Recipes, Write
 from tawa.runtime.arrays import Placeholder, array
 from tawa.runtime.decorators import wrap
 from tawa.runtime.descriptors import TensorDescriptor
+from tawa.runtime.dtypes import numpy_dtype
 
 
 class _Reader(Recipes):
@@ -82,6 +83,10 @@ def run(
                     why="there is nothing to launch",
                     remedy="leave the call out where an extent is 0",
                 )
+    for number in recipe.results:
+        if number is not None and values[number] is None:  # nothing is launched for no elements
+            assert 0 in held[number].shape, "a launch stores to what has elements"
+            values[number] = jnp.zeros(held[number].shape, numpy_dtype(held[number].dtype))
     return [None if number is None else values[number] for number in recipe.results]
 
 
@@ -171,13 +176,14 @@ def _lying(value: Any, turned: bool) -> Placeholder:
 
 
 @cache
-def _product(options: tuple[tuple[str, Any], ...]) -> Any:
+def _product(options: tuple[tuple[str, Any], ...], turned: tuple[bool, bool]) -> Any:
+    """Return the same with gradients by a, b and bias, which are such products themselves."""
     named = dict(options)
     plain = tuple({**named, "activation": "", "out_dtype": ""}.items())
 
     @jax.custom_vjp
     def product(a: Any, b: Any, bias: Any) -> Any:
-        return _launched((False, False), options)(a, b, bias, None)
+        return _launched(turned, options)(a, b, bias, None)
 
     def save(a: Any, b: Any, bias: Any) -> Any:
         return product(a, b, bias), (a, b, bias)
@@ -189,9 +195,11 @@ def _product(options: tuple[tuple[str, Any], ...]) -> Any:
         grad = grad.astype(a.dtype)
         if named["activation"]:  # times its derivative, within the product that it is taken of
             inner = tuple({**named, "out_dtype": ""}.items())
-            grad = _launched((False, False), inner)(a, b, bias, grad)
-        by_a = _launched((False, True), plain)(grad, b, None, None)
-        by_b = _launched((True, False), plain)(a, grad, None, None)
+            grad = _launched(turned, inner)(a, b, bias, grad)
+        by_a = _product(plain, (turned[1], True) if turned[0] else (False, not turned[1]))
+        by_a = by_a(b, grad, None) if turned[0] else by_a(grad, b, None)
+        by_b = _product(plain, (True, turned[0]) if turned[1] else (not turned[0], False))
+        by_b = by_b(grad, a, None) if turned[1] else by_b(a, grad, None)
         axes = tuple(range(grad.ndim - 1))
         by_bias = None
         if bias is not None:
@@ -215,9 +223,10 @@ def matmul(
 
     `a` is [..., M, K], `b` [K, N] or [..., K, N], whose leading axes are broadcast; f16, bf16, f32,
     fp8. Has gradients by a, b and bias (of the first three types), and `jax.vmap` over a and b.
-    Raises `ArgumentError` for what does not fit together, and gradients of gradients are refused.
+    Gradients of gradients are of products without an activation. Raises `ArgumentError` for what
+    does not fit together.
     """
-    a, b = jnp.asarray(a), jnp.asarray(b)
+    a, b, bias = alike(*(None if each is None else jnp.asarray(each) for each in (a, b, bias)))
     if a.ndim < 2 or b.ndim < 2:
         raise ArgumentError(
             f"no product of shapes {a.shape} and {b.shape}", why="both have rows and columns"
@@ -225,13 +234,14 @@ def matmul(
     if activation not in ACTIVATIONS:
         raise ArgumentError(f"no activation {activation!r}; there are {', '.join(ACTIVATIONS[1:])}")
     options = {"activation": activation, "out_dtype": out_dtype}
-    product = _product(tuple({**options, "input_precision": input_precision}.items()))
+    how = tuple({**options, "input_precision": input_precision}.items())
+    product = _product(how, (False, False))
     if b.ndim == 2:
-        found = product(a.reshape(-1, a.shape[-1]), b, bias)
+        found = product(a.reshape(prod(a.shape[:-1]), a.shape[-1]), b, bias)
         return found.reshape(*a.shape[:-1], found.shape[-1])
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     flat = [
-        jnp.broadcast_to(each, (*batch, *each.shape[-2:])).reshape(-1, *each.shape[-2:])
+        jnp.broadcast_to(each, (*batch, *each.shape[-2:])).reshape(prod(batch), *each.shape[-2:])
         for each in (a, b)
     ]
     found = product(*flat, bias)
@@ -388,7 +398,7 @@ def attention(
     rng = jax.random.bits(key, (4,), jnp.uint32) if dropout else None
     options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap}
     options |= {"dropout": dropout}
-    out, lse = _attention(tuple(options.items()))(*arrays[:5], rng, *arrays[5:])
+    out, lse = _attention(tuple(options.items()))(*alike(*arrays[:5], rng, *arrays[5:]))
     return (out, lse) if return_lse else out
 
 

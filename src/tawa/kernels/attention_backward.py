@@ -196,22 +196,13 @@ def kind(part: Part, problem: Problem) -> Task:
 
 
 def parts(problem: Problem, deterministic: bool = True) -> tuple[Part, ...]:
-    """Return the sums of a problem: those over queries together where both fit the registers.
-
-    Raises `ArgumentError` where dq cannot be summed beside them.
+    """Return the sums of a problem: those over queries together where both fit the registers, and
+    not `deterministic` dq beside them there.
     """
-    columns = sum(widths(problem).values())
-    together = columns <= _TOGETHER_COLUMNS
-    if deterministic:
-        return ("queries", "keys") if together else ("queries", "dk", "dv")
-    if not together:
-        raise ArgumentError(
-            f"deterministic=False with head dims {problem.head_dim} and {problem.value_dim}",
-            why=f"one program sums dk and dv of up to {_TOGETHER_COLUMNS} columns together, these"
-            f" tiles have {columns}",
-            remedy="leave deterministic out",
-        )
-    return ("all",)
+    together = sum(widths(problem).values()) <= _TOGETHER_COLUMNS
+    if together and not deterministic:
+        return ("all",)
+    return ("queries", "keys") if together else ("queries", "dk", "dv")
 
 
 def variants(part: Part, problem: Problem) -> Iterator[Variant]:
@@ -264,6 +255,7 @@ def attention_backward(
         deterministic: the same result at every run. Otherwise dk and dv still are, but dq is added
             up in the order in which programs come, by atomic operations in float32: scores are
             computed once, not twice, for float32 [batch, heads, queries, head_dim] of workspace.
+            Heads of more than 256 columns of keys and values together have one way, the former.
         bias_gradient: of the bias's shape and type, summed over what shares an element of it in
             float32, the same at every run; scores are computed once more for it.
         into: dense arrays for dq, dk and dv, of their shapes and types, with contiguous rows, of
@@ -272,8 +264,7 @@ def attention_backward(
         tuner: remembers what was fastest; by default one for the whole process, and the disk.
 
     Raises:
-        ArgumentError: shapes, types or strides do not fit together; without `deterministic`, head
-            dims of more than 256 columns of keys and values together; the gradient of no bias.
+        ArgumentError: shapes, types or strides do not fit together; the gradient of no bias.
         TuningError: no variant could be built; the message lists why.
 
     Sums are in float32, of products of weights and their gradients rounded to the operands' type.
@@ -304,13 +295,16 @@ def attention_backward(
         found = bind_gradients(held, options)
         writer = Writer(held, grad)
         results = [found.dq, found.dk, found.dv, *([found.dbias] if bias_gradient else [])]
-        more: tuple[Part, ...] = ("bias",) if bias_gradient else ()
-        sums = (*parts(found.forward.problem, deterministic), *more)
         problem = found.forward.problem
         if 0 in (*found.forward.shape, problem.keys, problem.head_dim):
             for each in results:
                 writer.work(_clear, each)
             return writer.finish(*results)
+        sums = parts(problem, deterministic)
+        if sums != ("all",):
+            found = replace(found, dq_sum=None)
+        if bias_gradient:
+            sums = (*sums, "bias")
         writer.launch(prepare_rows(found))
         for place, part in enumerate(sums):
             chosen = variants[place] if variants else best.known(part, problem)

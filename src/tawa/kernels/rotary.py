@@ -18,7 +18,7 @@ import tawa.language as tl
 @tawa.jit
 def place_rows(
     x_ptr, y_ptr, cos_ptr, sin_ptr, starts_ptr, table_ptr,
-    length, dim, pairs, page, positions, places, table_step,
+    length, dim, pairs, angled, page, positions, places, table_step,
     x_batch, x_row, x_head, y_batch, y_row, y_head,
     ROTATE: tl.constexpr,
     INTERLEAVED: tl.constexpr,
@@ -33,8 +33,8 @@ def place_rows(
     dim]: row i of a batch is at the position p = starts_ptr[batch] + i, which lies in row p % page
     of place table[batch, p // page], without a table of the batch's own. A batch has `positions`;
     what has no place is not stored. With `ROTATE` the first 2 * pairs columns are rotated by row p
-    of cos and sin, [positions, pairs], without `APART` by that of the batch's first row: columns
-    2 j and 2 j + 1 with `INTERLEAVED`, else j and j + pairs. `COLUMNS` >= dim is a power of two.
+    of cos and sin, [angled, pairs], without `APART` by that of the batch's first row: columns 2 j
+    and 2 j + 1 with `INTERLEAVED`, else j and j + pairs. `COLUMNS` >= dim is a power of two.
     """
     head = tl.program_id(1)
     batch = tl.program_id(2)
@@ -54,9 +54,9 @@ def place_rows(
             second = columns >= pairs
             other = tl.where(second, columns - pairs, columns + pairs)
             angle = tl.where(second, columns - pairs, columns)
-        turned = (columns < 2 * pairs)[None, :] & there
-        partner = tl.load(rows + other[None, :], mask=turned, other=0.0).to(tl.float32)
         steps = start + (lines if APART else 0 * lines).to(tl.int64)
+        turned = ((steps >= 0) & (steps < angled))[:, None] & (columns < 2 * pairs)[None, :] & there
+        partner = tl.load(rows + other[None, :], mask=turned, other=0.0).to(tl.float32)
         angles = (steps * pairs)[:, None] + angle[None, :]
         cos = tl.load(cos_ptr + angles, mask=turned, other=1.0).to(tl.float32)
         sin = tl.load(sin_ptr + angles, mask=turned, other=0.0).to(tl.float32)

@@ -316,14 +316,14 @@ def host_array(value: Any) -> Any:
     if not is_tensor(value):
         return value if _is_numpy(value) else _from_dlpack(value)
     view = _look_torch(value)
-    plain = value.detach()
+    plain = value.detach()  # and not by its numpy(), after which torch could not free its memory
     if view.dtype in ("bf16", "f8e4m3", "f8e5m2"):  # torch hands these to NumPy only as integers
         torch = sys.modules["torch"]
         carrier = torch.int16 if view.itemsize == 2 else torch.uint8
         from tawa.runtime.dtypes import numpy_dtype
 
-        return plain.view(carrier).numpy().view(numpy_dtype(view.dtype))
-    return plain.numpy()
+        return _from_dlpack(plain.view(carrier)).view(numpy_dtype(view.dtype))
+    return _from_dlpack(plain)
 
 
 def _host_memory(view: View) -> Any:

@@ -206,12 +206,6 @@ def attention_backward(
     """Return dq, dk, dv and with `bias_gradient` that of the bias, as
     `tawa.kernels.attention_backward.attention_backward`.
     """
-    if not deterministic and torch.are_deterministic_algorithms_enabled():
-        raise ArgumentError(
-            "deterministic=False under torch.use_deterministic_algorithms",
-            why="dq would be added up in another order at each run",
-            remedy="leave deterministic out",
-        )
     dq, dk, dv = (gradient_of(each, cu_seqlens) for each in (q, k, v))
     found = _backward.attention_backward(
         rows_of(grad.to(out.dtype), once=True),
@@ -230,7 +224,7 @@ def attention_backward(
         dropout=dropout,
         rng=dense(rng),
         grad_lse=dense(grad_lse),
-        deterministic=deterministic,
+        deterministic=deterministic or torch.are_deterministic_algorithms_enabled(),
         bias_gradient=bias_gradient,
         into=(dq, dk, dv),
     )
@@ -266,8 +260,10 @@ def _refuse_second(ctx: Any, *_: Any) -> Any:
 def _attention_vmap(
     info: Any, dims: Sequence[int | None], *given: Any
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    """Put the mapped axis into the batch of q, k, v and bias; what else is mapped is refused."""
-    batched = {"q", "k", "v", "bias"}
+    """Put the mapped axis into the batch of q, k, v, bias and alibi; what else is mapped is
+    refused.
+    """
+    batched = {"q", "k", "v", "bias", "alibi"}
     named = dict(zip(FORWARD, given))
     mapped = [name for name, dim in zip(FORWARD, dims) if dim is not None]
     whole = ("cu_seqlens", "block_table", "lengths", "leftpad", "rng")
@@ -289,6 +285,8 @@ def _attention_vmap(
         )
         if name == "q":
             rows = array.shape[1]
+        if name == "alibi" and array.dim() == 2:  # one slope a head for all of a batch
+            array = array.unsqueeze(1)
         named[name] = array.expand(-1, rows, *array.shape[2:]).flatten(0, 1)
     out, lse = attention(*named.values())
     split = info.batch_size, rows

@@ -73,13 +73,12 @@ def attention(
 ) -> Any:
     """Return softmax(scale * q k^T) v, as `tawa.kernels.attention.attention` does, with gradients
     by q, k, v, bias and sink, the same at every run; without `deterministic` that by q is added up
-    in whatever order programs come.
+    in whatever order programs come, but of heads that are too wide for it (`attention_backward`)
+    and under `torch.use_deterministic_algorithms`.
 
     `rng`, the seed and offset of `dropout`, int64 [2] on q's device, is drawn from torch's own
     generator where it is not given, so that `torch.manual_seed` decides what is dropped. Raises
-    `ArgumentError` for gradients with pages or lengths or by alibi, and without
-    `deterministic` for those of wide heads (`attention_backward`) and under
-    `torch.use_deterministic_algorithms`.
+    `ArgumentError` for gradients with pages or lengths or by alibi.
     """
     if dropout and rng is None:
         rng = torch.randint(-(2**63), 2**63 - 1, (2,), device=q.device)
@@ -160,22 +159,32 @@ def scaled_dot_product_attention(
     if not query.shape[0] == key.shape[0] == value.shape[0]:
         batch = torch.broadcast_shapes(query.shape[:1], key.shape[:1], value.shape[:1])
         query, key, value = (each.expand(*batch, *each.shape[1:]) for each in (query, key, value))
-    dim, queries, keys = query.shape[-1], query.shape[-2], key.shape[-2]
+    dim, width = query.shape[-1], value.shape[-1]
     scale = max(dim, 1) ** -0.5 if scale is None else scale  # no columns are refused by name
-    window: tuple[int | None, int | None] | None = None
-    if is_causal and keys > queries:  # the first query sees the first key, the last not the last
-        key, value = key[..., :queries, :], value[..., :queries, :]
-    elif is_causal and queries > keys:
-        is_causal, window = False, (None, queries - keys)
-    bias = None if attn_mask is None else bias_of(attn_mask, (*query.shape[:3], keys), query.dtype)
-    width = value.shape[-1]
+    shape = (*query.shape[:3], key.shape[-2])
+    bias = None if attn_mask is None else bias_of(attn_mask, shape, query.dtype)
+    options: dict[str, Any] = {"scale": scale, "dropout": dropout_p}
+    if is_causal:
+        key, value, causal = from_the_first(query, key, value)
+        options |= causal
     if dim % 8 or width % 8:  # TMA steps by 16 bytes
         query, key, value = (
             functional.pad(each, (0, -each.shape[-1] % 8)) for each in (query, key, value)
         )
-    options: dict[str, Any] = {"causal": is_causal, "scale": scale, "dropout": dropout_p}
-    found = attention(query, key, value, window=window, bias=bias, **options)
+    found = attention(query, key, value, bias=bias, **options)
     return found[..., :width] if width % 8 else found
+
+
+def from_the_first(
+    query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Return the keys and values that are seen under a causal mask from the first query and key on,
+    and the options of `attention`, whose last query stands at the last key, for it.
+    """
+    queries, keys = query.shape[-2], key.shape[-2]
+    if keys > queries:
+        key, value = key[..., :queries, :], value[..., :queries, :]
+    return key, value, {"window": (None, queries - keys)} if queries > keys else {"causal": True}
 
 
 def bias_of(mask: Tensor, shape: Sequence[int], kind: torch.dtype) -> Tensor:

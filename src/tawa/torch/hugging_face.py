@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from tawa.errors import ArgumentError, MissingPackage
-from tawa.torch.functional import attention, bias_of
+from tawa.torch.functional import attention, bias_of, from_the_first
 
 # What a model may hand over that changes the result and is not computed here.
-_UNKNOWN = ("cu_seq_lens_q", "cu_seq_lens_k", "head_mask", "position_bias")
+_UNKNOWN = ("cu_seq_lens_q", "cu_seq_lens_k", "head_mask")
 
 
 def register() -> None:
@@ -46,14 +46,19 @@ def tawa_attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Return (out [batch, length, heads, dim], None) of query [batch, heads, length, dim].
 
-    A mask says all that is hidden, window included; without one the module's `is_causal` decides,
-    except for one query, which sees every key.
+    As for "sdpa", a mask says all that is hidden, window included; without one the module's
+    `is_causal` decides, from the first query and key on (keys behind are those that a static cache
+    does not have yet), except for one query, which sees every key.
     """
-    if given := [name for name in _UNKNOWN if others.get(name) is not None]:
+    given = [name for name in _UNKNOWN if others.get(name) is not None]
+    if attention_mask is None and (sliding_window or key.shape[-2]) < key.shape[-2]:
+        given.append("sliding_window and no mask")
+    if given:
         raise ArgumentError(
             f'attn_implementation="tawa" with {", ".join(given)}',
             why="it would be left out: what hides keys comes as a mask",
@@ -62,14 +67,17 @@ def tawa_attention(
     options: dict[str, Any] = {"scale": scaling, "softcap": softcap, "dropout": dropout}
     if s_aux is not None:
         options["sink"] = s_aux.float()
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    bias: Tensor | None = None
     if attention_mask is not None:
         mask = attention_mask[..., : key.shape[-2]]
-        shape = (*query.shape[:3], key.shape[-2])
-        options["bias"] = bias_of(mask, shape, query.dtype)
-    else:
-        causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-        options["causal"] = bool(causal) and query.shape[-2] > 1
-        if sliding_window is not None:
-            options["window"] = (sliding_window - 1, 0 if options["causal"] else None)
+        bias = bias_of(mask, (*query.shape[:3], key.shape[-2]), query.dtype)
+    elif causal and query.shape[-2] > 1:
+        key, value, shown = from_the_first(query, key, value)
+        options |= shown
+    if position_bias is not None:
+        added = position_bias[..., : key.shape[-2]]
+        bias = added if bias is None else bias + added
+    options["bias"] = bias
     out = attention(query, key, value, **options)
     return out.transpose(1, 2).contiguous(), None

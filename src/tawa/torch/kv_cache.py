@@ -81,12 +81,15 @@ def flash_attn_with_kvcache(
             raise ArgumentError(
                 "new k and v without cache_seqlens", why="it says where they are written"
             )
-        angles = _angles(q, k_cache, block_table, rotary_cos, rotary_sin)
+        apart = causal or options["window"] is not None
+        rows = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])
+        if apart:  # queries behind the last new key have positions of their own
+            rows += max(0, q.shape[1] - k.shape[1])
+        angles = _angles(q, rows, rotary_cos, rotary_sin)
         cached = (ends, block_table, True, True)
         place(k, k_cache, *angles, rotary_interleaved, *cached)
         place(v, v_cache, None, None, False, *cached)
         if angles[0] is not None:
-            apart = causal or options["window"] is not None
             turned = torch.empty(q.shape, dtype=q.dtype, device=q.device)
             place(q, turned, *angles, rotary_interleaved, ends, None, apart, False)
             q = turned
@@ -109,21 +112,21 @@ def flash_attn_with_kvcache(
 
 
 def _angles(
-    q: Tensor, cache: Tensor, table: Tensor | None, cos: Tensor | None, sin: Tensor | None
+    q: Tensor, rows: int, cos: Tensor | None, sin: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return cos and sin as the kernel reads them."""
+    """Return cos and sin, of `rows` rows or more, as the kernel reads them."""
     if cos is None and sin is None:
         return None, None
     if cos is None or sin is None:
         raise ArgumentError("rotary_cos and rotary_sin go together")
-    rows = cache.shape[1] * (1 if table is None else table.shape[1])
     fits = cos.dim() == 2 and cos.shape == sin.shape and cos.dtype == sin.dtype
     if not fits or cos.shape[0] < rows or 2 * cos.shape[1] > q.shape[-1]:
         raise ArgumentError(
             f"rotary_cos is {cos.dtype} {tuple(cos.shape)}, rotary_sin {sin.dtype}"
             f" {tuple(sin.shape)}",
             why=f"both have one type and shape: a row for each of the {rows} rows of a batch's"
-            f" cache, and half as many columns as are rotated, at most {q.shape[-1] // 2}",
+            " cache and for queries behind it, and half as many columns as are rotated, at most"
+            f" {q.shape[-1] // 2}",
         )
     return cos.contiguous(), sin.contiguous()
 
@@ -163,7 +166,7 @@ def place(
     block = 1 if length == 1 else max(1, _TILE // columns)
     place_rows[(-(-length // block), heads, batch)](
         *(x, y, cos, sin, starts, table),
-        *(length, dim, 0 if cos is None else cos.shape[1]),
+        *(length, dim, *((0, 0) if cos is None else (cos.shape[1], cos.shape[0]))),
         *(y.shape[1], rows, y.shape[0], 0 if table is None else table.stride(0)),
         *(x.stride(0), x.stride(1), x.stride(2), y.stride(0), y.stride(1), y.stride(2)),
         ROTATE=cos is not None,
