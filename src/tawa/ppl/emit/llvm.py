@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from tawa.errors import InternalError
 from tawa.ppl.emit.scalars import LLVM, cast, divide, literal, shift
 from tawa.ppl.emit.threads import Threads
+from tawa.ppl.emit.wrappers import WRAPPERS
 from tawa.ppl.ir.core import I32, Function, Kind, Op, Program, Region, Type, Value
-from tawa.ppl.ir.operations import ADJOINTS, FUNCTIONS, MATRICES
+from tawa.ppl.ir.operations import ADJOINTS, FUNCTIONS, GROUP, MATRICES, PAUSED, STACK
 
 MEMORY = LLVM | {"bool": "i8"}
 BYTES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
@@ -57,50 +58,10 @@ def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
     text = body.function(f"internal void @lane({lane_signature}) alwaysinline nounwind", "ret void")
     call = f"call void @lane({', '.join(['i64 %lane', 'i64 %lanes', *names])})"
     outer = ", ".join(["i64 %first", "i64 %end", "i64 %lanes", *signature])
-    kernel = (_GPU if gpu else _CPU).format(signature=outer, call=call, threads=program.threads)
+    numbers = {"threads": program.threads, "group": GROUP, "last": GROUP // program.threads}
+    kernel = WRAPPERS[gpu, PAUSED in program.buffers].format(signature=outer, call=call, **numbers)
     lines = [*module.functions.values(), text, kernel, *module.footer()]
     return "\n".join(lines), body.bytes + module.bytes
-
-
-_CPU = """define void @kernel({signature}) nounwind {{
-entry:
-  %some = icmp slt i64 %first, %end
-  br i1 %some, label %loop, label %exit
-loop:
-  %lane = phi i64 [ %first, %entry ], [ %next, %loop ]
-  {call}
-  %next = add i64 %lane, 1
-  %more = icmp slt i64 %next, %end
-  br i1 %more, label %loop, label %exit
-exit:
-  ret void
-}}
-"""
-# A lane's threads are neighbours in a warp.
-_GPU = """declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
-declare i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
-define ptx_kernel void @kernel({signature}) nounwind {{
-entry:
-  %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
-  %block = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
-  %threads = call i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
-  %thread64 = zext i32 %thread to i64
-  %block64 = zext i32 %block to i64
-  %threads64 = zext i32 %threads to i64
-  %before = mul i64 %block64, %threads64
-  %within = add i64 %before, %thread64
-  %number = udiv i64 %within, {threads}
-  %lane = add i64 %number, %first
-  %inside = icmp slt i64 %lane, %end
-  br i1 %inside, label %work, label %exit
-work:
-  {call}
-  br label %exit
-exit:
-  ret void
-}}
-"""
 
 
 class _Module:
@@ -173,7 +134,8 @@ class _Body:
         self.shared = set(reads) if program.threads > 1 else set[str]()
         self.variables = {name: self.slot(type_, name) for name, type_ in program.variables.items()}
         for name, type_ in program.variables.items():
-            self.zero(type_, self.variables[name])
+            if name != STACK:  # what was not pushed is never popped
+                self.zero(type_, self.variables[name])
 
     def function(self, head: str, end: str) -> str:
         """Return the text of the function."""

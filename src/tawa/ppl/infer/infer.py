@@ -38,7 +38,7 @@ METHODS: dict[str, Method] = {
 LEAST = {
     **dict.fromkeys(("chains", "draws", "thin", "threads", "particles", "steps"), 1),
     **dict.fromkeys(("stack", "trace"), 1),
-    "warmup": 0,
+    **dict.fromkeys(("warmup", "regroup"), 0),
 }
 """The least that options of whole numbers may be."""
 
@@ -50,6 +50,7 @@ READ_BY = {
     "draws": ("importance", *_CHAINS),
     "particles": ("smc", "pmmh", "tempered"),
     "parameters": ("pmmh",),
+    "regroup": ("importance", "smc", "pmmh"),
     "trace": ("mh", "tempered"),
     "steps": ("hmc", "tempered"),
     "depth": ("nuts",),
@@ -78,7 +79,9 @@ def infer(
     `moments` (mh, hmc, nuts: of draws only means and variances are kept, in `Posterior.moments`),
     `particles` (smc, tempered; of pmmh, each chain's), `parameters` (pmmh: names of sites),
     `steps` (hmc: leapfrogs a draw; tempered: proposals a temperature), `step_size` (hmc, nuts),
-    `depth` (nuts), `accept`, `metric` (hmc, nuts: "diagonal" or "dense" mass matrix), `threads`,
+    `regroup` (importance, smc, pmmh: after how many blocks of a program with recursion a GPU sorts
+    lanes by the block they run next; 0: never), `depth` (nuts), `accept`,
+    `metric` (hmc, nuts: "diagonal" or "dense" mass matrix), `threads`,
     `tiles` (hmc, nuts: tensor cores compute big plates).
 
     Raises ModelError, GradientError, StackError, WeightError.

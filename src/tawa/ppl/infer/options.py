@@ -24,6 +24,7 @@ class Options:
     device: Device = "cpu"
     dtype: Kind = "f32"
     stack: int = 64
+    regroup: int = 0
     trace: int = 256
     threads: int | None = None
     tiles: bool = False

@@ -10,6 +10,7 @@ import numpy as np
 from tawa.ppl.infer.compose import Composed
 from tawa.ppl.infer.execute import Running
 from tawa.ppl.ir.core import I32, Region, Type, Value
+from tawa.ppl.ir.operations import STACK
 
 Array = np.ndarray[Any, Any]
 # A launch sets these anew.
@@ -21,8 +22,8 @@ class Records:
 
     `used` names vectors with the variable that says how much of one is in use between launches, and
     the most that can be; of the stack these are `sp` and all. `fresh` are
-    variables that each launch sets anew. Adds the procedures `load` and `save`; where `copied`, a
-    lane loads the record of the lane that its variable `source` names, from buffers `old_` of the
+    variables that each launch sets anew. Adds the procedures `load` and `save`; where `copied`,
+    `copy` loads the record of the lane that the variable `source` names, from buffers `old_` of the
     same rows. Requires: the algorithm is lowered, so all variables declared.
     """
 
@@ -35,8 +36,8 @@ class Records:
         copied: bool = False,
     ) -> None:
         program, self.copied = composed.program, copied
-        stack = program.variables.get("stack", I32).size
-        self.used = {"stack": ("sp", stack), **(used or {})}
+        stack = program.variables.get(STACK, I32).size
+        self.used = {STACK: ("sp", stack), **(used or {})}
         self.low = composed.lowered.low
         self.program = program
         self.places: dict[str, tuple[str, int]] = {}
@@ -51,24 +52,24 @@ class Records:
         for name, kind in kinds.items():
             for other in (name, name.replace("state", "old")) if copied else (name,):
                 composed.buffer(kind, rows[name], other)  # type: ignore[arg-type]
-        for name, save in (("load", False), ("save", True)):
+        for name in ("load", "save", "copy") if copied else ("load", "save"):
             with self.low.b.inside(Region()) as program.procedures[name]:
                 for variable in sorted(self.places, key=lambda n: n in self.used):  # counts first
-                    self._copy(variable, save)
+                    self._copy(variable, name)
 
-    def _copy(self, name: str, save: bool) -> None:
+    def _copy(self, name: str, how: str) -> None:
         b, numbers = self.low.b, self.low.numbers
         buffer, row = self.places[name]
         type_ = self.program.variables[name]
         kind = Type(type_.kind)
         stored = I32 if type_.kind == "bool" else kind
         first = b.const(row, I32)
-        source = (b.get("source", I32),) if self.copied else ()
-        taken = buffer.replace("state", "old") if self.copied else buffer
+        source = (b.get("source", I32),) if how == "copy" else ()
+        taken = buffer.replace("state", "old") if how == "copy" else buffer
 
         def item(*at: Value) -> None:
             place = b.offset(type_.shape, first, *at)
-            if save:
+            if how == "save":
                 held = b.loadvar(name, kind.kind, *at) if at else b.get(name, kind)
                 b.op("write", (place, numbers.value(held, stored)), name=buffer)
                 return

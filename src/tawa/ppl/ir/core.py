@@ -102,8 +102,9 @@ class Program:
     memory, zero at the start. `buffers` are arrays of rows by lanes that outlive the run:
     `read` and `write` name a row, the column is the lane, or another where one is named; lanes run
     in no order, so a buffer of which others are read is not written. `procedures` are bodies
-    without arguments that work on the variables; `run` names them. A lane is `threads` threads of a
-    GPU, which compute the same but where an operation asks which `thread` it is.
+    without arguments that work on the variables; `run` names them. A lane that leaves a number
+    above 0 in the buffer `paused` runs again from the start, until it leaves 0. A lane is `threads`
+    threads of a GPU, which compute the same but where an operation asks which `thread` it is.
     """
 
     name: str

@@ -70,5 +70,11 @@ OTHERS = (
     *MATRICES,
     *ADJOINTS,
 )
+STACK = "stack"
+"""The variable of what calls that are not finished keep (`passes/cut.py`)."""
+PAUSED = "paused"
+"""The buffer of where lanes go on: the block that a lane runs next and 1, or 0 at its end."""
+GROUP = 256
+"""Of how many lanes a GPU sorts those that paused, by the block that they run next."""
 # Why a lane could not go on rightly: the value of its variable `fault` is an index into this.
 FAULTS = ("", "index", "stack", "trace")

@@ -35,7 +35,7 @@ from tawa.ppl.ir.core import (
     free_values,
     walk,
 )
-from tawa.ppl.ir.operations import FAULTS
+from tawa.ppl.ir.operations import FAULTS, STACK
 
 CUTS = ("call", "suspend")
 
@@ -75,13 +75,14 @@ class _Part:
     blocks: list[_Block] = field(default_factory=lambda: [])
 
 
-def cut(program: Program, stack: int) -> None:
+def cut(program: Program, stack: int, *, pauses: bool = False) -> None:
     """Make the body the procedure `resume`; the new body starts it and runs it to its first stop.
 
     The body becomes `start`: it sets the variables of a fresh run. `stack` is the size of the
-    stack in words.
+    stack in words. Where it `pauses`, a resume runs at most so many blocks as the variable `turns`
+    says, and leaves `going` true if more follow.
     """
-    _Cutter(program, stack).run()
+    _Cutter(program, stack).run(pauses)
 
 
 class _Cutter:
@@ -95,7 +96,7 @@ class _Cutter:
         self.home: dict[Value, str] = {}
         self.local: dict[Value, Value] = {}
 
-    def run(self) -> None:
+    def run(self, pauses: bool) -> None:
         body = self.program.body
         parts: dict[str, _Part] = {}
         main = self.flatten("", body)
@@ -112,11 +113,19 @@ class _Cutter:
         declared |= {"pc": I32, "sp": I32, "depth": I32, "going": BOOL, "kind": I32}
         declared.setdefault("fault", I32)
         if parts:
-            declared["stack"] = Type(self.word, (self.stack,))
+            declared[STACK] = Type(self.word, (self.stack,))
         head, loop, resume = Region(), Region(), Region()
         with self.b.inside(head):
-            head.yields = (self.b.get("going", BOOL),)
+            more = self.b.get("going", BOOL)
+            if pauses:
+                declared["turns"] = I32
+                left = self.b.compare("lt", self.b.const(0, I32), self.b.get("turns", I32))
+                more = self.b.make("and", more, left)
+            head.yields = (more,)
         with self.b.inside(loop):
+            if pauses:
+                one = self.b.const(1, I32)
+                self.b.set("turns", self.b.make("sub", self.b.get("turns", I32), one))
             self.b.op("switch", (self.b.get("pc", I32),), (), cases)
         with self.b.inside(resume):
             self.b.set("going", self.b.const(True, BOOL))
@@ -440,13 +449,13 @@ class _Cutter:
 
     def push_word(self, value: Value) -> None:
         sp = self.b.get("sp", I32)
-        self.b.op("storevar", (sp, self.b.same_word(value, Type(self.word))), name="stack")
+        self.b.op("storevar", (sp, self.b.same_word(value, Type(self.word))), name=STACK)
         self.b.set("sp", self.b.make("add", sp, self.b.const(1, I32)))
 
     def pop(self, type_: Type) -> Value:
         sp = self.b.make("sub", self.b.get("sp", I32), self.b.const(1, I32))
         self.b.set("sp", sp)
-        return self.b.same_word(self.b.loadvar("stack", self.word, sp), type_)
+        return self.b.same_word(self.b.loadvar(STACK, self.word, sp), type_)
 
 
 DONE = 1
