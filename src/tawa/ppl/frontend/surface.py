@@ -67,6 +67,31 @@ def put(vector: Any, index: Any, item: Any) -> Any:
     _outside("put")
 
 
+def nil(example: Any) -> Any:
+    """Return the empty list of items such as `example`: numbers, vectors, records, lists."""
+    _outside("nil")
+
+
+def cons(item: Any, rest: Any) -> Any:
+    """Return the list of an item and the items of a list."""
+    _outside("cons")
+
+
+def head(items: Any) -> Any:
+    """Return the first item of a list."""
+    _outside("head")
+
+
+def tail(items: Any) -> Any:
+    """Return the list of all items but the first."""
+    _outside("tail")
+
+
+def empty(items: Any) -> Any:
+    """Return whether a list has no items."""
+    _outside("empty")
+
+
 class Function:
     """A word without names of its own for what it takes; never run by Python."""
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from tawa.ppl.frontend import indexing, inside, loops
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array
 from tawa.ppl.frontend.context import Context
-from tawa.ppl.frontend.values import Bounded, Columns, Sequence, View, flatten, is_record
+from tawa.ppl.frontend.values import Bounded, Columns, List, Sequence, View, flatten, is_record
 from tawa.ppl.ir.core import I32, Kind, Region, Type, Value
 
 
@@ -124,6 +124,8 @@ def fold(low: Context, function: Callable[[Any, Any], Any], rows: Any, start: An
 
 def reduce(low: Context, function: Any, rows: Any, start: Any) -> Any:
     """Lower reduce."""
+    if isinstance(rows, List):
+        return low.call(inside.folded, (function, rows, start))
     return fold(low, lambda folded, item: low.call(function, (folded, item)), rows, start)
 
 
@@ -206,6 +208,8 @@ def length(low: Context, given: Any) -> Any:
     """Lower len."""
     if isinstance(given, tuple):
         return len(given)  # type: ignore[reportUnknownArgumentType]
+    if isinstance(given, List):
+        return low.call(inside.length, (given,))
     return indexing.sequence(low, given).count
 
 

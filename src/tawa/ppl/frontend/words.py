@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tawa.ppl.frontend import memory, surface, vectors
+from tawa.ppl.frontend import lists, memory, surface, vectors
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array, is_number
 from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.family import Distribution, Drawn, Parameter
@@ -364,6 +364,11 @@ WORDS: dict[Any, Callable[..., Any]] = {
     surface.reduce: vectors.reduce,
     surface.filter: vectors.filter_word,
     surface.put: vectors.put,
+    surface.nil: lists.nil,
+    surface.cons: lists.cons,
+    surface.head: lists.head,
+    surface.tail: lists.tail,
+    surface.empty: lists.empty,
     surface.cholesky: cholesky,
     surface.solve_lower: solve_lower,
     surface.memory: memory_word,

@@ -15,6 +15,7 @@ from tawa.ppl.infer.hamiltonian import hmc_chain, nuts_chain
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.ir.core import I32, Region, Type, clone
+from tawa.ppl.ir.operations import HEAP
 from tawa.ppl.passes.density import Density
 from tawa.ppl.passes.handle import Layout, handle
 from tawa.ppl.passes.reverse import gradient
@@ -43,6 +44,12 @@ def differentiated(
             place=called[0].place,
             why=f"{method} moves a vector of a fixed length: recursion could go to any depth",
             remedy='use method="mh" or "smc", or loop over an array',
+        )
+    if HEAP in program.variables:
+        raise GradientError(
+            f"{program.name} has lists",
+            why=f"{method} goes backward through what a model computes, and cells are memory",
+            remedy='use method="mh" or "smc", or vectors',
         )
     handle(program, density)
     if density.size == 0:

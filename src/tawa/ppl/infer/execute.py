@@ -18,7 +18,7 @@ from tawa.ppl.emit.llvm import emit
 from tawa.ppl.emit.machine import C_TYPES, STORED, Machine
 from tawa.ppl.ir.core import Kind, Program
 from tawa.ppl.ir.interpret import interpret
-from tawa.ppl.ir.operations import FAULTS
+from tawa.ppl.ir.operations import FAULTS, HEAP
 from tawa.ppl.ir.verify import verify
 from tawa.ppl.math.library import library
 from tawa.ppl.passes.hoist import hoist
@@ -302,6 +302,18 @@ def check_faults(program: Program, faults: Array) -> None:
                 f"{program.name}: the stack of {words} words ran out at depth {depth} in {lanes}",
                 why="each call that is not finished keeps its values on the stack of its lane",
                 remedy=f"pass stack={4 * words} or more to ppl.infer, or recur less deeply",
+            )
+        case "heap":
+            words = program.variables[HEAP].size
+            raise StackError(
+                f"{program.name}: lists took more than {words} words in {lanes}",
+                why="each item is its words and one more, kept to the end of a run of the model",
+                remedy=f"pass stack={4 * words} or more to ppl.infer, or make fewer items",
+            )
+        case "list":
+            raise ModelError(
+                f"{program.name}: head or tail of an empty list in {lanes}",
+                remedy="ask ppl.empty before",
             )
         case "trace":
             raise StackError(

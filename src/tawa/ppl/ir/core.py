@@ -175,6 +175,11 @@ class Builder:
         self.region = Region()
         self.place: Place | None = None
 
+    @property
+    def word(self) -> Type:
+        """What memory of mixed numbers is made of: whole numbers as wide as reals."""
+        return Type("i64") if self.dtype == "f64" else I32
+
     @contextmanager
     def inside(self, region: Region) -> Generator[Region]:
         """Append to another region for a while."""

@@ -90,7 +90,7 @@ class _Cutter:
         self.program = program
         self.b = Builder(program.dtype)
         self.stack = stack
-        self.word: Kind = "i64" if program.dtype == "f64" else "i32"
+        self.word: Kind = self.b.word.kind
         self.blocks: list[_Block] = []
         self.part = _Part("", (), ())
         self.home: dict[Value, str] = {}
