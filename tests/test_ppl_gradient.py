@@ -188,3 +188,21 @@ def test_what_has_no_gradient_is_refused_by_name(model, given, what):
     with pytest.raises(GradientError, match=what) as caught:
         ppl.infer(model, *given, method="nuts")
     assert caught.value.place is not None
+
+
+@pytest.mark.parametrize("scale", [1e-40, -1e-40, 1e-38, 3e38])
+@pytest.mark.parametrize("device", ["cpu", "interpreter"])
+def test_nothing_over_a_subnormal_number_is_nothing(scale, device):
+    """Its reciprocal is infinite, and 0 times that is no number."""
+
+    @ppl.model
+    def flat(scale):
+        x = ppl.sample(ppl.Normal(0.0, 1.0))
+        ppl.factor(0.0 * x / scale)
+        return x
+
+    options = {"seed": 1, "draws": 3, "warmup": 2, "chains": 2, "steps": 2, "method": "hmc"}
+    post = ppl.infer(flat, scale, device=device, **options)
+    assert post.divergences == 0
+    assert np.all(np.isfinite(post["x"]))
+    assert np.all(np.diff(post["x"], axis=1) != 0)
