@@ -118,7 +118,10 @@ erf = Function("erf", "Return the error function.")
 
 
 def cholesky(matrix: Any) -> Any:
-    """Return the lower Cholesky factor of a positive definite matrix; its lower half is read."""
+    """Return the lower Cholesky factor of a positive definite matrix; its lower half is read.
+
+    Of an array with more axes, that of each matrix.
+    """
     _outside("cholesky")
 
 

@@ -271,13 +271,17 @@ def _square(low: Context, word: str, given: Any) -> Value:
     return matrix
 
 
-def cholesky(low: Context, matrix: Any) -> Value:
-    """Lower cholesky."""
+def cholesky(low: Context, matrix: Any) -> Any:
+    """Lower cholesky; of several matrices, of each."""
+    if is_array(matrix) and len(matrix.type.shape) > 2:
+        return vectors.mapped(low, lambda each: cholesky(low, each), (matrix,))
     return low.b.make("cholesky", _square(low, "cholesky", matrix))
 
 
-def solve_lower(low: Context, factor: Any, right: Any) -> Value:
-    """Lower solve_lower."""
+def solve_lower(low: Context, factor: Any, right: Any) -> Any:
+    """Lower solve_lower; of several factors and as many vectors, of each pair."""
+    if is_array(factor) and len(factor.type.shape) > 2:
+        return vectors.mapped(low, lambda f, x: solve_lower(low, f, x), (factor, right))
     square, vector = _square(low, "solve_lower", factor), _array(low, "solve_lower", right, 1)
     if vector.type.shape[0] != square.type.shape[0]:
         raise Misfit(
