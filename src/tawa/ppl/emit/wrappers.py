@@ -42,25 +42,15 @@ exit:
 }}
 """
 # A lane that paused goes on at once.
-_CPU_AGAIN = """define void @kernel({signature}) nounwind {{
-entry:
-  %some = icmp slt i64 %first, %end
-  br i1 %some, label %loop, label %exit
-loop:
-  %lane = phi i64 [ %first, %entry ], [ %lane, %loop ], [ %next, %done ]
-  {call}
-  %place = getelementptr i32, ptr %buffer.paused, i64 %lane
+_CPU_AGAIN = _CPU.replace("[ %next, %loop ]", "[ %lane, %loop ], [ %next, %done ]").replace(
+    "  %next",
+    """  %place = getelementptr i32, ptr %buffer.paused, i64 %lane
   %paused = load i32, ptr %place
   %again = icmp ne i32 %paused, 0
   br i1 %again, label %loop, label %done
 done:
-  %next = add i64 %lane, 1
-  %more = icmp slt i64 %next, %end
-  br i1 %more, label %loop, label %exit
-exit:
-  ret void
-}}
-"""
+  %next""",
+)
 # A block has lanes of its own, from %start on, and sorts them by the block of the program that they
 # run next: each counts those that come before it. So a warp's lanes go the same way, and those that
 # are at their end leave whole warps idle.

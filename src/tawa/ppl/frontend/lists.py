@@ -6,12 +6,13 @@ model begins with none, and none is given back before its end: a list is a value
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from tawa.ppl.frontend import indexing
 from tawa.ppl.frontend.arithmetic import Misfit, describe
 from tawa.ppl.frontend.context import Context
-from tawa.ppl.frontend.values import List, flatten, rebuild
+from tawa.ppl.frontend.values import Hole, List, flatten, rebuild
 from tawa.ppl.ir.core import I32, Region, Type, Value
 from tawa.ppl.ir.operations import HEAP
 
@@ -31,7 +32,8 @@ def cons(low: Context, item: Any, rest: Any) -> List:
     b, more = low.b, _list("cons", rest)
     leaves: list[Any] = []
     if repr(flatten(item, leaves)) != repr(more.item):
-        raise Misfit(f"a list of {describe(more.item)} cannot begin with {describe(item)}")
+        held = more.types[0] if isinstance(more.item, Hole) else describe(more.item)
+        raise Misfit(f"a list of {held} cannot begin with {describe(item)}")
     values = [
         low.numbers.value(leaf, type_) for leaf, type_ in zip(leaves, more.types, strict=True)
     ]
@@ -42,52 +44,38 @@ def cons(low: Context, item: Any, rest: Any) -> List:
     made, none = Region(), Region()
     with b.inside(made):
         b.set("hp", end)
-        at = _stored(low, place, more.place)
-        for value in values:
-            at = _stored(low, at, value)
+        b.put(HEAP, place, more.place)
+        for at, value in zip(_places(low, place, more.types), values, strict=True):
+            b.put(HEAP, at, value)
         made.yields = (b.make("add", place, b.const(1, I32)),)
     with b.inside(none):
         none.yields = (b.const(0, I32),)
     return List(b.op("if", (fits,), (I32,), (made, none)).result, more.item, more.types)
 
 
-def _stored(low: Context, first: Value, value: Value) -> Value:
-    """Store a value's words from a place on; return the place behind them."""
-    b = low.b
-
-    def store(*at: Value) -> None:
-        word = b.same_word(b.load(value, *at), b.word)
-        b.storevar(HEAP, b.offset(value.type.shape, first, *at), word)
-
-    b.each(value.type.shape, store)
-    return b.make("add", first, b.const(value.type.size, I32))
-
-
 def head(low: Context, given: Any) -> Any:
     """Lower head; of an empty list it is a fault."""
-    b, held = low.b, _list("head", given)
-    first, leaves = _cell(low, held), list[Value]()
-    for type_ in held.types:
-        first = b.make("add", first, b.const(1 if not leaves else leaves[-1].type.size, I32))
-
-        def item(*at: Value, type_: Type = type_, first: Value = first) -> Value:
-            place = b.offset(type_.shape, first, *at)
-            return b.same_word(b.loadvar(HEAP, b.word.kind, place), Type(type_.kind))
-
-        leaves.append(b.build(type_.shape, item))
+    held = _list("head", given)
+    places = _places(low, _cell(low, held), held.types)
+    leaves = [low.b.taken(HEAP, *at) for at in zip(places, held.types, strict=True)]
     return rebuild(held.item, leaves)
 
 
 def tail(low: Context, given: Any) -> List:
     """Lower tail; of an empty list it is a fault."""
     held = _list("tail", given)
-    word = low.b.loadvar(HEAP, low.b.word.kind, _cell(low, held))
-    return List(low.b.same_word(word, I32), held.item, held.types)
+    return List(low.b.taken(HEAP, _cell(low, held), I32), held.item, held.types)
 
 
 def empty(low: Context, given: Any) -> Value:
     """Lower empty."""
     return low.b.compare("eq", _list("empty", given).place, low.b.const(0, I32))
+
+
+def _places(low: Context, cell: Value, types: tuple[Type, ...]) -> list[Value]:
+    """Return where the numbers of an item lie, behind the rest of the list."""
+    sizes = (1, *(type_.size for type_ in types[:-1]))
+    return [low.b.make("add", cell, low.b.const(at, I32)) for at in accumulate(sizes)]
 
 
 def _cell(low: Context, held: List) -> Value:

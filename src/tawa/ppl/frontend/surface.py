@@ -67,31 +67,6 @@ def put(vector: Any, index: Any, item: Any) -> Any:
     _outside("put")
 
 
-def nil(example: Any) -> Any:
-    """Return the empty list of items such as `example`: numbers, vectors, records, lists."""
-    _outside("nil")
-
-
-def cons(item: Any, rest: Any) -> Any:
-    """Return the list of an item and the items of a list."""
-    _outside("cons")
-
-
-def head(items: Any) -> Any:
-    """Return the first item of a list."""
-    _outside("head")
-
-
-def tail(items: Any) -> Any:
-    """Return the list of all items but the first."""
-    _outside("tail")
-
-
-def empty(items: Any) -> Any:
-    """Return whether a list has no items."""
-    _outside("empty")
-
-
 class Function:
     """A word without names of its own for what it takes; never run by Python."""
 
@@ -115,6 +90,13 @@ costurn = Function("costurn", "Return the cosine of x turns: cos(2 pi x).")
 lgamma = Function("lgamma", "Return the logarithm of the gamma function of x > 0.")
 digamma = Function("digamma", "Return the derivative of lgamma at x > 0.")
 erf = Function("erf", "Return the error function.")
+nil = Function(
+    "nil", "Return the empty list of items such as the example: numbers, records, lists."
+)
+cons = Function("cons", "Return the list of an item and the items of a list.")
+head = Function("head", "Return the first item of a list.")
+tail = Function("tail", "Return the list of all items but the first.")
+empty = Function("empty", "Return whether a list has no items.")
 
 
 def cholesky(matrix: Any) -> Any:
