@@ -325,6 +325,25 @@ def test_a_normal_vector_has_a_covariance_or_its_factor():
         run(model, np.eye(2))
 
 
+def test_recursion_takes_and_returns_vectors():
+    @ppl.model
+    def model(y):
+        def go(v, m, k):
+            if k == 0:
+                return v, m
+            a, b = go(2.0 * v, ppl.put(m, k - 1, [1.0 * k, 2.0 * k]), k - 1)
+            c, d = go(a, b, 0)
+            return c + v, d
+
+        return go(y, [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]], 3)
+
+    y = np.array([1.0, 2.0, 3.0])
+    for device in ("cpu", "interpreter"):
+        total, rows = (part[0, 0] for part in run(model, y, stack=200, device=device))
+        np.testing.assert_array_equal(total, 15 * y)
+        np.testing.assert_array_equal(rows, [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])
+
+
 def test_several_covariances_are_several_normal_vectors():
     """Their factors too, one by one: as values, and under a gradient."""
 

@@ -71,7 +71,8 @@ def at(low: Context, holder: Any, index: tuple[Any, ...]) -> Any:
             holder = at(low, holder.rows, (given,))
             continue
         if not is_array(holder):
-            raise Misfit(f"{describe(holder)} has no items")
+            remedy = "ppl.head and ppl.tail take a list apart" if isinstance(holder, List) else ""
+            raise Misfit(f"{describe(holder)} has no numbered items", remedy)
         if is_array(given):
             if len(index) > 1:
                 raise Misfit("a vector of indices stands alone: x[i], not x[i, j]")

@@ -17,7 +17,10 @@ from tawa.ppl.ir.core import I32, Kind, Region, Type, Value
 def pack(low: Context, parts: list[Any]) -> Any:
     """Make a vector of numbers or of equal vectors; of records, a record of vectors."""
     if not parts:
-        raise Misfit("an empty list has no type")
+        raise Misfit(
+            "an empty list has no type",
+            "xs = ppl.nil(0.0), xs = ppl.cons(x, xs) make a list whose length a run decides",
+        )
     if isinstance(parts[0], tuple):
         columns = [pack(low, list(column)) for column in zip(*parts, strict=True)]  # type: ignore[reportUnknownVariableType]
         leaves: list[Any] = []
