@@ -29,7 +29,7 @@ from tawa.ppl.frontend.surface import (
 from tawa.ppl.math.distributions import normal_pair, uniform, unit
 
 INF = float("inf")
-TARGET_PULL, T0, KAPPA = 0.05, 10.0, 0.75
+TARGET_PULL, T0 = 0.05, 10.0
 
 
 def mix(a: Any, b: Any) -> Any:
@@ -115,8 +115,9 @@ def adapt(lane: Any, rate: Any, dense: Any) -> None:
     count = float(lane.updates)
     slow = 1.0 / (count + T0)
     lane.drift = (1.0 - slow) * lane.drift + slow * (lane.accept_target - rate)
-    log_step = lane.centre - lane.drift * sqrt(count) / TARGET_PULL
-    eta = exp(-KAPPA * log(count))
+    root = sqrt(count)
+    log_step = lane.centre - lane.drift * root / TARGET_PULL
+    eta = 1.0 / (root * sqrt(root))  # Stan's kappa, 0.75
     lane.average = eta * log_step + (1.0 - eta) * lane.average
     lane.step = exp(log_step)
     last = lane.warmup - lane.first * 2 // 3
