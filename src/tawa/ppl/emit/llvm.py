@@ -51,7 +51,8 @@ def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
         signature.append(f"ptr noalias %buffer.{name}")
         names.append(f"ptr %buffer.{name}")
     # The cases of a machine leave nothing in registers between them: unrolled loops only cost code.
-    body = _Body(module, program, gpu and all(op.code != "switch" for op in program.operations()))
+    machine = any(op.code == "switch" for op in program.operations())
+    body = _Body(module, program, gpu and not machine, gpu)
     values = {param: f"%p{number}" for number, param in enumerate(program.params)}
     body.region(program.body, values)
     lane_signature = ", ".join(["i64 %lane", "i64 %lanes", *signature])
@@ -71,13 +72,13 @@ class _Module:
         self.library = library
         self.functions: dict[str, str] = {}
         self.declared: dict[str, None] = {}
-        self.loops = 0
+        self.loops: list[str] = []
         self.bytes = 0
 
     def footer(self) -> list[str]:
         lines = list(self.declared)
-        lines.append('!0 = !{!"llvm.loop.unroll.full"}')
-        lines += [f"!{k} = distinct !{{!{k}, !0}}" for k in range(1, self.loops + 1)]
+        lines += ['!0 = !{!"llvm.loop.unroll.full"}', '!1 = !{!"llvm.loop.unroll.count", i32 8}']
+        lines += [f"!{k} = distinct !{{!{k}, {how}}}" for k, how in enumerate(self.loops, 2)]
         return lines
 
     def function(self, name: str, types: Sequence[Type]) -> Function:
@@ -90,7 +91,7 @@ class _Module:
             return made
         self.functions[made.name] = ""  # in its place before what it calls
         region = made.body
-        body = _Body(self, Program(name, "f32", (), region, variables=made.variables), False)
+        body = _Body(self, Program(name, "f32", (), region, variables=made.variables))
         results = body.region(region, {arg: f"%p{k}" for k, arg in enumerate(region.args)})
         arrays = [value for value in region.yields if value.type.shape]
         signature = [
@@ -119,10 +120,13 @@ class _Module:
 class _Body:
     """The code of one function; stack slots are made in its first block."""
 
-    def __init__(self, module: _Module, program: Program, unroll: bool) -> None:
+    def __init__(
+        self, module: _Module, program: Program, unroll: bool = False, gpu: bool = False
+    ) -> None:
         self.module = module
         self.program = program
         self.unroll = unroll
+        self.gpu = gpu
         self.slots: list[str] = []
         self.lines: list[str] = []
         self.count = 0
@@ -350,8 +354,8 @@ class _Body:
         for value, result, slot in zip(region.yields, results, slots, strict=True):
             self.held(value, result, slot)
 
-    def counted(self, count: str, iteration: Callable[[str], None], full: bool) -> None:
-        """Emit a loop: `iteration` gets the index."""
+    def counted(self, count: str, iteration: Callable[[str], None], unroll: str = "") -> None:
+        """Emit a loop: `iteration` gets the index; `unroll` is the metadata that says how."""
         slot = self.slot(I32, "i")
         head, body, after = self.fresh("head"), self.fresh("body"), self.fresh("after")
         self.do(f"store i32 0, ptr {slot}")
@@ -365,9 +369,9 @@ class _Body:
         following = self.line(f"add nsw i32 {index}, 1")
         self.do(f"store i32 {following}, ptr {slot}")
         note = ""
-        if full and self.unroll:
-            self.module.loops += 1
-            note = f", !llvm.loop !{self.module.loops}"
+        if unroll:
+            self.module.loops.append(unroll)
+            note = f", !llvm.loop !{len(self.module.loops) + 1}"
         self.do(f"br label {head}{note}")
         self.label(after)
 
@@ -382,9 +386,12 @@ class _Body:
             values.update(zip(region.args, (index, *carried), strict=True))
             self.carry(region, self.region(region, values), slots)
 
-        self.counted(
-            given[0], iteration, op.operands[0] in self.constants and indexes_memory(region)
-        )
+        unroll = ""
+        if self.unroll and op.operands[0] in self.constants and indexes_memory(region):
+            unroll = "!0"
+        elif self.gpu and any(op.code == "read" for op in region.ops):
+            unroll = "!1"  # what several iterations read is on its way at once
+        self.counted(given[0], iteration, unroll)
         return [self.taken(r.type, slot) for r, slot in zip(op.results, slots, strict=True)]
 
     def repeat(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
@@ -428,7 +435,7 @@ class _Body:
             ):
                 self.held(value, result, row)
 
-        self.counted(str(op.attrs["count"]), iteration, True)
+        self.counted(str(op.attrs["count"]), iteration, "!0" if self.unroll else "")
         return slots
 
     def pack(self, op: Op, given: list[str]) -> str:

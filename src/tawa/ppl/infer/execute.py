@@ -23,6 +23,7 @@ from tawa.ppl.ir.verify import verify
 from tawa.ppl.math.library import library
 from tawa.ppl.passes.hoist import hoist
 from tawa.ppl.passes.parts import has_sums, in_blocks, on_threads
+from tawa.ppl.passes.reside import reside
 from tawa.ppl.passes.rows import rows
 
 Device = Literal["cpu", "cuda", "interpreter"]
@@ -63,8 +64,10 @@ class Executable:
     def kernel(self, threads: int) -> str:
         """Return LLVM IR of a kernel with so many threads a lane."""
         if threads not in self.kernels:
-            shared = on_threads(self.program, threads)
-            self.kernels[threads], _ = emit(shared, library, gpu=True)
+            made = on_threads(self.program, threads)
+            # Threads of a lane have copies of its variables, and of a record there is one.
+            made = reside(made) if threads == 1 else made
+            self.kernels[threads], _ = emit(made, library, gpu=True)
         return self.kernels[threads]
 
     def run(

@@ -48,7 +48,10 @@ class Records:
                 buffer = "state_real" if type_.is_float else "state_whole"
                 buffer = "state_word" if type_.kind == "i64" else buffer
                 self.places[name] = buffer, rows[buffer]
-                rows[buffer] += self.used[name][1] if name in self.used else type_.size
+                size = self.used[name][1] if name in self.used else type_.size
+                rows[buffer] += size
+                if size == type_.size:  # of others a record has a part
+                    program.places[name] = self.places[name]
         for name, kind in kinds.items():
             for other in (name, name.replace("state", "old")) if copied else (name,):
                 composed.buffer(kind, rows[name], other)  # type: ignore[arg-type]

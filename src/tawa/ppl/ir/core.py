@@ -103,7 +103,8 @@ class Program:
     `read` and `write` name a row, the column is the lane, or another where one is named; lanes run
     in no order, so a buffer of which others are read is not written. `procedures` are bodies
     without arguments that work on the variables; `run` names them. A lane that leaves a number
-    above 0 in the buffer `paused` runs again from the start, until it leaves 0. A lane is `threads`
+    above 0 in the buffer `paused` runs again from the start, until it leaves 0. `places`
+    are where variables lie between launches, a buffer and its first row. A lane is `threads`
     threads of a GPU, which compute the same but where an operation asks which `thread` it is.
     """
 
@@ -115,6 +116,7 @@ class Program:
     variables: dict[str, Type] = field(default_factory=lambda: {})
     buffers: dict[str, Kind] = field(default_factory=lambda: {})
     procedures: dict[str, Region] = field(default_factory=lambda: {})
+    places: dict[str, tuple[str, int]] = field(default_factory=lambda: {})
     threads: int = 1
 
     def copy(self, threads: int = 1) -> Program:
