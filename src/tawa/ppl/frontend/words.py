@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -274,14 +275,14 @@ def _square(low: Context, word: str, given: Any) -> Value:
 def cholesky(low: Context, matrix: Any) -> Any:
     """Lower cholesky; of several matrices, of each."""
     if is_array(matrix) and len(matrix.type.shape) > 2:
-        return vectors.mapped(low, lambda each: cholesky(low, each), (matrix,))
+        return vectors.mapped(low, partial(cholesky, low), (matrix,))
     return low.b.make("cholesky", _square(low, "cholesky", matrix))
 
 
 def solve_lower(low: Context, factor: Any, right: Any) -> Any:
     """Lower solve_lower; of several factors and as many vectors, of each pair."""
     if is_array(factor) and len(factor.type.shape) > 2:
-        return vectors.mapped(low, lambda f, x: solve_lower(low, f, x), (factor, right))
+        return vectors.mapped(low, partial(solve_lower, low), (factor, right))
     square, vector = _square(low, "solve_lower", factor), _array(low, "solve_lower", right, 1)
     if vector.type.shape[0] != square.type.shape[0]:
         raise Misfit(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from tawa.ppl.passes.parts import has_sums, in_blocks, on_threads
 from tawa.ppl.passes.reside import reside
 from tawa.ppl.passes.rows import rows
 
+if TYPE_CHECKING:
+    from tawa.ppl.emit.gpu import Lanes
+
 Device = Literal["cpu", "cuda", "interpreter"]
 _LOCK = threading.Lock()
 CALLERS_STACK = 1 << 15
@@ -33,6 +36,10 @@ CALLERS_STACK = 1 << 15
 Array = np.ndarray[Any, Any]
 Buffers = Mapping[str, Array | int]
 """Arrays, or of how many rows of zeros a buffer is at the start."""
+Running: TypeAlias = "OnHost | Lanes"
+"""A program with its data and buffers on a device, for as long as a `with` lasts; `memory` has the
+buffers as other programs of the device take them.
+"""
 
 
 @lru_cache(maxsize=128)
@@ -131,42 +138,6 @@ class Executable:
             types.append(ctypes.c_void_p if param.type.shape else C_TYPES[param.type.kind])
         types += [ctypes.c_void_p] * len(self.program.buffers)
         return machine(self.text, self.cpu).function(types)
-
-
-class Running(Protocol):
-    """A program with its data and buffers on a device, for as long as a `with` lasts.
-
-    `memory` has the buffers as other programs of the device take them.
-    """
-
-    lanes: int
-    memory: dict[str, Any]
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-    def put(self, array: Array) -> Any:
-        """Return an array where the lanes are."""
-        ...
-
-    def zeros(self, shape: tuple[int, ...], kind: Kind) -> Any:
-        """Return an array of zeros where the lanes are."""
-        ...
-
-    def launch(self, **numbers: int | float) -> None:
-        """Run all lanes, with other numbers than before for some arguments."""
-        ...
-
-    def rows(self, name: str, row: int = 0, count: int | None = None) -> Array:
-        """Return rows of a buffer, from `row` to its end or `count`; on the CPU a view of them."""
-        ...
-
-    def give(self, name: str, array: Array, row: int = 0) -> None:
-        """Copy rows to a buffer, from a row on."""
-        ...
-
-    def swap(self, one: str, other: str) -> None:
-        """Make two buffers change places."""
-        ...
 
 
 class OnHost:
