@@ -21,7 +21,7 @@ from tawa.ppl.infer.kept import Moments, moments, unpack
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value
 from tawa.ppl.ir.operations import HEAP
-from tawa.ppl.passes.cut import cut
+from tawa.ppl.passes.cut import DONE, cut
 from tawa.ppl.passes.handle import Handler, Layout, handle
 
 
@@ -225,6 +225,10 @@ def compose(
     else:
         begin, go = Region(), program.body
         program.body = Region()
+        program.variables["kind"] = I32
+        for region, kind in ((begin, 0), (go, DONE)):
+            with lowered.low.b.inside(region):
+                lowered.low.b.set("kind", lowered.low.b.const(kind, I32))
     low = lowered.low
     head = Region()
     with low.b.inside(head):

@@ -23,7 +23,7 @@ from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import FRESH, Array, Records
 from tawa.ppl.infer.weights import Weights, zeros
-from tawa.ppl.ir.core import I32, Op
+from tawa.ppl.ir.core import Op
 from tawa.ppl.ir.operations import PAUSED
 from tawa.ppl.passes.cut import DONE
 from tawa.ppl.passes.handle import Handler, Nest
@@ -103,7 +103,6 @@ class Filter:
                     why="it neither calls itself nor is stopped at an observation",
                     remedy="leave regroup= out",
                 )
-            program.variables.setdefault("kind", I32)
             composed.share(fresh=0, generation=0)
             composed.buffer("i32", 1, "chosen")
             if pauses:
@@ -116,8 +115,6 @@ class Filter:
 
         size, groups = options.particles, options.chains if method == "pmmh" else 1
         self.composed, self.records = made(model, arguments, options, method, size * groups, make)
-        # A model without observations ends at once.
-        self.never = "pc" not in self.composed.program.variables
         self.executable = self.composed.executable(options)
         given, rows, threads = self.composed.arguments(0), self.composed.rows, options.threads
         lanes, long = size * groups, not self.stops
@@ -146,7 +143,7 @@ class Filter:
             weighed = weights.weigh()
             if weighed.faults:
                 self.executable.check(lanes)
-            done = self.never or not weighed.going
+            done = not weighed.going
             logs = None if self.stops else lanes.rows("logw", 0, 1)[0].copy()
             again = (weighed.effective < weights.size / 2) | done
             if np.any(again):
