@@ -127,6 +127,17 @@ def test_a_branch_chooses_between_lists():
     assert set(np.unique(found)) == {0, 2}
 
 
+def test_a_vector_holds_lists():
+    @ppl.model
+    def held(y):
+        lists = ppl.map(lambda v: ppl.cons(v, ppl.cons(2.0 * v, ppl.nil(0.0))), y)
+        return ppl.head(ppl.tail(lists[1])), ppl.map(lambda xs: ppl.head(xs), lists)
+
+    second, heads = ppl.infer(held, np.array([3.0, 5.0]), method="importance", draws=1).value
+    assert second == 10.0
+    np.testing.assert_array_equal(heads[0, 0], [3.0, 5.0])
+
+
 def _run(model, *given, **options):
     return ppl.infer(model, *given, **{"method": "importance", "draws": 8, **options})
 

@@ -60,7 +60,7 @@ def _each(low: Context, sequence: Sequence) -> Any:
     region.yields = tuple(values)
     types = tuple(Type(v.type.kind, (sequence.count, *v.type.shape)) for v in values)
     arrays = low.b.op("build", (), types, (region,), count=sequence.count).results
-    if isinstance(template, tuple):
+    if isinstance(template, (tuple, List)):
         return Columns(arrays, template, sequence.count)
     return arrays[0]
 

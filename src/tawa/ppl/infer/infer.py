@@ -47,7 +47,7 @@ _CHAINS = ("mh", "hmc", "nuts", "pmmh")
 READ_BY = {
     **dict.fromkeys(("chains", "warmup", "thin"), _CHAINS),
     "moments": ("mh", "hmc", "nuts"),
-    "draws": ("importance", *_CHAINS),
+    "draws": ("importance", "own", *_CHAINS),
     "particles": ("smc", "pmmh", "tempered"),
     "parameters": ("pmmh",),
     "regroup": ("importance", "smc", "pmmh"),
@@ -70,7 +70,7 @@ def infer(
     Arguments are numbers, arrays of numbers, and tuples of them; whole numbers and booleans
     become a part of the program, reals and arrays are data.
     Methods: `importance mh smc hmc nuts pmmh tempered`, or a function of your own (`infer/own.py`),
-    which has the options of importance. Options: `chains`, `draws` (each chain's;
+    which has `draws` and the options of all. Options: `chains`, `draws` (each chain's;
     of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"; where
     an argument lies on a GPU "cuda", else "cpu"),
     `dtype` ("float32", "float64"; the model's), `stack` (words a lane), `trace` (mh, tempered:
@@ -91,7 +91,7 @@ def infer(
     if not isinstance(method, FunctionType) and method not in METHODS:
         raise ModelError(f"method={method!r} is not known", why=f"methods: {', '.join(METHODS)}")
     reads, run = (
-        ("importance", own(method))
+        ("own", own(method))
         if isinstance(method, FunctionType)
         else (str(method), METHODS[str(method)])
     )
@@ -102,7 +102,7 @@ def infer(
                 f"{name}= is not an option", why=f"options: {', '.join(sorted(known))}"
             )
     for name in options:
-        if reads not in (methods := READ_BY.get(name, METHODS)):
+        if reads not in (methods := READ_BY.get(name, (reads,))):
             raise ModelError(
                 f"{name}= has no meaning for method={method!r}",
                 why=f"it is an option of {', '.join(methods)}",
