@@ -14,7 +14,7 @@ from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.hamiltonian import hmc_chain, nuts_chain
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
-from tawa.ppl.ir.core import I32, Region, Type, clone
+from tawa.ppl.ir.core import I32, Op, Region, Type, clone
 from tawa.ppl.ir.operations import HEAP
 from tawa.ppl.passes.density import Density
 from tawa.ppl.passes.handle import Layout, handle
@@ -31,7 +31,9 @@ def differentiated(
     plates: list[Plate] | None = None,
     wanted: tuple[str, ...] | None = None,
 ) -> Composed:
-    """Return a program with the procedures `gradient` and `generate` on the variables z and g.
+    """Return a program with the procedures `gradient`, `slopes` and `generate` on z and g.
+
+    Of `slopes`, logw is not the log density.
 
     Big plates go to the list `plates`, where one is given; a model without one is refused.
     """
@@ -65,10 +67,15 @@ def differentiated(
 
         plates += take(program, method)
         generate.ops = needed(generate.ops)
-    program.procedures["gradient"] = gradient(program, program.body, method)
+    both = program.procedures["gradient"] = gradient(program, program.body, method)
+    program.procedures["slopes"] = clone(both, {}, _value)
     program.procedures["generate"] = generate
     program.body = Region()
     return Composed(lowered, layout)
+
+
+def _value(op: Op) -> bool:
+    return op.code == "accumulate" and op.attrs["name"] == "logw"
 
 
 def program_of(

@@ -90,7 +90,7 @@ def kick(lane: Any, step: Any, dense: Any) -> None:
             lane.p[i] = fma(step * lane.scale[i], lane.g[i], lane.p[i])
 
 
-def drift(lane: Any, step: Any, dense: Any) -> None:
+def drift(lane: Any, step: Any, dense: Any, look: Any = "gradient") -> None:
     """Move the point by L times the momentum, and look at the gradient there."""
     for i in range(len(lane.p)):
         if dense:
@@ -100,7 +100,7 @@ def drift(lane: Any, step: Any, dense: Any) -> None:
             lane.z[i] = fma(step, velocity, lane.z[i])
         else:
             lane.z[i] = fma(step * lane.scale[i], lane.p[i], lane.z[i])
-    run("gradient")
+    run(look)
 
 
 def energy_change(lane: Any) -> Any:
@@ -272,11 +272,13 @@ def hmc_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
             # 2011).
             step, steps = lane.step * (0.5 + uniform()), lane.steps
         kick(lane, 0.5 * step, dense)
-        for k in range(steps):
-            lane.valued = k + 1 == steps  # inside of a trajectory nothing asks for the energy
-            drift(lane, step, dense)
+        lane.valued = False  # inside of a trajectory nothing asks for the energy
+        for _ in range(steps - 1):
+            drift(lane, step, dense, "slopes")
             kick(lane, step, dense)  # the second half of this leapfrog's, the first of the next
-        kick(lane, -0.5 * step, dense)
+        lane.valued = True
+        drift(lane, step, dense)
+        kick(lane, 0.5 * step, dense)
         if starting:
             take_start(lane)
         else:

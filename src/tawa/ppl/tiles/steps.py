@@ -54,7 +54,8 @@ class Steps:
         self.chains, self.results = options.chains, list(composed.rows)
         program = composed.program
         splits = [Split.of(plate, self.lanes) for plate in plates]
-        ask(program, program.procedures["gradient"], [split.parts for split in splits])
+        for name in ("gradient", "slopes"):
+            ask(program, program.procedures[name], [split.parts for split in splits])
         cut(program, options.stack)
         for plate, split in zip(plates, splits, strict=True):
             composed.buffer("f32", words_of(plate), f"given{plate.number}")
