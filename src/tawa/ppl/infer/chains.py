@@ -31,9 +31,8 @@ def differentiated(
     plates: list[Plate] | None = None,
     wanted: tuple[str, ...] | None = None,
 ) -> Composed:
-    """Return a program with the procedures `gradient`, `slopes` and `generate` on z and g.
-
-    Of `slopes`, logw is not the log density.
+    """Return a program with the procedures `gradient` and `generate` on z and g; of hmc, with
+    `slopes`, the gradient without the log density.
 
     Big plates go to the list `plates`, where one is given; a model without one is refused.
     """
@@ -67,8 +66,10 @@ def differentiated(
 
         plates += take(program, method)
         generate.ops = needed(generate.ops)
-    both = program.procedures["gradient"] = gradient(program, program.body, method)
-    program.procedures["slopes"] = clone(both, {}, _value)
+    program.procedures["gradient"] = gradient(program, program.body, method)
+    if method == "hmc":
+        slopes = gradient(program, program.body, method)
+        program.procedures["slopes"] = clone(slopes, {}, _value)
     program.procedures["generate"] = generate
     program.body = Region()
     return Composed(lowered, layout)

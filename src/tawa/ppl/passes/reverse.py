@@ -94,7 +94,6 @@ class _Reverse:
         self.here: set[Value] = set()
         self.tapes: dict[Op, list[str]] = {}
         self.constants: dict[Value, int] = {}
-        self.names = 0
 
     def whole(self, region: Region) -> Region:
         """Emit the zeros, the forward and the backward sweep of the body."""
@@ -205,8 +204,7 @@ class _Reverse:
         )
 
     def variable(self, type_: Type, stem: str = "d") -> str:
-        self.names += 1
-        name = f"{stem}{self.names}"
+        name = f"{stem}{len(self.program.variables)}"
         self.program.variables[name] = type_
         return name
 

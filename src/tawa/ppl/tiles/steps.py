@@ -54,7 +54,7 @@ class Steps:
         self.chains, self.results = options.chains, list(composed.rows)
         program = composed.program
         splits = [Split.of(plate, self.lanes) for plate in plates]
-        for name in ("gradient", "slopes"):
+        for name in sorted({"gradient", "slopes"} & program.procedures.keys()):
             ask(program, program.procedures[name], [split.parts for split in splits])
         cut(program, options.stack)
         for plate, split in zip(plates, splits, strict=True):
