@@ -34,28 +34,6 @@ def birth_death(time, rate, extinct):
 
 
 @ppl.model
-def grammar(depth):
-    u = ppl.sample(ppl.Uniform(0.0, 1.0))
-    if depth < 1.0:
-        return 1
-    if u < 0.4:
-        return grammar(depth - 1.0) + grammar(depth - 1.0)
-    if u < 0.6:
-        return 1 + grammar(depth - 1.0)
-    return 1
-
-
-@ppl.model
-def heard(depth):
-    """A grammar whose leaves are observed where they come up."""
-    u = ppl.sample(ppl.Normal(0.0, 1.0))
-    ppl.observe(ppl.Normal(u, 1.0), 0.5)
-    if depth < 1.0 or u < 0.0:
-        return 1
-    return heard(depth - 1.0) + heard(depth - 1.0)
-
-
-@ppl.model
 def kalman(ys):
     x = ppl.sample(ppl.Normal(0.0, 1.0))
     for y in ys:

@@ -10,18 +10,15 @@ import pytest
 
 import ppl_models as models
 from tawa import ppl
-from tawa.errors import ModelError
-from tawa.ppl.emit.machine import Machine, ptx
+from tawa.ppl.emit.machine import Machine
 from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer import execute
 from tawa.ppl.infer.chains import program_of
 from tawa.ppl.infer.execute import Executable, machine
 from tawa.ppl.infer.options import Options
-from tawa.ppl.infer.smc import Filter
 from tawa.ppl.ir.core import I32, Builder, Program, Region, Type, walk
 from tawa.ppl.ir.interpret import fma
 from tawa.ppl.ir.operations import FUNCTIONS
-from tawa.ppl.passes.handle import Handler
 
 REFERENCE = {
     "exp": math.exp,
@@ -204,42 +201,6 @@ def test_a_run_has_the_same_bits_everywhere(model, given, method, dtype, request
         np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(a, c)
     np.testing.assert_equal(defined.log_evidence, compiled.log_evidence)
-
-
-UNLIKE = [
-    (models.birth_death, (2.0, 0.6, 0.3)),
-    (models.grammar, (5.0,)),
-    (models.heard, (4.0,)),
-]
-"""Programs with recursion, the last one stopped by observations in it."""
-
-
-@pytest.mark.parametrize("method", ["importance", "smc"])
-@pytest.mark.parametrize(("model", "given"), UNLIKE)
-def test_lanes_that_pause_have_the_bits_of_lanes_that_do_not(model, given, method):
-    options = {"method": method, "stack": 400, "seed": 5, "threads": 2}
-    options |= {"draws" if method == "importance" else "particles": 23}
-    plain = ppl.infer(model, *given, **options)
-    for more in ({}, {"device": "interpreter"}):
-        for turns in (1, 7):
-            post = ppl.infer(model, *given, regroup=turns, **options, **more)
-            np.testing.assert_array_equal(plain.value, post.value)
-            assert plain.log_evidence == post.log_evidence
-
-
-def test_a_kernel_that_regroups_has_two_barriers_a_turn():
-    """As GPU text: what each lane runs next is shared between one and the other."""
-    options = Options(particles=300, stack=64, regroup=4)
-    with Filter(models.grammar, (5.0,), options, Handler, "importance") as particles:
-        program = particles.composed.program
-    text = Executable(program, "cuda").kernel(1)
-    assert text.count("barrier0.or(i32 %") == text.count("call void @llvm.nvvm.barrier0()") == 1
-    assert ptx(text).count("bar.") == 2
-
-
-def test_a_program_without_blocks_has_nothing_to_regroup():
-    with pytest.raises(ModelError, match="shares has no blocks"):
-        ppl.infer(models.shares, np.array([0, 2]), method="importance", draws=4, regroup=8)
 
 
 def test_a_dense_mass_matrix_has_the_same_bits(monkeypatch):

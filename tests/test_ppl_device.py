@@ -72,7 +72,7 @@ class Kernel:
     def __init__(self, text):
         self.machine = Machine(text, level=0)
 
-    def launch(self, types, values, lanes, block):
+    def launch(self, types, values, lanes):
         self.machine.function(types)(0, lanes, *values[2:])
 
 
@@ -98,7 +98,6 @@ RUNS = [
     ("hmc", kept.scaled, {**CHAINS, "steps": 3}),
     ("mh", kept.mixed, {**CHAINS, "trace": 8}),
     ("importance", kept.mixed, {"draws": 9}),
-    ("smc", kept.mixed, {"particles": 300, "regroup": 1}),
     ("smc", kept.mixed, {"particles": 300}),
     ("tempered", kept.scaled, {"particles": 300, "steps": 2, "trace": 8}),
     ("pmmh", methods.states, WALK),

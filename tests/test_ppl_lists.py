@@ -81,8 +81,7 @@ def test_lists_have_the_same_bits_in_the_interpreter(dtype):
     options = {"dtype": dtype, "seed": 5, "stack": 200}
     for model, given, method, size in (
         (collected, (0.5,), "importance", {"draws": 20}),
-        (collected, (0.5,), "importance", {"draws": 20, "regroup": 2}),
-        (remembered, (models.SERIES,), "smc", {"particles": 20, "regroup": 3}),
+        (remembered, (models.SERIES,), "smc", {"particles": 20}),
         (filtered, (models.SERIES,), "mh", {"chains": 2, "draws": 5, "warmup": 2}),
         (filtered, (models.SERIES[:3],), "tempered", {"particles": 20, "steps": 2}),
     ):

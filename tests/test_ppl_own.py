@@ -78,9 +78,7 @@ def test_a_model_without_observations_ends_at_once():
     assert post.value.std() == pytest.approx(1.0, abs=0.08)
 
 
-def test_options_of_own_methods():
-    with pytest.raises(ModelError, match="regroup= has no meaning"):
-        ppl.infer(flipped, True, method=rejection, regroup=4)
+def test_options_of_own_methods_are_those_of_importance():
     with pytest.raises(ModelError, match="chains= has no meaning"):
         ppl.infer(flipped, True, method=rejection, chains=4)
     with pytest.raises(ModelError, match="is not known"):

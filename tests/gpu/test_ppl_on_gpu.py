@@ -123,18 +123,3 @@ def test_a_run_with_plates_finds_the_posterior():
     apart = (tiles["beta"].mean((0, 1)) - lanes["beta"].mean((0, 1))) / deviation
     assert np.abs(apart).max() < 0.1
     np.testing.assert_allclose(tiles["beta"].std((0, 1)), deviation, rtol=0.1)
-
-
-@pytest.mark.parametrize("method", ["importance", "smc"])
-@pytest.mark.parametrize("turns", [1, 16])
-@pytest.mark.parametrize("threads", [1, 4])
-def test_regrouped_lanes_have_the_bits_of_lanes_as_they_stand(method, turns, threads, monkeypatch):
-    """700 lanes are no whole number of groups."""
-    monkeypatch.setattr(gpu, "threads_of_a_lane", lambda *_, **__: threads)
-    for model, given in bits.UNLIKE:
-        options = {"method": method, "stack": 400, "seed": 5}
-        options |= {"draws" if method == "importance" else "particles": 700}
-        cpu = ppl.infer(model, *given, **options)
-        other = ppl.infer(model, *given, device="cuda", regroup=turns, **options)
-        np.testing.assert_array_equal(cpu.value, other.value)
-        assert cpu.log_evidence == other.log_evidence

@@ -19,7 +19,7 @@ import numpy as np
 from tawa.errors import BuildError, NoDriver
 from tawa.ppl.emit.machine import C_TYPES, STORED, ptx
 from tawa.ppl.ir.core import Kind, Program
-from tawa.ppl.ir.operations import GROUP, PARTS, PAUSED
+from tawa.ppl.ir.operations import PARTS
 from tawa.runtime.dispatch import current_stream
 
 THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
@@ -131,16 +131,14 @@ class Kernel:
         query = _driver().cuOccupancyMaxActiveBlocksPerMultiprocessor
         return THREADS * int(_call(query, self.function, THREADS, 0))
 
-    def launch(
-        self, types: Sequence[Any], values: Sequence[Any], threads: int, block: int = THREADS
-    ) -> None:
-        """Launch so many threads in blocks; the kernel ends later."""
+    def launch(self, types: Sequence[Any], values: Sequence[Any], threads: int) -> None:
+        """Launch so many threads; the kernel ends later."""
         driver = _driver()
-        blocks = (threads + block - 1) // block
+        blocks = (threads + THREADS - 1) // THREADS
         given = (tuple(values), tuple(types))
         _call(
             driver.cuLaunchKernel,
-            *(self.function, blocks, 1, 1, block, 1, 1, 0, _stream(), given, 0),
+            *(self.function, blocks, 1, 1, THREADS, 1, 1, 0, _stream(), given, 0),
         )
 
 
@@ -229,7 +227,6 @@ class Lanes:
     ) -> None:
         _context()
         self.kernel, self.lanes, self.threads = kernel(text), lanes, threads
-        self.group = GROUP if PAUSED in program.buffers else THREADS
         self.blocks, self.bytes = list[int](), 0
         self.left = 0, 0
         """Where the free part of the last block begins, and its bytes."""
@@ -296,7 +293,7 @@ class Lanes:
         """Launch all lanes, with other numbers than before for some arguments; they end later."""
         for name, number in numbers.items():
             self.values[self.places[name]] = number
-        self.kernel.launch(self.types, self.values, self.lanes * self.threads, self.group)
+        self.kernel.launch(self.types, self.values, self.lanes * self.threads)
 
     def rows(self, name: str, row: int = 0, count: int | None = None) -> np.ndarray[Any, Any]:
         """Wait for what was launched, and return a copy of rows of a buffer."""

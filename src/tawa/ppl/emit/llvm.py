@@ -15,9 +15,8 @@ from collections.abc import Callable, Sequence
 from tawa.errors import InternalError
 from tawa.ppl.emit.scalars import LLVM, cast, divide, literal, shift
 from tawa.ppl.emit.threads import Threads
-from tawa.ppl.emit.wrappers import WRAPPERS
 from tawa.ppl.ir.core import I32, Function, Kind, Op, Program, Region, Type, Value
-from tawa.ppl.ir.operations import ADJOINTS, FUNCTIONS, GROUP, MATRICES, PAUSED, STACK
+from tawa.ppl.ir.operations import ADJOINTS, FUNCTIONS, MATRICES, STACK
 
 MEMORY = LLVM | {"bool": "i8"}
 BYTES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
@@ -51,18 +50,57 @@ def emit(program: Program, library: Library, *, gpu: bool) -> tuple[str, int]:
         signature.append(f"ptr noalias %buffer.{name}")
         names.append(f"ptr %buffer.{name}")
     # The cases of a machine leave nothing in registers between them: unrolled loops only cost code.
-    machine = any(op.code == "switch" for op in program.operations())
-    body = _Body(module, program, gpu and not machine, gpu)
+    body = _Body(module, program, gpu and all(op.code != "switch" for op in program.operations()))
     values = {param: f"%p{number}" for number, param in enumerate(program.params)}
     body.region(program.body, values)
     lane_signature = ", ".join(["i64 %lane", "i64 %lanes", *signature])
     text = body.function(f"internal void @lane({lane_signature}) alwaysinline nounwind", "ret void")
     call = f"call void @lane({', '.join(['i64 %lane', 'i64 %lanes', *names])})"
     outer = ", ".join(["i64 %first", "i64 %end", "i64 %lanes", *signature])
-    numbers = {"threads": program.threads, "group": GROUP, "last": GROUP // program.threads}
-    kernel = WRAPPERS[gpu, PAUSED in program.buffers].format(signature=outer, call=call, **numbers)
+    kernel = (_GPU if gpu else _CPU).format(signature=outer, call=call, threads=program.threads)
     lines = [*module.functions.values(), text, kernel, *module.footer()]
     return "\n".join(lines), body.bytes + module.bytes
+
+
+_CPU = """define void @kernel({signature}) nounwind {{
+entry:
+  %some = icmp slt i64 %first, %end
+  br i1 %some, label %loop, label %exit
+loop:
+  %lane = phi i64 [ %first, %entry ], [ %next, %loop ]
+  {call}
+  %next = add i64 %lane, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %exit
+exit:
+  ret void
+}}
+"""
+# A lane's threads are neighbours in a warp.
+_GPU = """declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
+define ptx_kernel void @kernel({signature}) nounwind {{
+entry:
+  %thread = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %block = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %threads = call i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
+  %thread64 = zext i32 %thread to i64
+  %block64 = zext i32 %block to i64
+  %threads64 = zext i32 %threads to i64
+  %before = mul i64 %block64, %threads64
+  %within = add i64 %before, %thread64
+  %number = udiv i64 %within, {threads}
+  %lane = add i64 %number, %first
+  %inside = icmp slt i64 %lane, %end
+  br i1 %inside, label %work, label %exit
+work:
+  {call}
+  br label %exit
+exit:
+  ret void
+}}
+"""
 
 
 class _Module:
@@ -72,13 +110,13 @@ class _Module:
         self.library = library
         self.functions: dict[str, str] = {}
         self.declared: dict[str, None] = {}
-        self.loops: list[str] = []
+        self.loops = 0
         self.bytes = 0
 
     def footer(self) -> list[str]:
         lines = list(self.declared)
-        lines += ['!0 = !{!"llvm.loop.unroll.full"}', '!1 = !{!"llvm.loop.unroll.count", i32 8}']
-        lines += [f"!{k} = distinct !{{!{k}, {how}}}" for k, how in enumerate(self.loops, 2)]
+        lines.append('!0 = !{!"llvm.loop.unroll.full"}')
+        lines += [f"!{k} = distinct !{{!{k}, !0}}" for k in range(1, self.loops + 1)]
         return lines
 
     def function(self, name: str, types: Sequence[Type]) -> Function:
@@ -91,7 +129,7 @@ class _Module:
             return made
         self.functions[made.name] = ""  # in its place before what it calls
         region = made.body
-        body = _Body(self, Program(name, "f32", (), region, variables=made.variables))
+        body = _Body(self, Program(name, "f32", (), region, variables=made.variables), False)
         results = body.region(region, {arg: f"%p{k}" for k, arg in enumerate(region.args)})
         arrays = [value for value in region.yields if value.type.shape]
         signature = [
@@ -120,13 +158,10 @@ class _Module:
 class _Body:
     """The code of one function; stack slots are made in its first block."""
 
-    def __init__(
-        self, module: _Module, program: Program, unroll: bool = False, gpu: bool = False
-    ) -> None:
+    def __init__(self, module: _Module, program: Program, unroll: bool) -> None:
         self.module = module
         self.program = program
         self.unroll = unroll
-        self.gpu = gpu
         self.slots: list[str] = []
         self.lines: list[str] = []
         self.count = 0
@@ -354,8 +389,8 @@ class _Body:
         for value, result, slot in zip(region.yields, results, slots, strict=True):
             self.held(value, result, slot)
 
-    def counted(self, count: str, iteration: Callable[[str], None], unroll: str = "") -> None:
-        """Emit a loop: `iteration` gets the index; `unroll` is the metadata that says how."""
+    def counted(self, count: str, iteration: Callable[[str], None], full: bool) -> None:
+        """Emit a loop: `iteration` gets the index."""
         slot = self.slot(I32, "i")
         head, body, after = self.fresh("head"), self.fresh("body"), self.fresh("after")
         self.do(f"store i32 0, ptr {slot}")
@@ -369,9 +404,9 @@ class _Body:
         following = self.line(f"add nsw i32 {index}, 1")
         self.do(f"store i32 {following}, ptr {slot}")
         note = ""
-        if unroll:
-            self.module.loops.append(unroll)
-            note = f", !llvm.loop !{len(self.module.loops) + 1}"
+        if full and self.unroll:
+            self.module.loops += 1
+            note = f", !llvm.loop !{self.module.loops}"
         self.do(f"br label {head}{note}")
         self.label(after)
 
@@ -386,12 +421,9 @@ class _Body:
             values.update(zip(region.args, (index, *carried), strict=True))
             self.carry(region, self.region(region, values), slots)
 
-        unroll = ""
-        if self.unroll and op.operands[0] in self.constants and indexes_memory(region):
-            unroll = "!0"
-        elif self.gpu and any(op.code == "read" for op in region.ops):
-            unroll = "!1"  # what several iterations read is on its way at once
-        self.counted(given[0], iteration, unroll)
+        self.counted(
+            given[0], iteration, op.operands[0] in self.constants and indexes_memory(region)
+        )
         return [self.taken(r.type, slot) for r, slot in zip(op.results, slots, strict=True)]
 
     def repeat(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
@@ -435,7 +467,7 @@ class _Body:
             ):
                 self.held(value, result, row)
 
-        self.counted(str(op.attrs["count"]), iteration, "!0" if self.unroll else "")
+        self.counted(str(op.attrs["count"]), iteration, True)
         return slots
 
     def pack(self, op: Op, given: list[str]) -> str:

@@ -203,15 +203,12 @@ def compose(
     handler: MakeHandler = Handler,
     stack: int = 64,
     wanted: tuple[str, ...] | None = None,
-    *,
-    pauses: bool = False,
 ) -> Composed:
     """Give a lowered model's effects their meaning, and make procedures of it.
 
     Of what it draws and returns, all or what is `wanted` by name is kept.
 
-    `begin` sets up a run, `go` runs the model to its next suspension or its end, or where it
-    `pauses` (`passes/cut.py`).
+    `begin` sets up a run, `go` runs the model to its next suspension or its end.
     """
     layout = Layout(wanted)
     program = lowered.program
@@ -220,7 +217,7 @@ def compose(
     meaning = handler(lowered.low, layout)
     handle(program, meaning)
     if any(op.code in ("call", "suspend") for op in program.operations()):
-        cut(program, stack, pauses=pauses)
+        cut(program, stack)
         begin, go = program.procedures.pop("start"), program.procedures.pop("resume")
     else:
         begin, go = Region(), program.body

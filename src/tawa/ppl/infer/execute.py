@@ -23,7 +23,6 @@ from tawa.ppl.ir.verify import verify
 from tawa.ppl.math.library import library
 from tawa.ppl.passes.hoist import hoist
 from tawa.ppl.passes.parts import has_sums, in_blocks, on_threads
-from tawa.ppl.passes.reside import reside
 from tawa.ppl.passes.rows import rows
 
 if TYPE_CHECKING:
@@ -71,10 +70,8 @@ class Executable:
     def kernel(self, threads: int) -> str:
         """Return LLVM IR of a kernel with so many threads a lane."""
         if threads not in self.kernels:
-            made = on_threads(self.program, threads)
-            # Threads of a lane have copies of its variables, and of a record there is one.
-            made = reside(made) if threads == 1 else made
-            self.kernels[threads], _ = emit(made, library, gpu=True)
+            shared = on_threads(self.program, threads)
+            self.kernels[threads], _ = emit(shared, library, gpu=True)
         return self.kernels[threads]
 
     def run(
@@ -97,6 +94,7 @@ class Executable:
         threads: int | None = None,
         *,
         long: bool = False,
+        single: bool = False,
     ) -> Running:
         """Return the program with its data and buffers on its device, for many launches.
 
@@ -109,9 +107,9 @@ class Executable:
         if self.device == "cuda":
             from tawa.ppl.emit.gpu import Lanes, threads_of_a_lane
 
-            # A launch of a step loads and saves what a lane has: threads that share nothing in it
-            # would do so each (chains with tile plates took 0.71 ms with four, 0.30 with one).
-            several = self.shared or long
+            # A launch of a step loads and saves what a lane has, each of its threads all of it:
+            # `single` are lanes with large records (tile plates: 0.71 ms with four, 0.30 with one).
+            several = (self.shared or long) and not single
             many = threads_of_a_lane(lanes, self.kernel, shared=self.shared) if several else 1
             return Lanes(self.kernel(many), self.program, arguments, ordered, lanes, many)
         return OnHost(self, arguments, ordered, lanes, threads, long=long)

@@ -38,7 +38,7 @@ METHODS: dict[str, Method] = {
 LEAST = {
     **dict.fromkeys(("chains", "draws", "thin", "threads", "particles", "steps"), 1),
     **dict.fromkeys(("stack", "trace"), 1),
-    **dict.fromkeys(("warmup", "regroup"), 0),
+    "warmup": 0,
 }
 """The least that options of whole numbers may be."""
 
@@ -47,10 +47,9 @@ _CHAINS = ("mh", "hmc", "nuts", "pmmh")
 READ_BY = {
     **dict.fromkeys(("chains", "warmup", "thin"), _CHAINS),
     "moments": ("mh", "hmc", "nuts"),
-    "draws": ("importance", "own", *_CHAINS),
+    "draws": ("importance", *_CHAINS),
     "particles": ("smc", "pmmh", "tempered"),
     "parameters": ("pmmh",),
-    "regroup": ("importance", "smc", "pmmh"),
     "trace": ("mh", "tempered"),
     "steps": ("hmc", "tempered"),
     "depth": ("nuts",),
@@ -70,7 +69,7 @@ def infer(
     Arguments are numbers, arrays of numbers, and tuples of them; whole numbers and booleans
     become a part of the program, reals and arrays are data.
     Methods: `importance mh smc hmc nuts pmmh tempered`, or a function of your own (`infer/own.py`),
-    which has `draws` and the options of all. Options: `chains`, `draws` (each chain's;
+    which has the options of importance. Options: `chains`, `draws` (each chain's;
     of importance, all), `warmup`, `thin`, `seed`, `device` ("cpu", "cuda", "interpreter"; where
     an argument lies on a GPU "cuda", else "cpu"),
     `dtype` ("float32", "float64"; the model's), `stack` (words a lane), `trace` (mh, tempered:
@@ -79,9 +78,7 @@ def infer(
     `moments` (mh, hmc, nuts: of draws only means and variances are kept, in `Posterior.moments`),
     `particles` (smc, tempered; of pmmh, each chain's), `parameters` (pmmh: names of sites),
     `steps` (hmc: leapfrogs a draw; tempered: proposals a temperature), `step_size` (hmc, nuts),
-    `regroup` (importance, smc, pmmh: after how many blocks of a program with recursion a GPU sorts
-    lanes by the block they run next; 0: never), `depth` (nuts), `accept`,
-    `metric` (hmc, nuts: "diagonal" or "dense" mass matrix), `threads`,
+    `depth` (nuts), `accept`, `metric` (hmc, nuts: "diagonal" or "dense" mass matrix), `threads`,
     `tiles` (hmc, nuts: tensor cores compute big plates).
 
     Raises ModelError, GradientError, StackError, WeightError.
@@ -91,7 +88,7 @@ def infer(
     if not isinstance(method, FunctionType) and method not in METHODS:
         raise ModelError(f"method={method!r} is not known", why=f"methods: {', '.join(METHODS)}")
     reads, run = (
-        ("own", own(method))
+        ("importance", own(method))
         if isinstance(method, FunctionType)
         else (str(method), METHODS[str(method)])
     )
@@ -102,7 +99,7 @@ def infer(
                 f"{name}= is not an option", why=f"options: {', '.join(sorted(known))}"
             )
     for name in options:
-        if reads not in (methods := READ_BY.get(name, (reads,))):
+        if reads not in (methods := READ_BY.get(name, METHODS)):
             raise ModelError(
                 f"{name}= has no meaning for method={method!r}",
                 why=f"it is an option of {', '.join(methods)}",

@@ -24,7 +24,6 @@ class Options:
     device: Device = "cpu"
     dtype: Kind = "f32"
     stack: int = 64
-    regroup: int = 0
     trace: int = 256
     threads: int | None = None
     tiles: bool = False

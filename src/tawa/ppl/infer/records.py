@@ -22,8 +22,8 @@ class Records:
 
     `used` names vectors with the variable that says how much of one is in use between launches, and
     the most that can be; of the stack these are `sp` and all, of the heap `hp` and all. `fresh` are
-    variables that each launch sets anew. Adds the procedures `load` and `save`; where `copied`,
-    `copy` loads the record of the lane that the variable `source` names, from buffers `old_` of the
+    variables that each launch sets anew. Adds the procedures `load` and `save`; where `copied`, a
+    lane loads the record of the lane that its variable `source` names, from buffers `old_` of the
     same rows. Requires: the algorithm is lowered, so all variables declared.
     """
 
@@ -48,31 +48,28 @@ class Records:
                 buffer = "state_real" if type_.is_float else "state_whole"
                 buffer = "state_word" if type_.kind == "i64" else buffer
                 self.places[name] = buffer, rows[buffer]
-                size = self.used[name][1] if name in self.used else type_.size
-                rows[buffer] += size
-                if size == type_.size:  # of others a record has a part
-                    program.places[name] = self.places[name]
+                rows[buffer] += self.used[name][1] if name in self.used else type_.size
         for name, kind in kinds.items():
             for other in (name, name.replace("state", "old")) if copied else (name,):
                 composed.buffer(kind, rows[name], other)  # type: ignore[arg-type]
-        for name in ("load", "save", "copy") if copied else ("load", "save"):
+        for name, save in (("load", False), ("save", True)):
             with self.low.b.inside(Region()) as program.procedures[name]:
                 for variable in sorted(self.places, key=lambda n: n in self.used):  # counts first
-                    self._copy(variable, name)
+                    self._copy(variable, save)
 
-    def _copy(self, name: str, how: str) -> None:
+    def _copy(self, name: str, save: bool) -> None:
         b, numbers = self.low.b, self.low.numbers
         buffer, row = self.places[name]
         type_ = self.program.variables[name]
         kind = Type(type_.kind)
         stored = I32 if type_.kind == "bool" else kind
         first = b.const(row, I32)
-        source = (b.get("source", I32),) if how == "copy" else ()
-        taken = buffer.replace("state", "old") if how == "copy" else buffer
+        source = (b.get("source", I32),) if self.copied else ()
+        taken = buffer.replace("state", "old") if self.copied else buffer
 
         def item(*at: Value) -> None:
             place = b.offset(type_.shape, first, *at)
-            if how == "save":
+            if save:
                 held = b.loadvar(name, kind.kind, *at) if at else b.get(name, kind)
                 b.op("write", (place, numbers.value(held, stored)), name=buffer)
                 return

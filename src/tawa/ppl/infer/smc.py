@@ -13,10 +13,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from tawa.errors import ModelError
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import here, read, run, select, write
+from tawa.ppl.frontend.surface import here, read, run
 from tawa.ppl.infer.compose import Composed, MakeHandler, compose, made
 from tawa.ppl.infer.execute import seeded
 from tawa.ppl.infer.options import Options
@@ -24,7 +23,6 @@ from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import FRESH, Array, Records
 from tawa.ppl.infer.weights import Weights, zeros
 from tawa.ppl.ir.core import Op
-from tawa.ppl.ir.operations import PAUSED
 from tawa.ppl.passes.cut import DONE
 from tawa.ppl.passes.handle import Handler, Nest
 
@@ -94,23 +92,14 @@ class Filter:
         self.stops = method != "importance"
 
         def make(lowered: Lowered) -> tuple[Composed, Records]:
-            pauses = options.regroup > 0
-            composed = compose(lowered, handler, options.stack, options.keep, pauses=pauses)
-            program = composed.program
-            if pauses and "pc" not in program.variables:
-                raise ModelError(
-                    f"{model.name} has no blocks to regroup its lanes by",
-                    why="it neither calls itself nor is stopped at an observation",
-                    remedy="leave regroup= out",
-                )
+            composed = compose(lowered, handler, options.stack, options.keep)
             composed.share(fresh=0, generation=0)
             composed.buffer("i32", 1, "chosen")
-            if pauses:
-                composed.buffer("i32", 1, PAUSED)
-            composed.algorithm(_step, options.regroup, self.stops, results="logw kind failed")
-            fresh = (*FRESH, "logw", "source", "failed", "turns")
-            if not (self.stops or pauses):  # of what goes on nowhere, what it kept is all
-                fresh = tuple(program.variables.keys() - {"kept_real", "kept_whole"})
+            composed.algorithm(_step, self.stops, results="logw kind failed")
+            fresh = (*FRESH, "logw", "source", "failed")
+            if not self.stops:  # of what goes on nowhere, what it kept is all
+                names = composed.program.variables.keys()
+                fresh = tuple(names - {"kept_real", "kept_whole"})
             return composed, Records(composed, fresh=fresh, copied=self.stops)
 
         size, groups = options.particles, options.chains if method == "pmmh" else 1
@@ -156,23 +145,15 @@ class Filter:
         return Filtered(evidence, real, whole, chosen, sizes, logs)
 
 
-def _step(lane: Any, turns: Any, stops: Any) -> None:
-    paused = False
-    if turns:
-        lane.turns = turns
-        paused = read("paused", 0, "i32") != 0
-    if paused:
-        run("load")
-    elif stops:
+def _step(lane: Any, stops: Any) -> None:
+    if stops:
         lane.source = here() if lane.fresh == 1 else read("chosen", 0, "i32")
-        run("copy")
+        run("load")
     lane.logw = read("logw", 0, "real")
-    if lane.fresh == 1 and not paused:
+    if lane.fresh == 1:
         run("begin")
     lane.draw = lane.generation
     if lane.kind != DONE:
         run("go")
     run("save")
     lane.failed = lane.fault
-    if turns:
-        write("paused", 0, select(lane.going, lane.pc + 1, 0))

@@ -104,7 +104,7 @@ def _step(lane: Any, size: Any) -> None:
     if lane.generation == 0:
         first(lane)
     else:
-        run("copy")
+        run("load")
         for move in range(lane.moves):
             lane.draw = lane.generation * lane.moves + move
             propose(lane, lane.heat)

@@ -102,10 +102,8 @@ class Program:
     memory, zero at the start. `buffers` are arrays of rows by lanes that outlive the run:
     `read` and `write` name a row, the column is the lane, or another where one is named; lanes run
     in no order, so a buffer of which others are read is not written. `procedures` are bodies
-    without arguments that work on the variables; `run` names them. A lane that leaves a number
-    above 0 in the buffer `paused` runs again from the start, until it leaves 0. `places`
-    are where variables lie between launches, a buffer and its first row. A lane is `threads`
-    threads of a GPU, which compute the same but where an operation asks which `thread` it is.
+    without arguments that work on the variables; `run` names them. A lane is `threads` threads of a
+    GPU, which compute the same but where an operation asks which `thread` it is.
     """
 
     name: str
@@ -116,7 +114,6 @@ class Program:
     variables: dict[str, Type] = field(default_factory=lambda: {})
     buffers: dict[str, Kind] = field(default_factory=lambda: {})
     procedures: dict[str, Region] = field(default_factory=lambda: {})
-    places: dict[str, tuple[str, int]] = field(default_factory=lambda: {})
     threads: int = 1
 
     def copy(self, threads: int = 1) -> Program:

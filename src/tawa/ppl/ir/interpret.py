@@ -18,15 +18,7 @@ import numpy as np
 
 from tawa.errors import InternalError
 from tawa.ppl.ir.core import Function, Kind, Op, Program, Region, Type, Value, walk
-from tawa.ppl.ir.operations import (
-    ADJOINTS,
-    ELEMENTARY,
-    FUNCTIONS,
-    MATRICES,
-    NEUTRAL,
-    PARTS,
-    PAUSED,
-)
+from tawa.ppl.ir.operations import ADJOINTS, ELEMENTARY, FUNCTIONS, MATRICES, NEUTRAL, PARTS
 
 _FLOAT: dict[str, Callable[[Any], Any]] = {"f32": np.float32, "f64": np.float64}
 _WIDTH = {"i32": 32, "i64": 64, "bool": 1}
@@ -52,10 +44,7 @@ def interpret(
             for param, given in zip(program.params, arguments, strict=True)
         }
         for lane in lanes:
-            more = True
-            while more:
-                _Lane(program, buffers, lane, library).region(program.body, dict(values))
-                more = PAUSED in program.buffers and buffers[PAUSED][0, lane] != 0
+            _Lane(program, buffers, lane, library).region(program.body, dict(values))
 
 
 def _constants(regions: Iterable[Region]) -> dict[Value, Any]:

@@ -74,10 +74,6 @@ STACK = "stack"
 """The variable of what calls that are not finished keep (`passes/cut.py`)."""
 HEAP = "heap"
 """The variable of the cells of lists (`frontend/lists.py`)."""
-PAUSED = "paused"
-"""The buffer of where lanes go on: the block that a lane runs next and 1, or 0 at its end."""
-GROUP = 256
-"""Of how many lanes a GPU sorts those that paused, by the block that they run next."""
 # Why a lane could not go on rightly: the value of its variable `fault` is an index into this. Of
 # two the later one here stays: lists are empty where a heap is used up.
 FAULTS = ("", "index", "list", "stack", "trace", "heap")

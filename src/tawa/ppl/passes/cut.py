@@ -74,14 +74,13 @@ class _Part:
     blocks: list[_Block] = field(default_factory=lambda: [])
 
 
-def cut(program: Program, stack: int, *, pauses: bool = False) -> None:
+def cut(program: Program, stack: int) -> None:
     """Make the body the procedure `resume`; the new body starts it and runs it to its first stop.
 
     The body becomes `start`: it sets the variables of a fresh run. `stack` is the size of the
-    stack in words. Where it `pauses`, a resume runs at most so many blocks as the variable `turns`
-    says, and leaves `going` true if more follow.
+    stack in words.
     """
-    _Cutter(program, stack).run(pauses)
+    _Cutter(program, stack).run()
 
 
 class _Cutter:
@@ -94,7 +93,7 @@ class _Cutter:
         self.home: dict[Value, str] = {}
         self.local: dict[Value, Value] = {}
 
-    def run(self, pauses: bool) -> None:
+    def run(self) -> None:
         body = self.program.body
         parts: dict[str, _Part] = {}
         main = self.flatten("", body)
@@ -114,16 +113,8 @@ class _Cutter:
             declared[STACK] = Type(self.b.word.kind, (self.stack,))
         head, loop, resume = Region(), Region(), Region()
         with self.b.inside(head):
-            more = self.b.get("going", BOOL)
-            if pauses:
-                declared["turns"] = I32
-                left = self.b.compare("lt", self.b.const(0, I32), self.b.get("turns", I32))
-                more = self.b.make("and", more, left)
-            head.yields = (more,)
+            head.yields = (self.b.get("going", BOOL),)
         with self.b.inside(loop):
-            if pauses:
-                one = self.b.const(1, I32)
-                self.b.set("turns", self.b.make("sub", self.b.get("turns", I32), one))
             self.b.op("switch", (self.b.get("pc", I32),), (), cases)
         with self.b.inside(resume):
             self.b.set("going", self.b.const(True, BOOL))

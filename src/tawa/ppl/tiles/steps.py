@@ -67,7 +67,8 @@ class Steps:
         Records(composed, fresh=("going",))
         self.executable = composed.executable(options)
         given = composed.arguments(options.seed)
-        self.running = self.executable.on(given, composed.rows, self.lanes, options.threads)
+        rows, threads = composed.rows, options.threads
+        self.running = self.executable.on(given, rows, self.lanes, threads, single=True)
         self.kernels = [
             Kernels(plate, split, composed, self.running, options.device)
             for plate, split in zip(plates, splits, strict=True)
