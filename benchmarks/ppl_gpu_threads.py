@@ -42,7 +42,7 @@ def work(name: str, method: str, threads: int, chains: int) -> None:
     chosen = gpu.threads_of_a_lane(chains, executable.kernel, shared=executable.shared)
     gpu.threads_of_a_lane = lambda *_, **__: threads
     driver, best = gpu._driver(), float("inf")
-    with executable.on(composed.arguments(1), composed.rows, chains) as lanes:
+    with executable.on(composed.arguments(1), composed.rows, chains, long=True) as lanes:
         start, end = (gpu._call(driver.cuEventCreate, 0) for _ in range(2))
         for _ in range(3):
             gpu._call(driver.cuEventRecord, start, gpu._stream())

@@ -1,7 +1,7 @@
 """tawa.ppl's big plates on a GPU: logistic regressions, beside the same arithmetic in torch.
 
     PYTHONPATH=src:tests:benchmarks python benchmarks/ppl_plates.py [--rows N] [--chains N]
-        [--no-torch] [--posterior] [--ptx FOLDER | --make-ptx FOLDER]
+        [--no-torch] [--posterior]
 
 Prints one line of JSON for each measurement. A leapfrog of hmc is one launch of the lanes, one of
 the kernel of slopes and its sums; the value is asked once a trajectory. Times are of `REPEATS`
@@ -15,14 +15,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from contextlib import nullcontext, suppress
-from pathlib import Path
 
 import numpy as np
 
-import ppl_ptx
 from tawa import ppl
-from tawa.errors import TawaError
 from tawa.ppl.emit import gpu
 from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer.chains import program_of
@@ -206,21 +202,13 @@ def main() -> None:
     parser.add_argument("--chains", type=int, default=4096)
     parser.add_argument("--no-torch", action="store_true")
     parser.add_argument("--posterior", default="", help="hmc or nuts: a whole run")
-    parser.add_argument("--ptx", type=Path)
-    parser.add_argument("--make-ptx", type=Path)
     given = parser.parse_args()
-    if given.make_ptx:
-        ppl_ptx.make(given.make_ptx)
-    if given.ptx:
-        ppl_ptx.use(given.ptx)
-    # Where PTX is made there is no GPU: the run ends at its first use.
-    with suppress(TawaError) if given.make_ptx else nullcontext():
-        if given.posterior:
-            posterior(given.rows, given.chains, given.posterior)
-            return
-        plates(given.rows, given.chains)
-        if not given.no_torch:
-            torch_peer(given.rows, given.chains)
+    if given.posterior:
+        posterior(given.rows, given.chains, given.posterior)
+        return
+    plates(given.rows, given.chains)
+    if not given.no_torch:
+        torch_peer(given.rows, given.chains)
 
 
 if __name__ == "__main__":

@@ -178,3 +178,16 @@ def test_density_of_dirichlet_and_multivariate_normal():
     want += -0.5 * d @ np.linalg.solve(covariance, d) - math.log(2 * math.pi)
     want -= 0.5 * math.log(np.linalg.det(covariance))
     assert got.log_evidence == pytest.approx(want, abs=1e-12)
+
+
+@pytest.mark.parametrize("rate", [1e9, 1e10, 1e20, math.inf])
+def test_counts_that_do_not_fit_are_the_largest_that_do(rate):
+    """They were of either sign, and from 1e20 on drawn for ever."""
+
+    @ppl.model
+    def model(rate):
+        return ppl.sample(ppl.Poisson(rate)), ppl.sample(ppl.NegativeBinomial(2.0, 1.0 / rate))
+
+    count, other = ppl.infer(model, rate, method="importance", draws=20, seed=1).value
+    np.testing.assert_allclose(count, min(rate, 2e9), rtol=1e-3)
+    assert np.all((other >= 0) & (other <= 2.1e9))

@@ -10,6 +10,10 @@ import pytest
 import ppl_models as models
 from tawa import ppl
 from tawa.errors import GradientError, ModelError
+from tawa.ppl.frontend.program import lower
+from tawa.ppl.frontend.surface import read, run, write
+from tawa.ppl.infer.chains import differentiated
+from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import walk
 
 X = np.array([0.0, 0.5, 1.3])
@@ -188,3 +192,49 @@ def test_what_has_no_gradient_is_refused_by_name(model, given, what):
     with pytest.raises(GradientError, match=what) as caught:
         ppl.infer(model, *given, method="nuts")
     assert caught.value.place is not None
+
+
+@pytest.mark.parametrize("scale", [1e-40, -1e-40, 1e-38, 3e38])
+@pytest.mark.parametrize("device", ["cpu", "interpreter"])
+def test_nothing_over_a_subnormal_number_is_nothing(scale, device):
+    """Its reciprocal is infinite, and 0 times that is no number."""
+
+    @ppl.model
+    def flat(scale):
+        x = ppl.sample(ppl.Normal(0.0, 1.0))
+        ppl.factor(0.0 * x / scale)
+        return x
+
+    options = {"seed": 1, "draws": 3, "warmup": 2, "chains": 2, "steps": 2, "method": "hmc"}
+    post = ppl.infer(flat, scale, device=device, **options)
+    assert post.divergences == 0
+    assert np.all(np.isfinite(post["x"]))
+    assert np.all(np.diff(post["x"], axis=1) != 0)
+
+
+def _looked(lane, procedure):
+    for i in range(len(lane.z)):
+        lane.z[i] = read("point", i, "real")
+    run(procedure)
+    for i in range(len(lane.g)):
+        write("slope", i, lane.g[i])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_slopes_of_hmc_are_the_gradient(name):
+    """Bit for bit, without a sum for the density."""
+    model, given = CASES[name]
+    found = []
+    for procedure in ("gradient", "slopes"):
+        composed = differentiated(lower(model, given, "f64"), "hmc")
+        size = composed.program.variables["z"].size
+        for buffer in ("point", "slope"):
+            composed.buffer("f64", size, buffer)
+        composed.algorithm(_looked, procedure)
+        codes = walk(composed.program.procedures[procedure])
+        sums = any(op.attrs.get("name") == "logw" for op in codes if op.code == "accumulate")
+        assert sums == (procedure == "gradient")
+        point = np.linspace(-0.5, 0.5, size).reshape(size, 1)
+        found.append(composed.run(Options(dtype="f64"), 1, point=point)["slope"])
+    np.testing.assert_array_equal(*found)
+    assert np.all(found[0] != 0.0)

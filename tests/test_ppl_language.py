@@ -325,6 +325,51 @@ def test_a_normal_vector_has_a_covariance_or_its_factor():
         run(model, np.eye(2))
 
 
+def test_recursion_takes_and_returns_vectors():
+    @ppl.model
+    def model(y):
+        def go(v, m, k):
+            if k == 0:
+                return v, m
+            a, b = go(2.0 * v, ppl.put(m, k - 1, [1.0 * k, 2.0 * k]), k - 1)
+            c, d = go(a, b, 0)
+            return c + v, d
+
+        return go(y, [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]], 3)
+
+    y = np.array([1.0, 2.0, 3.0])
+    for device in ("cpu", "interpreter"):
+        total, rows = (part[0, 0] for part in run(model, y, stack=200, device=device))
+        np.testing.assert_array_equal(total, 15 * y)
+        np.testing.assert_array_equal(rows, [[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]])
+
+
+def test_several_covariances_are_several_normal_vectors():
+    """Their factors too, one by one: as values, and under a gradient."""
+
+    @ppl.model(dtype="float64")
+    def model(loc, m, y):
+        scale = ppl.sample(ppl.LogNormal(0.0, 0.1))
+        each = ppl.log_prob(ppl.MultivariateNormal(loc, covariance_matrix=m), y)
+        ppl.observe(ppl.MultivariateNormal(loc, covariance_matrix=scale * m), y)
+        return each, ppl.cholesky(m), ppl.solve_lower(ppl.cholesky(m), y)
+
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(4, 3, 3))
+    m, loc, y = root @ root.swapaxes(1, 2) + np.eye(3), rng.normal(size=3), rng.normal(size=(4, 3))
+    each, factor, solved = (part[0, 0] for part in run(model, loc, m, y))
+    away = y - loc
+    quadratic = np.einsum("ki,ki->k", away, np.linalg.solve(m, away[..., None])[..., 0])
+    want = -0.5 * (quadratic + np.log(np.linalg.det(2 * np.pi * m)))
+    np.testing.assert_allclose(each, want)
+    np.testing.assert_allclose(factor, np.linalg.cholesky(m), atol=1e-12)
+    np.testing.assert_allclose((factor @ solved[..., None])[..., 0], y, atol=1e-12)
+    with ppl.inspect(model, loc, m, y) as seen:
+        z, step = np.array([0.3]), 1e-5
+        around = seen.log_density(z + step) - seen.log_density(z - step)
+        np.testing.assert_allclose(seen.gradient(z), around / (2 * step), rtol=1e-6)
+
+
 def test_defaults_are_what_they_were_at_the_definition():
     def scaled_by(k):
         def scaled(x, k=k):

@@ -7,6 +7,7 @@ import pytest
 
 import test_ppl_bits as bits
 import test_ppl_closed_forms as closed
+import test_ppl_lists as lists
 import test_ppl_methods as methods
 import test_ppl_plates as plates
 import test_ppl_rows as rows
@@ -123,3 +124,18 @@ def test_a_run_with_plates_finds_the_posterior():
     apart = (tiles["beta"].mean((0, 1)) - lanes["beta"].mean((0, 1))) / deviation
     assert np.abs(apart).max() < 0.1
     np.testing.assert_allclose(tiles["beta"].std((0, 1)), deviation, rtol=0.1)
+
+
+@pytest.mark.parametrize("method", ["importance", "smc", "mh", "tempered"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lists_have_the_bits_of_the_cpu(method, dtype):
+    runs = [(lists.collected, (0.5,)), (lists.filtered, (methods.SERIES,))]
+    for model, given in runs:
+        options = {"draws": 300, "particles": 300, "chains": 7, "warmup": 3, "steps": 2}
+        read = {k: n for k, n in options.items() if method in READ_BY.get(k, METHODS)}
+        cpu, other = (
+            ppl.infer(model, *given, method=method, device=device, dtype=dtype, stack=400, **read)
+            for device in ("cpu", "cuda")
+        )
+        for a, b in zip(bits.arrays(cpu), bits.arrays(other), strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -54,7 +54,7 @@ class GradientError(TawaError):
 
 
 class StackError(TawaError):
-    """A lane's memory for calls that are not finished, or for its trace, is too small.
+    """A lane's memory for calls that are not finished, for its lists or its trace, is too small.
 
     Why: Each chain or particle is a thread with a stack of a size that is fixed before the run.
 

@@ -7,21 +7,27 @@ chain or one particle a lane: `ppl.infer` runs it. Distributions are `ppl.Normal
 
 from __future__ import annotations
 
+from tawa.ppl.frontend.inside import to_list as to_list
+from tawa.ppl.frontend.inside import to_vector as to_vector
 from tawa.ppl.frontend.model import Model as Model
 from tawa.ppl.frontend.model import model as model
 from tawa.ppl.frontend.surface import cholesky as cholesky
+from tawa.ppl.frontend.surface import cons as cons
 from tawa.ppl.frontend.surface import digamma as digamma
+from tawa.ppl.frontend.surface import empty as empty
 from tawa.ppl.frontend.surface import erf as erf
 from tawa.ppl.frontend.surface import exp as exp
 from tawa.ppl.frontend.surface import expm1 as expm1
 from tawa.ppl.frontend.surface import factor as factor
 from tawa.ppl.frontend.surface import filter as filter
 from tawa.ppl.frontend.surface import floor as floor
+from tawa.ppl.frontend.surface import head as head
 from tawa.ppl.frontend.surface import lgamma as lgamma
 from tawa.ppl.frontend.surface import log as log
 from tawa.ppl.frontend.surface import log1p as log1p
 from tawa.ppl.frontend.surface import log_prob as log_prob
 from tawa.ppl.frontend.surface import map as map
+from tawa.ppl.frontend.surface import nil as nil
 from tawa.ppl.frontend.surface import observe as observe
 from tawa.ppl.frontend.surface import put as put
 from tawa.ppl.frontend.surface import reduce as reduce
@@ -30,6 +36,7 @@ from tawa.ppl.frontend.surface import sample as sample
 from tawa.ppl.frontend.surface import select as select
 from tawa.ppl.frontend.surface import solve_lower as solve_lower
 from tawa.ppl.frontend.surface import sqrt as sqrt
+from tawa.ppl.frontend.surface import tail as tail
 from tawa.ppl.infer.infer import infer as infer
 from tawa.ppl.infer.inspect import inspect as inspect
 from tawa.ppl.infer.own import resume as resume

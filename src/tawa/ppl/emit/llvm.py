@@ -16,7 +16,7 @@ from tawa.errors import InternalError
 from tawa.ppl.emit.scalars import LLVM, cast, divide, literal, shift
 from tawa.ppl.emit.threads import Threads
 from tawa.ppl.ir.core import I32, Function, Kind, Op, Program, Region, Type, Value
-from tawa.ppl.ir.operations import ADJOINTS, FUNCTIONS, MATRICES
+from tawa.ppl.ir.operations import ADJOINTS, FUNCTIONS, MATRICES, STACK
 
 MEMORY = LLVM | {"bool": "i8"}
 BYTES = {"f32": 4, "f64": 8, "i32": 4, "i64": 8, "bool": 1}
@@ -173,7 +173,8 @@ class _Body:
         self.shared = set(reads) if program.threads > 1 else set[str]()
         self.variables = {name: self.slot(type_, name) for name, type_ in program.variables.items()}
         for name, type_ in program.variables.items():
-            self.zero(type_, self.variables[name])
+            if name != STACK:  # what was not pushed is never popped
+                self.zero(type_, self.variables[name])
 
     def function(self, head: str, end: str) -> str:
         """Return the text of the function."""

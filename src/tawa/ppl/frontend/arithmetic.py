@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tawa.ppl.frontend.values import View
+from tawa.ppl.frontend.values import List, View
 from tawa.ppl.ir.core import BOOL, I32, Builder, Type, Value
 
 RANK = {"bool": 0, "i32": 1, "i64": 2, "f32": 3, "f64": 4}
@@ -269,6 +269,8 @@ def describe(given: Any) -> str:
         return str(given.type)
     if given is None:
         return "None"
+    if isinstance(given, List):
+        return "a list"
     if isinstance(given, tuple):
         return f"a record of {len(given)}"  # type: ignore[reportUnknownArgumentType]
     return type(given).__name__ if not isinstance(given, (bool, int, float)) else repr(given)

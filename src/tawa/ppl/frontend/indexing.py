@@ -8,7 +8,16 @@ from typing import Any
 from tawa.ppl.frontend import memory
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array
 from tawa.ppl.frontend.context import Context
-from tawa.ppl.frontend.values import Bounded, Columns, Memory, Sequence, View, is_record, rebuild
+from tawa.ppl.frontend.values import (
+    Bounded,
+    Columns,
+    List,
+    Memory,
+    Sequence,
+    View,
+    is_record,
+    rebuild,
+)
 from tawa.ppl.ir.core import BOOL, I32, Value
 from tawa.ppl.ir.operations import FAULTS
 
@@ -62,7 +71,8 @@ def at(low: Context, holder: Any, index: tuple[Any, ...]) -> Any:
             holder = at(low, holder.rows, (given,))
             continue
         if not is_array(holder):
-            raise Misfit(f"{describe(holder)} has no items")
+            remedy = "ppl.head and ppl.tail take a list apart" if isinstance(holder, List) else ""
+            raise Misfit(f"{describe(holder)} has no numbered items", remedy)
         if is_array(given):
             if len(index) > 1:
                 raise Misfit("a vector of indices stands alone: x[i], not x[i, j]")
@@ -123,7 +133,10 @@ def sequence(low: Context, over: Any) -> Sequence:
         return Sequence(over.count, lambda row: at(low, over.rows, (row,)))
     if is_array(over):
         return Sequence(over.type.shape[0], lambda at: step(low, over, at))
-    raise Misfit(f"{describe(over)} cannot be gone through")
+    remedy = "ppl.to_vector(items, size, fill) makes a vector of a list"
+    raise Misfit(
+        f"{describe(over)} cannot be gone through", remedy if isinstance(over, List) else ""
+    )
 
 
 def fault(low: Context, condition: Any, kind: str) -> None:

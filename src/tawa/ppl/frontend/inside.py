@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tawa.ppl.frontend.surface import fma, map, put, select
+from tawa.ppl.frontend.surface import cons, empty, fma, head, map, nil, put, repeat, select, tail
 
 
 def places(kept: Any) -> Any:
@@ -39,3 +39,38 @@ PRODUCTS: dict[tuple[int, int], Callable[..., Any]] = {
     (2, 2): lambda left, right: map(lambda row: _from_left(row, right), left),
 }
 """`@` between vectors and matrices, by their ranks."""
+
+
+def length(items: Any) -> Any:
+    """Return how many items a list has."""
+    count = 0
+    while not empty(items):
+        count += 1
+        items = tail(items)
+    return count
+
+
+def folded(function: Callable[[Any, Any], Any], items: Any, start: Any) -> Any:
+    """Fold a list from its first item on: `function(folded, item)`."""
+    while not empty(items):
+        start = function(start, head(items))
+        items = tail(items)
+    return start
+
+
+def to_list(vector: Any) -> Any:
+    """Return the list of a vector's items, in a model."""
+    items = nil(vector[0])
+    for k in range(len(vector)):
+        items = cons(vector[len(vector) - 1 - k], items)
+    return items
+
+
+def to_vector(items: Any, size: int, fill: Any) -> Any:
+    """Return a vector of the first `size` items of a list, then of `fill`, in a model."""
+    vector = repeat(size, lambda: fill)
+    for k in range(size):
+        if not empty(items):
+            vector = put(vector, k, head(items))
+            items = tail(items)
+    return vector

@@ -33,12 +33,13 @@ from tawa.ppl.frontend.source import (
 from tawa.ppl.frontend.values import (
     Hole,
     Lane,
+    List,
     Memory,
     View,
     is_record,
     rebuild,
 )
-from tawa.ppl.ir.core import BOOL, I32, Builder, Program, Region, Value
+from tawa.ppl.ir.core import BOOL, I32, Builder, Program, Region, Value, walk
 
 _SUBSET = "a model has assignments, if, for, while, return, def, lambda and expressions"
 
@@ -278,6 +279,9 @@ class Lowering(Context):
             ):
                 columns.append(self._same(yes[0], a, no[0], b))
                 return Hole(len(columns) - 1)
+            if isinstance(a, List) and isinstance(b, List) and repr(a.item) == repr(b.item):
+                columns.append(self._same(yes[0], a.place, no[0], b.place))
+                return List(Hole(len(columns) - 1), a.item, a.types)  # type: ignore[arg-type]
             if a is None and b is None:
                 return None
             raise Misfit(f"one branch gives {describe(a)}, the other {describe(b)}")
@@ -363,6 +367,11 @@ class Lowering(Context):
                 inner, close = enter(body.args)
                 self.statements(node.body, inner)
                 body.yields = close(inner)
+            faults = (op.attrs.get("name") == "fault" for r in (head, body) for op in walk(r))
+            if any(faults):  # what a lane computes behind a fault may be without an end
+                with self.b.inside(head):
+                    none = self.b.compare("eq", self.b.get("fault", I32), self.b.const(0, I32))
+                    head.yields = (self.b.make("and", head.yields[0], none),)
             return list(self.b.op("while", starts, types, (head, body)).results)
 
         loops.carry(self, names, scope, node, make)

@@ -118,6 +118,7 @@ def _lower(model: Model, arguments: Given, dtype: Kind, recursive: frozenset[obj
         if not _is_data(template):
             raise ModelError(
                 f"{model.name} returns what is not a number, a vector or a record of them",
+                remedy="ppl.to_vector(items, size, fill) makes a vector of a list",
             )
         body.yields = tuple(low.numbers.value(leaf) for leaf in leaves)
     return Lowered(program, low, template, arguments.data)

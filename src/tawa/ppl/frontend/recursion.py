@@ -36,12 +36,6 @@ def call(low: Context, closure: Closure, key: object, args: tuple[Any, ...]) -> 
                 f"records, not {describe(item)}"
             )
     values = tuple(low.numbers.value(leaf) for leaf in leaves)
-    for value in values:
-        if value.type.shape:
-            raise Misfit(
-                f"{closure.name} calls itself, so its arguments are numbers and records of "
-                f"numbers, not {value.type}"
-            )
     entry_key = (key, repr(template), tuple(value.type for value in values))
     entry = low.specialised.get(entry_key)
     if entry is None:

@@ -90,10 +90,20 @@ costurn = Function("costurn", "Return the cosine of x turns: cos(2 pi x).")
 lgamma = Function("lgamma", "Return the logarithm of the gamma function of x > 0.")
 digamma = Function("digamma", "Return the derivative of lgamma at x > 0.")
 erf = Function("erf", "Return the error function.")
+nil = Function(
+    "nil", "Return the empty list of items such as the example: numbers, records, lists."
+)
+cons = Function("cons", "Return the list of an item and the items of a list.")
+head = Function("head", "Return the first item of a list.")
+tail = Function("tail", "Return the list of all items but the first.")
+empty = Function("empty", "Return whether a list has no items.")
 
 
 def cholesky(matrix: Any) -> Any:
-    """Return the lower Cholesky factor of a positive definite matrix; its lower half is read."""
+    """Return the lower Cholesky factor of a positive definite matrix; its lower half is read.
+
+    Of an array with more axes, that of each matrix.
+    """
     _outside("cholesky")
 
 

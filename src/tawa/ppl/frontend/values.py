@@ -70,6 +70,15 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
+class List:
+    """A list: the number of its first cell, and the template and types of an item."""
+
+    place: Value
+    item: Any
+    types: tuple[Type, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hole:
     """The place of the n-th value in a record that was taken apart."""
 
@@ -90,6 +99,9 @@ def flatten(given: Any, leaves: list[Any]) -> Any:
         leaves.extend(given.arrays)
         holes = tuple(Hole(at + k) for k in range(len(given.arrays)))
         return Columns(holes, given.template, given.count)  # type: ignore[arg-type]
+    if isinstance(given, List):
+        leaves.append(given.place)
+        return List(Hole(len(leaves) - 1), given.item, given.types)  # type: ignore[arg-type]
     if isinstance(given, (Value, View, bool, int, float)):
         leaves.append(given)
         return Hole(len(leaves) - 1)
@@ -105,5 +117,7 @@ def rebuild(template: Any, leaves: list[Any] | tuple[Any, ...]) -> Any:
             return tuple(rebuild(item, leaves) for item in template)  # type: ignore[reportUnknownVariableType]
         case Columns(arrays, inner, count):
             return Columns(tuple(rebuild(item, leaves) for item in arrays), inner, count)
+        case List(place, item, types):
+            return List(rebuild(place, leaves), item, types)
         case _:
             return template

@@ -10,14 +10,17 @@ from typing import Any, Literal
 from tawa.ppl.frontend import indexing, inside, loops
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array
 from tawa.ppl.frontend.context import Context
-from tawa.ppl.frontend.values import Bounded, Columns, Sequence, View, flatten, is_record
+from tawa.ppl.frontend.values import Bounded, Columns, List, Sequence, View, flatten, is_record
 from tawa.ppl.ir.core import I32, Kind, Region, Type, Value
 
 
 def pack(low: Context, parts: list[Any]) -> Any:
     """Make a vector of numbers or of equal vectors; of records, a record of vectors."""
     if not parts:
-        raise Misfit("an empty list has no type")
+        raise Misfit(
+            "an empty list has no type",
+            "xs = ppl.nil(0.0), xs = ppl.cons(x, xs) make a list whose length a run decides",
+        )
     if isinstance(parts[0], tuple):
         columns = [pack(low, list(column)) for column in zip(*parts, strict=True)]  # type: ignore[reportUnknownVariableType]
         leaves: list[Any] = []
@@ -57,7 +60,7 @@ def _each(low: Context, sequence: Sequence) -> Any:
     region.yields = tuple(values)
     types = tuple(Type(v.type.kind, (sequence.count, *v.type.shape)) for v in values)
     arrays = low.b.op("build", (), types, (region,), count=sequence.count).results
-    if isinstance(template, tuple):
+    if isinstance(template, (tuple, List)):
         return Columns(arrays, template, sequence.count)
     return arrays[0]
 
@@ -124,6 +127,8 @@ def fold(low: Context, function: Callable[[Any, Any], Any], rows: Any, start: An
 
 def reduce(low: Context, function: Any, rows: Any, start: Any) -> Any:
     """Lower reduce."""
+    if isinstance(rows, List):
+        return low.call(inside.folded, (function, rows, start))
     return fold(low, lambda folded, item: low.call(function, (folded, item)), rows, start)
 
 
@@ -206,6 +211,8 @@ def length(low: Context, given: Any) -> Any:
     """Lower len."""
     if isinstance(given, tuple):
         return len(given)  # type: ignore[reportUnknownArgumentType]
+    if isinstance(given, List):
+        return low.call(inside.length, (given,))
     return indexing.sequence(low, given).count
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from tawa.ppl.frontend import memory, surface, vectors
+from tawa.ppl.frontend import lists, memory, surface, vectors
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array, is_number
 from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.family import Distribution, Drawn, Parameter
@@ -271,13 +272,17 @@ def _square(low: Context, word: str, given: Any) -> Value:
     return matrix
 
 
-def cholesky(low: Context, matrix: Any) -> Value:
-    """Lower cholesky."""
+def cholesky(low: Context, matrix: Any) -> Any:
+    """Lower cholesky; of several matrices, of each."""
+    if is_array(matrix) and len(matrix.type.shape) > 2:
+        return vectors.mapped(low, partial(cholesky, low), (matrix,))
     return low.b.make("cholesky", _square(low, "cholesky", matrix))
 
 
-def solve_lower(low: Context, factor: Any, right: Any) -> Value:
-    """Lower solve_lower."""
+def solve_lower(low: Context, factor: Any, right: Any) -> Any:
+    """Lower solve_lower; of several factors and as many vectors, of each pair."""
+    if is_array(factor) and len(factor.type.shape) > 2:
+        return vectors.mapped(low, partial(solve_lower, low), (factor, right))
     square, vector = _square(low, "solve_lower", factor), _array(low, "solve_lower", right, 1)
     if vector.type.shape[0] != square.type.shape[0]:
         raise Misfit(
@@ -364,6 +369,11 @@ WORDS: dict[Any, Callable[..., Any]] = {
     surface.reduce: vectors.reduce,
     surface.filter: vectors.filter_word,
     surface.put: vectors.put,
+    surface.nil: lists.nil,
+    surface.cons: lists.cons,
+    surface.head: lists.head,
+    surface.tail: lists.tail,
+    surface.empty: lists.empty,
     surface.cholesky: cholesky,
     surface.solve_lower: solve_lower,
     surface.memory: memory_word,

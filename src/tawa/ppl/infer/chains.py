@@ -14,7 +14,8 @@ from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.hamiltonian import hmc_chain, nuts_chain
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
-from tawa.ppl.ir.core import I32, Region, Type, clone
+from tawa.ppl.ir.core import I32, Op, Region, Type, clone
+from tawa.ppl.ir.operations import HEAP
 from tawa.ppl.passes.density import Density
 from tawa.ppl.passes.handle import Layout, handle
 from tawa.ppl.passes.reverse import gradient
@@ -30,7 +31,8 @@ def differentiated(
     plates: list[Plate] | None = None,
     wanted: tuple[str, ...] | None = None,
 ) -> Composed:
-    """Return a program with the procedures `gradient` and `generate` on the variables z and g.
+    """Return a program with the procedures `gradient` and `generate` on z and g; of hmc, with
+    `slopes`, the gradient without the log density.
 
     Big plates go to the list `plates`, where one is given; a model without one is refused.
     """
@@ -43,6 +45,12 @@ def differentiated(
             place=called[0].place,
             why=f"{method} moves a vector of a fixed length: recursion could go to any depth",
             remedy='use method="mh" or "smc", or loop over an array',
+        )
+    if HEAP in program.variables:
+        raise GradientError(
+            f"{program.name} has lists",
+            why=f"{method} goes backward through what a model computes, and cells are memory",
+            remedy='use method="mh" or "smc", or vectors',
         )
     handle(program, density)
     if density.size == 0:
@@ -59,9 +67,16 @@ def differentiated(
         plates += take(program, method)
         generate.ops = needed(generate.ops)
     program.procedures["gradient"] = gradient(program, program.body, method)
+    if method == "hmc":
+        slopes = gradient(program, program.body, method)
+        program.procedures["slopes"] = clone(slopes, {}, _value)
     program.procedures["generate"] = generate
     program.body = Region()
     return Composed(lowered, layout)
+
+
+def _value(op: Op) -> bool:
+    return op.code == "accumulate" and op.attrs["name"] == "logw"
 
 
 def program_of(

@@ -20,7 +20,8 @@ from tawa.ppl.infer.execute import Device, Executable, seed_words
 from tawa.ppl.infer.kept import Moments, moments, unpack
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value
-from tawa.ppl.passes.cut import cut
+from tawa.ppl.ir.operations import HEAP
+from tawa.ppl.passes.cut import DONE, cut
 from tawa.ppl.passes.handle import Handler, Layout, handle
 
 
@@ -221,11 +222,19 @@ def compose(
     else:
         begin, go = Region(), program.body
         program.body = Region()
+        program.variables["kind"] = I32
+        for region, kind in ((begin, 0), (go, DONE)):
+            with lowered.low.b.inside(region):
+                lowered.low.b.set("kind", lowered.low.b.const(kind, I32))
     low = lowered.low
     head = Region()
     with low.b.inside(head):
         low.b.set("logw", low.b.const(0.0, low.b.real))
         low.b.set("count", low.b.const(0, I32))
+        if HEAP in program.variables:
+            program.variables[HEAP] = Type(low.b.word.kind, (stack,))
+            low.b.set("hp", low.b.const(0, I32))
+            low.b.set("heap_end", low.b.const(stack, I32))
         if layout.partial:
             low.call(_blank, (Lane({}),))
     begin.ops[:0] = head.ops

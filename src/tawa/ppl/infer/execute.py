@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -18,12 +18,15 @@ from tawa.ppl.emit.llvm import emit
 from tawa.ppl.emit.machine import C_TYPES, STORED, Machine
 from tawa.ppl.ir.core import Kind, Program
 from tawa.ppl.ir.interpret import interpret
-from tawa.ppl.ir.operations import FAULTS
+from tawa.ppl.ir.operations import FAULTS, HEAP
 from tawa.ppl.ir.verify import verify
 from tawa.ppl.math.library import library
 from tawa.ppl.passes.hoist import hoist
 from tawa.ppl.passes.parts import has_sums, in_blocks, on_threads
 from tawa.ppl.passes.rows import rows
+
+if TYPE_CHECKING:
+    from tawa.ppl.emit.gpu import Lanes
 
 Device = Literal["cpu", "cuda", "interpreter"]
 _LOCK = threading.Lock()
@@ -32,6 +35,10 @@ CALLERS_STACK = 1 << 15
 Array = np.ndarray[Any, Any]
 Buffers = Mapping[str, Array | int]
 """Arrays, or of how many rows of zeros a buffer is at the start."""
+Running: TypeAlias = "OnHost | Lanes"
+"""A program with its data and buffers on a device, for as long as a `with` lasts; `memory` has the
+buffers as other programs of the device take them.
+"""
 
 
 @lru_cache(maxsize=128)
@@ -87,6 +94,7 @@ class Executable:
         threads: int | None = None,
         *,
         long: bool = False,
+        single: bool = False,
     ) -> Running:
         """Return the program with its data and buffers on its device, for many launches.
 
@@ -99,9 +107,9 @@ class Executable:
         if self.device == "cuda":
             from tawa.ppl.emit.gpu import Lanes, threads_of_a_lane
 
-            # A launch of a step loads and saves what a lane has: threads that share nothing in it
-            # would do so each (chains with tile plates took 0.71 ms with four, 0.30 with one).
-            several = self.shared or long
+            # A launch of a step loads and saves what a lane has, each of its threads all of it:
+            # `single` are lanes with large records (tile plates: 0.71 ms with four, 0.30 with one).
+            several = (self.shared or long) and not single
             many = threads_of_a_lane(lanes, self.kernel, shared=self.shared) if several else 1
             return Lanes(self.kernel(many), self.program, arguments, ordered, lanes, many)
         return OnHost(self, arguments, ordered, lanes, threads, long=long)
@@ -128,42 +136,6 @@ class Executable:
             types.append(ctypes.c_void_p if param.type.shape else C_TYPES[param.type.kind])
         types += [ctypes.c_void_p] * len(self.program.buffers)
         return machine(self.text, self.cpu).function(types)
-
-
-class Running(Protocol):
-    """A program with its data and buffers on a device, for as long as a `with` lasts.
-
-    `memory` has the buffers as other programs of the device take them.
-    """
-
-    lanes: int
-    memory: dict[str, Any]
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-    def put(self, array: Array) -> Any:
-        """Return an array where the lanes are."""
-        ...
-
-    def zeros(self, shape: tuple[int, ...], kind: Kind) -> Any:
-        """Return an array of zeros where the lanes are."""
-        ...
-
-    def launch(self, **numbers: int | float) -> None:
-        """Run all lanes, with other numbers than before for some arguments."""
-        ...
-
-    def rows(self, name: str, row: int = 0, count: int | None = None) -> Array:
-        """Return rows of a buffer, from `row` to its end or `count`; on the CPU a view of them."""
-        ...
-
-    def give(self, name: str, array: Array, row: int = 0) -> None:
-        """Copy rows to a buffer, from a row on."""
-        ...
-
-    def swap(self, one: str, other: str) -> None:
-        """Make two buffers change places."""
-        ...
 
 
 class OnHost:
@@ -302,6 +274,18 @@ def check_faults(program: Program, faults: Array) -> None:
                 f"{program.name}: the stack of {words} words ran out at depth {depth} in {lanes}",
                 why="each call that is not finished keeps its values on the stack of its lane",
                 remedy=f"pass stack={4 * words} or more to ppl.infer, or recur less deeply",
+            )
+        case "heap":
+            words = program.variables[HEAP].size
+            raise StackError(
+                f"{program.name}: lists took more than {words} words in {lanes}",
+                why="each item is its words and one more, kept to the end of a run of the model",
+                remedy=f"pass stack={4 * words} or more to ppl.infer, or make fewer items",
+            )
+        case "list":
+            raise ModelError(
+                f"{program.name}: head or tail of an empty list in {lanes}",
+                remedy="ask ppl.empty before",
             )
         case "trace":
             raise StackError(

@@ -29,7 +29,7 @@ from tawa.ppl.frontend.surface import (
 from tawa.ppl.math.distributions import normal_pair, uniform, unit
 
 INF = float("inf")
-TARGET_PULL, T0, KAPPA = 0.05, 10.0, 0.75
+TARGET_PULL, T0 = 0.05, 10.0
 
 
 def mix(a: Any, b: Any) -> Any:
@@ -90,7 +90,7 @@ def kick(lane: Any, step: Any, dense: Any) -> None:
             lane.p[i] = fma(step * lane.scale[i], lane.g[i], lane.p[i])
 
 
-def drift(lane: Any, step: Any, dense: Any) -> None:
+def drift(lane: Any, step: Any, dense: Any, look: Any = "gradient") -> None:
     """Move the point by L times the momentum, and look at the gradient there."""
     for i in range(len(lane.p)):
         if dense:
@@ -100,7 +100,7 @@ def drift(lane: Any, step: Any, dense: Any) -> None:
             lane.z[i] = fma(step, velocity, lane.z[i])
         else:
             lane.z[i] = fma(step * lane.scale[i], lane.p[i], lane.z[i])
-    run("gradient")
+    run(look)
 
 
 def energy_change(lane: Any) -> Any:
@@ -115,8 +115,9 @@ def adapt(lane: Any, rate: Any, dense: Any) -> None:
     count = float(lane.updates)
     slow = 1.0 / (count + T0)
     lane.drift = (1.0 - slow) * lane.drift + slow * (lane.accept_target - rate)
-    log_step = lane.centre - lane.drift * sqrt(count) / TARGET_PULL
-    eta = exp(-KAPPA * log(count))
+    root = sqrt(count)
+    log_step = lane.centre - lane.drift * root / TARGET_PULL
+    eta = 1.0 / (root * sqrt(root))  # Stan's kappa, 0.75
     lane.average = eta * log_step + (1.0 - eta) * lane.average
     lane.step = exp(log_step)
     last = lane.warmup - lane.first * 2 // 3
@@ -271,11 +272,13 @@ def hmc_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
             # 2011).
             step, steps = lane.step * (0.5 + uniform()), lane.steps
         kick(lane, 0.5 * step, dense)
-        for k in range(steps):
-            lane.valued = k + 1 == steps  # inside of a trajectory nothing asks for the energy
-            drift(lane, step, dense)
+        lane.valued = False  # inside of a trajectory nothing asks for the energy
+        for _ in range(steps - 1):
+            drift(lane, step, dense, "slopes")
             kick(lane, step, dense)  # the second half of this leapfrog's, the first of the next
-        kick(lane, -0.5 * step, dense)
+        lane.valued = True
+        drift(lane, step, dense)
+        kick(lane, 0.5 * step, dense)
         if starting:
             take_start(lane)
         else:

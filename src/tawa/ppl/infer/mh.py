@@ -35,13 +35,12 @@ class Reuse(Handler):
         super().__init__(low, layout)
         program = low.program
         self.size = size
-        word = Type("i64" if program.dtype == "f64" else "i32", (2 * size,))
         sites = max(low.sites.values(), default=0) + 1
         for name in ("trace_site", "trace_count", "trace_start"):
             program.variables[name] = Type("i32", (2 * size,))
         program.variables |= {
             "trace_density": Type(program.dtype, (2 * size,)),
-            "trace_word": word,
+            "trace_word": Type(low.b.word.kind, (2 * size,)),
             "site_count": Type("i32", (sites,)),
             "side": I32,
             "old_entries": I32,
@@ -60,7 +59,7 @@ class Reuse(Handler):
         yes, no = Region(), Region()
         with b.inside(yes):
             start = b.loadvar("trace_start", "i32", found)
-            yes.yields = (self.restore(type_, start),)
+            yes.yields = (b.taken("trace_word", start, type_),)
         with b.inside(no):
             no.yields = (super().sample(op, nest),)
         value = b.op("if", (reuse,), (type_,), (yes, no)).result
@@ -70,33 +69,12 @@ class Reuse(Handler):
         used = b.get("new_words", I32)
         fault(low, low.numbers.compare("Gt", used, self.size), "trace")
         fault(low, low.numbers.compare("GtE", entry, self.size), "trace")
-        self.store(value, start)
+        b.put("trace_word", start, value)
+        # Where a trace is full, what follows is written behind it.
+        held = low.program.variables["trace_word"]
+        most = max(held.size, 2 * self.size + type_.size)
+        low.program.variables["trace_word"] = Type(held.kind, (most,))
         return value
-
-    def restore(self, type_: Type, start: Value) -> Value:
-        """Append the reading of a value from the words of a trace."""
-        b, word = self.low.b, Type(self.low.program.variables["trace_word"].kind)
-
-        kind = Type(type_.kind)
-
-        def item(*at: Value) -> Value:
-            place = b.offset(type_.shape, start, *at)
-            return b.same_word(b.loadvar("trace_word", word.kind, place), kind)
-
-        return b.build(type_.shape, item)
-
-    def store(self, value: Value, start: Value) -> None:
-        """Append the writing of a value to the words of the new trace."""
-        b, word = self.low.b, Type(self.low.program.variables["trace_word"].kind)
-
-        def store(*at: Value) -> None:
-            item = b.same_word(b.load(value, *at), word)
-            where = b.offset(value.type.shape, start, *at)
-            top = b.const(2 * self.size - 1, I32)
-            safe = b.make("select", b.compare("lt", top, where), top, where, type=I32)
-            b.op("storevar", (safe, item), name="trace_word")
-
-        b.each(value.type.shape, store)
 
 
 def find(lane: Any, site: Any, size: Any) -> Any:
@@ -125,7 +103,7 @@ def note(lane: Any, site: Any, words: Any, size: Any, found: Any, reuse: Any, de
     entry = lane.new_entries
     base = (1 - lane.side) * size
     at = base + min(entry, size - 1)
-    start = base + lane.new_words
+    start = base + min(lane.new_words, size)
     lane.trace_site[at] = site
     lane.trace_count[at] = lane.site_count[site]
     lane.trace_start[at] = start

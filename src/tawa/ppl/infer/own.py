@@ -17,8 +17,6 @@ from tawa.ppl.infer.compose import Composed, compose, keep, made
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.smc import AtObservations
-from tawa.ppl.ir.core import I32
-from tawa.ppl.passes.cut import DONE
 
 
 def start(lane: Any) -> None:
@@ -40,13 +38,6 @@ def own(function: Callable[[Any], None]) -> Callable[[Model, tuple[Any, ...], Op
 
     def program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
         composed = compose(lowered, AtObservations, options.stack, options.keep)
-        program = composed.program
-        program.variables.setdefault("kind", I32)
-        if "pc" not in program.variables:
-            b = lowered.low.b
-            for name, kind in (("begin", 0), ("go", DONE)):  # a model that is never suspended
-                with b.inside(program.procedures[name]):
-                    b.set("kind", b.const(kind, I32))
         composed.keeping(1)
         composed.algorithm(_lane, function, composed.sizes, results="logw")
         return composed, None

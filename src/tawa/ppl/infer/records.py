@@ -10,6 +10,7 @@ import numpy as np
 from tawa.ppl.infer.compose import Composed
 from tawa.ppl.infer.execute import Running
 from tawa.ppl.ir.core import I32, Region, Type, Value
+from tawa.ppl.ir.operations import HEAP, STACK
 
 Array = np.ndarray[Any, Any]
 # A launch sets these anew.
@@ -20,7 +21,7 @@ class Records:
     """The rows of the buffers, one for each word of a lane's variables.
 
     `used` names vectors with the variable that says how much of one is in use between launches, and
-    the most that can be; of the stack these are `sp` and all. `fresh` are
+    the most that can be; of the stack these are `sp` and all, of the heap `hp` and all. `fresh` are
     variables that each launch sets anew. Adds the procedures `load` and `save`; where `copied`, a
     lane loads the record of the lane that its variable `source` names, from buffers `old_` of the
     same rows. Requires: the algorithm is lowered, so all variables declared.
@@ -35,8 +36,8 @@ class Records:
         copied: bool = False,
     ) -> None:
         program, self.copied = composed.program, copied
-        stack = program.variables.get("stack", I32).size
-        self.used = {"stack": ("sp", stack), **(used or {})}
+        sizes = {name: program.variables.get(name, I32).size for name in (STACK, HEAP)}
+        self.used = {STACK: ("sp", sizes[STACK]), HEAP: ("hp", sizes[HEAP]), **(used or {})}
         self.low = composed.lowered.low
         self.program = program
         self.places: dict[str, tuple[str, int]] = {}

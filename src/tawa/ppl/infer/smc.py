@@ -22,7 +22,7 @@ from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import FRESH, Array, Records
 from tawa.ppl.infer.weights import Weights, zeros
-from tawa.ppl.ir.core import I32, Op
+from tawa.ppl.ir.core import Op
 from tawa.ppl.passes.cut import DONE
 from tawa.ppl.passes.handle import Handler, Nest
 
@@ -64,6 +64,7 @@ class Filtered:
     `real` and `whole` are their kept memory (words, lanes), of which `chosen` lanes, equally
     weighted, stand for a group. The log evidence of a group whose weights were all zero is minus
     infinity; when all groups' are, the run ends there. Arrays may be views, up to the next run.
+    `logs` are the log weights of importance, before it chose.
     """
 
     log_evidence: Array
@@ -71,12 +72,13 @@ class Filtered:
     whole: Array
     chosen: Array
     sizes: list[float]
+    logs: Array | None
 
 
 class Filter:
     """A particle filter of a model with groups of `particles` lanes, for as long as a `with` lasts.
 
-    smc has one group, pmmh one for each chain.
+    smc has one group, pmmh one for each chain; importance is a filter that stops at no observation.
     """
 
     def __init__(
@@ -87,22 +89,25 @@ class Filter:
         handler: MakeHandler = AtObservations,
         method: str = "smc",
     ) -> None:
+        self.stops = method != "importance"
+
         def make(lowered: Lowered) -> tuple[Composed, Records]:
             composed = compose(lowered, handler, options.stack, options.keep)
-            composed.program.variables.setdefault("kind", I32)
             composed.share(fresh=0, generation=0)
             composed.buffer("i32", 1, "chosen")
-            composed.algorithm(_step, results="logw kind failed")
+            composed.algorithm(_step, self.stops, results="logw kind failed")
             fresh = (*FRESH, "logw", "source", "failed")
-            return composed, Records(composed, fresh=fresh, copied=True)
+            if not self.stops:  # of what goes on nowhere, what it kept is all
+                names = composed.program.variables.keys()
+                fresh = tuple(names - {"kept_real", "kept_whole"})
+            return composed, Records(composed, fresh=fresh, copied=self.stops)
 
         size, groups = options.particles, options.chains if method == "pmmh" else 1
         self.composed, self.records = made(model, arguments, options, method, size * groups, make)
-        # A model without observations ends at once.
-        self.never = "pc" not in self.composed.program.variables
         self.executable = self.composed.executable(options)
         given, rows, threads = self.composed.arguments(0), self.composed.rows, options.threads
-        self.lanes = self.executable.on(given, rows, size * groups, threads)
+        lanes, long = size * groups, not self.stops
+        self.lanes = self.executable.on(given, rows, lanes, threads, long=long)
         memory = self.lanes.memory
         self.weights = Weights(size, groups, options.dtype, options.device, memory, threads)
 
@@ -118,7 +123,7 @@ class Filter:
         lanes, weights = self.lanes, self.weights
         if z is not None:
             self.records.give(lanes, "z", np.repeat(z, weights.size, axis=1))
-        evidence, sizes, done = np.zeros(weights.groups), list[float](), False
+        evidence, sizes, logs, done = np.zeros(weights.groups), list[float](), None, False
         while not done:
             generation = len(sizes)
             if generation:
@@ -127,7 +132,8 @@ class Filter:
             weighed = weights.weigh()
             if weighed.faults:
                 self.executable.check(lanes)
-            done = self.never or not weighed.going
+            done = not weighed.going
+            logs = None if self.stops else lanes.rows("logw", 0, 1)[0].copy()
             again = (weighed.effective < weights.size / 2) | done
             if np.any(again):
                 evidence[again] += weighed.log_mean()[again]
@@ -136,12 +142,13 @@ class Filter:
             done = done or bool(np.all(evidence == -np.inf))
         (chosen,) = lanes.rows("chosen", 0, 1)
         real, whole = (self.records.rows(lanes, n) for n in ("kept_real", "kept_whole"))
-        return Filtered(evidence, real, whole, chosen, sizes)
+        return Filtered(evidence, real, whole, chosen, sizes, logs)
 
 
-def _step(lane: Any) -> None:
-    lane.source = here() if lane.fresh == 1 else read("chosen", 0, "i32")
-    run("load")
+def _step(lane: Any, stops: Any) -> None:
+    if stops:
+        lane.source = here() if lane.fresh == 1 else read("chosen", 0, "i32")
+        run("load")
     lane.logw = read("logw", 0, "real")
     if lane.fresh == 1:
         run("begin")

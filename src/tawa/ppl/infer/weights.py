@@ -184,30 +184,31 @@ def _stretch(lane: Any) -> Any:
 
 
 def _peak(lane: Any, kind: Any, followed: Any) -> None:
-    _, at, end = _stretch(lane)
+    _, begin, end = _stretch(lane)
     top = cast(-INF, "f64")
     going = 0
     faults = 0
-    while at < end:
+    for k in range(end - begin):
+        at = begin + k
         logw = cast(read("logw", 0, kind, at), "f64") * lane.power
         top = select(logw > top, logw, top)
         if followed:
             going = going + select(read("kind", 0, "i32", at) != DONE, 1, 0)
             faults = faults + select(read("failed", 0, "i32", at) != 0, 1, 0)
-        at = at + 1
     write("top", 0, top)
     write("count", 0, going)
     write("count", 1, faults)
 
 
 def _share(lane: Any, kind: Any, followed: Any) -> None:
-    group, at, end = _stretch(lane)
+    group, begin, end = _stretch(lane)
     top = read("tops", 0, "f64", group)
     # The largest itself weighs 1, also where it is infinite: inf - inf is no number.
     least = select(abs(top) == INF, 0.0, top)
     total = cast(0, "i64")
     squares = cast(0, "i64")
-    while at < end:
+    for k in range(end - begin):
+        at = begin + k
         logw = cast(read("logw", 0, kind, at), "f64") * lane.power
         share = select(top == INF, select(logw == INF, 1.0, 0.0), exp(logw - least))
         share = select(logw == logw, share, 0.0)
@@ -216,7 +217,6 @@ def _share(lane: Any, kind: Any, followed: Any) -> None:
         total = total + whole
         squares = squares + part * part
         write("sums", 0, total, at)
-        at = at + 1
     write("found", 0, total)
     write("found", 1, squares)
 

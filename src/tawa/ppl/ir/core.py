@@ -174,6 +174,11 @@ class Builder:
         self.region = Region()
         self.place: Place | None = None
 
+    @property
+    def word(self) -> Type:
+        """What memory of mixed numbers is made of: whole numbers as wide as reals."""
+        return Type("i64") if self.dtype == "f64" else I32
+
     @contextmanager
     def inside(self, region: Region) -> Generator[Region]:
         """Append to another region for a while."""
@@ -258,10 +263,30 @@ class Builder:
 
     def offset(self, shape: tuple[int, ...], first: Value, *at: Value) -> Value:
         """Append where an element of an array lies that begins at `first`."""
+        if not shape:
+            return first
         offset = self.const(0, I32)
         for size, index in zip(shape, at, strict=True):
             offset = self.make("add", self.make("mul", offset, self.const(size, I32)), index)
         return self.make("add", first, offset)
+
+    def put(self, name: str, first: Value, value: Value) -> None:
+        """Write a number or an array as words of a variable, from a place on."""
+
+        def store(*at: Value) -> None:
+            item = self.same_word(self.load(value, *at), self.word)
+            self.storevar(name, self.offset(value.type.shape, first, *at), item)
+
+        self.each(value.type.shape, store)
+
+    def taken(self, name: str, first: Value, type: Type) -> Value:
+        """Read what `put` wrote."""
+
+        def item(*at: Value) -> Value:
+            word = self.loadvar(name, self.word.kind, self.offset(type.shape, first, *at))
+            return self.same_word(word, Type(type.kind))
+
+        return self.build(type.shape, item)
 
     def words(
         self, values: Iterable[Value], body: Callable[[Value, tuple[Value, ...], Value], None]

@@ -221,9 +221,10 @@ def _poisson(k: Any, rate: Any) -> Any:
 def draw_poisson(rate: Any) -> Any:
     """Count arrivals; a large rate is split at a gamma order statistic (Ahrens and Dieter).
 
-    What is left goes up the distribution function from 0.
+    What is left goes up the distribution function from 0. Counts have 32 bits: a rate above 2e9 is
+    drawn as that.
     """
-    left = 1.0 * rate
+    left = min(1.0 * rate, 2e9)
     k = 0
     going = left > 32.0
     while going:

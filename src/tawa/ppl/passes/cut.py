@@ -25,7 +25,6 @@ from tawa.ppl.ir.core import (
     BOOL,
     I32,
     Builder,
-    Kind,
     Op,
     Program,
     Region,
@@ -35,7 +34,7 @@ from tawa.ppl.ir.core import (
     free_values,
     walk,
 )
-from tawa.ppl.ir.operations import FAULTS
+from tawa.ppl.ir.operations import FAULTS, STACK
 
 CUTS = ("call", "suspend")
 
@@ -89,7 +88,6 @@ class _Cutter:
         self.program = program
         self.b = Builder(program.dtype)
         self.stack = stack
-        self.word: Kind = "i64" if program.dtype == "f64" else "i32"
         self.blocks: list[_Block] = []
         self.part = _Part("", (), ())
         self.home: dict[Value, str] = {}
@@ -112,7 +110,7 @@ class _Cutter:
         declared |= {"pc": I32, "sp": I32, "depth": I32, "going": BOOL, "kind": I32}
         declared.setdefault("fault", I32)
         if parts:
-            declared["stack"] = Type(self.word, (self.stack,))
+            declared[STACK] = Type(self.b.word.kind, (self.stack,))
         head, loop, resume = Region(), Region(), Region()
         with self.b.inside(head):
             head.yields = (self.b.get("going", BOOL),)
@@ -391,8 +389,8 @@ class _Cutter:
         good, bad = Region(), Region()
         with self.b.inside(good):
             for value in saved:
-                self.push(value)
-            self.push_word(self.b.const(block.after[0].number, I32))
+                self.push(self.b.get(self.home[value], value.type))
+            self.push(self.b.const(block.after[0].number, I32))
             for target, value in zip(callee.args, args, strict=True):
                 self.b.set(self.memory(target), value)
             depth = self.b.make("add", self.b.get("depth", I32), self.b.const(1, I32))
@@ -413,7 +411,7 @@ class _Cutter:
             ]
             before = next(k for k in part.blocks if k.after and k.after[0] is block and k.cut)
             for value in reversed(self.saved(before, part)):
-                self.restore(value)
+                self.b.set(self.home[value], self.pop(value.type))
             for taken, result in zip(block.takes, results, strict=True):
                 self.define(taken, result)
             return
@@ -421,42 +419,17 @@ class _Cutter:
             self.define(taken, self.b.get("resumed", taken.type))
 
     def push(self, value: Value) -> None:
-        name = self.home[value]
-        if not value.type.shape:
-            self.push_word(self.b.get(name, value.type))
-            return
-        for at in _places(value.type.shape):
-            where = tuple(self.b.const(k, I32) for k in at)
-            self.push_word(self.b.loadvar(name, value.type.kind, *where))
-
-    def restore(self, value: Value) -> None:
-        name = self.home[value]
-        if not value.type.shape:
-            self.b.set(name, self.pop(value.type))
-            return
-        for at in reversed(_places(value.type.shape)):
-            where = tuple(self.b.const(k, I32) for k in at)
-            self.b.op("storevar", (*where, self.pop(Type(value.type.kind))), name=name)
-
-    def push_word(self, value: Value) -> None:
         sp = self.b.get("sp", I32)
-        self.b.op("storevar", (sp, self.b.same_word(value, Type(self.word))), name="stack")
-        self.b.set("sp", self.b.make("add", sp, self.b.const(1, I32)))
+        self.b.put(STACK, sp, value)
+        self.b.set("sp", self.b.make("add", sp, self.b.const(value.type.size, I32)))
 
     def pop(self, type_: Type) -> Value:
-        sp = self.b.make("sub", self.b.get("sp", I32), self.b.const(1, I32))
+        sp = self.b.make("sub", self.b.get("sp", I32), self.b.const(type_.size, I32))
         self.b.set("sp", sp)
-        return self.b.same_word(self.b.loadvar("stack", self.word, sp), type_)
+        return self.b.taken(STACK, sp, type_)
 
 
 DONE = 1
-
-
-def _places(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    places: list[tuple[int, ...]] = [()]
-    for size in shape:
-        places = [(*place, k) for place in places for k in range(size)]
-    return places
 
 
 def _rename(region: Region, names: dict[Value, Value]) -> None:

@@ -10,7 +10,8 @@ A loop's body is computed again, iteration by iteration and in reverse, from the
 iteration began with; only those are kept. So memory is what loops carry, and each nesting costs one
 more evaluation of its body. Terms are added to the log weight where their body is computed for the
 backward sweep, once. A quotient is a product by a reciprocal, forward and backward the same one: a
-division is a chain of instructions with a branch, and that of data is hoisted.
+division is a chain of instructions with a branch, and that of data is hoisted. A divisor below the
+least normal number counts as that number: 0 times an infinite reciprocal would be no number.
 
 Requires: a body of `passes/density.py`. Ensures: `logw` is the log density, `g` its gradient at
 `z`.
@@ -40,6 +41,8 @@ from tawa.ppl.ir.core import (
 from tawa.ppl.ir.operations import MATRICES
 
 _KEPT = ("kept_real", "kept_whole")
+LEAST = {"f32": 2.0**-126, "f64": 2.0**-1022}
+"""The least normal number of a kind."""
 
 
 def gradient(program: Program, region: Region, method: str) -> Region:
@@ -56,18 +59,28 @@ def plain(region: Region) -> Region:
 
 def _invert(region: Region) -> None:
     ops, region.ops = region.ops, []
-    for op in ops:
-        for inner in op.regions:
-            _invert(inner)
-        if op.code == "div":
-            (above, below), type_ = op.operands, op.result.type
-            one, inverse = Value(type_), Value(type_)
-            region.ops += (
-                Op("const", (), (one,), {"value": 1.0}, (), op.place),
-                Op("div", (one, below), (inverse,), {}, (), op.place),
-            )
-            op = Op("mul", (above, inverse), op.results, {}, (), op.place)
-        region.ops.append(op)
+    b = Builder("f32")
+    with b.inside(region):
+        for op in ops:
+            for inner in op.regions:
+                _invert(inner)
+            if op.code == "div":
+                b.place, (above, below) = op.place, op.operands
+                inverse = b.make("div", b.const(1.0, below.type), _normal(b, below))
+                op = Op("mul", (above, inverse), op.results, {}, (), op.place)
+            region.ops.append(op)
+
+
+def _normal(b: Builder, value: Value) -> Value:
+    """Return a number, or for one below the least normal number, but 0, that: its inverse is
+    finite.
+    """
+    type_, zero = value.type, b.const(0.0, value.type)
+    least, most = (b.const(sign * LEAST[type_.kind], type_) for sign in (1.0, -1.0))
+    inside = b.make("and", b.compare("lt", most, value), b.compare("lt", value, least))
+    small = b.make("and", inside, b.compare("ne", value, zero))
+    nearest = b.make("select", b.compare("lt", value, zero), most, least, type=type_)
+    return b.make("select", small, nearest, value, type=type_)
 
 
 class _Reverse:
@@ -81,7 +94,6 @@ class _Reverse:
         self.here: set[Value] = set()
         self.tapes: dict[Op, list[str]] = {}
         self.constants: dict[Value, int] = {}
-        self.names = 0
 
     def whole(self, region: Region) -> Region:
         """Emit the zeros, the forward and the backward sweep of the body."""
@@ -192,8 +204,7 @@ class _Reverse:
         )
 
     def variable(self, type_: Type, stem: str = "d") -> str:
-        self.names += 1
-        name = f"{stem}{self.names}"
+        name = f"{stem}{len(self.program.variables)}"
         self.program.variables[name] = type_
         return name
 

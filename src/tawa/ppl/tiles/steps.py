@@ -54,7 +54,8 @@ class Steps:
         self.chains, self.results = options.chains, list(composed.rows)
         program = composed.program
         splits = [Split.of(plate, self.lanes) for plate in plates]
-        ask(program, program.procedures["gradient"], [split.parts for split in splits])
+        for name in sorted({"gradient", "slopes"} & program.procedures.keys()):
+            ask(program, program.procedures[name], [split.parts for split in splits])
         cut(program, options.stack)
         for plate, split in zip(plates, splits, strict=True):
             composed.buffer("f32", words_of(plate), f"given{plate.number}")
@@ -66,7 +67,8 @@ class Steps:
         Records(composed, fresh=("going",))
         self.executable = composed.executable(options)
         given = composed.arguments(options.seed)
-        self.running = self.executable.on(given, composed.rows, self.lanes, options.threads)
+        rows, threads = composed.rows, options.threads
+        self.running = self.executable.on(given, rows, self.lanes, threads, single=True)
         self.kernels = [
             Kernels(plate, split, composed, self.running, options.device)
             for plate, split in zip(plates, splits, strict=True)
