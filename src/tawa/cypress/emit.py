@@ -14,6 +14,7 @@ from tawa.cypress.event import (
     Events,
     For,
     Iota,
+    Slot,
     calls,
 )
 from tawa.cypress.leaf import call_leaf
@@ -25,7 +26,7 @@ from tawa.errors import MappingError
 from tawa.integers.expressions import Atom, Expr, Monomial, Quotient, Symbol, make, of_atom
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.plan.pins import Pins
-from tawa.plan.plan import Plan
+from tawa.plan.plan import Plan, TensorPlan
 from tawa.plan.resources import Buffer
 
 
@@ -74,7 +75,7 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
         emitter.known[index.symbol] = k.program_id(axis).named(str(index))
     emitter.run(events.body)
     kernel, names = k.finish(), {at: each.name for at, each in arguments.items()}
-    plan, buffers = plan_of(kernel, events, mapping, names, products)
+    plan, buffers = plan_of(kernel, events, mapping, names, products, emitter.tensors)
     return Emitted(kernel, tuple(arguments.values()), plan, buffers)
 
 
@@ -88,6 +89,7 @@ class _Emitter:
     strides: dict[Symbol, tuple[Symbol, Expr, int]] = field(default_factory=dict[Symbol, Any])
     known: dict[Symbol, Value] = field(default_factory=dict[Symbol, Value])
     values: dict[int, Value] = field(default_factory=dict[int, Value])
+    tensors: dict[TensorPlan, None] = field(default_factory=dict[TensorPlan, None])
 
     def run(self, body: tuple[Event, ...]) -> None:
         """Build events at the current place."""
@@ -96,7 +98,7 @@ class _Emitter:
                 case CopyIn(slot, source):
                     desc = self.descs[block_of(source)]
                     tile = desc.load(self._offsets(source), name=slot.name)
-                    self.values[id(slot)] = _shaped(tile, slot.shape)
+                    self.values[id(slot)] = self._placed(slot, _shaped(tile, slot.shape))
                 case CopyOut(target, slot):
                     desc = self.descs[block_of(target)]
                     value = self.values[id(slot)].to(target.root.element)
@@ -121,7 +123,14 @@ class _Emitter:
         if call.a:
             self.k.name_product(made, given, self.products[id(call)])
         for slot, value in zip(call.outputs, made, strict=True):
-            self.values[id(slot)] = value.to(slot.element)
+            self.values[id(slot)] = self._placed(slot, value.to(slot.element))
+
+    def _placed(self, slot: Slot, value: Value) -> Value:
+        """Name a value whose layout the mapping says, as the plan speaks of it."""
+        if (layout := self.events.layouts.get(slot)) is not None:
+            name = value.named(slot.name).ssa.name_hint or slot.name
+            self.tensors[TensorPlan(name, str(layout).replace(" ", ";"))] = None
+        return value
 
     def _for(self, loop: For) -> None:
         carry = [self.values[id(slot)] for slot in loop.carried]

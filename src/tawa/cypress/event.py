@@ -18,6 +18,7 @@ from tawa.cypress.size import Int, Size
 from tawa.cypress.tensor import Tensor, TensorType
 from tawa.cypress.tree import Spread
 from tawa.language.dtypes import dtype
+from tawa.layouts.register import RegisterLayout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,8 +104,9 @@ class Events:
     """The program of a block: the grid it is one of, and its events.
 
     `numbers` are what the call gives besides the tensors of the `parameters`, by name; `shared`
-    are the slots that loops carry in shared memory, each with the leaf that wants it there.
-    `removed` tells of copies that are not made, and why.
+    are the slots that loops carry in shared memory, each with the leaf that wants it there,
+    `layouts` says of those that threads have by blocks which of them has which element. `removed`
+    tells of copies that are not made, and why.
     """
 
     block: Instance
@@ -114,6 +116,7 @@ class Events:
     grid: tuple[Int, ...]
     body: tuple[Event, ...]
     shared: Mapping[Slot, Instance]
+    layouts: Mapping[Slot, RegisterLayout]
     removed: tuple[str, ...]
 
 

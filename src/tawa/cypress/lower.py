@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal
 
 from tawa.cypress import event
@@ -18,6 +19,7 @@ from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node, Operand, Part, Spread
 from tawa.errors import MappingError
 from tawa.language.dtypes import dtype
+from tawa.layouts.register import RegisterLayout
 
 _Shapes = tuple[tuple[int, ...], ...]
 _Moved = Literal["", "registers", "shared"]
@@ -65,9 +67,8 @@ def lower(root: Node) -> Events:
     for slot, leaf in lowering.shared.items():
         if slot not in carried:
             raise _in_registers(leaf, slot.name, SHARED, f"no loop carries {slot.name} in SHARED")
-    numbered, shared = lowering.numbers, lowering.shared
-    removed = tuple(dict.fromkeys(lowering.removed))
-    events = Events(block.instance, tuple(typed), numbered, indices, grid, body, shared, removed)
+    places = lowering.shared, lowering.layouts, tuple(dict.fromkeys(lowering.removed))
+    events = Events(block.instance, tuple(typed), lowering.numbers, indices, grid, body, *places)
     check_ends(events, [pair for node in root.walk() for pair in node.equal])
     return events
 
@@ -88,6 +89,7 @@ class _Lowering:
     written: set[str] = field(default_factory=set[str])
     direct: set[Slot] = field(default_factory=set[Slot])
     shared: dict[Slot, Instance] = field(default_factory=dict[Slot, Instance])
+    layouts: dict[Slot, RegisterLayout] = field(default_factory=dict[Slot, RegisterLayout])
     removed: list[str] = field(default_factory=list[str])
     facts: dict[object, LeafFacts] = field(default_factory=dict[object, LeafFacts])
 
@@ -263,6 +265,7 @@ class _Lowering:
         for operand, slot in given:
             if id(slot) not in come:
                 self._check_local(leaf, operand, slot)
+            self._lay(leaf, operand, slot)
         outputs = tuple(slot for operand, slot in given if operand.name in writes)
         # A copy that is written is another value from then on.
         self.copied = {at: slot for at, slot in self.copied.items() if slot not in outputs}
@@ -324,6 +327,16 @@ class _Lowering:
             self._check_both(tensor)
         return slot
 
+    def _lay(self, leaf: Instance, operand: Operand, slot: Slot) -> None:
+        """Note which thread has which element of a slot."""
+        layout = None if id(slot) in self.places else operand.layout(slot.shape)
+        if layout is not None and self.layouts.setdefault(slot, layout) != layout:
+            raise leaf.error(
+                f" has {operand.name} as {layout}",
+                why=f"another leaf has it as {self.layouts[slot]}, and threads take it once",
+                remedy="part it alike in both, or load it as two tensors",
+            )
+
     def _check_local(self, leaf: Instance, operand: Operand, slot: Slot) -> None:
         tensor, memory, parts = operand.tensor, operand.memory, operand.parts
         if operand.name in leaf.variant.reads and id(slot) not in self.filled:
@@ -370,5 +383,6 @@ def _cut(shape: tuple[int, ...], steps: tuple[Part, ...]) -> tuple[int, ...]:
     """Return the shape of what one warpgroup has; wgmma is of all of its threads together."""
     for step in steps:
         if not step.held:
-            shape = tuple(n // step.extent if d in step.dims else n for d, n in enumerate(shape))
+            cuts = [prod(n for n, at in step.grid if at == d) for d in range(len(shape))]
+            shape = tuple(n // cut for n, cut in zip(shape, cuts, strict=True))
     return shape

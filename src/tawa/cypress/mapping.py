@@ -90,8 +90,9 @@ class Instance:
                 raise self.error(f": {name}={value!r}", why)
         for name in variant.tunables:
             if name not in self.tunables:
-                what = f" gives {variant.name} no {name}"
-                raise self.error(what, known, f"write dict({name}=...)")
+                raise self.error(
+                    f" gives {variant.name} no {name}", known, f"write dict({name}=...)"
+                )
         depths: Table[str, Any] = self.depths or {"": self.pipeline}
         counts: list[tuple[str, Any, int]] = [
             ("cluster", self.cluster, 1),
@@ -194,12 +195,17 @@ class Mapping:
                 )
             for name in (*each.calls, *([each.like] if each.like else ())):
                 if name not in names:
-                    what, why = f' calls "{name}", which is no instance', ", ".join(names)
-                    raise each.error(what, f"instances are {why}", nearest(name, names))
+                    raise each.error(
+                        f' calls "{name}", which is no instance',
+                        f"instances are {', '.join(names)}",
+                        nearest(name, names),
+                    )
             if each.level not in self.machine.levels:
                 levels = ", ".join(map(str, self.machine.levels))
-                what = f" runs at {each.level}, which {self.machine.name} has not"
-                raise each.error(what, f"its levels are {levels}")
+                raise each.error(
+                    f" runs at {each.level}, which {self.machine.name} has not",
+                    f"its levels are {levels}",
+                )
             for tensor, memory in each.memory.items():
                 if not isinstance(memory, Auto) and not self.machine.sees(each.level, memory):
                     seen = ", ".join(map(str, self.machine.seen_by(each.level)))
