@@ -531,7 +531,8 @@ def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
     def build(mappings):
         return [made for each in mappings if (made := legal(each)) is not None]
 
-    found = finding._fastest([start.mapping], build, measure, lambda: True)
+    left = iter(range(40))
+    found = finding._fastest([start.mapping], build, measure, lambda: next(left, None) is not None)
     assert measure(found) == 1.0
     agree("gemm", found, Random(0))
     extents = {dict(each["host"].tunables)["V"] for each in finding._fields_near(start.mapping)}
@@ -547,6 +548,33 @@ def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
 
     found = finding._fastest([start.mapping], build, refused, lambda: True)
     assert found.mapping == start.mapping
+
+
+def test_a_search_finds_two_edits_of_which_one_alone_is_slower(monkeypatch):
+    start = attention.attention("fa2", 1, 64, 64, 64, queries=1, depth=2)
+    near = finding._fields_near
+
+    def measure(made):
+        keys, slots = dict(made.mapping["block"].tunables)["W"], made.mapping["block"].depths["K"]
+        return {(64, 2): 2.0, (80, 2): 2.2, (64, 3): 2.1, (80, 3): 1.0}.get((keys, slots), 3.0)
+
+    def build(mappings):
+        return [made for each in mappings if (made := legal(each)) is not None]
+
+    def depths_and_extents(mapping):
+        changed = [each for each in near(mapping) if each["host"] == mapping["host"]]
+        names = ("tunables", "pipeline")
+        return [
+            m
+            for m in changed
+            if any(getattr(m["block"], n) != getattr(mapping["block"], n) for n in names)
+        ]
+
+    monkeypatch.setattr(finding, "_fields_near", depths_and_extents)
+    left = iter(range(8))
+    found = finding._fastest([start], build, measure, lambda: next(left, None) is not None)
+    assert measure(found) == 1.0
+    assert found.mapping["block"].depths == {"Q": 1, "K": 3, "V": 3}
 
 
 def test_a_search_ranks_kernels_without_roles():
