@@ -69,7 +69,7 @@ class Iota:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A leaf on slots. `a`: of a product, where its first operand is taken from, if moved.
+    """A leaf on slots. `a`: where the first operand of its `product` is taken from, if moved.
 
     What is copied in lies in shared memory, what is computed in registers.
     """
@@ -78,7 +78,8 @@ class Call:
     facts: LeafFacts
     slots: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
-    a: Literal["", "registers", "shared"] = ""
+    a: Literal["", "registers", "shared"]
+    product: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, 
 from tawa.cypress.instantiate import spread_of
 from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of, shared_out
 from tawa.cypress.machine import BLOCK, GLOBAL, REGISTER, SHARED, Memory
-from tawa.cypress.mapping import Instance
+from tawa.cypress.mapping import Instance, nearest
 from tawa.cypress.size import key
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
@@ -58,6 +59,7 @@ def lower(root: Node) -> Events:
             )
     numbers = [tensor for tensor in root.parameters if not tensor.shape]
     lowering = _Lowering(root, {t.name: Slot(t.name, t.element, ()) for t in numbers})
+    lowering.given = block.instance.names
     lowering.filled |= (given := set(map(id, lowering.numbers.values())))
     lowering.places |= given
     lowering.enter(block)
@@ -67,6 +69,12 @@ def lower(root: Node) -> Events:
     for slot, leaf in lowering.shared.items():
         if slot not in carried:
             raise _in_registers(leaf, slot.name, SHARED, f"no loop carries {slot.name} in SHARED")
+    for name in lowering.given.keys() - {*lowering.called}:
+        raise block.instance.error(
+            f" names {name}, and there is no such statement",
+            why=f"its statements are {', '.join(lowering.called)}",
+            remedy=nearest(name, lowering.called),
+        )
     places = lowering.shared, lowering.layouts, tuple(dict.fromkeys(lowering.removed))
     events = Events(block.instance, tuple(typed), lowering.numbers, indices, grid, body, *places)
     check_ends(events, [pair for node in root.walk() for pair in node.equal])
@@ -91,6 +99,8 @@ class _Lowering:
     shared: dict[Slot, Instance] = field(default_factory=dict[Slot, Instance])
     layouts: dict[Slot, RegisterLayout] = field(default_factory=dict[Slot, RegisterLayout])
     removed: list[str] = field(default_factory=list[str])
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    called: list[str] = field(default_factory=list[str])
     facts: dict[object, LeafFacts] = field(default_factory=dict[object, LeafFacts])
 
     def enter(self, node: Node) -> None:
@@ -226,7 +236,7 @@ class _Lowering:
     def _copy_out(self, tensor: Tensor, slot: Slot, staged: bool, name: str) -> None:
         self.written.add(tensor.root.name)
         self._check_both(tensor)
-        self.body.append(CopyOut(tensor, slot, staged, self._named(name)))
+        self.body.append(CopyOut(tensor, slot, staged, self._named(name, "_out")))
 
     def _check_both(self, tensor: Tensor) -> None:
         if tensor.root.name in self.read & self.written:
@@ -238,9 +248,13 @@ class _Lowering:
                 remedy="write a tensor of its own",
             )
 
-    def _named(self, name: str) -> str:
+    def _named(self, name: str, end: str = "") -> str:
+        """Return a name of its own for a statement or slot, or what the mapping calls it."""
+        name += end
         self.names[name] = number = self.names.get(name, 0) + 1
-        return name if number == 1 else f"{name}_{number}"
+        name = name if number == 1 else f"{name}_{number}"
+        self.called.append(name)
+        return self.given.get(name, name)
 
     def _call(self, node: Node) -> None:
         spread = spread_of(self.root, node)
@@ -273,7 +287,8 @@ class _Lowering:
         moved: _Moved = ""
         for each in given if facts.products else ():
             moved = moved or self._moved(*each)
-        self.body.append(Call(spread, facts, tuple(slots), outputs, moved))
+        name = self._named(leaf.name, "_product") if facts.products else ""
+        self.body.append(Call(spread, facts, tuple(slots), outputs, moved, name))
         for tensor, slot in new:
             self._copy_out(tensor, slot, leaf.stage == SHARED, leaf.name)
 

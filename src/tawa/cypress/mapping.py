@@ -35,7 +35,8 @@ class Instance:
     warpgroups take turns at the tensor cores. `tiles` of a persistent block are under way at once,
     each with warpgroups of its own, in turns: one is stored while another multiplies. `plan` are
     lines of the plan's text in place of those that follow from the rest, as "program.show" has them
-    (a line's subject alone: there is none).
+    (a line's subject alone: there is none), `names` what its statements and slots are called there
+    and in CUDA text in place of their own names.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Instance:
     tiles: int = 1
     walk: Walk = "forward"
     plan: Sequence[str] = ()
+    names: Table[str, str] = field(default_factory=dict[str, str])
     like: str = ""
     stage: Memory | None = None
     place: Place | None = field(default=None, compare=False)
@@ -63,7 +65,7 @@ class Instance:
     def __post_init__(self) -> None:
         """Keep copies of what was given, and refuse what no mapping can have."""
         kept: dict[str, Any] = {"mems": tuple(self.mems), "calls": tuple(self.calls)}
-        kept["plan"] = tuple(self.plan)
+        kept |= {"plan": tuple(self.plan), "names": MappingProxyType({**self.names})}
         kept |= {"place": self.place or here(), "tunables": MappingProxyType({**self.tunables})}
         if isinstance(self.pipeline, Table):
             kept["pipeline"] = MappingProxyType({**self.pipeline})
@@ -156,15 +158,16 @@ class Instance:
             tunables = (f"{name}={value}" for name, value in self.tunables.items())
             parts.append(f"dict({', '.join(tunables)})")
         for name, value in self.said.items():
-            whole = {"calls": list[str], "plan": list[str], "pipeline": dict[str, int]}.get(name)
+            whole = _WHOLE.get(name)
             shown = whole(value) if whole and not isinstance(value, int | Auto) else value
             parts.append(f"{name}={shown!r}".replace("'", '"'))
         return f"I({', '.join(parts)})"
 
 
+_WHOLE: dict[str, Any] = {"calls": list, "plan": list, "pipeline": dict, "names": dict}
 CEILING = 231_424
 """Bytes of shared memory that a block may take where a mapping does not say."""
-_DEFAULTS = {each.name: each.default for each in fields(Instance)}
+_DEFAULTS: dict[str, Any] = {e.name: e.default for e in fields(Instance)} | {"names": {}}
 
 
 @dataclass(frozen=True, slots=True)

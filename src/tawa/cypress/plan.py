@@ -56,7 +56,6 @@ def plan_of(
     events: Events,
     mapping: Mapping,
     names: dict[tuple[str, tuple[int, ...]], str],
-    products: dict[int, str],
     tensors: Iterable[TensorPlan],
 ) -> tuple[Plan | Pins, tuple[Buffer, ...]]:
     """Return the plan that a mapping says of its kernel, and the buffers in shared memory."""
@@ -68,7 +67,7 @@ def plan_of(
     loads = [(e, loop) for e, loop in copies if isinstance(e, CopyIn) and not e.direct]
     _check_block(block)
     split = _split(events)
-    operands = tuple(OperandPlan(products[id(c)], c.a) for c in calls(events.body) if c.a)
+    operands = tuple(OperandPlan(c.product, c.a) for c in calls(events.body) if c.a)
     direct = tuple(event.slot.name for event in loaded if event.direct)
     if isinstance(block.pipeline, Auto):
         places = Pins(
@@ -101,7 +100,7 @@ def plan_of(
         loops=_loops(events, ahead, coarse),
         stores=tuple(
             StorePlan(
-                f"{store.name}_out",
+                store.name,
                 "tma" if store.staged else "registers",
                 # No block reads what another one writes.
                 eviction="first" if store.staged else "",

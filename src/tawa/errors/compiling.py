@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from inspect import currentframe
 from typing import Any
 
 from tawa.errors.base import TawaError
@@ -78,9 +78,9 @@ class MappingError(TawaError):
 
     def __init__(self, what: str, **said: Any) -> None:
         super().__init__(what, **said)
-        at = sys._getframe(1)
-        if at.f_code.co_qualname == "Instance.error" and at.f_back is not None:
-            at = at.f_back
+        at: Any = currentframe()
+        at = at.f_back
+        at = at.f_back if at.f_code.co_qualname == "Instance.error" else at
         code, module = at.f_code, at.f_globals.get("__name__", "").rpartition(".")[2]
         where = f"{module}.{code.co_qualname}-{at.f_lineno - code.co_firstlineno}"
         if at.f_globals.get("__name__", "").startswith("tawa.cypress."):
