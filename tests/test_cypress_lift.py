@@ -55,6 +55,12 @@ def test_tiles_that_a_role_turns_round_are_lifted():
     assert re.findall(r"aref (.*) depth=\d(.*)", plan)[-1] == ("b@42", " via=transpose")
 
 
+def test_products_of_plain_leaves_go_by_their_names():
+    case = CASES["matmul 16x128"]
+    kernel = compile_ir(build(case.function, case.signature, case.options), plan=case.pins)
+    assert re.search(r"'\w+_product': 'acc@\d+'", lift(kernel))
+
+
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_tasks_cannot_say_is_refused_by_name(what):
     with pytest.raises(MappingError, match=f"({what}).*cannot be said as tasks") as caught:

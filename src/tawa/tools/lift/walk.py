@@ -355,6 +355,8 @@ class Walk:
                 self._make(value, lines)
         text = LeafText({value: self._local(value) for value in inputs})
         statements = text.statements(run, list(outputs))
+        products = [label_of(each) for each in run if isinstance(each, tile.Dot)]
+        self.labels["product"] += products[-1:]  # what a leaf multiplies last goes by a name
         name = made[-1].name_hint or run[-1].name.partition(".")[2]
         self._print(name, outputs, list(inputs), lines, statements)
 
