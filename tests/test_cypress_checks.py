@@ -304,6 +304,13 @@ def shaped(C, A):
 
 
 @cy.leaf("rows", reads="A", writes="C")
+def turned(C, A):
+    if A.shape[0] == 32:
+        return A / (A + 1)
+    return (A + 1) / A
+
+
+@cy.leaf("rows", reads="A", writes="C")
 def placed(C, A):
     return A * tl.arange(0, 64)[None, :].to(tl.float16) * tl.arange(0, A.shape[0])[:, None]
 
@@ -319,6 +326,7 @@ def located(C, A):
         (along, ""),
         (down, "cannot be parted: 2 by rows over WARPGROUP"),
         (shaped, "computes with the shapes of its tensors"),
+        (turned, "computes with the shapes of its tensors"),
         (placed, "cannot be parted: 2 by rows over WARPGROUP"),
         (located, "asks which block it runs in"),
     ],

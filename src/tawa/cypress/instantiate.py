@@ -219,25 +219,20 @@ def _part(loop: Loop, node: Node, child: Node, given: Tensor) -> Part:
             why="a warpgroup has four warps, and a warp 32 threads: all of them take part",
             remedy=f"part over {_PROCESSORS[level]} in an instance at {under}",
         )
-    if piece is None:
-        return Part(level, extent, (), grid=tuple((n, -1) for n in reversed(numbers)))
-    whole = zip(piece.of.shape, piece.block, piece.index, strict=True)
+    whole = zip(piece.of.shape, piece.block, piece.index, strict=True) if piece else ()
     counts = [(key(1 if key(s) == key(b) else s // b), key(i)) for s, b, i in whole]
     own = [
         (n, [d for d, (_, at) in enumerate(counts) if at == key(i)])
         for i, n in zip(loop.indices, numbers, strict=True)
     ]
-    grid = tuple((n, dims[0] if dims else -1) for n, dims in reversed(own))
+    grid = [(n, dims[0] if dims else -1) for n, dims in reversed(own)]
     given_out = {dim: key(n) for n, dim in grid}
-    several = level == WARPGROUP and sum(n > 1 for n in numbers) > 1
-    if (
-        several
-        or any(len(dims) > 1 for _, dims in own)
-        or not all(
-            n == given_out[d] if d in given_out else (n, at) == (ONE, ZERO)
-            for d, (n, at) in enumerate(counts)
-        )
-    ):
+    alone = all(len(dims) < 2 for _, dims in own) and all(
+        n == given_out[d] if d in given_out else (n, at) == (ONE, ZERO)
+        for d, (n, at) in enumerate(counts)
+    )
+    grid = tuple(each for each in grid if each[0] > 1)
+    if not alone or (level == WARPGROUP and len(grid) > 1):
         raise MappingError(
             f"{given} is not the part of one of {extent} {level}s",
             place=given.place,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, cast
 
 from tawa import inline
@@ -40,9 +41,21 @@ class LeafFacts:
 
     @property
     def text(self) -> tuple[str, ...]:
-        """Its operations, without types."""
-        inner = (each for operation in self.operations for each in operation.walk())
-        return tuple(f"{each.name} {each.attributes} {each.properties}" for each in inner)
+        """Its operations and what they are of, without types, and without what only repeats
+        elements: a part of one row, or one column, needs no repetition.
+        """
+        fresh = count()
+        numbers: dict[Any, int] = dict(zip(self.arguments, fresh))
+        lines: list[str] = []
+        for each in (each for operation in self.operations for each in operation.walk()):
+            if each.name == "tile.broadcast":
+                numbers[each.results[0]] = numbers[each.operands[0]]
+                continue
+            made = [*each.results, *(v for r in each.regions for v in r.block.args)]
+            given = [numbers.get(value) for value in each.operands]
+            numbers |= dict(zip(made, fresh))
+            lines.append(f"{each.name} {each.attributes} {each.properties} {given}")
+        return (*lines, str([numbers.get(value) for value in self.results]))
 
     @property
     def needs(self) -> tuple[Needs, ...]:
