@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import gcd, prod
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -190,6 +192,99 @@ def test_a_thread_may_have_a_row_of_its_own(groups, how):
         program.sequential(wanted, a)
         np.testing.assert_array_equal(ours, wanted)
         np.testing.assert_array_equal(ours, a.astype(int).sum(1))
+
+
+# --- what a loop carries, vectors along both dimensions, a transposed result ----------------------
+
+
+@cy.inner("turn", reads="A B E", writes="C")
+def turn_host(C: T16, A: T16, B: V32, E: V32, *, U: int, V: int):
+    cy.same(A.shape[0], B.shape[0])
+    cy.same(A.shape[1], E.shape[0])
+    c, a, b, e = (cy.blocks(t, s) for t, s in ((C, (V, U)), (A, (U, V)), (B, (U,)), (E, (V,))))
+    for i in cy.prange(a.grid[0]):
+        cy.launch("turn", c[0, i], a[i, 0], b[i], e[0])
+
+
+@cy.inner("turn", reads="A B E", writes="C")
+def turn_block(C: T16, A: T16, B: V32, E: V32):
+    acc = cy.make_tensor(f32, A.shape)
+    cy.launch("clear", acc)
+    for _ in cy.srange(2):
+        cy.launch("step", acc, A, B, E)
+    cy.launch("out", C, acc)
+
+
+@cy.inner("step", reads="R A B E", writes="R")
+def step_parted(R: cy.Tensor[f32, 2], A: T16, B: V32, E: V32, *, M: int, N: int):
+    r, a = (cy.blocks(t, (t.shape[0] // M, t.shape[1] // N)) for t in (R, A))
+    b, e = cy.blocks(B, (B.shape[0] // M,)), cy.blocks(E, (E.shape[0] // N,))
+    for i, j in cy.prange(M, N):
+        cy.launch("step", r[i, j], a[i, j], b[i], e[j])
+
+
+@cy.leaf("step", reads="R A B E", writes="R")
+def step_leaf(R, A, B, E):
+    return R * 0.5 + A.to(tl.float32) * B[:, None] + E[None, :]
+
+
+@cy.inner("out", reads="R", writes="C")
+def out_parted(C: T16, R: cy.Tensor[f32, 2], *, M: int, N: int):
+    c = cy.blocks(C, (C.shape[0] // N, C.shape[1] // M))
+    r = cy.blocks(R, (R.shape[0] // M, R.shape[1] // N))
+    for i, j in cy.prange(M, N):
+        cy.launch("out", c[j, i], r[i, j])
+
+
+@cy.leaf("out", reads="R", writes="C")
+def turned_leaf(C, R):
+    return R.T.to(C.dtype)
+
+
+def steps(name, parted, leaf, mems, grids, stage=None):
+    above = [cy.NONE if memory == REGISTER else memory for memory in mems]
+    names = [name, f"{name}_warps", f"{name}_lanes", f"{name}_leaf"]
+    for n, (level, (m, k)) in enumerate(zip((BLOCK, WARPGROUP, WARP), grids, strict=True)):
+        given = above if level == BLOCK else mems
+        yield I(names[n], parted, level, given, {"M": m, "N": k}, calls=[names[n + 1]])
+    yield I(names[3], leaf, THREAD, mems, stage=stage)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.data())
+def test_two_leaves_part_what_a_loop_carries_alike(data):
+    groups = data.draw(st.sampled_from([1, 2, 3]))
+    grids_of = ((groups, 1), data.draw(grids), data.draw(lanes))
+    rows, columns = (prod(each) for each in zip(*grids_of, strict=True))
+    # Extents are powers of two, or multiples of eight.
+    U, V = (n * 8 // gcd(n, 8) for n in (rows, columns))
+    roles = data.draw(st.booleans())
+    how = {"specialize": roles, "pipeline": data.draw(st.sampled_from([1, 2]))}
+    first, stage = data.draw(st.sampled_from([SHARED, GLOBAL])), data.draw(st.booleans())
+    calls, tile = ["clear", "step", "out"], {"U": U, "V": V}
+    mems = [REGISTER, SHARED if roles else first, GLOBAL, GLOBAL]
+    program = cy.program(
+        cy.Mapping(
+            [
+                I("host", turn_host, HOST, [GLOBAL] * 4, tile, calls=["block"], entry=True),
+                I("block", turn_block, BLOCK, [GLOBAL] * 4, calls=calls, **how),
+                *steps("step", step_parted, step_leaf, mems, grids_of),
+                *steps(
+                    *("out", out_parted, turned_leaf, [GLOBAL, REGISTER], grids_of),
+                    stage=SHARED if stage else None,
+                ),
+                I("clear", clear_leaf, THREAD, [REGISTER], like="step"),
+            ]
+        )
+    )
+    a, b, e = integers(2 * U - 8, V), integers(2 * U - 8).astype("f"), integers(V).astype("f")
+    made = [np.zeros((V, 2 * U - 8), np.float16) for _ in range(3)]
+    program(made[0], a, b, e)
+    program.sequential(made[1], a, b, e)
+    program.interpret(made[2], a, b, e)
+    np.testing.assert_array_equal(made[0], made[1])
+    np.testing.assert_array_equal(made[2], made[1])
+    np.testing.assert_array_equal(made[0], (1.5 * (a * b[:, None] + e)).T)
 
 
 # --- what is refused ------------------------------------------------------------------------------

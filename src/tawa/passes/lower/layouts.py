@@ -55,7 +55,6 @@ from tawa.passes.lower.anchors import (
     store_seeds,
 )
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.exchange import same_layout
 from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, propose, ties
 from tawa.passes.lower.views import view_kind
 
@@ -107,12 +106,17 @@ def _planned(
             known, why = chosen.of.get(value, layout), ""
             if layout.warp_count != chosen.warps:
                 why = f"it is of {layout.warp_count} warps, and {chosen.warps} hold the tensor"
-            elif not same_layout(known, layout):
+            elif _threads_of(known) != _threads_of(layout):
                 why = f"an instruction, or the plan, has it as {known}"
             if why:
                 where = f"tensor {each.tensor} layout={each.layout}"
                 raise PlanError(where, why=why, remedy="leave it out, or write another layout")
             yield value, layout
+
+
+def _threads_of(layout: RegisterLayout) -> tuple[object, ...]:
+    """Return which thread has which element, in whatever register."""
+    return frozenset(layout.register_table), layout.lane_table, layout.warp_table
 
 
 def check_placed(lowering: Lowering) -> None:
