@@ -4,8 +4,8 @@ Purpose: decide, for every tensor value of a role, which thread holds which elem
 Before -> after: ``tensor<128x256xf32>`` -> ``tensor<128x256xf32, #hopper.layout<"...">>`` (types
 are set by `convert`, which also inserts the conversions between neighbours that disagree).
 Anchors, strongest first: 8-bit register operands that an accumulator's threads hold already, up to
-their conversion from wider elements; accumulators of products; register operands of products;
-tensors whose layout the plan says (`tensor` lines); matrices to be transposed; scans and
+their conversion from wider elements; accumulators of products; tensors whose layout the plan says
+(`tensor` lines); register operands of products; matrices to be transposed; scans and
 histograms; reductions in loops along short axes; loads, then stores (coalesced); all else
 (`anchors`). A row that is repeated along a tile is read as the tile's threads need it where that
 takes each a few accesses: to read it once and hand it round would take two barriers.
@@ -76,9 +76,9 @@ def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
     chosen.of.update(packed_operands(chosen, operations))
     for value, layout in product_seeds(chosen, operations):
         _flood(chosen, value, layout)
-    for value, layout in operand_seeds(chosen, operations):
-        _flood(chosen, value, layout)
     for value, layout in _planned(lowering, chosen, _values(operations)):
+        _flood(chosen, value, layout)
+    for value, layout in operand_seeds(chosen, operations):
         _flood(chosen, value, layout)
     for seeds in (transpose_seeds, copy_seeds, scan_seeds, count_seeds, row_seeds):
         for value, layout in seeds(chosen, operations):
