@@ -193,18 +193,18 @@ def test_equal_tiles_of_several_loops_share_a_ring():
 def test_the_first_operand_may_be_taken_from_registers_or_shared():
     loaded = in_memory(gemm.gemm(V=64), "tile", SHARED, REGISTER)
     program = cy.program(loaded)
-    assert "operand tile_leaf_product a=registers\n" in program.show("plan")
+    assert "operand tile_leaf a=registers\n" in program.show("plan")
     assert parse_plan(program.show("plan")) == program.plan
     with pytest.raises(PlanError, match="the plan speaks of the product other"):
         compile_ir(
-            program.emitted.kernel, plan=program.show("plan").replace("tile_leaf_1", "other")
+            program.emitted.kernel, plan=program.show("plan").replace("tile_leaf", "other")
         )
     assert "_registers_tb(" in program.compile().asm["cuda"]
     assert "_registers_tb(" not in cy.program(gemm.gemm(V=64)).compile().asm["cuda"]
     weights = in_memory(attention.attention("fa2", 1, 64, 32, 64), "product", SHARED, SHARED)
     program = cy.program(weights)
-    assert buffers(program)["A of product_leaf_1"] == 4096
-    assert "operand product_leaf_product a=shared\n" in program.show("plan")
+    assert buffers(program)["A of product_leaf"] == 4096
+    assert "operand product_leaf a=shared\n" in program.show("plan")
     with pytest.raises(MappingError, match="B of wgmma is mapped to REGISTER"):
         cy.program(gemm.gemm().with_("tile_leaf", mems=[REGISTER, SHARED, REGISTER]))
 

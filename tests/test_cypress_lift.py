@@ -58,7 +58,7 @@ def test_tiles_that_a_role_turns_round_are_lifted():
 def test_products_of_plain_leaves_go_by_their_names():
     case = CASES["matmul 16x128"]
     kernel = compile_ir(build(case.function, case.signature, case.options), plan=case.pins)
-    assert re.search(r"'\w+_product': 'acc@\d+'", lift(kernel))
+    assert re.search(r"'\w+': 'acc@\d+'", lift(kernel))
 
 
 @pytest.mark.parametrize("what", REFUSED)

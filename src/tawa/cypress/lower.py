@@ -287,7 +287,7 @@ class _Lowering:
         moved: _Moved = ""
         for each in given if facts.products else ():
             moved = moved or self._moved(*each)
-        name = self._named(leaf.name, "_product") if facts.products else ""
+        name = self._named(leaf.name) if facts.products else ""
         self.body.append(Call(spread, facts, tuple(slots), outputs, moved, name))
         for tensor, slot in new:
             self._copy_out(tensor, slot, leaf.stage == SHARED, leaf.name)
