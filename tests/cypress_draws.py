@@ -91,7 +91,7 @@ def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
     attends = name in ("fa2", "fa3")
     groups = random.choice((1, 2, 3, 4))
     rows = 64 * groups * (1 if attends else random.choice((1, 2)))
-    columns = random.choice((32, 64) if attends else (8, 16, 24, 64))
+    columns = random.choice((32, 48, 64) if attends else (8, 16, 24, 64))
     taken = {"tunables", f"WGS {groups}"}
     if attends:
         causal = random.random() < 0.5
