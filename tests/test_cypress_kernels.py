@@ -190,6 +190,13 @@ def test_equal_tiles_of_several_loops_share_a_ring():
     assert "aref K = K_2 depth=2\naref V = V_2 depth=2\n" in plan
 
 
+@pytest.mark.parametrize("loop", ["fa2", "fa3"])
+def test_keys_of_causal_attention_need_not_divide_its_queries(loop):
+    for groups, rows, keys in ((1, 64, 48), (3, 192, 128)):
+        mapping = attention.attention(loop, groups, rows, keys, 64, True)
+        agree(loop, cy.program(mapping), Random(groups))
+
+
 def test_the_first_operand_may_be_taken_from_registers_or_shared():
     loaded = in_memory(gemm.gemm(V=64), "tile", SHARED, REGISTER)
     program = cy.program(loaded)
