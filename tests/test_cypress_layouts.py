@@ -342,7 +342,8 @@ def test_parts_that_threads_cannot_have_are_refused(words):
 def scaled(a_desc, b_desc, c_desc, K, B: tl.constexpr):
     acc = tl.zeros((64, 64), tl.float32)
     for k in range(0, K, B):
-        acc = tl.dot(a_desc.load([0, k]), b_desc.load([k, 0]), acc)
+        a = a_desc.load([0, k])
+        acc = tl.dot(a, b_desc.load([k, 0]), acc)
     out = acc * 2.0
     c_desc.store([0, 0], out.to(tl.float16))
 
@@ -357,7 +358,24 @@ def with_layouts(tensors):
     return scaled.compile(*given, 128, 64, grid=(1,), tensors=tensors)
 
 
+@tawa.jit
+def doubled(x_ptr, y_ptr, M: tl.constexpr, N: tl.constexpr):
+    at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
+    y = tl.load(x_ptr + at) * 2
+    tl.store(y_ptr + at, y + tl.sum(y, 1)[:, None])
+
+
 def test_a_plain_kernel_pins_layouts_too():
+    x, texts = np.arange(64 * 64, dtype=np.float32).reshape(64, 64), set()
+    for layout in ("", "64x64;r[32:(0,1)];l[16:(1,0);2:(0,32)];w[4:(16,0)]"):
+        y = np.zeros_like(x)
+        pins = {"tensors": {"y": layout}} if layout else {}
+        doubled[1,](x, y, 64, 64, **pins)
+        np.testing.assert_array_equal(y, 2 * x + 2 * x.sum(1, keepdims=True))
+        made = doubled.compile(x, y, 64, 64, grid=(1,), **pins)
+        assert (f"tensor y layout={layout}" in str(made.plan)) is bool(layout)
+        texts.add(made.asm["cuda"])
+    assert len(texts) == 2
     half = "64x64;r[32:(0,1)];l[16:(1,0);2:(0,32)];w[4:(16,0)]"
     with pytest.raises(PlanError, match="tensor acc layout=") as caught:
         with_layouts({"acc": half})
@@ -371,6 +389,7 @@ def test_a_plain_kernel_pins_layouts_too():
         ({"acc": "64x64;r[32:(0,1)];l[32:(1,0)];w[4:(16,0)]"}, "do not have each element"),
         ({"acc": "64x64;r[64:(0,1)];l[32:(1,0)];w[2:(32,0)]"}, "it is of 2 warps, and 4 hold"),
         ({"other": LAYOUT}, "tensors of the kernel of that shape are"),
+        ({"a": LAYOUT}, "no role holds it"),  # products read it in shared memory
         ({"acc": LAYOUT.replace("64x64", "64x32").replace("64:(0,1)", "32:(0,1)")}, "that shape"),
     ],
 )
