@@ -203,9 +203,7 @@ def test_the_first_operand_may_be_taken_from_registers_or_shared():
     assert "operand tile_leaf a=registers\n" in program.show("plan")
     assert parse_plan(program.show("plan")) == program.plan
     with pytest.raises(PlanError, match="the plan speaks of the product other"):
-        compile_ir(
-            program.emitted.kernel, plan=program.show("plan").replace("tile_leaf", "other")
-        )
+        compile_ir(program.emitted.kernel, plan=program.show("plan").replace("tile_leaf", "other"))
     assert "_registers_tb(" in program.compile().asm["cuda"]
     assert "_registers_tb(" not in cy.program(gemm.gemm(V=64)).compile().asm["cuda"]
     weights = in_memory(attention.attention("fa2", 1, 64, 32, 64), "product", SHARED, SHARED)

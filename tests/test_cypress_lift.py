@@ -151,6 +151,8 @@ def test_statements_are_called_as_in_the_kernel():
     twice = names | {"a_desc": "b_desc@128"}
     with pytest.raises(DefinitionError, match="two statements are named b_desc@128"):
         cy.program(program.mapping.with_("block", names=twice))
+    with pytest.raises(DefinitionError, match="'a b' cannot name a statement"):
+        cy.program(program.mapping.with_("block", names={"a_desc": "a b"}, plan=[]))
 
 
 def test_the_command_prints_what_reads_back(capsys):

@@ -126,7 +126,7 @@ class _Emitter:
     def _placed(self, slot: Slot, value: Value) -> Value:
         """Name a value whose layout the mapping says, as the plan speaks of it."""
         if (layout := self.events.layouts.get(slot)) is not None:
-            name = value.named(slot.name).ssa.name_hint or slot.name
+            name = value.named(slot.name.partition("@")[0]).ssa.name_hint or slot.name
             self.tensors[TensorPlan(name, str(layout).replace(" ", ";"))] = None
         return value
 

@@ -171,7 +171,7 @@ class _Lowering:
         self.filled = before
         self.copied = {at: slot for at, slot in copied.items() if id(slot) not in changed}
         carried = tuple(changed.values())
-        name = self._named(str(loop.indices[axis]))
+        name = self._called(str(loop.indices[axis]))
         extent = loop.extents[axis]
         bounds = loop.bounds if loop.kind == "srange" else (0, extent, 1)
         self.body.append(For(name, loop.indices[axis], extent, body, carried, bounds))
@@ -226,7 +226,7 @@ class _Lowering:
             return known
         self.read.add(name)
         self._check_both(tensor)
-        slot = Slot(self._named(name), tensor.element, shape)
+        slot = Slot(self._called(name), tensor.element, shape)
         self.body.append(CopyIn(slot, tensor, direct))
         self.direct |= {slot} if direct else set()
         self.copied[at] = slot
@@ -236,7 +236,7 @@ class _Lowering:
     def _copy_out(self, tensor: Tensor, slot: Slot, staged: bool, name: str) -> None:
         self.written.add(tensor.root.name)
         self._check_both(tensor)
-        self.body.append(CopyOut(tensor, slot, staged, self._named(name, "_out")))
+        self.body.append(CopyOut(tensor, slot, staged, self._called(f"{name}_out")))
 
     def _check_both(self, tensor: Tensor) -> None:
         if tensor.root.name in self.read & self.written:
@@ -248,13 +248,14 @@ class _Lowering:
                 remedy="write a tensor of its own",
             )
 
-    def _named(self, name: str, end: str = "") -> str:
-        """Return a name of its own for a statement or slot, or what the mapping calls it."""
-        name += end
+    def _named(self, name: str) -> str:
         self.names[name] = number = self.names.get(name, 0) + 1
-        name = name if number == 1 else f"{name}_{number}"
-        self.called.append(name)
-        return self.given.get(name, name)
+        return name if number == 1 else f"{name}_{number}"
+
+    def _called(self, name: str) -> str:
+        """Return a statement's own name, or what the mapping calls it."""
+        self.called.append(own := self._named(name))
+        return self.given.get(own, own)
 
     def _call(self, node: Node) -> None:
         spread = spread_of(self.root, node)
@@ -287,7 +288,7 @@ class _Lowering:
         moved: _Moved = ""
         for each in given if facts.products else ():
             moved = moved or self._moved(*each)
-        name = self._named(leaf.name) if facts.products else ""
+        name = self._called(leaf.name) if facts.products else ""
         self.body.append(Call(spread, facts, tuple(slots), outputs, moved, name))
         for tensor, slot in new:
             self._copy_out(tensor, slot, leaf.stage == SHARED, leaf.name)

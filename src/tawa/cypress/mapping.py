@@ -35,8 +35,8 @@ class Instance:
     warpgroups take turns at the tensor cores. `tiles` of a persistent block are under way at once,
     each with warpgroups of its own, in turns: one is stored while another multiplies. `plan` are
     lines of the plan's text in place of those that follow from the rest, as "program.show" has them
-    (a line's subject alone: there is none), `names` what its statements and slots are called there
-    and in CUDA text in place of their own names.
+    (a line's subject alone: there is none), `names` what its loads, stores, loops and
+    products are called there and in CUDA text in place of their own names.
     """
 
     name: str
