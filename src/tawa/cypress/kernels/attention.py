@@ -229,15 +229,19 @@ def mappings(D: int = 128, causal: bool = False, keys: int = 4096) -> dict[str, 
 
     `D` is 64, 128 or 256. Three warpgroups have 192 queries, of heads that are no wider than 128.
     Under a causal mask blocks take the next tile that is left, and so many heads of `keys` are
-    walked together that their tiles keep all busy until the longest is done.
+    walked together that their tiles keep all busy until the longest is done: a power of two, which
+    divides most numbers of heads.
     """
+
+    def walked(rows: int) -> dict[str, Any]:
+        heads = -(-2 * H200.multiprocessors // (keys // rows + 1))
+        return dict(walk="dynamic", group=1 << (heads - 1).bit_length()) if causal else {}
+
     wide = 64 if D == 256 else 128
     # With one slot the queries of a tile wait for the last product of the tile before.
     queries = 1 if D == 256 else 2
     tile: dict[str, Any] = dict(D=D, W=wide, causal=causal, depth=3 if D == 64 else 2)
-    tile |= dict(queries=queries)
-    if causal:
-        tile |= dict(walk="dynamic", group=-(-2 * H200.multiprocessors // (keys // 128 + 1)))
+    tile |= dict(queries=queries) | walked(128)
     found = {
         # At 256 columns the values of two iterations at once do not fit into registers.
         "FA2, two warpgroups": attention("fa2", schedule="fine" if D == 256 else "coarse", **tile),
@@ -245,7 +249,7 @@ def mappings(D: int = 128, causal: bool = False, keys: int = 4096) -> dict[str, 
     }
     if D < 256:
         # The keys of a tile: as many as registers hold beside the sums.
-        three: dict[str, Any] = dict(WGS=3, U=192, schedule="coarse")
+        three: dict[str, Any] = dict(WGS=3, U=192, schedule="coarse") | walked(192)
         three |= dict(W=128) if D == 64 else dict(W=80, turns=False, queries=1, depth=3)
         found["FA2, three warpgroups"] = attention("fa2", **tile | three)
     return found
