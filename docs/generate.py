@@ -11,6 +11,7 @@ import inspect
 import re
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import trust
@@ -74,12 +75,25 @@ def mapping_page() -> str:
     lines += ["What a message names stands as `…`; alternatives stand with `|` between them.", ""]
     for path in sorted((SOURCE / "cypress").glob("*.py")):
         tree = ast.parse(path.read_text())
-        found = [e for e in ast.walk(tree) if isinstance(e, ast.Call) and _is_refusal(e)]
-        made = {_refusal(each): None for each in sorted(found, key=lambda each: each.lineno)}
+        made = list(_refusals(tree, path.stem, 0))
         if made:
             about = (ast.get_docstring(tree) or "").partition("\n\n")[0]
             lines += [f"### {' '.join(about.split())}", "", *made, ""]
     return "\n".join(lines)
+
+
+def _refusals(node: ast.AST, name: str, first: int) -> Iterator[str]:
+    """Yield a line of the page for each error that code makes, under the name that it links to:
+    the function it is made in, and on which of its lines.
+    """
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, ast.FunctionDef | ast.ClassDef):
+            start = min([each.lineno, *(mark.lineno for mark in each.decorator_list)])
+            yield from _refusals(each, f"{name}.{each.name}", start)
+            continue
+        if isinstance(each, ast.Call) and _is_refusal(each):
+            yield f'- <a id="{name}-{each.lineno - first}"></a>{_refusal(each)}'
+        yield from _refusals(each, name, first)
 
 
 def _is_refusal(call: ast.Call) -> bool:
@@ -97,7 +111,7 @@ def _refusal(call: ast.Call) -> str:
     what = ('"…"' if isinstance(call.func, ast.Attribute) else "") + _words(call.args[0])
     forms = {": {}": said.get("why", "…"), ". **Do:** {}": said.get("remedy", "…")}
     more = [(form, text) for form, text in forms.items() if text.strip("…")]
-    return f"- `{what}`" + "".join(form.format(text) for form, text in more) + "."
+    return f"`{what}`" + "".join(form.format(text) for form, text in more) + "."
 
 
 def _words(node: ast.expr) -> str:

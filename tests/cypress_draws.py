@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import tawa.cypress as cy
-from tawa.cypress import NONE, REGISTER, SHARED
+from tawa.cypress import NONE, REGISTER, SHARED, WARP, WARPGROUP
 from tawa.cypress.kernels import attention, dual, gemm, sums
 from tawa.cypress.size import evaluate, sizes_of
 from tawa.errors import MappingError, OverBudget, PlanError
@@ -34,8 +34,32 @@ FREEDOMS = (
         "from registers",
         "by stage",
         "ceiling",
+        "blocks of threads",
     ),
 )
+I, T16, T32 = cy.Instance, cy.Tensor[cy.f16, 2], cy.Tensor[cy.f32, 2]
+
+
+@cy.inner("add", reads="R A", writes="R")
+def add_parted(R: T32, A: T16, *, M: int, N: int):
+    r, a = (cy.blocks(t, (t.shape[0] // M, t.shape[1] // N)) for t in (R, A))
+    for i, j in cy.prange(M, N):
+        cy.launch("add", r[i, j], a[i, j])
+
+
+def by_threads(mapping: cy.Mapping, groups: int, warps: int, lanes: int) -> cy.Mapping:
+    """Part the running sums of rows over warps and threads in grids of so many rows."""
+    leaf = mapping["add"]
+    above = [NONE if each == REGISTER else each for each in leaf.mems]
+    made: list[cy.Instance] = []
+    calls = ("add", "add_warps", "add_lanes", "add_leaf")
+    grids = ((groups, 1), (warps, 4 // warps), (lanes, 32 // lanes))
+    for n, (level, grid) in enumerate(zip((cy.BLOCK, WARPGROUP, WARP), grids, strict=True)):
+        mems, tunables = above if n == 0 else leaf.mems, dict(zip("MN", grid, strict=True))
+        made.append(I(calls[n], add_parted, level, mems, tunables, calls=[calls[n + 1]]))
+    made.append(I("add_leaf", leaf.variant, cy.THREAD, leaf.mems))
+    others = [each for each in mapping.instances if each is not leaf]
+    return cy.Mapping([*others, *made], mapping.ceiling)
 
 
 @dataclass
@@ -67,7 +91,7 @@ def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
     attends = name in ("fa2", "fa3")
     groups = random.choice((1, 2, 3, 4))
     rows = 64 * groups * (1 if attends else random.choice((1, 2)))
-    columns = random.choice((32, 64) if attends else (8, 16, 24, 64))
+    columns = random.choice((32, 48, 64) if attends else (8, 16, 24, 64))
     taken = {"tunables", f"WGS {groups}"}
     if attends:
         causal = random.random() < 0.5
@@ -136,6 +160,9 @@ def draw(name: str, random: Random) -> tuple[cy.Mapping, set[str]]:
         taken.add("ceiling")
         ceiling = random.choice((48, 64, 96, 128, 160)) * 1024
         mapping = cy.Mapping(mapping.instances, ceiling)
+    if name == "sums" and random.random() < 0.4:
+        taken.add("blocks of threads")
+        mapping = by_threads(mapping, groups, random.choice((1, 2, 4)), random.choice((4, 8, 16)))
     return mapping, taken
 
 

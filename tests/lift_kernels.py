@@ -136,7 +136,7 @@ LIFTED = {
 REFUSED = {
     "tile.gather": (picked, _ROWS),
     "x_desc from .* on": (shifted, _ROWS),
-    r"64\*i in a leaf": (numbered, _ROWS),
+    r"64\*block_i in a leaf": (numbered, _ROWS),
     "scf.while": (while_loop, _ROWS | of(N="i32")),
     "x_ptr, a pointer": (pointers, of(x_ptr="f32*", o_ptr="f32*/16", B=128)),
     r"x_ptr, a pointer(?=.*\n.*several shapes)": (

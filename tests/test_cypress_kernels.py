@@ -190,21 +190,26 @@ def test_equal_tiles_of_several_loops_share_a_ring():
     assert "aref K = K_2 depth=2\naref V = V_2 depth=2\n" in plan
 
 
+@pytest.mark.parametrize("loop", ["fa2", "fa3"])
+def test_keys_of_causal_attention_need_not_divide_its_queries(loop):
+    for groups, rows, keys in ((1, 64, 48), (3, 192, 128)):
+        mapping = attention.attention(loop, groups, rows, keys, 64, True)
+        agree(loop, cy.program(mapping), Random(groups))
+
+
 def test_the_first_operand_may_be_taken_from_registers_or_shared():
     loaded = in_memory(gemm.gemm(V=64), "tile", SHARED, REGISTER)
     program = cy.program(loaded)
-    assert "operand tile_leaf_1 a=registers\n" in program.show("plan")
+    assert "operand tile_leaf a=registers\n" in program.show("plan")
     assert parse_plan(program.show("plan")) == program.plan
     with pytest.raises(PlanError, match="the plan speaks of the product other"):
-        compile_ir(
-            program.emitted.kernel, plan=program.show("plan").replace("tile_leaf_1", "other")
-        )
+        compile_ir(program.emitted.kernel, plan=program.show("plan").replace("tile_leaf", "other"))
     assert "_registers_tb(" in program.compile().asm["cuda"]
     assert "_registers_tb(" not in cy.program(gemm.gemm(V=64)).compile().asm["cuda"]
     weights = in_memory(attention.attention("fa2", 1, 64, 32, 64), "product", SHARED, SHARED)
     program = cy.program(weights)
-    assert buffers(program)["A of product_leaf_1"] == 4096
-    assert "operand product_leaf_1 a=shared\n" in program.show("plan")
+    assert buffers(program)["A of product_leaf"] == 4096
+    assert "operand product_leaf a=shared\n" in program.show("plan")
     with pytest.raises(MappingError, match="B of wgmma is mapped to REGISTER"):
         cy.program(gemm.gemm().with_("tile_leaf", mems=[REGISTER, SHARED, REGISTER]))
 
@@ -531,7 +536,8 @@ def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
     def build(mappings):
         return [made for each in mappings if (made := legal(each)) is not None]
 
-    found = finding._fastest([start.mapping], build, measure, lambda: True)
+    left = iter(range(40))
+    found = finding._fastest([start.mapping], build, measure, lambda: next(left, None) is not None)
     assert measure(found) == 1.0
     agree("gemm", found, Random(0))
     extents = {dict(each["host"].tunables)["V"] for each in finding._fields_near(start.mapping)}
@@ -547,6 +553,33 @@ def test_a_search_turns_what_the_model_cannot_rank_by_the_clock():
 
     found = finding._fastest([start.mapping], build, refused, lambda: True)
     assert found.mapping == start.mapping
+
+
+def test_a_search_finds_two_edits_of_which_one_alone_is_slower(monkeypatch):
+    start = attention.attention("fa2", 1, 64, 64, 64, queries=1, depth=2)
+    near = finding._fields_near
+
+    def measure(made):
+        keys, slots = dict(made.mapping["block"].tunables)["W"], made.mapping["block"].depths["K"]
+        return {(64, 2): 2.0, (80, 2): 2.2, (64, 3): 2.1, (80, 3): 1.0}.get((keys, slots), 3.0)
+
+    def build(mappings):
+        return [made for each in mappings if (made := legal(each)) is not None]
+
+    def depths_and_extents(mapping):
+        changed = [each for each in near(mapping) if each["host"] == mapping["host"]]
+        names = ("tunables", "pipeline")
+        return [
+            m
+            for m in changed
+            if any(getattr(m["block"], n) != getattr(mapping["block"], n) for n in names)
+        ]
+
+    monkeypatch.setattr(finding, "_fields_near", depths_and_extents)
+    left = iter(range(8))
+    found = finding._fastest([start], build, measure, lambda: next(left, None) is not None)
+    assert measure(found) == 1.0
+    assert found.mapping["block"].depths == {"Q": 1, "K": 3, "V": 3}
 
 
 def test_a_search_ranks_kernels_without_roles():

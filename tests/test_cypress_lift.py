@@ -14,10 +14,10 @@ import tawa.language as tl
 from lift_kernels import LIFTED, REFUSED
 from lower_kernels import CASES
 from tawa import compile_ir
-from tawa.errors import ArgumentError, MappingError, PlanError
+from tawa.errors import ArgumentError, DefinitionError, MappingError, PlanError
 from tawa.frontend import build
 from tawa.tools.cli import main
-from tawa.tools.lift import lift, read, same_but_for_names
+from tawa.tools.lift import lift, read
 
 
 def compiled(kernel):
@@ -52,7 +52,13 @@ def test_tiles_that_a_role_turns_round_are_lifted():
     plan = read(text).show("plan")
     assert [role.label for role in kernel.plan.roles] == ["load", "transpose", "mma"]
     assert re.findall(r"role (\w+)", plan) == ["load", "transpose", "mma"]
-    assert re.findall(r"aref (.*) depth=\d(.*)", plan)[-1] == ("b_desc", " via=transpose")
+    assert re.findall(r"aref (.*) depth=\d(.*)", plan)[-1] == ("b@42", " via=transpose")
+
+
+def test_products_of_plain_leaves_go_by_their_names():
+    case = CASES["matmul 16x128"]
+    kernel = compile_ir(build(case.function, case.signature, case.options), plan=case.pins)
+    assert re.search(r"'\w+': 'acc@\d+'", lift(kernel))
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -116,28 +122,37 @@ def test_numbers_of_a_call_are_checked():
 
 def test_lines_of_the_plan_replace_those_of_the_fields():
     text = lifted("gemm")
-    assert "plan=['loop k schedule=fine mma_depth=1']" in text
+    assert "plan=['loop for k@127 schedule=fine mma_depth=1']" in text
     program = read(text)
-    assert "loop k schedule=fine mma_depth=1\n" in program.show("plan")
-    line = "loop k schedule=fine mma_depth=2"
+    assert "loop for k@127 schedule=fine mma_depth=1\n" in program.show("plan")
+    line = "loop for k@127 schedule=fine mma_depth=2"
     assert line in cy.program(program.mapping.with_("block", plan=[])).show("plan")
-    without = cy.program(program.mapping.with_("block", plan=["guard a_desc, c_desc", "loop k"]))
-    assert "loop k" not in without.show("plan")
+    without = cy.program(
+        program.mapping.with_("block", plan=["guard a_desc, c_desc", "loop for k@127"])
+    )
+    assert "loop for" not in without.show("plan")
     with pytest.raises(PlanError, match="is not understood"):
-        cy.program(program.mapping.with_("block", plan=["loop k schedule=fast"]))
+        cy.program(program.mapping.with_("block", plan=["loop for k@127 schedule=fast"]))
     with pytest.raises(MappingError, match="gives lines of the plan, and leaves pipeline"):
         cy.program(program.mapping.with_("block", pipeline=cy.auto))
 
 
-def test_names_are_all_that_may_differ():
-    one = "void f(int* a) { const int b = a[0]; { const int c = a[2]; h(c); } g(b); }"
-    assert same_but_for_names(one, one.replace("b", "v_1").replace("a", "x"))
-    assert same_but_for_names(one, one.replace("c = ", "b = ").replace("h(c)", "h(b)"))
-    assert not same_but_for_names(one, one.replace("g(b)", "g(a)"))
-    assert not same_but_for_names(one, one.replace("a[0]", "a[1]"))
-    assert not same_but_for_names(one, one.replace("g(b)", "g(c)"))
-    assert not same_but_for_names("A = 1, B = 2; { f(A); }", "X = 1, Y = 2; { f(Y); }")
-    assert same_but_for_names("a@12: 3", "A: 3")
+def test_statements_are_called_as_in_the_kernel():
+    text = lifted("gemm")
+    program = read(text)
+    assert "aref a_desc@128 + b_desc@128 depth=3" in program.show("plan")
+    names = dict(program.mapping["block"].names)
+    assert names["cast_leaf_out"] == "c_desc@129"
+    plain = cy.program(program.mapping.with_("block", names={}, plan=[]))
+    assert "aref a_desc + b_desc depth=3" in plain.show("plan")
+    with pytest.raises(MappingError, match='"block" names l, and there is no such') as caught:
+        cy.program(program.mapping.with_("block", names={"l": "loop"}, plan=[]))
+    assert caught.value.why.startswith("its statements are ")
+    twice = names | {"a_desc": "b_desc@128"}
+    with pytest.raises(DefinitionError, match="two statements are named b_desc@128"):
+        cy.program(program.mapping.with_("block", names=twice))
+    with pytest.raises(DefinitionError, match="'a b' cannot name a statement"):
+        cy.program(program.mapping.with_("block", names={"a_desc": "a b"}, plan=[]))
 
 
 def test_the_command_prints_what_reads_back(capsys):

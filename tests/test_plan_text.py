@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tawa.errors import PlanError
-from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan
+from tawa.plan.plan import ArefPlan, Declined, LoopPlan, Plan, RolePlan, StorePlan, TensorPlan
 from tawa.plan.text import parse_plan, print_plan
 
 words = st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True)
@@ -50,6 +50,9 @@ plans = st.builds(
         max_size=2,
     ).map(tuple),
     direct=st.lists(names, max_size=2).map(tuple),
+    tensors=st.lists(
+        st.builds(TensorPlan, words, st.just("4x32;r[4:(1,0)];l[32:(0,1)];w[]")), max_size=2
+    ).map(tuple),
     arrangement=st.sampled_from(["cooperative", "pingpong"]),
     warps=counts,
     persistent=st.booleans(),

@@ -14,7 +14,7 @@ from tawa.cypress.event import (
     Events,
     For,
     Iota,
-    calls,
+    Slot,
 )
 from tawa.cypress.leaf import call_leaf
 from tawa.cypress.mapping import Mapping
@@ -25,7 +25,7 @@ from tawa.errors import MappingError
 from tawa.integers.expressions import Atom, Expr, Monomial, Quotient, Symbol, make, of_atom
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.plan.pins import Pins
-from tawa.plan.plan import Plan
+from tawa.plan.plan import Plan, TensorPlan
 from tawa.plan.resources import Buffer
 
 
@@ -58,10 +58,8 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
         for at in [at for at in blocks if at[0] == tensor.name] if tensor.shape else [(label, ())]:
             arguments[at] = Argument(label, *at)
             label = f"{tensor.name}_{'x'.join(map(str, at[1]))}"
-    moved = [call for call in calls(events.body) if call.a]
-    products = {id(call): f"{call.spread.leaf.name}_{n}" for n, call in enumerate(moved, 1)}
     k = KernelBuilder(name)
-    emitter = _Emitter(k, products, events)
+    emitter = _Emitter(k, events)
     kinds = {tensor.name: (tensor.element, kind) for tensor, kind in events.parameters}
     for at, each in arguments.items():
         element, kind = kinds[each.tensor]
@@ -74,20 +72,20 @@ def emit(name: str, events: Events, mapping: Mapping) -> Emitted:
         emitter.known[index.symbol] = k.program_id(axis).named(str(index))
     emitter.run(events.body)
     kernel, names = k.finish(), {at: each.name for at, each in arguments.items()}
-    plan, buffers = plan_of(kernel, events, mapping, names, products)
+    plan, buffers = plan_of(kernel, events, mapping, names, emitter.tensors)
     return Emitted(kernel, tuple(arguments.values()), plan, buffers)
 
 
 @dataclass(slots=True)
 class _Emitter:
     k: KernelBuilder
-    products: dict[int, str]
     events: Events
     descs: dict[tuple[str, tuple[int, ...]], Desc] = field(default_factory=dict[Any, Desc])
     numbers: dict[str, Value] = field(default_factory=dict[str, Value])
     strides: dict[Symbol, tuple[Symbol, Expr, int]] = field(default_factory=dict[Symbol, Any])
     known: dict[Symbol, Value] = field(default_factory=dict[Symbol, Value])
     values: dict[int, Value] = field(default_factory=dict[int, Value])
+    tensors: dict[TensorPlan, None] = field(default_factory=dict[TensorPlan, None])
 
     def run(self, body: tuple[Event, ...]) -> None:
         """Build events at the current place."""
@@ -96,12 +94,12 @@ class _Emitter:
                 case CopyIn(slot, source):
                     desc = self.descs[block_of(source)]
                     tile = desc.load(self._offsets(source), name=slot.name)
-                    self.values[id(slot)] = _shaped(tile, slot.shape)
+                    self.values[id(slot)] = self._placed(slot, _shaped(tile, slot.shape))
                 case CopyOut(target, slot):
                     desc = self.descs[block_of(target)]
                     value = self.values[id(slot)].to(target.root.element)
                     value = _shaped(value, block_of(target)[1])
-                    desc.store(self._offsets(target), value, name=f"{event.name}_out")
+                    desc.store(self._offsets(target), value, name=event.name)
                 case Iota(slot, start, bounded):
                     at = self.k.arange(0, slot.shape[0]) + self._int(start)
                     self.values[id(slot)] = at if bounded is None else at < self._int(bounded)
@@ -118,10 +116,19 @@ class _Emitter:
             for slot in call.slots
         ]
         made = call_leaf(self.k, call.spread.leaf, given)
-        if call.a:
-            self.k.name_product(made, given, self.products[id(call)])
+        if call.a or call.product in self.events.block.names.values():
+            self.k.name_product(made, given, call.product)
         for slot, value in zip(call.outputs, made, strict=True):
-            self.values[id(slot)] = value.to(slot.element)
+            made_of = value.to(slot.element)
+            made_of = made_of.named(slot.name) if call.facts.products else made_of
+            self.values[id(slot)] = self._placed(slot, made_of)
+
+    def _placed(self, slot: Slot, value: Value) -> Value:
+        """Name a value whose layout the mapping says, as the plan speaks of it."""
+        if (layout := self.events.layouts.get(slot)) is not None:
+            name = value.named(slot.name.partition("@")[0]).ssa.name_hint or slot.name
+            self.tensors[TensorPlan(name, str(layout).replace(" ", ";"))] = None
+        return value
 
     def _for(self, loop: For) -> None:
         carry = [self.values[id(slot)] for slot in loop.carried]
@@ -132,8 +139,7 @@ class _Emitter:
             self.strides[iteration] = at, key(start), step
             self.known[at] = made.index
             for slot, value in zip(loop.carried, made.carried, strict=True):
-                named = slot in self.events.shared  # the plan speaks of it
-                self.values[id(slot)] = value.named(slot.name) if named else value
+                self.values[id(slot)] = value.named(slot.name)
             self.run(loop.body)
             if loop.carried:
                 made.yield_(*(self.values[id(slot)] for slot in loop.carried))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import gcd
 from typing import Any
 
 from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota
@@ -152,8 +153,9 @@ def _below(value: Int, extent: Int, most: dict[Symbol, Int], alike: dict[Symbol,
                 gap, changed = gap.substitute({index: key(count).substitute(alike) - 1}), True
         for (atom, *more), factor in [(m, c) for m, c in gap.terms.items() if m and c < 0]:
             by = atom.divisor.value if isinstance(atom, Quotient) and not more else None
-            if isinstance(atom, Quotient) and by and factor % by == 0:
-                gap += (atom.dividend - of_atom(atom) * by) * (factor // by)
+            if isinstance(atom, Quotient) and by:
+                scale = by // gcd(factor, by)  # of a gap its sign counts alone
+                gap = gap * scale + (atom.dividend - of_atom(atom) * by) * (factor * scale // by)
                 changed = True
                 break
     return range_of(gap, {}, NATURAL).is_natural

@@ -18,6 +18,7 @@ from tawa.cypress.size import Int, Size
 from tawa.cypress.tensor import Tensor, TensorType
 from tawa.cypress.tree import Spread
 from tawa.language.dtypes import dtype
+from tawa.layouts.register import RegisterLayout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +69,7 @@ class Iota:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """A leaf on slots. `a`: of a product, where its first operand is taken from, if moved.
+    """A leaf on slots. `a`: where the first operand of its `product` is taken from, if moved.
 
     What is copied in lies in shared memory, what is computed in registers.
     """
@@ -77,7 +78,8 @@ class Call:
     facts: LeafFacts
     slots: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
-    a: Literal["", "registers", "shared"] = ""
+    a: Literal["", "registers", "shared"]
+    product: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,8 +105,9 @@ class Events:
     """The program of a block: the grid it is one of, and its events.
 
     `numbers` are what the call gives besides the tensors of the `parameters`, by name; `shared`
-    are the slots that loops carry in shared memory, each with the leaf that wants it there.
-    `removed` tells of copies that are not made, and why.
+    are the slots that loops carry in shared memory, each with the leaf that wants it there,
+    `layouts` says of those that threads have by blocks which of them has which element. `removed`
+    tells of copies that are not made, and why.
     """
 
     block: Instance
@@ -114,6 +117,7 @@ class Events:
     grid: tuple[Int, ...]
     body: tuple[Event, ...]
     shared: Mapping[Slot, Instance]
+    layouts: Mapping[Slot, RegisterLayout]
     removed: tuple[str, ...]
 
 

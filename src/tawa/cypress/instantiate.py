@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
+from math import prod
 
 from tawa.cypress.checks import check_leaf_names, check_prange, check_privileges
-from tawa.cypress.machine import BLOCK, HOST, WARP, WARPGROUP
+from tawa.cypress.machine import BLOCK, HOST, THREAD, WARP, WARPGROUP
 from tawa.cypress.mapping import Instance, Mapping, nearest
 from tawa.cypress.size import Int, extent, key
 from tawa.cypress.tensor import Tensor
@@ -21,6 +22,7 @@ from tawa.cypress.tree import Node, Operand, Part, Spread
 from tawa.errors import MappingError
 from tawa.integers.expressions import ONE, ZERO, Expr
 
+_PROCESSORS = {WARP: 4, THREAD: 32}
 _Called = tuple[str, tuple[tuple[Expr, ...], ...]]
 """An instance with the shapes of its tensors."""
 
@@ -168,42 +170,40 @@ def spread_of(root: Node, node: Node) -> Spread:
 
 def _only_loop(node: Node) -> tuple[Loop, Launch]:
     match node.statements:
-        case (Loop(kind="prange", indices=(_,), body=(Launch() as launch,)) as loop,):
+        case (Loop(kind="prange", body=(Launch() as launch,)) as loop,):
             return loop, launch
         case _:
             raise node.instance.error(
                 " parts tensors over processors of a block, and does more",
                 place=node.instance.variant.place,
-                why="such a variant is one prange over one index with one launch",
+                why="such a variant is one prange with one launch",
                 remedy="do the rest in a variant at BLOCK",
             )
 
 
 def _part(loop: Loop, node: Node, child: Node, given: Tensor) -> Part:
-    (index,), (extent,) = loop.indices, loop.extents
-    level = child.instance.level
-    if not isinstance(extent, int):
+    level, numbers = child.instance.level, [n for n in loop.extents if isinstance(n, int)]
+    if len(numbers) < len(loop.extents):
         raise MappingError(
-            f"{loop} runs {extent} times",
+            f"{loop} runs {' x '.join(map(str, loop.extents))} times",
             place=loop.place,
             why=f"how many of {level} share a tile is known when it is compiled",
         )
+    extent = prod(numbers)
     pieces = list(given.path[len(given.local.path) :])
-    if not pieces:
-        return Part(level, extent, ())
     if len(pieces) > 1:
         raise MappingError(f"{given} is a part of a part", place=given.place)
-    piece = pieces[0]
-    if piece.held:
-        if piece.held.level != level or key(piece.index[0]) != key(index):
+    under = {WARP: WARPGROUP, THREAD: WARP}.get(level)
+    missing = under and node.instance.level != under
+    piece = pieces[0] if pieces else None
+    if piece and piece.held:
+        if piece.held.level != level or key(piece.index[0]) != key(loop.indices[0]):
             raise child.instance.error(
                 f" at {level} is given {given}, {piece.held} by {piece.held.level}",
                 place=given.place,
                 why="the parts of wgmma go to the level that they are made for, one to each",
             )
-        under = WARPGROUP if level == WARP else WARP
-        levels = {each.held.level for each in given.path if each.held}
-        if node.instance.level != under or WARP not in levels:
+        if missing or WARP not in {each.held.level for each in given.path if each.held}:
             raise MappingError(
                 f'{level} does not start wgmma: no {under} stands above "{child.instance.name}"',
                 place=loop.place,
@@ -212,23 +212,31 @@ def _part(loop: Loop, node: Node, child: Node, given: Tensor) -> Part:
             )
         cut = {"A": (0,), "B": (), "BT": (), "C": (0, 1)}[piece.held.operand]
         return Part(level, extent, cut, piece.held)
-    if level.depth > WARPGROUP.depth:
-        raise MappingError(
-            f"{given} goes to one of {extent} {level}s",
-            place=given.place,
-            why="which elements warps and threads have is that of wgmma, or the compiler's choice",
-            remedy="part over WARPGROUP by cy.blocks, and further by cy.mma",
+    if extent > 1 and (missing or extent != _PROCESSORS.get(level, extent)):
+        raise child.instance.error(
+            f" is one of {extent} {level}s of a {node.instance.level}",
+            place=loop.place,
+            why="a warpgroup has four warps, and a warp 32 threads: all of them take part",
+            remedy=f"part over {_PROCESSORS[level]} in an instance at {under}",
         )
-    dims = tuple(d for d, i in enumerate(piece.index) if key(i) == key(index))
-    whole = zip(piece.of.shape, piece.block, piece.index, strict=True)
-    counts = [(1 if key(s) == key(b) else s // b, i) for s, b, i in whole]
-    if not all(
-        key(n) == key(extent) if d in dims else (key(n), key(i)) == (ONE, ZERO)
-        for d, (n, i) in enumerate(counts)
-    ):
+    whole = zip(piece.of.shape, piece.block, piece.index, strict=True) if piece else ()
+    counts = [(key(1 if key(s) == key(b) else s // b), key(i)) for s, b, i in whole]
+    own = [
+        (n, [d for d, (_, at) in enumerate(counts) if at == key(i)])
+        for i, n in zip(loop.indices, numbers, strict=True)
+    ]
+    grid = [(n, dims[0] if dims else -1) for n, dims in reversed(own)]
+    given_out = {dim: key(n) for n, dim in grid}
+    alone = all(len(dims) < 2 for _, dims in own) and all(
+        n == given_out[d] if d in given_out else (n, at) == (ONE, ZERO)
+        for d, (n, at) in enumerate(counts)
+    )
+    grid = tuple(each for each in grid if each[0] > 1)
+    if not alone or (level == WARPGROUP and len(grid) > 1):
         raise MappingError(
             f"{given} is not the part of one of {extent} {level}s",
             place=given.place,
-            why="each index of the prange gets its own part of one dimension, and all are given",
+            why="each index of the prange gets its own part of one dimension, and all are given; "
+            "warpgroups share one dimension",
         )
-    return Part(level, extent, dims)
+    return Part(level, extent, tuple(sorted(d for _, d in grid if d >= 0)), grid=grid)

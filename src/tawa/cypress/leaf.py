@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, cast
 
 from tawa import inline
-from tawa.cypress.machine import REGISTER, SHARED
+from tawa.cypress.machine import REGISTER, SHARED, WARPGROUP
 from tawa.cypress.mapping import Instance
 from tawa.cypress.tree import Operand, Spread
 from tawa.errors import Place
 from tawa.ir.build import Desc, KernelBuilder, Value
 from tawa.language.dtypes import dtype
+from tawa.layouts.fragments import wgmma_accumulator
 
 Needs = dict[str, tuple[int | None, ...]]
 """Of each parameter, for each of its dimensions: the result's dimension that it goes along with, or
@@ -39,9 +41,21 @@ class LeafFacts:
 
     @property
     def text(self) -> tuple[str, ...]:
-        """Its operations, without types."""
-        inner = (each for operation in self.operations for each in operation.walk())
-        return tuple(f"{each.name} {each.attributes} {each.properties}" for each in inner)
+        """Its operations and what they are of, without types, and without what only repeats
+        elements: a part of one row, or one column, needs no repetition.
+        """
+        fresh = count()
+        numbers: dict[Any, int] = dict(zip(self.arguments, fresh))
+        lines: list[str] = []
+        for each in (each for operation in self.operations for each in operation.walk()):
+            if each.name == "tile.broadcast":
+                numbers[each.results[0]] = numbers[each.operands[0]]
+                continue
+            made = [*each.results, *(v for r in each.regions for v in r.block.args)]
+            given = [numbers.get(value) for value in each.operands]
+            numbers |= dict(zip(made, fresh))
+            lines.append(f"{each.name} {each.attributes} {each.properties} {given}")
+        return (*lines, str([numbers.get(value) for value in self.results]))
 
     @property
     def needs(self) -> tuple[Needs, ...]:
@@ -194,8 +208,13 @@ def shared_out(spread: Spread, facts: LeafFacts) -> Spread:
         if operand.name not in spread.leaf.variant.writes:
             told = [needs[operand.name] for needs in facts.needs if operand.name in needs]
             to = {d: {dims[d] for dims in told} for d in range(min(map(len, told), default=0))}
+            at = {next(iter(along)): d for d, along in to.items() if len(along) == 1}
             parts = (
-                replace(step, dims=tuple(d for d, along in to.items() if along <= {*step.dims}))
+                replace(
+                    step,
+                    dims=tuple(d for d, along in to.items() if along <= {*step.dims}),
+                    grid=tuple((n, at.get(dim, -1)) for n, dim in step.grid),
+                )
                 for step in operand.parts
             )
             operand = replace(operand, parts=tuple(parts))
@@ -218,7 +237,10 @@ def check_leaf(spread: Spread, facts: LeafFacts) -> None:
                 )
             for step, own in zip(parts.get(name, parts[result]), parts[result], strict=True):
                 cut = step.dims if name else own.dims
-                if any(_at(dims, d) not in own.dims for d in cut):
+                # Each index moves both alike.
+                both = zip(step.grid, own.grid, strict=False) if name else ()
+                turned = any(d >= 0 and _at(dims, d) != to for (_, d), (_, to) in both)
+                if turned or any(_at(dims, d) not in own.dims for d in cut):
                     raise leaf.error(
                         f" cannot be parted: {step}",
                         place=variant.place,
@@ -226,7 +248,21 @@ def check_leaf(spread: Spread, facts: LeafFacts) -> None:
                         f"the part of its {step.level}",
                         remedy="part the tensors another way, or leave this prange out",
                     )
-    for operand in spread.operands if facts.products and not leaf.like else ():
+    if not facts.products or leaf.like:
+        return
+    for operand, value in zip(spread.operands, facts.arguments, strict=True):
+        shape = cast("tuple[int, ...]", getattr(value.type, "get_shape", tuple)())
+        if (layout := operand.layout(shape)) is not None:
+            why = "warps and threads take operands of a product as cy.mma parts them"
+            if operand.name in variant.writes and shape[0] % 64 == shape[1] % 8 == 0:
+                columns = operand.parts[0].dims == (1,)
+                held = wgmma_accumulator(*shape, 4 * spread.over(WARPGROUP), columns)
+                why = f"wgmma leaves its sums as {held}"
+            raise leaf.error(
+                f": {operand.name} of a product is parted as {layout}",
+                why=why,
+                remedy="part it by cy.mma, over WARP and over THREAD",
+            )
         wanted = {"B": SHARED, "BT": SHARED, "C": REGISTER}.get(operand.of_wgmma)
         if wanted not in (None, operand.memories[-1]):
             raise leaf.error(

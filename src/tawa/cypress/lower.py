@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal
 
 from tawa.cypress import event
@@ -11,13 +13,14 @@ from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Slot, 
 from tawa.cypress.instantiate import spread_of
 from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of, shared_out
 from tawa.cypress.machine import BLOCK, GLOBAL, REGISTER, SHARED, Memory
-from tawa.cypress.mapping import Instance
+from tawa.cypress.mapping import Instance, nearest
 from tawa.cypress.size import key
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node, Operand, Part, Spread
 from tawa.errors import MappingError
 from tawa.language.dtypes import dtype
+from tawa.layouts.register import RegisterLayout
 
 _Shapes = tuple[tuple[int, ...], ...]
 _Moved = Literal["", "registers", "shared"]
@@ -56,6 +59,7 @@ def lower(root: Node) -> Events:
             )
     numbers = [tensor for tensor in root.parameters if not tensor.shape]
     lowering = _Lowering(root, {t.name: Slot(t.name, t.element, ()) for t in numbers})
+    lowering.given = block.instance.names
     lowering.filled |= (given := set(map(id, lowering.numbers.values())))
     lowering.places |= given
     lowering.enter(block)
@@ -65,9 +69,14 @@ def lower(root: Node) -> Events:
     for slot, leaf in lowering.shared.items():
         if slot not in carried:
             raise _in_registers(leaf, slot.name, SHARED, f"no loop carries {slot.name} in SHARED")
-    numbered, shared = lowering.numbers, lowering.shared
-    removed = tuple(dict.fromkeys(lowering.removed))
-    events = Events(block.instance, tuple(typed), numbered, indices, grid, body, shared, removed)
+    for name in lowering.given.keys() - {*lowering.called}:
+        raise block.instance.error(
+            f" names {name}, and there is no such statement",
+            why=f"its statements are {', '.join(lowering.called)}",
+            remedy=nearest(name, lowering.called),
+        )
+    places = lowering.shared, lowering.layouts, tuple(dict.fromkeys(lowering.removed))
+    events = Events(block.instance, tuple(typed), lowering.numbers, indices, grid, body, *places)
     check_ends(events, [pair for node in root.walk() for pair in node.equal])
     return events
 
@@ -88,7 +97,10 @@ class _Lowering:
     written: set[str] = field(default_factory=set[str])
     direct: set[Slot] = field(default_factory=set[Slot])
     shared: dict[Slot, Instance] = field(default_factory=dict[Slot, Instance])
+    layouts: dict[Slot, RegisterLayout] = field(default_factory=dict[Slot, RegisterLayout])
     removed: list[str] = field(default_factory=list[str])
+    given: Mapping[str, str] = field(default_factory=dict[str, str])
+    called: list[str] = field(default_factory=list[str])
     facts: dict[object, LeafFacts] = field(default_factory=dict[object, LeafFacts])
 
     def enter(self, node: Node) -> None:
@@ -159,7 +171,7 @@ class _Lowering:
         self.filled = before
         self.copied = {at: slot for at, slot in copied.items() if id(slot) not in changed}
         carried = tuple(changed.values())
-        name = self._named(str(loop.indices[axis]))
+        name = self._called(str(loop.indices[axis]))
         extent = loop.extents[axis]
         bounds = loop.bounds if loop.kind == "srange" else (0, extent, 1)
         self.body.append(For(name, loop.indices[axis], extent, body, carried, bounds))
@@ -214,7 +226,7 @@ class _Lowering:
             return known
         self.read.add(name)
         self._check_both(tensor)
-        slot = Slot(self._named(name), tensor.element, shape)
+        slot = Slot(self._called(name), tensor.element, shape)
         self.body.append(CopyIn(slot, tensor, direct))
         self.direct |= {slot} if direct else set()
         self.copied[at] = slot
@@ -224,7 +236,7 @@ class _Lowering:
     def _copy_out(self, tensor: Tensor, slot: Slot, staged: bool, name: str) -> None:
         self.written.add(tensor.root.name)
         self._check_both(tensor)
-        self.body.append(CopyOut(tensor, slot, staged, self._named(name)))
+        self.body.append(CopyOut(tensor, slot, staged, self._called(f"{name}_out")))
 
     def _check_both(self, tensor: Tensor) -> None:
         if tensor.root.name in self.read & self.written:
@@ -239,6 +251,11 @@ class _Lowering:
     def _named(self, name: str) -> str:
         self.names[name] = number = self.names.get(name, 0) + 1
         return name if number == 1 else f"{name}_{number}"
+
+    def _called(self, name: str) -> str:
+        """Return a statement's own name, or what the mapping calls it."""
+        self.called.append(own := self._named(name))
+        return self.given.get(own, own)
 
     def _call(self, node: Node) -> None:
         spread = spread_of(self.root, node)
@@ -263,6 +280,7 @@ class _Lowering:
         for operand, slot in given:
             if id(slot) not in come:
                 self._check_local(leaf, operand, slot)
+            self._lay(leaf, operand, slot)
         outputs = tuple(slot for operand, slot in given if operand.name in writes)
         # A copy that is written is another value from then on.
         self.copied = {at: slot for at, slot in self.copied.items() if slot not in outputs}
@@ -270,7 +288,8 @@ class _Lowering:
         moved: _Moved = ""
         for each in given if facts.products else ():
             moved = moved or self._moved(*each)
-        self.body.append(Call(spread, facts, tuple(slots), outputs, moved))
+        name = self._called(leaf.name) if facts.products else ""
+        self.body.append(Call(spread, facts, tuple(slots), outputs, moved, name))
         for tensor, slot in new:
             self._copy_out(tensor, slot, leaf.stage == SHARED, leaf.name)
 
@@ -324,6 +343,16 @@ class _Lowering:
             self._check_both(tensor)
         return slot
 
+    def _lay(self, leaf: Instance, operand: Operand, slot: Slot) -> None:
+        """Note which thread has which element of a slot."""
+        layout = None if id(slot) in self.places else operand.layout(slot.shape)
+        if layout is not None and self.layouts.setdefault(slot, layout) != layout:
+            raise leaf.error(
+                f" has {operand.name} as {layout}",
+                why=f"another leaf has it as {self.layouts[slot]}, and threads take it once",
+                remedy="part it alike in both, or load it as two tensors",
+            )
+
     def _check_local(self, leaf: Instance, operand: Operand, slot: Slot) -> None:
         tensor, memory, parts = operand.tensor, operand.memory, operand.parts
         if operand.name in leaf.variant.reads and id(slot) not in self.filled:
@@ -370,5 +399,6 @@ def _cut(shape: tuple[int, ...], steps: tuple[Part, ...]) -> tuple[int, ...]:
     """Return the shape of what one warpgroup has; wgmma is of all of its threads together."""
     for step in steps:
         if not step.held:
-            shape = tuple(n // step.extent if d in step.dims else n for d, n in enumerate(shape))
+            cuts = [prod(n for n, at in step.grid if at == d) for d in range(len(shape))]
+            shape = tuple(n // cut for n, cut in zip(shape, cuts, strict=True))
     return shape

@@ -35,7 +35,8 @@ class Instance:
     warpgroups take turns at the tensor cores. `tiles` of a persistent block are under way at once,
     each with warpgroups of its own, in turns: one is stored while another multiplies. `plan` are
     lines of the plan's text in place of those that follow from the rest, as "program.show" has them
-    (a line's subject alone: there is none).
+    (a line's subject alone: there is none), `names` what its loads, stores, loops and
+    products are called there and in CUDA text in place of their own names.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Instance:
     tiles: int = 1
     walk: Walk = "forward"
     plan: Sequence[str] = ()
+    names: Table[str, str] = field(default_factory=dict[str, str])
     like: str = ""
     stage: Memory | None = None
     place: Place | None = field(default=None, compare=False)
@@ -63,7 +65,7 @@ class Instance:
     def __post_init__(self) -> None:
         """Keep copies of what was given, and refuse what no mapping can have."""
         kept: dict[str, Any] = {"mems": tuple(self.mems), "calls": tuple(self.calls)}
-        kept["plan"] = tuple(self.plan)
+        kept |= {"plan": tuple(self.plan), "names": MappingProxyType({**self.names})}
         kept |= {"place": self.place or here(), "tunables": MappingProxyType({**self.tunables})}
         if isinstance(self.pipeline, Table):
             kept["pipeline"] = MappingProxyType({**self.pipeline})
@@ -90,8 +92,9 @@ class Instance:
                 raise self.error(f": {name}={value!r}", why)
         for name in variant.tunables:
             if name not in self.tunables:
-                what = f" gives {variant.name} no {name}"
-                raise self.error(what, known, f"write dict({name}=...)")
+                raise self.error(
+                    f" gives {variant.name} no {name}", known, f"write dict({name}=...)"
+                )
         depths: Table[str, Any] = self.depths or {"": self.pipeline}
         counts: list[tuple[str, Any, int]] = [
             ("cluster", self.cluster, 1),
@@ -155,15 +158,16 @@ class Instance:
             tunables = (f"{name}={value}" for name, value in self.tunables.items())
             parts.append(f"dict({', '.join(tunables)})")
         for name, value in self.said.items():
-            whole = {"calls": list[str], "plan": list[str], "pipeline": dict[str, int]}.get(name)
+            whole = _WHOLE.get(name)
             shown = whole(value) if whole and not isinstance(value, int | Auto) else value
             parts.append(f"{name}={shown!r}".replace("'", '"'))
         return f"I({', '.join(parts)})"
 
 
+_WHOLE: dict[str, Any] = {"calls": list, "plan": list, "pipeline": dict, "names": dict}
 CEILING = 231_424
 """Bytes of shared memory that a block may take where a mapping does not say."""
-_DEFAULTS = {each.name: each.default for each in fields(Instance)}
+_DEFAULTS: dict[str, Any] = {e.name: e.default for e in fields(Instance)} | {"names": {}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +198,17 @@ class Mapping:
                 )
             for name in (*each.calls, *([each.like] if each.like else ())):
                 if name not in names:
-                    what, why = f' calls "{name}", which is no instance', ", ".join(names)
-                    raise each.error(what, f"instances are {why}", nearest(name, names))
+                    raise each.error(
+                        f' calls "{name}", which is no instance',
+                        f"instances are {', '.join(names)}",
+                        nearest(name, names),
+                    )
             if each.level not in self.machine.levels:
                 levels = ", ".join(map(str, self.machine.levels))
-                what = f" runs at {each.level}, which {self.machine.name} has not"
-                raise each.error(what, f"its levels are {levels}")
+                raise each.error(
+                    f" runs at {each.level}, which {self.machine.name} has not",
+                    f"its levels are {levels}",
+                )
             for tensor, memory in each.memory.items():
                 if not isinstance(memory, Auto) and not self.machine.sees(each.level, memory):
                     seen = ", ".join(map(str, self.machine.seen_by(each.level)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -27,7 +27,16 @@ from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.plan.ceiling import within
 from tawa.plan.pins import Pins
-from tawa.plan.plan import ArefPlan, LoopPlan, OperandPlan, Plan, RolePlan, Split, StorePlan
+from tawa.plan.plan import (
+    ArefPlan,
+    LoopPlan,
+    OperandPlan,
+    Plan,
+    RolePlan,
+    Split,
+    StorePlan,
+    TensorPlan,
+)
 from tawa.plan.planner import rings_of_walk
 from tawa.plan.resources import LEAST_SLACK, Buffer, split_registers
 from tawa.plan.text import parse_plan
@@ -47,7 +56,7 @@ def plan_of(
     events: Events,
     mapping: Mapping,
     names: dict[tuple[str, tuple[int, ...]], str],
-    products: dict[int, str],
+    tensors: Iterable[TensorPlan],
 ) -> tuple[Plan | Pins, tuple[Buffer, ...]]:
     """Return the plan that a mapping says of its kernel, and the buffers in shared memory."""
     block = events.block
@@ -58,7 +67,7 @@ def plan_of(
     loads = [(e, loop) for e, loop in copies if isinstance(e, CopyIn) and not e.direct]
     _check_block(block)
     split = _split(events)
-    operands = tuple(OperandPlan(products[id(c)], c.a) for c in calls(events.body) if c.a)
+    operands = tuple(OperandPlan(c.product, c.a) for c in calls(events.body) if c.a)
     direct = tuple(event.slot.name for event in loaded if event.direct)
     if isinstance(block.pipeline, Auto):
         places = Pins(
@@ -66,6 +75,7 @@ def plan_of(
             shared=tuple(slot.name for slot in events.shared) or None,
             direct=direct or None,
             operands=tuple((each.product, each.a) for each in operands) or None,
+            tensors=tuple((each.tensor, each.layout) for each in tensors) or None,
         )
         return _pins(block, groups, stores, split, places), ()
     rings = _rings(block, loads)
@@ -90,7 +100,7 @@ def plan_of(
         loops=_loops(events, ahead, coarse),
         stores=tuple(
             StorePlan(
-                f"{store.name}_out",
+                store.name,
                 "tma" if store.staged else "registers",
                 # No block reads what another one writes.
                 eviction="first" if store.staged else "",
@@ -99,6 +109,7 @@ def plan_of(
         ),
         direct=direct,
         operands=operands,
+        tensors=tuple(tensors),
         warps=4 * (groups * block.tiles + 1) if block.specialize else 4 * groups,
         persistent=block.persistent,
         group=block.group if block.persistent else 0,

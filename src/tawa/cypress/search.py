@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import combinations, product
-from math import inf, prod
+from math import prod
 from typing import Any, cast, get_args
 
 from tawa.cypress import lib
@@ -98,36 +98,28 @@ def _fastest(
 ) -> Program | None:
     """Return the fastest of mappings and of those to which edits of a field of the block lead.
 
-    The fastest is followed first, as long as an edit makes it faster, then the next. Some are built
-    at once, and then timed in turn.
+    Edits of the fastest come first, then those of the next, whose faults another edit may mend: two
+    of which one alone is slower are found so. Some are built at once, and then timed in turn.
     """
-    took: dict[str, float] = {}
-    best: Program | None = None
-    least = inf
+    tried: set[str] = set()
+    timed: list[tuple[float, Program, list[Tasks]]] = []  # each with edits that were not tried
 
-    def fastest(some: Sequence[Tasks]) -> Program | None:
-        """Return the fastest of mappings that were not timed yet."""
-        nonlocal best, least
-        some = [each for each in some if str(each) not in took]
-        took.update(dict.fromkeys(map(str, some), inf))
-        found: list[tuple[float, Program]] = []
+    def time_new(some: Sequence[Tasks]) -> None:
+        some = [each for each in some if str(each) not in tried]
+        tried.update(map(str, some))
         for made in build(some):
             with suppress(TawaError):  # a launch may be refused that was compiled
-                took[str(made.mapping)] = seconds = measure(made)
-                found.append((seconds, made))
-                if seconds < least:
-                    best, least = made, seconds
-        return min(found, key=lambda each: each[0], default=(inf, None))[1]
+                timed.append((measure(made), made, [*_fields_near(made.mapping)]))
 
-    fastest(likely)
-    for at in sorted(likely, key=lambda each: took[str(each)]):
-        ahead = [*_fields_near(at)]
-        while ahead and go_on():
-            some, ahead = ahead[:_MEASURED], ahead[_MEASURED:]
-            made = fastest(some)
-            if made is not None and took[str(made.mapping)] < took[str(at)]:
-                at, ahead = made.mapping, [*_fields_near(made.mapping)]
-    return best
+    time_new(likely)
+    while go_on() and (ahead := [edits for _, _, edits in sorted(timed, key=_took) if edits]):
+        some, ahead[0][:_MEASURED] = ahead[0][:_MEASURED], []
+        time_new(some)
+    return min(timed, key=_took)[1] if timed else None
+
+
+def _took(timed: tuple[float, Program, list[Tasks]]) -> float:
+    return timed[0]
 
 
 def _built(mappings: Sequence[Tasks], make: Callable[[Tasks], Program]) -> list[Program]:
@@ -236,12 +228,16 @@ def _fields_near(mapping: Tasks) -> Iterator[Tasks]:
 
 
 def _depths_near(mapping: Tasks) -> Iterator[Tasks]:
-    """Return mappings whose rings have a slot more or less."""
+    """Return mappings whose rings have a slot more or less: those that have as many, together."""
     for each in mapping.instances:
         if each.specialize and isinstance(each.pipeline, int):
             near: list[Any] = [n for n in (each.pipeline + 1, each.pipeline - 1) if n]
         elif each.specialize and (depths := each.depths):
-            near = [{ring: max(1, n + step) for ring, n in depths.items()} for step in (1, -1)]
+            near = [
+                {ring: n + step * (n == depth) for ring, n in depths.items()}
+                for depth in dict.fromkeys(depths.values())
+                for step in (1, -1)[:depth]
+            ]
         else:
             continue
         yield from (mapping.with_(each.name, pipeline=depth) for depth in near)

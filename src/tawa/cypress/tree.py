@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
-from tawa.cypress.machine import BLOCK, NONE, Level, Memory
+from tawa.cypress.machine import BLOCK, NONE, THREAD, Level, Memory
 from tawa.cypress.mapping import Instance
 from tawa.cypress.size import Int
 from tawa.cypress.tensor import Held, Tensor
 from tawa.cypress.trace import Launch, Loop, Statement
+from tawa.layouts.register import Axis, RegisterLayout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,16 +47,22 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """How one step parts one tensor: the dimensions it cuts, or what it holds of wgmma."""
+    """How one step parts one tensor: the dimensions it cuts, or what it holds of wgmma.
+
+    `grid` has of each index of the prange how many processors it counts, the last first, and the
+    dimension along which it moves through blocks (-1: none).
+    """
 
     level: Level
     extent: int
     dims: tuple[int, ...]
     held: Held | None = None
+    grid: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         """Return the step in words."""
-        axes = "by rows" if self.dims == (0,) else "by columns" if self.dims == (1,) else "whole"
+        words: dict[tuple[int, ...], str] = {(0,): "by rows", (1,): "by columns", (): "whole"}
+        axes = words.get(self.dims) or "by " + "x".join(str(n) for n, _ in reversed(self.grid))
         how = str(self.held or f"{self.extent} {axes}")
         return f"{how} over {self.level}"
 
@@ -74,6 +82,23 @@ class Operand:
     def memory(self) -> Memory:
         """The memory that it is first wanted in."""
         return next(each for each in self.memories if each != NONE)
+
+    def layout(self, shape: tuple[int, ...]) -> RegisterLayout | None:
+        """Return which thread has which element, where blocks are parted down to THREAD."""
+        if not any(part.level == THREAD and part.grid for part in self.parts):
+            return None
+        box, lanes, warps = list(shape), list[Axis](), list[Axis]()
+
+        def step(dim: int) -> tuple[int, ...]:
+            return tuple(box[d] if d == dim else 0 for d in range(len(shape)))
+
+        for part in self.parts:  # outermost first: the inner one of an axis list is the fastest
+            box = [n // prod(c for c, at in part.grid if at == d) for d, n in enumerate(box)]
+            own = [Axis(count, step(dim)) for count, dim in part.grid if count > 1]
+            lanes, warps = (own, warps) if part.level == THREAD else (lanes, [*own, *warps])
+        box, within = [1] * len(shape), list(box)
+        held = [Axis(n, step(d)) for d, n in enumerate(within) if n > 1]
+        return RegisterLayout(shape, tuple(reversed(held)), tuple(lanes), tuple(warps))
 
     @property
     def of_wgmma(self) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from inspect import currentframe
+from typing import Any
+
 from tawa.errors.base import TawaError
 
 
@@ -70,7 +73,18 @@ class MappingError(TawaError):
                     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
           why: c[i//2, 0] is the same block for i = 0 and i = 1
           do:  give each iteration a part of its own, or loop with cy.srange
+        page: docs/reference/errors/MappingError.md#checks._check_pair-24
     """
+
+    def __init__(self, what: str, **said: Any) -> None:
+        super().__init__(what, **said)
+        at: Any = currentframe()
+        at = at.f_back
+        at = at.f_back if at.f_code.co_qualname == "Instance.error" else at
+        code, module = at.f_code, at.f_globals.get("__name__", "").rpartition(".")[2]
+        where = f"{module}.{code.co_qualname}-{at.f_lineno - code.co_firstlineno}"
+        if at.f_globals.get("__name__", "").startswith("tawa.cypress."):
+            self.add_note(f"page: docs/reference/errors/MappingError.md#{where}")
 
 
 class PlanError(TawaError):

@@ -243,8 +243,8 @@ _AXIS = re.compile(r"(\d+):\(([-\d,]*)\)")
 
 
 def parse_layout(text: str) -> RegisterLayout:
-    """Read a register layout back from its text."""
-    shape, rest = text.split(" ", 1)
+    """Read a register layout back from its text, with blanks, or with ";" in their place."""
+    shape, rest = text.replace(";", " ").split(" ", 1)
     groups = re.findall(r"([rlw])\[([^\]]*)\]", rest)
     axes = {
         letter: tuple(

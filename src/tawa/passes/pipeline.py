@@ -43,6 +43,7 @@ from tawa.passes.lower.finish import (
     tidy,
     wait_for_kernels,
 )
+from tawa.passes.lower.layouts import check_placed
 from tawa.passes.lower.order import order_accesses
 from tawa.passes.lower.pingpong import take_turns
 from tawa.passes.lower.pointers import expand_accesses
@@ -169,6 +170,7 @@ LOWER: tuple[Step, ...] = (
     _alone(spread_histograms),
     _alone(drop_unneeded),  # loads that became views must not ask for layouts
     _each(convert_layouts),
+    check_placed,
     _alone(sink_into_branches),
     _each(expand_reductions),
     _each(expand_scans),

@@ -67,11 +67,11 @@ class Pins:
     loops or by a loop's name, `registers` a thread's budget by role (``{"load": 40, "mma": 232}``).
     `split`: what of a product each warpgroup has. `store`: "tma" goes through a stage of its own,
     "slot" through the slot of a loaded tile that is done with. `ceiling` is the most shared memory
-    that a block may take, in bytes. `shared` names tensors that loops
-    carry in shared memory (``"acc"``), `direct` loads that threads make by themselves, `operands`
-    where wgmma takes the first operand of a product from (``{"s": "registers"}``). `plan` is a
-    whole plan, or its text, and stands alone. Raises PlanError for a value that a field cannot have
-    in any kernel.
+    that a block may take, in bytes. `shared` names tensors that loops carry in shared memory
+    (``"acc"``), `direct` loads that threads make by themselves, `operands` where wgmma takes the
+    first operand of a product from (``{"s": "registers"}``), `tensors` which thread holds which
+    element, by variable (`tawa.plan.plan.TensorPlan`). `plan` is a whole plan, or its text, and
+    stands alone. Raises PlanError for a value that a field cannot have in any kernel.
     """
 
     specialize: bool | None = None
@@ -95,6 +95,7 @@ class Pins:
     shared: Names = None
     direct: Names = None
     operands: Mapping[str, OperandWay] | tuple[tuple[str, OperandWay], ...] | None = None
+    tensors: Mapping[str, str] | tuple[tuple[str, str], ...] | None = None
     plan: Plan | str | None = None
 
     def __post_init__(self) -> None:
@@ -156,6 +157,11 @@ def _checked(name: str, value: Any) -> Any:
             if way not in ways:
                 why = "wgmma takes its first operand from registers or from shared memory"
                 raise _wrong(f"{name}[{product!r}]", way, why, f"use {ways[0]!r} or {ways[1]!r}")
+        return tuple(sorted(pairs))
+    if name == "tensors":
+        pairs = _pairs(name, value, form := "{'x': '64x32;r[16:(0,1)];l[..];w[..]'}")
+        if not all(isinstance(layout, str) for _, layout in pairs):
+            raise _wrong(name, value, "layouts are given by their text", f"write {name}={form}")
         return tuple(sorted(pairs))
     if name in _COUNTS:
         return _count(name, name, value, *_COUNTS[name])

@@ -95,6 +95,16 @@ class OperandPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorPlan:
+    """Which thread of a role holds which element of the tensors of a name and shape: the text of a
+    `tawa.layouts.register.RegisterLayout`, with ";" for its blanks.
+    """
+
+    tensor: str
+    layout: str
+
+
+@dataclass(frozen=True, slots=True)
 class Declined:
     """Something the planner did not do: the feature and the named reason, for `explain`."""
 
@@ -126,7 +136,7 @@ class Plan:
     needed at once take the same shared memory, and those that feed no product take none.
     It is the last that is tried. `direct`: descriptor loads that the threads which compute make by
     themselves, from global memory into registers. `operands`: products whose first operand is not
-    where it would be.
+    where it would be. `tensors`: how threads hold those whose distribution is not left open.
     `split`: what the warpgroups that share a tile have of its products, as far as 64 rows each.
 
     >>> tawa.Plan(warps=8).specialized
@@ -139,6 +149,7 @@ class Plan:
     stores: tuple[StorePlan, ...] = ()
     direct: tuple[str, ...] = ()
     operands: tuple[OperandPlan, ...] = ()
+    tensors: tuple[TensorPlan, ...] = ()
     arrangement: Arrangement = "cooperative"
     warps: int = 4
     persistent: bool = False
@@ -206,6 +217,7 @@ LINES: dict[str, tuple[str, Any, str, str]] = {
     "loop": ("loops", LoopPlan, "schedule mma_depth", "pins shared"),
     "store": ("stores", StorePlan, "via parts", "places eviction stage"),
     "operand": ("operands", OperandPlan, "a", ""),
+    "tensor": ("tensors", TensorPlan, "layout", ""),
 }
 """Lines by keyword: the field of the plan that lists what they say, its class, and the options that
 are always written and those that are where they are not the default.
@@ -223,6 +235,7 @@ def _text(plan: Plan) -> str:
     lines.extend(_line("store", each.store, each) for each in plan.stores)
     lines.extend(f"load {name} via=registers" for name in plan.direct)
     lines.extend(_line("operand", each.product, each) for each in plan.operands)
+    lines.extend(_line("tensor", each.tensor, each) for each in plan.tensors)
     lines.extend(f"guard {read}, {written}" for read, written in plan.guards)
     lines.extend(f"declined {item.feature}: {item.reason}" for item in plan.declined)
     return "\n".join(lines) + "\n"

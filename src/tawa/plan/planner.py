@@ -56,6 +56,7 @@ from tawa.plan.plan import (
     Plan,
     RolePlan,
     StorePlan,
+    TensorPlan,
     Walk,
 )
 from tawa.plan.problem import Problem, number_of
@@ -87,6 +88,7 @@ from tawa.plan.unhonoured import (
     check_direct,
     check_operands,
     check_split,
+    check_tensors,
     is_plain,
     refuse_loops,
     refuse_roles,
@@ -229,6 +231,7 @@ def _take(problem: Problem, given: Plan | str) -> Plan:
             )
     check_direct(problem, plan)
     check_operands(problem, plan)
+    check_tensors(problem.kernel, plan)
     check_split(problem, plan)
     check_own_rings(problem, plan)
     check_transposed(problem, plan)
@@ -288,6 +291,7 @@ def _ordinary(problem: Problem, *declined: Declined) -> tuple[Plan, ...]:
         direct=_direct(problem),
         loops=plan_kept(problem),
         operands=_pinned_operands(problem),
+        tensors=_tensors(problem),
         declined=(*problem.declined, *declined),
         guards=_named(problem, met_in_loops(problem.kernel)) if may_guard else (),
     )
@@ -296,6 +300,7 @@ def _ordinary(problem: Problem, *declined: Declined) -> tuple[Plan, ...]:
         spare = tuple(StorePlan(store.store, "registers") for store in plan.stores)
     ahead = with_rings(problem, plan)
     first = () if ahead is None else (ahead,)
+    check_tensors(problem.kernel, plan)
     return *first, plan, replace(plan, stores=spare, sharing=True)
 
 
@@ -367,6 +372,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
         stores=_stores(problem, rings.parts, staged),
         direct=_direct(problem),
         operands=_operands(problem),
+        tensors=_tensors(problem),
         arrangement=problem.pins.arrangement or "cooperative",
         warps=sum(role.warps * role.instances for role in roles),
         persistent=persistent,
@@ -381,6 +387,7 @@ def _specialized(problem: Problem, consumers: int, needed: int) -> Plan:
     plan = replace(plan, walk=walk, arefs=(*plan.arefs, *rings_of_walk(walk)))
     check_apart(problem, plan)
     check_operands(problem, plan)
+    check_tensors(problem.kernel, plan)
     check_register_sum(plan, problem.target)
     check_shared(plan, problem.statements, problem.target)
     declined.extend(_unmet(problem, consumers, rings))
@@ -420,6 +427,12 @@ def _rings(
     beside = instances > 1
     given = problem.partition, problem.transposed, stores, persistent, room, problem.pins
     return arrange_rings(*given, beside, shares)
+
+
+def _tensors(problem: Problem) -> tuple[TensorPlan, ...]:
+    pinned = problem.pins.tensors or ()
+    pairs = pinned.items() if isinstance(pinned, Mapping) else pinned
+    return tuple(TensorPlan(name, layout) for name, layout in pairs)
 
 
 def _pinned_operands(problem: Problem) -> tuple[OperandPlan, ...]:

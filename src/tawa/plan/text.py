@@ -8,6 +8,7 @@ One statement a line, names as they stand in the kernel, comments after ``#``::
     aref a@14 + b@15 depth=3
     loop for k@13 schedule=fine mma_depth=2
     operand acc@16 a=registers
+    tensor x layout=64x32;r[16:(0,1)];l[2:(0,16);16:(1,0)];w[4:(16,0)]
     store c_desc@18 via=tma parts=1 eviction=first
     guard a_desc, c_desc
     declined num_stages=4: depth 3 is what shared memory allows

@@ -5,12 +5,16 @@ the way. What no kernel could honour is refused earlier, in `tawa.plan.pins`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
+from math import prod
 
 from tawa.analysis.hardware import is_host_made
 from tawa.analysis.statements import enclosing_loops, name_of
 from tawa.errors import PlanError
 from tawa.ir import tile
-from tawa.ir.types import bit_width, element_type, shape_of
+from tawa.ir.types import bit_width, element_type, parse_layout, shape_of
+from tawa.ir.walk import walk
+from tawa.layouts.register import LANES
 from tawa.plan.pins import Pins, pick
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.problem import Problem
@@ -155,6 +159,36 @@ def check_operands(problem: Problem, plan: Plan) -> None:
                 why="registers hold elements of 16 bits as they lie in memory, and no others",
                 remedy="leave it out",
             )
+
+
+def check_tensors(kernel: tile.Kernel, plan: Plan) -> None:
+    """Raise PlanError for a layout that is none, or of no tensor of the kernel."""
+    shapes = {
+        (value.name_hint, shape_of(value.type))
+        for operation in walk(kernel.body)
+        for value in (*operation.results, *(v for r in operation.regions for v in r.block.args))
+    }
+    for each in plan.tensors:
+        why = ""
+        try:
+            layout = parse_layout(each.layout)
+        except (KeyError, ValueError):
+            why = "it is no text of a layout: 64x32;r[16:(0,1)];l[2:(0,16);16:(1,0)];w[4:(16,0)]"
+        else:
+            axes = (*layout.registers, *layout.lanes, *layout.warps)
+            told = prod(axis.extent for axis in axes if any(axis.step))
+            held = {
+                tuple(map(sum, zip(*three, strict=True)))
+                for three in product(layout.register_table, layout.lane_table, layout.warp_table)
+            }
+            within = set(product(*map(range, layout.shape)))
+            if held != within or told != len(within) or len(layout.lane_table) != LANES:
+                why = "its threads do not have each element, as often as they share it"
+            elif (each.tensor, layout.shape) not in shapes:
+                names = sorted({name for name, shape in shapes if name and shape == layout.shape})
+                why = f"tensors of the kernel of that shape are {', '.join(names) or 'none'}"
+        if why:
+            raise PlanError(f"tensor {each.tensor} layout={each.layout}", why=why)
 
 
 def is_plain(load: tile.DescLoad) -> bool:

@@ -21,7 +21,16 @@ from tawa.codegen.parameters import (
 )
 from tawa.frontend.signature import Argument
 from tawa.layouts.windows import Window
-from tawa.plan.plan import ArefPlan, Declined, LoopPlan, OperandPlan, Plan, RolePlan, StorePlan
+from tawa.plan.plan import (
+    ArefPlan,
+    Declined,
+    LoopPlan,
+    OperandPlan,
+    Plan,
+    RolePlan,
+    StorePlan,
+    TensorPlan,
+)
 from tawa.runtime.compiled import (
     CompiledKernel,
     Demand,
@@ -56,6 +65,7 @@ _CLASSES: dict[str, type] = {
         SharedBuffer,
         StorePlan,
         TensorMapParameter,
+        TensorPlan,
         Window,
     )
 }

@@ -32,18 +32,20 @@ def full_host(O: B16, Q: B16, K: B16, V: B16, *, U: int, D: int):
 
 @cy.inner("attention", reads="Q K V", writes="O")
 def causal_host(O: B16, Q: B16, K: B16, V: B16, *, U: int, D: int):
-    """A block of queries is given the keys up to its last row: query i sees the keys up to i.
+    """Query i sees the keys up to i: a block is given all, and of those that its last row sees,
+    whose number it asks.
 
     Of heads that are walked together, the blocks with the most keys come first.
     """
     _same(O, Q, K, V, D)
     cy.same(Q.shape[1], K.shape[1])
     o, q = (cy.blocks(t, (None, U, D)) for t in (O, Q))
+    k, v = (cy.blocks(t, (None, t.shape[1], D)) for t in (K, V))
     blocks = cy.blocks(K, (None, U, D)).grid[1]
     for n, i in cy.prange(o.grid[0], blocks):
         at = blocks - 1 - i
-        k, v = (cy.blocks(t, (None, (at + 1) * U, D)) for t in (K, V))
-        cy.launch("attention", o[n, at, 0], q[n, at, 0], k[n, 0, 0], v[n, 0, 0])
+        seen = cy.blocks(K, (None, (at + 1) * U, D))
+        cy.launch("attention", o[n, at, 0], q[n, at, 0], k[n, 0, 0], v[n, 0, 0], seen[n, 0, 0])
 
 
 def _same(O, Q, K, V, D):
@@ -67,14 +69,14 @@ def fa2_full(O: T16, Q: T16, K: T16, V: T16, *, W: int):
     cy.launch("finish", O, acc, total)
 
 
-@cy.inner("attention", reads="Q K V", writes="O")
-def fa2_causal(O: T16, Q: T16, K: T16, V: T16, *, W: int):
+@cy.inner("attention", reads="Q K V S", writes="O")
+def fa2_causal(O: T16, Q: T16, K: T16, V: T16, S: T16, *, W: int):
     k, v = (cy.blocks(t, (W, t.shape[1])) for t in (K, V))
     acc, top, total = _state(O)
-    whole = k.grid[0] - Q.shape[0] // W
+    whole, tiles = _seen(Q, S, W)
     for j in cy.srange(whole):
         _step(Q, k[j, 0], v[j, 0], acc, top, total)
-    for j in cy.srange(Q.shape[0] // W):
+    for j in cy.srange(tiles - whole):
         _step(Q, k[whole + j, 0], v[whole + j, 0], acc, top, total, "hide_after")
     cy.launch("finish", O, acc, total)
 
@@ -85,10 +87,16 @@ def fa3_full(O: T16, Q: T16, K: T16, V: T16, *, W: int):
     _ahead(O, Q, k, v, k.grid[0] - 1, 1, "hide")
 
 
-@cy.inner("attention", reads="Q K V", writes="O")
-def fa3_causal(O: T16, Q: T16, K: T16, V: T16, *, W: int):
+@cy.inner("attention", reads="Q K V S", writes="O")
+def fa3_causal(O: T16, Q: T16, K: T16, V: T16, S: T16, *, W: int):
     k, v = (cy.blocks(t, (W, t.shape[1])) for t in (K, V))
-    _ahead(O, Q, k, v, k.grid[0] - 1, Q.shape[0] // W, "hide_after")
+    whole, tiles = _seen(Q, S, W)
+    _ahead(O, Q, k, v, tiles - 1, tiles - whole, "hide_after")
+
+
+def _seen(Q, S, W):
+    """Return how many tiles of keys all rows of a block see whole, and how many some row sees."""
+    return (S.shape[0] - Q.shape[0]) // W, (S.shape[0] + W - 1) // W
 
 
 def _ahead(O, Q, k, v, last, masked, mask):
@@ -197,7 +205,7 @@ def attention(
     pipeline = {"Q": queries, "K": depth, "V": depth}
     how = dict(specialize=True, pipeline=pipeline, turns=WGS > 1, persistent=True, group=0) | how
     calls = ["clear", "lowest", "scores", "hide", "softmax", "product", "finish"]
-    places = [GLOBAL, SHARED, GLOBAL, GLOBAL]
+    places = [GLOBAL, SHARED, *[GLOBAL] * (3 if causal else 2)]
     host, block = causal_host if causal else full_host, variants[loop, causal]
     hide = hide_after_leaf if causal else hide_leaf
     finish = [GLOBAL, REGISTER, REGISTER]
@@ -221,28 +229,27 @@ def mappings(D: int = 128, causal: bool = False, keys: int = 4096) -> dict[str, 
 
     `D` is 64, 128 or 256. Three warpgroups have 192 queries, of heads that are no wider than 128.
     Under a causal mask blocks take the next tile that is left, and so many heads of `keys` are
-    walked together that their tiles keep all busy until the longest is done.
+    walked together that their tiles keep all busy until the longest is done: a power of two, which
+    divides most numbers of heads.
     """
+
+    def walked(rows: int) -> dict[str, Any]:
+        heads = -(-2 * H200.multiprocessors // (keys // rows + 1))
+        return dict(walk="dynamic", group=1 << (heads - 1).bit_length()) if causal else {}
+
     wide = 64 if D == 256 else 128
     # With one slot the queries of a tile wait for the last product of the tile before.
     queries = 1 if D == 256 else 2
     tile: dict[str, Any] = dict(D=D, W=wide, causal=causal, depth=3 if D == 64 else 2)
-    tile |= dict(queries=queries)
-    if causal:
-        tile |= dict(walk="dynamic", group=-(-2 * H200.multiprocessors // (keys // 128 + 1)))
+    tile |= dict(queries=queries) | walked(128)
     found = {
         # At 256 columns the values of two iterations at once do not fit into registers.
         "FA2, two warpgroups": attention("fa2", schedule="fine" if D == 256 else "coarse", **tile),
         "FA3, two warpgroups": attention("fa3", **tile),
     }
     if D < 256:
-        # The keys of a tile: as many as registers hold beside the sums. Under a causal mask they
-        # divide the queries; at 128 columns two coarse loops of 64 keys were not timed.
-        three: dict[str, Any] = {
-            (64, False): dict(W=128, schedule="coarse"),
-            (64, True): dict(W=96, schedule="coarse"),
-            (128, False): dict(W=80, schedule="coarse", turns=False, queries=1, depth=3),
-            (128, True): dict(W=96, queries=1),
-        }[D, causal]
-        found["FA2, three warpgroups"] = attention("fa2", 3, 192, **tile | three)
+        # The keys of a tile: as many as registers hold beside the sums.
+        three: dict[str, Any] = dict(WGS=3, U=192, schedule="coarse") | walked(192)
+        three |= dict(W=128) if D == 64 else dict(W=80, turns=False, queries=1, depth=3)
+        found["FA2, three warpgroups"] = attention("fa2", **tile | three)
     return found

@@ -14,7 +14,7 @@ from tawa.ir.types import BarriersType, BufferType, SharedLayoutAttr, bit_width
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.placement import choose_layout
-from tawa.plan.plan import Declined, LoopPlan, Plan, StorePlan
+from tawa.plan.plan import Declined, LoopPlan, Plan, StorePlan, TensorPlan
 from tawa.target import Target
 
 
@@ -38,7 +38,8 @@ class Lowering:
     separated by the role's barrier. `over` gives the buffer, no smaller, that another lies over:
     their uses are separated where they stand. `freed_apart` are the rings a role frees in other
     blocks than it gets them, `single` the roles that one thread runs, `direct` the stores that the
-    plan wants straight from registers. `widest_run` bounds the panels of 8-bit tiles (bytes).
+    plan wants straight from registers, `placed` the layouts it says that a role has. `widest_run`
+    bounds the panels of 8-bit tiles (bytes).
     `iterations` gives the block argument that counts a loop's iterations, `staged` the view of a
     computed tensor that the products of a block read.
     """
@@ -63,6 +64,7 @@ class Lowering:
     single: set[hopper.Role] = field(default_factory=set[hopper.Role])
     widest_run: int = 128
     direct: set[Operation] = field(default_factory=set[Operation])
+    placed: set[TensorPlan] = field(default_factory=set[TensorPlan])
     notes: list[Declined] = field(default_factory=list[Declined])
     next_barrier: int = 1
     role_barriers: dict[hopper.Role, int] = field(default_factory=dict[hopper.Role, int])

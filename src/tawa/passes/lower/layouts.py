@@ -4,11 +4,11 @@ Purpose: decide, for every tensor value of a role, which thread holds which elem
 Before -> after: ``tensor<128x256xf32>`` -> ``tensor<128x256xf32, #hopper.layout<"...">>`` (types
 are set by `convert`, which also inserts the conversions between neighbours that disagree).
 Anchors, strongest first: 8-bit register operands that an accumulator's threads hold already, up to
-their conversion from wider elements; accumulators of products; register operands of products;
-matrices to be transposed; scans and histograms; reductions in loops along short axes; loads,
-then stores (coalesced); all else (`anchors`). A row that is repeated along a tile is read as the
-tile's threads need it where that takes each a few accesses: to read it once and hand it round would
-take two barriers.
+their conversion from wider elements; accumulators of products; tensors whose layout the plan says
+(`tensor` lines); register operands of products; matrices to be transposed; scans and
+histograms; reductions in loops along short axes; loads, then stores (coalesced); all else
+(`anchors`). A row that is repeated along a tile is read as the tile's threads need it where that
+takes each a few accesses: to read it once and hand it round would take two barriers.
 From each anchor its layout floods through element functions, reshapes and loop-carried values to
 all that have none yet. *Cheap* values (constants, ranges, splats and functions of them) get none:
 they are recomputed in whatever layout a user wants.
@@ -34,8 +34,9 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.contiguity import Contiguity
 from tawa.analysis.statements import enclosing_loops, is_volatile
+from tawa.errors import PlanError
 from tawa.ir import hopper, tile
-from tawa.ir.types import bit_width, element_type, shape_of
+from tawa.ir.types import bit_width, element_type, parse_layout, shape_of
 from tawa.ir.walk import reach, walk
 from tawa.layouts.fragments import Span, blocks, permuted
 from tawa.layouts.register import LANES, RegisterLayout
@@ -75,6 +76,8 @@ def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
     chosen.of.update(packed_operands(chosen, operations))
     for value, layout in product_seeds(chosen, operations):
         _flood(chosen, value, layout)
+    for value, layout in _planned(lowering, chosen, _values(operations)):
+        _flood(chosen, value, layout)
     for value, layout in operand_seeds(chosen, operations):
         _flood(chosen, value, layout)
     for seeds in (transpose_seeds, copy_seeds, scan_seeds, count_seeds, row_seeds):
@@ -88,6 +91,40 @@ def assign_layouts(lowering: Lowering, role: hopper.Role) -> Assignment:
         _settle(chosen, operations, late.difference(early))
     _anchor_stores(lowering, chosen, operations)
     return chosen
+
+
+def _planned(
+    lowering: Lowering, chosen: Assignment, values: Iterator[SSAValue]
+) -> Iterator[tuple[SSAValue, RegisterLayout]]:
+    """Tensors whose layout the plan says; raises PlanError for one that an instruction has not."""
+    said = {each: parse_layout(each.layout) for each in lowering.plan.tensors}
+    for value in values if said else ():
+        for each, layout in said.items():
+            if (each.tensor, layout.shape) != (value.name_hint, shape_of(value.type)):
+                continue
+            lowering.placed.add(each)
+            known, why = chosen.of.get(value, layout), ""
+            if layout.warp_count != chosen.warps:
+                why = f"it is of {layout.warp_count} warps, and {chosen.warps} hold the tensor"
+            elif _threads_of(known) != _threads_of(layout):
+                why = f"an instruction, or the plan, has it as {known}"
+            if why:
+                where = f"tensor {each.tensor} layout={each.layout}"
+                raise PlanError(where, why=why, remedy="leave it out, or write another layout")
+            yield value, layout
+
+
+def _threads_of(layout: RegisterLayout) -> tuple[object, ...]:
+    """Return which thread has which element, in whatever register."""
+    return frozenset(layout.register_table), layout.lane_table, layout.warp_table
+
+
+def check_placed(lowering: Lowering) -> None:
+    """Refuse a plan that says the layout of a tensor that no role computes."""
+    for each in lowering.plan.tensors:
+        if each not in lowering.placed:
+            where = f"tensor {each.tensor} layout={each.layout}"
+            raise PlanError(where, why="no role holds it", remedy="leave it out")
 
 
 def _settle(chosen: Assignment, operations: list[Operation], late: set[tile.Load]) -> None:

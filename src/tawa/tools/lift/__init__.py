@@ -3,14 +3,14 @@
 The tile IR is walked once. Products become trees of the library, what stands between them leaves,
 loads parts of tensors, loops `cy.srange`. The planner's decisions become fields of the instance
 that HOST launches, and lines of the plan where the fields have no words for them. What is printed
-is read and compiled again, and is given out only where the CUDA text is the same but for names.
+is read and compiled again, and is given out only where the CUDA text is the same, byte for byte.
 """
 
 from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -34,7 +34,8 @@ from tawa.tools.lift.walk import AXES, Walk, label_of
 def lift(compiled: Any) -> str:
     """Return a compiled kernel, by its tile IR and plan, as the text of a program and its mapping.
 
-    The text binds `mapping`; what it makes of it has the CUDA text of the kernel, names apart.
+    The text binds `mapping`; what it makes of it has the CUDA text of the kernel, byte for byte,
+    where integers that are no elements have no names: a program's sizes have none.
     Where a result depends on what lies past the end of a tensor, the program asks for calls in
     which nothing does. Raises MappingError for what tasks have no words for.
     """
@@ -63,10 +64,11 @@ def lift(compiled: Any) -> str:
             raise
         walk = Walk(kernel, plain.plan, used, whole=True)
         program = read(text_of(walk))
-    lines = _unsaid(walk, program)
-    text = text_of(walk, lines)
+    names = _names(walk, program)
+    program = read(text_of(walk, names)) if names else program
+    text = text_of(walk, names, lines := _unsaid(walk, program))
     program = read(text) if lines else program
-    if not same_but_for_names(plain.asm.text("cuda"), program.compile().asm.text("cuda")):
+    if plain.asm.text("cuda") != program.compile().asm.text("cuda"):
         why = "what would be printed compiles to another text"
         raise refused(kernel.sym_name.data, None, why)
     return text
@@ -81,35 +83,8 @@ def read(text: str) -> Program:
     return complete(space["mapping"])
 
 
-_NAME = re.compile(r"\b((?:for |while )?[A-Za-z_][\w#]*@\d+(?:#\d+)?|[A-Za-z_]\w*)")
-
-
-def same_but_for_names(one: str, other: str) -> bool:
-    """Tell whether two texts of CUDA are one, byte for byte, but for what names are.
-
-    A name after a type is declared in the braces around it; others are of the whole text.
-    """
-    first, second = _NAME.split(one), _NAME.split(other)
-    if first[::2] != second[::2]:
-        return False
-    scopes: list[tuple[dict[str, str], dict[str, str]]] = [({}, {})]
-    for between, a, b in zip(first[::2], first[1::2], second[1::2], strict=False):
-        for brace in re.findall(r"[{}]", between):
-            scopes = [*scopes, ({}, {})] if brace == "{" else scopes[:-1]
-        if re.fullmatch(r"\*? +\*?", between):
-            there, back = scopes[-1]
-            back.pop(there.pop(a, ""), None)
-            there.pop(back.pop(b, ""), None)
-        else:
-            known = (scope for scope in reversed(scopes) if a in scope[0] or b in scope[1])
-            there, back = next(known, scopes[0])
-        if there.setdefault(a, b) != b or back.setdefault(b, a) != a:
-            return False
-    return True
-
-
-def text_of(walk: Walk, lines: Sequence[str] = ()) -> str:
-    """Return the text of a program, with `lines` of the plan."""
+def text_of(walk: Walk, names: Mapping[str, str] | None = None, lines: Sequence[str] = ()) -> str:
+    """Return the text of a program, with names of its statements and lines of the plan."""
     name: str = walk.kernel.sym_name.data
     numbers = list(walk.numbers.values())
     kinds: dict[str, str] = {}
@@ -144,7 +119,7 @@ def text_of(walk: Walk, lines: Sequence[str] = ()) -> str:
     writes = [at for parameter, at in walk.parameters.items() if parameter.argument in walk.written]
     instances = [
         f'I("host", {name}_host, HOST, [{_times(kinds)}], calls=["block"], entry=True)',
-        f'I("block", {name}_block, BLOCK, [{_times(inner)}], {_fields(walk, lines)})',
+        f'I("block", {name}_block, BLOCK, [{_times(inner)}], {_fields(walk, names or {}, lines)})',
         *walk.instances,
     ]
     ceiling = f", ceiling={walk.used}" if walk.used > CEILING else ""
@@ -191,11 +166,11 @@ def _grid(walk: Walk) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _fields(walk: Walk, lines: Sequence[str]) -> str:
+def _fields(walk: Walk, names: Mapping[str, str], lines: Sequence[str]) -> str:
     """Return the planner's decisions as fields of the block."""
     plan = walk.plan
-    names = {value: name for name, value in walk.arguments.items()}
-    loaded = {label_of(load): names[load.desc] for load in walk.loads.values()}
+    tensors = {value: name for name, value in walk.arguments.items()}
+    loaded = {label_of(load): tensors[load.desc] for load in walk.loads.values()}
     depths = {
         " ".join(dict.fromkeys(loaded[each] for each in ring.payload)): ring.depth
         for ring in plan.arefs
@@ -210,28 +185,31 @@ def _fields(walk: Walk, lines: Sequence[str]) -> str:
     fields |= {"turns": tiles == 1 and plan.arrangement == "pingpong"}
     fields |= {"schedule": "coarse"} if coarse else {}
     fields |= {"plan": list(lines)} if lines else {}
+    fields |= {"names": names} if names else {}
     unsaid = {"specialize": False, "cluster": 1, "walk": "forward", "tiles": 1, "turns": False}
     return ", ".join(f"{n}={value!r}" for n, value in fields.items() if unsaid.get(n) != value)
 
 
-def _unsaid(walk: Walk, program: Program) -> list[str]:
-    """Return the lines of the kernel's plan that the fields of its mapping do not make."""
+def _names(walk: Walk, program: Program) -> dict[str, str]:
+    """Return what the kernel calls the statements of its program."""
     events = [each for each, _ in event.walk(program.events.body)]
-    moved = [call for call in calls(program.events.body) if call.a]
     names = {
         "load": [each.slot.name for each in events if isinstance(each, CopyIn)],
-        "store": [f"{each.name}_out" for each in events if isinstance(each, CopyOut)],
+        "store": [each.name for each in events if isinstance(each, CopyOut)],
         "loop": [each.name for each in events if isinstance(each, For)],
-        "product": [f"{call.spread.leaf.name}_{n}" for n, call in enumerate(moved, 1)],
+        "product": [call.product for call in calls(program.events.body) if call.product],
     }
-    there: dict[str, str] = {}
+    found: dict[str, str] = {}
     for what, labels in walk.labels.items():
         if len(labels) != len(names[what]):
             raise refused(f"each {what}", None, f"{len(labels)} become {len(names[what])}")
-        there |= dict(zip(labels, names[what], strict=True))
-    known = "|".join(map(re.escape, sorted(there, key=len, reverse=True)))
-    plan = re.sub(rf"(?<![\w@#])({known})(?![\w@#])", lambda m: there[m[1]], str(walk.plan))
-    kept = [line for line in plan.splitlines() if not line.startswith("declined ")]
+        found |= dict(zip(names[what], labels, strict=True))
+    return {ours: theirs for ours, theirs in found.items() if ours != theirs}
+
+
+def _unsaid(walk: Walk, program: Program) -> list[str]:
+    """Return the lines of the kernel's plan that the fields of its mapping do not make."""
+    kept = [line for line in str(walk.plan).splitlines() if not line.startswith("declined ")]
     theirs = {subject(line): line for line in kept}
     ours = {subject(line): line for line in program.show("plan").splitlines()}
     # Rings and roles stand in an order: where others stand among them, all are said anew.

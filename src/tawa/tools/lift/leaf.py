@@ -76,7 +76,7 @@ class LeafText:
         lines: list[str] = []
         for operation in run:
             (result,) = operation.results
-            named = result.name_hint or len(list(result.uses)) > 1 or result in outputs
+            named = result.name_hint or len(list(result.uses)) > 1
             if named and not isinstance(operation, tile.Splat | tile.Broadcast | tile.ExpandDims):
                 text, base, count = self.of(result), result.name_hint or "t", 0
                 while (name := f"{base}_{count}" if count else base) in self.names.values():

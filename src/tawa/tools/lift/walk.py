@@ -18,7 +18,7 @@ from tawa.ir.types import DescType, shape_of
 from tawa.plan.plan import Plan
 from tawa.tools.lift.leaf import WORDS, LeafText, dot_text, element_of, refused
 
-AXES = ("i", "j", "n")
+AXES = ("block_i", "block_j", "block_n")
 """What the indices of programs along the grid's axes are called."""
 _SIZES: Mapping[str, Callable[[Expr, Expr], Expr]] = {
     "add": lambda a, b: a + b,
@@ -153,7 +153,9 @@ class Walk:
             return str(self._part_of(value))
         root = self._root(value)
         if root not in self._names:
-            self._names[root] = self._named(root.name_hint)
+            alike = [root, *(each for each in self._joined if self._root(each) is root)]
+            hints = (each.name_hint for each in alike if each.name_hint)
+            self._names[root] = self._named(next(hints, None))
         return self._names[root]
 
     def _local(self, value: SSAValue) -> str:
@@ -353,6 +355,8 @@ class Walk:
                 self._make(value, lines)
         text = LeafText({value: self._local(value) for value in inputs})
         statements = text.statements(run, list(outputs))
+        products = [label_of(each) for each in run if isinstance(each, tile.Dot)]
+        self.labels["product"] += products[-1:]  # what a leaf multiplies last goes by a name
         name = made[-1].name_hint or run[-1].name.partition(".")[2]
         self._print(name, outputs, list(inputs), lines, statements)
 
@@ -453,7 +457,7 @@ class Walk:
         self.instances.append(f'*cy.lib.{task}("{name}", WGS={warps // 4}, A={a}{columns}{leaf})')
         self.calls.append(name)
         self._copied([dot.a, b])
-        self.labels["product"] += [label_of(dot)] if moved else []
+        self.labels["product"].append(label_of(dot))
         lines.append(
             f'cy.launch("{task}", {self._of(dot.result)}, {self._of(dot.a)}, {self._of(b)})'
         )
