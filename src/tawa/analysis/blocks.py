@@ -179,8 +179,8 @@ def _assemble(
         if dim in bounds and repeat > 1:
             return Refusal(f"the mask bounds dimension {dim}, whose indices stand several times")
         if (term := wrapped.get(dim)) is not None:
-            if not offset.is_zero:
-                return Refusal(f"dimension {dim} adds to a wrapped index")
+            if not offset.is_zero:  # a batch or a head: its rows are wrapped, and not the others
+                apart.append(Dim(None, strides[dim], offset, UNBOUNDED, 1))
             offset = term.start
         elif (part := _uncounted(offset, bound)) is not None:
             apart.append(Dim(None, strides[dim] * part.unit, part.count, UNBOUNDED, 1))
