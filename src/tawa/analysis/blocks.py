@@ -132,13 +132,18 @@ def _offsets(
         quotient, rest = rest.divide(*factors[dim])
         offsets[dim] += quotient
     extra: dict[Leaf, Polynomial] = {}
-    for atom in sorted(_stride_like(rest), key=place_of):
+    # What more terms share first: (i - i // n * n) * stride is steps of a stride, and not of n.
+    for atom in sorted(_stride_like(rest), key=lambda atom: (-_shares(rest, atom), place_of(atom))):
         quotient, others = rest.divide((atom,))
         if not quotient.is_zero and not is_host_value(quotient):
             extra[atom], rest = quotient, others
     unit = next(dim for dim, stride in strides.items() if stride == ONE)
     offsets[unit] += rest
     return offsets, extra
+
+
+def _shares(poly: Polynomial, atom: Leaf) -> int:
+    return sum(atom in monomial for monomial in poly.terms)
 
 
 def _begin(bound: Bounds | None) -> Polynomial:
