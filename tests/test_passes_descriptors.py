@@ -201,3 +201,26 @@ def test_a_launch_asks_of_an_access_in_a_branch_what_its_programs_do() -> None:
         x = (a if pid >= n else b)[pid % n * block :][:block].astype(np.float32)
         wanted = np.hstack([x[:, k : k + block] @ x[:, k : k + block] for k in (0, block)])
         assert np.array_equal(out[pid * block :][:block], wanted.astype(np.float16))
+
+
+@tawa.jit
+def pairs(a, out, n, steps, B: tl.constexpr):
+    pid, i, j = tl.program_id(0), tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    one = pid - pid // n * n
+    for k in range(0, 128, B):
+        x = tl.load(a + one * steps + i * 128 + k + j)
+        tl.store(out + pid * B * 128 + i * 128 + k + j, tl.dot(x, x).to(tl.float16))
+
+
+def test_what_remains_of_a_quotient_is_steps_of_a_stride() -> None:
+    """Not steps of the divisor, which is a multiple of 16 too, that count down."""
+    a, n, block = integers(16 * 64, 128), 16, 64
+    out = np.zeros((18 * block, 128), np.float16)
+    arguments = {"a": a, "out": out, "n": n, "steps": block * 128, "B": block}
+    compiled = pairs.compile(**arguments, grid=(18,))
+    assert promoted(compiled) == 2
+    assert guards_hold(compiled, arguments, (18,))
+    pairs[18,](**arguments)
+    x = a[block : 2 * block].astype(np.float32)
+    wanted = np.hstack([x[:, k : k + block] @ x[:, k : k + block] for k in (0, block)])
+    assert np.array_equal(out[17 * block :], wanted.astype(np.float16))

@@ -178,3 +178,30 @@ def test_a_producer_that_copies_is_not_starved_for_the_addresses_of_a_store():
     kernel = image.compile(x, w, out, 64, 56, 128, 64, grid=(196, 1), num_warps=8)
     assert kernel.plan.arefs[0].via == "copy_async"
     assert kernel.resources.spills == 0
+
+
+@tawa.jit
+def planes(x, w, out, C: tl.constexpr, S: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
+    """The same from planes of one channel: each element is a copy of its own."""
+    at = tl.program_id(0) * BM + tl.arange(0, BM)
+    n, h, v = at // (S * S), at // S % S, at % S
+    columns = tl.arange(0, 64)
+    acc = tl.zeros((BM, 64), tl.float32)
+    for step in range(9 * C // BC):
+        tap, channels = step // (C // BC), step % (C // BC) * BC + tl.arange(0, BC)
+        i, j = h - 1 + tap // 3, v - 1 + tap % 3
+        inside = (i >= 0) & (i < S) & (j >= 0) & (j < S)
+        a = x + (n[:, None] * C + channels[None, :]) * S * S + (i * S + j)[:, None]
+        left = tl.load(a, mask=inside[:, None], other=0.0)
+        right = tl.load(w + (tap * C + channels)[:, None] * 64 + columns[None, :])
+        acc = tl.dot(left, right, acc)
+    tl.store(out + at[:, None] * 64 + columns[None, :], acc)
+
+
+def test_a_producer_of_too_many_copies_is_none():
+    x, w, out = (tawa.array(s, "f32") for s in ((8, 64, 48, 48), (576, 64), (8 * 48 * 48, 64)))
+    few, many = (planes.compile(x, w, out, 64, 48, 256, c, grid=(72,)) for c in (16, 32))
+    assert few.plan.specialized
+    assert not many.plan.specialized
+    assert any("registers of addresses" in note.reason for note in many.plan.declined)
+    assert not many.resources.spills
