@@ -139,7 +139,7 @@ def _offsets(
             extra[atom], rest = quotient, others
     unit = next(dim for dim, stride in strides.items() if stride == ONE)
     offsets[unit] += rest
-    return offsets, extra
+    return offsets, {atom: extra[atom] for atom in sorted(extra, key=place_of)}
 
 
 def _shares(poly: Polynomial, atom: Leaf) -> int:
