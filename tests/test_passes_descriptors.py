@@ -204,6 +204,25 @@ def test_a_launch_asks_of_an_access_in_a_branch_what_its_programs_do() -> None:
 
 
 @tawa.jit
+def wrapping(a, out, n, B: tl.constexpr):
+    pid, i, j = tl.program_id(0), tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    if n + 1 < pid:
+        rows = (pid - 2) * B + i
+        for k in range(0, 128, B):
+            x = tl.load(a + rows * 128 + k + j)
+            tl.store(out + (pid * B + i) * 128 + k + j, tl.dot(x, x).to(tl.float16))
+
+
+def test_a_branch_on_what_may_wrap_leaves_no_program_out() -> None:
+    """Of whole numbers n + 1 is never below; of 32 bits it is, and programs 0 and 1 read a."""
+    a, out = tawa.array((256, 128), "f16"), tawa.array((256, 128), "f16")
+    compiled = wrapping.compile(a, out, 2**31 - 1, B=64, grid=(4,))
+    asked = [guard.condition for guard in compiled.guards if "never_negative" in guard.condition]
+    assert asked
+    assert not any("where" in condition for condition in asked)
+
+
+@tawa.jit
 def pairs(a, out, n, steps, B: tl.constexpr):
     pid, i, j = tl.program_id(0), tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
     one = pid - pid // n * n

@@ -460,16 +460,29 @@ def _branches(kernel: tile.Kernel, op: Operation) -> list[str]:
     while isinstance(branch := op.parent_op(), Operation) and branch is not kernel:
         if isinstance(branch, scf.IfOp) and isinstance(branch.cond.owner, tile.Elementwise):
             test = branch.cond.owner
-            function, inputs = test.function.data, list(map(polynomial, test.inputs))
+            function, inputs = test.function.data, map(polynomial, test.inputs)
             if op.parent_region() is not branch.true_region:
                 function = OPPOSITE.get(function, "")
-            signed = all(is_signed(element_type(each.type)) for each in test.inputs)
-            listed = all(map(is_program_value, inputs)) and not loops_of(*inputs)
-            if function in _COMPARED and signed and listed:
+            if function in _COMPARED and all(map(_is_exact, test.inputs)):
                 left, right = (spelled(kernel, each) for each in inputs)
                 found.append(f"({left} {_COMPARED[function]} {right})")
         op = branch
     return found
+
+
+def _is_exact(value: SSAValue) -> bool:
+    """Tell whether a launch knows a signed integer, with nothing on the way that may wrap."""
+    if not is_signed(value.type):
+        return False
+    match value.owner:
+        case tile.Constant() | tile.ProgramId() | tile.NumPrograms():
+            return True
+        case tile.Elementwise() as op:
+            return not may_wrap(value) and all(map(_is_exact, op.inputs))
+        case tile.Cast(value=inner):
+            return range_of_type(value.type).holds(range_of(inner)) and _is_exact(inner)
+        case _:
+            return is_argument(value)
 
 
 def asked_not_zero(kernel: tile.Kernel, poly: Polynomial) -> str:

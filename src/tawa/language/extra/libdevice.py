@@ -116,9 +116,7 @@ fast_expf = _one("fast_expf", "Compute e to the power of x, as `exp`")
 fast_exp10f = _one("fast_exp10f", "Compute 10 to a power, by an approximation")
 fast_logf = _one("fast_logf", "Compute the natural logarithm, by an approximation")
 fast_log2f = _one("fast_log2f", "Compute the logarithm to base 2, by an approximation")
-fast_log10f = _one(
-    "fast_log10f", "Compute the logarithm to base 10, by an approximation"
-)
+fast_log10f = _one("fast_log10f", "Compute the logarithm to base 10, by an approximation")
 fast_sinf = _one("fast_sinf", "Compute the sine, by an approximation")
 fast_cosf = _one("fast_cosf", "Compute the cosine, by an approximation")
 fast_tanf = _one("fast_tanf", "Compute the tangent, by an approximation")
