@@ -54,6 +54,7 @@ class Row:
     reason: str = ""  # why it does not compile, or is not specialized
     right: bool | None = None
     error: float = 0.0
+    fell_back: bool = False  # a guard of its launch refused the kernel, and the ordinary one ran
     us: float = 0.0
     triton_us: float = 0.0
     options: str = ""  # warps, stages and constants
@@ -130,8 +131,8 @@ def run_both(row: Row, launch: Any) -> None:
 
     import tawa
 
-    ours, theirs = tawa.jit(launch.fn)[launch.grid], launch.fn[launch.grid]
-    given = {**launch.values, **launch.options}
+    kernel, given = tawa.jit(launch.fn), {**launch.values, **launch.options}
+    ours, theirs = kernel[launch.grid], launch.fn[launch.grid]
     memory = storages(launch.values)
     before = [m.clone() for m in memory]
 
@@ -147,6 +148,9 @@ def run_both(row: Row, launch: Any) -> None:
     row.error = max((e for e, _ in errors), default=0.0)
     row.right = all(e <= bound for e, bound in errors)
     row.triton_us, row.us = timed(lambda: theirs(**given), lambda: ours(**given))
+    row.fell_back = (
+        kernel[launch.grid](**given).plan != kernel.compile(**given, grid=launch.grid).plan
+    )
     for place, value in zip(memory, before):
         place.copy_(value)
 
@@ -410,6 +414,8 @@ def compared(rows: list[Row]) -> list[str]:
             f"{title}: {len(own)}, geometric mean {mean(ratios):.3f} of Triton's speed, "
             f"{sum(x >= 0.95 for x in ratios)} at 0.95 or more"
         )
+    lines += ["", "launches whose guards sent them to the ordinary kernel"]
+    lines += [f"  {r.kernel} [{r.call}]" for r in ran if r.fell_back]
     lines += ["", "slower than Triton (ratio, us, Triton's us)"]
     for r in sorted(ran, key=lambda r: r.triton_us / r.us):
         if r.triton_us / r.us < 0.95:

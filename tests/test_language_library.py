@@ -46,7 +46,14 @@ ONE = {
     "erfc": (np.vectorize(math.erfc), WIDE),
     "exp10": (lambda x: 10.0**x, WIDE),
     "expm1": (np.expm1, WIDE),
+    "fast_cosf": (np.cos, UNIT),
+    "fast_exp10f": (lambda x: 10.0**x, UNIT),
     "fast_expf": (np.exp, WIDE),
+    "fast_log10f": (np.log10, POSITIVE),
+    "fast_log2f": (np.log2, POSITIVE),
+    "fast_logf": (np.log, POSITIVE),
+    "fast_sinf": (np.sin, UNIT),
+    "fast_tanf": (np.tan, UNIT),
     "fast_tanhf": (np.tanh, WIDE),
     "lgamma": (np.vectorize(math.lgamma), POSITIVE),
     "logb": (lambda x: np.floor(np.log2(np.abs(x))), POSITIVE),
@@ -69,6 +76,7 @@ TWO = {
     "atan2": np.arctan2,
     "copysign": np.copysign,
     "fast_dividef": np.divide,
+    "fast_powf": np.power,
     "fdim": lambda x, y: np.maximum(x - y, 0),
     "fmod": np.fmod,
     "hypot": np.hypot,
@@ -147,12 +155,22 @@ def test_device_functions_are_those_of_the_c_library():
 @pytest.mark.skipif(not nvrtc.is_available(), reason="NVRTC is not installed")
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 def test_device_functions_are_those_of_cuda(kind):
-    unary = [*sorted(OF_CUDA_ALONE), "logb"]
-    chosen = tuple(getattr(libdevice, name) for name in [*unary, "add_rn", "mul_rn", "sub_rn"])
+    fast = [name for name in [*ONE, *TWO] if name.startswith("fast_") and kind == "f32"]
+    unary = [*sorted(OF_CUDA_ALONE), "logb", *(name for name in fast if name in ONE)]
+    binary = ["add_rn", "mul_rn", "sub_rn", *(name for name in fast if name in TWO)]
+    chosen = tuple(getattr(libdevice, name) for name in [*unary, *binary])
     kinds = dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), f"{kind}*")
     kernel = build(every_function, of(**kinds, FUNCTIONS=chosen, UNARY=len(unary)), {})
     pipeline.run(pipeline.HOPPER, kernel, Plan(), Target())
     assert "warning" not in nvrtc.build(generate(kernel), "functions").log
+
+
+@pytest.mark.parametrize("name", ["fast_sinf", "fast_powf", "fast_dividef"])
+def test_approximations_are_of_float32(name):
+    kernel, kinds = (one_argument, "x_ptr") if name in ONE else (two_arguments, "x_ptr y_ptr")
+    given = dict.fromkeys([*kinds.split(), "out_ptr"], "f64*")
+    with pytest.raises(TypeMismatch, match=name):
+        build(kernel, of(**given, FUNCTION=getattr(libdevice, name), N=32), {})
 
 
 def bits(x_ptr, out_ptr, N: tl.constexpr):

@@ -161,13 +161,12 @@ def test_a_block_more_where_registers_allow() -> None:
     ("first", "outcomes", "taken", "built"),
     [
         (40, {}, 1, []),  # enough of them are resident
-        (92, {6: (80, 0), 8: (64, 0)}, 8, [8, 6]),  # the most that are wanted
-        # Of 155 registers half are not enough for more than six, of 80 more than half are.
-        (155, {4: (128, 0), 6: (80, 0), 7: (72, 232), 8: (64, 392)}, 6, [6, 4, 8, 7]),
-        (150, {4: (128, 96), 5: (96, 728), 6: (80, 1000)}, 1, [6, 4]),
-        (123, {5: (96, 0), 6: (80, 228), 8: (64, 464)}, 5, [8, 6, 5]),
-        (73, {7: (53, 0), 8: (52, 8)}, 7, [8, 7]),  # 53 leave room for nine
-        (92, {6: (80, 0), 7: (72, 0), 8: None}, 7, [8, 6, 7]),  # NVRTC refuses
+        (92, {8: (64, 0)}, 8, [8]),  # the most that are wanted
+        (155, {5: (96, 0)}, 5, [5]),  # of 155 registers 80 are too few for most kernels
+        (150, {4: (128, 96), 5: (96, 728)}, 1, [5, 4]),
+        (123, {5: (96, 0), 7: (72, 300)}, 5, [7, 5]),
+        (73, {7: (53, 0), 8: (52, 8)}, 7, [8, 7]),
+        (92, {6: (80, 0), 8: None}, 6, [8, 6]),  # NVRTC refuses
     ],
 )
 def test_the_most_blocks_are_built_first(first, outcomes, taken, built) -> None:

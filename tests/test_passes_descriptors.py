@@ -5,6 +5,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
+from tawa.runtime.dispatch import guards_hold
 
 
 def integers(*shape, seed=0):
@@ -143,3 +144,102 @@ def test_a_number_made_unsigned_is_another_number() -> None:
     wanted = a.copy()
     wanted[:8] = wanted[48:] = 0
     assert np.array_equal(out, wanted)
+
+
+@tawa.jit
+def batched(
+    a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BN)
+    one, ok = tl.program_id(1), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    for k in range(0, K, BK):
+        x = tl.load(a + (one * M * K + (rows % M)[:, None] * K + (k + ok)[None, :]))
+        y = tl.load(b + (one * K * N + (k + ok)[:, None] * N + columns[None, :]))
+        acc = tl.dot(x, y, acc)
+    at = c + (one * M * N + rows[:, None] * N + columns[None, :])
+    tl.store(at, acc.to(tl.float16), mask=rows[:, None] < M)
+
+
+@pytest.mark.parametrize("m", [128, 104])
+def test_wrapped_rows_of_a_batch_go_by_tma(m) -> None:
+    a, b = integers(3, m, 64), integers(3, 64, 64, seed=1)
+    c = np.full((3, m, 64), np.nan, np.float16)
+    meta = {"M": m, "N": 64, "K": 64, "BM": 64, "BN": 64, "BK": 32}
+    compiled = batched.compile(a, b, c, **meta, grid=(2, 3))
+    assert compiled.asm.text("hopper").count("hopper.tma_load") == 2
+    batched[2, 3](a, b, c, **meta)
+    assert np.array_equal(c, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
+
+
+@tawa.jit
+def either(a, b, out, n: tl.constexpr, B: tl.constexpr):
+    pid, i, j = tl.program_id(0), tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    if pid >= n:
+        rows = (pid - n) * B + i
+        for k in range(0, 128, B):
+            x = tl.load(a + rows * 128 + k + j)
+            tl.store(out + (pid * B + i) * 128 + k + j, tl.dot(x, x).to(tl.float16))
+    elif pid != 1:
+        rows = pid * B + i
+        for k in range(0, 128, B):
+            x = tl.load(b + rows * 128 + k + j)
+            tl.store(out + (pid * B + i) * 128 + k + j, tl.dot(x, x).to(tl.float16))
+
+
+def test_a_launch_asks_of_an_access_in_a_branch_what_its_programs_do() -> None:
+    block, n = 64, 2
+    a, b = integers(2 * block, 128), integers(2 * block, 128, seed=1)
+    out = np.zeros((4 * block, 128), np.float16)
+    compiled = either.compile(a, b, out, n=n, B=block, grid=(4,))
+    assert any("where(((program(0)) >= (2))" in guard.condition for guard in compiled.guards)
+    assert any("!= (1)" in guard.condition for guard in compiled.guards)
+    assert guards_hold(compiled, {"a": a, "b": b, "out": out, "n": n, "B": block}, (4,))
+    either[4,](a, b, out, n=n, B=block)
+    for pid in (0, 2, 3):
+        x = (a if pid >= n else b)[pid % n * block :][:block].astype(np.float32)
+        wanted = np.hstack([x[:, k : k + block] @ x[:, k : k + block] for k in (0, block)])
+        assert np.array_equal(out[pid * block :][:block], wanted.astype(np.float16))
+
+
+@tawa.jit
+def wrapping(a, out, n, B: tl.constexpr):
+    pid, i, j = tl.program_id(0), tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    if n + 1 < pid:
+        rows = (pid - 2) * B + i
+        for k in range(0, 128, B):
+            x = tl.load(a + rows * 128 + k + j)
+            tl.store(out + (pid * B + i) * 128 + k + j, tl.dot(x, x).to(tl.float16))
+
+
+def test_a_branch_on_what_may_wrap_leaves_no_program_out() -> None:
+    """Of whole numbers n + 1 is never below; of 32 bits it is, and programs 0 and 1 read a."""
+    a, out = tawa.array((256, 128), "f16"), tawa.array((256, 128), "f16")
+    compiled = wrapping.compile(a, out, 2**31 - 1, B=64, grid=(4,))
+    asked = [guard.condition for guard in compiled.guards if "never_negative" in guard.condition]
+    assert asked
+    assert not any("where" in condition for condition in asked)
+
+
+@tawa.jit
+def pairs(a, out, n, steps, B: tl.constexpr):
+    pid, i, j = tl.program_id(0), tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    one = pid - pid // n * n
+    for k in range(0, 128, B):
+        x = tl.load(a + one * steps + i * 128 + k + j)
+        tl.store(out + pid * B * 128 + i * 128 + k + j, tl.dot(x, x).to(tl.float16))
+
+
+def test_what_remains_of_a_quotient_is_steps_of_a_stride() -> None:
+    """Not steps of the divisor, which is a multiple of 16 too, that count down."""
+    a, n, block = integers(16 * 64, 128), 16, 64
+    out = np.zeros((18 * block, 128), np.float16)
+    arguments = {"a": a, "out": out, "n": n, "steps": block * 128, "B": block}
+    compiled = pairs.compile(**arguments, grid=(18,))
+    assert promoted(compiled) == 2
+    assert guards_hold(compiled, arguments, (18,))
+    pairs[18,](**arguments)
+    x = a[block : 2 * block].astype(np.float32)
+    wanted = np.hstack([x[:, k : k + block] @ x[:, k : k + block] for k in (0, block)])
+    assert np.array_equal(out[17 * block :], wanted.astype(np.float16))

@@ -151,3 +151,57 @@ def test_a_scheduler_has_two_warps_of_multiply_adds(tile, asked, warps, blocks):
 
 def test_short_products_by_wgmma_stay_alone():
     assert compiled(bare, (64, 32, 32)).plan.blocks == 1
+
+
+@tawa.jit
+def image(x, w, out, C: tl.constexpr, S: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """A convolution of 3x3 over C channels of squares of S: rows of operand A are gathered, and
+    the result is stored channel by channel.
+    """
+    at = tl.program_id(0) * BM + tl.arange(0, BM)
+    n, h, v = at // (S * S), at // S % S, at % S
+    channels, columns = tl.arange(0, C), tl.program_id(1) * BN + tl.arange(0, BN)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for tap in range(9):
+        i, j = h - 1 + tap // 3, v - 1 + tap % 3
+        inside = (i >= 0) & (i < S) & (j >= 0) & (j < S)
+        a = x + ((n * S + i) * S + j)[:, None] * C + channels[None, :]
+        left = tl.load(a, mask=inside[:, None] & (at < 8 * S * S)[:, None], other=0.0)
+        right = tl.load(w + (tap * C + channels)[:, None] * 64 + columns[None, :])
+        acc += tl.dot(left, right)
+    place = (n[:, None] * 64 + columns[None, :]) * (S * S) + (h * S + v)[:, None]
+    tl.store(out + place, acc.to(tl.float16), mask=(at < 8 * S * S)[:, None])
+
+
+def test_a_producer_that_copies_is_not_starved_for_the_addresses_of_a_store():
+    x, w, out = (tawa.array(s, "f16") for s in ((8, 56, 56, 64), (576, 64), (8, 64, 56, 56)))
+    kernel = image.compile(x, w, out, 64, 56, 128, 64, grid=(196, 1), num_warps=8)
+    assert kernel.plan.arefs[0].via == "copy_async"
+    assert kernel.resources.spills == 0
+
+
+@tawa.jit
+def planes(x, w, out, C: tl.constexpr, S: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr):
+    """The same from planes of one channel: each element is a copy of its own."""
+    at = tl.program_id(0) * BM + tl.arange(0, BM)
+    n, h, v = at // (S * S), at // S % S, at % S
+    columns = tl.arange(0, 64)
+    acc = tl.zeros((BM, 64), tl.float32)
+    for step in range(9 * C // BC):
+        tap, channels = step // (C // BC), step % (C // BC) * BC + tl.arange(0, BC)
+        i, j = h - 1 + tap // 3, v - 1 + tap % 3
+        inside = (i >= 0) & (i < S) & (j >= 0) & (j < S)
+        a = x + (n[:, None] * C + channels[None, :]) * S * S + (i * S + j)[:, None]
+        left = tl.load(a, mask=inside[:, None], other=0.0)
+        right = tl.load(w + (tap * C + channels)[:, None] * 64 + columns[None, :])
+        acc = tl.dot(left, right, acc)
+    tl.store(out + at[:, None] * 64 + columns[None, :], acc)
+
+
+def test_a_producer_of_too_many_copies_is_none():
+    x, w, out = (tawa.array(s, "f32") for s in ((8, 64, 48, 48), (576, 64), (8 * 48 * 48, 64)))
+    few, many = (planes.compile(x, w, out, 64, 48, 256, c, grid=(72,)) for c in (16, 32))
+    assert few.plan.specialized
+    assert not many.plan.specialized
+    assert any("registers of addresses" in note.reason for note in many.plan.declined)
+    assert not many.resources.spills

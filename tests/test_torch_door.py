@@ -7,6 +7,7 @@ import tawa.language as tl
 from tawa.errors import ArgumentError
 from tawa.kernels.attention import attention
 from tawa.kernels.matmul import matmul
+from tawa.runtime import arrays
 
 torch = pytest.importorskip("torch")
 
@@ -282,3 +283,24 @@ def test_an_array_of_another_library_says_what_to_pass():
 
     with pytest.raises(ArgumentError, match="can be made beside a GpuArray"):
         maker_beside(GpuArray((64, 64)), (64, 64), "f16")
+
+
+@tawa.jit
+def copied(x, more, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at))
+
+
+def test_an_empty_tensor_costs_a_launch_no_look_at_its_tensors(monkeypatch):
+    x, out, looked = torch.randn(64), torch.empty(64), []
+    plain = arrays.check_storage
+    monkeypatch.setattr(arrays, "check_storage", lambda t: (looked.append(t), plain(t)))
+
+    def looks(more):
+        copied[(1,)](x, more, out, BLOCK=64)
+        looked.clear()
+        copied[(1,)](x, more, out, BLOCK=64)
+        return len(looked)
+
+    assert looks(torch.empty(0)) == looks(torch.empty(1))
+    assert torch.equal(out, x)

@@ -132,13 +132,18 @@ def _offsets(
         quotient, rest = rest.divide(*factors[dim])
         offsets[dim] += quotient
     extra: dict[Leaf, Polynomial] = {}
-    for atom in sorted(_stride_like(rest), key=place_of):
+    # What more terms share first: (i - i // n * n) * stride is steps of a stride, and not of n.
+    for atom in sorted(_stride_like(rest), key=lambda atom: (-_shares(rest, atom), place_of(atom))):
         quotient, others = rest.divide((atom,))
         if not quotient.is_zero and not is_host_value(quotient):
             extra[atom], rest = quotient, others
     unit = next(dim for dim, stride in strides.items() if stride == ONE)
     offsets[unit] += rest
-    return offsets, extra
+    return offsets, {atom: extra[atom] for atom in sorted(extra, key=place_of)}
+
+
+def _shares(poly: Polynomial, atom: Leaf) -> int:
+    return sum(atom in monomial for monomial in poly.terms)
 
 
 def _begin(bound: Bounds | None) -> Polynomial:
@@ -179,8 +184,8 @@ def _assemble(
         if dim in bounds and repeat > 1:
             return Refusal(f"the mask bounds dimension {dim}, whose indices stand several times")
         if (term := wrapped.get(dim)) is not None:
-            if not offset.is_zero:
-                return Refusal(f"dimension {dim} adds to a wrapped index")
+            if not offset.is_zero:  # a batch or a head: its rows are wrapped, and not the others
+                apart.append(Dim(None, strides[dim], offset, UNBOUNDED, 1))
             offset = term.start
         elif (part := _uncounted(offset, bound)) is not None:
             apart.append(Dim(None, strides[dim] * part.unit, part.count, UNBOUNDED, 1))

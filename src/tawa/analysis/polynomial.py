@@ -31,6 +31,7 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.ranges import may_wrap, range_of, range_of_type
 from tawa.ir import hopper, tile
+from tawa.ir.functions import OPPOSITE
 from tawa.ir.types import bit_width, element_type, is_signed
 from tawa.ir.walk import is_inside, yielded
 
@@ -404,6 +405,7 @@ _PYTHON: dict[str, str] = {
     "shl": "({0} << {1})",
     "shr": "({0} >> {1})",
 }
+_COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def render(poly: Polynomial, name_leaf: Callable[[Leaf | Iteration], str]) -> str:
@@ -440,6 +442,47 @@ def asked(kernel: tile.Kernel, function: str, poly: Polynomial, *numbers: int) -
     and step of the loops that count iteration(0), iteration(1) ...
     """
     return _asked(kernel, function, spelled(kernel, poly), loops_of(poly), numbers)
+
+
+def asked_natural(kernel: tile.Kernel, poly: Polynomial, op: Operation) -> str:
+    """Return the condition that a number of an operation is never negative, as `asked` does, in the
+    programs that reach it: a branch on a comparison of what a launch knows leaves the others out.
+    """
+    text = spelled(kernel, poly)
+    if not is_host_value(poly) and (branches := _branches(kernel, op)):
+        text = f"where({' & '.join(branches)}, {text}, 0)"
+    return _asked(kernel, "never_negative", text, loops_of(poly), ())
+
+
+def _branches(kernel: tile.Kernel, op: Operation) -> list[str]:
+    """Return the comparisons, without iterations, that hold in the branches around an operation."""
+    found: list[str] = []
+    while isinstance(branch := op.parent_op(), Operation) and branch is not kernel:
+        if isinstance(branch, scf.IfOp) and isinstance(branch.cond.owner, tile.Elementwise):
+            test = branch.cond.owner
+            function, inputs = test.function.data, map(polynomial, test.inputs)
+            if op.parent_region() is not branch.true_region:
+                function = OPPOSITE.get(function, "")
+            if function in _COMPARED and all(map(_is_exact, test.inputs)):
+                left, right = (spelled(kernel, each) for each in inputs)
+                found.append(f"({left} {_COMPARED[function]} {right})")
+        op = branch
+    return found
+
+
+def _is_exact(value: SSAValue) -> bool:
+    """Tell whether a launch knows a signed integer, with nothing on the way that may wrap."""
+    if not is_signed(value.type):
+        return False
+    match value.owner:
+        case tile.Constant() | tile.ProgramId() | tile.NumPrograms():
+            return True
+        case tile.Elementwise() as op:
+            return not may_wrap(value) and all(map(_is_exact, op.inputs))
+        case tile.Cast(value=inner):
+            return range_of_type(value.type).holds(range_of(inner)) and _is_exact(inner)
+        case _:
+            return is_argument(value)
 
 
 def asked_not_zero(kernel: tile.Kernel, poly: Polynomial) -> str:

@@ -54,6 +54,7 @@ from tawa.analysis.polynomial import (
     Leaf,
     Polynomial,
     asked,
+    asked_natural,
     is_argument,
     is_host_value,
     place_of,
@@ -133,14 +134,14 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str],
         return "its columns are not known to end at a multiple of 16 bytes, which TMA writes whole"
     if isinstance(op, tile.Store) and any(dim.repeat > 1 for dim in block.dims):
         return "several of its elements go to one place"
+    guards.extend(asked_natural(kernel, poly, op) for poly in block.nonnegative)
+    guards.extend(asked(kernel, "always_multiple", poly, unit) for poly, unit in block.multiples)
     desc = _make_descriptor(kernel, op, block)
     offsets = [_emit_at(dim.offset, Emitter.before(op), i32) for dim in block.dims]
     if isinstance(op, tile.Load):
         _replace_load(op, desc, offsets, block)
     else:
         _replace_store(op, desc, offsets, block)
-    guards.extend(asked(kernel, "never_negative", poly) for poly in block.nonnegative)
-    guards.extend(asked(kernel, "always_multiple", poly, unit) for poly, unit in block.multiples)
     return ""
 
 

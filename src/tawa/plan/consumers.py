@@ -91,7 +91,11 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
             + ", ".join(listed),
             remedy="use smaller block sizes",
         )
-    return [(best, needs[best])]
+    # None has what it needs by a count that holds the addresses of stores all at once: for them a
+    # producer whose threads copy is not starved.
+    loads = [load for payload in problem.partition.payloads for load in payload.loads]
+    indices = not producer_need(loads)
+    return [(best, register_need(problem.kernel, 4 * best, loads, indices))]
 
 
 def _shared_evenly(dot: tile.Dot) -> bool:

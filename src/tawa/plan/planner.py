@@ -61,6 +61,7 @@ from tawa.plan.plan import (
 )
 from tawa.plan.problem import Problem, number_of
 from tawa.plan.resources import (
+    COPYING,
     aliases,
     check_register_sum,
     check_shared,
@@ -260,6 +261,9 @@ def _why_ordinary(problem: Problem) -> str:
     if not payloads:
         reasons = [reason for _, reason in problem.partition.declined]
         return ": ".join(["no asynchronous load", *reasons[:1]])
+    copying = producer_need(load for payload in payloads for load in payload.loads)
+    if copying > COPYING[-1]:
+        return f"a producer's threads would hold {copying} registers of addresses and masks to copy"
     if problem.dots:
         return ""
     if not any(enclosing_loops(payload.loads[0]) for payload in payloads):

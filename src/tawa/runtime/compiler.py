@@ -384,7 +384,7 @@ def _carry_out(
             raise
         made["cuda"] = source.text
     build = _Build(work, plan, source, job.build(source, plan))
-    if (crowded := crowded_ahead(kernel, plan, source, job.target, job.pins)) is not None:
+    for crowded in crowded_ahead(kernel, plan, source, job.target, job.pins):
         _begin(job, work, crowded)
     with job.phase("proof", work, plan):
         proof = verify(work, target, program)

@@ -185,7 +185,7 @@ def _guarded(
     values: Mapping[str, Any], reads: Sequence[str], namespace: dict[str, Any]
 ) -> Sequence[str]:
     """Return the statements that read the arguments, for tensors of torch between tests that they
-    have memory, and that torch runs a program and does not record one.
+    have memory, where they have elements, and that torch runs a program and does not record one.
     """
     from tawa.runtime.arrays import look
 
@@ -207,7 +207,10 @@ def _guarded(
         *looked,
         "    raise",
         f"if not ({' and '.join(f'{name}__at' for name in tensors)}):",
-        *looked,
+        *(
+            f"    if not {name}__at and {array}.numel(): __look({array})"
+            for name, array in tensors.items()
+        ),
     ]
 
 

@@ -7,15 +7,14 @@ Kernels that the memory bounds are tried with more blocks at once. Such a kernel
 bytes that it keeps on their way. What bounds these is how many blocks run on a multiprocessor at
 once, and that is mostly decided by registers, of which ptxas takes as many as it likes: it reads
 all of a row's weights before it uses the first. Told for how many blocks they must do, it reads
-them in parts. The most blocks are wanted that it needs no memory for: who does with few registers
-does with more, so that most numbers need not be built to be known.
+them in parts. The most blocks are wanted that it needs no memory for, in few builds: where it does
+with some more blocks than it fits by itself, no further numbers are tried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from tawa.codegen import CudaSource
 from tawa.ir import tile
@@ -29,8 +28,8 @@ from tawa.target import Target
 
 ENOUGH = 1024
 """Threads of a multiprocessor that keep enough on its way: half of those it can have."""
-LEAST = 0.5
-"""The part of its registers with which ptxas may get on; of less it would spill."""
+LEAST = 0.57
+"""The part of its registers with which ptxas may get on; with less most kernels spill."""
 
 Share = Callable[[Plan], Callable[[], CompiledKernel | None]]
 """Begins to build a kernel by a plan that shares registers out otherwise; what it returns waits for
@@ -61,53 +60,47 @@ def _local_of_helpers(made: CompiledKernel) -> int:
 
 def crowded_ahead(
     kernel: tile.Kernel, plan: Plan, source: CudaSource, target: Target, pins: Pins
-) -> Plan | None:
-    """Return the plan for as many blocks as are worth anything, where a kernel is likely to be
-    wanted by it: it is built beside the kernel itself.
+) -> tuple[Plan, ...]:
+    """Return the plans for more blocks that `more_resident` is likely to try, for the most and for
+    the middle: they are built beside the kernel itself.
     """
     if not _is_shared(kernel, plan, pins):
-        return None
-    blocks = _most_blocks(target, source.threads, source.shared_bytes)
+        return ()
+    threads, shared = source.threads, source.shared_bytes
+    most = _most_blocks(target, threads, shared)
+    fewest = max(1, target.blocks_resident(threads, target.registers_max, shared)) + 1
     # What is made of ranges alone is made where it is used: by this count no kernel was seen to
     # take more registers than these of which it says less.
-    need = register_need(kernel, source.threads // 32, (), indices=False)
-    if blocks == 1 or need <= target.shared_by(blocks).registers_at_launch(source.threads):
-        return None
-    return replace(plan, blocks=blocks)
+    need = register_need(kernel, threads // 32, (), indices=False)
+    if fewest > most or need <= target.shared_by(most).registers_at_launch(threads):
+        return ()
+    return tuple(replace(plan, blocks=blocks) for blocks in {most, (fewest + most) // 2})
 
 
 def more_resident(
     made: CompiledKernel, kernel: tile.Kernel, target: Target, pins: Pins, share: Share
 ) -> CompiledKernel:
-    """Return an ordinary kernel without products, made for as many blocks as fit without a spill.
-
-    Most kernels do with what the most blocks leave them, so these are tried first, then the middle
-    of those that are left; while one is waited for, that is built which follows if it fails. Any
-    other kernel is returned as it is.
+    """Return an ordinary kernel without products, made for more blocks where they fit without a
+    spill: the most, or else the middle of those that are left. Any other kernel is returned as it
+    is.
     """
-    if not _is_shared(kernel, made.plan, pins):
+    used = made.resources.roles[0].used
+    if used is None or not _is_shared(kernel, made.plan, pins):
         return made
     threads, shared = made.launch.threads, made.launch.shared
-    most = _most_blocks(target, threads, shared)
-    plan, failed = made.plan, most + 1
-    resident = partial(target.blocks_resident, threads, shared=shared)
-    while (used := made.resources.roles[0].used) is not None:
-        numbers = [
-            blocks
-            for blocks in range(max(made.plan.blocks, resident(used)) + 1, failed)
-            if target.shared_by(blocks).registers_at_launch(threads) >= LEAST * used
-        ]
-        if not numbers:
-            break
-        blocks = numbers[-1] if failed > most else _middle(numbers)
-        wanted = share(replace(plan, blocks=blocks))
-        if fewer := [number for number in numbers if number < blocks]:
-            share(replace(plan, blocks=_middle(fewer)))
-        tighter = wanted()
-        if tighter is None or (tighter.resources.spills or 0) > (made.resources.spills or 0):
-            failed = blocks
-        else:
-            made = tighter
+    fewest = max(made.plan.blocks, target.blocks_resident(threads, used, shared)) + 1
+    numbers = [
+        blocks
+        for blocks in range(fewest, _most_blocks(target, threads, shared) + 1)
+        if target.shared_by(blocks).registers_at_launch(threads) >= LEAST * used
+    ]
+    blocks = max(numbers, default=0)
+    while numbers:
+        tighter = share(replace(made.plan, blocks=blocks))()
+        if tighter is not None and (tighter.resources.spills or 0) <= (made.resources.spills or 0):
+            return tighter
+        numbers = numbers[: numbers.index(blocks)]
+        blocks = numbers[(len(numbers) - 1) // 2] if numbers else 0
     return made
 
 
@@ -115,10 +108,6 @@ def _is_shared(kernel: tile.Kernel, plan: Plan, pins: Pins) -> bool:
     """Tell whether the number of blocks of a kernel is for what ptxas makes of it to decide."""
     told = pins.plan is not None or pins.blocks is not None
     return not (plan.specialized or told or has(kernel, tile.Dot))
-
-
-def _middle(numbers: list[int]) -> int:
-    return numbers[(len(numbers) - 1) // 2]
 
 
 def _most_blocks(target: Target, threads: int, shared: int) -> int:

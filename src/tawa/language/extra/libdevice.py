@@ -113,16 +113,16 @@ fma_rn = fma
 pow = _two("pow", "Raise a float to a power, a float or an integer")
 
 fast_expf = _one("fast_expf", "Compute e to the power of x, as `exp`")
-fast_exp10f = _one("fast_exp10f", "Compute 10 to a power, as `exp10`")
-fast_logf = _one("fast_logf", "Compute the natural logarithm, as `log`")
-fast_log2f = _one("fast_log2f", "Compute the logarithm to base 2, as `log2`")
-fast_log10f = _one("fast_log10f", "Compute the logarithm to base 10, as `log10`")
-fast_sinf = _one("fast_sinf", "Compute the sine, as `sin`")
-fast_cosf = _one("fast_cosf", "Compute the cosine, as `cos`")
-fast_tanf = _one("fast_tanf", "Compute the tangent, as `tan`")
+fast_exp10f = _one("fast_exp10f", "Compute 10 to a power, by an approximation")
+fast_logf = _one("fast_logf", "Compute the natural logarithm, by an approximation")
+fast_log2f = _one("fast_log2f", "Compute the logarithm to base 2, by an approximation")
+fast_log10f = _one("fast_log10f", "Compute the logarithm to base 10, by an approximation")
+fast_sinf = _one("fast_sinf", "Compute the sine, by an approximation")
+fast_cosf = _one("fast_cosf", "Compute the cosine, by an approximation")
+fast_tanf = _one("fast_tanf", "Compute the tangent, by an approximation")
 fast_tanhf = _one("fast_tanhf", "Compute the hyperbolic tangent, as `tanh`")
 fast_dividef = _two("fast_dividef", "Divide floats, as `/`")
-fast_powf = _two("fast_powf", "Raise a float to a power, as `pow`")
+fast_powf = _two("fast_powf", "Raise a float to a power, ``exp2(y * log2(x))`` by approximations")
 
 
 @Written

@@ -136,7 +136,7 @@ def div_rn(c: Context, one: Value, other: Value) -> Value:
 
 def _binary(name: str, row: str, c: Context, one: Value, other: Value) -> Value:
     left, right = arithmetic.meet(c.builder, name, one, other)
-    return c.builder.elementwise(row, _float(c, left, name), right)
+    return c.builder.elementwise(row, _float(c, left, name, not name.startswith("fast_")), right)
 
 
 def umulhi(c: Context, one: Value, other: Value) -> Value:
@@ -235,10 +235,11 @@ _BINARY = (
 # What goes by another name in the table of functions.
 _OTHER_UNARY = {
     "nearbyint": "rint",
-    **{f"fast_{row}f": row for row in ("exp", "exp10", "log", "log2", "log10")},
-    **{f"fast_{row}f": row for row in ("sin", "cos", "tan", "tanh")},
+    **{f"fast_{row}f": row for row in ("exp", "tanh")},
+    **{f"fast_{row}f": f"fast_{row}" for row in ("exp10", "log", "log2", "log10")},
+    **{f"fast_{row}f": f"fast_{row}" for row in ("sin", "cos", "tan")},
 }
-_OTHER_BINARY = {"fmod": "frem", "fast_dividef": "div", "fast_powf": "pow"}
+_OTHER_BINARY = {"fmod": "frem", "fast_dividef": "div", "fast_powf": "fast_pow"}
 
 OPERATIONS: dict[str, Callable[..., Value]] = {
     "add": partial(_operator, "+"),
