@@ -25,7 +25,7 @@ from tawa.verify.cursors import Cursors, Numbers
 from tawa.verify.rings import Rings, constant, flip_of, label_of, slots_of, step_of
 from tawa.verify.role_memory import AT_RINGS, Memory
 from tawa.verify.role_registers import FENCED, Products
-from tawa.verify.role_state import Lattice, State
+from tawa.verify.role_state import Lattice, State, Steady
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import RANK, Term
 from tawa.verify.values import Values
@@ -292,18 +292,19 @@ class _Flow:
             following = lattice.join_all(going)
             if following is None:
                 return [*exits, *ends]
-            steady = lattice.steady(head, following, since)
+            steady: Steady | bool = lattice.steady(head, following, since)
             behind = numbers.behind
+            last: list[State] = []
             try:
-                while True:
+                for _ in head.values:  # each time scalars that grow unlike each other are parted
+                    if not isinstance(steady, Steady):
+                        break
                     numbers.behind = dict(behind)
                     last, going = self._iteration(loop, steady.state)
                     more = lattice.join_all(going)
-                    repeats = more is None or lattice.repeats(steady, more)
-                    if repeats:
-                        return [*exits, *last]
-                    if repeats is not None:
-                        break
+                    steady = more is None or lattice.repeats(steady, more, since)
+                if steady is True:
+                    return [*exits, *last]
             except Refused as found:
                 reason = found
             numbers.behind = behind

@@ -112,14 +112,12 @@ class State:
 @dataclass(slots=True)
 class Steady:
     """A state for every iteration from some one on: `iteration` counts these, from 0. `others`
-    are symbols of what grows by unlike amounts, each with a scalar that has it; nothing is known
-    of scalars that are `loose`.
+    are symbols of what grows by unlike amounts, each with a scalar that has it.
     """
 
     state: State
     iteration: Term
     others: tuple[tuple[Term, SSAValue | Counter], ...]
-    loose: set[SSAValue | Counter] = field(default_factory=set[SSAValue | Counter])
 
 
 @dataclass(slots=True)
@@ -333,18 +331,10 @@ class Lattice:
 
         return later
 
-    def _unlike(self, steady: Steady, following: State) -> set[SSAValue | Counter]:
-        """Return the scalars that do not go on as a steady state says."""
-        later = self._later(steady, following)
-        return {
-            value
-            for value, term in steady.state.values.items()
-            if value not in steady.loose and following.values.get(value) != later(term)
-        }
-
-    def repeats(self, steady: Steady, following: State) -> bool | None:
+    def repeats(self, steady: Steady, following: State, since: int) -> Steady | bool:
         """Tell whether one more iteration of a steady state leads to the state of the next one. If
-        it does for less than the state says, forget the rest, and return None.
+        it does for less than the state says, return one that says less: scalars that do not go on
+        as it says grow by unlike amounts, which are one for those that grow alike.
         """
         state, later = steady.state, self._later(steady, following)
         for symbol, value in steady.others:
@@ -352,13 +342,9 @@ class Lattice:
             apart = self.terms.sub(following.values[value], state.values[value])
             if atom in self.natural and not self._rises(apart):
                 self.natural.remove(atom)
-                return None
-        odd = self._unlike(steady, following)
-        if odd:
-            steady.loose |= odd
-            for value in odd:
-                state.values[value] = self.symbol()
-            return None
+                return steady
+        if any(following.values.get(each) != later(term) for each, term in state.values.items()):
+            return self.steady(state, following, since)
         expected: dict[Key, Status] = {}
         for key, status in state.may.items():
             number = later(key.number)
@@ -381,8 +367,8 @@ class Lattice:
             del state.truths[x]
         if not _names_repeat(state, following):
             state.names, state.sets = self._names(state, following)
-            return None
-        return None if lost or untrue else True
+            return steady
+        return steady if lost or untrue else True
 
 
 def _names_repeat(state: State, following: State) -> bool:

@@ -84,6 +84,10 @@ class Terms:
                 whole = self.constant(abs(number) // by * (1 if number > 0 else -1))
             if whole is not None:
                 return whole if name == "idiv" else self.add(inputs[0], whole, -by)
+        if name in ("min", "max") and kind.startswith("i"):
+            numbers = sorted(n for each in inputs if (n := self.number(each)) is not None)
+            if len(numbers) == len(inputs):
+                return self.constant(numbers[0 if name == "min" else -1])
         return self.atom(("function", name, kind, *inputs), self.support_of(inputs))
 
     def add(self, a: Term, b: Term, times: int = 1) -> Term:
