@@ -137,8 +137,8 @@ class Memory:
             )
         if not buffer.handed:
             return
-        readers = {self.cursors.numbers.agent(each) for each in buffer.readers()}
-        if access.write and not buffer.is_put(access) and len(readers) > 1:
+        is_mine = not access.write or buffer.is_put(access)
+        if not is_mine and len({*map(self.cursors.numbers.agent, buffer.readers())}) > 1:
             raise self._refused(
                 "slots",
                 f"writes into a slot of {label} by {operation.name}, which other roles read",

@@ -19,8 +19,9 @@ each d, in scalars and facts alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -186,9 +187,12 @@ class Lattice:
             found = state if found is None else self.join(found, state)
         return found
 
-    def steady(self, one: State, following: State, since: int) -> Steady:
+    def steady(
+        self, one: State, following: State, since: int, odd: Container[Term] = ()
+    ) -> Steady:
         """Return a state for each iteration from that of `one` on, if what is different in the
-        following one goes on in this way; symbols from number `since` on are of one iteration.
+        following one goes on in this way; symbols from number `since` on are of one iteration, and
+        amounts that are `odd` are others in each.
         """
         inside = set(self._symbols[since:])
         moves: dict[Term, Term] = {}
@@ -197,7 +201,7 @@ class Lattice:
         for apart, value in self._apart(one, following).items():
             if apart == self.terms.zero:
                 continue
-            if self.terms.atoms(apart) & inside:
+            if apart in odd or self.terms.atoms(apart) & inside:
                 moves[apart] = self.symbol(self._rises(apart))
                 others.append((moves[apart], value))
             else:
@@ -320,6 +324,7 @@ class Lattice:
             apart = terms.sub(following.values[value], state.values[value])
             shifts.append((symbol, apart))
 
+        @cache
         def later(term: Term) -> Term | None:
             for symbol, apart in shifts:
                 parts = terms.linear(term, symbol)
@@ -343,8 +348,13 @@ class Lattice:
             if atom in self.natural and not self._rises(apart):
                 self.natural.remove(atom)
                 return steady
-        if any(following.values.get(each) != later(term) for each, term in state.values.items()):
-            return self.steady(state, following, since)
+        odd = {
+            self.terms.sub(after, term)
+            for value, term in state.values.items()
+            if (after := following.values.get(value, term)) != later(term)
+        }
+        if odd:
+            return self.steady(state, following, since, odd)
         expected: dict[Key, Status] = {}
         for key, status in state.may.items():
             number = later(key.number)
