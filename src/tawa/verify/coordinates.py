@@ -249,7 +249,7 @@ class _Checker:
         self.taken.add((role_of(operation), chosen))
         return chosen
 
-    def _distance(self, copy: Operation, match: _Match) -> tuple[int, int, bool]:
+    def _distance(self, copy: Operation, match: _Match) -> tuple[int, ...]:
         """Return how far a copy is from a load that it may be of: of those that ask for its box it
         is of the one whose loop iterates as often, of the nearest iteration, that no other has.
         """
