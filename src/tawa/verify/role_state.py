@@ -187,9 +187,7 @@ class Lattice:
             found = state if found is None else self.join(found, state)
         return found
 
-    def steady(
-        self, one: State, following: State, since: int, odd: Container[Term] = ()
-    ) -> Steady:
+    def steady(self, one: State, following: State, since: int, odd: Container[Term] = ()) -> Steady:
         """Return a state for each iteration from that of `one` on, if what is different in the
         following one goes on in this way; symbols from number `since` on are of one iteration, and
         amounts that are `odd` are others in each.

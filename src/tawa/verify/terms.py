@@ -416,15 +416,7 @@ class Conditions:
         number = self.terms.number(x)
         if number is not None:
             return NEVER if number else ALWAYS
-        match self._of_iterations(x):
-            case (length, step, 1, more):
-                if more > 0:
-                    return NEVER
-                at = self.positive(self.terms.add(length, step, more + 1))
-                after = self.positive(self.terms.add(length, step, more))
-                return self.sum(((at if more else ALWAYS, 1), (after, -1)))
-            case _:
-                return _once("zero", min(x, self.terms.scale(x, -1)))
+        return _once("zero", min(x, self.terms.scale(x, -1)))
 
     def of(self, term: Term) -> Condition:
         """Return 1 where a condition (i1) holds, else 0."""
