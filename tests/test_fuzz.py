@@ -64,6 +64,14 @@ def test_a_box_of_every_iteration_may_be_copied_after_the_loop() -> None:
         assert compile_case(case_of(3000214)).plan.specialized
 
 
+def test_offsets_of_the_last_iteration_have_two_names() -> None:
+    """What a loop carries behind its other iterations, and what is computed from the bounds."""
+    with mock.patch("tawa.runtime.nvrtc.is_available", return_value=False):
+        made = compile_case(case_of(91000018))
+    assert made.plan.specialized
+    assert not [each for each in made.declined if "is not proved" in each.reason]
+
+
 def test_data_are_equal_at_every_call_and_results_start_as_nan() -> None:
     one, two = small().data(), small().data()
     assert (one["a_desc"] == two["a_desc"]).all()

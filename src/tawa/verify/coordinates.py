@@ -226,7 +226,7 @@ class _Checker:
         found: list[_Match] = []
         for asked in self.program.asked:
             if (asked.kind, asked.desc) == (kind, desc) and len(asked.offsets) == len(offsets):
-                found += self._parts(asked, offsets, shape)
+                found += self._parts(asked, offsets, shape, len(loops_around(operation)))
         if isinstance(operation, hopper.TmaLoad):
             start = _start(operation.view)
             shared = place_of(operation.view, operation).buffer
@@ -265,12 +265,18 @@ class _Checker:
         return *(_FAR if each is None else abs(each) for each in (more, late)), taken
 
     def _parts(
-        self, asked: Asked, offsets: tuple[Term, ...], shape: tuple[int, ...]
+        self, asked: Asked, offsets: tuple[Term, ...], shape: tuple[int, ...], depth: int
     ) -> Iterator[_Match]:
         # A box of windows has taps, and the windows of an image, behind the offsets of its block.
         behind = (1,) * (len(offsets) - len(asked.box))
         rank = len(asked.box)
         part = (*(1 for _ in range(rank - len(shape))), *shape)[-rank:] if rank else ()
+        if len(asked.loops) > depth:  # behind the loop: the last iteration has two names
+            last = self._last(asked)
+            named = [self.terms.replaced(each, self._left(asked), last) for each in offsets]
+            offsets = tuple(
+                each if found is None else found for each, found in zip(offsets, named, strict=True)
+            )
         for wanted, when in self._moved(asked, offsets):
             start = [
                 self.terms.number(self.terms.sub(got, want))
@@ -309,18 +315,14 @@ class _Checker:
             return
         # Functions of the iteration are not solved for it: all that copies may move to are tried.
         yield from self._at(asked, at, self._last(asked))
-        yield from self._at(asked, at, self._left(asked), self._last(asked))
         for number in range(self.copies):
             yield from self._at(asked, at, self.terms.constant(number))
             yield from self._at(asked, at, self.terms.add(at, self.terms.constant(number + 1)))
 
-    def _at(
-        self, asked: Asked, at: Term, moved: Term, when: Term | None = None
-    ) -> Iterator[tuple[tuple[Term, ...], Term]]:
+    def _at(self, asked: Asked, at: Term, moved: Term) -> Iterator[tuple[tuple[Term, ...], Term]]:
         changed = [self.terms.replaced(each, at, moved) for each in asked.offsets]
         if all(each is not None for each in changed):
-            whole = tuple(each for each in changed if each is not None)
-            yield whole, moved if when is None else when
+            yield tuple(each for each in changed if each is not None), moved
 
     def _is_iteration(self, term: Term, asked: Asked, at: Term) -> bool:
         """Tell whether a term is a number, some iterations ahead, or the last iteration."""
@@ -338,8 +340,7 @@ class _Checker:
     def _left(self, asked: Asked) -> Term:
         """Return the last iteration as a loop counts that makes all others, where there is one."""
         length, step = asked.loops[-1]
-        others = self.terms.sub(length, step), step
-        return self.terms.atom(("iterations", *others), self.terms.support_of(others))
+        return self.terms.iterations(self.terms.sub(length, step), step)
 
     def _is_of(self, buffer: SSAValue, asked: Asked) -> bool:
         """Tell whether a buffer has the name of a load that fills it. A load that no buffer is

@@ -144,8 +144,7 @@ class Numbers:
         length, step = terms.number(span.length), terms.number(span.step)
         if length is not None and step is not None and step > 0:
             return terms.constant(max(0, -(-length // step)))
-        leaves = terms.support_of((span.length, span.step))
-        return terms.atom(("iterations", span.length, span.step), leaves)
+        return terms.iterations(span.length, span.step)
 
 
 @dataclass(slots=True)

@@ -64,7 +64,7 @@ class Terms:
         if number is None:
             number = self._atoms[key] = len(self._keys)
             self._keys.append(key)
-            if key[0] in ("launch", "iteration", "iterations"):
+            if key[0] in ("launch", "iteration") or key[:2] == ("function", "iterations"):
                 self.natural.add(number)
             self._leaves.append(leaves)
         return self._take({(number,): 1})
@@ -89,6 +89,10 @@ class Terms:
             if len(numbers) == len(inputs):
                 return self.constant(numbers[0 if name == "min" else -1])
         return self.atom(("function", name, kind, *inputs), self.support_of(inputs))
+
+    def iterations(self, length: Term, step: Term) -> Term:
+        """Return how often a loop iterates."""
+        return self.function("iterations", "", [length, step])
 
     def add(self, a: Term, b: Term, times: int = 1) -> Term:
         """Return a + times * b."""
@@ -241,7 +245,7 @@ class Terms:
                 factor: Term | None = self._take({(each,): 1})
                 if each == found:
                     factor = by
-                elif leaves & self._leaves[each]:
+                elif not leaves or leaves & self._leaves[each]:
                     factor = self._inside(each, atom, by)
                 if factor is None:
                     return None
@@ -258,7 +262,8 @@ class Terms:
                 terms = [one for one in changed if one is not None]
                 return self.function(str(name), str(kind), terms)
             case _:
-                return None
+                hidden = (self._leaves[each] & self.support(atom)) - {RANK}
+                return None if hidden else self._take({(each,): 1})
 
     def bounded(self, term: Term) -> tuple[bool, tuple[Term, Term]] | None:
         """Write a term that has a minimum, or a maximum, in it, once, as the (True) lesser or
@@ -313,10 +318,6 @@ class Terms:
                 return f"iteration{depth}"
             case ("function", str(name), _, *inputs):
                 return f"{name}({', '.join(self.text(each) for each in _terms(inputs))})"
-            case ("load", int(pointer), *_):
-                return f"load({self.text(pointer)})"
-            case ("iterations", int(length), int(step), *_):
-                return f"count({self.text(length)}, step {self.text(step)})"
             case key:
                 return f"{key[0]}#{atom}"
 
@@ -405,7 +406,7 @@ class Conditions:
             return None
         times = self.terms.leading(rest)
         match self.terms.key(self.terms.divided(rest, times)):
-            case ("iterations", int(length), int(step)):
+            case ("function", "iterations", _, int(length), int(step)):
                 return length, step, times, offset
             case _:
                 return None
