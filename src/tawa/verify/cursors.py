@@ -18,7 +18,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rings import (
     Rings,
@@ -154,6 +154,8 @@ class Cursors:
     role: hopper.Role
     numbers: Numbers
     lattice: Lattice
+    slots: set[SSAValue]
+    """Scalars that slots are computed from."""
     phases: dict[SSAValue, int]
     """Scalars that are phases, and nothing else, and the depth of their rings."""
     _stepped: dict[int, set[SSAValue]] = field(default_factory=dict[int, set[SSAValue]])
@@ -174,11 +176,10 @@ class Cursors:
             *dict.fromkeys(("waits", each.barriers) for each in waits),
             *dict.fromkeys(("arrivals", each.barriers) for each in arrivals),
         ]
-        for operation in walk(self.role):
-            for value in operation.results:
-                step = step_of(value)
-                if step is not None and constant(step.more) is None:
-                    self._stepped.setdefault(step.depth, set()).add(value)
+        for value in self.slots:
+            step = step_of(value)
+            if step is not None and constant(step.more) is None:
+                self._stepped.setdefault(step.depth, set()).add(value)
         spans = (self.numbers.values.span(each) for each in all_of(self.role, scf.ForOp))
         self._instance = any(span.share > 1 for span in spans)
 
