@@ -33,7 +33,7 @@ from tawa.verify.rings import (
 from tawa.verify.role_state import Counter, Lattice, State
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
-from tawa.verify.values import Span, Values
+from tawa.verify.values import Values
 
 Arrival: TypeAlias = hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
 ARRIVALS = (hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive)
@@ -128,7 +128,8 @@ class Numbers:
                     inside = self._waits(operation.body.block, ring)
                     own = "iteration", len(loops_around(operation))
                     if inside is not None and own not in terms.support(inside):
-                        number = terms.mul(inside, self._iterations(self.values.span(operation)))
+                        span = self.values.span(operation)
+                        number = terms.mul(inside, terms.iterations(span.length, span.step))
                 case scf.WhileOp():
                     inside = self._waits(operation.after_region.block, ring)
                     number = inside if inside == terms.zero else None
@@ -138,13 +139,6 @@ class Numbers:
                 return None
             total = terms.add(total, number)
         return total
-
-    def _iterations(self, span: Span) -> Term:
-        terms = self.values.terms
-        length, step = terms.number(span.length), terms.number(span.step)
-        if length is not None and step is not None and step > 0:
-            return terms.constant(max(0, -(-length // step)))
-        return terms.iterations(span.length, span.step)
 
 
 @dataclass(slots=True)

@@ -92,6 +92,9 @@ class Terms:
 
     def iterations(self, length: Term, step: Term) -> Term:
         """Return how often a loop iterates."""
+        number, by = self.number(length), self.number(step)
+        if number is not None and by is not None and by > 0:
+            return self.constant(max(0, -(-number // by)))
         return self.function("iterations", "", [length, step])
 
     def add(self, a: Term, b: Term, times: int = 1) -> Term:
