@@ -272,8 +272,8 @@ class _Checker:
         rank = len(asked.box)
         part = (*(1 for _ in range(rank - len(shape))), *shape)[-rank:] if rank else ()
         if len(asked.loops) > depth:  # behind the loop: the last iteration has two names
-            last = self._last(asked)
-            named = [self.terms.replaced(each, self._left(asked), last) for each in offsets]
+            last, left = self._last(asked), self._left(asked)
+            named = [self.terms.replaced(each, left, last) for each in offsets]
             offsets = tuple(
                 each if found is None else found for each, found in zip(offsets, named, strict=True)
             )

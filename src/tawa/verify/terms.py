@@ -237,8 +237,10 @@ class Terms:
 
     def replaced(self, term: Term, atom: Term, by: Term) -> Term | None:
         """Return a term with `by` for an atom, inside of functions as well; None where it stands in
-        an atom that is no function of terms.
+        an atom that is no function of terms. A number stands in no term.
         """
+        if self.number(atom) is not None:
+            return term
         (((found,), _),) = self._polys[atom]
         leaves = self._leaves[found]
         total = self.zero
