@@ -205,6 +205,10 @@ def _program(make: Callable[..., cy.Mapping], *sizes: Any, **more: Any) -> tile.
     return lower(emitted.kernel.clone(), Pins(plan=emitted.plan))
 
 
+_PLAIN = {"pipeline": {"Q": 1, "K": 3, "V": 3}, "turns": False, "specialize": False} | {
+    "causal": True,
+    "persistent": False,
+}
 TASKS: dict[str, Make] = {
     "tasks gemm": partial(_program, gemm.gemm, 2, 128, 64, 32, 3),
     "tasks batched": partial(_program, gemm.gemm, 1, 64, 64, 32, 2, batched=True, tiles=2),
@@ -212,8 +216,9 @@ TASKS: dict[str, Make] = {
     "tasks sums": partial(_program, sums.sums, 2, 128, 64, 32, 2),
     "tasks fa2": partial(_program, attention_tasks, "fa2", 2, 128, 64, 64, True, turns=False),
     "tasks fa3": partial(_program, attention_tasks, "fa3", 2, 128, 64, 64),
+    "tasks fa2 plain": partial(_program, attention_tasks, "fa2", 1, 64, 16, 64, **_PLAIN),
 }
-"""The six task programs, which few tests but that of the mutants take."""
+"""The task programs, which few tests but that of the mutants take."""
 
 
 @cache

@@ -64,6 +64,21 @@ def test_a_box_of_every_iteration_may_be_copied_after_the_loop() -> None:
         assert compile_case(case_of(3000214)).plan.specialized
 
 
+@pytest.mark.parametrize(
+    ("number", "specialized"),
+    [
+        (91000018, True),  # offsets of the last iteration, as a loop leaves them and as bounds say
+        (91000158, False),  # a rest of a sum that no slot is made of
+        (91000164, True),  # a sum that a product adds to, read again transposed
+    ],
+)
+def test_no_plan_of_a_random_kernel_is_refused(number: int, specialized: bool) -> None:
+    with mock.patch("tawa.runtime.nvrtc.is_available", return_value=False):
+        made = compile_case(case_of(number))
+    assert made.plan.specialized == specialized
+    assert not [each for each in made.declined if "is not proved" in each.reason]
+
+
 def test_data_are_equal_at_every_call_and_results_start_as_nan() -> None:
     one, two = small().data(), small().data()
     assert (one["a_desc"] == two["a_desc"]).all()

@@ -7,6 +7,9 @@ import pytest
 
 import tawa
 import tawa.language as tl
+from proof_kernels import KERNELS
+from tawa.ir import hopper
+from tawa.ir.walk import all_of
 
 SEEDS = range(3)
 
@@ -247,3 +250,18 @@ def test_the_last_program_sums_what_the_others_stored(seed: int) -> None:
     run(last_sums, a, part, np.zeros(1, np.int32), o, 64, 4, grid=(4,), seed=seed, T=64)
     tiles = a.astype(np.float32).reshape(4, 64, 64)
     assert np.array_equal(o, sum(tile @ tile for tile in tiles))
+
+
+@pytest.mark.parametrize(
+    "name", ["conv merged", "conv last wave", "told chooses", "attention sink"]
+)
+def test_no_two_meetings_without_an_access_between_them(name: str) -> None:
+    """Threads that load before a store by TMA meet where the store does."""
+    kernel = KERNELS[name]()
+    assert all_of(kernel, hopper.TmaStore)
+    for meeting in all_of(kernel, hopper.NamedBarrier):
+        following = meeting.next_op
+        while isinstance(following, hopper.BulkWait):
+            following = following.next_op
+        alike = isinstance(following, hopper.NamedBarrier) and following.kind == meeting.kind
+        assert not alike or following.scope != meeting.scope

@@ -13,8 +13,8 @@ from tawa import ir
 from tawa.ir import hopper
 from tawa.ir.walk import all_of
 from tawa.verify import Refused
+from tawa.verify.agreement import cluster_of
 from tawa.verify.choreography import Choreography
-from tawa.verify.cluster import cluster_of
 from tawa.verify.rings import slots_of
 from tawa.verify.system import read_system
 from tawa.verify.values import Values

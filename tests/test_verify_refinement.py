@@ -16,6 +16,7 @@ import tawa.language as tl
 from lower_kernels import CASES
 from proof_kernels import MAKERS, text
 from tawa import ir
+from tawa.cypress.kernels.attention import attention
 from tawa.cypress.kernels.gemm import gemm as task_gemm
 from tawa.cypress.kernels.sums import sums as task_sums
 from tawa.frontend import build
@@ -403,6 +404,76 @@ FIRST: dict[str, Change] = {
 def test_the_first_copies_of_a_loop_are_made_once_each(name: str) -> None:
     kernel, program = without_roles(3)
     refused(FIRST[name], "coordinates", kernel, program)
+
+
+def known_loops(loop: str, rows: int, columns: int, depth: int) -> tuple[tile.Kernel, Program]:
+    """Return an attention without roles, one of whose two loops over keys iterates `rows` /
+    `columns` times, or one time less."""
+    how = {"pipeline": {"Q": 1, "K": depth, "V": depth}, "turns": False, "specialize": False}
+    mapping = attention(loop, 1, rows, columns, 64, True, persistent=False, **how)
+    made = cy.program(mapping)
+    return lower_with_program(made.emitted.kernel.clone(), Pins(plan=made.plan))
+
+
+KNOWN = ("one more", "one less", "further", "guard one more", "guard one less")
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize(("loop", "columns", "pair"), [("fa2", 16, 1), ("fa3", 32, 0)])
+def test_copies_ahead_in_a_loop_of_a_known_number(
+    loop: str, columns: int, pair: int, name: str
+) -> None:
+    """Of four iterations two are copied in a loop before; of one iteration all are."""
+    kernel, program = known_loops(loop, 64, columns, 3)
+    check(kernel, program=program)
+    first, main = all_of(kernel, scf.ForOp)[2 * pair : 2 * pair + 2]
+    guard = all_of(kernel, scf.IfOp)[pair].cond.owner
+    load = all_of(main, hopper.TmaLoad)[0]
+    assert isinstance(guard, tile.Elementwise)
+    more = 1 if name.endswith("more") else -1
+    if name == "further":
+        load.operands[2] = computed(load, "add", load.operands[2], number(load, columns))
+    elif name.startswith("guard"):
+        guard.operands[1] = computed(guard, "sub", guard.operands[1], number(guard, 2 * more))
+    else:
+        first.operands[1] = computed(first, "add", first.ub, number(first, more))
+    if (loop, name) == ("fa3", "guard one less"):
+        check(kernel, program=program)  # the condition holds in no iteration, as before
+        return
+    with pytest.raises(Refused):
+        check(kernel, program=program)
+
+
+def twice(a_desc, b_desc, c_desc, count):
+    """Multiply the same blocks twice."""
+    acc = tl.zeros((128, 128), tl.float32)
+    for i in range(0, count):
+        acc = tl.dot(a_desc.load([0, i * 64]), b_desc.load([i * 64, 0]), acc)
+    for i in range(0, count):
+        acc = tl.dot(a_desc.load([0, i * 64]), b_desc.load([i * 64, 0]), acc)
+    c_desc.store([0, 0], acc.to(tl.float16))
+
+
+def test_two_loops_ask_for_the_same_boxes() -> None:
+    """Whichever of them all roles leave out, in part or as a whole: the protocol stays right."""
+    shapes = {"a": (128, 64), "b": (64, 128), "c": (128, 128)}
+    arguments = {f"{name}_desc": DescriptorArg("f16", shape) for name, shape in shapes.items()}
+    kernel, program = lower_with_program(
+        build(twice, arguments | {"count": ScalarArg("i32")}, {}), Pins()
+    )
+    assert len({each.tile for each in program.asked}) == 3, "one ring has both"
+
+    def left_out(place: int, some: bool) -> Change:
+        def change(kernel: tile.Kernel) -> None:
+            for each in all_of(kernel, hopper.Role):
+                loop = [e for e in all_of(each, scf.ForOp) if all_of(e, hopper.Wait)][1 + place]
+                loop.operands[1] = computed(loop, "sub", loop.ub, loop.step) if some else loop.lb
+
+        return change
+
+    for place in (0, 1):
+        for some in (True, False):
+            refused(left_out(place, some), "coordinates", kernel, program)
 
 
 def test_threads_fence_what_they_read_before_a_slot_is_filled_again() -> None:

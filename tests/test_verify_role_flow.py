@@ -12,7 +12,7 @@ from proof_kernels import text
 from tawa import ir
 from tawa.ir import tile
 from tawa.verify import Refused
-from tawa.verify.cluster import cluster_of
+from tawa.verify.agreement import cluster_of
 from tawa.verify.rings import rings_of
 from tawa.verify.role_flow import check_roles
 from tawa.verify.values import Values

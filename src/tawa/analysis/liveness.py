@@ -8,7 +8,7 @@ Which tensors are other names of one tensor's registers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType
@@ -17,7 +17,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tawa.analysis.statements import CONTROL, children
 from tawa.ir import hopper, tile
 from tawa.ir.types import LayoutAttr, layout_of
-from tawa.ir.walk import decisive, is_terminator, operations_of, passed_on
+from tawa.ir.walk import decisive, is_terminator, operations_of, passed_on, reach
 from tawa.layouts.convert import register_map
 
 Keep = Callable[[Operation], bool]
@@ -133,6 +133,15 @@ def renames(operation: Operation) -> bool:
 def _is_held(value: SSAValue) -> bool:
     kind = value.type
     return isinstance(kind, TensorType) and isinstance(kind.encoding, LayoutAttr)
+
+
+def all_names(value: SSAValue) -> Iterable[SSAValue]:
+    """Return all names of the registers that a tensor names."""
+    *_, first = names_of(value)
+    return reach(
+        (first,),
+        lambda name: [use.operation.results[0] for use in name.uses if renames(use.operation)],
+    )
 
 
 def names_of(value: SSAValue) -> Iterator[SSAValue]:

@@ -275,12 +275,10 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
 def _own_rings(
     rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
 ) -> tuple[ArefPlan, ...]:
-    """Return the rings of a block without a producer: what stands outside of loops, or in a loop of
-    a known number of iterations, or is one slot deep, is loaded where it is wanted.
+    """Return the rings of a block without a producer: what stands outside of loops, or is one slot
+    deep, is loaded where it is wanted.
     """
-    # Where the number is known the copies of the first iterations have no condition left, by which
-    # the proof tells whose they are.
-    inside = {e.slot.name for e, loop in loads if loop and not isinstance(loop.extent, int)}
+    inside = {event.slot.name for event, loop in loads if loop is not None}
     found: list[ArefPlan] = []
     for ring in rings:
         turning = [each for each in (ring.payload, *ring.also) if inside.issuperset(each)]

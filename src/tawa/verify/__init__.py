@@ -19,17 +19,15 @@ from tawa.collector import at_rest
 from tawa.errors import Place, UnprovedProtocol
 from tawa.ir import tile
 from tawa.target import H200, Target
+from tawa.verify.agreement import check_handing, check_threads, cluster_of
 from tawa.verify.choreography import Choreography
-from tawa.verify.cluster import check_handing, cluster_of
 from tawa.verify.coordinates import Program, check_coordinates, program_of
-from tawa.verify.declared import check_memory
-from tawa.verify.global_order import check_global_order
+from tawa.verify.memory import check_global_order, check_memory
 from tawa.verify.rings import rings_of
 from tawa.verify.role_flow import check_roles
 from tawa.verify.rules import Refused, Rule
 from tawa.verify.static import Launch, check_known, check_static
 from tawa.verify.system import read_system
-from tawa.verify.threads import check_threads
 from tawa.verify.values import Values
 
 

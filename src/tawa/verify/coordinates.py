@@ -12,7 +12,7 @@ Where there is no aref program, as for hopper IR that was written by hand, none 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TypeAlias
@@ -32,6 +32,8 @@ from tawa.verify.values import Values
 
 _EFFECTS = (tile.Atomic, tile.CompareExchange, hopper.NextProgram)
 _Effect: TypeAlias = tile.Atomic | tile.CompareExchange | hopper.NextProgram
+_FAR = 1 << 31
+"""Further than any number of iterations."""
 _ACCESSES = (tile.DescLoad, tile.DescStore, tile.DescAtomic)
 
 
@@ -168,6 +170,10 @@ def check_coordinates(kernel: tile.Kernel, values: Values, program: Program) -> 
             _check_tile(operation, found.asked, names, holders)
     for parts in matches.values():
         checker.check_parts(parts)
+    found = {number for number, _ in matches}
+    for asked in program.asked:
+        if asked.tile is not None and asked.number not in found and checker.varies(asked):
+            raise Refused(rule("coordinates"), f"{asked.name or 'a box'} is copied nowhere", kernel)
 
 
 def _check_tile(
@@ -203,6 +209,7 @@ class _Checker:
         self.users: dict[SSAValue, set[Operation | None]] = {}
         for slot in all_of(values.kernel, hopper.Slot):
             self.users.setdefault(slot.buffer, set()).add(role_of(slot))
+        self.taken: set[tuple[Operation | None, _Match]] = set()
         self.labels = {shared.label.data for shared in all_of(values.kernel, hopper.Shared)}
 
     def match(self, operation: hopper.TmaLoad | hopper.TmaStore) -> _Match:
@@ -219,7 +226,7 @@ class _Checker:
         found: list[_Match] = []
         for asked in self.program.asked:
             if (asked.kind, asked.desc) == (kind, desc) and len(asked.offsets) == len(offsets):
-                found += self._parts(asked, offsets, shape)
+                found += self._parts(asked, offsets, shape, len(loops_around(operation)))
         if isinstance(operation, hopper.TmaLoad):
             start = _start(operation.view)
             shared = place_of(operation.view, operation).buffer
@@ -238,15 +245,38 @@ class _Checker:
                 "not shown to be one that the program asks for here",
                 operation,
             )
-        return min(found, key=lambda each: each.when is not None)
+        chosen = min(found, key=lambda each: self._distance(operation, each))
+        self.taken.add((role_of(operation), chosen))
+        return chosen
+
+    def _distance(self, copy: Operation, match: _Match) -> tuple[int, ...]:
+        """Return how far a copy is from a load that it may be of: of those that ask for its box it
+        is of the one whose loop iterates as often, of the nearest iteration, that no other has.
+        """
+        terms, loops = self.terms, match.asked.loops
+        loop, more = self._inner(copy, match.asked), None
+        late = 0 if match.when is None else terms.number(match.when)
+        if isinstance(loop, scf.ForOp):
+            length, step = loops[-1]
+            more = terms.ratio(terms.sub(length, self.values.span(loop).length), step)
+            if match.when is not None:
+                late = terms.number(terms.sub(match.when, terms.iteration(len(loops) - 1)))
+        taken = self.varies(match.asked) and (role_of(copy), match) in self.taken
+        return *(_FAR if each is None else abs(each) for each in (more, late)), taken
 
     def _parts(
-        self, asked: Asked, offsets: tuple[Term, ...], shape: tuple[int, ...]
+        self, asked: Asked, offsets: tuple[Term, ...], shape: tuple[int, ...], depth: int
     ) -> Iterator[_Match]:
         # A box of windows has taps, and the windows of an image, behind the offsets of its block.
         behind = (1,) * (len(offsets) - len(asked.box))
         rank = len(asked.box)
         part = (*(1 for _ in range(rank - len(shape))), *shape)[-rank:] if rank else ()
+        if len(asked.loops) > depth:  # behind the loop: the last iteration has two names
+            last, left = self._last(asked), self._left(asked)
+            named = [self.terms.replaced(each, left, last) for each in offsets]
+            offsets = tuple(
+                each if found is None else found for each, found in zip(offsets, named, strict=True)
+            )
         for wanted, when in self._moved(asked, offsets):
             start = [
                 self.terms.number(self.terms.sub(got, want))
@@ -285,18 +315,14 @@ class _Checker:
             return
         # Functions of the iteration are not solved for it: all that copies may move to are tried.
         yield from self._at(asked, at, self._last(asked))
-        yield from self._at(asked, at, self._left(asked), self._last(asked))
         for number in range(self.copies):
             yield from self._at(asked, at, self.terms.constant(number))
             yield from self._at(asked, at, self.terms.add(at, self.terms.constant(number + 1)))
 
-    def _at(
-        self, asked: Asked, at: Term, moved: Term, when: Term | None = None
-    ) -> Iterator[tuple[tuple[Term, ...], Term]]:
+    def _at(self, asked: Asked, at: Term, moved: Term) -> Iterator[tuple[tuple[Term, ...], Term]]:
         changed = [self.terms.replaced(each, at, moved) for each in asked.offsets]
         if all(each is not None for each in changed):
-            whole = tuple(each for each in changed if each is not None)
-            yield whole, moved if when is None else when
+            yield tuple(each for each in changed if each is not None), moved
 
     def _is_iteration(self, term: Term, asked: Asked, at: Term) -> bool:
         """Tell whether a term is a number, some iterations ahead, or the last iteration."""
@@ -314,8 +340,7 @@ class _Checker:
     def _left(self, asked: Asked) -> Term:
         """Return the last iteration as a loop counts that makes all others, where there is one."""
         length, step = asked.loops[-1]
-        others = self.terms.sub(length, step), step
-        return self.terms.atom(("iterations", *others), self.terms.support_of(others))
+        return self.terms.iterations(self.terms.sub(length, step), step)
 
     def _is_of(self, buffer: SSAValue, asked: Asked) -> bool:
         """Tell whether a buffer has the name of a load that fills it. A load that no buffer is
@@ -334,15 +359,22 @@ class _Checker:
     def check_parts(self, parts: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]) -> None:
         """The parts of each iteration make the box once, and no iteration is left out."""
         asked, operation = parts[0][0].asked, parts[0][1]
-        if self._is_constant(asked):
+        at = self.terms.iteration(len(asked.loops) - 1)
+        if asked.loops and not self.varies(asked):
             parts = self._in_turn(asked, parts)
-        order: dict[tuple[Term | None, int], Operation] = {}
+        ahead = {
+            late: self._inner(copy, asked)
+            for match, copy in parts
+            if match.when is not None
+            and (late := self.terms.number(self.terms.sub(match.when, at))) is not None
+        }
+        order: dict[tuple[Term | None, int], list[Operation]] = {}
         by: dict[tuple[Term | None, int], dict[tuple[int, ...], int]] = {}
         for match, copy in parts:
             view = copy.view.type
             assert isinstance(view, ViewType)
-            place = match.when, self._first(copy, match)
-            order.setdefault(place, copy)
+            place = match.when, self._first(copy, match, ahead)
+            order.setdefault(place, []).append(copy)
             by.setdefault(place, {})[match.start] = prod(view.shape)
         for starts in by.values():
             if sum(starts.values()) != prod(asked.box):
@@ -351,40 +383,44 @@ class _Checker:
                     f"the copies of {asked.name or 'a box'} are not its parts, each once",
                     operation,
                 )
-        at = self.terms.iteration(len(asked.loops) - 1)
         last = self._last(asked) if asked.loops and set(by) != {(None, 0)} else None
-        early, ahead = 0, -1
+        early, inner = 0, -1
         out = sum(
             self.terms.number(when) is not None or when == last
             for when, _ in by
             if when is not None
         )
-        for (when, first), copy in order.items():
+        for (when, first), copies in order.items():
             number = None if when is None else self.terms.number(when)
             late = 0 if when is None else self.terms.number(self.terms.sub(when, at))
             if first:
-                turn, inside = early == 0 and ahead < 0 and self._is_ahead(first, by, at), True
+                turn, around = early == 0 and inner < 0, True
                 early = first
             elif late is not None:
-                turn, inside = ahead < 0 and late == early, True
-                ahead = late
-            elif number is not None and ahead < 0:
-                turn, inside = number == early, False
+                turn, around = inner < 0 and late == early, True
+                inner = late
+            elif number is not None and inner < 0:
+                turn, around = number == early, False
                 early += 1
             else:
-                turn, inside = ahead == early and when == last, False
-            if not turn or not self._is_around(copy, asked, inside, out, first):
-                raise Refused(
-                    rule("coordinates"),
-                    f"the copies of {asked.name or 'a box'} are not those of all iterations in "
-                    "turn",
-                    copy,
-                )
+                turn, around = inner == early and when == last, False
+            for copy in copies:
+                if not turn or not self._is_around(copy, asked, around, out, first):
+                    raise Refused(
+                        rule("coordinates"),
+                        f"the copies of {asked.name or 'a box'} are not those of all iterations "
+                        "in turn",
+                        copy,
+                    )
 
-    def _is_constant(self, asked: Asked) -> bool:
-        """Tell whether a box is the same one in all iterations of its inner loop."""
-        inner = "iteration", len(asked.loops) - 1
-        return bool(asked.loops) and inner not in self.terms.support_of(asked.offsets)
+    def varies(self, asked: Asked) -> bool:
+        """Tell whether a box is another one in each iteration of the inner loop around it."""
+        return ("iteration", len(asked.loops) - 1) in self.terms.support_of(asked.offsets)
+
+    def _inner(self, copy: Operation, asked: Asked) -> Operation | None:
+        """Return the loop around a copy that stands as deep as the inner one of the program's."""
+        around = loops_around(copy)
+        return around[-len(asked.loops)] if len(around) >= len(asked.loops) > 0 else None
 
     def _in_turn(
         self, asked: Asked, parts: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]
@@ -392,52 +428,53 @@ class _Checker:
         """Of a box that is the same in all iterations say of each copy which one it is of: its
         offsets do not, and the iteration whose turn it is has the same box.
         """
-        at = self.terms.iteration(len(asked.loops) - 1)
+        at, (length, step) = self.terms.iteration(len(asked.loops) - 1), asked.loops[-1]
+        main = [loop for _, copy in parts if (loop := self._inner(copy, asked)) is not None][-1:]
         early, in_loop = 0, False
         before: dict[tuple[int, ...], int] = {}
         found: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]] = []
         for match, copy in parts:
-            match = replace(match, when=None)
-            if len(loops_around(copy)) < len(asked.loops):
+            loop, when = self._inner(copy, asked), None
+            if loop is None and in_loop:
+                when = self._last(asked)
+            elif loop is None:
                 number = before.setdefault(match.start, 0)
                 before[match.start] += 1
-                when = self._last(asked) if in_loop else self.terms.constant(number)
-                early = early if in_loop else max(early, number + 1)
-                match = replace(match, when=when)
-            elif first := self._first(copy, match):
-                early = first
-            else:
+                early, when = max(early, number + 1), self.terms.constant(number)
+            elif loop in main or not isinstance(loop, scf.ForOp):
                 in_loop = True
-                if early:
-                    match = replace(match, when=self.terms.add(at, self.terms.constant(early)))
-            found.append((match, copy))
+                when = self.terms.add(at, self.terms.constant(early)) if early else None
+            elif (least := self.values.span(loop).length) != length:
+                _, ends = self.terms.bounded(least) or (True, (least,))
+                early = max(self.terms.ratio(each, step) or 0 for each in ends)
+            found.append((replace(match, when=when), copy))
         return found
 
-    def _first(self, copy: Operation, match: _Match) -> int:
+    def _first(self, copy: Operation, match: _Match, ahead: Mapping[int, Operation | None]) -> int:
         """Return of how many first iterations a copy is, where a loop of its own makes these: as
-        many as there are, and no more than a number. Else 0.
+        many as there are, and no more than copies in the loop after it are `ahead`. Else 0.
         """
-        loop = next(iter(loops_around(copy)), None)
-        if match.when is not None or not match.asked.loops or not isinstance(loop, scf.ForOp):
+        loop = self._inner(copy, match.asked)
+        if match.when is not None or not isinstance(loop, scf.ForOp):
             return 0
         length, step = match.asked.loops[-1]
         span = self.values.span(loop)
-        found, count = self.terms.capped(span.length), self.terms.number(span.length)
-        if found is not None and found[0] and found[2] == length:
-            count = found[1]
-        elif count is None or count >= (self.terms.number(length) or 0):
-            return 0
-        taken = self.terms.ratio(self.terms.constant(count), step)
-        return max(0, taken or 0) if span.step == step else 0
+        for late, other in ahead.items():
+            most = self.terms.scale(step, late)
+            least = span.step == step and self._is_least(span.length, length, most)
+            if late > 0 and other is not loop and least:
+                return late
+        return 0
 
-    def _is_ahead(self, first: int, by: Iterable[tuple[Term | None, int]], at: Term) -> bool:
-        """Tell whether copies of a loop are of the iterations that come after the `first`."""
-        wanted = self.terms.add(at, self.terms.constant(first))
-        return any(when == wanted for when, _ in by)
+    def _is_least(self, term: Term, *both: Term) -> bool:
+        """Tell whether a term is the lesser one of two."""
+        numbers = [n for each in (term, *both) if (n := self.terms.number(each)) is not None]
+        if len(numbers) == 1 + len(both):
+            return numbers[0] == min(numbers[1:])
+        found = self.terms.bounded(term)
+        return found is not None and found[0] and set(found[1]) == set(both)
 
-    def _is_around(
-        self, copy: Operation, asked: Asked, inside: bool, out: int, first: int = 0
-    ) -> bool:
+    def _is_around(self, copy: Operation, asked: Asked, inside: bool, out: int, first: int) -> bool:
         """Tell whether the loops around a copy are those that the program has, but for the
         iterations of the inner one that were taken out of it, or are left out by a condition, and
         but for the inner one where it makes the `first` iterations.

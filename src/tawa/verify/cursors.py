@@ -18,7 +18,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rings import (
     Rings,
@@ -33,7 +33,7 @@ from tawa.verify.rings import (
 from tawa.verify.role_state import Counter, Lattice, State
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
-from tawa.verify.values import Span, Values
+from tawa.verify.values import Values
 
 Arrival: TypeAlias = hopper.Arrive | hopper.Expect | hopper.CopyAsyncArrive
 ARRIVALS = (hopper.Arrive, hopper.Expect, hopper.CopyAsyncArrive)
@@ -128,7 +128,8 @@ class Numbers:
                     inside = self._waits(operation.body.block, ring)
                     own = "iteration", len(loops_around(operation))
                     if inside is not None and own not in terms.support(inside):
-                        number = terms.mul(inside, self._iterations(self.values.span(operation)))
+                        span = self.values.span(operation)
+                        number = terms.mul(inside, terms.iterations(span.length, span.step))
                 case scf.WhileOp():
                     inside = self._waits(operation.after_region.block, ring)
                     number = inside if inside == terms.zero else None
@@ -139,14 +140,6 @@ class Numbers:
             total = terms.add(total, number)
         return total
 
-    def _iterations(self, span: Span) -> Term:
-        terms = self.values.terms
-        length, step = terms.number(span.length), terms.number(span.step)
-        if length is not None and step is not None and step > 0:
-            return terms.constant(max(0, -(-length // step)))
-        leaves = terms.support_of((span.length, span.step))
-        return terms.atom(("iterations", span.length, span.step), leaves)
-
 
 @dataclass(slots=True)
 class Cursors:
@@ -155,6 +148,8 @@ class Cursors:
     role: hopper.Role
     numbers: Numbers
     lattice: Lattice
+    slots: set[SSAValue]
+    """Scalars that slots are computed from."""
     phases: dict[SSAValue, int]
     """Scalars that are phases, and nothing else, and the depth of their rings."""
     _stepped: dict[int, set[SSAValue]] = field(default_factory=dict[int, set[SSAValue]])
@@ -175,11 +170,10 @@ class Cursors:
             *dict.fromkeys(("waits", each.barriers) for each in waits),
             *dict.fromkeys(("arrivals", each.barriers) for each in arrivals),
         ]
-        for operation in walk(self.role):
-            for value in operation.results:
-                step = step_of(value)
-                if step is not None and constant(step.more) is None:
-                    self._stepped.setdefault(step.depth, set()).add(value)
+        for value in self.slots:
+            step = step_of(value)
+            if step is not None and constant(step.more) is None:
+                self._stepped.setdefault(step.depth, set()).add(value)
         spans = (self.numbers.values.span(each) for each in all_of(self.role, scf.ForOp))
         self._instance = any(span.share > 1 for span in spans)
 

@@ -25,7 +25,7 @@ from tawa.verify.cursors import Cursors, Numbers
 from tawa.verify.rings import Rings, constant, flip_of, label_of, slots_of, step_of
 from tawa.verify.role_memory import AT_RINGS, Memory
 from tawa.verify.role_registers import FENCED, Products
-from tawa.verify.role_state import Lattice, State
+from tawa.verify.role_state import Lattice, State, Steady
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import RANK, Term
 from tawa.verify.values import Values
@@ -49,8 +49,8 @@ def check_roles(kernel: tile.Kernel, rings: Rings, values: Values) -> Numbers:
     before = [op for op in kernel.body.block.ops if not isinstance(op, hopper.Role)]
     for role in all_of(kernel, hopper.Role):
         lattice = Lattice(values.terms)
-        deciding, positions, phases = _deciding(role)
-        cursors = Cursors(role, numbers, lattice, phases)
+        deciding, slots, positions, phases = _deciding(role)
+        cursors = Cursors(role, numbers, lattice, slots, phases)
         flow = _Flow(
             lattice,
             Products(role, lattice),
@@ -292,18 +292,19 @@ class _Flow:
             following = lattice.join_all(going)
             if following is None:
                 return [*exits, *ends]
-            steady = lattice.steady(head, following, since)
+            steady: Steady | bool = lattice.steady(head, following, since)
             behind = numbers.behind
+            last: list[State] = []
             try:
-                while True:
+                for _ in head.values:  # each time scalars that grow unlike each other are parted
+                    if not isinstance(steady, Steady):
+                        break
                     numbers.behind = dict(behind)
                     last, going = self._iteration(loop, steady.state)
                     more = lattice.join_all(going)
-                    repeats = more is None or lattice.repeats(steady, more)
-                    if repeats:
-                        return [*exits, *last]
-                    if repeats is not None:
-                        break
+                    steady = more is None or lattice.repeats(steady, more, since)
+                if steady is True:
+                    return [*exits, *last]
             except Refused as found:
                 reason = found
             numbers.behind = behind
@@ -389,10 +390,12 @@ def _is_comparison(operation: Operation) -> bool:
     )
 
 
-def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue], dict[SSAValue, int]]:
+def _deciding(
+    role: hopper.Role,
+) -> tuple[set[SSAValue], set[SSAValue], set[SSAValue], dict[SSAValue, int]]:
     """Return the scalars that slots, phases, conditions and bounds of a role are computed from,
-    those of slots alone, and those of phases of rings of one depth alone: of these two the number
-    counts that they stand for.
+    those of slots, those of slots alone, and those of phases of rings of one depth alone: of these
+    two the number counts that they stand for.
     """
     slots: list[SSAValue] = []
     asked: list[SSAValue] = []
@@ -442,6 +445,7 @@ def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue], dict[SSA
     decided = _made_of(asked, of_scalar)
     return (
         decided | positions | set(phases),
+        positions,
         positions - decided,
         {
             value: depths[0]

@@ -20,7 +20,6 @@ from tawa.ir import hopper
 from tawa.ir.walk import all_of, walk
 from tawa.verify.cursors import Cursors
 from tawa.verify.footprints import WARPGROUP, Place, are_known, bytes_of, meeting_distance
-from tawa.verify.forwarded import loops_around
 from tawa.verify.rings import Access, Buffer, Rings, label_of, slots_of, warps_of
 from tawa.verify.role_state import OVER, Fact, Key, Lattice, State, Status
 from tawa.verify.rules import Refused, rule
@@ -137,8 +136,8 @@ class Memory:
             )
         if not buffer.handed:
             return
-        readers = {self.cursors.numbers.agent(each) for each in buffer.readers()}
-        if access.write and not buffer.is_put(access) and len(readers) > 1:
+        is_mine = not access.write or buffer.is_put(access)
+        if not is_mine and len({*map(self.cursors.numbers.agent, buffer.readers())}) > 1:
             raise self._refused(
                 "slots",
                 f"writes into a slot of {label} by {operation.name}, which other roles read",
@@ -146,8 +145,6 @@ class Memory:
             )
         writes = access.write if buffer.own else buffer.producer is self.role
         array = buffer.freed if writes else buffer.filled
-        if array is None and writes and not loops_around(operation):
-            return  # filled once, before anything is read
         kind = "fenced" if self._is_copied(access) else "held"
         alone = access.alone and kind == "held"
         if array is not None and self._has(state, kind, array, number, alone):

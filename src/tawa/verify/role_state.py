@@ -19,8 +19,9 @@ each d, in scalars and facts alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -112,14 +113,12 @@ class State:
 @dataclass(slots=True)
 class Steady:
     """A state for every iteration from some one on: `iteration` counts these, from 0. `others`
-    are symbols of what grows by unlike amounts, each with a scalar that has it; nothing is known
-    of scalars that are `loose`.
+    are symbols of what grows by unlike amounts, each with a scalar that has it.
     """
 
     state: State
     iteration: Term
     others: tuple[tuple[Term, SSAValue | Counter], ...]
-    loose: set[SSAValue | Counter] = field(default_factory=set[SSAValue | Counter])
 
 
 @dataclass(slots=True)
@@ -188,9 +187,10 @@ class Lattice:
             found = state if found is None else self.join(found, state)
         return found
 
-    def steady(self, one: State, following: State, since: int) -> Steady:
+    def steady(self, one: State, following: State, since: int, odd: Container[Term] = ()) -> Steady:
         """Return a state for each iteration from that of `one` on, if what is different in the
-        following one goes on in this way; symbols from number `since` on are of one iteration.
+        following one goes on in this way; symbols from number `since` on are of one iteration, and
+        amounts that are `odd` are others in each.
         """
         inside = set(self._symbols[since:])
         moves: dict[Term, Term] = {}
@@ -199,7 +199,7 @@ class Lattice:
         for apart, value in self._apart(one, following).items():
             if apart == self.terms.zero:
                 continue
-            if self.terms.atoms(apart) & inside:
+            if apart in odd or self.terms.atoms(apart) & inside:
                 moves[apart] = self.symbol(self._rises(apart))
                 others.append((moves[apart], value))
             else:
@@ -322,6 +322,7 @@ class Lattice:
             apart = terms.sub(following.values[value], state.values[value])
             shifts.append((symbol, apart))
 
+        @cache
         def later(term: Term) -> Term | None:
             for symbol, apart in shifts:
                 parts = terms.linear(term, symbol)
@@ -333,18 +334,10 @@ class Lattice:
 
         return later
 
-    def _unlike(self, steady: Steady, following: State) -> set[SSAValue | Counter]:
-        """Return the scalars that do not go on as a steady state says."""
-        later = self._later(steady, following)
-        return {
-            value
-            for value, term in steady.state.values.items()
-            if value not in steady.loose and following.values.get(value) != later(term)
-        }
-
-    def repeats(self, steady: Steady, following: State) -> bool | None:
+    def repeats(self, steady: Steady, following: State, since: int) -> Steady | bool:
         """Tell whether one more iteration of a steady state leads to the state of the next one. If
-        it does for less than the state says, forget the rest, and return None.
+        it does for less than the state says, return one that says less: scalars that do not go on
+        as it says grow by unlike amounts, which are one for those that grow alike.
         """
         state, later = steady.state, self._later(steady, following)
         for symbol, value in steady.others:
@@ -352,13 +345,14 @@ class Lattice:
             apart = self.terms.sub(following.values[value], state.values[value])
             if atom in self.natural and not self._rises(apart):
                 self.natural.remove(atom)
-                return None
-        odd = self._unlike(steady, following)
+                return steady
+        odd = {
+            self.terms.sub(after, term)
+            for value, term in state.values.items()
+            if (after := following.values.get(value, term)) != later(term)
+        }
         if odd:
-            steady.loose |= odd
-            for value in odd:
-                state.values[value] = self.symbol()
-            return None
+            return self.steady(state, following, since, odd)
         expected: dict[Key, Status] = {}
         for key, status in state.may.items():
             number = later(key.number)
@@ -381,8 +375,8 @@ class Lattice:
             del state.truths[x]
         if not _names_repeat(state, following):
             state.names, state.sets = self._names(state, following)
-            return None
-        return None if lost or untrue else True
+            return steady
+        return steady if lost or untrue else True
 
 
 def _names_repeat(state: State, following: State) -> bool:

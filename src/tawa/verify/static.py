@@ -19,7 +19,8 @@ from tawa.ir import hopper, tile
 from tawa.ir.types import BarriersType, ViewType
 from tawa.ir.walk import all_of, has, is_terminator, marked_pure, walk
 from tawa.target import Target
-from tawa.verify.declared import (
+from tawa.verify.footprints import WARPGROUP
+from tawa.verify.memory import (
     check_barriers,
     check_buffer,
     check_copy,
@@ -27,7 +28,6 @@ from tawa.verify.declared import (
     check_map,
     check_start,
 )
-from tawa.verify.footprints import WARPGROUP
 from tawa.verify.rings import is_alone, warps_of
 from tawa.verify.rules import Refused, rule
 

@@ -64,7 +64,7 @@ class Terms:
         if number is None:
             number = self._atoms[key] = len(self._keys)
             self._keys.append(key)
-            if key[0] in ("launch", "iteration", "iterations"):
+            if key[0] in ("launch", "iteration") or key[:2] == ("function", "iterations"):
                 self.natural.add(number)
             self._leaves.append(leaves)
         return self._take({(number,): 1})
@@ -84,7 +84,18 @@ class Terms:
                 whole = self.constant(abs(number) // by * (1 if number > 0 else -1))
             if whole is not None:
                 return whole if name == "idiv" else self.add(inputs[0], whole, -by)
+        if name in ("min", "max") and kind.startswith("i"):
+            numbers = sorted(n for each in inputs if (n := self.number(each)) is not None)
+            if len(numbers) == len(inputs):
+                return self.constant(numbers[0 if name == "min" else -1])
         return self.atom(("function", name, kind, *inputs), self.support_of(inputs))
+
+    def iterations(self, length: Term, step: Term) -> Term:
+        """Return how often a loop iterates."""
+        number, by = self.number(length), self.number(step)
+        if number is not None and by is not None and by > 0:
+            return self.constant(max(0, -(-number // by)))
+        return self.function("iterations", "", [length, step])
 
     def add(self, a: Term, b: Term, times: int = 1) -> Term:
         """Return a + times * b."""
@@ -226,8 +237,10 @@ class Terms:
 
     def replaced(self, term: Term, atom: Term, by: Term) -> Term | None:
         """Return a term with `by` for an atom, inside of functions as well; None where it stands in
-        an atom that is no function of terms.
+        an atom that is no function of terms. A number stands in no term.
         """
+        if self.number(atom) is not None:
+            return term
         (((found,), _),) = self._polys[atom]
         leaves = self._leaves[found]
         total = self.zero
@@ -237,7 +250,7 @@ class Terms:
                 factor: Term | None = self._take({(each,): 1})
                 if each == found:
                     factor = by
-                elif leaves & self._leaves[each]:
+                elif not leaves or leaves & self._leaves[each]:
                     factor = self._inside(each, atom, by)
                 if factor is None:
                     return None
@@ -254,7 +267,8 @@ class Terms:
                 terms = [one for one in changed if one is not None]
                 return self.function(str(name), str(kind), terms)
             case _:
-                return None
+                hidden = (self._leaves[each] & self.support(atom)) - {RANK}
+                return None if hidden else self._take({(each,): 1})
 
     def bounded(self, term: Term) -> tuple[bool, tuple[Term, Term]] | None:
         """Write a term that has a minimum, or a maximum, in it, once, as the (True) lesser or
@@ -309,10 +323,6 @@ class Terms:
                 return f"iteration{depth}"
             case ("function", str(name), _, *inputs):
                 return f"{name}({', '.join(self.text(each) for each in _terms(inputs))})"
-            case ("load", int(pointer), *_):
-                return f"load({self.text(pointer)})"
-            case ("iterations", int(length), int(step), *_):
-                return f"count({self.text(length)}, step {self.text(step)})"
             case key:
                 return f"{key[0]}#{atom}"
 
@@ -401,7 +411,7 @@ class Conditions:
             return None
         times = self.terms.leading(rest)
         match self.terms.key(self.terms.divided(rest, times)):
-            case ("iterations", int(length), int(step)):
+            case ("function", "iterations", _, int(length), int(step)):
                 return length, step, times, offset
             case _:
                 return None
@@ -412,15 +422,7 @@ class Conditions:
         number = self.terms.number(x)
         if number is not None:
             return NEVER if number else ALWAYS
-        match self._of_iterations(x):
-            case (length, step, 1, more):
-                if more > 0:
-                    return NEVER
-                at = self.positive(self.terms.add(length, step, more + 1))
-                after = self.positive(self.terms.add(length, step, more))
-                return self.sum(((at if more else ALWAYS, 1), (after, -1)))
-            case _:
-                return _once("zero", min(x, self.terms.scale(x, -1)))
+        return _once("zero", min(x, self.terms.scale(x, -1)))
 
     def of(self, term: Term) -> Condition:
         """Return 1 where a condition (i1) holds, else 0."""

@@ -33,7 +33,7 @@ from tawa.verify.forwarded import (
     written_arguments,
 )
 from tawa.verify.rules import Refused, rule
-from tawa.verify.terms import RANK, Key, Leaf, Term, Terms
+from tawa.verify.terms import RANK, Leaf, Term, Terms
 
 _BLOCK = ("launch", "block_id", 0)
 _COMMUTE = frozenset({"and", "or", "xor", "min", "max", "eq", "ne", "mulhi"})
@@ -80,9 +80,6 @@ class Values:
             self._known[value] = term
         return term
 
-    def _atom(self, key: Key, *parts: Term, leaves: frozenset[Leaf] = frozenset()) -> Term:
-        return self.terms.atom(key, leaves | self.terms.support_of(parts))
-
     def _unknown(self, value: SSAValue) -> Term:
         """A number of which nothing is known: it is equal to nothing else, at any iteration."""
         if value in self.same:
@@ -103,15 +100,9 @@ class Values:
             case tile.Elementwise() if _is_one(value):
                 return self._function(operation)
             case tile.Cast() if _is_one(value):
-                inner = self.of(operation.value)
-                return self._atom(
-                    (
-                        "cast",
-                        str(element_type(operation.value.type)),
-                        str(element_type(value.type)),
-                        inner,
-                    ),
-                    inner,
+                kinds = element_type(operation.value.type), element_type(value.type)
+                return self.terms.function(
+                    "cast", " ".join(map(str, kinds)), self._inputs(operation)
                 )
             case tile.Splat() if _is_one(value):
                 return self.of(operation.value)
@@ -128,19 +119,16 @@ class Values:
             case tile.NumPrograms():
                 return self.terms.atom(("launch", "num_blocks", operation.axis.data))
             case tile.MakeDesc():
-                parts = [self.of(each) for each in operation.operands]
-                return self._atom(("descriptor", str(value.type), *parts), *parts)
+                return self.terms.function("descriptor", str(value.type), self._inputs(operation))
             case hopper.ClusterRank():
                 return self.terms.atom(("launch", "cluster_rank"), frozenset({RANK}))
             case hopper.Counter():
                 return self.terms.atom(("launch", operation.name[7:]))
             case tile.DescExtent():
-                inner = self.of(operation.desc)
-                what = operation.what.data, operation.axis.data
-                return self._atom(("extent", *what, inner), inner)
+                what = f"{operation.what.data} {operation.axis.data}"
+                return self.terms.function("extent", what, self._inputs(operation))
             case tile.PtrAdd() if _is_one(value):
-                parts = self.of(operation.pointer), self.of(operation.offset)
-                return self._atom(("pointer", str(value.type), *parts), *parts)
+                return self.terms.function("pointer", str(value.type), self._inputs(operation))
             case tile.Load() if _is_one(value):
                 return self._load(operation)
             case hopper.SharedLoad() if _is_one(value):
@@ -224,16 +212,16 @@ class Values:
 
     # --- functions --------------------------------------------------------------------------------
 
+    def _inputs(self, operation: Operation) -> list[Term]:
+        return [self.of(each) for each in operation.operands]
+
     def _function(self, operation: tile.Elementwise) -> Term:
         terms, name = self.terms, operation.function.data
-        inputs = [self.of(each) for each in operation.inputs]
+        inputs = self._inputs(operation)
         kind = element_type(operation.inputs[-1].type)
-        if type(kind) is not IntegerType:
-            key = ("function", name, str(kind), *inputs)
-            return self._atom(key, *inputs)
-        if bit_width(kind) < 32 and name in ("add", "sub", "mul", "neg"):
-            # It wraps where nobody asks a launch: a function like any other.
-            return self._atom(("function", name, _tag(kind), *inputs), *inputs)
+        wraps = name in ("add", "sub", "mul", "neg") and bit_width(kind) < 32
+        if type(kind) is not IntegerType or wraps:  # nobody asks a launch whether such a sum wraps
+            return terms.function(name, _tag(kind), inputs)
         match name, inputs:
             case "add", [a, b]:
                 return terms.add(a, b)
@@ -248,7 +236,7 @@ class Values:
             case "select", [_, a, b] if a == b:
                 return a
             case "idiv", [a, b] if (length := self._rounded_up(a, b)) is not None:
-                return self._atom(("iterations", length, b), length, b)
+                return terms.iterations(length, b)
             case "idiv", [a, b] if terms.key(a) == _BLOCK and terms.number(b) == self.cluster:
                 return terms.atom(("launch", "cluster_id", 0))  # of all blocks of the cluster
             case _:
@@ -280,9 +268,8 @@ class Values:
         ]
         if sides[0] == sides[1]:
             return sides[0]
-        inputs = (self.of(branch.cond), *sides)
-        tag = _tag(element_type(value.type))
-        return self._atom(("function", "select", tag, *inputs), *inputs)
+        inputs = [self.of(branch.cond), *sides]
+        return self.terms.function("select", _tag(element_type(value.type)), inputs)
 
     # --- loops ------------------------------------------------------------------------------------
 
@@ -352,7 +339,7 @@ class Values:
             span = self.span(loop)
             if span.share > 1:
                 return self._unknown(value)
-            iterations = self._atom(("iterations", span.length, span.step), span.length, span.step)
+            iterations = terms.iterations(span.length, span.step)
             found = terms.replaced(inside, self.iteration(loop), iterations)
             if found is not None:
                 return found
@@ -369,9 +356,8 @@ class Values:
         written = self._written[0]
         if is_volatile(load) or roots is None or written is None or roots & written:
             return self._unknown(load.result)
-        inputs = [self.of(each) for each in load.operands]
-        shape = load.mask is not None, load.other is not None
-        return self._atom(("load", *inputs, *shape, str(load.result.type)), *inputs)
+        kind = f"{load.result.type} {load.mask is None} {load.other is None}"
+        return self.terms.function("load", kind, self._inputs(load))
 
     def _received(self, load: hopper.SharedLoad) -> Term:
         """What a role takes out of shared memory is what its only store has put there."""

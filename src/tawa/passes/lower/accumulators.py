@@ -7,7 +7,7 @@ Before -> after:
     tile.elementwise "sub"(%y, %x)   ->   %y = hopper.wgmma %a, %b, %kept
                                           tile.elementwise "sub"(%y, %x)
 A value is handed on in its registers by loops, branches and pins as well, so the copy may stand
-before a loop, or before the end of a branch.
+before a loop, or before the end of a branch; a transposed tile is a name of the same registers.
 Requires: layouts assigned, no waits yet. Ensures: who uses a value after a product took its
 registers uses other registers; what threads compute for a product is pinned before it.
 Declines when: never.
@@ -45,6 +45,7 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
+from tawa.analysis.liveness import all_names
 from tawa.analysis.statements import VIEWS
 from tawa.ir import hopper, tile
 from tawa.ir.types import Real, element_type, layout_of, shape_of
@@ -52,7 +53,7 @@ from tawa.ir.walk import all_of, handed_on, has, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.dots import is_zero
 from tawa.passes.lower.emit import Emitter
-from tawa.passes.lower.flight import lives_on
+from tawa.passes.lower.flight import lives_on, visible
 from tawa.passes.lower.relate import is_tensor
 
 _ACC = 2  # the operand of a wgmma
@@ -68,7 +69,11 @@ def keep_accumulators(role: hopper.Role) -> None:
             if not is_tensor(value) or isinstance(value.owner, _FILLED):
                 continue
             use = Use(operation, index)
-            if _takes(use, set()) and lives_on(value, operation, index):
+            if _takes(use, set()) and any(
+                lives_on(name, operation, index)
+                for name in all_names(value)
+                if visible(name, operation)
+            ):
                 copy = tile.Cast.make(value, results=[value.type])
                 kept = Emitter.before(operation).put(copy).result
                 kept.name_hint = value.name_hint

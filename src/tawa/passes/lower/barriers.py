@@ -46,6 +46,7 @@ from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.shared import lies_apart
 
+_WARPGROUP = 4
 _BULK = (tile.DescStore, tile.DescAtomic)
 _WRITES = (*WRITES, tile.AsmEffect)
 
@@ -117,6 +118,8 @@ class _Walk:
     def _access(self, access: Operation, anchor: Operation, open_: _Open) -> _Open:
         if not _goes_to_memory(access):
             return open_
+        if isinstance(access, _BULK) and self._role.warps.data <= _WARPGROUP:
+            return _NONE  # who stores meets before the copy leaves (`stores`): here it is everybody
         if (releases(access) and open_) or any(self._meet(access, *each) for each in open_):
             Emitter.before(anchor).put(self._lowering.role_barrier(self._role))
             open_ = _NONE
@@ -132,7 +135,7 @@ class _Walk:
         if not isinstance(operation, hopper.NamedBarrier) or operation.kind.data != "sync":
             return False
         scope = operation.scope.data
-        return scope == "role" or (scope == "warpgroup" and self._role.warps.data == 4)
+        return scope == "role" or (scope == "warpgroup" and self._role.warps.data == _WARPGROUP)
 
     def _meet(self, access: Operation, earlier: Operation, same: bool) -> bool:
         """Tell whether `earlier` may touch in one thread what `access` touches in another."""
