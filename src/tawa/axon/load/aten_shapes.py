@@ -386,6 +386,14 @@ class Shapes:
         order = [*reversed(range(self.rank_for("T", x)))]
         return self._build.call("permute", x, order)
 
+    def diff(self, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+        given = [each for each in (prepend, x, append) if each is not None]
+        x = self.cat(given, dim) if len(given) > 1 else x
+        for _ in range(n):
+            ends = (self._build.call(f"drop_{end}", x, axis=dim) for end in ("first", "last"))
+            x = self._binary("-", *ends)
+        return x
+
     def roll(self, x: Any, shifts: Any, dims: Any = ()) -> Any:
         if not listed([dims]):
             (by,) = listed([shifts])
