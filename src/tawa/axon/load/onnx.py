@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tawa.axon.load.aten import Aten
 from tawa.axon.load.graph import Builder, Graph, sizes_of
 from tawa.axon.run.evaluate import arity
 from tawa.axon.run.values import NAMES
-from tawa.axon.syntax.tree import Tree
+from tawa.axon.syntax.tree import Binary, Literal, Tree
 from tawa.errors import MissingPackage
 
 # Reductions, with what is computed of each element before.
@@ -33,16 +34,30 @@ _REDUCTIONS = {
     "ReduceSumSquare": ("sum", "square"),
 }  # fmt: skip
 _SIZES = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "//", "Mod": "%"}
+# What moves sizes; of all operands of what joins them, else of the first.
+_MOVES = ("Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+_JOINS = ("Concat", "Equal", "Where", *_SIZES)
 _MAKERS = ("ConstantOfShape", "Range", "Expand", "Tile")  # of arrays, from sizes
 _RANDOM = ("Dropout", "Bernoulli", "Multinomial")
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A one-dimensional integer array of a graph that is made of sizes and numbers."""
+    """An array of a graph that is made of sizes and numbers, in an array of objects.
 
-    items: tuple[Any, ...]
-    scalar: bool = False
+    `real`: it is one of floats, whose quotients are no whole numbers.
+    """
+
+    items: np.ndarray
+    real: bool = False
+
+
+@dataclass(frozen=True)
+class _Ratio:
+    """A quotient of sizes before it is rounded."""
+
+    over: Any
+    by: Any
 
 
 def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
@@ -105,7 +120,7 @@ class _Import:
                 small,
             )
         )
-        found = self.onnx.shape_inference.infer_shapes(bare).graph
+        found = self.onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
         for item in (*found.value_info, *found.input, *found.output):
             kind = item.type.tensor_type
             element = self.element(kind.elem_type) if kind.elem_type else None
@@ -140,9 +155,7 @@ class _Import:
                 name = name if name[:1].isalpha() else f"v{name}"
                 named = isinstance(value, Tree)
                 self.keep(output, self.build.let(name, value) if named else value)
-        results = [self._named(item.name) for item in graph.output]
-        if any(isinstance(value, Sizes | _ShapeOf) for value in results):
-            raise self.build.refuse("a result that is a shape is not supported")
+        results = [self._tree(self._named(item.name)) for item in graph.output]
         return self.build.finish(results[0] if len(results) == 1 else results)
 
     def keep(self, name: str, value: Any) -> None:
@@ -158,17 +171,27 @@ class _Import:
         return self.values[name] if name else None
 
     def _tree(self, value: Any) -> Any:
-        """Return a value as an operand: arrays become weights, sizes numbers."""
-        if isinstance(value, _ShapeOf):
-            raise self.build.refuse("a shape is supported where its sizes are taken by Gather")
-        if isinstance(value, Sizes):
-            return value.items[0] if value.scalar else list(value.items)
-        return value
+        """Return a value as an operand: arrays become weights, and so do sizes."""
+        if not isinstance(value, Sizes):
+            return value
+        build, kind = self.build, "f32" if value.real else "i64"
+        if value.items.ndim > 1:
+            raise build.refuse("sizes as an array of more axes are not supported")
+
+        def one(item: Any) -> Any:
+            if isinstance(item, _Ratio):
+                return build.binary("/", one(item.over), one(item.by))
+            return build.cast(item, kind)
+
+        made = [one(item) for item in value.items.reshape(-1)]
+        return build.call("stack", made, 0) if value.items.ndim else made[0]
 
     def _sizes(self, value: Any) -> list[Any]:
         """Return a value as sizes; refuses what depends on data."""
         if isinstance(value, Sizes):
-            return list(value.items)
+            if value.real:
+                raise self.build.refuse("sizes that are floats are not supported")
+            return list(value.items.reshape(-1))
         if isinstance(value, np.ndarray):
             return [int(n) for n in value.reshape(-1)]
         raise self.build.refuse("sizes that depend on data are not supported")
@@ -185,16 +208,20 @@ class _Import:
         given: list[Any] = [self._named(name) for name in node.input]
         symbolic = any(isinstance(item, Sizes) for item in given)
         constant = given and all(isinstance(item, Sizes | np.ndarray | None) for item in given)
-        if symbolic and constant and node.op_type not in _MAKERS:
-            return self._of_sizes(node.op_type, given, options)
+        first = bool(given) and isinstance(given[0], Sizes)
+        if (
+            symbolic
+            and constant
+            and (first or node.op_type in _JOINS)
+            and node.op_type not in _MAKERS
+        ):
+            made = self._of_sizes(node, given, options)
+            if made is not None:
+                return made
         kind, aten = node.op_type, self.aten
         if constant and not symbolic and kind not in _RANDOM:
-            from onnx.reference import ReferenceEvaluator
-
-            evaluator = ReferenceEvaluator(node, opsets={"": self.version})
-            known = dict(zip(node.input, given))
-            return list(evaluator.run(None, {name: known[name] for name in known if name}))
-        x = self._tree(given[0]) if given and not isinstance(given[0], _ShapeOf) else None
+            return self._evaluated(node, given)
+        x = self._tree(given[0]) if given else None
         own = shared.ONNX.get(kind)
         if own and len(given) == arity(own) and not options:
             return build.call(own, *map(self._tree, given))
@@ -296,7 +323,7 @@ class _Import:
                     scale=options.get("scale"),
                 )  # fmt: skip
             case "Size":
-                return Sizes((build.call("size", x),), scalar=True)
+                return Sizes(_objects(build.call("size", x)))
             case "ConstantOfShape":
                 value = self.array(options["value"]) if options else np.zeros(1, np.float32)
                 made = build.call("full", value.item(), self._sizes(given[0]))
@@ -310,10 +337,10 @@ class _Import:
                     if value is not None
                     else np.asarray(next(iter(options.values())))
                 )
-            case "Shape" if not options:
-                return _ShapeOf(x)
-            case "Gather" if isinstance(given[0], _ShapeOf):
-                return self._taken(given[0], given[1])
+            case "Shape":
+                axes = range(aten.rank_for("Shape", x))
+                sizes = [build.call("dim", axis, x) for axis in axes]
+                return Sizes(_objects(sizes[options.get("start", 0) : options.get("end")]))
             case "Gather":
                 axis = options.get("axis", 0)
                 return build.call("gather", x, self._tree(given[1]), axis=axis)
@@ -344,9 +371,9 @@ class _Import:
                 axis = aten.axis_of("Flatten", x, options.get("axis", 1))
                 x = build.call("merge", x, axis=0, count=axis)  # of none, an axis of size 1
                 return build.call("flatten", x, axis=1)
-            case "Reshape" if not options.get("allowzero"):
-                sizes = self._sizes(given[1])
-                kept = [build.call("dim", i, x) if n == 0 else n for i, n in enumerate(sizes)]
+            case "Reshape":
+                sizes, own = self._sizes(given[1]), 0 if not options.get("allowzero") else None
+                kept = [build.call("dim", i, x) if n == own else n for i, n in enumerate(sizes)]
                 return build.call("reshape", x, kept)
             case "Transpose":
                 order = options.get("perm") or reversed(range(aten.rank_for("Transpose", x)))
@@ -381,38 +408,66 @@ class _Import:
             case _:
                 raise build.refuse(f"the operator {kind} is not supported with {options}")
 
-    def _taken(self, shape: _ShapeOf, index: Any) -> Sizes:
-        numbers = self._numbers(index)
-        sizes = tuple([self.build.call("dim", n, shape.of) for n in numbers])
-        return Sizes(sizes, scalar=np.ndim(index) == 0)
+    def _evaluated(self, node: Any, given: list[Any]) -> list[Any]:
+        """Return what an operator gives of arrays that are known."""
+        from onnx.reference import ReferenceEvaluator
 
-    def _of_sizes(self, kind: str, given: list[Any], options: dict[str, Any]) -> Sizes:
-        """Compute with sizes."""
-        first = given[0]
+        known = {name: item for name, item in zip(node.input, given) if name}
+        return list(ReferenceEvaluator(node, opsets={"": self.version}).run(None, known))
+
+    def _of_sizes(self, node: Any, given: list[Any], options: dict[str, Any]) -> Any:
+        """Return what is computed of sizes as sizes, None where it is no such."""
+        kind, first = node.op_type, given[0]
+        real = any(isinstance(item, Sizes) and item.real for item in given)
+        if kind == "Cast":
+            real = str(self.element(options["to"])).startswith(("f", "bf"))
+            return _folded(first.items if real else self._rounded("Floor", first.items), real)
+        if kind == "Shape":
+            return np.array(first.items.shape)
+        if kind in ("Floor", "Ceil"):
+            return _folded(self._rounded(kind, first.items), real)
+        data = given if kind in _JOINS else given[:1]
+        parts = [_objects_of(item) for item in data]
+        if any(part is None for part in parts) or any(
+            isinstance(x, Sizes) for x in given[len(data) :]
+        ):
+            return None
+        if kind in _MOVES:
+            items, places = list[Any](), list[Any]()
+            for part in parts:
+                places.append(np.arange(len(items), len(items) + part.size).reshape(part.shape))
+                items += part.reshape(-1).tolist()
+            (moved,) = self._evaluated(node, [*places, *given[len(data) :]])
+            return _folded(_objects(items)[moved], real)
+        if kind == "Div" and real:
+            return Sizes(np.asarray(np.frompyfunc(_Ratio, 2, 1)(*parts), object), real)
+        if any(isinstance(item, _Ratio) for part in parts for item in part.reshape(-1)):
+            return None
         match kind:
-            case "Concat":
-                return Sizes(tuple([n for item in given for n in self._sizes(item)]))
-            case "Unsqueeze":
-                return Sizes(first.items)
-            case "Squeeze":
-                return Sizes(first.items, scalar=True)
-            case "Identity" | "Cast":
-                return first
-            case "Gather" if isinstance(first, Sizes):
-                chosen = tuple([first.items[n] for n in self._numbers(given[1])])
-                return Sizes(chosen, scalar=np.ndim(given[1]) == 0)
-            case "Slice" if isinstance(first, Sizes):
-                numbers = [self._numbers(item)[0] for item in given[1:]]
-                return Sizes(first.items[slice(*numbers[:2], *numbers[3:])])
-            case "ReduceProd" if isinstance(first, Sizes):
-                return Sizes((functools.reduce(self.aten.mul, first.items),), scalar=True)
+            case "ReduceProd":
+                return _folded(_objects(functools.reduce(self.aten.mul, first.items)), real)
+            case "Where" if isinstance(first, np.ndarray):
+                return _folded(np.where(*parts), real)
+            case "Equal":
+                return _folded(np.frompyfunc(_equal, 2, 1)(*parts), real)
             case _ if kind in _SIZES:
-                a, b = (self._sizes(item) for item in given)
-                if len(a) == len(b):
-                    made = [self.build.binary(_SIZES[kind], p, q) for p, q in zip(a, b)]
-                    scalar = isinstance(first, Sizes) and first.scalar
-                    return Sizes(tuple(made), scalar=scalar)
-        raise self.build.refuse(f"the operator {kind} of sizes is not supported")
+                join = partial(self.aten._binary, _SIZES[kind])
+                return _folded(np.frompyfunc(join, 2, 1)(*parts), real)
+            case _:
+                return None
+
+    def _rounded(self, kind: str, items: np.ndarray) -> np.ndarray:
+        """Return quotients as whole numbers."""
+
+        def one(item: Any) -> Any:
+            if not isinstance(item, _Ratio):
+                return item
+            more = self.aten.sub(item.by, 1) if kind == "Ceil" else 0
+            return self.aten.floordiv(
+                self.aten.add(item.over, more) if more else item.over, item.by
+            )
+
+        return np.asarray(np.frompyfunc(one, 1, 1)(items), object)
 
     def _pads(self, rank: int, options: dict[str, Any]) -> list[tuple[int, int, int]]:
         """Return what is put before and after each axis of a window."""
@@ -532,22 +587,66 @@ class _Import:
 
     def _resize(self, x: Any, given: list[Any], options: dict[str, Any]) -> Tree:
         scales = given[2] if len(given) > 2 else None
-        if not isinstance(scales, np.ndarray) or len(scales) < 3 or any(scales[:2] != 1):
-            raise self.build.refuse("Resize is supported with scales of the axes after the second")
         how = options.get("coordinate_transformation_mode", b"half_pixel").decode()
         rounded = options.get("nearest_mode", b"round_prefer_floor").decode()
         halves = ("half_pixel", "pytorch_half_pixel")
-        repeats = rounded.startswith("round") if how in halves else rounded == "floor"
         mode = options.get("mode", b"nearest").decode()
         corners = how == "align_corners" and mode == "linear"
         lines = mode == "linear" and (corners or how in halves)
+        if len(given) > 3 and (lines or (mode, how, rounded) == ("nearest", "asymmetric", "floor")):
+            sizes = self._sizes(given[3])[2:]
+            if not lines:
+                return shared.resized(self.build, x, sizes)
+            return shared.interpolated(self.build, x, sizes, corners)
+        if not isinstance(scales, np.ndarray) or len(scales) < 3 or any(scales[:2] != 1):
+            raise self.build.refuse("Resize is supported with scales of the axes after the second")
+        repeats = rounded.startswith("round") if how in halves else rounded == "floor"
         if not lines and (how not in (*halves, "asymmetric") or not repeats or mode == "linear"):
             raise self.build.refuse(f"Resize by {how} and {rounded} is not supported")
         return shared.upsampled(self.build, x, scales[2:].tolist(), mode, len(scales) - 2, corners)
 
 
-@dataclass(frozen=True)
-class _ShapeOf:
-    """The shape of a value, before its sizes are taken."""
+def _objects_of(value: Any) -> Any:
+    """Return what sizes are computed with, None where it is no whole number."""
+    if isinstance(value, Sizes):
+        return value.items
+    whole = value.astype(value.dtype if value.dtype == bool else np.int64)
+    return whole.astype(object) if np.array_equal(whole, value) else None
 
-    of: Any
+
+def _folded(items: Any, real: bool) -> Any:
+    """Return sizes; as an array of numbers, or of what is true, where they are that alone.
+
+    None where one of them is not known.
+    """
+    made = np.asarray(items, object)
+    flat = made.reshape(-1).tolist()
+    if any(item is None for item in flat):
+        return None
+    for kind, dtype in ((bool, bool), (int, np.float32 if real else np.int64)):
+        if all(isinstance(item, kind) for item in flat):
+            return made.astype(dtype)
+    return Sizes(made, real)
+
+
+def _equal(one: Any, other: Any) -> bool | None:
+    """Tell whether sizes are equal, None where that is not known."""
+    if one is other or (isinstance(one, int) and isinstance(other, int)):
+        return one == other
+    below = any(isinstance(item, int) and item < 0 for item in (one, other))
+    return False if below and _is_natural(one if isinstance(other, int) else other) else None
+
+
+def _is_natural(size: Any) -> bool:
+    """Tell whether a size, which is computed of others, cannot be below 0."""
+    if isinstance(size, Binary):
+        return size.operator != "-" and _is_natural(size.left) and _is_natural(size.right)
+    return not isinstance(size, Literal) or size.value >= 0
+
+
+def _objects(value: Any) -> np.ndarray:
+    """Return a value, or a list of them, as an array of objects."""
+    items = value if isinstance(value, list) else [value]
+    made = np.empty(len(items), object)
+    made[:] = items
+    return made if isinstance(value, list) else made.reshape(())
