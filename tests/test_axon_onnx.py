@@ -256,6 +256,9 @@ FORMS = [  # operator, operands after the first, attributes, the first operand, 
     ("Squeeze", {"a": np.array([1, 3])}, {}, normal(2, 1, 3, 1)), ("NonZero", {}, {}, T),
     ("OneHot", {"d": np.array(4), "v": np.array([2, 5], np.int64)}, {}, W % 12 - 6), ("IsInf",),
     ("Attention", {"k": normal(2, 3, 5, 6), "v": normal(2, 3, 5, 6)}, {}, X, 23),
+    ("GatherND", {"i": RNG.integers(0, 2, (4, 3, 2))}), ("GatherND", {"i": np.array([[1], [0]])}),
+    ("GatherND", {"i": RNG.integers(0, 2, (4, 2, 1))}, {}, normal(3, 5)),
+    ("Reshape", {"s": np.array([4, -1, 3])}, {"allowzero": 1}),
     ("MatMul", {"w": normal(6)}), ("Shape",), ("Shape", {}, {"start": 1, "end": -1}), ("Size",),
 ]  # fmt: skip
 

@@ -98,6 +98,7 @@ class _Import:
         self.array = onnx.numpy_helper.to_array
         self.values: dict[str, Any] = {}
         self.known: dict[str, tuple[str, int]] = {}  # element type and rank, by name
+        self.last: dict[str, int] = {}  # and the size of the last axis, where it is a number
 
     def element(self, number: int) -> str | None:
         """Return an element type of ONNX in the language, None where it has none."""
@@ -126,6 +127,8 @@ class _Import:
             element = self.element(kind.elem_type) if kind.elem_type else None
             if element is not None and kind.HasField("shape"):
                 self.known[item.name] = element, len(kind.shape.dim)
+                for dim in kind.shape.dim[-1:]:
+                    self.last[item.name] = dim.dim_value
 
     def run(self, graph: Any, dims: Mapping[str, str] | None) -> Graph:
         for item in graph.initializer:
@@ -282,6 +285,8 @@ class _Import:
                 return build.call("triu" if options.get("upper", 1) else "tril", x, diagonal=places)
             case "GatherElements":
                 return aten.gather(x, options.get("axis", 0), self._tree(given[1]))
+            case "GatherND" if not options.get("batch_dims"):
+                return self._gathered(x, given[1], node.input[1])
             case "CumSum" if not options.get("exclusive") and not options.get("reverse"):
                 return build.call("cumsum", x, axis=self._numbers(given[1])[0])
             case "OneHot" if options.get("axis", -1) == -1 and isinstance(given[2], np.ndarray):
@@ -468,6 +473,17 @@ class _Import:
             )
 
         return np.asarray(np.frompyfunc(one, 1, 1)(items), object)
+
+    def _gathered(self, x: Any, index: Any, name: str) -> Any:
+        """Return the items whose places along the first axes an index has in its last."""
+        if isinstance(index, np.ndarray):
+            return self.aten.index(x, [index[..., n] for n in range(index.shape[-1])])
+        if not self.last.get(name):
+            raise self.build.refuse("GatherND by an index of unknown size is not supported")
+        parts = [self.aten.select(index, -1, n) for n in range(self.last[name])]
+        for part in parts:
+            self.aten.know(part, "i64", self.known[name][1] - 1)
+        return self.aten.index(x, parts)
 
     def _pads(self, rank: int, options: dict[str, Any]) -> list[tuple[int, int, int]]:
         """Return what is put before and after each axis of a window."""
