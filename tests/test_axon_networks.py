@@ -415,7 +415,26 @@ def around(x, i):
         ),
         *(f.interpolate(x, (3, 9), mode="bilinear"), f.interpolate(x[0], 4, mode="linear")),
         *(x[:, :, [0, -1], [[2], [1]]], x[0, 0].T),
+        *(
+            torch.meshgrid(x[0, 0, 0], x[0, 0, :, 0], x[:, 0, 0, 0], indexing=how)[n]
+            for how in ("ij", "xy")
+            for n in range(3)
+        ),
+        *(torch.diff(x), torch.diff(x, 2, dim=2, prepend=x[:, :, :1])),
     )
+
+
+def test_an_index_by_truth_values():
+    """Of the first axes, whose sizes are those of the index; what it gives has its own size."""
+    x, module = torch.randn(4, 5, 2), Given(lambda x: (x[x[..., 0] > 0], x[(x > 1).any(2).any(1)]))
+    graph = axon.load_export(torch.export.export(module, (x,)), dims={"x": "n m 2"})
+    for one, other in zip(graph(x), module(x), strict=True):
+        torch.testing.assert_close(one, other)
+    with pytest.raises(AxonError, match="of another axis than the first"):
+        axon.load_export(torch.export.export(Given(lambda x: x[:, x[0, :, 0] > 0]), (x,)))
+    masked = axon.load("fun f (m, x) = masked m x").f
+    with pytest.raises(AxonGuard, match="axis 1"):
+        masked((np.ones((4, 3), bool), x.numpy()))
 
 
 @pytest.mark.parametrize("load", ["fx", "export"])
