@@ -237,7 +237,7 @@ class _Import:
                     x = build.call(sign, x, self._tree(other))
                 return x
             case "Gelu":
-                return shared.gelu(build, x, options.get("approximate", b"none").decode())
+                return aten.gelu(x, options.get("approximate", b"none").decode())
             case "LeakyRelu":
                 return build.call("leaky_relu", x, slope=float(options.get("alpha", 0.01)))
             case "Elu":
@@ -357,15 +357,13 @@ class _Import:
                 return aten.matmul(x, self._tree(given[1]))
             case "BatchNormalization" if not options.get("training_mode"):
                 weight, bias, mean, var = given[1:]
-                return shared.batch_norm(
-                    build, x, mean, var, weight, bias, options.get("epsilon", 1e-5)
-                )
+                return aten.batch_norm(x, mean, var, weight, bias, eps=options.get("epsilon", 1e-5))
             case "LayerNormalization" if isinstance(given[1], np.ndarray):
                 weight, bias = given[1], given[2] if len(given) > 2 else None
                 if weight.ndim != -options.get("axis", -1):
                     raise build.refuse("a layer norm from an axis that is counted from the front")
                 eps = options.get("epsilon", 1e-5)
-                return shared.layer_norm(build, x, weight.shape, weight, bias, eps)
+                return aten.layer_norm(x, weight.shape, weight, bias, eps)
             case "MaxPool" | "AveragePool":
                 return self._pool(kind, x, options)
             case "GlobalAveragePool" | "GlobalMaxPool":
