@@ -372,7 +372,9 @@ def test_quotients_of_sizes_that_are_not_rounded_are_arrays(by):
     node = helper.make_node
     nodes = [
         *made_of_sizes().graph.node[:7],
-        node("Add", ["half", "by"], ["more"]),
+        node("Add", ["half", "by"], ["sum"]),
+        node("Div", ["half", "2."], ["quarter"]),
+        node("Add", ["sum", "quarter"], ["more"]),
         node("Cast", ["more"], ["z"], to=TensorProto.INT64),
         node("Equal", ["h", "two"], ["e"]),
     ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ import numpy as np
 from tawa.axon.load import operators as shared
 from tawa.axon.load.aten import Aten
 from tawa.axon.load.graph import Builder, Graph, sizes_of
+from tawa.axon.load.sizes import Ratio, Sizes, folded, objects, objects_of, same_size
 from tawa.axon.run.evaluate import arity
 from tawa.axon.run.values import NAMES
-from tawa.axon.syntax.tree import Binary, Literal, Tree
+from tawa.axon.syntax.tree import Tree
 from tawa.errors import MissingPackage
 
 # Reductions, with what is computed of each element before.
@@ -39,25 +39,6 @@ _MOVES = ("Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transp
 _JOINS = ("Concat", "Equal", "Where", *_SIZES)
 _MAKERS = ("ConstantOfShape", "Range", "Expand", "Tile")  # of arrays, from sizes
 _RANDOM = ("Dropout", "Bernoulli", "Multinomial")
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """An array of a graph that is made of sizes and numbers, in an array of objects.
-
-    `real`: it is one of floats, whose quotients are no whole numbers.
-    """
-
-    items: np.ndarray
-    real: bool = False
-
-
-@dataclass(frozen=True)
-class _Ratio:
-    """A quotient of sizes before it is rounded."""
-
-    over: Any
-    by: Any
 
 
 def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
@@ -182,7 +163,7 @@ class _Import:
             raise build.refuse("sizes as an array of more axes are not supported")
 
         def one(item: Any) -> Any:
-            if isinstance(item, _Ratio):
+            if isinstance(item, Ratio):
                 return build.binary("/", one(item.over), one(item.by))
             return build.cast(item, kind)
 
@@ -328,7 +309,7 @@ class _Import:
                     scale=options.get("scale"),
                 )  # fmt: skip
             case "Size":
-                return Sizes(_objects(build.call("size", x)))
+                return Sizes(objects(build.call("size", x)))
             case "ConstantOfShape":
                 value = self.array(options["value"]) if options else np.zeros(1, np.float32)
                 made = build.call("full", value.item(), self._sizes(given[0]))
@@ -345,7 +326,7 @@ class _Import:
             case "Shape":
                 axes = range(aten.rank_for("Shape", x))
                 sizes = [build.call("dim", axis, x) for axis in axes]
-                return Sizes(_objects(sizes[options.get("start", 0) : options.get("end")]))
+                return Sizes(objects(sizes[options.get("start", 0) : options.get("end")]))
             case "Gather":
                 axis = options.get("axis", 0)
                 return build.call("gather", x, self._tree(given[1]), axis=axis)
@@ -424,13 +405,13 @@ class _Import:
         real = any(isinstance(item, Sizes) and item.real for item in given)
         if kind == "Cast":
             real = str(self.element(options["to"])).startswith(("f", "bf"))
-            return _folded(first.items if real else self._rounded("Floor", first.items), real)
+            return folded(first.items if real else self._rounded("Floor", first.items), real)
         if kind == "Shape":
             return np.array(first.items.shape)
         if kind in ("Floor", "Ceil"):
-            return _folded(self._rounded(kind, first.items), real)
+            return folded(self._rounded(kind, first.items), real)
         data = given if kind in _JOINS else given[:1]
-        parts = [_objects_of(item) for item in data]
+        parts = [objects_of(item) for item in data]
         if any(part is None for part in parts) or any(
             isinstance(x, Sizes) for x in given[len(data) :]
         ):
@@ -441,21 +422,21 @@ class _Import:
                 places.append(np.arange(len(items), len(items) + part.size).reshape(part.shape))
                 items += part.reshape(-1).tolist()
             (moved,) = self._evaluated(node, [*places, *given[len(data) :]])
-            return _folded(_objects(items)[moved], real)
-        if kind == "Div" and real:
-            return Sizes(np.asarray(np.frompyfunc(_Ratio, 2, 1)(*parts), object), real)
-        if any(isinstance(item, _Ratio) for part in parts for item in part.reshape(-1)):
+            return folded(objects(items)[moved], real)
+        if any(isinstance(item, Ratio) for part in parts for item in part.reshape(-1)):
             return None
+        if kind == "Div" and real:
+            return Sizes(np.asarray(np.frompyfunc(Ratio, 2, 1)(*parts), object), real)
         match kind:
             case "ReduceProd":
-                return _folded(_objects(functools.reduce(self.aten.mul, first.items)), real)
+                return folded(objects(functools.reduce(self.aten.mul, first.items)), real)
             case "Where" if isinstance(first, np.ndarray):
-                return _folded(np.where(*parts), real)
+                return folded(np.where(*parts), real)
             case "Equal":
-                return _folded(np.frompyfunc(_equal, 2, 1)(*parts), real)
+                return folded(np.frompyfunc(same_size, 2, 1)(*parts), real)
             case _ if kind in _SIZES:
                 join = partial(self.aten._binary, _SIZES[kind])
-                return _folded(np.frompyfunc(join, 2, 1)(*parts), real)
+                return folded(np.frompyfunc(join, 2, 1)(*parts), real)
             case _:
                 return None
 
@@ -463,7 +444,7 @@ class _Import:
         """Return quotients as whole numbers."""
 
         def one(item: Any) -> Any:
-            if not isinstance(item, _Ratio):
+            if not isinstance(item, Ratio):
                 return item
             more = self.aten.sub(item.by, 1) if kind == "Ceil" else 0
             return self.aten.floordiv(
@@ -618,49 +599,3 @@ class _Import:
         if not lines and (how not in (*halves, "asymmetric") or not repeats or mode == "linear"):
             raise self.build.refuse(f"Resize by {how} and {rounded} is not supported")
         return shared.upsampled(self.build, x, scales[2:].tolist(), mode, len(scales) - 2, corners)
-
-
-def _objects_of(value: Any) -> Any:
-    """Return what sizes are computed with, None where it is no whole number."""
-    if isinstance(value, Sizes):
-        return value.items
-    whole = value.astype(value.dtype if value.dtype == bool else np.int64)
-    return whole.astype(object) if np.array_equal(whole, value) else None
-
-
-def _folded(items: Any, real: bool) -> Any:
-    """Return sizes; as an array of numbers, or of what is true, where they are that alone.
-
-    None where one of them is not known.
-    """
-    made = np.asarray(items, object)
-    flat = made.reshape(-1).tolist()
-    if any(item is None for item in flat):
-        return None
-    for kind, dtype in ((bool, bool), (int, np.float32 if real else np.int64)):
-        if all(isinstance(item, kind) for item in flat):
-            return made.astype(dtype)
-    return Sizes(made, real)
-
-
-def _equal(one: Any, other: Any) -> bool | None:
-    """Tell whether sizes are equal, None where that is not known."""
-    if one is other or (isinstance(one, int) and isinstance(other, int)):
-        return one == other
-    below = any(isinstance(item, int) and item < 0 for item in (one, other))
-    return False if below and _is_natural(one if isinstance(other, int) else other) else None
-
-
-def _is_natural(size: Any) -> bool:
-    """Tell whether a size, which is computed of others, cannot be below 0."""
-    if isinstance(size, Binary):
-        return size.operator != "-" and _is_natural(size.left) and _is_natural(size.right)
-    return not isinstance(size, Literal) or size.value >= 0
-
-
-def _objects(value: Any) -> np.ndarray:
-    """Return a value, or a list of them, as an array of objects."""
-    items = value if isinstance(value, list) else [value]
-    made = np.empty(len(items), object)
-    made[:] = items
-    return made if isinstance(value, list) else made.reshape(())
