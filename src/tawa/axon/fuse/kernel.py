@@ -120,19 +120,20 @@ class _Emission:
             self.k.store(where, self._stored(self.rows[node], array), self.inside)
         if self._outputs(wide=True):
             self._store(pieces)
-            if self.form.walks:  # backwards: what was read last is still near
-                last = (self.length - 1) // self.block * self.block
-                with self.k.range(0, last, self.block) as loop:
-                    self._store([(self._chunk(last - loop.index), {})])
+            if self.form.walks:
+                with self.k.range(self.block, self.length, self.block) as loop:
+                    self._store([(self._chunk(loop.index), {})])
 
     def _is_early(self, node: Node) -> bool:
         """Tell whether elements are read before anything is reduced, so that none waits for it.
 
-        Narrow ones of long rows are not: they would be held as float32, in twice the registers.
+        Narrow ones of long rows are not: they would be held as float32, in twice the registers; nor
+        are those of rows that are walked, whose loops need them.
         """
-        if node.name != "load" or not self.graph.wide[node] or self.form.span is None:
+        form = self.form
+        if node.name != "load" or not self.graph.wide[node] or form.span is None or form.walks:
             return False
-        return self.form.held <= NARROW or self.form.arrays[node.argument].bytes >= 4
+        return form.held <= NARROW or form.arrays[node.argument].bytes >= 4
 
     def _place(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> None:
         """Add to each base where the rows of this program begin."""
