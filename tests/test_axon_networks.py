@@ -424,6 +424,22 @@ def around(x, i):
     )
 
 
+def test_inputs_that_are_no_arrays():
+    class Two(torch.nn.Module):
+        def forward(self, x, y, by):
+            return x * 2 if y is None else x + y, by
+
+    x = torch.randn(3)
+    program = torch.export.export(Two(), (x, None, torch.ones(2)))
+    for one, other in zip(axon.load_export(program)(x, torch.ones(2)), (x * 2, torch.ones(2))):
+        torch.testing.assert_close(one, other)
+    sized = torch.export.export(
+        Two(), (x, x, 3), dynamic_shapes=(None, None, torch.export.Dim.AUTO)
+    )
+    with pytest.raises(AxonError, match="the input by, which is no array"):
+        axon.load_export(sized)
+
+
 def test_an_index_by_truth_values():
     """Of the first axes, whose sizes are those of the index; what it gives has its own size."""
     x, module = torch.randn(4, 5, 2), Given(lambda x: (x[x[..., 0] > 0], x[(x > 1).any(2).any(1)]))

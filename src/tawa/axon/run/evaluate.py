@@ -56,18 +56,10 @@ def _options_of(name: str) -> tuple[tuple[str, Tree | None], ...] | None:
     return tuple([(option, default) for option, _, default in node.options])
 
 
-@cache
 def arity(name: str) -> int:
     """Return how many arguments an operator takes, options apart."""
-    if name not in signatures():
-        return len(composed()[name].parameters)
-    node = parse_type(signatures()[name])
-    node = node.parts[0] if node.kind == "where" else node
-    count = 0
-    while node.kind == "fun":
-        count += node.parts[0].kind != "options"
-        node = node.parts[1]
-    return count
+    own = name in signatures()
+    return len(_takes_arrays(name)) if own else len(composed()[name].parameters)
 
 
 @cache
