@@ -84,7 +84,7 @@ def judge(seed: int) -> bool:
 
 
 def test_guards_hold_where_numpy_runs():
-    late = sum(judge(seed) for seed in range(500))
+    late = sum(judge(seed) for seed in (*range(500), 7968))
     assert late < 10  # 2%
 
 

@@ -29,6 +29,8 @@ concat [X, zeros [1, 4]] 0; where (X > 0.0) X (zeros [4]); linear X (eye 4); zer
 one_hot {classes = 4} I + X; X * cast B; map (fn v => v * cast (last X)) X; fst_of (X, iota 4)
 X + fold (fn a => fn v => a + v) 0.0 (iota 4); maximum (cast B) X; sum {axes = [0]} (X * zeros [4])
 X * tanh 2.0; X / sqrt (square 0.5 + 0.75); X + where B 3.0 4.0; X + square 3 / square 2
+X + insert {axes = [0]} 2.0; X + stack [2.0, 3.0, 4.0, 5.0] 0; X + expand 2.0 [3, 4]
+X + reshape 2.0 [1]; concat [X, reshape 2 [1, 1] * ones [3, 1]] 1; X + sum {axes = []} 2.0
 """
 WIDE = {"int8": 120, "uint8": 120, "int16": 9000, "int32": 2**30}
 

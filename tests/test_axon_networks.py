@@ -234,7 +234,7 @@ def test_writes_to_arrays_are_followed_in_traced_modules():
             lambda x: x.reshape(2, 2, 6)[x.argmax(1)[:2], :, x.argmax(1)[:2]],
             "an index of arrays apart",
         ),
-        (lambda x: x[x[:, 0] > 0], "an index by truth values"),
+        (lambda x: x[:, x[0] > 0], "an index by truth values of another axis"),
         (lambda x: x.argmax(1) & 1, "logical_and` wants bool"),
         (lambda x: x.argmax(1).view(torch.float64), "view"),
         (lambda x: behind(x, lambda y: y[:, :4].diagonal(dim1=0, dim2=1)), "add_ in place"),
@@ -415,7 +415,40 @@ def around(x, i):
         ),
         *(f.interpolate(x, (3, 9), mode="bilinear"), f.interpolate(x[0], 4, mode="linear")),
         *(x[:, :, [0, -1], [[2], [1]]], x[0, 0].T),
+        *(
+            torch.meshgrid(x[0, 0, 0], x[0, 0, :, 0], x[:, 0, 0, 0], indexing=how)[n]
+            for how in ("ij", "xy")
+            for n in range(3)
+        ),
+        *(torch.diff(x), torch.diff(x, 2, dim=2, prepend=x[:, :, :1])),
     )
+
+
+def test_inputs_that_are_no_arrays():
+    class Two(torch.nn.Module):
+        def forward(self, x, y, by):
+            return x * 2 if y is None else x + y, by
+
+    x = torch.randn(3)
+    program = torch.export.export(Two(), (x, None, torch.ones(2)))
+    for one, other in zip(axon.load_export(program)(x, torch.ones(2)), (x * 2, torch.ones(2))):
+        torch.testing.assert_close(one, other)
+    sized = torch.export.export(
+        Two(), (x, x, 3), dynamic_shapes=(None, None, torch.export.Dim.AUTO)
+    )
+    with pytest.raises(AxonError, match="the input by, which is no array"):
+        axon.load_export(sized)
+
+
+def test_an_index_by_truth_values():
+    """Of the first axes, whose sizes are those of the index; what it gives has its own size."""
+    x, module = torch.randn(4, 5, 2), Given(lambda x: (x[x[..., 0] > 0], x[(x > 1).any(2).any(1)]))
+    graph = axon.load_export(torch.export.export(module, (x,)), dims={"x": "n m 2"})
+    for one, other in zip(graph(x), module(x), strict=True):
+        torch.testing.assert_close(one, other)
+    masked = axon.load("fun f (m, x) = masked m x").f
+    with pytest.raises(AxonGuard, match="axis 1"):
+        masked((np.ones((4, 3), bool), x.numpy()))
 
 
 @pytest.mark.parametrize("load", ["fx", "export"])

@@ -207,8 +207,6 @@ def test_operands_that_are_left_out(kind, more, options):
         ("MaxPool", {}, {"kernel_shape": [2, 2, 1]}, 2),
         ("Resize", {"": None, "s": np.array([1, 1, 3, 3, 3], np.float32)},
          {"coordinate_transformation_mode": "asymmetric"}, 1),
-        ("Shape", {}, {}, 1),
-        ("Size", {}, {}, 1),
     ],
 )  # fmt: skip
 def test_what_onnx_computes_otherwise_is_refused(kind, more, options, results):
@@ -258,7 +256,10 @@ FORMS = [  # operator, operands after the first, attributes, the first operand, 
     ("Squeeze", {"a": np.array([1, 3])}, {}, normal(2, 1, 3, 1)), ("NonZero", {}, {}, T),
     ("OneHot", {"d": np.array(4), "v": np.array([2, 5], np.int64)}, {}, W % 12 - 6), ("IsInf",),
     ("Attention", {"k": normal(2, 3, 5, 6), "v": normal(2, 3, 5, 6)}, {}, X, 23),
-    ("MatMul", {"w": normal(6)}),
+    ("GatherND", {"i": RNG.integers(0, 2, (4, 3, 2))}), ("GatherND", {"i": np.array([[1], [0]])}),
+    ("GatherND", {"i": RNG.integers(0, 2, (4, 2, 1))}, {}, normal(3, 5)),
+    ("Reshape", {"s": np.array([4, -1, 3])}, {"allowzero": 1}),
+    ("MatMul", {"w": normal(6)}), ("Shape",), ("Shape", {}, {"start": 1, "end": -1}), ("Size",),
 ]  # fmt: skip
 
 
@@ -316,3 +317,80 @@ def test_arrays_are_made_of_sizes():
     assert graph.shape("y") == "[b, t]"
     wanted = ReferenceEvaluator(made).run(None, {"x": x})[0]
     np.testing.assert_allclose(graph(x), wanted, rtol=1e-5, atol=1e-5)
+
+
+def made_of_sizes():
+    """What exporters write between the sizes of an image and what is made of them."""
+    node, real = helper.make_node, TensorProto.FLOAT
+    numbers = {
+        "0": 0, "1": 1, "2.": np.float32(2), "[0]": [0], "[1]": [1], "[2]": [2], "[4]": [4],
+        "[-1]": [-1], "-1": [-1, -1, -1, -1], "table": np.arange(40), "k": normal(1, 40),
+    }  # fmt: skip
+    weights = {name: np.asarray(value) for name, value in numbers.items()}
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Slice", ["s", "[0]", "[2]"], ["batch"]),
+        node("Concat", ["batch", "[-1]"], ["flat"], axis=0),
+        node("Reshape", ["x", "flat"], ["y"]),
+        node("Gather", ["s", "[2]"], ["h"]),
+        node("Cast", ["h"], ["real"], to=real),
+        node("Div", ["real", "2."], ["half"]),
+        node("Ceil", ["half"], ["up"]),
+        node("Mul", ["up", "2."], ["even"]),
+        node("Cast", ["even"], ["size"], to=TensorProto.INT64),
+        node("Slice", ["s", "[-1]", "[4]"], ["w"]),
+        node("Concat", ["batch", "size", "w"], ["wanted"], axis=0),
+        node("Resize", ["x", "", "", "wanted"], ["z"], mode="linear"),
+        node("Equal", ["wanted", "-1"], ["any"]),
+        node("Where", ["any", "s", "wanted"], ["chosen"]),
+        node("ConstantOfShape", ["chosen"], ["none"]),
+        node("Add", ["none", "z"], ["more"]),
+        node("Sqrt", ["real"], ["root"]),
+        node("Mul", ["more", "root"], ["scaled"]),
+        node("Slice", ["k", "[0]", "h", "[1]"], ["part"]),
+        node("Gather", ["table", "h"], ["item"]),
+        node("Mul", ["s", "s"], ["squares"]),
+    ]
+    results = ["y", "scaled", "part", "item", "half", "squares"]
+    return model(nodes, {"x": ["n", "c", "h", "w"]}, results, weights)
+
+
+def test_sizes_are_numbers_and_arrays():
+    made = made_of_sizes()
+    graph = axon.load_onnx(made)
+    assert graph.shape("z") == "[n, c, 2*((h + 1)//2), w]"
+    for h in (5, 6):
+        x = normal(2, 3, h, 4)
+        wanted = ReferenceEvaluator(made).run(None, {"x": x})
+        for name, one, other in zip("yspihq", graph(x), wanted, strict=True):
+            assert (one.shape, one.dtype) == (other.shape, other.dtype), name
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("by", [3.0, 0.5])
+def test_quotients_of_sizes_that_are_not_rounded_are_arrays(by):
+    node = helper.make_node
+    nodes = [
+        *made_of_sizes().graph.node[:7],
+        node("Add", ["half", "by"], ["sum"]),
+        node("Div", ["half", "2."], ["quarter"]),
+        node("Add", ["sum", "quarter"], ["more"]),
+        node("Cast", ["more"], ["z"], to=TensorProto.INT64),
+        node("Equal", ["h", "two"], ["e"]),
+    ]
+    numbers = {"2.": np.float32(2), "[0]": [0], "[2]": [2], "[-1]": [-1], "two": 2}
+    weights = {
+        name: np.asarray(value) for name, value in (*numbers.items(), ("by", np.float32(by)))
+    }
+    made = model(nodes, {"x": ["n", "c", "h", "w"]}, ["z", "e"], weights)
+    for h in (2, 5):
+        x = normal(2, 3, h, 4)
+        for one, other in zip(
+            axon.load_onnx(made)(x), ReferenceEvaluator(made).run(None, {"x": x})
+        ):
+            assert (one, one.dtype) == (other, other.dtype)
+    sized = model(
+        [*nodes, node("Reshape", ["x", "z"], ["r"])], {"x": ["n", "c", "h", "w"]}, ["r"], weights
+    )
+    with pytest.raises(AxonError, match="depend on data"):
+        axon.load_onnx(sized)

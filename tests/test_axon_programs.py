@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import subprocess
 import sys
@@ -147,6 +148,18 @@ def test_batches_of_any_size():
     """pytorch#133653: a reshape that keeps the batch puts no condition on it."""
     text = "fun f (x : f32[b, t, 8]) = unheads (heads {count = 2} x) + reshape x [b, -1, 8]"
     assert [guard.text for guard in axon.load(text).f.guards] == ["b >= 1"]
+
+
+def test_a_condition_names_sizes_that_a_scheme_has():
+    """What stands for some size that fits is projected away."""
+    text = "fun f (x : f32[d]) = sum_all (heads {count = 3} (transpose (unfold SIZES x)))"
+    made = axon.load(text.replace("SIZES", "{size = 2, stride = 2}")).f
+    assert made.scheme == "f32[d] -> f32    requires d >= 2, d >= 6*((d + 4)//6)"
+    for d in range(20):
+        fits = d >= 2 and d // 2 % 3 == 0
+        assert fits == (d >= 2 and d >= 6 * ((d + 4) // 6))
+        with contextlib.nullcontext() if fits else pytest.raises(AxonGuard):
+            made.check(np.zeros(d, np.float32))
 
 
 def test_sizes_that_are_computed_twice():

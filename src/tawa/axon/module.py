@@ -12,13 +12,13 @@ from tawa.axon.library import scheme_of
 from tawa.axon.run.evaluate import Evaluation, meaning
 from tawa.axon.shapes.constraints import Holds
 from tawa.axon.shapes.presburger import implied, simplify
-from tawa.axon.shapes.solver import Conflict
+from tawa.axon.shapes.solver import Conflict, variables_of
 from tawa.axon.shapes.words import Source, Span
 from tawa.axon.syntax.parser import parse_program, quoted
 from tawa.axon.syntax.tree import Declaration, Fun
 from tawa.axon.types.explain import Case, explain, impossible
 from tawa.axon.types.infer import Bound, Inference, Inferred
-from tawa.axon.types.kinds import Arrow, Type
+from tawa.axon.types.kinds import Arrow, Type, variables
 from tawa.axon.types.show import Names, name_parameters, show_scheme
 from tawa.axon.types.unify import Mismatch
 from tawa.errors import AxonError, AxonGuard
@@ -56,8 +56,13 @@ class Function:
     @cached_property
     def conditions(self) -> list[Condition]:
         """The conditions on sizes that inference left, as weak as they can be."""
-        held = [c for c in self.inferred.scheme.constraints if isinstance(c, Holds)]
-        return simplify([c.condition for c in held])
+        scheme = self.inferred.scheme
+        held = [c for c in scheme.constraints if isinstance(c, Holds)]
+        seen = {*variables(scheme.type)}.union(
+            *(variables_of(c) for c in scheme.constraints if not isinstance(c, Holds))
+        )
+        hidden = {s for c in held for s in symbols_of(c.condition)} - seen
+        return simplify([c.condition for c in held], hidden=hidden)
 
     @cached_property
     def scheme(self) -> str:

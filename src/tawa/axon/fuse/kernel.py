@@ -20,7 +20,7 @@ from typing import Any
 
 import tawa.language as tl
 from tawa.axon.fuse.follow import ONE, Factor, Move, Rules
-from tawa.axon.fuse.forms import Array, Form
+from tawa.axon.fuse.forms import NARROW, Array, Form
 from tawa.axon.fuse.graph import Graph
 from tawa.axon.fuse.ranges import has_reciprocal
 from tawa.axon.fuse.trace import ALONG, REDUCTIONS, Node, Operand
@@ -107,6 +107,9 @@ class _Emission:
     def _rows(self) -> None:
         """Emit what the rows, or the elements, of this program give."""
         pieces = self._pieces()
+        for chunk, memo in pieces:
+            for node in filter(self._is_early, self.graph.nodes):
+                self.value(node, memo, chunk)
         self._known(0)
         for level in range(1, self.depth + 1):
             self._reduce(level, pieces)
@@ -120,6 +123,17 @@ class _Emission:
             if self.form.walks:
                 with self.k.range(self.block, self.length, self.block) as loop:
                     self._store([(self._chunk(loop.index), {})])
+
+    def _is_early(self, node: Node) -> bool:
+        """Tell whether elements are read before anything is reduced, so that none waits for it.
+
+        Narrow ones of long rows are not: they would be held as float32, in twice the registers; nor
+        are those of rows that are walked, whose loops need them.
+        """
+        form = self.form
+        if node.name != "load" or not self.graph.wide[node] or form.span is None or form.walks:
+            return False
+        return form.held <= NARROW or form.arrays[node.argument].bytes >= 4
 
     def _place(self, steps: Sequence[Sequence[Any]], extents: Sequence[Any]) -> None:
         """Add to each base where the rows of this program begin."""

@@ -69,7 +69,7 @@ def wide(x: Array) -> Array:
 
 def _index(index: Array) -> Array:
     """Return what names items: torch takes 8 bits for a mask, and knows no other narrow ones."""
-    return fixed(index).astype(np.int64)
+    return fixed(_array(index)).astype(np.int64)
 
 
 def _cast(x: Array) -> Array:
@@ -289,9 +289,10 @@ def embedding(table: Array, index: Array) -> Array:
 
 def _taken(x: Array, index: Array, axis: int) -> Array:
     """Values of an index are data, not shape: they wrap; of nothing, zeros are taken."""
+    index = _index(index)
     if x.shape[axis] == 0:
         return np.zeros_like(x, shape=(*x.shape[:axis], *index.shape, *x.shape[axis + 1 :]))
-    return np.take(x, _index(index), axis, mode="wrap")
+    return np.take(x, index, axis, mode="wrap")
 
 
 def take_along(x: Array, index: Array, axis: int) -> Array:
@@ -447,6 +448,13 @@ def _matrix(function: Callable[..., Any]) -> Callable[..., Any]:
 def gather(x: Array, index: Array, axis: int) -> Array:
     """Return the items that an index names along an axis."""
     return _taken(x, index, _axis(axis, x.ndim))
+
+
+def masked(mask: Array, x: Array) -> Array:
+    """Return the items of x, which has the axes of a mask first, where the mask is true."""
+    need(x.shape[: mask.ndim] == mask.shape, "sizes")
+    flat = np.reshape(x, (mask.size, *x.shape[mask.ndim :]))
+    return np.take(flat, np.argwhere(np.ravel(mask))[:, 0], 0)
 
 
 def _sized(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -98,7 +98,7 @@ class Aten(Shapes):
     dropout1d = dropout2d = dropout3d = feature_dropout = alpha_dropout = dropout
 
     def gelu(self, x: Any, approximate: str = "none") -> Any:
-        return shared.gelu(self._build, x, approximate)
+        return self._build.call("gelu_tanh" if approximate == "tanh" else "gelu", x)
 
     def softplus(self, x: Any, beta: float = 1, threshold: float = 20) -> Any:
         self._need(beta == 1 and threshold == 20, "softplus of another slope")
@@ -162,7 +162,10 @@ class Aten(Shapes):
     # Products, convolutions, pools.
 
     def linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
-        return shared.linear(self._build, x, weight, bias)
+        known = isinstance(weight, np.ndarray)
+        turned = weight.T if known else self._build.call("transpose", weight)
+        made = self._build.call("linear", x, turned)
+        return made if bias is None else self._binary("+", made, bias)
 
     def matmul(self, x: Any, y: Any) -> Any:
         if self._rank(x) == 1:
@@ -332,7 +335,20 @@ class Aten(Shapes):
     ) -> Any:  # fmt: skip
         if training:
             raise self._build.refuse("batch norm in training", "call module.eval() first")
-        return shared.batch_norm(self._build, x, running_mean, running_var, weight, bias, eps)
+        if running_mean is None or running_var is None:
+            raise self._build.refuse("batch norm without statistics", "track them, or leave it out")
+        weight, bias = self._affine(x, running_var.shape, weight, bias)
+        given = running_mean, running_var, weight, bias, x
+        return self._build.call("batch_norm", *given, eps=float(eps))
+
+    def _affine(self, x: Any, sizes: Any, weight: Any, bias: Any) -> tuple[Any, Any]:
+        """Return what a norm is multiplied by, and what is added."""
+        given = ((weight, 1.0), (bias, 0.0))
+        one, other = (
+            shared.filled(self._build, x, value, sizes) if each is None else each
+            for each, value in given
+        )
+        return one, other
 
     def aten_batch_norm(
         self, x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool,
@@ -349,7 +365,16 @@ class Aten(Shapes):
         self, x: Any, sizes: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5,
         fast: bool = True,
     ) -> Any:  # fmt: skip
-        return shared.layer_norm(self._build, x, sizes, weight, bias, eps)
+        build = self._build
+        weight, bias = self._affine(x, sizes, weight, bias)
+        if len(sizes) == 1:
+            return build.call("layer_norm", weight, bias, x, eps=float(eps))
+        axes = [*range(-len(sizes), 0)]
+        x = build.sized(x, ["..", *map(str, sizes)])
+        centred = build.binary("-", x, build.call("mean_keep", x, axes=axes))
+        spread = build.binary("+", build.call("var_keep", x, axes=axes), float(eps))
+        made = build.binary("*", centred, build.call("rsqrt", spread))
+        return build.binary("+", build.binary("*", made, weight), bias)
 
     def native_layer_norm(self, *arguments: Any) -> Any:
         return [self.layer_norm(*arguments)]
@@ -366,8 +391,7 @@ class Aten(Shapes):
         fast: bool = True,
     ) -> Any:  # fmt: skip
         channels = [self._build.call("dim", 1, x)]
-        weight = shared.filled(self._build, x, 1.0, channels) if weight is None else weight
-        bias = shared.filled(self._build, x, 0.0, channels) if bias is None else bias
+        weight, bias = self._affine(x, channels, weight, bias)
         return self._build.call("group_norm", weight, bias, x, groups=groups, eps=float(eps))
 
     def native_group_norm(

@@ -227,6 +227,20 @@ class Shapes:
     def select(self, x: Any, dim: int, index: int) -> Any:
         return self._build.call("select", x, axis=dim, index=index)
 
+    def meshgrid(self, *items: Any, indexing: str = "ij") -> Any:
+        vectors = listed(items)
+        self._need(indexing in ("ij", "xy"), f"a grid indexed by {indexing}")
+        order = [*range(len(vectors))]
+        order[:2] = order[:2] if indexing == "ij" else order[1::-1]
+        sizes = [self._build.call("dim", 0, vectors[i]) for i in order]
+
+        def item(i: int) -> Any:
+            after = [*range(order.index(i) - len(vectors) + 1, 0)]
+            own = self._build.call("insert", vectors[i], axes=after) if after else vectors[i]
+            return self._build.call("expand", own, sizes)
+
+        return Parts(item)
+
     def unbind(self, x: Any, dim: int = 0) -> Any:
         return Parts(lambda i: self.select(x, dim, i))
 
@@ -294,7 +308,12 @@ class Shapes:
 
     def _gathered(self, x: Any, axis: Any, item: Any) -> Any:
         rank = self.rank_for("a computed index", item)
-        self._need(str(self._element(item)).startswith(("i", "u")), "an index by truth values")
+        if self._element(item) == "bool":
+            self._need(axis == 0, "an index by truth values of another axis than the first")
+            return self._build.call("masked", item, x), 1
+        self._need(
+            str(self._element(item)).startswith(("i", "u")), "an index of a type that is not known"
+        )
         return self._build.call("gather", x, item, axis=axis), rank
 
     def index(self, x: Any, items: Any) -> Any:
@@ -385,6 +404,16 @@ class Shapes:
     def numpy_T(self, x: Any) -> Any:  # noqa: N802 - torch's name
         order = [*reversed(range(self.rank_for("T", x)))]
         return self._build.call("permute", x, order)
+
+    def diff(
+        self, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
+    ) -> Any:
+        given = [each for each in (prepend, x, append) if each is not None]
+        x = self.cat(given, dim) if len(given) > 1 else x
+        for _ in range(n):
+            ends = (self._build.call(f"drop_{end}", x, axis=dim) for end in ("first", "last"))
+            x = self._binary("-", *ends)
+        return x
 
     def roll(self, x: Any, shifts: Any, dims: Any = ()) -> Any:
         if not listed([dims]):

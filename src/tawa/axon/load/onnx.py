@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 from tawa.axon.load import operators as shared
 from tawa.axon.load.aten import Aten
 from tawa.axon.load.graph import Builder, Graph, sizes_of
+from tawa.axon.load.sizes import Ratio, Sizes, folded, objects, objects_of, same_size
 from tawa.axon.run.evaluate import arity
 from tawa.axon.run.values import NAMES
 from tawa.axon.syntax.tree import Tree
@@ -33,16 +34,11 @@ _REDUCTIONS = {
     "ReduceSumSquare": ("sum", "square"),
 }  # fmt: skip
 _SIZES = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "//", "Mod": "%"}
+# What moves sizes; of all operands of what joins them, else of the first.
+_MOVES = ("Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
+_JOINS = ("Concat", "Equal", "Where", *_SIZES)
 _MAKERS = ("ConstantOfShape", "Range", "Expand", "Tile")  # of arrays, from sizes
 _RANDOM = ("Dropout", "Bernoulli", "Multinomial")
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """A one-dimensional integer array of a graph that is made of sizes and numbers."""
-
-    items: tuple[Any, ...]
-    scalar: bool = False
 
 
 def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
@@ -83,6 +79,7 @@ class _Import:
         self.array = onnx.numpy_helper.to_array
         self.values: dict[str, Any] = {}
         self.known: dict[str, tuple[str, int]] = {}  # element type and rank, by name
+        self.last: dict[str, int] = {}  # and the size of the last axis, where it is a number
 
     def element(self, number: int) -> str | None:
         """Return an element type of ONNX in the language, None where it has none."""
@@ -105,12 +102,14 @@ class _Import:
                 small,
             )
         )
-        found = self.onnx.shape_inference.infer_shapes(bare).graph
+        found = self.onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
         for item in (*found.value_info, *found.input, *found.output):
             kind = item.type.tensor_type
             element = self.element(kind.elem_type) if kind.elem_type else None
             if element is not None and kind.HasField("shape"):
                 self.known[item.name] = element, len(kind.shape.dim)
+                for dim in kind.shape.dim[-1:]:
+                    self.last[item.name] = dim.dim_value
 
     def run(self, graph: Any, dims: Mapping[str, str] | None) -> Graph:
         for item in graph.initializer:
@@ -140,9 +139,7 @@ class _Import:
                 name = name if name[:1].isalpha() else f"v{name}"
                 named = isinstance(value, Tree)
                 self.keep(output, self.build.let(name, value) if named else value)
-        results = [self._named(item.name) for item in graph.output]
-        if any(isinstance(value, Sizes | _ShapeOf) for value in results):
-            raise self.build.refuse("a result that is a shape is not supported")
+        results = [self._tree(self._named(item.name)) for item in graph.output]
         return self.build.finish(results[0] if len(results) == 1 else results)
 
     def keep(self, name: str, value: Any) -> None:
@@ -158,17 +155,27 @@ class _Import:
         return self.values[name] if name else None
 
     def _tree(self, value: Any) -> Any:
-        """Return a value as an operand: arrays become weights, sizes numbers."""
-        if isinstance(value, _ShapeOf):
-            raise self.build.refuse("a shape is supported where its sizes are taken by Gather")
-        if isinstance(value, Sizes):
-            return value.items[0] if value.scalar else list(value.items)
-        return value
+        """Return a value as an operand: arrays become weights, and so do sizes."""
+        if not isinstance(value, Sizes):
+            return value
+        build, kind = self.build, "f32" if value.real else "i64"
+        if value.items.ndim > 1:
+            raise build.refuse("sizes as an array of more axes are not supported")
+
+        def one(item: Any) -> Any:
+            if isinstance(item, Ratio):
+                return build.binary("/", one(item.over), one(item.by))
+            return build.cast(item, kind)
+
+        made = [one(item) for item in value.items.reshape(-1)]
+        return build.call("stack", made, 0) if value.items.ndim else made[0]
 
     def _sizes(self, value: Any) -> list[Any]:
         """Return a value as sizes; refuses what depends on data."""
         if isinstance(value, Sizes):
-            return list(value.items)
+            if value.real:
+                raise self.build.refuse("sizes that are floats are not supported")
+            return list(value.items.reshape(-1))
         if isinstance(value, np.ndarray):
             return [int(n) for n in value.reshape(-1)]
         raise self.build.refuse("sizes that depend on data are not supported")
@@ -185,16 +192,20 @@ class _Import:
         given: list[Any] = [self._named(name) for name in node.input]
         symbolic = any(isinstance(item, Sizes) for item in given)
         constant = given and all(isinstance(item, Sizes | np.ndarray | None) for item in given)
-        if symbolic and constant and node.op_type not in _MAKERS:
-            return self._of_sizes(node.op_type, given, options)
+        first = bool(given) and isinstance(given[0], Sizes)
+        if (
+            symbolic
+            and constant
+            and (first or node.op_type in _JOINS)
+            and node.op_type not in _MAKERS
+        ):
+            made = self._of_sizes(node, given, options)
+            if made is not None:
+                return made
         kind, aten = node.op_type, self.aten
         if constant and not symbolic and kind not in _RANDOM:
-            from onnx.reference import ReferenceEvaluator
-
-            evaluator = ReferenceEvaluator(node, opsets={"": self.version})
-            known = dict(zip(node.input, given))
-            return list(evaluator.run(None, {name: known[name] for name in known if name}))
-        x = self._tree(given[0]) if given and not isinstance(given[0], _ShapeOf) else None
+            return self._evaluated(node, given)
+        x = self._tree(given[0]) if given else None
         own = shared.ONNX.get(kind)
         if own and len(given) == arity(own) and not options:
             return build.call(own, *map(self._tree, given))
@@ -207,7 +218,7 @@ class _Import:
                     x = build.call(sign, x, self._tree(other))
                 return x
             case "Gelu":
-                return shared.gelu(build, x, options.get("approximate", b"none").decode())
+                return aten.gelu(x, options.get("approximate", b"none").decode())
             case "LeakyRelu":
                 return build.call("leaky_relu", x, slope=float(options.get("alpha", 0.01)))
             case "Elu":
@@ -255,6 +266,8 @@ class _Import:
                 return build.call("triu" if options.get("upper", 1) else "tril", x, diagonal=places)
             case "GatherElements":
                 return aten.gather(x, options.get("axis", 0), self._tree(given[1]))
+            case "GatherND" if not options.get("batch_dims"):
+                return self._gathered(x, given[1], node.input[1])
             case "CumSum" if not options.get("exclusive") and not options.get("reverse"):
                 return build.call("cumsum", x, axis=self._numbers(given[1])[0])
             case "OneHot" if options.get("axis", -1) == -1 and isinstance(given[2], np.ndarray):
@@ -296,7 +309,7 @@ class _Import:
                     scale=options.get("scale"),
                 )  # fmt: skip
             case "Size":
-                return Sizes((build.call("size", x),), scalar=True)
+                return Sizes(objects(build.call("size", x)))
             case "ConstantOfShape":
                 value = self.array(options["value"]) if options else np.zeros(1, np.float32)
                 made = build.call("full", value.item(), self._sizes(given[0]))
@@ -310,10 +323,10 @@ class _Import:
                     if value is not None
                     else np.asarray(next(iter(options.values())))
                 )
-            case "Shape" if not options:
-                return _ShapeOf(x)
-            case "Gather" if isinstance(given[0], _ShapeOf):
-                return self._taken(given[0], given[1])
+            case "Shape":
+                axes = range(aten.rank_for("Shape", x))
+                sizes = [build.call("dim", axis, x) for axis in axes]
+                return Sizes(objects(sizes[options.get("start", 0) : options.get("end")]))
             case "Gather":
                 axis = options.get("axis", 0)
                 return build.call("gather", x, self._tree(given[1]), axis=axis)
@@ -325,15 +338,13 @@ class _Import:
                 return aten.matmul(x, self._tree(given[1]))
             case "BatchNormalization" if not options.get("training_mode"):
                 weight, bias, mean, var = given[1:]
-                return shared.batch_norm(
-                    build, x, mean, var, weight, bias, options.get("epsilon", 1e-5)
-                )
+                return aten.batch_norm(x, mean, var, weight, bias, eps=options.get("epsilon", 1e-5))
             case "LayerNormalization" if isinstance(given[1], np.ndarray):
                 weight, bias = given[1], given[2] if len(given) > 2 else None
                 if weight.ndim != -options.get("axis", -1):
                     raise build.refuse("a layer norm from an axis that is counted from the front")
                 eps = options.get("epsilon", 1e-5)
-                return shared.layer_norm(build, x, weight.shape, weight, bias, eps)
+                return aten.layer_norm(x, weight.shape, weight, bias, eps)
             case "MaxPool" | "AveragePool":
                 return self._pool(kind, x, options)
             case "GlobalAveragePool" | "GlobalMaxPool":
@@ -344,9 +355,9 @@ class _Import:
                 axis = aten.axis_of("Flatten", x, options.get("axis", 1))
                 x = build.call("merge", x, axis=0, count=axis)  # of none, an axis of size 1
                 return build.call("flatten", x, axis=1)
-            case "Reshape" if not options.get("allowzero"):
-                sizes = self._sizes(given[1])
-                kept = [build.call("dim", i, x) if n == 0 else n for i, n in enumerate(sizes)]
+            case "Reshape":
+                sizes, own = self._sizes(given[1]), 0 if not options.get("allowzero") else None
+                kept = [build.call("dim", i, x) if n == own else n for i, n in enumerate(sizes)]
                 return build.call("reshape", x, kept)
             case "Transpose":
                 order = options.get("perm") or reversed(range(aten.rank_for("Transpose", x)))
@@ -381,38 +392,77 @@ class _Import:
             case _:
                 raise build.refuse(f"the operator {kind} is not supported with {options}")
 
-    def _taken(self, shape: _ShapeOf, index: Any) -> Sizes:
-        numbers = self._numbers(index)
-        sizes = tuple([self.build.call("dim", n, shape.of) for n in numbers])
-        return Sizes(sizes, scalar=np.ndim(index) == 0)
+    def _evaluated(self, node: Any, given: list[Any]) -> list[Any]:
+        """Return what an operator gives of arrays that are known."""
+        from onnx.reference import ReferenceEvaluator
 
-    def _of_sizes(self, kind: str, given: list[Any], options: dict[str, Any]) -> Sizes:
-        """Compute with sizes."""
-        first = given[0]
+        known = {name: item for name, item in zip(node.input, given) if name}
+        return list(ReferenceEvaluator(node, opsets={"": self.version}).run(None, known))
+
+    def _of_sizes(self, node: Any, given: list[Any], options: dict[str, Any]) -> Any:
+        """Return what is computed of sizes as sizes, None where it is no such."""
+        kind, first = node.op_type, given[0]
+        real = any(isinstance(item, Sizes) and item.real for item in given)
+        if kind == "Cast":
+            real = str(self.element(options["to"])).startswith(("f", "bf"))
+            return folded(first.items if real else self._rounded("Floor", first.items), real)
+        if kind == "Shape":
+            return np.array(first.items.shape)
+        if kind in ("Floor", "Ceil"):
+            return folded(self._rounded(kind, first.items), real)
+        data = given if kind in _JOINS else given[:1]
+        parts = [objects_of(item) for item in data]
+        if any(part is None for part in parts) or any(
+            isinstance(x, Sizes) for x in given[len(data) :]
+        ):
+            return None
+        if kind in _MOVES:
+            items, places = list[Any](), list[Any]()
+            for part in parts:
+                places.append(np.arange(len(items), len(items) + part.size).reshape(part.shape))
+                items += part.reshape(-1).tolist()
+            (moved,) = self._evaluated(node, [*places, *given[len(data) :]])
+            return folded(objects(items)[moved], real)
+        if any(isinstance(item, Ratio) for part in parts for item in part.reshape(-1)):
+            return None
+        if kind == "Div" and real:
+            return Sizes(np.asarray(np.frompyfunc(Ratio, 2, 1)(*parts), object), real)
         match kind:
-            case "Concat":
-                return Sizes(tuple([n for item in given for n in self._sizes(item)]))
-            case "Unsqueeze":
-                return Sizes(first.items)
-            case "Squeeze":
-                return Sizes(first.items, scalar=True)
-            case "Identity" | "Cast":
-                return first
-            case "Gather" if isinstance(first, Sizes):
-                chosen = tuple([first.items[n] for n in self._numbers(given[1])])
-                return Sizes(chosen, scalar=np.ndim(given[1]) == 0)
-            case "Slice" if isinstance(first, Sizes):
-                numbers = [self._numbers(item)[0] for item in given[1:]]
-                return Sizes(first.items[slice(*numbers[:2], *numbers[3:])])
-            case "ReduceProd" if isinstance(first, Sizes):
-                return Sizes((functools.reduce(self.aten.mul, first.items),), scalar=True)
+            case "ReduceProd":
+                return folded(objects(functools.reduce(self.aten.mul, first.items)), real)
+            case "Where" if isinstance(first, np.ndarray):
+                return folded(np.where(*parts), real)
+            case "Equal":
+                return folded(np.frompyfunc(same_size, 2, 1)(*parts), real)
             case _ if kind in _SIZES:
-                a, b = (self._sizes(item) for item in given)
-                if len(a) == len(b):
-                    made = [self.build.binary(_SIZES[kind], p, q) for p, q in zip(a, b)]
-                    scalar = isinstance(first, Sizes) and first.scalar
-                    return Sizes(tuple(made), scalar=scalar)
-        raise self.build.refuse(f"the operator {kind} of sizes is not supported")
+                join = partial(self.aten._binary, _SIZES[kind])
+                return folded(np.frompyfunc(join, 2, 1)(*parts), real)
+            case _:
+                return None
+
+    def _rounded(self, kind: str, items: np.ndarray) -> np.ndarray:
+        """Return quotients as whole numbers."""
+
+        def one(item: Any) -> Any:
+            if not isinstance(item, Ratio):
+                return item
+            more = self.aten.sub(item.by, 1) if kind == "Ceil" else 0
+            return self.aten.floordiv(
+                self.aten.add(item.over, more) if more else item.over, item.by
+            )
+
+        return np.asarray(np.frompyfunc(one, 1, 1)(items), object)
+
+    def _gathered(self, x: Any, index: Any, name: str) -> Any:
+        """Return the items whose places along the first axes an index has in its last."""
+        if isinstance(index, np.ndarray):
+            return self.aten.index(x, [index[..., n] for n in range(index.shape[-1])])
+        if not self.last.get(name):
+            raise self.build.refuse("GatherND by an index of unknown size is not supported")
+        parts = [self.aten.select(index, -1, n) for n in range(self.last[name])]
+        for part in parts:
+            self.aten.know(part, "i64", self.known[name][1] - 1)
+        return self.aten.index(x, parts)
 
     def _pads(self, rank: int, options: dict[str, Any]) -> list[tuple[int, int, int]]:
         """Return what is put before and after each axis of a window."""
@@ -532,22 +582,20 @@ class _Import:
 
     def _resize(self, x: Any, given: list[Any], options: dict[str, Any]) -> Tree:
         scales = given[2] if len(given) > 2 else None
-        if not isinstance(scales, np.ndarray) or len(scales) < 3 or any(scales[:2] != 1):
-            raise self.build.refuse("Resize is supported with scales of the axes after the second")
         how = options.get("coordinate_transformation_mode", b"half_pixel").decode()
         rounded = options.get("nearest_mode", b"round_prefer_floor").decode()
         halves = ("half_pixel", "pytorch_half_pixel")
-        repeats = rounded.startswith("round") if how in halves else rounded == "floor"
         mode = options.get("mode", b"nearest").decode()
         corners = how == "align_corners" and mode == "linear"
         lines = mode == "linear" and (corners or how in halves)
+        if len(given) > 3 and (lines or (mode, how, rounded) == ("nearest", "asymmetric", "floor")):
+            sizes = self._sizes(given[3])[2:]
+            if not lines:
+                return shared.resized(self.build, x, sizes)
+            return shared.interpolated(self.build, x, sizes, corners)
+        if not isinstance(scales, np.ndarray) or len(scales) < 3 or any(scales[:2] != 1):
+            raise self.build.refuse("Resize is supported with scales of the axes after the second")
+        repeats = rounded.startswith("round") if how in halves else rounded == "floor"
         if not lines and (how not in (*halves, "asymmetric") or not repeats or mode == "linear"):
             raise self.build.refuse(f"Resize by {how} and {rounded} is not supported")
         return shared.upsampled(self.build, x, scales[2:].tolist(), mode, len(scales) - 2, corners)
-
-
-@dataclass(frozen=True)
-class _ShapeOf:
-    """The shape of a value, before its sizes are taken."""
-
-    of: Any

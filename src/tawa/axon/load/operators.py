@@ -111,13 +111,6 @@ def pool(
     return build.binary("/", made, share)
 
 
-def linear(build: Builder, x: Any, weight: Any, bias: Any = None) -> Tree:
-    """Return x times the transpose of a matrix [outputs, inputs], plus a vector."""
-    turned = weight.T if isinstance(weight, np.ndarray) else build.call("transpose", weight)
-    made = build.call("linear", x, turned)
-    return made if bias is None else build.binary("+", made, bias)
-
-
 def product(build: Builder, x: Any, y: Any, rank: int | None = None) -> Tree:
     """Return a product of matrices, of a batch and one matrix, or with a vector.
 
@@ -130,41 +123,9 @@ def product(build: Builder, x: Any, y: Any, rank: int | None = None) -> Tree:
     return build.call("linear" if rank == 2 else "matmul", x, y)
 
 
-def batch_norm(
-    build: Builder, x: Any, mean: Any, var: Any, weight: Any, bias: Any, eps: float
-) -> Tree:
-    """Return x normalized by statistics that are known."""
-    if mean is None or var is None:
-        raise build.refuse("batch norm without statistics", "track them, or leave it out")
-    weight = filled(build, x, 1.0, var.shape) if weight is None else weight
-    bias = filled(build, x, 0.0, var.shape) if bias is None else bias
-    return build.call("batch_norm", mean, var, weight, bias, x, eps=float(eps))
-
-
 def filled(build: Builder, x: Any, value: float, sizes: Sequence[Any]) -> Tree:
     """Return an array of one number, in the element type of x."""
     return build.call("cast_like", x, build.call("full", value, list(sizes)))
-
-
-def layer_norm(
-    build: Builder, x: Any, sizes: Sequence[int], weight: Any, bias: Any, eps: float
-) -> Tree:
-    """Return x normalized over its last axes, of the sizes given, times weight, plus bias."""
-    weight = filled(build, x, 1.0, sizes) if weight is None else weight
-    bias = filled(build, x, 0.0, sizes) if bias is None else bias
-    if len(sizes) == 1:
-        return build.call("layer_norm", weight, bias, x, eps=float(eps))
-    axes = [*range(-len(sizes), 0)]
-    x = build.sized(x, ["..", *map(str, sizes)])
-    centred = build.binary("-", x, build.call("mean_keep", x, axes=axes))
-    spread = build.binary("+", build.call("var_keep", x, axes=axes), float(eps))
-    made = build.binary("*", centred, build.call("rsqrt", spread))
-    return build.binary("+", build.binary("*", made, weight), bias)
-
-
-def gelu(build: Builder, x: Any, approximate: str) -> Tree:
-    """Return GELU, or what is near it by a hyperbolic tangent."""
-    return build.call("gelu_tanh" if approximate == "tanh" else "gelu", x)
 
 
 def reduction(build: Builder, name: str, x: Any, axes: Any, keep: bool) -> Tree:

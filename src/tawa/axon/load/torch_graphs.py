@@ -97,6 +97,13 @@ def load_export(program: Any, dims: Mapping[str, str] | None = None) -> Graph:
             loader.weight(node, (program.constants if constant else program.state_dict)[name])
         elif node.op == "placeholder":
             value = node.meta["val"]
+            if value is None:  # an argument that is left out
+                loader.values[node] = None
+                continue
+            if not hasattr(value, "shape"):
+                raise loader.build.refuse(
+                    f"the input {node.name}, which is no array, is not supported"
+                )
             sizes = given.get(node.name) or " ".join(map(str, value.shape))
             loader.input(node, sizes, NAMES[str(value.dtype).removeprefix("torch.")])
         elif node in needed and node.op != "output":

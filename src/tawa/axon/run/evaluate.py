@@ -37,23 +37,11 @@ from tawa.errors import InternalError
 Values = dict[str, Any]
 
 
-@cache
 def meaning(name: str) -> Callable[..., Any]:
-    """Return what an operator computes by NumPy, which is imported where it is first needed.
-
-    What it makes of numbers alone has the element type of what it meets, as numbers have.
-    """
+    """Return what an operator computes by NumPy, which is imported where it is first needed."""
     from tawa.axon.library import reference
-    from tawa.axon.library.untyped import arrays, marked
 
-    function = reference.meaning(name)
-
-    def apply(*arguments: Any, **options: Any) -> Any:
-        found = function(*arguments, **options)
-        typed = any(not str(each.dtype).endswith("bool") for each in arrays(arguments))
-        return found if typed else marked(found)
-
-    return apply
+    return reference.meaning(name)
 
 
 @cache
@@ -68,18 +56,46 @@ def _options_of(name: str) -> tuple[tuple[str, Tree | None], ...] | None:
     return tuple([(option, default) for option, _, default in node.options])
 
 
-@cache
 def arity(name: str) -> int:
     """Return how many arguments an operator takes, options apart."""
-    if name not in signatures():
-        return len(composed()[name].parameters)
+    own = name in signatures()
+    return len(_takes_arrays(name)) if own else len(composed()[name].parameters)
+
+
+@cache
+def _takes_arrays(name: str) -> tuple[bool, ...]:
+    """Return which arguments of an operator are arrays, or lists of them."""
     node = parse_type(signatures()[name])
     node = node.parts[0] if node.kind == "where" else node
-    count = 0
+    found: list[bool] = []
     while node.kind == "fun":
-        count += node.parts[0].kind != "options"
+        if node.parts[0].kind != "options":
+            found.append(node.parts[0].kind in ("tensor", "list"))
         node = node.parts[1]
-    return count
+    return tuple(found)
+
+
+def _as_arrays(arguments: tuple[Any, ...], places: Sequence[bool]) -> Sequence[Any]:
+    """Return numbers in the place of arrays as such, of no type, where no array has theirs.
+
+    So what is made of numbers alone has the element type of what it meets, as numbers have.
+    """
+    import numpy as np
+
+    from tawa.axon.library.untyped import arrays, untyped
+
+    given = [each for each, array in zip(arguments, places) if array]
+    if any(not str(each.dtype).endswith("bool") for each in arrays(given)):
+        return arguments
+
+    def one(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return tuple([one(item) for item in value])  # pyright: ignore
+        if type(value) not in (int, float):  # what is traced has sizes that are integers
+            return value
+        return untyped(np.asarray(value, np.int64 if isinstance(value, int) else np.float32))
+
+    return [one(each) if array else each for each, array in zip(arguments, places)]
 
 
 def curried(function: Callable[..., Any], count: int, given: tuple[Any, ...] = ()) -> Any:
@@ -187,7 +203,11 @@ class Evaluation:
         if name not in signatures():
             fun = composed()[name]
             return self._function(fun.parameters, fun.body, {})
-        function = self.meaning(name)
+        meaning, loose = self.meaning(name), _takes_arrays(name)
+
+        def function(*arguments: Any, **options: Any) -> Any:
+            return meaning(*_as_arrays(arguments, loose), **options)
+
         options = _options_of(name)
         if options is None:
             return curried(function, arity(name))

@@ -109,8 +109,9 @@ def _plain(value: Any, near: Any) -> Any:
 
 
 def _tensor(array: np.ndarray[Any, Any], device: Any) -> Any:
-    """Return an array of NumPy as a tensor, which has no steps backwards in memory."""
-    forward = array if min(array.strides, default=0) >= 0 else array.copy()
+    """Return an array of NumPy as a tensor, which has no steps backwards, and may be written to."""
+    whole = min(array.strides, default=0) >= 0 and array.flags.writeable
+    forward = array if whole else array.copy()
     return _torch().as_tensor(fixed(forward), device=device)
 
 

@@ -6,7 +6,7 @@ of variables is taken as an unknown of its own: what is found impossible or impl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import gcd
 from typing import Any
 
@@ -48,7 +48,8 @@ class Problem:
     """Sets over the symbols of some conditions; `assumed` holds for all of them.
 
     With `whole`, an unknown that stands for a minimum, a maximum or a broadcast size is one of the
-    inputs: alternatives, which multiply. Without, it is only bounded.
+    inputs: alternatives, which multiply. Without, it is only bounded. `hidden` are symbols of which
+    some value has to be there, and no more: they are projected away where all is linear.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Problem:
         conditions: Sequence[Condition],
         assumed: Sequence[Condition] = (),
         whole: bool = False,
+        hidden: Collection[Symbol] = (),
     ) -> None:
         self._isl = islpy()
         self._whole = whole
@@ -67,6 +69,8 @@ class Problem:
         natural = [f"{name} >= 0" for s, name in self._symbols.items() if is_size(s)]
         # Unknowns are dimensions of the sets: what would be said of one that is projected away
         # would be lost.
+        away = {s: self._symbols.pop(s) for s in hidden if self.exact and s in self._symbols}
+        self._away = f"exists {', '.join(away.values())}: " if away else ""
         names = [*self._symbols.values(), *self._atoms.values()]
         self._head = f"[{', '.join(names)}]"
         self._domain = [*natural, *self._made, *texts[len(conditions) :]]
@@ -75,7 +79,7 @@ class Problem:
     def set_of(self, texts: Iterable[str]) -> Any:
         """Return the set of what satisfies the texts, and what is assumed."""
         body = " and ".join(f"({text})" for text in (*self._domain, *texts)) or "true"
-        return self._isl.Set(f"{{ {self._head} : {body} }}")
+        return self._isl.Set(f"{{ {self._head} : {self._away}{body} }}")
 
     @property
     def domain(self) -> Any:
@@ -91,7 +95,7 @@ class Problem:
         if not self.exact:
             return None
         whole = self.all()
-        simple = whole.gist(self.domain).coalesce()
+        simple = whole.gist(self.domain).coalesce().compute_divs()
         basic = simple.get_basic_sets()
         if len(basic) != 1:
             return None
@@ -102,25 +106,37 @@ class Problem:
         return read if self.set_of(texts).is_equal(whole) else None
 
     def _read(self, basic: Any) -> list[Condition] | None:
-        kind = self._isl.dim_type
-        symbols = list(self._symbols)
+        kind, symbols = self._isl.dim_type, list(self._symbols)
+
+        def linear(of: Any, dims: Any, over: int, divs: Sequence[Expr]) -> Expr:
+            """Return what isl has `over` times, of the symbols and of quotients."""
+            expr = constant(int((of.get_constant_val() * over).to_python()))
+            for place, each in ((dims, map(of_atom, symbols)), (kind.div, divs)):
+                for index, one in enumerate(each):
+                    count = of.get_coefficient_val(place, index) * over
+                    expr = expr + one * int(count.to_python())
+            return expr
+
+        divs: list[Expr] = []
+        for index in range(basic.dim(kind.div)):
+            of = basic.get_div(index)
+            if of.is_nan():
+                return None
+            over = int(of.get_denominator_val().to_python())
+            divs.append(linear(of, kind.in_, over, divs) // over)
         found: list[Condition] = []
         for constraint in basic.get_constraints():
-            expr = constant(int(constraint.get_constant_val().to_python()))
-            for index, symbol in enumerate(symbols):
-                count = int(constraint.get_coefficient_val(kind.set, index).to_python())
-                expr = expr + of_atom(symbol) * count
-            divs = [
-                int(constraint.get_coefficient_val(kind.div, index).to_python())
-                for index in range(basic.dim(kind.div))
-            ]
-            used = [abs(count) for count in divs if count]
+            expr = linear(constraint, kind.set, 1, ())
+            counts = [constraint.get_coefficient_val(kind.div, n) for n in range(len(divs))]
+            used = [abs(int(count.to_python())) for count in counts if not count.is_zero()]
             if not used:
                 found.append(equal(expr) if constraint.is_equality() else at_least(expr))
             elif len(used) == 1 and constraint.is_equality():
                 found.append(divides(used[0], _unit(expr, used[0])))
-            else:
+            elif constraint.is_equality():
                 return None
+            elif not constraint.is_div_constraint():
+                found.append(at_least(linear(constraint, kind.set, 1, divs)))
         return found
 
     # Text for isl.
@@ -309,8 +325,15 @@ def groups(conditions: Iterable[Condition]) -> list[list[Condition]]:
     return [members for _, members in found]
 
 
-def simplify(conditions: Iterable[Condition], assumed: Sequence[Condition] = ()) -> list[Condition]:
-    """Return conditions equal to all of some together: the weakest that say what they say."""
+def simplify(
+    conditions: Iterable[Condition],
+    assumed: Sequence[Condition] = (),
+    hidden: Collection[Symbol] = (),
+) -> list[Condition]:
+    """Return conditions equal to all of some together: the weakest that say what they say.
+
+    Symbols that are `hidden` stand for some value that fits, and are projected away.
+    """
     given = [c for c in dict.fromkeys(conditions) if c != TRUE and not _always(c)]
     out: list[Condition] = []
     for group in groups(given):
@@ -318,18 +341,20 @@ def simplify(conditions: Iterable[Condition], assumed: Sequence[Condition] = ())
         if found is None:
             return [FALSE]
         core, alternatives = found
-        read = _least(core, assumed)
+        read = _least(core, assumed, {*hidden}.difference(*map(symbols_of, alternatives)))
         out.extend(read)
         out.extend(c for c in alternatives if not implied(c, read))
     whole = all_of(out)
     return list(whole.parts) if isinstance(whole, AllOf) else [whole]
 
 
-def _least(core: list[Condition], assumed: Sequence[Condition]) -> list[Condition]:
+def _least(
+    core: list[Condition], assumed: Sequence[Condition], hidden: Collection[Symbol]
+) -> list[Condition]:
     """Return conditions equal to some that are no alternatives, none of which can go."""
     if not core:
         return []
-    problem = Problem(core, assumed)
+    problem = Problem(core, assumed, hidden=hidden)
     read = problem.simplified(core)
     if read is not None:
         return read
