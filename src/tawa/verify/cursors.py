@@ -18,7 +18,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of
 from tawa.verify.forwarded import loops_around
 from tawa.verify.rings import (
     Rings,
@@ -157,6 +157,8 @@ class Cursors:
     lattice: Lattice
     phases: dict[SSAValue, int]
     """Scalars that are phases, and nothing else, and the depth of their rings."""
+    slots: set[SSAValue]
+    """Scalars that slots are computed from."""
     _stepped: dict[int, set[SSAValue]] = field(default_factory=dict[int, set[SSAValue]])
     """By depth: slots that are a step, which is no number in the text, after another."""
     _slots: set[tuple[SSAValue, int]] = field(default_factory=set[tuple[SSAValue, int]])
@@ -175,11 +177,10 @@ class Cursors:
             *dict.fromkeys(("waits", each.barriers) for each in waits),
             *dict.fromkeys(("arrivals", each.barriers) for each in arrivals),
         ]
-        for operation in walk(self.role):
-            for value in operation.results:
-                step = step_of(value)
-                if step is not None and constant(step.more) is None:
-                    self._stepped.setdefault(step.depth, set()).add(value)
+        for value in self.slots:
+            step = step_of(value)
+            if step is not None and constant(step.more) is None:
+                self._stepped.setdefault(step.depth, set()).add(value)
         spans = (self.numbers.values.span(each) for each in all_of(self.role, scf.ForOp))
         self._instance = any(span.share > 1 for span in spans)
 

@@ -49,8 +49,8 @@ def check_roles(kernel: tile.Kernel, rings: Rings, values: Values) -> Numbers:
     before = [op for op in kernel.body.block.ops if not isinstance(op, hopper.Role)]
     for role in all_of(kernel, hopper.Role):
         lattice = Lattice(values.terms)
-        deciding, positions, phases = _deciding(role)
-        cursors = Cursors(role, numbers, lattice, phases)
+        deciding, slots, positions, phases = _deciding(role)
+        cursors = Cursors(role, numbers, lattice, phases, slots)
         flow = _Flow(
             lattice,
             Products(role, lattice),
@@ -389,10 +389,12 @@ def _is_comparison(operation: Operation) -> bool:
     )
 
 
-def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue], dict[SSAValue, int]]:
+def _deciding(
+    role: hopper.Role,
+) -> tuple[set[SSAValue], set[SSAValue], set[SSAValue], dict[SSAValue, int]]:
     """Return the scalars that slots, phases, conditions and bounds of a role are computed from,
-    those of slots alone, and those of phases of rings of one depth alone: of these two the number
-    counts that they stand for.
+    those of slots, those of slots alone, and those of phases of rings of one depth alone: of these
+    two the number counts that they stand for.
     """
     slots: list[SSAValue] = []
     asked: list[SSAValue] = []
@@ -442,6 +444,7 @@ def _deciding(role: hopper.Role) -> tuple[set[SSAValue], set[SSAValue], dict[SSA
     decided = _made_of(asked, of_scalar)
     return (
         decided | positions | set(phases),
+        positions,
         positions - decided,
         {
             value: depths[0]
