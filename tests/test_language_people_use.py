@@ -377,3 +377,17 @@ def test_a_class_with_a_cached_property():
     x = np.zeros(20, np.int32)
     of_a_class[1,](x)
     assert x.sum() == 16
+
+
+@tawa.jit
+def moved(x, out, n, B: tl.constexpr):
+    o = tl.arange(0, B)
+    tl.store(out + o, tl.load(x + o, mask=o < n))
+
+
+def test_what_host_code_asks_a_compiled_kernel():
+    made = moved.warmup(torch.float16, torch.float16, 64, B=64, grid=(1,))
+    assert made.signature["x"].dtype == "f16"
+    assert 0 < made.n_regs < 64
+    assert made.n_spills == 0
+    assert (made.metadata.shared, made.metadata.num_warps % 4) == (0, 0)

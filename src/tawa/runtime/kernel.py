@@ -51,7 +51,7 @@ class KernelFunction:
 
     `groups`: the parameters of the function that are tuples, of `parameters` in their place.
     `debug`: the option of this name for calls that do not give it.
-    `variadic`: a parameter that takes any number of arguments, which functions that kernels call have.
+    `variadic`: a parameter for any number of arguments, which functions that kernels call have.
     """
 
     def __init__(
