@@ -139,7 +139,7 @@ def test_slots_and_phases_are_those_of_a_number_where_the_terms_say_so(depth: in
     kernel = parse((DATA / "gemm.hopper.mlir").read_text())
     lattice = Lattice(terms := Terms())
     numbers = Numbers(Values(kernel), rings_of(kernel))
-    cursors = Cursors(all_of(kernel, Role)[0], numbers, lattice, {}, set())
+    cursors = Cursors(all_of(kernel, Role)[0], numbers, lattice, set(), {})
     values = {terms.atom(("argument", name, n)): z3.Int(name) for n, name in enumerate("xy")}
     said = 0
     for _ in range(200):

@@ -155,10 +155,10 @@ class Cursors:
     role: hopper.Role
     numbers: Numbers
     lattice: Lattice
-    phases: dict[SSAValue, int]
-    """Scalars that are phases, and nothing else, and the depth of their rings."""
     slots: set[SSAValue]
     """Scalars that slots are computed from."""
+    phases: dict[SSAValue, int]
+    """Scalars that are phases, and nothing else, and the depth of their rings."""
     _stepped: dict[int, set[SSAValue]] = field(default_factory=dict[int, set[SSAValue]])
     """By depth: slots that are a step, which is no number in the text, after another."""
     _slots: set[tuple[SSAValue, int]] = field(default_factory=set[tuple[SSAValue, int]])

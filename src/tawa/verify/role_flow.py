@@ -50,7 +50,7 @@ def check_roles(kernel: tile.Kernel, rings: Rings, values: Values) -> Numbers:
     for role in all_of(kernel, hopper.Role):
         lattice = Lattice(values.terms)
         deciding, slots, positions, phases = _deciding(role)
-        cursors = Cursors(role, numbers, lattice, phases, slots)
+        cursors = Cursors(role, numbers, lattice, slots, phases)
         flow = _Flow(
             lattice,
             Products(role, lattice),
