@@ -5,7 +5,7 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import LaunchError, TypeMismatch, UnsupportedSyntax
+from tawa.errors import ArgumentError, LaunchError, TypeMismatch, UnknownName, UnsupportedSyntax
 
 
 @tawa.jit
@@ -91,3 +91,99 @@ def test_products_in_a_type_and_what_is_expected_to_be_zero():
     assert np.array_equal(y, np.cumprod(x.astype(np.int64)) / 2)
     with pytest.raises(LaunchError, match="expect_zero: x is not zero where mask is true"):
         products[1,](np.full(16, 3, np.int8), y, debug=True)
+
+
+@tawa.jit
+def total_of(offsets, *arrays, scale=1.0):
+    total = tl.zeros((16,), tl.float32)
+    for i in tl.static_range(len(arrays)):
+        total += tl.load(arrays[i] + offsets)
+    return total * scale
+
+
+@tawa.jit
+def passed_on(offsets, *arrays):
+    return total_of(offsets, *arrays, scale=2.0)
+
+
+@tawa.jit
+def sums(x, y, z, out):
+    o = tl.arange(0, 16)
+    pair = (x, y)
+    tl.store(out + o, total_of(o, *pair) + passed_on(o, x, y, z) * 10 + total_of(o))
+
+
+def test_helpers_take_any_number_of_arguments():
+    x, y, z = np.random.default_rng(0).normal(size=(3, 16)).astype(np.float32)
+    out = np.zeros(16, np.float32)
+    sums[1,](x, y, z, out)
+    np.testing.assert_allclose(out, x + y + 20 * (x + y + z), rtol=1e-5, atol=1e-5)
+
+
+def test_arguments_by_any_name_are_refused():
+    def takes_names(out, **names): ...
+
+    with pytest.raises(ArgumentError, match=r"takes_names has a parameter \*\*names"):
+        tawa.jit(takes_names)
+
+
+@tawa.jit
+def assigned_inside(x, out, n, FACTORS: tl.constexpr):
+    o = tl.arange(0, 16)
+    if (k := n + 2) > 4:
+        v = tl.load(x + (j := o)) + k
+    else:
+        v, j = tl.load(x + o), o
+    products = [a * b for a, (b, c) in FACTORS if (least := c) > 0]
+    tl.store(out + j, v + products[0] * 100 + len(products) * 10 + least)
+
+
+def test_assignments_inside_expressions_and_names_of_tuples():
+    x = np.arange(16, dtype=np.float32)
+    for n in (1, 7):
+        out = np.zeros(16, np.float32)
+        assigned_inside[1,](x, out, n, FACTORS=((2, (3, 4)), (5, (6, 0)), (7, (8, 9))))
+        assert np.array_equal(out, x + (n + 2) * (n > 2) + 6 * 100 + 20 + 9)
+
+
+@tawa.jit
+def assigned_now_and_then(x, out, n):
+    found = (k := tl.load(x)) if n > 0 else tl.load(x + 1)
+    tl.store(out, found + k)
+
+
+@tawa.jit
+def assigned_after_a_condition(x, out, n):
+    k = 3
+    if n > 0 and (k := tl.load(x)) > 0:
+        tl.store(out, 1)
+    tl.store(out, k)
+
+
+@tawa.jit
+def assigned_while(x, out):
+    while (k := tl.load(x)) > 0:
+        tl.store(x, k - 1)
+    tl.store(out, 1)
+
+
+def test_a_name_that_may_not_be_assigned_has_no_value():
+    arrays = tawa.array((4,), "i32"), tawa.array((1,), "i32")
+    for kernel in (assigned_now_and_then, assigned_after_a_condition):
+        with pytest.raises(UnknownName, match="k has no value here"):
+            kernel.compile(*arrays, 5)
+    with pytest.raises(UnsupportedSyntax, match="an assignment in the condition of a loop"):
+        assigned_while.compile(*arrays)
+
+
+@tawa.jit
+def filtered_by_the_run(x, out):
+    v = tl.load(x)
+    found = [i for i in (1, 2, 3) if v > i]
+    tl.store(out, len(found))
+
+
+def test_a_comprehension_filtered_by_a_value_of_the_run_is_refused():
+    arrays = tawa.array((4,), "i32"), tawa.array((1,), "i32")
+    with pytest.raises(TypeMismatch, match="the condition of a comprehension is "):
+        filtered_by_the_run.compile(*arrays)

@@ -1,5 +1,6 @@
 """What kernels of other people say in ways that Triton takes: constants, indices, array views."""
 
+import functools
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -8,6 +9,7 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import tawa
 import tawa.language as tl
@@ -339,3 +341,53 @@ def test_functions_of_compile_time_are_asked_for_the_types_of_values():
     assert y[0] == 1
     with pytest.raises(TypeMismatch, match="one_more runs at compile time"):
         typed.compile_to_run(np.zeros((8, 16), np.float16), y, 3, MORE=True)
+
+
+@tawa.jit
+def limits(x, out, B: tl.constexpr):
+    o = tl.arange(0, B)
+    M: tl.constexpr = torch.iinfo(torch.int16).max
+    v = tl.load(x + o)
+    tl.store(out + o, tl.where(v > 0, -torch.finfo(torch.float32).max, M))
+
+
+def test_what_a_type_holds():
+    x = np.array([1, -1] * 8, np.float32)
+    out = np.zeros(16, np.float32)
+    limits[1,](x, out, B=16, extern_libs={"libdevice": "/a/path/libdevice.10.bc"})
+    assert np.array_equal(out, np.where(x > 0, np.finfo(np.float32).min, 32767))
+
+
+class Sizes:
+    """A class with an attribute that Python's own classes do not describe."""
+
+    BLOCK = 16
+
+    @functools.cached_property
+    def rows(self):
+        return 3
+
+
+@tawa.jit
+def of_a_class(x):
+    tl.store(x + tl.arange(0, Sizes.BLOCK), 1)
+
+
+def test_a_class_with_a_cached_property():
+    x = np.zeros(20, np.int32)
+    of_a_class[1,](x)
+    assert x.sum() == 16
+
+
+@tawa.jit
+def moved(x, out, n, B: tl.constexpr):
+    o = tl.arange(0, B)
+    tl.store(out + o, tl.load(x + o, mask=o < n))
+
+
+def test_what_host_code_asks_a_compiled_kernel():
+    made = moved.warmup(torch.float16, torch.float16, 64, B=64, grid=(1,))
+    assert made.signature["x"].dtype == "f16"
+    assert 0 < made.n_regs < 64
+    assert made.n_spills == 0
+    assert (made.metadata.shared, made.metadata.num_warps % 4) == (0, 0)

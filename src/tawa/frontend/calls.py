@@ -432,6 +432,8 @@ def _named_tuple(
     return Tuple(tuple(items), fields)
 
 
+_LIMITS = frozenset((("torch", "finfo"), ("torch", "iinfo")))
+"""Types that say what a type of elements holds, and do nothing else."""
 _CONVERSIONS = {kind: kind.__name__ for kind in (range, list, tuple, bool, int, float, str)}
 
 
@@ -453,6 +455,8 @@ def _call_type(
         case "bool", [Tensor() as value]:
             return arithmetic.to_bool(c.builder, value)
         case "int" | "float" | "bool" | "str", _ if all(map(_is_plain, positional)):
+            return _run_in_python(c, kind, positional, named)
+        case _ if (kind.__module__, kind.__name__) in _LIMITS:
             return _run_in_python(c, kind, positional, named)
         case _:
             raise c.unsupported(

@@ -6,7 +6,7 @@ Indexing: ``x[:, None]`` on tensors, positions and slices on tuples.
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from xdsl.ir import Block
@@ -15,6 +15,7 @@ from tawa.errors import UnknownName
 from tawa.frontend.attributes import get_attribute
 from tawa.frontend.calls import call, refuse_missing
 from tawa.frontend.context import Context
+from tawa.frontend.liveness import writes
 from tawa.frontend.names import NotConstant, lift, resolve
 from tawa.frontend.operators import binary, both, compare, static_items, truth, unary
 from tawa.ir.build import arithmetic
@@ -68,6 +69,10 @@ def _evaluate(c: Context, node: ast.expr) -> Value:
             return Const("".join(_formatted(c, part) for part in node.values))
         case ast.ListComp() | ast.GeneratorExp():
             return _comprehension(c, node)
+        case ast.NamedExpr():
+            value = as_variable(c, evaluate(c, node.value))
+            c.bind(node.target.id, value, node.target)
+            return value
         case _:
             raise c.unsupported(
                 f"{_DESCRIPTIONS.get(type(node), type(node).__name__)} cannot stand in a kernel",
@@ -87,13 +92,63 @@ _DESCRIPTIONS: dict[type[ast.expr], str] = {
     ast.Yield: "yield",
     ast.YieldFrom: "yield from",
     ast.Await: "await",
-    ast.NamedExpr: "an assignment inside an expression (:=)",
     ast.Starred: "a starred expression",
 }
 _REMEDIES: dict[type[ast.expr], str] = {
     ast.Lambda: "write it as a function of the module, with @tawa.jit",
-    ast.NamedExpr: "assign the name on a line of its own",
 }
+
+
+def as_variable(c: Context, value: Value) -> Value:
+    """Turn numbers into typed scalars, as assigning them to a variable does in Triton."""
+    match value:
+        case Const(value=bool() | int() | float()):
+            return arithmetic.to_tensor(c.builder, value)
+        case Tuple():
+            return Tuple(tuple(as_variable(c, item) for item in value.items), value.fields)
+        case _:
+            return value
+
+
+def named_by(c: Context, target: ast.expr, value: Value) -> Iterator[tuple[ast.Name, Value]]:
+    """Give each name of a target with the part of the value that it takes."""
+    c.builder.place = c.frame.source.place(target)
+    match target:
+        case ast.Name():
+            yield target, value
+        case ast.Tuple() | ast.List():
+            starred = (each for each in target.elts if isinstance(each, ast.Starred))
+            if (each := next(starred, None)) is not None:
+                c.builder.place = c.frame.source.place(each)
+                raise c.unsupported(
+                    "a starred name cannot take the rest of a tuple",
+                    why="the language has no starred targets, as Triton's",
+                    remedy="take a slice, as in rest = items[1:]",
+                )
+            if not isinstance(value, Tuple) or len(value.items) != len(target.elts):
+                raise c.builder.mismatch(
+                    f"{len(target.elts)} names cannot take {describe(value)}",
+                    why="unpacking needs a tuple with one item for each name",
+                )
+            for each, item in zip(target.elts, value.items):
+                yield from named_by(c, each, item)
+        case _:
+            raise c.unsupported(
+                "only names can be assigned to",
+                why="tensors and descriptors are values: an element of one cannot be changed",
+                remedy="use tl.where to change elements, and tl.store to write memory",
+            )
+
+
+def _now_and_then(c: Context, node: ast.expr) -> Value:
+    """Compile a part of an expression that is not always computed: names assigned in it have no
+    value after it.
+    """
+    value = evaluate(c, node)
+    for name in writes(node):
+        if c.frame.names.pop(name, None) is not None:
+            c.frame.gone[name] = "it is assigned where an expression is not always computed"
+    return value
 
 
 def _name(c: Context, node: ast.Name) -> Value:
@@ -204,7 +259,7 @@ def _run_time_boolean(
     left = arithmetic.to_bool(c.builder, first)
     block = Block()
     with c.builder.into(block):
-        right = arithmetic.to_bool(c.builder, evaluate(c, later))
+        right = arithmetic.to_bool(c.builder, _now_and_then(c, later))
     if only_computes(block):
         splice(c.builder, block)
         return arithmetic.binary(c.builder, "&" if conjunction else "|", left, right)
@@ -224,7 +279,7 @@ def _choice(c: Context, node: ast.IfExp) -> Value:
     blocks, sides = (Block(), Block()), list[Value]()
     for block, side in zip(blocks, (node.body, node.orelse)):
         with c.builder.into(block):
-            value = evaluate(c, side)
+            value = _now_and_then(c, side)
             number = arithmetic.as_number(value)
             sides.append(value if number is None else arithmetic.to_tensor(c.builder, value))
     then, other = sides
@@ -308,21 +363,33 @@ def _plain(value: Value) -> object:
 
 def _comprehension(c: Context, node: ast.ListComp | ast.GeneratorExp) -> Value:
     generator = node.generators[0]
-    if len(node.generators) > 1 or not isinstance(generator.target, ast.Name):
+    if len(node.generators) > 1:
         raise c.unsupported(
             "a comprehension over several sequences cannot stand in a kernel",
-            remedy="use one `for` and one name",
+            remedy="use one `for`",
         )
-    name, made = generator.target.id, list[Value]()
-    hidden = c.frame.names.get(name)
+    made, before = list[Value](), dict(c.frame.names)
     for item in static_items(c, evaluate(c, generator.iter)):
-        c.bind(name, item, generator.target)
-        if all(truth(c, evaluate(c, test)) is True for test in generator.ifs):
+        for name, part in named_by(c, generator.target, item):
+            c.bind(name.id, part, name)
+        if all(_decided(c, test) for test in generator.ifs):
             made.append(evaluate(c, node.elt))
-    c.frame.names.pop(name, None)
-    if hidden is not None:
-        c.frame.names[name] = hidden
+    for name in writes(generator.target):
+        c.frame.names.pop(name, None)
+        if name in before:
+            c.frame.names[name] = before[name]
     return Tuple(tuple(made))
+
+
+def _decided(c: Context, test: ast.expr) -> bool:
+    decided = truth(c, known(evaluate(c, test)))
+    if isinstance(decided, bool):
+        return decided
+    raise c.builder.mismatch(
+        f"the condition of a comprehension is {describe(decided)}",
+        why="how many items it has is known when the kernel is compiled",
+        remedy="take all items, and choose with tl.where",
+    )
 
 
 # --- subscripts -----------------------------------------------------------------------------------

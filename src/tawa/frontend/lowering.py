@@ -42,7 +42,8 @@ def lower(function: object, signature: Signature, options: Mapping[str, object])
     builder = Builder(block, source.place(source.tree))
     frame = Frame(source, analyse(source.tree))
     context = Context(builder, options, frame, (source.function,), inline_call)
-    _refuse_variadic(context, source)
+    _refuse_variadic(context, source, "*", source.tree.args.vararg)
+    _refuse_variadic(context, source, "**", source.tree.args.kwarg)
     facts = _bind_parameters(context, signature)
     result = run(context, source.tree.body)
     if result is not None and result != Const(None):
@@ -57,21 +58,20 @@ def lower(function: object, signature: Signature, options: Mapping[str, object])
     return kernel
 
 
-def _refuse_variadic(c: Context, source: Source) -> None:
-    parameters = source.tree.args
-    for extra, stars in ((parameters.vararg, "*"), (parameters.kwarg, "**")):
-        if extra is not None:
-            c.builder.place = source.place(extra)
-            raise c.unsupported(
-                f"{stars}{extra.arg} cannot be a parameter of a kernel",
-                why="every parameter has one type, known when the kernel is compiled",
-                remedy="write the parameters one by one",
-            )
+def _refuse_variadic(c: Context, source: Source, stars: str, extra: ast.arg | None) -> None:
+    if extra is not None:
+        c.builder.place = source.place(extra)
+        raise c.unsupported(
+            f"{stars}{extra.arg} cannot be a parameter of {source.name}",
+            why="every parameter has one type, known when the kernel is compiled",
+            remedy="write the parameters one by one",
+        )
 
 
 def _parameters(source: Source) -> list[ast.arg]:
     parameters = source.tree.args
-    return [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs]
+    variadic = [parameters.vararg] if parameters.vararg is not None else []
+    return [*parameters.posonlyargs, *parameters.args, *variadic, *parameters.kwonlyargs]
 
 
 def _bind_parameters(c: Context, signature: Signature) -> list[DictionaryAttr]:
@@ -174,7 +174,7 @@ def inline_call(
     bound = _bind_call(c, source, positional, named)
     outer = (c.builder.place, c.builder.calls, set(c.builder.fresh))
     c.builder.calls = (c.builder.place, *c.builder.calls)
-    _refuse_variadic(inner, source)
+    _refuse_variadic(inner, source, "**", source.tree.args.kwarg)
     for parameter in _parameters(source):
         place = source.place(parameter)
         inner.frame.names[parameter.arg] = Binding(bound[parameter.arg], place)
@@ -196,6 +196,8 @@ def _bind_call(
         ) from None
     values: dict[str, Value] = dict(bound.arguments)
     for name, parameter in parameters.parameters.items():
-        if name not in values:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            values[name] = Tuple(tuple(bound.arguments.get(name, ())))
+        elif name not in values:
             values[name] = lift(parameter.default)
     return values

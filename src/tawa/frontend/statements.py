@@ -19,17 +19,15 @@ from xdsl.ir import Block
 from tawa.errors import Place, TypeMismatch
 from tawa.frontend.calls import Iterations
 from tawa.frontend.context import Binding, Context
-from tawa.frontend.expressions import evaluate
-from tawa.frontend.liveness import assigned, returns
+from tawa.frontend.expressions import as_variable, evaluate, named_by
+from tawa.frontend.liveness import assigned, returns, writes
 from tawa.frontend.names import Builtin
 from tawa.frontend.operators import binary, static_items, truth
-from tawa.ir.build import arithmetic
 from tawa.ir.build.operations.program import device_assert, static_assert
 from tawa.ir.build.regions import Carried, bounds, emit_if, end_for, end_while
 from tawa.ir.build.values import (
     Const,
     Tensor,
-    Tuple,
     Value,
     describe,
     ir_scalar,
@@ -100,7 +98,7 @@ def _simple(c: Context, statement: ast.stmt) -> None:
     """Compile a statement without statements inside."""
     match statement:
         case ast.Assign():
-            value = _as_variable(c, evaluate(c, statement.value))
+            value = as_variable(c, evaluate(c, statement.value))
             for target in statement.targets:
                 _assign(c, target, value)
         case ast.AnnAssign():
@@ -130,54 +128,15 @@ def _return(c: Context, statement: ast.Return) -> Value:
     value = evaluate(c, statement.value) if statement.value else Const(None)
     # As in Triton, a helper's numbers are typed when they leave it. What the expression made stays
     # fresh: the variable that takes the result names it.
-    return _as_variable(c, value)
-
-
-def _as_variable(c: Context, value: Value) -> Value:
-    """Turn numbers into typed scalars, as assigning them to a variable does in Triton."""
-    match value:
-        case Const(value=bool() | int() | float()):
-            return arithmetic.to_tensor(c.builder, value)
-        case Tuple():
-            return Tuple(tuple(_as_variable(c, item) for item in value.items), value.fields)
-        case _:
-            return value
+    return as_variable(c, value)
 
 
 def _assign(c: Context, target: ast.expr, value: Value) -> None:
-    match target:
-        case ast.Name():
-            c.bind(target.id, value, target)
-            c.finish_statement(target.id, value)
-        case ast.Tuple() | ast.List():
-            _unpack(c, target, value)
-        case _:
-            c.builder.place = c.frame.source.place(target)
-            raise c.unsupported(
-                "only names can be assigned to",
-                why="tensors and descriptors are values: an element of one cannot be changed",
-                remedy="use tl.where to change elements, and tl.store to write memory",
-            )
-
-
-def _unpack(c: Context, target: ast.Tuple | ast.List, value: Value) -> None:
-    if starred := next((each for each in target.elts if isinstance(each, ast.Starred)), None):
-        c.builder.place = c.frame.source.place(starred)
-        raise c.unsupported(
-            "a starred name cannot take the rest of a tuple",
-            why="the language has no starred targets, as Triton's",
-            remedy="take a slice, as in rest = items[1:]",
-        )
-    c.builder.place = c.frame.source.place(target)
-    if not isinstance(value, Tuple) or len(value.items) != len(target.elts):
-        raise c.builder.mismatch(
-            f"{len(target.elts)} names cannot take {describe(value)}",
-            why="unpacking needs a tuple with one item for each name",
-        )
     fresh = set(c.builder.fresh)
-    for name, item in zip(target.elts, value.items):
+    for name, item in named_by(c, target, value):
         c.builder.fresh |= fresh
-        _assign(c, name, item)
+        c.bind(name.id, item, name)
+        c.finish_statement(name.id, item)
 
 
 def _annotated(c: Context, statement: ast.AnnAssign) -> None:
@@ -185,7 +144,7 @@ def _annotated(c: Context, statement: ast.AnnAssign) -> None:
         return
     value = evaluate(c, statement.value)
     if not is_constexpr(c, statement.annotation):
-        _assign(c, statement.target, _as_variable(c, value))
+        _assign(c, statement.target, as_variable(c, value))
         return
     if not isinstance(statement.target, ast.Name):
         raise c.builder.mismatch(
@@ -213,7 +172,7 @@ def _augmented(c: Context, statement: ast.AugAssign) -> None:
         return
     load = ast.copy_location(ast.Name(statement.target.id, ast.Load()), statement.target)
     one, other = evaluate(c, load), evaluate(c, statement.value)
-    value = _as_variable(c, binary(c, statement.op, one, other))
+    value = as_variable(c, binary(c, statement.op, one, other))
     _assign(c, statement.target, value)
 
 
@@ -457,6 +416,11 @@ def run_while(c: Context, loop: ast.While, body: Body) -> None:
     if loop.orelse:
         c.builder.place = c.frame.source.place(loop.orelse[0])
         raise c.unsupported("else after a loop", remedy="write it after the loop")
+    if writes(loop.test):
+        raise c.unsupported(
+            "an assignment in the condition of a loop",
+            remedy="assign before the loop and at the end of its body",
+        )
     names = _carried_names(c, loop)
     before, place = dict(c.frame.names), c.builder.place
     test, block = Block(), Block()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tawa.codegen.parameters import Parameter
@@ -227,6 +227,23 @@ class CompiledKernel:
         if not isinstance(binary, bytes):
             raise TypeError("the stage 'cubin' is text")
         return binary
+
+    @property
+    def n_regs(self) -> int:
+        """Registers a thread, of the role that takes most, 0 where that is not known; as Triton
+        calls it."""
+        return max((role.used or 0 for role in self.resources.roles), default=0)
+
+    @property
+    def n_spills(self) -> int:
+        """Bytes a thread that registers do not hold, 0 where that is not known; likewise."""
+        return self.resources.spills or 0
+
+    @property
+    def metadata(self) -> SimpleNamespace:
+        """`name`, `num_warps` and `shared` (bytes) of a block; likewise."""
+        warps = self.launch.threads // 32
+        return SimpleNamespace(name=self.name, num_warps=warps, shared=self.launch.shared)
 
     def __str__(self) -> str:
         return "\n".join(report(self))

@@ -179,7 +179,7 @@ class _Reading:
                 return f"{name}({self._named(cast('Mapping[Any, Any]', value))})"
             case type():
                 return f"{value.__module__}.{value.__qualname__}{self._members(value)}"
-            case _ if inspect.isroutine(value):
+            case _ if inspect.isroutine(value) and hasattr(value, "__qualname__"):
                 return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
             case _:
                 plain = kind.__repr__ is object.__repr__ and kind.__flags__ & _ON_HEAP

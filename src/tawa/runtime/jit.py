@@ -23,7 +23,7 @@ from tawa.constants import freeze, is_exact
 from tawa.errors import ArgumentError, InternalError
 from tawa.frontend.source import lines_of, unwrapped
 from tawa.plan.pins import Pins
-from tawa.runtime.arrays import Device
+from tawa.runtime.arrays import Device, array
 from tawa.runtime.build import Compiler, build, default_compiler
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor, like
@@ -39,6 +39,7 @@ from tawa.runtime.dispatch import (
     target_for,
     warn_of,
 )
+from tawa.runtime.dtypes import dtype_name
 from tawa.runtime.fingerprint import Binding, Fingerprint, fingerprint
 from tawa.runtime.forms import MISSING, make_binder, make_form
 from tawa.runtime.kernel import KernelFunction
@@ -83,8 +84,13 @@ class Launchable:
         return str(self.compile(*args, **meta))
 
     def warmup(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
-        """Compile, as Triton's method of this name."""
-        return self.compile(*args, grid=grid, **meta)
+        """Compile, as Triton's method of this name: a type of torch's means an array of it."""
+        return self.compile(*map(_array_of, args), grid=grid, **meta)
+
+
+def _array_of(value: object) -> object:
+    is_type = str(type(value)) == "<class 'torch.dtype'>"
+    return array((1,), dtype_name(value)) if is_type else value
 
 
 @dataclass(frozen=True, slots=True)

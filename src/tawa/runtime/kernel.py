@@ -51,6 +51,7 @@ class KernelFunction:
 
     `groups`: the parameters of the function that are tuples, of `parameters` in their place.
     `debug`: the option of this name for calls that do not give it.
+    `variadic`: a parameter for any number of arguments, which functions that kernels call have.
     """
 
     def __init__(
@@ -66,10 +67,13 @@ class KernelFunction:
         self.name = name if name.isidentifier() and not keyword.iskeyword(name) else "kernel"
         plain = set(do_not_specialize)
         unaligned = set(do_not_specialize_on_alignment)
+        parameters = inspect.signature(function).parameters.values()
         self.parameters = tuple(
             _parameter(index, parameter, plain, unaligned, self.name)
-            for index, parameter in enumerate(inspect.signature(function).parameters.values())
+            for index, parameter in enumerate(parameters)
         )
+        rest = (each.name for each in parameters if each.kind is each.VAR_POSITIONAL)
+        self.variadic = next(rest, "")
 
         self.groups: Mapping[str, TupleArg] = {}
 
@@ -108,9 +112,9 @@ def _parameter(
     unaligned: set[int | str],
     kernel: str,
 ) -> Parameter:
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+    if parameter.kind is parameter.VAR_KEYWORD:
         raise ArgumentError(
-            f"the kernel {kernel} has a parameter *{parameter.name}",
+            f"the kernel {kernel} has a parameter **{parameter.name}",
             why="the number of a kernel's parameters is fixed when it is compiled",
             remedy="name each parameter",
         )

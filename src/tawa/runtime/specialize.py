@@ -38,6 +38,10 @@ HINTS = frozenset((
 PINS = frozenset(field.name for field in fields(Pins))
 """Our own options: honoured, or an error says why not. `specialize=False`: an ordinary kernel."""
 
+FORGONE = frozenset(("extern_libs",))
+"""Of Triton, and of no meaning here: the device library is CUDA's own, and functions of other ones
+are refused where a kernel calls them."""
+
 MODES = frozenset(("strict",))
 """`strict=True`: no re-association."""
 
@@ -54,6 +58,12 @@ class Call:
 
 def bind(kernel: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any]) -> Call:
     """Match the arguments of a call with the kernel's parameters; ArgumentError names misfits."""
+    if kernel.variadic:
+        raise ArgumentError(
+            f"the kernel {kernel.name} has a parameter *{kernel.variadic}",
+            why="the number of a kernel's parameters is fixed when it is compiled",
+            remedy="name each parameter: functions that a kernel calls may take any number",
+        )
     if len(args) > len(kernel.parameters):
         raise ArgumentError(
             f"{kernel.name} got {len(args)} positional arguments",
@@ -93,7 +103,7 @@ def bind(kernel: KernelFunction, args: Sequence[Any], keywords: Mapping[str, Any
 
 
 def _check_extra(kernel: KernelFunction, extra: Iterable[str]) -> None:
-    options = HINTS | PINS | MODES
+    options = HINTS | PINS | MODES | FORGONE
     unknown = [name for name in extra if name not in options]
     if not unknown:
         return

@@ -7,7 +7,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from tawa.language import dtypes
 from tawa.language import primitives as tl
+from tawa.language.extra.bits import (
+    brev,
+    byte_perm,
+    clz,
+    double2hiint,
+    double2loint,
+    double_as_longlong,
+    ffs,
+    float_as_int,
+    float_as_uint,
+    hadd,
+    hiloint2double,
+    int_as_float,
+    longlong_as_double,
+    mul24,
+    mulhi,
+    popc,
+    rhadd,
+    sad,
+    uint_as_float,
+)
 from tawa.language.math import (
     abs,
     ceil,
@@ -234,60 +256,332 @@ def float2int_ru(arg0):
     return tl.ceil(arg0).to(tl.int32)
 
 
-@Written
-def float_as_int(arg0):
-    """Read the bits of a float32 as an int32."""
-    return arg0.to(tl.int32, bitcast=True)
+def _to_integers(name: str, kind: Any, signed: Any) -> tuple[Any, Any, Any, Any]:
+    """Make the functions that round floats to `kind`, and give its bits as `signed`."""
+
+    def down(arg0):
+        return tl.floor(arg0).to(kind).to(signed, bitcast=True)
+
+    def nearest(arg0):
+        return rint(arg0).to(kind).to(signed, bitcast=True)
+
+    def up(arg0):
+        return tl.ceil(arg0).to(kind).to(signed, bitcast=True)
+
+    def zero(arg0):
+        return arg0.to(kind).to(signed, bitcast=True)
+
+    return _ways(name, f"Round a float to the bits of {kind.name}", down, nearest, up, zero)
+
+
+def _to_float32(name: str, source: str) -> tuple[Any, Any, Any, Any]:
+    """Make the functions that round to float32 what a float64 holds exactly."""
+
+    def nearest(arg0):
+        return arg0.to(dtypes.float64).to(tl.float32)
+
+    def down(arg0):
+        near = arg0.to(dtypes.float64).to(tl.float32)
+        return tl.where(near > arg0.to(dtypes.float64), nextafter(near, float("-inf")), near)
+
+    def up(arg0):
+        near = arg0.to(dtypes.float64).to(tl.float32)
+        return tl.where(near < arg0.to(dtypes.float64), nextafter(near, float("inf")), near)
+
+    def zero(arg0):
+        near = arg0.to(dtypes.float64).to(tl.float32)
+        return tl.where(tl.abs(near) > tl.abs(arg0.to(dtypes.float64)), nextafter(near, 0.0), near)
+
+    return _ways(name, f"Round {source} to a float32", down, nearest, up, zero)
+
+
+def _ways(name: str, does: str, *functions: Any) -> tuple[Any, Any, Any, Any]:
+    ways = {"rd": "down", "rn": "to nearest", "ru": "up", "rz": "towards zero"}
+    for function, (way, words) in zip(functions, ways.items()):
+        function.__name__ = function.__qualname__ = f"{name}_{way}"
+        function.__doc__ = f"{does}, {words}."
+    down, nearest, up, zero = map(Written, functions)
+    return down, nearest, up, zero
+
+
+float2uint_rd, float2uint_rn, float2uint_ru, float2uint_rz = _to_integers(
+    "float2uint", dtypes.uint32, dtypes.int32
+)
+float2ll_rd, float2ll_rn, float2ll_ru, float2ll_rz = _to_integers(
+    "float2ll", dtypes.int64, dtypes.int64
+)
+float2ull_rd, float2ull_rn, float2ull_ru, float2ull_rz = _to_integers(
+    "float2ull", dtypes.uint64, dtypes.int64
+)
+double2int_rd, double2int_rn, double2int_ru, double2int_rz = _to_integers(
+    "double2int", dtypes.int32, dtypes.int32
+)
+double2uint_rd, double2uint_rn, double2uint_ru, double2uint_rz = _to_integers(
+    "double2uint", dtypes.uint32, dtypes.int32
+)
+double2ll_rd, double2ll_rn, double2ll_ru, double2ll_rz = _to_integers(
+    "double2ll", dtypes.int64, dtypes.int64
+)
+double2ull_rd, double2ull_rn, double2ull_ru, double2ull_rz = _to_integers(
+    "double2ull", dtypes.uint64, dtypes.int64
+)
+int2float_rd, int2float_rn, int2float_ru, int2float_rz = _to_float32("int2float", "an int32")
+uint2float_rd, uint2float_rn, uint2float_ru, uint2float_rz = _to_float32("uint2float", "a uint32")
+double2float_rd, double2float_rn, double2float_ru, double2float_rz = _to_float32(
+    "double2float", "a float64"
+)
+
+
+def _to_nearest(name: str, kind: Any) -> Any:
+    def function(arg0):
+        return arg0.to(kind)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Round an integer to the nearest {kind.name}."
+    return Written(function)
+
+
+ll2float_rn, ull2float_rn = (_to_nearest(f"{n}2float_rn", dtypes.float32) for n in ("ll", "ull"))
+int2double_rn, uint2double_rn, ll2double_rn, ull2double_rn = (
+    _to_nearest(f"{n}2double_rn", dtypes.float64) for n in ("int", "uint", "ll", "ull")
+)
+
+
+scalbn = ldexp
 
 
 @Written
-def int_as_float(arg0):
-    """Read the bits of an int32 as a float32."""
-    return arg0.to(tl.float32, bitcast=True)
+def rcbrt(arg0):
+    """Compute one over the cube root."""
+    return 1.0 / cbrt(arg0)
 
 
 @Written
-def popc(arg0):
-    """Count the ones of an int32."""
-    tl.static_assert(arg0.dtype.primitive_bitwidth == 32, "popc takes 32-bit integers")
-    x = arg0.to(tl.uint32, bitcast=True)
-    x = x - ((x >> 1) & 0x55555555)
-    x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
-    x = (x + (x >> 4)) & 0x0F0F0F0F
-    return ((x * 0x01010101) >> 24).to(tl.int32)
+def sinpi(arg0):
+    """Compute the sine of pi times x, 0 of whole numbers."""
+    halves = rint(arg0 * 2.0)
+    angle = (arg0 - halves * 0.5) * 3.141592653589793
+    turn = halves - tl.floor(halves * 0.25) * 4.0
+    value = tl.where((turn == 1.0) | (turn == 3.0), tl.cos(angle), tl.sin(angle))
+    return tl.where(turn >= 2.0, -value, value)
 
 
 @Written
-def clz(arg0):
-    """Count the zeros of an int32 above its highest one; 32 of 0."""
-    x = arg0.to(tl.uint32, bitcast=True)
-    x = x | (x >> 1)
-    x = x | (x >> 2)
-    x = x | (x >> 4)
-    x = x | (x >> 8)
-    x = x | (x >> 16)
-    return 32 - popc(x)
+def cospi(arg0):
+    """Compute the cosine of pi times x, 0 in the middle of two whole numbers."""
+    halves = rint(arg0 * 2.0)
+    angle = (arg0 - halves * 0.5) * 3.141592653589793
+    turn = halves - tl.floor(halves * 0.25) * 4.0
+    value = tl.where((turn == 1.0) | (turn == 3.0), tl.sin(angle), tl.cos(angle))
+    return tl.where((turn == 1.0) | (turn == 2.0), -value, value)
 
 
 @Written
-def ffs(arg0):
-    """Give the place of the lowest one of an int32, counted from 1; 0 of 0."""
-    x = arg0.to(tl.uint32, bitcast=True)
-    return 32 - clz(x & (0 - x))
+def norm3d(arg0, arg1, arg2):
+    """Compute the length of a vector of three components."""
+    return hypot(hypot(arg0, arg1), arg2)
+
+
+@Written
+def norm4d(arg0, arg1, arg2, arg3):
+    """Compute the length of a vector of four components."""
+    return hypot(hypot(arg0, arg1), hypot(arg2, arg3))
+
+
+@Written
+def rhypot(arg0, arg1):
+    """Compute one over the length of a vector of two components."""
+    return 1.0 / hypot(arg0, arg1)
+
+
+@Written
+def rnorm3d(arg0, arg1, arg2):
+    """Compute one over the length of a vector of three components."""
+    return 1.0 / norm3d(arg0, arg1, arg2)
+
+
+@Written
+def rnorm4d(arg0, arg1, arg2, arg3):
+    """Compute one over the length of a vector of four components."""
+    return 1.0 / norm4d(arg0, arg1, arg2, arg3)
 
 
 __all__ = [
-    "abs", "acos", "acosh", "add_rd", "add_rn", "add_ru", "add_rz", "asin", "asinh", "atan",
-    "atan2", "atanh", "cbrt", "ceil", "clz", "copysign", "cos", "cosh", "cyl_bessel_i0",
-    "cyl_bessel_i1", "div_rd", "div_rn", "div_ru", "div_rz", "erf", "erfc", "erfcx", "erfinv",
-    "exp", "exp2", "exp10", "expm1", "fast_cosf", "fast_dividef", "fast_exp10f", "fast_expf",
-    "fast_log2f", "fast_log10f", "fast_logf", "fast_powf", "fast_sinf", "fast_tanf", "fast_tanhf",
-    "fdim", "ffs", "finitef", "float2int_rd", "float2int_rn", "float2int_ru", "float2int_rz",
-    "float_as_int", "floor", "fma", "fma_rd", "fma_rn", "fma_ru", "fma_rz", "fmod", "hypot",
-    "ilogb", "int_as_float", "isfinited", "isinf", "isnan", "ldexp", "lgamma", "llrint", "llround",
-    "log", "log1p", "log2", "log10", "logb", "mul_rd", "mul_rn", "mul_ru", "mul_rz", "nearbyint",
-    "nextafter", "normcdf", "popc", "pow", "rcp_rd", "rcp_rn", "rcp_ru", "rcp_rz", "remainder",
-    "rint", "round", "rsqrt", "rsqrt_rn", "saturatef", "signbit", "sin", "sinh", "sqrt", "sqrt_rd",
-    "sqrt_rn", "sqrt_ru", "sqrt_rz", "sub_rd", "sub_rn", "sub_ru", "sub_rz", "tan", "tanh",
-    "tgamma", "trunc",
+    "abs",
+    "acos",
+    "acosh",
+    "add_rd",
+    "add_rn",
+    "add_ru",
+    "add_rz",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "brev",
+    "byte_perm",
+    "cbrt",
+    "ceil",
+    "clz",
+    "copysign",
+    "cos",
+    "cosh",
+    "cospi",
+    "cyl_bessel_i0",
+    "cyl_bessel_i1",
+    "div_rd",
+    "div_rn",
+    "div_ru",
+    "div_rz",
+    "double2float_rd",
+    "double2float_rn",
+    "double2float_ru",
+    "double2float_rz",
+    "double2hiint",
+    "double2int_rd",
+    "double2int_rn",
+    "double2int_ru",
+    "double2int_rz",
+    "double2ll_rd",
+    "double2ll_rn",
+    "double2ll_ru",
+    "double2ll_rz",
+    "double2loint",
+    "double2uint_rd",
+    "double2uint_rn",
+    "double2uint_ru",
+    "double2uint_rz",
+    "double2ull_rd",
+    "double2ull_rn",
+    "double2ull_ru",
+    "double2ull_rz",
+    "double_as_longlong",
+    "erf",
+    "erfc",
+    "erfcx",
+    "erfinv",
+    "exp",
+    "exp2",
+    "exp10",
+    "expm1",
+    "fast_cosf",
+    "fast_dividef",
+    "fast_exp10f",
+    "fast_expf",
+    "fast_log2f",
+    "fast_log10f",
+    "fast_logf",
+    "fast_powf",
+    "fast_sinf",
+    "fast_tanf",
+    "fast_tanhf",
+    "fdim",
+    "ffs",
+    "finitef",
+    "float2int_rd",
+    "float2int_rn",
+    "float2int_ru",
+    "float2int_rz",
+    "float2ll_rd",
+    "float2ll_rn",
+    "float2ll_ru",
+    "float2ll_rz",
+    "float2uint_rd",
+    "float2uint_rn",
+    "float2uint_ru",
+    "float2uint_rz",
+    "float2ull_rd",
+    "float2ull_rn",
+    "float2ull_ru",
+    "float2ull_rz",
+    "float_as_int",
+    "float_as_uint",
+    "floor",
+    "fma",
+    "fma_rd",
+    "fma_rn",
+    "fma_ru",
+    "fma_rz",
+    "fmod",
+    "hadd",
+    "hiloint2double",
+    "hypot",
+    "ilogb",
+    "int2double_rn",
+    "int2float_rd",
+    "int2float_rn",
+    "int2float_ru",
+    "int2float_rz",
+    "int_as_float",
+    "isfinited",
+    "isinf",
+    "isnan",
+    "ldexp",
+    "lgamma",
+    "ll2double_rn",
+    "ll2float_rn",
+    "llrint",
+    "llround",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logb",
+    "longlong_as_double",
+    "mul24",
+    "mul_rd",
+    "mul_rn",
+    "mul_ru",
+    "mul_rz",
+    "mulhi",
+    "nearbyint",
+    "nextafter",
+    "norm3d",
+    "norm4d",
+    "normcdf",
+    "popc",
+    "pow",
+    "rcbrt",
+    "rcp_rd",
+    "rcp_rn",
+    "rcp_ru",
+    "rcp_rz",
+    "remainder",
+    "rhadd",
+    "rhypot",
+    "rint",
+    "rnorm3d",
+    "rnorm4d",
+    "round",
+    "rsqrt",
+    "rsqrt_rn",
+    "sad",
+    "saturatef",
+    "scalbn",
+    "signbit",
+    "sin",
+    "sinh",
+    "sinpi",
+    "sqrt",
+    "sqrt_rd",
+    "sqrt_rn",
+    "sqrt_ru",
+    "sqrt_rz",
+    "sub_rd",
+    "sub_rn",
+    "sub_ru",
+    "sub_rz",
+    "tan",
+    "tanh",
+    "tgamma",
+    "trunc",
+    "uint2double_rn",
+    "uint2float_rd",
+    "uint2float_rn",
+    "uint2float_ru",
+    "uint2float_rz",
+    "uint_as_float",
+    "ull2double_rn",
+    "ull2float_rn",
 ]  # fmt: skip
