@@ -359,10 +359,11 @@ def with_layouts(tensors):
 
 
 @tawa.jit
-def doubled(x_ptr, y_ptr, M: tl.constexpr, N: tl.constexpr):
+def doubled(x_ptr, y_ptr, kept, M: tl.constexpr, N: tl.constexpr):
     at = tl.arange(0, M)[:, None] * N + tl.arange(0, N)[None, :]
     y = tl.load(x_ptr + at) * 2
-    tl.store(y_ptr + at, y + tl.sum(y, 1)[:, None])
+    if kept > 0:  # no else: a region without a block
+        tl.store(y_ptr + at, y + tl.sum(y, 1)[:, None])
 
 
 def test_a_plain_kernel_pins_layouts_too():
@@ -370,9 +371,9 @@ def test_a_plain_kernel_pins_layouts_too():
     for layout in ("", "64x64;r[32:(0,1)];l[16:(1,0);2:(0,32)];w[4:(16,0)]"):
         y = np.zeros_like(x)
         pins = {"tensors": {"y": layout}} if layout else {}
-        doubled[1,](x, y, 64, 64, **pins)
+        doubled[1,](x, y, 5, 64, 64, **pins)
         np.testing.assert_array_equal(y, 2 * x + 2 * x.sum(1, keepdims=True))
-        made = doubled.compile(x, y, 64, 64, grid=(1,), **pins)
+        made = doubled.compile(x, y, 5, 64, 64, grid=(1,), **pins)
         assert (f"tensor y layout={layout}" in str(made.plan)) is bool(layout)
         texts.add(made.asm["cuda"])
     assert len(texts) == 2

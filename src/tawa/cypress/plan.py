@@ -23,6 +23,7 @@ from tawa.cypress.event import (
 )
 from tawa.cypress.machine import Auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
+from tawa.cypress.size import key
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.plan.ceiling import within
@@ -275,10 +276,14 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
 def _own_rings(
     rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
 ) -> tuple[ArefPlan, ...]:
-    """Return the rings of a block without a producer: what stands outside of loops, or is one slot
-    deep, is loaded where it is wanted.
+    """Return the rings of a block without a producer: what no loop moves, or is one slot deep, is
+    loaded where it is wanted.
     """
-    inside = {event.slot.name for event, loop in loads if loop is not None}
+    inside = {
+        event.slot.name
+        for event, loop in loads
+        if loop and any(loop.index.symbol in key(at).symbols for at in event.source.offsets)
+    }
     found: list[ArefPlan] = []
     for ring in rings:
         turning = [each for each in (ring.payload, *ring.also) if inside.issuperset(each)]

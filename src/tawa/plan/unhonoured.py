@@ -163,11 +163,12 @@ def check_operands(problem: Problem, plan: Plan) -> None:
 
 def check_tensors(kernel: tile.Kernel, plan: Plan) -> None:
     """Raise PlanError for a layout that is none, or of no tensor of the kernel."""
-    shapes = {
-        (value.name_hint, shape_of(value.type))
-        for operation in walk(kernel.body)
-        for value in (*operation.results, *(v for r in operation.regions for v in r.block.args))
-    }
+    if not plan.tensors:
+        return
+    blocks = [b for op in walk(kernel.body) for region in op.regions for b in region.blocks]
+    values = [result for op in walk(kernel.body) for result in op.results]
+    values += [argument for block in blocks for argument in block.args]
+    shapes = {(value.name_hint, shape_of(value.type)) for value in values}
     for each in plan.tensors:
         why = ""
         try:
