@@ -14,7 +14,15 @@ from tawa.kernels.conv import Tuner, conv1d, conv2d, filters, workspace
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, packing
 from tawa.kernels.conv_operands import bind
 from tawa.kernels.conv_prepare import prepare
-from tawa.kernels.conv_variants import FORMS, Variant, refused, shares, variants
+from tawa.kernels.conv_variants import (
+    FORMS,
+    Variant,
+    forms_of,
+    ranked,
+    refused,
+    shares,
+    variants,
+)
 from tawa.kernels.conv_views import VIEWS
 from tawa.runtime.dtypes import numpy_dtype
 
@@ -466,6 +474,7 @@ REFUSED = [
     ("merged", Geometry(1, 8, 8, 80, 80, 3, 3, groups=2), "stand alone"),
     ("merged", Geometry(1, 400, 8, 16, 16, 3, 3, dilation=(70, 1), groups=4), "corner"),
     ("merged", Geometry(1, 8, 8, 20, 20, 3, 3, groups=5), "bytes apart"),
+    ("neighbours", Geometry(8, 9, 34, 12, 1, 5, 5, padding=(1, 1, 1, 1)), "no tile's columns"),
 ]
 
 
@@ -474,6 +483,20 @@ def test_refusals_name_the_rule(form, g, reason):
     x, w = arrays(g)
     with pytest.raises(ArgumentError, match=reason):
         run(g, form, x, w)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    *(st.integers(1, most) for most in (3, 40, 40, 64, 96, 7)),
+    *(st.integers(0, 3), st.integers(1, 3), st.sampled_from(["f16", "f32"])),
+)
+def test_a_form_that_takes_a_convolution_has_tiles(n, h, w, c, co, f, padding, stride, dtype):
+    assume(min(h, w) + 2 * padding >= f)
+    g = Geometry(n, h, w, c, co, f, f, (stride, stride), (padding,) * 4)
+    asked = bind(*(tawa.array(shape, dtype) for shape in (g.images, (co, f, f, c))), g).problem
+    for form in forms_of(asked):
+        assert refused(form, asked) or ranked(form, asked), form
+    assert variants(asked)
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,10 @@ def refused(form: str, problem: Problem) -> str:
             return f"windows begin at multiples of 16 bytes {least} apart, in rows of {g.wo}"
         if not problem.step or g.wo * g.co % problem.step:
             return f"the output's rows of {g.wo} x {g.co} elements are not stored by TMA (16 bytes)"
+        if next(_neighbours(problem, 0, H200), None) is None:
+            return (
+                f"no tile's columns divide the {g.co} channels of {least} pixels, or more of them"
+            )
         return unlike(problem) or _narrow(problem)
     if form in PACKINGS:
         if g.groups > 1:
