@@ -187,3 +187,19 @@ def test_a_comprehension_filtered_by_a_value_of_the_run_is_refused():
     arrays = tawa.array((4,), "i32"), tawa.array((1,), "i32")
     with pytest.raises(TypeMismatch, match="the condition of a comprehension is "):
         filtered_by_the_run.compile(*arrays)
+
+
+@tawa.jit
+def named_as_outside(x, out, n):
+    o = tl.arange(0, 16)
+    i = n + 2
+    v = tl.load(x + o)
+    pair = [v * i for i in (1, 2)] if n > 0 else (v, v)
+    some = i > 0 and [n > i for i in (1, 2)][1]
+    tl.store(out + o, pair[1] + tl.where(some, i, 0))
+
+
+def test_names_of_a_comprehension_are_its_own():
+    x, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
+    named_as_outside[1,](x, out, 5)
+    assert np.array_equal(out, 2 * x + 7)

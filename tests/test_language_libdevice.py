@@ -186,3 +186,49 @@ def test_functions_of_floats(dtype):
     np.testing.assert_allclose(result(three, "rnorm3d", [y, z, w], dtype), 1 / length, **close)
     powers = np.arange(-32, 32, dtype=np.int32)
     assert np.array_equal(result(two, "scalbn", [y, powers], dtype), np.ldexp(y, powers))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
+def test_counts_of_bits(dtype):
+    x = integers(dtype, 12)
+    bits = 8 * x.itemsize
+    numbers = [int(a) % (1 << bits) for a in x]
+    ones = [f"{a:b}".count("1") for a in numbers]
+    assert result(one, "popc", [x], np.int32).tolist() == ones
+    above = [bits - a.bit_length() for a in numbers]
+    assert result(one, "clz", [x], np.int32).tolist() == above
+    lowest = [(a & -a).bit_length() for a in numbers]
+    assert result(one, "ffs", [x], np.int32).tolist() == lowest
+
+
+@tawa.jit
+def with_constants(x, out, n):
+    o = tl.arange(0, 8)
+    v = tl.load(x + o)
+    tl.store(out + o, libdevice.byte_perm(v, v + 1, 0x5410))
+    tl.store(out + 8 + o, libdevice.mulhi(-5, v))
+    tl.store(out + 16 + o, libdevice.popc(n) + 10 * libdevice.clz(n) + v * 0)
+    tl.store(out + 24 + o, libdevice.sad(3, v, n))
+
+
+def test_constants_among_the_arguments():
+    """A scalar argument that is 1 is a constant, too."""
+    x, out = np.array([-(2**31), 2**31 - 2, 0, 1, -1, 9, -7, 99], np.int32), np.zeros(32, np.int32)
+    with_constants[1,](x, out, 1)
+    numbers = [int(a) for a in x]
+    wanted = [a % 2**16 + ((a + 1) % 2**16 << 16) for a in numbers]
+    wanted += [(-5 * a) >> 32 for a in numbers] + [1 + 310] * 8 + [abs(a - 3) + 1 for a in numbers]
+    assert out.tolist() == [signed(a, 32) for a in wanted]
+
+
+def test_high_half_of_integers_of_two_widths():
+    x, y = integers(np.int32, 13), integers(np.int64, 14)
+    found = result(two, "mulhi", [x, y], np.int64)
+    assert [int(each) for each in found] == [(int(a) * int(b)) >> 64 for a, b in zip(x, y)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_turns_of_the_largest_floats(dtype):
+    x = np.array([1, -1, 0.6, -0.6] * 4, dtype) * np.finfo(dtype).max
+    assert not np.any(result(one, "sinpi", [x], dtype))
+    assert np.all(result(one, "cospi", [x], dtype) == 1)

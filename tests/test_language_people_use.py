@@ -391,3 +391,22 @@ def test_what_host_code_asks_a_compiled_kernel():
     assert 0 < made.n_regs < 64
     assert made.n_spills == 0
     assert (made.metadata.shared, made.metadata.num_warps % 4) == (0, 0)
+
+
+@tawa.jit
+def multiplied(x, y, out, K, B: tl.constexpr):
+    i = tl.arange(0, B)
+    total = tl.zeros((B, B), tl.float32)
+    for k in range(0, K, B):
+        one = tl.load(x + i[:, None] * K + k + i[None, :])
+        total = tl.dot(one, tl.load(y + (k + i)[:, None] * B + i[None, :]), total)
+    tl.store(out + i[:, None] * B + i[None, :], total.to(tl.float16))
+
+
+def test_registers_of_a_kernel_with_roles():
+    """Host code divides the registers of a multiprocessor by them."""
+    halves = [torch.float16] * 3
+    made = multiplied.warmup(*halves, 256, B=64, grid=(1,))
+    assert len(made.resources.roles) > 1
+    assert made.n_regs == made.resources.registers_at_launch > 0
+    assert made.n_spills == 0

@@ -243,3 +243,24 @@ def test_what_remains_of_a_quotient_is_steps_of_a_stride() -> None:
     x = a[block : 2 * block].astype(np.float32)
     wanted = np.hstack([x[:, k : k + block] @ x[:, k : k + block] for k in (0, block)])
     assert np.array_equal(out[17 * block :], wanted.astype(np.float16))
+
+
+@tawa.jit
+def lengthy(n, m, a, out, B: tl.constexpr):
+    pid, i, j = tl.program_id(0), tl.arange(0, B)[:, None], tl.arange(0, B)[None, :]
+    one = tl.program_id(1).to(tl.int64)
+    for s in tl.static_range(17):
+        one += tl.program_id(1) // (s + 2)
+    if one * one >= m:
+        rows = (pid - 2) * B + i
+        for k in range(0, 128, B):
+            x = tl.load(a + rows * 128 + k + j)
+            tl.store(out + (pid * B + i) * 128 + k + j, tl.dot(x, x).to(tl.float16))
+
+
+def test_a_branch_on_what_is_too_long_to_say_leaves_no_program_out() -> None:
+    """It was said as the first argument: a launch by n < m had all programs left out."""
+    arguments = {"n": -7, "m": -5, "a": integers(256, 128), "out": integers(256, 128), "B": 64}
+    compiled = lengthy.compile(**arguments, grid=(4,))
+    assert any("never_negative" in guard.condition for guard in compiled.guards)
+    assert not guards_hold(compiled, arguments, (4,))

@@ -304,3 +304,13 @@ def test_an_empty_tensor_costs_a_launch_no_look_at_its_tensors(monkeypatch):
 
     assert looks(torch.empty(0)) == looks(torch.empty(1))
     assert torch.equal(out, x)
+
+
+def test_a_tensor_that_gave_its_storage_back_is_refused():
+    """As FSDP's parameters do between their uses: a kernel would read address 0."""
+    x, out = torch.randn(64), torch.empty(64)
+    copied[(1,)](x, x, out, BLOCK=64)
+    x.untyped_storage().resize_(0)
+    for _ in range(2):
+        with pytest.raises(ArgumentError, match="gave its storage back"):
+            copied[(1,)](x, out, out, BLOCK=64)

@@ -460,10 +460,11 @@ def _branches(kernel: tile.Kernel, op: Operation) -> list[str]:
     while isinstance(branch := op.parent_op(), Operation) and branch is not kernel:
         if isinstance(branch, scf.IfOp) and isinstance(branch.cond.owner, tile.Elementwise):
             test = branch.cond.owner
-            function, inputs = test.function.data, map(polynomial, test.inputs)
+            function, inputs = test.function.data, [*map(polynomial, test.inputs)]
             if op.parent_region() is not branch.true_region:
                 function = OPPOSITE.get(function, "")
-            if function in _COMPARED and all(map(_is_exact, test.inputs)):
+            known = all(map(_is_exact, test.inputs)) and all(map(is_listed, inputs))
+            if function in _COMPARED and known:
                 left, right = (spelled(kernel, each) for each in inputs)
                 found.append(f"({left} {_COMPARED[function]} {right})")
         op = branch

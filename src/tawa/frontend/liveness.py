@@ -96,11 +96,16 @@ def reads(node: ast.AST) -> Names:
 
 @lru_cache(maxsize=16384)
 def writes(node: ast.AST) -> Names:
-    """Return the names a target or statement assigns, nested statements included."""
+    """Return the names a target, statement or expression assigns, nested statements included:
+    those of a comprehension are its own.
+    """
+    nodes = list(ast.walk(node))
+    targets = [inner.target for inner in nodes if isinstance(inner, ast.comprehension)]
+    own = {inner for target in targets for inner in ast.walk(target)}
     return frozenset(
         inner.id
-        for inner in ast.walk(node)
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
+        for inner in nodes
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store) and inner not in own
     )
 
 

@@ -230,14 +230,16 @@ class CompiledKernel:
 
     @property
     def n_regs(self) -> int:
-        """Registers a thread, of the role that takes most, 0 where that is not known; as Triton
-        calls it."""
+        """Registers that a launch takes a thread, as Triton calls it, 0 where that is not known:
+        with roles what each has before they pass registers on."""
+        if len(self.resources.roles) > 1:
+            return self.resources.registers_at_launch
         return max((role.used or 0 for role in self.resources.roles), default=0)
 
     @property
     def n_spills(self) -> int:
-        """Bytes a thread that registers do not hold, 0 where that is not known; likewise."""
-        return self.resources.spills or 0
+        """Words of 4 bytes of local memory a thread, as Triton counts spills."""
+        return self.resources.stack // 4
 
     @property
     def metadata(self) -> SimpleNamespace:

@@ -183,6 +183,8 @@ def check_storage(tensor: Any) -> None:
     ):
         if getattr(tensor, test, _nothing)():
             raise _without_storage(name, why)
+    if tensor.numel() and not tensor.data_ptr():
+        raise _without_storage("a tensor that gave its storage back", "it has none at the moment")
 
 
 @lru_cache(maxsize=4)

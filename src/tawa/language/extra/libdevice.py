@@ -359,8 +359,9 @@ def rcbrt(arg0):
 @Written
 def sinpi(arg0):
     """Compute the sine of pi times x, 0 of whole numbers."""
-    halves = rint(arg0 * 2.0)
-    angle = (arg0 - halves * 0.5) * 3.141592653589793
+    x = arg0 - rint(arg0 * 0.5) * 2.0
+    halves = rint(x * 2.0)
+    angle = (x - halves * 0.5) * 3.141592653589793
     turn = halves - tl.floor(halves * 0.25) * 4.0
     value = tl.where((turn == 1.0) | (turn == 3.0), tl.cos(angle), tl.sin(angle))
     return tl.where(turn >= 2.0, -value, value)
@@ -369,8 +370,9 @@ def sinpi(arg0):
 @Written
 def cospi(arg0):
     """Compute the cosine of pi times x, 0 in the middle of two whole numbers."""
-    halves = rint(arg0 * 2.0)
-    angle = (arg0 - halves * 0.5) * 3.141592653589793
+    x = arg0 - rint(arg0 * 0.5) * 2.0
+    halves = rint(x * 2.0)
+    angle = (x - halves * 0.5) * 3.141592653589793
     turn = halves - tl.floor(halves * 0.25) * 4.0
     value = tl.where((turn == 1.0) | (turn == 3.0), tl.sin(angle), tl.cos(angle))
     return tl.where((turn == 1.0) | (turn == 2.0), -value, value)
