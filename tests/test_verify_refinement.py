@@ -529,6 +529,15 @@ def test_loops_whose_length_is_a_function_of_the_iteration_around_them(
     refused(always, "slots", kernel)
 
 
+def test_a_store_that_the_program_asks_for_is_left_out() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        Rewriter.erase_op(all_of(kernel, hopper.TmaStore)[0])
+
+    kernel, program = lowered_case("attention")
+    assert len(all_of(kernel, hopper.TmaStore)) == 1
+    refused(change, "coordinates", kernel, program)
+
+
 def test_threads_fence_what_they_read_before_a_slot_is_filled_again() -> None:
     mapping = task_sums(1, 64, 32, 32, 3, specialize=False, persistent=False)
     made = cy.program(mapping)
