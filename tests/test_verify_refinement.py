@@ -26,6 +26,7 @@ from tawa.ir.types import i32
 from tawa.ir.walk import all_of
 from tawa.plan.pins import Pins
 from tawa.verify import Program, Refused, check
+from tawa.verify.forwarded import loops_around
 from verify_programs import lower_with_program, lowered_case, lowered_shape
 
 Change = Callable[[tile.Kernel], None]
@@ -474,6 +475,67 @@ def test_two_loops_ask_for_the_same_boxes() -> None:
     for place in (0, 1):
         for some in (True, False):
             refused(left_out(place, some), "coordinates", kernel, program)
+
+
+def below(a_desc, b_desc, c_desc, count):
+    for j in range(0, count):
+        acc = tl.zeros((64, 64), tl.float32)
+        for i in range(0, j):
+            acc = tl.dot(a_desc.load([j * 64, i * 64]), b_desc.load([i * 64, 0]), acc)
+        c_desc.store([j * 64, 0], acc.to(tl.float16))
+
+
+def above(a_desc, b_desc, c_desc, count):
+    for j in range(0, count):
+        acc = tl.zeros((64, 64), tl.float32)
+        for i in range(j, count):
+            acc = tl.dot(a_desc.load([j * 64, i * 64]), b_desc.load([i * 64, 0]), acc)
+        c_desc.store([j * 64, 0], acc.to(tl.float16))
+
+
+def capped(a_desc, b_desc, c_desc, count):
+    for j in range(0, count):
+        acc = tl.zeros((64, 64), tl.float32)
+        for i in range(0, min(j, count)):
+            acc = tl.dot(a_desc.load([j * 64, i * 64]), b_desc.load([i * 64, 0]), acc)
+        c_desc.store([j * 64, 0], acc.to(tl.float16))
+
+
+@pytest.mark.parametrize("function", [below, above, capped])
+def test_loops_whose_length_is_a_function_of_the_iteration_around_them(
+    function: Callable[..., None],
+) -> None:
+    """Whether the inner loop makes an iteration is told by its head, and asked behind it."""
+    arguments = {f"{name}_desc": DescriptorArg("f16", (64, 64)) for name in "abc"}
+    kernel, program = lower_with_program(
+        build(function, arguments | {"count": ScalarArg("i32")}, {}), Pins(depth=3)
+    )
+    (late,) = [each for each in all_of(kernel, hopper.Arrive) if len(loops_around(each)) == 2]
+    assert isinstance(late.parent_op(), scf.IfOp), "slots are given back behind the inner loop"
+
+    def one_more(kernel: tile.Kernel) -> None:
+        loop = all_of(role(kernel, "load"), scf.ForOp)[-1]
+        loop.operands[1] = computed(loop, "add", loop.ub, loop.step)
+
+    def always(kernel: tile.Kernel) -> None:
+        (late,) = [each for each in all_of(kernel, hopper.Arrive) if len(loops_around(each)) == 2]
+        branch = late.parent_op()
+        assert branch is not None
+        late.detach()
+        Rewriter.insert_op(late, InsertPoint.before(branch))
+
+    refused(one_more, "coordinates", kernel, program)
+    refused(one_more, "left", kernel)
+    refused(always, "slots", kernel)
+
+
+def test_a_store_that_the_program_asks_for_is_left_out() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        Rewriter.erase_op(all_of(kernel, hopper.TmaStore)[0])
+
+    kernel, program = lowered_case("attention")
+    assert len(all_of(kernel, hopper.TmaStore)) == 1
+    refused(change, "coordinates", kernel, program)
 
 
 def test_threads_fence_what_they_read_before_a_slot_is_filled_again() -> None:

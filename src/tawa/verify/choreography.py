@@ -113,7 +113,11 @@ class Choreography:
                 case "known":
                     return None
                 case (question, number):
-                    for holds in (True, False):  # first where loops end: launches are small
+                    sure = self.system.decisions.follows(
+                        question, number, state.known, state.labels[who]
+                    )
+                    # First where loops end: launches are small.
+                    for holds in (True, False) if sure is None else (sure,):
                         known = answered(state.known, question, number, holds=holds)
                         work.append(state.copy(known))
                     return None

@@ -171,8 +171,14 @@ def check_coordinates(kernel: tile.Kernel, values: Values, program: Program) -> 
     for parts in matches.values():
         checker.check_parts(parts)
     found = {number for number, _ in matches}
+    stored = {(each.desc, each.offsets) for each in program.asked if each.number in found}
+    by_threads = all_of(kernel, tile.Store, tile.Atomic)  # what TMA does not take
     for asked in program.asked:
-        if asked.tile is not None and asked.number not in found and checker.varies(asked):
+        if asked.kind == "load":
+            is_lost = asked.tile is not None and checker.varies(asked)
+        else:
+            is_lost = not by_threads and (asked.desc, asked.offsets) not in stored
+        if is_lost and asked.number not in found:
             raise Refused(rule("coordinates"), f"{asked.name or 'a box'} is copied nowhere", kernel)
 
 

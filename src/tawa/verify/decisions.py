@@ -394,6 +394,17 @@ class Decisions:
             return False
         return True if known == ALWAYS else None
 
+    def follows(self, question: Question, number: int, known: Known, labels: Labels) -> bool | None:
+        """Tell the answer to an open question that numbers of iterations around a loop give, of
+        which its length is made, or what is known of other families; None where it is open."""
+        family, _, tag = question
+        if not isinstance(family, int) or tag != EXACT:
+            return None
+        length, step, _ = self.families[family]
+        left = self.conditions.terms.add(length, step, -number)
+        answer = self.ask(self.conditions.positive(left), known, labels)
+        return answer if isinstance(answer, bool) else None
+
     def _key(self, what: int | Holds, labels: Labels) -> Labels:
         return tuple(labels[depth] for depth in self._depends(what))
 
