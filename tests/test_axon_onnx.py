@@ -445,3 +445,25 @@ def test_a_quotient_of_sizes_that_may_be_below_0_is_no_size():
     weights = {"five": np.array([5]), "two": np.array([2])}
     with pytest.raises(AxonError, match="sizes that depend on data"):
         axon.load_onnx(model(nodes, {"x": ["a", "b"]}, ["y"], weights))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        *([sizes, {}] for sizes in ([1, 2, 8, 12], [3, 2, 5, 7], [1, 1, 4, 6], [1, 3, 8, 12])),
+        ([1, 2, 1, 1], {"coordinate_transformation_mode": "pytorch_half_pixel"}),
+        ([1, 2, 2, 3], {"antialias": 1}),
+        ([1, 2, 8, 9], {"keep_aspect_ratio_policy": "not_larger"}),
+        ([8, 12], {"axes": [2, 3]}),
+    ],
+)
+def test_resize_has_the_sizes_that_it_is_given_or_is_refused(sizes, options):
+    nodes = [NODE("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", **options)]
+    made = model(nodes, {"x": ["n", 2, "h", "w"]}, ["y"], {"sizes": np.array(sizes)})
+    x = normal(1, 2, 4, 6)
+    if options or sizes[1] != 2:
+        with pytest.raises((AxonError, AxonGuard)):
+            axon.load_onnx(made)(x)
+    else:
+        wanted = ReferenceEvaluator(made).run(None, {"x": x})[0]
+        np.testing.assert_allclose(axon.load_onnx(made)(x), wanted, rtol=1e-4, atol=1e-5)

@@ -562,11 +562,19 @@ class _Import:
         mode = options.get("mode", b"nearest").decode()
         corners = how == "align_corners" and mode == "linear"
         lines = mode == "linear" and (corners or how in halves)
+        kept = options.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
+        if not kept or options.get("antialias") or options.get("axes"):
+            raise self.build.refuse(f"Resize is not supported with {options}")
         if len(given) > 3 and (lines or (mode, how, rounded) == ("nearest", "asymmetric", "floor")):
-            sizes = self._sizes(given[3])[2:]
-            if not lines:
-                return shared.resized(self.build, x, sizes)
-            return shared.interpolated(self.build, x, sizes, corners)
+            sizes = self._sizes(given[3])
+            if how == "pytorch_half_pixel" and 1 in sizes[2:]:  # its first item, not its middle
+                raise self.build.refuse(f"Resize by {how} to a size of 1 is not supported")
+            if lines:
+                made = shared.interpolated(self.build, x, sizes[2:], corners)
+            else:
+                made = shared.resized(self.build, x, sizes[2:])
+            # The first axes are as they were, or of 1 item, which is repeated.
+            return self.build.call("reshape", self.build.call("expand", made, sizes), sizes)
         if not isinstance(scales, np.ndarray) or len(scales) < 3 or any(scales[:2] != 1):
             raise self.build.refuse("Resize is supported with scales of the axes after the second")
         repeats = rounded.startswith("round") if how in halves else rounded == "floor"
