@@ -425,6 +425,16 @@ LESS = NODE("Sub", ["s", "five"], ["t"])
         [NODE("ReduceProd", ["s"], ["p"]), NODE("Reshape", ["x", "p"], ["y"])],
         [NODE("ReduceSum", ["s"], ["y"])],
         [NODE("Shape", ["x"], ["y"], start=2)],
+        [
+            NODE("Cast", ["s"], ["i"], to=TensorProto.INT32),
+            NODE("ReduceProd", ["i"], ["n"], keepdims=0),
+            *(
+                NODE("Constant", [], ["c"], value_int=1),
+                NODE("Cast", ["c"], ["one"], to=TensorProto.INT32),
+            ),
+            NODE("Range", ["one", "n", "one"], ["y"]),
+        ],
+        [NODE("Constant", [], ["c"], value_floats=[0.5, 2.0]), NODE("Identity", ["c"], ["y"])],
     ],
 )
 def test_what_is_computed_of_sizes_is_as_onnx_has_it(nodes):

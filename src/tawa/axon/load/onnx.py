@@ -254,7 +254,9 @@ class _Import:
             case "Tile":
                 return aten.repeat(x, self._sizes(given[1]))
             case "Range":
-                return aten.arange(*[self._sizes(item)[0] for item in given])
+                made = aten.arange(*[self._sizes(item)[0] for item in given])
+                element = next(item.element for item in given if isinstance(item, Sizes))
+                return made if element == "i64" else build.cast(made, element)
             case "ArgMax" | "ArgMin" if not options.get("select_last_index"):
                 keep = bool(options.get("keepdims", 1))
                 return getattr(aten, kind.lower())(x, options.get("axis", 0), keep)
@@ -318,12 +320,10 @@ class _Import:
             case "LogSoftmax":
                 return build.call("log_softmax", x, axis=options.get("axis", -1))
             case "Constant":
-                value = options.get("value")
-                return (
-                    self.array(value)
-                    if value is not None
-                    else np.asarray(next(iter(options.values())))
-                )
+                ((name, value),) = options.items()
+                if name == "value":
+                    return self.array(value)
+                return np.asarray(value, np.float32 if "float" in name else None)
             case "Shape":
                 axes = range(aten.rank_for("Shape", x))
                 sizes = [build.call("dim", axis, x) for axis in axes]
