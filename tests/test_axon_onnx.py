@@ -394,3 +394,86 @@ def test_quotients_of_sizes_that_are_not_rounded_are_arrays(by):
     )
     with pytest.raises(AxonError, match="depend on data"):
         axon.load_onnx(sized)
+
+
+NODE = helper.make_node
+FLOATS = NODE("Cast", ["s"], ["f"], to=TensorProto.FLOAT)
+LESS = NODE("Sub", ["s", "five"], ["t"])
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [LESS, NODE("Div", ["t", "two"], ["y"])],  # towards 0
+        [NODE("Div", ["less", "s"], ["y"])],
+        [LESS, NODE("Mod", ["t", "two"], ["y"])],  # the divisor's sign
+        [LESS, NODE("Div", ["t", "two"], ["d"]), NODE("Equal", ["d", "less"], ["y"])],
+        [NODE("Mul", ["s", "less"], ["t"]), NODE("Equal", ["t", "minus"], ["y"])],
+        [NODE("Cast", ["s"], ["b"], to=TensorProto.BOOL), NODE("Not", ["b"], ["y"])],
+        *([NODE("Cast", ["s"], ["y"], to=to)] for to in (TensorProto.DOUBLE, TensorProto.INT32)),
+        [
+            *(NODE("Mul", ["s", "s"], ["t"]), NODE("Mul", ["t", "t"], ["u"])),
+            NODE("Cast", ["u"], ["y"], to=TensorProto.INT8),  # 256 is 0
+        ],
+        [
+            *(LESS, NODE("Cast", ["t"], ["f"], to=TensorProto.FLOAT)),
+            *(NODE("Div", ["f", "half"], ["d"]), NODE("Cast", ["d"], ["y"], to=TensorProto.INT64)),
+        ],
+        [FLOATS, NODE("Div", ["f", "half"], ["d"]), NODE("Ceil", ["d"], ["y"])],
+        *([NODE("ReduceProd", ["s"], ["y"], keepdims=keep)] for keep in (0, 1)),
+        [NODE("ReduceProd", ["s"], ["y"], noop_with_empty_axes=1)],
+        [NODE("ReduceProd", ["s"], ["p"]), NODE("Reshape", ["x", "p"], ["y"])],
+        [NODE("ReduceSum", ["s"], ["y"])],
+        [NODE("Shape", ["x"], ["y"], start=2)],
+        [
+            NODE("Cast", ["s"], ["i"], to=TensorProto.INT32),
+            NODE("ReduceProd", ["i"], ["n"], keepdims=0),
+            *(
+                NODE("Constant", [], ["c"], value_int=1),
+                NODE("Cast", ["c"], ["one"], to=TensorProto.INT32),
+            ),
+            NODE("Range", ["one", "n", "one"], ["y"]),
+        ],
+        [NODE("Constant", [], ["c"], value_floats=[0.5, 2.0]), NODE("Identity", ["c"], ["y"])],
+    ],
+)
+def test_what_is_computed_of_sizes_is_as_onnx_has_it(nodes):
+    weights = {"five": np.array([5]), "two": np.array([2]), "half": np.array([2], np.float32)}
+    weights |= {"less": np.array([-2]), "minus": np.array([-8])}
+    made = model([NODE("Shape", ["x"], ["s"]), *nodes], {"x": ["a", "b"]}, [], weights)
+    made.graph.output.append(onnx.ValueInfoProto(name="y"))
+    x = normal(3, 4)
+    found, wanted = axon.load_onnx(made)(x), ReferenceEvaluator(made).run(None, {"x": x})[0]
+    np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+def test_a_quotient_of_sizes_that_may_be_below_0_is_no_size():
+    nodes = [
+        *(NODE("Shape", ["x"], ["s"]), LESS, NODE("Div", ["t", "two"], ["d"])),
+        NODE("ConstantOfShape", ["d"], ["y"]),
+    ]
+    weights = {"five": np.array([5]), "two": np.array([2])}
+    with pytest.raises(AxonError, match="sizes that depend on data"):
+        axon.load_onnx(model(nodes, {"x": ["a", "b"]}, ["y"], weights))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        *([sizes, {}] for sizes in ([1, 2, 8, 12], [3, 2, 5, 7], [1, 1, 4, 6], [1, 3, 8, 12])),
+        ([1, 2, 1, 1], {"coordinate_transformation_mode": "pytorch_half_pixel"}),
+        ([1, 2, 2, 3], {"antialias": 1}),
+        ([1, 2, 8, 9], {"keep_aspect_ratio_policy": "not_larger"}),
+        ([8, 12], {"axes": [2, 3]}),
+    ],
+)
+def test_resize_has_the_sizes_that_it_is_given_or_is_refused(sizes, options):
+    nodes = [NODE("Resize", ["x", "", "", "sizes"], ["y"], mode="linear", **options)]
+    made = model(nodes, {"x": ["n", 2, "h", "w"]}, ["y"], {"sizes": np.array(sizes)})
+    x = normal(1, 2, 4, 6)
+    if options or sizes[1] != 2:
+        with pytest.raises((AxonError, AxonGuard)):
+            axon.load_onnx(made)(x)
+    else:
+        wanted = ReferenceEvaluator(made).run(None, {"x": x})[0]
+        np.testing.assert_allclose(axon.load_onnx(made)(x), wanted, rtol=1e-4, atol=1e-5)

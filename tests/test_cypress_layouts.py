@@ -338,6 +338,32 @@ def test_parts_that_threads_cannot_have_are_refused(words):
         assert caught.value.why.startswith(wanted)
 
 
+@cy.inner("sums", reads="A", writes="Y")
+def sums_last_first(Y: V32, A: T16, *, W: int):
+    a = cy.blocks(A, (A.shape[0], W))
+    total = cy.make_tensor(f32, Y.shape)
+    cy.launch("clear", total)
+    cy.launch("sum", total, a[0, a.grid[1] - 1])
+    for k in cy.srange(a.grid[1] - 2):
+        cy.launch("sum", total, a[0, k])
+    cy.launch("sum", total, a[0, a.grid[1] - 2])
+    cy.launch("out", Y, total)
+
+
+def test_a_loop_between_the_loads_of_one_payload_is_refused():
+    for pipeline, why in (({"A": 2}, "scf.for uses a tile before the last of them"), (2, None)):
+        mapping = summed(threads=False, specialize=True, pipeline=pipeline)
+        program = cy.program(mapping.with_("block", variant=sums_last_first))
+        if why is None:
+            a, ours = integers(128, 128), np.ones(128, np.float32)
+            program(ours, a)
+            np.testing.assert_array_equal(ours, a.astype(int).sum(1))
+        else:
+            with pytest.raises(PlanError, match=r"payload A\+A_3") as caught:
+                program.compile()
+            assert why in caught.value.why
+
+
 @tawa.jit
 def scaled(a_desc, b_desc, c_desc, K, B: tl.constexpr):
     acc = tl.zeros((64, 64), tl.float32)

@@ -156,6 +156,8 @@ def test_the_stack_runs_out_where_it_must(depth):
 
 
 REFUSED = [
+    ("return max()", "wrong arguments", "max()"),
+    ("return ppl.repeat(3, 1.0)", "a function is needed here, not 1.0", "ppl.repeat(3, 1.0)"),
     ("x = [1, 2]\nx[0] = 3", "an item of a vector cannot be assigned", "x[0]"),
     ("return unknown", "unknown is not defined here", "unknown"),
     ("with y: pass", "with cannot stand in a model", "with y"),
@@ -426,8 +428,14 @@ def test_options_and_arguments_are_checked():
         ppl.infer(models.schools, {"y": 1.0}, models.SIGMA)
     with pytest.raises(ModelError, match="outside of a model"):
         ppl.sample(ppl.model)
-    with pytest.raises(ModelError, match="outside of a model"):
-        ppl.Normal(0.0, 1.0)
+    for word, name in (
+        (lambda: ppl.Normal(0.0), "Normal"),
+        (lambda: ppl.sample(), "sample"),  # what is missing is said in a model alone
+        (lambda: ppl.observe(1.0), "observe"),
+        (lambda: ppl.map(len, 2, name=3), "map"),
+    ):
+        with pytest.raises(ModelError, match=f"ppl.{name} was called outside of a model"):
+            word()
     with pytest.raises(ModelError, match="no kept site nothing"):
         ppl.infer(models.schools, models.Y, models.SIGMA, method="importance", draws=4)["nothing"]
 

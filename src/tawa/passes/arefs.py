@@ -167,10 +167,7 @@ def _connect(
     if not ordered:
         ordered = [put_exit]
     elif not put_exit.is_before_in_block(ordered[0]):
-        raise PlanError(
-            f"payload {'+'.join(map(name_of, loads))}",
-            why=f"{ordered[0].name} uses a tile before the last of them is loaded",
-        )
+        raise _used_early(loads, ordered[0])
     if second is None:
         values = _get(create, loads, put_exit, ordered, block)
         for load, value in zip(loads, values.results, strict=True):
@@ -204,7 +201,8 @@ def _put(create: aref.Create, loads: list[Operation], block: Block) -> Operation
 def _delay(loads: list[Operation], put_exit: Operation, block: Block) -> None:
     """Compute what needs a tile of the payload after the last of them: casts, transposes.
 
-    Statements with effects stay where they are.
+    Statements with effects stay where they are. Raises PlanError where one of them needs what is
+    moved.
     """
     early: set[SSAValue] = {load.results[0] for load in loads}
     after = put_exit
@@ -212,11 +210,20 @@ def _delay(loads: list[Operation], put_exit: Operation, block: Block) -> None:
         if operation is loads[0].prev_op:
             return
         used = any(value in early for inner in walk(operation) for value in inner.operands)
-        if used and is_side_effect_free(operation):
+        if used and not is_side_effect_free(operation):
+            raise _used_early(loads, operation)
+        if used:
             early.update(operation.results)
             operation.detach()
             block.insert_op_after(operation, after)
             after = operation
+
+
+def _used_early(loads: list[Operation], operation: Operation) -> PlanError:
+    return PlanError(
+        f"payload {'+'.join(map(name_of, loads))}",
+        why=f"{operation.name} uses a tile before the last of them is loaded",
+    )
 
 
 def _get(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 from tawa.axon.load import operators as shared
 from tawa.axon.load.aten import Aten
 from tawa.axon.load.graph import Builder, Graph, sizes_of
-from tawa.axon.load.sizes import Ratio, Sizes, folded, objects, objects_of, same_size
+from tawa.axon.load.sizes import Ratio, Sizes, computed, folded, objects, objects_of, rounded
 from tawa.axon.run.evaluate import arity
 from tawa.axon.run.values import NAMES
 from tawa.axon.syntax.tree import Tree
@@ -33,10 +32,10 @@ _REDUCTIONS = {
     "ReduceLogSumExp": ("logsumexp", ""), "ReduceL2": ("l2", ""),
     "ReduceSumSquare": ("sum", "square"),
 }  # fmt: skip
-_SIZES = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "//", "Mod": "%"}
 # What moves sizes; of all operands of what joins them, else of the first.
 _MOVES = ("Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
-_JOINS = ("Concat", "Equal", "Where", *_SIZES)
+_JOINS = ("Concat", "Equal", "Where", "Add", "Sub", "Mul", "Div", "Mod")
+_WIDE = ("i32", "i64", "f32", "f64")  # types that have all sizes
 _MAKERS = ("ConstantOfShape", "Range", "Expand", "Tile")  # of arrays, from sizes
 _RANDOM = ("Dropout", "Bernoulli", "Multinomial")
 
@@ -158,7 +157,7 @@ class _Import:
         """Return a value as an operand: arrays become weights, and so do sizes."""
         if not isinstance(value, Sizes):
             return value
-        build, kind = self.build, "f32" if value.real else "i64"
+        build, kind = self.build, value.element
         if value.items.ndim > 1:
             raise build.refuse("sizes as an array of more axes are not supported")
 
@@ -167,8 +166,10 @@ class _Import:
                 return build.binary("/", one(item.over), one(item.by))
             return build.cast(item, kind)
 
-        made = [one(item) for item in value.items.reshape(-1)]
-        return build.call("stack", made, 0) if value.items.ndim else made[0]
+        items = [one(item) for item in value.items.reshape(-1)]
+        made = build.call("stack", items, 0) if value.items.ndim else items[0]
+        self.aten.know(made, kind, value.items.ndim)
+        return made
 
     def _sizes(self, value: Any) -> list[Any]:
         """Return a value as sizes; refuses what depends on data."""
@@ -253,7 +254,9 @@ class _Import:
             case "Tile":
                 return aten.repeat(x, self._sizes(given[1]))
             case "Range":
-                return aten.arange(*[self._sizes(item)[0] for item in given])
+                made = aten.arange(*[self._sizes(item)[0] for item in given])
+                element = next(item.element for item in given if isinstance(item, Sizes))
+                return made if element == "i64" else build.cast(made, element)
             case "ArgMax" | "ArgMin" if not options.get("select_last_index"):
                 keep = bool(options.get("keepdims", 1))
                 return getattr(aten, kind.lower())(x, options.get("axis", 0), keep)
@@ -317,16 +320,14 @@ class _Import:
             case "LogSoftmax":
                 return build.call("log_softmax", x, axis=options.get("axis", -1))
             case "Constant":
-                value = options.get("value")
-                return (
-                    self.array(value)
-                    if value is not None
-                    else np.asarray(next(iter(options.values())))
-                )
+                ((name, value),) = options.items()
+                if name == "value":
+                    return self.array(value)
+                return np.asarray(value, np.float32 if "float" in name else None)
             case "Shape":
                 axes = range(aten.rank_for("Shape", x))
                 sizes = [build.call("dim", axis, x) for axis in axes]
-                return Sizes(objects(sizes[options.get("start", 0) : options.get("end")]))
+                return folded(objects(sizes[options.get("start", 0) : options.get("end")]), "i64")
             case "Gather":
                 axis = options.get("axis", 0)
                 return build.call("gather", x, self._tree(given[1]), axis=axis)
@@ -402,14 +403,15 @@ class _Import:
     def _of_sizes(self, node: Any, given: list[Any], options: dict[str, Any]) -> Any:
         """Return what is computed of sizes as sizes, None where it is no such."""
         kind, first = node.op_type, given[0]
-        real = any(isinstance(item, Sizes) and item.real for item in given)
-        if kind == "Cast":
-            real = str(self.element(options["to"])).startswith(("f", "bf"))
-            return folded(first.items if real else self._rounded("Floor", first.items), real)
+        element = next(item.element for item in given if isinstance(item, Sizes))
+        join = self.aten._binary
+        if kind in ("Cast", "Floor", "Ceil"):
+            if kind == "Cast" and (element := self.element(options["to"])) not in _WIDE:
+                return None
+            whole = kind != "Cast" or element.startswith("i")
+            return folded(rounded(kind, join, first.items) if whole else first.items, element)
         if kind == "Shape":
             return np.array(first.items.shape)
-        if kind in ("Floor", "Ceil"):
-            return folded(self._rounded(kind, first.items), real)
         data = given if kind in _JOINS else given[:1]
         parts = [objects_of(item) for item in data]
         if any(part is None for part in parts) or any(
@@ -422,36 +424,8 @@ class _Import:
                 places.append(np.arange(len(items), len(items) + part.size).reshape(part.shape))
                 items += part.reshape(-1).tolist()
             (moved,) = self._evaluated(node, [*places, *given[len(data) :]])
-            return folded(objects(items)[moved], real)
-        if any(isinstance(item, Ratio) for part in parts for item in part.reshape(-1)):
-            return None
-        if kind == "Div" and real:
-            return Sizes(np.asarray(np.frompyfunc(Ratio, 2, 1)(*parts), object), real)
-        match kind:
-            case "ReduceProd":
-                return folded(objects(functools.reduce(self.aten.mul, first.items)), real)
-            case "Where" if isinstance(first, np.ndarray):
-                return folded(np.where(*parts), real)
-            case "Equal":
-                return folded(np.frompyfunc(same_size, 2, 1)(*parts), real)
-            case _ if kind in _SIZES:
-                join = partial(self.aten._binary, _SIZES[kind])
-                return folded(np.frompyfunc(join, 2, 1)(*parts), real)
-            case _:
-                return None
-
-    def _rounded(self, kind: str, items: np.ndarray) -> np.ndarray:
-        """Return quotients as whole numbers."""
-
-        def one(item: Any) -> Any:
-            if not isinstance(item, Ratio):
-                return item
-            more = self.aten.sub(item.by, 1) if kind == "Ceil" else 0
-            return self.aten.floordiv(
-                self.aten.add(item.over, more) if more else item.over, item.by
-            )
-
-        return np.asarray(np.frompyfunc(one, 1, 1)(items), object)
+            return folded(objects(items)[moved], element)
+        return computed(kind, parts, element, options, join)
 
     def _gathered(self, x: Any, index: Any, name: str) -> Any:
         """Return the items whose places along the first axes an index has in its last."""
@@ -588,11 +562,19 @@ class _Import:
         mode = options.get("mode", b"nearest").decode()
         corners = how == "align_corners" and mode == "linear"
         lines = mode == "linear" and (corners or how in halves)
+        kept = options.get("keep_aspect_ratio_policy", b"stretch") == b"stretch"
+        if not kept or options.get("antialias") or options.get("axes"):
+            raise self.build.refuse(f"Resize is not supported with {options}")
         if len(given) > 3 and (lines or (mode, how, rounded) == ("nearest", "asymmetric", "floor")):
-            sizes = self._sizes(given[3])[2:]
-            if not lines:
-                return shared.resized(self.build, x, sizes)
-            return shared.interpolated(self.build, x, sizes, corners)
+            sizes = self._sizes(given[3])
+            if how == "pytorch_half_pixel" and 1 in sizes[2:]:  # its first item, not its middle
+                raise self.build.refuse(f"Resize by {how} to a size of 1 is not supported")
+            if lines:
+                made = shared.interpolated(self.build, x, sizes[2:], corners)
+            else:
+                made = shared.resized(self.build, x, sizes[2:])
+            # The first axes are as they were, or of 1 item, which is repeated.
+            return self.build.call("reshape", self.build.call("expand", made, sizes), sizes)
         if not isinstance(scales, np.ndarray) or len(scales) < 3 or any(scales[:2] != 1):
             raise self.build.refuse("Resize is supported with scales of the axes after the second")
         repeats = rounded.startswith("round") if how in halves else rounded == "floor"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
+
+from tawa.ppl.frontend.surface import outside
 
 Result = Literal["real", "int", "bool", "vector", "matrix"]
 
@@ -53,11 +55,9 @@ class Distribution:
     shape: Callable[..., tuple[int, ...]] = lambda *shapes: ()
     shift_scale: tuple[int, int] | None = None
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> NoReturn:
         """Stand for one distribution; only a model's source may call it."""
-        from tawa.ppl.frontend.surface import sample
-
-        return sample(self)
+        outside(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections.abc import Callable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from tawa.ppl.frontend import indexing, loops, memory, recursion, vectors, words
@@ -78,6 +78,8 @@ class Lowering(Context):
         named: dict[str, Any] | None = None,
     ) -> Any:
         """Lower a call of a function of the subset; return what it returns."""
+        if not isinstance(function, Closure | FunctionType):
+            raise Misfit(f"a function is needed here, not {describe(function)}")
         closure = function if isinstance(function, Closure) else read(function)
         # Lowering may begin again with another tree: a function is known by its place.
         key: object = closure.source.place(closure.node)

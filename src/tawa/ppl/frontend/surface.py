@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from functools import wraps
+from typing import Any, NoReturn, ParamSpec
 
 from tawa.errors import ModelError
 
+_P = ParamSpec("_P")
 
-def _outside(name: str) -> NoReturn:
+
+def outside(name: str) -> NoReturn:
+    """Refuse a word, or a distribution, that Python runs."""
     raise ModelError(
         f"ppl.{name} was called outside of a model",
         why="a model's source is compiled, not run: its words have a meaning only there",
@@ -16,55 +20,65 @@ def _outside(name: str) -> NoReturn:
     )
 
 
+def _word(function: Callable[_P, Any]) -> Callable[_P, Any]:
+    """Return a word that Python refuses to run, whatever it is given."""
+
+    @wraps(function)
+    def refused(*_: _P.args, **__: _P.kwargs) -> NoReturn:
+        outside(function.__name__)
+
+    return refused
+
+
+@_word
 def sample(distribution: Any, *, name: str = "", centered: bool = True) -> Any:
     """Draw a value; `centered=False` draws a standard value, then shifts and scales it.
 
     The site's name is `name`, or the variable the value is assigned to.
     """
-    _outside("sample")
 
 
+@_word
 def observe(distribution: Any, value: Any, *, name: str = "observed") -> None:
     """Weigh the run by the density of a distribution at a value.
 
     `name` is that of `log_likelihood` and `predict`.
     """
-    _outside("observe")
 
 
+@_word
 def factor(log_weight: Any) -> None:
     """Add a number to the logarithm of the run's weight."""
-    _outside("factor")
 
 
+@_word
 def log_prob(distribution: Any, value: Any) -> Any:
     """Return the log density of a distribution at a value; nothing is weighed."""
-    _outside("log_prob")
 
 
+@_word
 def map(function: Callable[..., Any], *rows: Any) -> Any:
     """Return the vector of a function's results over one or more vectors, in order."""
-    _outside("map")
 
 
+@_word
 def repeat(count: int, function: Callable[[], Any]) -> Any:
     """Return the vector of `count` results of a function without arguments."""
-    _outside("repeat")
 
 
+@_word
 def reduce(function: Callable[[Any, Any], Any], rows: Any, start: Any) -> Any:
     """Fold a vector from the left: `function(folded, item)`."""
-    _outside("reduce")
 
 
+@_word
 def filter(function: Callable[[Any], Any], rows: Any) -> Any:
     """Return the items for which a function holds; its length is known when the model runs."""
-    _outside("filter")
 
 
+@_word
 def put(vector: Any, index: Any, item: Any) -> Any:
     """Return a vector with one item replaced."""
-    _outside("put")
 
 
 class Function:
@@ -76,7 +90,7 @@ class Function:
 
     def __call__(self, *operands: Any) -> Any:
         """Only a model may call it."""
-        _outside(self.name)
+        outside(self.name)
 
 
 sqrt = Function("sqrt", "Return the square root, rounded to nearest.")
@@ -99,22 +113,22 @@ tail = Function("tail", "Return the list of all items but the first.")
 empty = Function("empty", "Return whether a list has no items.")
 
 
+@_word
 def cholesky(matrix: Any) -> Any:
     """Return the lower Cholesky factor of a positive definite matrix; its lower half is read.
 
     Of an array with more axes, that of each matrix.
     """
-    _outside("cholesky")
 
 
+@_word
 def solve_lower(factor: Any, right: Any) -> Any:
     """Return x of factor @ x = right for a lower triangular factor and a vector."""
-    _outside("solve_lower")
 
 
+@_word
 def select(condition: Any, when_true: Any, when_false: Any) -> Any:
     """Return one of two values; both are computed."""
-    _outside("select")
 
 
 # Of `math/` and of algorithms:

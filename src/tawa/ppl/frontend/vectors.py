@@ -228,16 +228,16 @@ def sum_word(low: Context, rows: Any) -> Any:
 def extreme(smaller: bool) -> Callable[..., Any]:
     """Return the word min or max."""
 
-    def word_(low: Context, *given: Any) -> Any:
+    def word_(low: Context, first: Any, *rest: Any) -> Any:
         def pick(a: Any, b: Any) -> Any:
             left, right = low.numbers.joined(a, b)
             test = low.b.compare("lt", *((left, right) if smaller else (right, left)))
             return low.b.make("select", test, left, right, type=left.type)
 
-        if len(given) == 1:
-            return fold(low, pick, given[0], indexing.at(low, given[0], (0,)))
-        result = given[0]
-        for item in given[1:]:
+        if not rest:
+            return fold(low, pick, first, indexing.at(low, first, (0,)))
+        result = first
+        for item in rest:
             if isinstance(result, (Value, View)) or isinstance(item, (Value, View)):
                 result = pick(result, item)
             else:
