@@ -477,6 +477,12 @@ def test_products_of_nothing():
     assert jax.grad(total)(a).shape == (0, 32)
     sums = tj.matmul(jnp.ones((4, 0), jnp.float16), jnp.ones((0, 8), jnp.float16), bias=b[0])
     np.testing.assert_array_equal(sums, jnp.ones((4, 8)))
+    x, w = jnp.ones((3, 0, 6, 6, 8), jnp.float16), jnp.ones((8, 3, 3, 8), jnp.float16)
+    total = lambda x, w: tj.conv(x, w).astype(jnp.float32).sum()  # noqa: E731
+    of_x, of_w = jax.vmap(jax.grad(total, (0, 1)), (0, None))(x, w)
+    assert of_x.shape == x.shape
+    assert of_w.shape == (3, *w.shape)
+    assert not of_w.any()
     keys = jnp.ones((1, 1, 0, 16), jnp.float16)
     with pytest.raises(ArgumentError, match="attention of arrays without elements"):
         tj.attention(jnp.ones((1, 1, 4, 16), jnp.float16), keys, keys)
@@ -520,6 +526,12 @@ def test_products_are_mapped():
     one = jax.vmap(jax.grad(lambda a, b: tj.matmul(a, b).astype(jnp.float32).sum(), 1))(a, b)
     theirs = jax.vmap(jax.grad(lambda a, b: (a @ b).astype(jnp.float32).sum(), 1))
     near(one, jax.jit(theirs)(a, b))
+    gelu = lambda a, b: jax.nn.gelu(a.astype(jnp.float32) @ b, approximate=False).sum()  # noqa: E731
+    ours = lambda a, b: tj.matmul(a, b, activation="gelu").astype(jnp.float32).sum()  # noqa: E731
+    near(*(jax.jit(jax.vmap(jax.grad(each), (0, None)))(a, b[0]) for each in (ours, gelu)))
+    for rows, columns in ((b, 0), (b[0], None)):
+        found = jax.vmap(tj.matmul, (0, columns))(a[:, :0], rows)
+        assert found.shape == (3, 0, 16)
 
 
 @pytest.fixture

@@ -423,6 +423,14 @@ def test_filters_packed_once(method):
         conv2d(x, held, stride=1, method=method)
 
 
+def test_rows_that_lie_backwards_are_packed_for_neighbours():
+    """TMA steps forward alone."""
+    g = Geometry(2, 8, 24, 3, 40, 3, 4)
+    x, w = arrays(g)
+    y = conv2d(x[:, ::-1], w, variant=variant("neighbours", CHANNELS=3))
+    assert np.array_equal(y.astype(np.float64), exact(x[:, ::-1], w, g))
+
+
 @pytest.mark.parametrize("method", ["im2win", "im2col"])
 def test_images_of_any_strides_are_packed(method):
     g = Geometry(2, 9, 11, 16, 24, 3, 3)

@@ -1,6 +1,7 @@
 """Gradients of the library's convolutions in the simulator, against float64 in NumPy."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -320,6 +321,12 @@ def test_groups_of_few_channels_have_gradients(g):
         launch()
     assert np.array_equal(dx, input_gradient(w, dy, g))
     assert np.array_equal(dw, weight_gradient(x, dy, g))
+
+
+def test_no_images_have_gradients_of_few_channels():
+    g = replace(NARROW, n=0)
+    x, w, dy = arrays(g)
+    assert not conv2d_weight_gradient(x, w.shape, dy, **options(g)).any()
 
 
 def test_transposed():

@@ -106,8 +106,9 @@ def _mapped(function: Any, batched: bool) -> Any:
     @made.def_vmap
     def rule(size: int, flags: Sequence[bool], *given: Any) -> Any:
         if batched and flags[0] and not any(flags[1:]):
-            found = made(given[0].reshape(-1, *given[0].shape[2:]), *given[1:])
-            return found.reshape(size, -1, *found.shape[1:]), True
+            _, images, *rest = given[0].shape
+            found = made(given[0].reshape(size * images, *rest), *given[1:])
+            return found.reshape(size, images, *found.shape[1:]), True
         lined = [
             each if each is None or flag else jnp.broadcast_to(each, (size, *each.shape))
             for each, flag in zip(given, flags)

@@ -70,6 +70,9 @@ def run(
     for number, form in enumerate(held):
         if isinstance(form, Zeros):
             values[number] = jnp.zeros(form.shape, jnp.int32)
+        elif form is not None and values[number] is None and 0 in form.shape:
+            # No launch stores what has no elements.
+            values[number] = jnp.zeros(form.shape, numpy_dtype(form.dtype))
     numbers = {id(form): number for number, form in enumerate(held) if form is not None}
     for step in recipe.steps:
         match step:
@@ -83,10 +86,6 @@ def run(
                     why="there is nothing to launch",
                     remedy="leave the call out where an extent is 0",
                 )
-    for number in recipe.results:
-        if number is not None and values[number] is None:  # nothing is launched for no elements
-            assert 0 in held[number].shape, "a launch stores to what has elements"
-            values[number] = jnp.zeros(held[number].shape, numpy_dtype(held[number].dtype))
     return [None if number is None else values[number] for number in recipe.results]
 
 
@@ -147,23 +146,27 @@ def _launched(turned: tuple[bool, bool], options: tuple[tuple[str, Any], ...]) -
                 why="the kernels add one bias to all rows",
                 remedy="add it after the product",
             )
+        if gradient is not None and not mapped[3]:
+            gradient = jnp.broadcast_to(gradient, (size, *gradient.shape))
         if mapped[0] and not mapped[1] and a.ndim == 3 and b.ndim == 2 and not turned[0]:
-            rows = None if gradient is None else gradient.reshape(-1, gradient.shape[-1])
-            found = product(a.reshape(-1, a.shape[-1]), b, bias, rows)
-            return found.reshape(size, -1, found.shape[-1]), True
-        if gradient is not None:
-            gradient = jnp.broadcast_to(gradient, (size, *gradient.shape[mapped[3] :]))
-            gradient = gradient.reshape(-1, *gradient.shape[-2:])
+            found = product(_joined(a, 1), b, bias, _joined(gradient, 1))
+            return found.reshape(size, a.shape[1], found.shape[-1]), True
         both = [
             each if flag else jnp.broadcast_to(each, (size, *each.shape))
             for each, flag in zip((a, b), mapped)
         ]
         lead = both[0].shape[:-2]
-        flat = (each.reshape(-1, *each.shape[-2:]) for each in both)
-        found = product(*flat, bias, gradient)
+        found = product(*(_joined(each, 2) for each in both), bias, _joined(gradient, 2))
         return found.reshape(*lead, *found.shape[-2:]), True
 
     return product
+
+
+def _joined(value: Any, kept: int) -> Any:
+    """Return an array whose axes before the last `kept` are one; None stays."""
+    if value is None:
+        return None
+    return value.reshape(prod(value.shape[:-kept]), *value.shape[-kept:])
 
 
 def _lying(value: Any, turned: bool) -> Placeholder:
@@ -237,14 +240,11 @@ def matmul(
     how = tuple({**options, "input_precision": input_precision}.items())
     product = _product(how, (False, False))
     if b.ndim == 2:
-        found = product(a.reshape(prod(a.shape[:-1]), a.shape[-1]), b, bias)
+        found = product(_joined(a, 1), b, bias)
         return found.reshape(*a.shape[:-1], found.shape[-1])
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    flat = [
-        jnp.broadcast_to(each, (*batch, *each.shape[-2:])).reshape(prod(batch), *each.shape[-2:])
-        for each in (a, b)
-    ]
-    found = product(*flat, bias)
+    both = (jnp.broadcast_to(each, (*batch, *each.shape[-2:])) for each in (a, b))
+    found = product(*(_joined(each, 2) for each in both), bias)
     return found.reshape(*batch, *found.shape[-2:])
 
 
@@ -270,7 +270,7 @@ def _by_batch(function: Callable[..., Any], batched: int) -> Any:
         def line_up(each: Any, flag: bool) -> Any:
             every = each if flag else each[None]
             every = jnp.broadcast_to(every, (size, first, *every.shape[2:]))
-            return every.reshape(-1, *every.shape[2:])
+            return every.reshape(size * first, *every.shape[2:])
 
         lined = [
             None if each is None else line_up(each, flag)

@@ -17,7 +17,7 @@ from typing import Any
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.arrays import BYTES, View
+from tawa.kernels.arrays import BYTES, View, fits_tma
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, ceil_to, packing
 from tawa.kernels.conv_merged import Back
 from tawa.kernels.conv_views import VIEWS, depth_of, refusal, shortened, windows
@@ -117,9 +117,8 @@ class Problem:
     def in_lines(self) -> bool:
         """Whether TMA reads rows of x in place as lines of elements, with nothing around them."""
         image, row, pixel, _ = self.strides[-4:]
-        steps = [step * BYTES[self.dtype] % 16 for step in (image, row)]
         around = any(self.geometry.padding) or pixel != self.geometry.c
-        return not (around or self.address % 16 or any(steps))
+        return not around and fits_tma(self.view, (image, row, 1))
 
     @property
     def merged(self) -> Problem:
