@@ -428,7 +428,8 @@ def conch() -> Calls:
         return function(f"conch.ops.{path}", name)
 
     def cache(dtype: torch.dtype = F16) -> tuple[torch.Tensor, ...]:
-        key, value = (rand(64, 4, 16, 128, dtype=dtype, grad=False) for _ in range(2))
+        # (blocks, tokens of a block, heads, width): 16 blocks hold the 200 tokens of a sequence
+        key, value = (rand(64, 16, 4, 128, dtype=dtype, grad=False) for _ in range(2))
         return key, value
 
     yield (

@@ -1,4 +1,4 @@
-"""The benchmark of other people's kernels: what counts as the same result."""
+"""The benchmark of other people's kernels: what counts as the same result, and its cases."""
 
 import importlib.util
 import sys
@@ -48,3 +48,24 @@ def test_each_piece_of_memory_is_compared_once():
     values = {"a": base, "b": base[8:], "c": (torch.ones(4), 3), "n": 5}
     assert len(bench.views(values)) == 2
     assert sorted(m.numel() for m in bench.storages(values)) == [16, 128]
+
+
+def test_sequences_fit_their_pages(monkeypatch):
+    """A table of conch's cases held 64 tokens of 200: its launch read memory behind its tensors."""
+    monkeypatch.syspath_prepend(str(PATH.parent))
+    cases = importlib.import_module("third_party_cases")
+    called = {}
+
+    def function(module, name):
+        return lambda *given, **more: called.setdefault(name, given)
+
+    monkeypatch.setattr(cases, "function", function)
+    with importlib.import_module("third_party_capture")._OnCpu():
+        for label, call in cases.conch():
+            if "attention" in label:
+                call()
+        _, keys, _, table, lengths = called["paged_attention"]
+        _, keys_too, _, _, _, lengths_too, longest, table_too = called["varlen_attention"]
+    for cache, pages, tokens in ((keys, table, lengths), (keys_too, table_too, lengths_too)):
+        assert pages.shape[1] * cache.shape[1] >= tokens.max()
+    assert longest >= lengths_too.max()
