@@ -205,6 +205,7 @@ USED = """
  96 32 f32 f8e4m3 f8e4m3 ss  128 32 i32 i8 i8 ss           64 8 f32 f32 f32 ss
  64 8 f32 f32 f32 rs          128 8 f32 f32 f32 ss          8 16 f32 f16 f16 ss
   8 16 f32 f16 f16 ss-ta       128 16 f32 f16 f16 ss-ta-tb     64 16 f32 f16 f16 ss-ta-tb
+ 48 16 f32 f16 f16 ss
 """
 
 

@@ -334,7 +334,7 @@ def test_equal_loops_in_one_another_are_counted_as_their_product() -> None:
     gives = role("freed", "filled", "%c1", inner=True)
     rings = {"filled": (1, 1), "freed": (1, 1)}
     check(parse(signals(rings, [gives, role("filled", "freed", "%c0", inner=True)])), H200)
-    refuses(signals(rings, [gives, role("filled", "freed", "%c0", inner=False)]), "order")
+    refuses(signals(rings, [gives, role("filled", "freed", "%c0", inner=False)]), "left")
 
 
 def in_place_by_two_warpgroups() -> str:

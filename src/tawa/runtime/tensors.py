@@ -183,7 +183,7 @@ def check_storage(tensor: Any) -> None:
     ):
         if getattr(tensor, test, _nothing)():
             raise _without_storage(name, why)
-    if tensor.numel() and not tensor.data_ptr():
+    if not tensor.data_ptr() and tensor.numel():
         raise _without_storage("a tensor that gave its storage back", "it has none at the moment")
 
 
