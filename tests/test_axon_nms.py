@@ -185,7 +185,7 @@ def test_modules_of_torch(operator, load):
     class Detector(torch.nn.Module):
         def forward(self, boxes, scores):
             keep = operator(boxes, scores, 0.4)
-            return torch.index_select(boxes, 0, keep) * 2, keep
+            return torch.index_select(boxes, 0, keep) * 2, keep, operator(boxes, scores, 0)
 
     boxes, scores = map(torch.tensor, drawn(30))
     dims = {"boxes": "n 4", "scores": "n"}
@@ -197,3 +197,16 @@ def test_modules_of_torch(operator, load):
     for pair in ((boxes, scores), tuple(more)):
         for one, other in zip(graph(*pair), Detector()(*pair), strict=True):
             torch.testing.assert_close(one, other)
+
+
+def test_a_threshold_of_a_traced_module_may_be_an_input(operator):
+    torch = pytest.importorskip("torch")
+
+    class Chosen(torch.nn.Module):
+        def forward(self, boxes, scores, iou):
+            return operator(boxes, scores, iou)
+
+    graph, (boxes, scores) = axon.load_fx(Chosen()), map(torch.tensor, drawn(30))
+    for iou in (0.1, 0.6):
+        found = graph(boxes, scores, torch.tensor(iou))
+        assert torch.equal(found, Chosen()(boxes, scores, iou))

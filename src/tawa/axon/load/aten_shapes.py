@@ -361,8 +361,9 @@ class Shapes:
         found = self.sort(x, dim, largest)
         return Parts(lambda i: self.slice(found.item(i), dim, 0, k))
 
-    def nms(self, dets: Any, scores: Any, iou_threshold: float) -> Any:  # of torchvision
-        return self._build.call("nms", dets, scores, iou=float(iou_threshold))
+    def nms(self, dets: Any, scores: Any, iou_threshold: Any) -> Any:  # of torchvision
+        iou = float(iou_threshold) if isinstance(iou_threshold, int) else iou_threshold
+        return self._build.call("nms", dets, scores, iou=iou)
 
     def one_hot(self, index: Any, classes: Any = -1) -> Any:
         self._need(classes != -1, "one_hot without a number of classes")
