@@ -198,7 +198,6 @@ def test_operands_that_are_left_out(kind, more, options):
 @pytest.mark.parametrize(
     ("kind", "more", "options", "results"),
     [
-        ("NonMaxSuppression", {}, {}, 1),
         ("MaxPool", {}, {"kernel_shape": [2, 2, 1], "auto_pad": "SAME_UPPER", "strides": [2, 2, 1]},
          1),
         ("Dropout", {"r": np.float32(0.5), "t": np.bool_(True)}, {}, 1),

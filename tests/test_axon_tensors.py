@@ -89,6 +89,8 @@ repeat {axis = -1, count = 2} X; flip {axis = 2} X; roll {axis = 1, by = 2} X; d
 triu X; window {size = 2} (permute X [0, 2, 3, 1]); heads {count = 2} X; unheads X; last X
 dim 1 X; size X; rank X; zeros [2, 3] + 1.0; ones [2]; full 0.5 [2]; iota 3; eye 3; zeros_like X
 ones_like I; nonzero B; shape X; masked B X; masked (any {axes = [2, 3]} B) X; gather {axis = 1} X 2
+nms {iou = 0.1} (reshape X [48, 4]) (slice {axis = 0} 48 (ravel P))
+batched_nms {most = 3} (any {axes = [3]} B) X (max {axis = 3} X)
 """
 
 

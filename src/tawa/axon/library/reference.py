@@ -9,6 +9,7 @@ Length: one function an operator; they are read beside the signatures.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -455,6 +456,43 @@ def masked(mask: Array, x: Array) -> Array:
     need(x.shape[: mask.ndim] == mask.shape, "sizes")
     flat = np.reshape(x, (mask.size, *x.shape[mask.ndim :]))
     return np.take(flat, np.argwhere(np.ravel(mask))[:, 0], 0)
+
+
+def nms(boxes: Array, scores: Array, iou: float) -> Array:
+    """Return which boxes are kept, by falling score, as `batched_nms` of one group."""
+    need(scores.ndim == 1, "rank")
+    return batched_nms(np.ones_like(scores) > 0, boxes, scores, iou, len(scores))[:, 0]
+
+
+def batched_nms(alive: Array, boxes: Array, scores: Array, iou: float, most: int) -> Array:
+    """Return rows of groups and boxes: those that share at most `iou` with each that is kept.
+
+    Boxes of a group are asked by falling score, equal ones by their places, until `most` are kept;
+    those that are not `alive` are not there. NaN is the greatest score, as for torch.
+    """
+    need(scores.ndim >= 1 and alive.shape == scores.shape, "shapes")
+    need(boxes.shape == (*scores.shape, 4), "shapes")
+    count = scores.shape[-1]
+    order = count - 1 - np.flip(np.argsort(np.flip(scores, -1), -1, stable=True), -1)
+    rows = [np.zeros(0, np.int64)]
+    for group in np.ndindex(*scores.shape[:-1]):
+        left = order[group][alive[group][order[group]]]
+        for _ in range(min(operator.index(most), count)):
+            if not len(left):
+                break
+            rows += [np.asarray(group, np.int64), left[:1]]
+            left = left[1:][np.logical_not(_overlap(boxes[group][left])[1:] > iou)]
+    return np.reshape(np.concatenate(rows), (-1, scores.ndim))
+
+
+def _overlap(boxes: Array) -> Array:
+    """Return the intersection over union of each box with the first one; NaN of two points."""
+    low, high = boxes[:, :2], boxes[:, 2:]
+    sides = high - low
+    shared = np.maximum(np.minimum(high, high[:1]) - np.maximum(low, low[:1]), 0)
+    area, both = sides[:, 0] * sides[:, 1], shared[:, 0] * shared[:, 1]
+    with np.errstate(all="ignore"):
+        return both / (area + area[:1] - both)
 
 
 def _sized(function: Callable[..., Any]) -> Callable[..., Any]:

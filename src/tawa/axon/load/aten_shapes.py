@@ -361,6 +361,10 @@ class Shapes:
         found = self.sort(x, dim, largest)
         return Parts(lambda i: self.slice(found.item(i), dim, 0, k))
 
+    def nms(self, dets: Any, scores: Any, iou_threshold: Any) -> Any:  # of torchvision
+        iou = float(iou_threshold) if isinstance(iou_threshold, int) else iou_threshold
+        return self._build.call("nms", dets, scores, iou=iou)
+
     def one_hot(self, index: Any, classes: Any = -1) -> Any:
         self._need(classes != -1, "one_hot without a number of classes")
         return self._build.cast(self._build.call("one_hot", index, classes=classes), "i64")

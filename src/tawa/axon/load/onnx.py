@@ -282,6 +282,9 @@ class _Import:
                 return build.cast(made, NAMES[given[2].dtype.name])
             case "NonZero":
                 return build.call("transpose", build.call("nonzero", x))
+            case "NonMaxSuppression":
+                centers = bool(options.get("center_point_box"))
+                return shared.suppressed(build, *map(self._tree, given), centers=centers)
             case "InstanceNormalization" if isinstance(given[1], np.ndarray):
                 eps = options.get("epsilon", 1e-5)
                 return aten.instance_norm(x, None, None, given[1], given[2], eps=eps)

@@ -298,3 +298,27 @@ def resized(build: Builder, x: Any, sizes: Sequence[Any]) -> Any:
         last = build.cast(build.binary("-", own, 1), "i64")
         x = build.call("gather", x, build.call("minimum", index, last), axis=axis)
     return x
+
+
+def suppressed(
+    build: Builder, boxes: Any, scores: Any, most: Any = None, iou: Any = None, above: Any = None,
+    *, centers: bool = False,
+) -> Tree:  # fmt: skip
+    """Return rows [batch, class, box] of ONNX's non-maximum suppression.
+
+    Boxes have two corners, or `centers` and sides; numbers are arrays of one item, or left out.
+    """
+    given = (most, iou, above)
+    most, iou, above = (each and build.call("reshape", each, []) for each in given)
+    boxes = build.sized(boxes, ["_", "_", "4"])
+    one, other = (sliced(build, boxes, -1, start, start + 2, 1) for start in (0, 2))
+    if centers:
+        half = build.binary("/", other, 2.0)
+        corners = [build.binary(sign, one, half) for sign in "-+"]
+    else:
+        corners = [build.call(name, one, other) for name in ("minimum", "maximum")]
+    boxes = build.call("unsqueeze", build.call("concat", corners, -1), axis=1)
+    boxes = build.call("expand", boxes, [build.call("dim", 1, scores), 1, 1])
+    score, least = (build.call("ones_like", scores), 0.0) if above is None else (scores, above)
+    alive, iou = build.call("greater", score, least), 0.0 if iou is None else iou
+    return build.call("batched_nms", alive, boxes, scores, iou=iou, most=most or 0)

@@ -8,6 +8,7 @@ out tap by tap, are torch's own.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
@@ -57,7 +58,10 @@ class Tensor(NDArrayOperatorsMixin):
         return Tensor(self.data.permute(*order), self.untyped)
 
     def __getitem__(self, key: Any) -> Tensor:
-        return Tensor(self.data[key], self.untyped)
+        return Tensor(self.data[_plain(key, self.data)], self.untyped)
+
+    def __index__(self) -> int:
+        return operator.index(self.data)
 
     def __len__(self) -> int:
         return len(self.data)
