@@ -53,14 +53,15 @@ def one_by_one(kind: str) -> Program:
     loads = load(), load(cache="cg"), load(volatile=True)
     body = f"""\
 {kind} one = {loads[0].name}(given + {size} * lane);
-shared_store_{kind}(shared + {size} * lane, {loads[1].name}(given + {size} * (31 - lane)));
+{kind} mine = {loads[1].name}(given + {size} * (31 - lane));
+shared_store_{kind}x1(shared + {size} * lane, &mine);
 warp_sync();
 {kind} other = shared_load_{kind}(shared + {size} * lane);
 global_store_{kind}(result + {size} * lane, one + other + {loads[2].name}(given + {size} * lane));
 """
     wrappers = (
         *loads, memory.global_store_one(kind), memory.shared_load_one(kind),
-        memory.shared_store_one(kind), b.WARP_SYNC,
+        memory.shared_store(kind, 1), b.WARP_SYNC,
     )  # fmt: skip
     expected = (given + given[::-1] + given).astype(given.dtype)
     return Program(f"one {kind}", wrappers, body, given, expected)

@@ -68,7 +68,6 @@ MADE = {
     "shared_load_one": r"shared_load_(u32|int|float)",
     "shared_store": r"shared_store_\w+x\d",
     "shared_store_narrow": r"shared_store_b\d+",
-    "shared_store_one": r"shared_store_(u32|int|float)",
     "shuffle": r"shuffle_(xor|from)",
     "stmatrix": r"stmatrix_x\d(_trans)?",
     "tma_load": r"tma_load_\dd\w*",

@@ -12,7 +12,7 @@ so that no overflow is assumed: one that wrapped would be outside every tensor.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,7 +20,14 @@ from xdsl.dialects import scf
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.polynomial import Atom, Call, Iteration, Polynomial, polynomial, trip_count
-from tawa.analysis.statements import WRITES, accessed, clobbers, enclosing_loops, orders_others
+from tawa.analysis.statements import (
+    READS,
+    WRITES,
+    accessed,
+    clobbers,
+    enclosing_loops,
+    orders_others,
+)
 from tawa.ir import hopper, tile
 from tawa.ir.types import PtrType, element_type
 from tawa.ir.walk import Holder, all_of, passed_on, walk
@@ -175,19 +182,9 @@ def met_in_loops(kernel: tile.Kernel) -> frozenset[tuple[int, int]]:
     """Return the pairs of arguments, one of them stored to, of which a loop accesses one.
 
     Where they do not overlap, the threads of a block need not wait for one another in each
-    iteration, and loads of the next iteration may pass the stores of this one. There are none where
-    programs wait for one another.
+    iteration, and loads of the next iteration may pass the stores of this one.
     """
-    if synchronizers(kernel):
-        return frozenset()
-    stores = writers(kernel)
-    pairs: set[tuple[int, int]] = set()
-    for access in walk(kernel):
-        if isinstance(access, (*WRITES, tile.Load, tile.DescLoad)):
-            looped = bool(enclosing_loops(access))
-            met = meetings(access, [w for w in stores if looped or enclosing_loops(w)])
-            pairs |= frozenset() if met.unknown else met.guards
-    return frozenset((min(pair), max(pair)) for pair in pairs)
+    return _met(kernel, lambda access, store: bool(access or store))
 
 
 def stored_in_loops(kernel: tile.Kernel) -> frozenset[tuple[int, int]]:
@@ -195,15 +192,26 @@ def stored_in_loops(kernel: tile.Kernel) -> frozenset[tuple[int, int]]:
 
     Asynchronous stores of an iteration would have to be complete before an access of the next.
     """
+    return _met(kernel, lambda access, store: not set(access).isdisjoint(store))
+
+
+_Loops: TypeAlias = list[Operation]
+
+
+def _met(
+    kernel: tile.Kernel, which: Callable[[_Loops, _Loops], bool]
+) -> frozenset[tuple[int, int]]:
+    """Return the pairs of arguments of an access and a store, of those pairs that `which` chooses
+    by the loops around each. There are none where programs wait for one another.
+    """
     if synchronizers(kernel):
         return frozenset()
     stores = [(store, enclosing_loops(store)) for store in writers(kernel)]
     pairs: set[tuple[int, int]] = set()
-    for access in walk(kernel):
-        if isinstance(access, (*WRITES, tile.Load, tile.DescLoad)):
-            loops = set(enclosing_loops(access))
-            met = meetings(access, [store for store, own in stores if not loops.isdisjoint(own)])
-            pairs |= frozenset() if met.unknown else met.guards
+    for access in all_of(kernel, *WRITES, *READS):
+        around = enclosing_loops(access)
+        met = meetings(access, [store for store, own in stores if which(around, own)])
+        pairs |= frozenset() if met.unknown else met.guards
     return frozenset((min(pair), max(pair)) for pair in pairs)
 
 

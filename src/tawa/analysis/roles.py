@@ -35,7 +35,7 @@ from tawa.analysis.statements import (
     enclosing_loops,
     is_volatile,
     name_of,
-    views_of,
+    readers,
 )
 from tawa.ir import tile
 from tawa.ir.inline_asm import counts_threads
@@ -314,16 +314,14 @@ def _judge_sent(atomic: Operation) -> str:
 
 def tile_uses(load: Operation) -> list[Operation]:
     """Return the statements that read a loaded tile, through views of it too."""
-    users = [use.operation for view in views_of(load.results[0]) for use in view.uses]
-    return [user for user in users if not isinstance(user, VIEWS)]
+    return [user for user in readers(load.results[0]) if not isinstance(user, VIEWS)]
 
 
 def places(load: Operation) -> list[Operation]:
     """Return the statements of the load's own block in which the tile is named, in order."""
     block = home_of(load)
-    users = [use.operation for view in views_of(load.results[0]) for use in view.uses]
-    found = {place for user in users if (place := block.find_ancestor_op_in_block(user))}
-    return sorted(found, key=block.get_operation_index)
+    found = set(map(block.find_ancestor_op_in_block, readers(load.results[0])))
+    return sorted(filter(None, found), key=block.get_operation_index)
 
 
 def first_use(load: Operation) -> Operation:

@@ -22,7 +22,7 @@ from math import prod
 from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from tawa.analysis.statements import READS, has_effect, is_pure, name_of, views_of
+from tawa.analysis.statements import READS, has_effect, is_pure, name_of, readers
 from tawa.ir import aref, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import has, is_inside, walk, yielded
@@ -169,11 +169,6 @@ def comes_from_product(operation: Operation, block: Block, shape: tuple[int, ...
     return False
 
 
-def readers(value: SSAValue) -> list[Operation]:
-    """Return the statements that read a tile, and views of it."""
-    return [use.operation for view in views_of(value) for use in view.uses]
-
-
 def borrowed(block: Block) -> dict[aref.GetExit, aref.GetEnter]:
     """Pair each free of a slot in `block` with the get that borrowed it, first in first out."""
     open_: dict[SSAValue, list[aref.GetEnter]] = {}
@@ -282,7 +277,8 @@ class _Solver:
 
     def _last_read(self, get: aref.GetEnter) -> int:
         """Return the stage of the last statement that reads what `get` borrows, or its own."""
-        users = [_in_block(user, self.block) for value in get.values for user in readers(value)]
+        found = (user for value in get.values for user in readers(value))
+        users = filter(None, map(self.block.find_ancestor_op_in_block, found))
         return max(self.stage[op] for op in (get, *users) if op in self.stage)
 
     def _sink(self, ops: list[Operation]) -> None:
@@ -294,8 +290,8 @@ class _Solver:
             users = [use.operation for value in operation.results for use in value.uses]
             if not movable or not users or any(user is self.block.last_op for user in users):
                 continue
-            at = [_in_block(user, self.block) for user in users]
-            self.stage[operation] = min(self.stage[user] for user in at)
+            at = map(self.block.find_ancestor_op_in_block, users)
+            self.stage[operation] = min(self.stage[user] for user in at if user is not None)
 
     def _keep_order(self, ops: list[Operation]) -> None:
         """The gets of one ring stand in one stage, and so do its frees: first in, first out."""
@@ -322,15 +318,6 @@ def _is_ordered(operation: Operation, writing: bool) -> bool:
         return False
     reads = has(operation, *READS)
     return has_effect(operation) or (reads and writing)
-
-
-def _in_block(operation: Operation, block: Block) -> Operation:
-    """Return the statement of `block` that holds an operation."""
-    while operation.parent is not block:
-        parent = operation.parent_op()
-        assert parent is not None, "the user of a value of a block stands in it"
-        operation = parent
-    return operation
 
 
 def _too_late(dots: list[tile.Dot], stages: Stages) -> tile.Dot | None:

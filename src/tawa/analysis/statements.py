@@ -42,6 +42,11 @@ def views_of(value: SSAValue, kinds: tuple[type, ...] = VIEWS) -> Iterator[SSAVa
             yield from views_of(use.operation.results[0], kinds)
 
 
+def readers(value: SSAValue, kinds: tuple[type, ...] = VIEWS) -> list[Operation]:
+    """Return the statements that read a tile, and those that name its elements again."""
+    return [use.operation for view in views_of(value, kinds) for use in view.uses]
+
+
 def is_write(operation: Operation) -> bool:
     """Tell whether an operation writes memory."""
     return isinstance(operation, WRITES)

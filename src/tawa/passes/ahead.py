@@ -38,7 +38,7 @@ from tawa.analysis.statements import (
     is_pure,
     is_volatile,
     is_write,
-    views_of,
+    readers,
 )
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
@@ -67,14 +67,12 @@ def _read_ahead(kernel: tile.Kernel, plan: Plan, loop: scf.ForOp) -> None:
     """Read ahead what can be, while there are registers for it."""
     if any(is_volatile(op) or isinstance(op, (*ATOMICS, tile.AsmEffect)) for op in walk(loop)):
         return
-    names = kernel.argument_names
     writes = [op for op in walk(loop) if is_write(op)]
-    apart = {frozenset(pair) for pair in plan.guards}
     room = MOST_REGISTERS
     products = influenced([op.result for op in children(loop) if isinstance(op, tile.Dot)])
     for load in [op for op in loop.body.block.ops if isinstance(op, tile.Load)]:
         met = meetings(load, writes)
-        if met.writers or not {frozenset((names[a], names[b])) for a, b in met.guards} <= apart:
+        if met.writers or not plan.keeps_apart(kernel.argument_names, met.guards):
             continue
         need = _registers(load, products)
         slice_ = _slice(loop, load) if need <= room else None
@@ -232,6 +230,5 @@ def _place(carried: BlockArgument, load: tile.Load) -> Operation:
 
 def _last_use(value: SSAValue, block: Block) -> Operation | None:
     """Return the last statement of `block` that reads a value, through other names of it too."""
-    users = [use.operation for name in views_of(value, _NAMED_AGAIN) for use in name.uses]
-    found = [at for user in users if (at := block.find_ancestor_op_in_block(user)) is not None]
-    return max(found, key=block.get_operation_index, default=None)
+    found = map(block.find_ancestor_op_in_block, readers(value, _NAMED_AGAIN))
+    return max(filter(None, found), key=block.get_operation_index, default=None)

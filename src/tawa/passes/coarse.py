@@ -51,8 +51,8 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tawa.analysis.polynomial import polynomial
-from tawa.analysis.stages import Stages, borrowed, defined_in, find_stages, readers, statements
-from tawa.analysis.statements import VIEWS, is_pure, name_of, views_of
+from tawa.analysis.stages import Stages, borrowed, defined_in, find_stages, statements
+from tawa.analysis.statements import VIEWS, is_pure, name_of, readers, views_of
 from tawa.ir import aref, tile
 from tawa.ir.types import shape_of
 from tawa.ir.walk import all_of, has, terminator

@@ -86,10 +86,9 @@ from tawa.analysis.statements import ATOMICS, VIEWS, has_effect, views_of
 from tawa.errors import InternalError, PlanError
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ArefType, i32, shape_of
-from tawa.ir.walk import all_of, has, home_of, reach, terminator, walk
+from tawa.ir.walk import all_of, has, reach, terminator, walk
 from tawa.passes.dead import sweep
-from tawa.passes.fold import constant, elementwise
-from tawa.passes.lower.emit import erase
+from tawa.passes.lower.emit import Emitter, erase, new_region
 from tawa.plan.plan import Declined, Plan, RolePlan
 from tawa.plan.staging import is_staged
 from tawa.target import Target
@@ -312,19 +311,19 @@ def _split(body: Block, count: int) -> None:
         if isinstance(operation, aref.GetEnter):
             gets.setdefault(operation.aref, []).append(operation)
     _place_turns(loop)  # first: its conditions read the loop's own bounds
-    before = _Emitter(loop)
+    before = Emitter.before(loop)
     loads = {ref: _loads_of_tile(before, loop, ring) for ref, ring in gets.items()}
-    all_but_one, stride = before.number(count - 1), loop.step
+    all_but_one, stride = before.constant(count - 1), loop.step
     between = {ref: before.apply("mul", number, all_but_one) for ref, number in loads.items()}
     for ref, number in loads.items():
-        before.skip(ref, before.apply("mul", number, instance))
+        before.put(aref.GetSkip.make(ref, before.apply("mul", number, instance)))
     first = before.apply("add", loop.lb, before.apply("mul", instance, stride))
-    hop = before.apply("mul", stride, before.number(count))
+    hop = before.apply("mul", stride, before.constant(count))
     loop.operands[0], loop.operands[2] = first, hop
 
-    inner = _Emitter(terminator(loop.body.block))
+    inner = Emitter.before(terminator(loop.body.block))
     for ref, number in between.items():
-        inner.skip(ref, number)
+        inner.put(aref.GetSkip.make(ref, number))
 
 
 def _tile_loop(body: Block) -> scf.ForOp:
@@ -340,11 +339,11 @@ def _tile_loop(body: Block) -> scf.ForOp:
     return loops[0]
 
 
-def _loads_of_tile(emit: _Emitter, loop: scf.ForOp, ring: list[aref.GetEnter]) -> SSAValue:
+def _loads_of_tile(emit: Emitter, loop: scf.ForOp, ring: list[aref.GetEnter]) -> SSAValue:
     """Emit how many slots of a ring one tile takes."""
-    total = emit.number(0)
+    total = emit.constant(0)
     for get in ring:
-        count = emit.number(1)
+        count = emit.constant(1)
         around = get.parent_op()
         while around is not loop:
             if not isinstance(around, scf.ForOp) or _changes(around, loop):
@@ -360,9 +359,9 @@ def _loads_of_tile(emit: _Emitter, loop: scf.ForOp, ring: list[aref.GetEnter]) -
     return total
 
 
-def _trips(emit: _Emitter, loop: scf.ForOp) -> SSAValue:
-    span = emit.apply("max", emit.apply("sub", loop.ub, loop.lb), emit.number(0))
-    more = emit.apply("sub", emit.apply("add", span, loop.step), emit.number(1))
+def _trips(emit: Emitter, loop: scf.ForOp) -> SSAValue:
+    span = emit.apply("max", emit.apply("sub", loop.ub, loop.lb), emit.constant(0))
+    more = emit.apply("sub", emit.apply("add", span, loop.step), emit.constant(1))
     return emit.apply("idiv", more, loop.step)
 
 
@@ -380,47 +379,17 @@ def _place_turns(loop: scf.ForOp) -> None:
     block = loop.body.block
     program = block.args[0]
 
-    def holds(operation: Operation, kinds: tuple[type[Operation], ...]) -> bool:
-        return has(operation, *kinds)
-
-    first = next(op for op in block.ops if holds(op, (aref.GetEnter,)))
-    last = [op for op in block.ops if holds(op, (aref.GetEnter, tile.Dot))][-1]
+    first = next(op for op in block.ops if has(op, aref.GetEnter))
+    last = [op for op in block.ops if has(op, aref.GetEnter, tile.Dot)][-1]
     assert last.next_op is not None
-    take, hand_on = _Emitter(first), _Emitter(last.next_op)
+    take, hand_on = Emitter.before(first), Emitter.before(last.next_op)
     # Both conditions first: the lowering moves the pass up to where products have been issued.
     following = take.apply("add", program, loop.step)
     more = take.apply("lt", following, loop.ub)
-    take.turn(take.apply("gt", program, loop.lb), "take")
-    hand_on.turn(more, "pass")
-
-
-class _Emitter:
-    """Inserts scalar statements before an operation."""
-
-    def __init__(self, before: Operation) -> None:
-        self._before = before
-
-    def _put(self, operation: Operation) -> None:
-        block = home_of(self._before)
-        operation.location = self._before.location
-        block.insert_op_before(operation, self._before)
-
-    def number(self, value: int) -> SSAValue:
-        made = constant(value, i32)
-        self._put(made)
-        return made.result
-
-    def apply(self, function: str, *inputs: SSAValue) -> SSAValue:
-        made = elementwise(function, *inputs)
-        self._put(made)
-        return made.result
-
-    def skip(self, ref: SSAValue, count: SSAValue) -> None:
-        self._put(aref.GetSkip.make(ref, count))
-
-    def turn(self, condition: SSAValue, kind: str) -> None:
-        turn = aref.Turn.make(kind=kind)
-        self._put(scf.IfOp(condition, [], Region(Block([turn, scf.YieldOp()]))))
+    mine = take.apply("gt", program, loop.lb)
+    for emit, condition, kind in ((take, mine, "take"), (hand_on, more, "pass")):
+        turn = new_region(aref.Turn.make(kind=kind), scf.YieldOp())
+        emit.put(scf.IfOp(condition, [], turn))
 
 
 # --- slots that are freed early -------------------------------------------------------------------

@@ -23,14 +23,15 @@ from __future__ import annotations
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import TensorType, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
 
 from tawa.analysis.statements import has_effect
 from tawa.ir import hopper, tile
 from tawa.ir.types import i32, int_array
 from tawa.ir.walk import home_of, marked_pure, move_before, terminator, walk
 from tawa.passes.dead import sweep
-from tawa.passes.fold import constant, elementwise
-from tawa.passes.lower.emit import erase
+from tawa.passes.fold import elementwise
+from tawa.passes.lower.emit import Emitter, erase
 from tawa.plan.plan import Declined, Plan
 from tawa.target import PROGRAMS, Target
 
@@ -41,29 +42,32 @@ def persist(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
         return ()
     body = kernel.body.block
     program = list(body.ops)
-    setup = _Emitter(body)
-    extents = [setup.axis(hopper.GridExtent, axis, f"grid_{axis}") for axis in range(3)]
-    first = setup.axis(hopper.BlockId, 0, "block")
-    stride = setup.axis(hopper.NumBlocks, 0, "blocks")
+    setup = _at_end(body)
+    extents: list[SSAValue] = [
+        setup.put(hopper.GridExtent.make(results=[i32], axis=axis), f"grid_{axis}").result
+        for axis in range(3)
+    ]
+    first: SSAValue = setup.put(hopper.BlockId.make(results=[i32], axis=0), "block").result
+    stride: SSAValue = setup.put(hopper.NumBlocks.make(results=[i32], axis=0), "blocks").result
     walked = extents
     if plan.cluster > 1:
         # A cluster walks groups of `cluster` rows; each of its blocks computes one of them.
-        size = setup.number(plan.cluster, "cluster")
+        size = setup.constant(plan.cluster, hint="cluster")
         first, stride = (setup.apply("idiv", value, size) for value in (first, stride))
-        most = setup.apply("add", extents[0], setup.number(plan.cluster - 1, ""))
-        walked = [setup.apply("idiv", most, size, name="cluster_rows"), *extents[1:]]
-    tiles = setup.apply("mul", setup.apply("mul", *walked[:2]), walked[2], name="tiles")
+        most = setup.apply("add", extents[0], setup.constant(plan.cluster - 1))
+        walked = [setup.apply("idiv", most, size, hint="cluster_rows"), *extents[1:]]
+    tiles = setup.apply("mul", setup.apply("mul", *walked[:2]), walked[2], hint="tiles")
 
     inner = Block(arg_types=[i32])
     inner.args[0].name_hint = "program"
-    emit = _Emitter(inner)
+    emit = _at_end(inner)
     program_id = inner.args[0]
     if plan.walk == "serpentine":
         program_id = _serpentine(emit, program_id, first, stride, tiles)
     ids = _ordered(emit, program_id, walked, plan)
     if plan.cluster > 1:
-        rank = emit.add(hopper.ClusterRank.make(results=[i32]), "rank")
-        row = emit.apply("add", emit.apply("mul", ids[0], emit.number(plan.cluster, "")), rank)
+        rank = emit.put(hopper.ClusterRank.make(results=[i32]), "rank").result
+        row = emit.apply("add", emit.apply("mul", ids[0], emit.constant(plan.cluster)), rank)
         row.name_hint = "pid_0"
         ids[0] = row
         _forget_bounds(program)
@@ -101,15 +105,15 @@ def _forget_bounds(program: list[Operation]) -> None:
             operation.attributes.pop("within", None)
 
 
-def _while_tiles(setup: _Emitter, inner: Block, first: SSAValue, tiles: SSAValue) -> scf.WhileOp:
+def _while_tiles(setup: Emitter, inner: Block, first: SSAValue, tiles: SSAValue) -> scf.WhileOp:
     """Return the loop that takes tile after tile while there are any."""
-    counter = setup.add(hopper.Counter.make(results=[i32]), "counter")
+    counter = setup.put(hopper.Counter.make(results=[i32]), "counter").result
     test = Block(arg_types=[i32])
     test.args[0].name_hint = "program"
-    more = _Emitter(test).apply("lt", test.args[0], tiles, name="more")
+    more = _at_end(test).apply("lt", test.args[0], tiles, hint="more")
     test.add_op(scf.ConditionOp(more, test.args[0]))
     following = hopper.NextProgram.make(counter, tiles, results=[i32])
-    inner.add_op(scf.YieldOp(_Emitter(inner).add(following, "next_program")))
+    inner.add_op(scf.YieldOp(_at_end(inner).put(following, "next_program").result))
     loop = scf.WhileOp([first], [i32], Region(test), Region(inner))
     loop.attributes[hopper.PROGRAMS] = UnitAttr()
     return loop
@@ -141,58 +145,36 @@ def _follow(operation: Operation) -> None:
             _follow(owner)
 
 
-class _Emitter:
-    """Appends scalar statements to a block."""
+def _at_end(block: Block) -> Emitter:
+    """Return an emitter that appends to a block what stands at no place of the source."""
+    return Emitter(InsertPoint.at_end(block))
 
-    def __init__(self, block: Block) -> None:
-        self._block = block
 
-    def add(self, operation: Operation, name: str) -> SSAValue:
-        self._block.add_op(operation)
-        result = operation.results[0]
-        result.name_hint = name or None
-        return result
-
-    def axis(
-        self,
-        kind: type[hopper.GridExtent] | type[hopper.BlockId] | type[hopper.NumBlocks],
-        axis: int,
-        name: str,
-    ) -> SSAValue:
-        built = kind.make(results=[i32], axis=axis)
-        return self.add(built, name)
-
-    def apply(self, function: str, *inputs: SSAValue, name: str = "") -> SSAValue:
-        return self.add(elementwise(function, *inputs), name)
-
-    def natural(self, function: str, *inputs: SSAValue, name: str = "") -> SSAValue:
-        """Append a quotient or remainder of numbers that are not negative."""
-        made = elementwise(function, *inputs)
-        made.attributes["natural"] = UnitAttr()
-        return self.add(made, name)
-
-    def number(self, value: int, name: str) -> SSAValue:
-        return self.add(constant(value, i32), name)
+def _natural(emit: Emitter, function: str, *inputs: SSAValue, hint: str = "") -> SSAValue:
+    """Append a quotient or remainder of numbers that are not negative."""
+    made = elementwise(function, *inputs)
+    made.attributes["natural"] = UnitAttr()
+    return emit.put(made, hint).result
 
 
 def _serpentine(
-    emit: _Emitter, program: SSAValue, first: SSAValue, stride: SSAValue, tiles: SSAValue
+    emit: Emitter, program: SSAValue, first: SSAValue, stride: SSAValue, tiles: SSAValue
 ) -> SSAValue:
     """Return the tile of a block's turn `program`: odd rounds run backwards.
 
     A round is the tiles that all blocks take in one turn; the last one may be shorter.
     """
-    start = emit.apply("sub", program, first, name="round")
-    width = emit.apply("min", stride, emit.apply("sub", tiles, start), name="width")
-    last = emit.apply("sub", width, emit.number(1, ""))
-    back = emit.apply("add", start, emit.apply("sub", last, first), name="back")
-    odd = emit.apply("and", emit.apply("idiv", start, stride), emit.number(1, ""))
-    turned = emit.apply("eq", odd, emit.number(1, ""), name="turned")
-    return emit.apply("select", turned, back, program, name="tile")
+    start = emit.apply("sub", program, first, hint="round")
+    width = emit.apply("min", stride, emit.apply("sub", tiles, start), hint="width")
+    last = emit.apply("sub", width, emit.constant(1))
+    back = emit.apply("add", start, emit.apply("sub", last, first), hint="back")
+    odd = emit.apply("and", emit.apply("idiv", start, stride), emit.constant(1))
+    turned = emit.apply("eq", odd, emit.constant(1), hint="turned")
+    return emit.apply("select", turned, back, program, hint="tile")
 
 
 def _ordered(
-    emit: _Emitter, program: SSAValue, extents: list[SSAValue], plan: Plan
+    emit: Emitter, program: SSAValue, extents: list[SSAValue], plan: Plan
 ) -> list[SSAValue]:
     """Return the program ids of tile number `program` in the plan's order."""
     if plan.grouped == "rows":
@@ -202,9 +184,7 @@ def _ordered(
     return [row, column, plane]
 
 
-def _place(
-    emit: _Emitter, program: SSAValue, extents: list[SSAValue], group: int
-) -> list[SSAValue]:
+def _place(emit: Emitter, program: SSAValue, extents: list[SSAValue], group: int) -> list[SSAValue]:
     """Return the program ids of tile number `program`.
 
     `group` rows (axis 0) are walked column by column (axis 1), so that blocks that run at the same
@@ -213,20 +193,20 @@ def _place(
     rows, columns = extents[0], extents[1]
     if not group:
         # One division for a kernel of one axis: consumers wait for it between two tiles.
-        row = emit.natural("irem", program, rows, name="pid_0")
-        above = emit.natural("idiv", program, rows)
-        column = emit.natural("irem", above, columns, name="pid_1")
-        return [row, column, emit.natural("idiv", above, columns, name="pid_2")]
+        row = _natural(emit, "irem", program, rows, hint="pid_0")
+        above = _natural(emit, "idiv", program, rows)
+        column = _natural(emit, "irem", above, columns, hint="pid_1")
+        return [row, column, _natural(emit, "idiv", above, columns, hint="pid_2")]
     plane = emit.apply("mul", rows, columns)
-    inside = emit.natural("irem", program, plane)
-    depth = emit.natural("idiv", program, plane, name="pid_2")
-    size = emit.number(group, "group")
+    inside = _natural(emit, "irem", program, plane)
+    depth = _natural(emit, "idiv", program, plane, hint="pid_2")
+    size = emit.constant(group, hint="group")
     span = emit.apply("mul", size, columns)
-    first = emit.apply("mul", emit.natural("idiv", inside, span), size, name="first_row")
-    rest = emit.natural("irem", inside, span)
-    height = emit.apply("min", size, emit.apply("sub", rows, first), name="height")
-    row = emit.apply("add", first, emit.natural("irem", rest, height), name="pid_0")
-    return [row, emit.natural("idiv", rest, height, name="pid_1"), depth]
+    first = emit.apply("mul", _natural(emit, "idiv", inside, span), size, hint="first_row")
+    rest = _natural(emit, "irem", inside, span)
+    height = emit.apply("min", size, emit.apply("sub", rows, first), hint="height")
+    row = emit.apply("add", first, _natural(emit, "irem", rest, height), hint="pid_0")
+    return [row, _natural(emit, "idiv", rest, height, hint="pid_1"), depth]
 
 
 def _replace_ids(program: list[Operation], ids: list[SSAValue], extents: list[SSAValue]) -> None:

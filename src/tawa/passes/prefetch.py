@@ -50,6 +50,7 @@ from math import prod
 
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
 
 from tawa.analysis.memory import meetings
 from tawa.analysis.ranges import range_of
@@ -60,8 +61,7 @@ from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import all_of, reach, terminator, walk
 from tawa.passes.coarse import settle_carried
 from tawa.passes.dead import sweep
-from tawa.passes.fold import constant, elementwise
-from tawa.passes.lower.emit import append_operands, erase, widen_for
+from tawa.passes.lower.emit import Emitter, append_operands, erase, new_region, widen_for
 from tawa.passes.software_pipeline import Schedule, pipeline_loop
 from tawa.plan.plan import Declined, Plan
 from tawa.plan.resources import SLACK, held_registers, producer_need
@@ -194,9 +194,7 @@ def _passed(kernel: tile.Kernel, plan: Plan, store: Operation, loads: list[tile.
     met = [meetings(load, [store]) for load in loads]
     if any(meeting.unknown or meeting.writers for meeting in met):
         return False
-    names, guards = kernel.argument_names, {frozenset(pair) for pair in plan.guards}
-    pairs = {pair for meeting in met for pair in meeting.guards}
-    return all(frozenset((names[a], names[b])) in guards for a, b in pairs)
+    return all(plan.keeps_apart(kernel.argument_names, meeting.guards) for meeting in met)
 
 
 def _words(kind: Attribute) -> int:
@@ -378,34 +376,29 @@ def _part_of_puts(loop: scf.ForOp) -> _Part:
 
 def _run_ahead(loop: scf.ForOp, part: _Part, ahead: int) -> None:
     """Put `ahead` tiles before the loop, and in each iteration the one so many iterations later."""
-    around, block = loop.parent, loop.body.block
-    assert around is not None, "a loop stands in a block"
+    block = loop.body.block
     starts = [loop.iter_args[argument.index - 1] for argument in part.carried]
-    number = constant(ahead, loop.step.type)
-    lead = elementwise("mul", loop.step, number.results[0])
-    span = elementwise("sub", loop.ub, loop.lb)
-    first = elementwise("min", span.results[0], lead.results[0])
-    stop = elementwise("add", loop.lb, first.results[0])
+    before = Emitter(InsertPoint.before(loop))
+    lead = before.apply("mul", loop.step, before.constant(ahead, loop.step.type))
+    first = before.apply("min", before.apply("sub", loop.ub, loop.lb), lead)
+    stop = before.apply("add", loop.lb, first)
     inner = Block(arg_types=[loop.lb.type, *(value.type for value in starts)])
     inner.add_op(scf.YieldOp(*_copy(block, part, inner, inner.args[0], inner.args[1:])))
-    fill = scf.ForOp(loop.lb, stop.results[0], loop.step, starts, Region(inner))
+    fill = before.put(scf.ForOp(loop.lb, stop, loop.step, starts, Region(inner)))
     fill.location = loop.location
-    around.insert_ops_before([number, lead, span, first, stop, fill], loop)
 
     end, loop = terminator(block), widen_for(loop, fill.results)
     given = block.args[len(block.args) - len(part.carried) :]
     for argument, new in zip(part.carried, given):
         new.name_hint = argument.name_hint
-    left = elementwise("sub", loop.ub, block.args[0])
-    more = elementwise("gt", left.results[0], lead.results[0])
-    later = elementwise("add", block.args[0], lead.results[0])
+    inside = Emitter(InsertPoint.before(end))
+    more = inside.apply("gt", inside.apply("sub", loop.ub, block.args[0]), lead)
+    later = inside.apply("add", block.args[0], lead)
     then = Block()
-    then.add_op(scf.YieldOp(*_copy(block, part, then, later.results[0], given)))
-    otherwise = Block([scf.YieldOp(*given)])
+    then.add_op(scf.YieldOp(*_copy(block, part, then, later, given)))
     kinds = [argument.type for argument in part.carried]
-    put = scf.IfOp(more.results[0], kinds, Region(then), Region(otherwise))
-    block.insert_ops_before([left, more, later, put], end)
-    append_operands(end, put.results)
+    put = scf.IfOp(more, kinds, Region(then), new_region(scf.YieldOp(*given)))
+    append_operands(end, inside.put(put).results)
     for operation in reversed(part.statements):
         if isinstance(operation, _PUTS):
             erase(operation)

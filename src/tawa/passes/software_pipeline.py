@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.rewriter import InsertPoint
 
 from tawa.analysis.ranges import range_of
 from tawa.analysis.stages import Stages, carried_roots, defined_in, statements, used_by
@@ -36,8 +37,8 @@ from tawa.ir import aref, hopper, tile
 from tawa.ir.types import PtrType, element_type, i1, shape_of
 from tawa.ir.walk import home_of
 from tawa.passes.dead import replace_control
-from tawa.passes.fold import constant, elementwise, integer_of
-from tawa.passes.lower.emit import erase
+from tawa.passes.fold import integer_of
+from tawa.passes.lower.emit import Emitter, erase
 
 _RENAMED = (tile.Constant, tile.Splat, tile.Arange, tile.ExpandDims, tile.Broadcast, *VIEWS)
 
@@ -121,7 +122,7 @@ class _Pipeliner:
             erase(loop)
             return
         begun = outer.index(loop.lb, self._depth - 1, loop.step)
-        condition = outer.put(elementwise("lt", begun, loop.ub)).results[0]
+        condition = outer.apply("lt", begun, loop.ub)
         block.insert_ops_before(_taken(outer.block), loop)
         then.add_op(scf.YieldOp(*results))
         otherwise = Block()
@@ -332,28 +333,20 @@ class _Pipeliner:
         """Return the index of the iteration `back` (< 0) from the end."""
         loop = self.loop
         if emit.end is None:
-            span = emit.put(elementwise("sub", loop.ub, loop.lb)).results[0]
-            one = emit.put(constant(1, loop.lb.type)).results[0]
-            short = emit.put(elementwise("sub", span, one)).results[0]
-            whole = emit.put(elementwise("idiv", short, loop.step)).results[0]
-            last = emit.put(elementwise("mul", whole, loop.step)).results[0]
-            emit.end = emit.put(elementwise("add", loop.lb, last)).results[0]
+            span = emit.apply("sub", loop.ub, loop.lb)
+            short = emit.apply("sub", span, emit.constant(1, loop.lb.type))
+            whole = emit.apply("idiv", short, loop.step)
+            emit.end = emit.apply("add", loop.lb, emit.apply("mul", whole, loop.step))
         return emit.index(emit.end, back + 1, loop.step)
 
 
-@dataclass(slots=True)
-class _Emit:
+class _Emit(Emitter):
     """Appends to a block; indices of iterations are computed once each."""
 
-    block: Block
-    end: SSAValue | None = None
-    indices: dict[tuple[SSAValue, int], SSAValue] = field(
-        default_factory=dict[tuple[SSAValue, int], SSAValue]
-    )
-
-    def put(self, operation: Operation) -> Operation:
-        self.block.add_op(operation)
-        return operation
+    def __init__(self, block: Block) -> None:
+        super().__init__(InsertPoint.at_end(block))
+        self.end: SSAValue | None = None
+        self.indices: dict[tuple[SSAValue, int], SSAValue] = {}
 
     def index(self, start: SSAValue, steps: int, step: SSAValue) -> SSAValue:
         """Return start + steps * step."""
@@ -362,10 +355,9 @@ class _Emit:
         if (start, steps) not in self.indices:
             value = step
             if abs(steps) > 1:
-                count = self.put(constant(abs(steps), step.type)).results[0]
-                value = self.put(elementwise("mul", step, count)).results[0]
+                value = self.apply("mul", step, self.constant(abs(steps), step.type))
             function = "add" if steps > 0 else "sub"
-            self.indices[start, steps] = self.put(elementwise(function, start, value)).results[0]
+            self.indices[start, steps] = self.apply(function, start, value)
         return self.indices[start, steps]
 
     def copy(self, operation: Operation, look: Lookup) -> Operation:

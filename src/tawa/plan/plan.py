@@ -6,6 +6,7 @@ Loads, loops, dots and arefs are named by the variable they define and its line 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -198,6 +199,11 @@ class Plan:
     def takes_directly(self, load: str) -> bool:
         """Tell whether threads make a load, or a copy of it, by themselves."""
         return load.partition("#")[0] in self.direct or load in self.direct
+
+    def keeps_apart(self, names: Sequence[str], pairs: Iterable[tuple[int, int]]) -> bool:
+        """Tell whether guards see to it that no pair of arguments, by number, shares memory."""
+        guarded = {frozenset(pair) for pair in self.guards}
+        return all(frozenset((names[a], names[b])) in guarded for a, b in pairs)
 
     @property
     def specialized(self) -> bool:

@@ -17,7 +17,6 @@ from xdsl.ir import Operation
 
 from tawa.errors import InternalError, LaunchError, ProtocolError
 from tawa.ir import hopper
-from tawa.ir.types import shape_of
 from tawa.layouts.transpose import INTERLEAVED, given, taken
 from tawa.simulator.barriers import Mbarrier, check_made
 from tawa.simulator.clocks import Clock
@@ -387,13 +386,11 @@ def _reshape_view(operation: hopper.ReshapeView) -> Callable[..., Any]:
 def _shared_load(decoder: Decoder, operation: hopper.SharedLoad) -> Step:
     view, out = decoder.number(operation.view), decoder.number(operation.result)
     held = register_owners(operation.result.type)
-    shape = shape_of(operation.result.type)  # (): a scalar aref's one word
 
     def load(role: Role, frame: Frame) -> None:
         source: View = frame.values[view]
         touch(role, source, False, held, operation)
-        data = role.block.shared.read(source, role.where, operation)
-        frame.values[out] = data.reshape(shape)[()]
+        frame.values[out] = role.block.shared.read(source, role.where, operation)
 
     return acting(load)
 

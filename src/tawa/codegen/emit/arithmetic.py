@@ -331,19 +331,7 @@ def uninitialized(e: Emitter, op: hopper.Uninitialized) -> None:
 def pin(e: Emitter, op: hopper.Pin) -> None:
     """Write an empty asm for each register: ptxas may not move the computation past it."""
     for value, result in zip(op.values, op.res):
-        if not is_tensor(value):
-            element = element_of(value.type)
-            name = e.fresh(result)
-            e.line(f"{variable_type_of(element)} {name} = {e.scalar(value).text};")
-            e.do(arithmetic.pin(variable_type_of(element)), name)
-            e.bind(result, Scalar(name, element))
-            continue
         e.pin(e.in_place(value, result))
-
-
-def variable_type_of(element: Element) -> str:
-    """Return the C type of a scalar variable that inline PTX can name."""
-    return "float" if element.compute == "float" else element.compute
 
 
 RULES = {

@@ -14,7 +14,6 @@ from tawa.codegen.elements import element_of
 from tawa.codegen.emit.emitter import Array, Emitter, View, atom, slot_address
 from tawa.codegen.emit.global_memory import replica_guard
 from tawa.codegen.emit.tensors import thread_offsets
-from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers import memory as w
 from tawa.errors import InternalError
@@ -136,9 +135,6 @@ def _start(name: str, part: str, words: int) -> str:
 
 def store(e: Emitter, op: hopper.SharedStore) -> None:
     """Write a register tile to a shared one."""
-    if not is_tensor(op.value):
-        _store_scalar(e, op)
-        return
     access = _access(op.via.data, op.value, op.view)
     array = e.materialized(op.value)
     _check_type(array, op.view)
@@ -172,9 +168,6 @@ def _check_type(array: Array, view: SSAValue) -> None:
 
 def load(e: Emitter, op: hopper.SharedLoad) -> None:
     """Read a shared tile into registers."""
-    if not is_tensor(op.result):
-        _load_scalar(e, op)
-        return
     access = _access(op.via.data, op.result, op.view)
     array = e.array(op.result)
     _check_type(array, op.view)
@@ -206,32 +199,6 @@ def move(e: Emitter, access: Access, array: Array, part: str, address: str) -> N
             return
         shift = f"{part} % {element.packed} * {element.bits}"
         e.line(f"{array.name}[{part} / {element.packed}] |= {value} << ({shift});")
-
-
-def _store_scalar(e: Emitter, op: hopper.SharedStore) -> None:
-    """Write a scalar to a tile of one element; outside `one_thread` all threads write the same."""
-    scalar = e.scalar(op.value)
-    element = scalar.element
-    if element.bits < 32:
-        text = scalar.text
-        if element.is_small_float:
-            text = e.call(arithmetic.narrow(element.name), text)
-        e.do(w.shared_store_narrow(max(8, element.bits)), e.view(op.view), text)
-        return
-    e.do(w.shared_store_one(element.word), e.view(op.view), scalar.text)
-
-
-def _load_scalar(e: Emitter, op: hopper.SharedLoad) -> None:
-    """Read a tile of one element in every thread; a name keeps the read where it stands."""
-    element = element_of(op.result.type)
-    if element.bits < 32:
-        e.use_accessors(element)
-        text = e.call(w.shared_load_narrow(max(8, element.bits)), e.view(op.view))
-        text = f"{element.name}_to_float({text})" if element.is_small_float else text
-        text = f"{text} != 0" if element.bits == 1 else text
-    else:
-        text = e.call(w.shared_load_one(element.word), e.view(op.view))
-    e.define(op.result, text, name=True)
 
 
 # --- transposition in shared memory ---------------------------------------------------------------

@@ -69,18 +69,6 @@ def shared_load_one(kind: str) -> Wrapper:
     )
 
 
-def shared_store_one(kind: str) -> Wrapper:
-    """Return the store of one value of C type `kind`."""
-    array = shared_store(kind, 1)
-    return Wrapper(
-        f"void shared_store_{kind}(u32 address, {kind} value)",
-        f"{array.name}(address, &value);",
-        array.section,
-        array.effect,
-        (array,),
-    )
-
-
 def shared_load_narrow(bits: int) -> Wrapper:
     """Return the load of one element of 8 or 16 bits, zero-extended."""
     code = (

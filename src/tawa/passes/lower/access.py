@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import BlockArgument, SSAValue
 
 from tawa.ir import tile
 from tawa.ir.types import shape_of
+from tawa.passes.fold import integer_of
 
 _UNKNOWN = 1 << 40
 _DEPTH = 64
@@ -87,10 +87,10 @@ def _element_steps(element: tile.Elementwise, depth: int, known: _Known) -> _Ste
         case "mul":
             for index in (0, 1):
                 if not any(parts[1 - index]):
-                    return _scale(parts[index], _uniform(element.inputs[1 - index]))
+                    return _scale(parts[index], integer_of(element.inputs[1 - index]))
             return (_UNKNOWN,) * len(parts[0])
         case "idiv" if not any(parts[1]):
-            divisor = _uniform(element.inputs[1])
+            divisor = integer_of(element.inputs[1])
             return tuple(_quotient(step, divisor) for step in parts[0])
         case "irem" | "min" | "max":
             # A wrapped or clamped index steps as the index does, except where it wraps.
@@ -121,14 +121,3 @@ def _scale(steps: _Steps, factor: int | None) -> _Steps:
         else max(-_UNKNOWN, min(_UNKNOWN, step * factor))
         for step in steps
     )
-
-
-def _uniform(value: SSAValue) -> int | None:
-    """Return the constant that fills a tensor."""
-    match value.owner:
-        case tile.Constant(value=IntAttr() as number):
-            return number.data
-        case tile.Splat() | tile.Broadcast() | tile.Cast() | tile.ExpandDims() as inner:
-            return _uniform(inner.value)
-        case _:
-            return None

@@ -45,13 +45,13 @@ from xdsl.dialects import scf
 from xdsl.dialects.builtin import Float32Type, UnitAttr
 from xdsl.ir import Block, Operation, Region, SSAValue, Use
 
+from tawa.analysis.hardware import is_zero
 from tawa.analysis.liveness import all_names
 from tawa.analysis.statements import VIEWS
 from tawa.ir import hopper, tile
 from tawa.ir.types import Real, element_type, layout_of, shape_of
 from tawa.ir.walk import all_of, handed_on, has, walk
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.dots import is_zero
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.flight import lives_on, visible
 from tawa.passes.lower.relate import is_tensor

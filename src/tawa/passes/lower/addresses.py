@@ -323,7 +323,8 @@ def _sink(block: Block) -> None:
     for operation in reversed(list(order)):
         if not _is_scalar(operation):
             continue
-        first = min((order[_in_block(use, block)] for use in _users(operation)), default=-1)
+        uses = map(block.find_ancestor_op_in_block, _users(operation))
+        first = min((order[use] for use in uses if use is not None), default=-1)
         passed = [loop for loop in loops if order[operation] < order[loop] < first]
         if not passed:
             continue
@@ -380,12 +381,3 @@ def _is_scalar(operation: Operation) -> bool:
 
 def _users(operation: Operation) -> list[Operation]:
     return [use.operation for value in operation.results for use in value.uses]
-
-
-def _in_block(operation: Operation, block: Block) -> Operation:
-    """Return the operation of `block` that is or contains `operation`."""
-    while operation.parent_block() is not block:
-        parent = operation.parent_op()
-        assert parent is not None, "a use of a value stands below the value's block"
-        operation = parent
-    return operation

@@ -30,6 +30,7 @@ Ensures: a barrier still stands between any two uses of a buffer. Declines when:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 from math import prod
 
 from xdsl.dialects import scf
@@ -150,9 +151,8 @@ class _Walk:
         mine, theirs = _reached(access), _reached(earlier)
         if mine is None or theirs is None or mine & theirs:
             return True
-        names, guards = self._lowering.kernel.argument_names, set(self._lowering.plan.guards)
-        pairs = [(names[a], names[b]) for a in mine for b in theirs]
-        return not all((a, b) in guards or (b, a) in guards for a, b in pairs)
+        lowering = self._lowering
+        return not lowering.plan.keeps_apart(lowering.kernel.argument_names, product(mine, theirs))
 
     def _own_elements(self, access: Operation, earlier: Operation) -> bool:
         """Tell whether each thread goes through the same pointers, and no two to one element."""

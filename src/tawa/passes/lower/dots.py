@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from math import gcd
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import Float32Type, IntAttr
+from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.contiguity import Contiguity
-from tawa.analysis.hardware import K_BYTES, tensor_core_objection
+from tawa.analysis.hardware import K_BYTES, is_zero, tensor_core_objection
 from tawa.analysis.stages import loop_without
 from tawa.analysis.statements import name_of
 from tawa.errors import PlanError, ShapeUnsupported
@@ -212,17 +212,6 @@ def _narrowed(emitter: Emitter, result: SSAValue, kind: Attribute) -> SSAValue:
 
 
 # --- the accumulator's start --------------------------------------------------------------------
-
-
-def is_zero(value: SSAValue) -> bool:
-    """Tell whether a value is the constant zero."""
-    match value.owner:
-        case tile.Constant(value=IntAttr() | Real() as number):
-            return number.data == 0
-        case tile.Splat() | tile.Cast() as inner:
-            return is_zero(inner.value)
-        case _:
-            return False
 
 
 def _accumulate(lowering: Lowering, dot: tile.Dot) -> SSAValue | None:

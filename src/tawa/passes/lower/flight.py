@@ -235,17 +235,16 @@ def carried_as(operation: Operation) -> list[SSAValue]:
 
 def follows(operation: Operation, wait: Operation) -> bool:
     """Tell whether an operation is reached only after `wait`, in its block or nested below it."""
-    current: Operation | None = operation
-    while current is not None and current.parent is not wait.parent:
-        current = current.parent_op()
-    return current is not None and wait.is_before_in_block(current)
+    place = home_of(wait).find_ancestor_op_in_block(operation)
+    return place is not None and wait.is_before_in_block(place)
 
 
 def used_from(value: SSAValue, before: Operation) -> bool:
     """Tell whether `value` is used at or after an operation, other than through other paths."""
     if isinstance(value, BlockArgument) and not visible(value, before):
         return False
-    return any(use.operation is before or reaches(use.operation, before) for use in value.uses)
+    users = [use.operation for use in value.uses]
+    return any(before.is_ancestor(user) or follows(user, before) for user in users)
 
 
 def lives_on(value: SSAValue, at: Operation, index: int) -> bool:
@@ -297,14 +296,6 @@ def visible(value: SSAValue, at: Operation) -> bool:
         parent = current.parent_op()
         current = parent.parent if parent is not None else None
     return False
-
-
-def reaches(user: Operation, before: Operation) -> bool:
-    """Tell whether a user is, or comes after, an operation, in its block or nested below it."""
-    current: Operation | None = user
-    while current is not None and current.parent is not before.parent:
-        current = current.parent_op()
-    return current is not None and (current is before or before.is_before_in_block(current))
 
 
 def written_after(barrier: hopper.NamedBarrier) -> set[SSAValue]:

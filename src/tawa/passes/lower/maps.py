@@ -12,26 +12,12 @@ from __future__ import annotations
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tawa.ir import hopper, tile
+from tawa.ir import hopper
 from tawa.ir.types import DescType, TensorMapType, int_array
-from tawa.ir.walk import marked_pure
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.views import slice_view, view_kind
-
-
-def is_host_made(desc: SSAValue) -> bool:
-    """Tell whether the launcher can compute a descriptor: arguments and pure functions of them."""
-    owner = desc.owner
-    if isinstance(desc, BlockArgument):
-        return isinstance(desc.owner.parent_op(), tile.Kernel)
-    assert isinstance(owner, Operation)
-    if isinstance(owner, (tile.ProgramId, tile.NumPrograms, hopper.BlockId, hopper.NumBlocks)):
-        return False
-    if isinstance(owner, (hopper.GridExtent, hopper.ClusterRank)) or owner.regions:
-        return False
-    return marked_pure(owner) and all(is_host_made(operand) for operand in owner.operands)
 
 
 def box_of(layout: SharedLayout, rows: int, limit: int) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ written where it stores.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from xdsl.ir import Operation
 
@@ -151,10 +152,8 @@ class _Before:
             return True
         if mine & theirs:
             return not self._disjoint(store, loops)
-        names = self._lowering.kernel.argument_names
-        guarded = set(self._lowering.plan.guards)
-        pairs = [(names[a], names[b]) for a in mine for b in theirs]
-        return not all((a, b) in guarded or (b, a) in guarded for a, b in pairs)
+        lowering = self._lowering
+        return not lowering.plan.keeps_apart(lowering.kernel.argument_names, product(mine, theirs))
 
     def _disjoint(self, store: Operation, loops: Sequence[Operation]) -> bool:
         first, second = box_of(store), box_of(self._access)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, SSAValue
 
-from tawa.analysis.hardware import block_objection, padding_of
+from tawa.analysis.hardware import block_objection, is_host_made, padding_of
 from tawa.analysis.statements import VIEWS, name_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import DescType, PtrType, Real, element_type, i64, is_float, spell, with_shape
@@ -24,7 +24,6 @@ from tawa.ir.walk import walk
 from tawa.layouts.windows import Window
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, replace
-from tawa.passes.lower.maps import is_host_made
 
 
 def expand_accesses(lowering: Lowering, role: hopper.Role) -> None:

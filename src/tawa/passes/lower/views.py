@@ -7,7 +7,7 @@ outlives the loan of its slot is not a view any more: its registers are used.
 
 from __future__ import annotations
 
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from tawa.errors import ShapeUnsupported
 from tawa.ir import hopper, tile
@@ -75,7 +75,7 @@ def still_lent(load: hopper.SharedLoad, use: Operation) -> bool:
     A release in a block that does not enclose `use` counts as one in between.
     """
     block = home_of(load)
-    stop = _ancestor_in(block, use)
+    stop = block.find_ancestor_op_in_block(use)
     slot = root_slot(load.view)
     rewritten = {arrive.slot for arrive in _arrives(slot.index)}
     operation = load.next_op
@@ -90,14 +90,6 @@ def still_lent(load: hopper.SharedLoad, use: Operation) -> bool:
 
 def _arrives(index: SSAValue) -> list[hopper.Arrive]:
     return [use.operation for use in index.uses if isinstance(use.operation, hopper.Arrive)]
-
-
-def _ancestor_in(block: Block, operation: Operation) -> Operation | None:
-    """Return the operation of `block` that is or contains `operation`."""
-    current: Operation | None = operation
-    while current is not None and current.parent is not block:
-        current = current.parent_op()
-    return current
 
 
 def whole_buffer(emitter: Emitter, buffer: hopper.Shared) -> SSAValue:
