@@ -22,9 +22,10 @@ from math import gcd, lcm
 from typing import Any
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, IntegerType
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerType
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 
+from tawa.analysis.polynomial import divisor
 from tawa.analysis.ranges import Known, range_of
 from tawa.ir import hopper, tile
 from tawa.ir.types import PtrType, bit_width, element_type, is_signed, shape_of
@@ -200,7 +201,7 @@ class Contiguity:
         parent = value.owner.parent_op()
         match parent:
             case tile.Kernel():
-                return (Run(1, _fact(parent, value), 1),)
+                return (Run(1, _fact(value), 1),)
             case scf.ForOp() if value.index == 0:
                 start, step = self.of(parent.lb)[0], self.of(parent.step)[0]
                 return (Run(1, gcd(start.divisibility, step.divisibility), 1),)
@@ -252,16 +253,10 @@ def _within(axes: tuple[Axis, ...], dim: int, block: int) -> bool:
     return rest < block and all(block % step == 0 for _, step in small)
 
 
-def _fact(kernel: tile.Kernel, value: BlockArgument) -> int:
+def _fact(value: BlockArgument) -> int:
     """Return what the specialization key promises of an argument, in elements for a pointer."""
-    match kernel.arguments.data[value.index]:
-        case DictionaryAttr(data={"divisible": IntAttr(data=int() as divisor)}):
-            kind = element_type(value.type)
-            if isinstance(kind, PtrType):
-                return max(1, divisor * 8 // max(8, bit_width(kind.element)))
-            return divisor
-        case _:
-            return 1
+    known, size = divisor(value), _strides(value)
+    return max(1, known // size) if size else known
 
 
 def _promised(value: SSAValue, found: Regularity) -> Regularity:

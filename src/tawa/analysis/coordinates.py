@@ -8,10 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import cast
-
-from xdsl.dialects.builtin import DictionaryAttr, IntAttr
-from xdsl.ir import SSAValue
 
 from tawa.analysis.masks import Refusal
 from tawa.analysis.polynomial import (
@@ -23,13 +19,13 @@ from tawa.analysis.polynomial import (
     Leaf,
     Monomial,
     Polynomial,
+    divisor,
     is_argument,
     is_listed,
     is_program_value,
     place_of,
 )
 from tawa.analysis.ranges import range_of
-from tawa.ir import tile
 
 # The extent of a dimension the kernel does not bound: within what a tensor map and i32 hold.
 UNBOUNDED = Polynomial.constant((1 << 31) - 1)
@@ -186,16 +182,3 @@ def _surely_negative(poly: Polynomial) -> bool:
 
 def _is_natural(atom: Atom) -> bool:
     return isinstance(atom, Iteration) or range_of(atom.value).is_natural
-
-
-def divisor(argument: SSAValue) -> int:
-    """Return what divides an argument (of an address, bytes), as the specialization key says."""
-    kernel = argument.owner.parent_op()  # pyright: ignore
-    if not isinstance(kernel, tile.Kernel):
-        return 1
-    facts = cast("DictionaryAttr", kernel.arguments.data[argument.index])  # pyright: ignore
-    match facts.data.get("divisible"):
-        case IntAttr(data=int() as known):
-            return known
-        case _:
-            return 1

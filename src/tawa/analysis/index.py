@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import IntAttr
@@ -22,6 +21,7 @@ from tawa.analysis.polynomial import (
     ONE,
     ZERO,
     Iteration,
+    Known,
     Polynomial,
     keeps_number,
     keeps_sum,
@@ -98,8 +98,14 @@ class IndexForm:
         return None
 
 
-_Known: TypeAlias = dict[SSAValue, IndexForm | None]
-_SUMS = frozenset({"add", "sub", "mul"})
+class _Known(dict[SSAValue, IndexForm | None]):
+    """Forms that were worked out already, and polynomials of scalars."""
+
+    def __init__(self, scalars: Known | None = None) -> None:
+        self.scalars: Known = {} if scalars is None else scalars
+
+
+_SUMS = frozenset({"add", "sub", "mul", "neg"})
 _DOWN = Polynomial.constant(-1)
 _LINEAR = _SUMS | {"irem", "idiv", "min"}
 
@@ -114,23 +120,26 @@ class PointerForm:
     index: IndexForm
 
 
-def index_form(value: SSAValue) -> IndexForm | None:
-    """Return the affine form of an integer tensor or scalar, or None where there is none."""
-    return _form(value, {})
+def index_form(value: SSAValue, scalars: Known | None = None) -> IndexForm | None:
+    """Return the affine form of an integer tensor or scalar, or None where there is none.
+
+    What `scalars` are is looked up there, as `polynomial` does.
+    """
+    return _form(value, _Known(scalars))
 
 
 @remembered
 def _form(value: SSAValue, known: _Known) -> IndexForm | None:
     rank = len(shape_of(value.type))
     if not rank:
-        return IndexForm(polynomial(value))
+        return IndexForm(polynomial(value, known.scalars))
     if isinstance(value, BlockArgument):
         return _carried_index(value, known)
     match value.owner:
         case tile.Constant(value=IntAttr() as number):
             return IndexForm(Polynomial.constant(number.data), (ZERO,) * rank)
         case tile.Splat() as op:
-            return IndexForm(polynomial(op.value), (ZERO,) * rank)
+            return IndexForm(polynomial(op.value, known.scalars), (ZERO,) * rank)
         case tile.Arange() as op:
             return IndexForm(Polynomial.constant(op.start.data), (ONE,))
         case tile.ExpandDims() | tile.Broadcast() | tile.Transpose() as op:
@@ -190,6 +199,8 @@ def _combined(op: tile.Elementwise, known: _Known) -> IndexForm | None:
             return a.plus(b)
         case "sub", [IndexForm() as a, IndexForm() as b]:
             return a.plus(b.scaled(_DOWN))
+        case "neg", [IndexForm() as a]:
+            return a.scaled(_DOWN)
         case "mul", [IndexForm() as a, IndexForm() as b] if b.is_scalar:
             return a.scaled(b.offset)
         case "mul", [IndexForm() as a, IndexForm() as b] if a.is_scalar:
@@ -310,7 +321,7 @@ def _carried(value: BlockArgument) -> PointerForm | None:
     """A pointer carried by a loop that adds the same amount in every iteration."""
     loop = _loop_of(value)
     start = pointer_form(loop.iter_args[value.index - 1]) if loop is not None else None
-    if loop is None or start is None or (moved_by := _moved_by(value, loop, {})) is None:
+    if loop is None or start is None or (moved_by := _moved_by(value, loop, _Known())) is None:
         return None
     return PointerForm(start.base, start.index.plus(moved_by))
 

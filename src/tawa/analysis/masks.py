@@ -47,32 +47,6 @@ def _conjuncts(mask: SSAValue, known: dict[SSAValue, dict[SSAValue, None]]) -> d
             return {mask: None}
 
 
-def upper_bound(comparison: SSAValue) -> tuple[IndexForm, IndexForm] | None:
-    """Return (x, y) where the comparison is x < y, looking through moved dimensions."""
-    match comparison.owner:
-        case tile.Broadcast() | tile.ExpandDims() | tile.Transpose() as op:
-            found = upper_bound(op.value)
-            if found is None:
-                return None
-            low, high = moved(op, found[0]), moved(op, found[1])
-            return (low, high) if low is not None and high is not None else None
-        case tile.Elementwise() as op if op.function.data in ("lt", "gt", "le", "ge"):
-            left, right = (index_form(item) for item in op.inputs)
-            if left is None or right is None:
-                return None
-            match op.function.data:
-                case "lt":
-                    return left, right
-                case "gt":
-                    return right, left
-                case "le":
-                    return left, right.plus(_one_like(right))
-                case _:
-                    return right, left.plus(_one_like(left))
-        case _:
-            return None
-
-
 def _one_like(form: IndexForm) -> IndexForm:
     return IndexForm(Polynomial.constant(1), tuple(Polynomial.constant(0) for _ in form.steps))
 
@@ -147,11 +121,7 @@ class _Walk:
                 return False
 
     def _masked(self, mask: SSAValue, dim: int) -> bool:
-        for part in conjuncts(mask):
-            found = upper_bound(part)
-            if found is None:
-                continue
-            low, high = found
+        for low, high in filter(None, _comparisons(mask, {})):
             if low.single_dim == dim and high.is_scalar:
                 slack = (self.bound - self.start) - (high.offset - low.offset)
                 constant = slack.as_constant
@@ -165,8 +135,11 @@ class _Walk:
 
 _DOWN = Polynomial.constant(-1)
 
-Comparisons: TypeAlias = dict[tuple[IndexForm, IndexForm], None]
-"""Pairs of which the first is below the second, in the order of the program, each of them once."""
+Comparison: TypeAlias = tuple[IndexForm, IndexForm]
+Comparisons: TypeAlias = dict[Comparison | None, None]
+"""Pairs of which the first is below the second, in the order of the program, each of them once;
+None for what compares otherwise.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +173,11 @@ class Bounds:
 
 def bounds_of(mask: SSAValue, shape: tuple[int, ...]) -> dict[int, Bounds] | Refusal:
     """Return what a mask says of each dimension that it bounds."""
-    comparisons = _comparisons(mask, {})
-    if comparisons is None:
-        return Refusal("the mask is not a conjunction of bounds")
     bounds: dict[int, Bounds] = {}
-    for small, large in comparisons:
-        if (found := _bound(small, large)) is None:
+    for pair in _comparisons(mask, {}):
+        if pair is None:
+            return Refusal("the mask is not a conjunction of bounds")
+        if (found := _bound(*pair)) is None:
             return Refusal("a bound of the mask does not follow one dimension of the tile")
         dim, bound = found
         if bound.let_through(shape[dim]):
@@ -217,30 +189,41 @@ def bounds_of(mask: SSAValue, shape: tuple[int, ...]) -> dict[int, Bounds] | Ref
 
 
 @remembered
-def _comparisons(mask: SSAValue, known: dict[SSAValue, Comparisons | None]) -> Comparisons | None:
+def _comparisons(mask: SSAValue, known: dict[SSAValue, Comparisons]) -> Comparisons:
     """Return the comparisons whose conjunction a mask is, in its dimensions."""
-    found: Comparisons = {}
     match mask.owner:
         case tile.Constant(value=IntAttr(data=1)):
-            return found
+            return {}
         case tile.Elementwise() as op if op.function.data == "and":
-            for item in op.inputs:
-                if (inner := _comparisons(item, known)) is None:
-                    return None
-                found |= inner
-            return found
+            return {pair: None for item in op.inputs for pair in _comparisons(item, known)}
         case tile.Broadcast() | tile.ExpandDims() | tile.Transpose() as op:
-            if (inner := _comparisons(op.value, known)) is None:
-                return None
-            for small, large in inner:
-                low, high = moved(op, small), moved(op, large)
-                if low is None or high is None:
-                    return None
-                found[low, high] = None
-            return found
+            return {_moved(op, pair): None for pair in _comparisons(op.value, known)}
+        case tile.Elementwise() as op if op.function.data in ("lt", "gt", "le", "ge"):
+            return {_compared(op): None}
         case _:
-            compared = upper_bound(mask)
-            return None if compared is None else {compared: None}
+            return {None: None}
+
+
+def _moved(
+    op: tile.Broadcast | tile.ExpandDims | tile.Transpose, pair: Comparison | None
+) -> Comparison | None:
+    low, high = (moved(op, form) for form in pair or (None, None))
+    return None if low is None or high is None else (low, high)
+
+
+def _compared(op: tile.Elementwise) -> Comparison | None:
+    left, right = (index_form(item) for item in op.inputs)
+    if left is None or right is None:
+        return None
+    match op.function.data:
+        case "lt":
+            return left, right
+        case "gt":
+            return right, left
+        case "le":
+            return left, right.plus(_one_like(right))
+        case _:
+            return right, left.plus(_one_like(left))
 
 
 def _bound(small: IndexForm, large: IndexForm) -> tuple[int, Bounds] | None:

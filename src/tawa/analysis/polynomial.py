@@ -26,7 +26,7 @@ from math import prod
 from typing import Any, TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntegerType
+from xdsl.dialects.builtin import DictionaryAttr, IntAttr, IntegerType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from tawa.analysis.ranges import may_wrap, range_of, range_of_type
@@ -378,6 +378,18 @@ def _position(operation: Operation) -> tuple[int, ...]:
 def is_argument(value: SSAValue) -> bool:
     """Tell whether `value` is an argument of the kernel."""
     return isinstance(value, BlockArgument) and isinstance(value.block.parent_op(), tile.Kernel)
+
+
+def divisor(argument: SSAValue) -> int:
+    """Return what divides an argument (of an address, bytes), as the specialization key says."""
+    kernel = argument.owner.parent_op()  # pyright: ignore
+    if not isinstance(kernel, tile.Kernel):
+        return 1
+    match kernel.arguments.data[argument.index]:  # pyright: ignore
+        case DictionaryAttr(data={"divisible": IntAttr() as known}):
+            return known.data
+        case _:
+            return 1
 
 
 def is_program_value(poly: Polynomial) -> bool:

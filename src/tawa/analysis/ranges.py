@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerType
@@ -210,18 +210,17 @@ def compare(function: str, a: Range, b: Range) -> bool | None:
 
 
 Answer = TypeVar("Answer")
+Table = TypeVar("Table", bound=dict[SSAValue, Any])
 
 
-def remembered(
-    ask: Callable[[SSAValue, dict[SSAValue, Answer]], Answer],
-) -> Callable[[SSAValue, dict[SSAValue, Answer]], Answer]:
+def remembered(ask: Callable[[SSAValue, Table], Answer]) -> Callable[[SSAValue, Table], Answer]:
     """Return a question that looks a value up in its second argument, and keeps the answer there.
 
     Without it values used twice, again and again, take exponential time.
     """
 
     @wraps(ask)
-    def remember(value: SSAValue, known: dict[SSAValue, Answer]) -> Answer:
+    def remember(value: SSAValue, known: Table) -> Answer:
         if value not in known:
             known[value] = ask(value, known)
         return known[value]

@@ -55,15 +55,9 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr, IntegerType
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, Region, SSAValue
 
 from tawa.analysis.contiguity import Contiguity, promised_numbers
-from tawa.analysis.polynomial import (
-    Iteration,
-    Leaf,
-    Polynomial,
-    keeps_number,
-    keeps_sum,
-    place_of,
-    polynomial,
-)
+from tawa.analysis.coordinates import poly_has_trip
+from tawa.analysis.index import index_form
+from tawa.analysis.polynomial import Iteration, Known, Leaf, Polynomial, place_of
 from tawa.analysis.ranges import remembered
 from tawa.analysis.stages import comes_from_product
 from tawa.ir import tile
@@ -246,86 +240,35 @@ class Either:
 Condition: TypeAlias = NotNegative | Holds | Every | Either
 
 
-@dataclass(frozen=True, slots=True)
-class Extremes:
-    """The least and the greatest element of an integer tensor."""
-
-    least: Polynomial
-    greatest: Polynomial
-
-    def plus(self, other: Extremes) -> Extremes:
-        """Return the extremes of a sum; of one index counted twice they are further out."""
-        return Extremes(self.least + other.least, self.greatest + other.greatest)
-
-    def times(self, factor: int) -> Extremes:
-        """Return the extremes of a multiple."""
-        ends = self.least.scaled(factor), self.greatest.scaled(factor)
-        return Extremes(*(ends if factor >= 0 else ends[::-1]))
-
-
 _SPREADS = (tile.Splat, tile.ExpandDims, tile.Broadcast, tile.Reshape, tile.Transpose)
 """What gives the same elements another shape."""
 _MOST_PARTS = 64
-_SUMS = frozenset({"add", "sub", "neg", "mul"})
-_Known: TypeAlias = dict[SSAValue, Extremes | None]
 
 
-def extremes(value: SSAValue) -> Extremes | None:
-    """Return the extremes of an integer tensor or scalar, None where no rule gives them."""
-    return _extremes(value, {})
-
-
-@remembered
-def _extremes(value: SSAValue, known: _Known) -> Extremes | None:
-    if not isinstance(element_type(value.type), IntegerType):
-        return None
-    if not shape_of(value.type):
-        form = _of_values(value)
-        return Extremes(form, form)
-    match value.owner:
-        case tile.Constant(value=IntAttr() as number):
-            return Extremes(*(Polynomial.constant(number.data),) * 2)
-        case tile.Arange(start=IntAttr() as start) as op:
-            last = start.data + shape_of(op.result.type)[0] - 1
-            return Extremes(Polynomial.constant(start.data), Polynomial.constant(last))
-        case op if isinstance(op, _SPREADS):
-            return _extremes(op.value, known)
-        case tile.Cast() as op if keeps_number(op):
-            return _extremes(op.value, known)
-        case tile.Elementwise() as op if op.function.data in _SUMS and keeps_sum(op):
-            return _combined(op, known)
-        case _:
-            return None
-
-
-def _combined(op: tile.Elementwise, known: _Known) -> Extremes | None:
-    parts = [_extremes(item, known) for item in op.inputs]
-    match op.function.data, parts:
-        case "add", [Extremes() as a, Extremes() as b]:
-            return a.plus(b)
-        case "sub", [Extremes() as a, Extremes() as b]:
-            return a.plus(b.times(-1))
-        case "neg", [Extremes() as a]:
-            return a.times(-1)
-        case "mul", [Extremes() as a, Extremes() as b]:
-            for one, other in ((a, b), (b, a)):
-                if one.least == one.greatest and (factor := one.least.as_constant) is not None:
-                    return other.times(factor)
-            return None
-        case _:
-            return None
-
-
-def _of_values(value: SSAValue) -> Polynomial:
-    """Return a scalar as a polynomial in which what loops count and carry are values, not
-    iterations.
+def extremes(value: SSAValue) -> tuple[Polynomial, Polynomial] | None:
+    """Return the least and the greatest element of an integer tensor or scalar, None where no rule
+    gives them. Of one index counted twice they are further out.
     """
+    form = index_form(value, _block_arguments(value))
+    if form is None or form.wrapped or form.repeated or poly_has_trip(form.offset):
+        return None
+    least = greatest = form.offset
+    for step, extent in zip(form.steps, shape_of(value.type)):
+        if (number := step.as_constant) is None:
+            return None
+        least += Polynomial.constant(min(0, number * (extent - 1)))
+        greatest += Polynomial.constant(max(0, number * (extent - 1)))
+    return least, greatest
+
+
+def _block_arguments(value: SSAValue) -> Known:
+    """Return what loops around a value count and carry, as values and not as iterations."""
     known: dict[SSAValue, Polynomial] = {}
     block = value.owner if isinstance(value, BlockArgument) else value.owner.parent_block()
     while block is not None:
         known |= {argument: Polynomial.atom(Leaf(argument)) for argument in block.args}
         block = block.parent_block()
-    return polynomial(value, known)
+    return known
 
 
 def uniform_when(mask: SSAValue, truth: bool) -> Condition | None:
@@ -382,13 +325,12 @@ def _compared(op: tile.Elementwise, truth: bool) -> Condition | None:
     large, small = extremes(op.inputs[place]), extremes(op.inputs[1 - place])
     if large is None or small is None:
         return None
-    return NotNegative(large.least - small.greatest - Polynomial.constant(more))
+    return NotNegative(large[0] - small[1] - Polynomial.constant(more))
 
 
 # --- vectors that only a launch knows to be aligned -----------------------------------------------
 
 
-"""Elements of a tile worth a branch: sixteen a thread of a warpgroup."""
 _VECTOR = 16  # bytes: the widest access of one thread
 
 

@@ -37,7 +37,7 @@ from xdsl.dialects.builtin import (
     StringAttr,
     UnitAttr,
 )
-from xdsl.ir import Attribute, Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.statements import has_effect
 from tawa.errors import OverBudget
@@ -217,11 +217,10 @@ def _share(block: Block, known: dict[object, list[SSAValue]]) -> None:
     scope = dict(known)
     for operation in operations_of(block):
         if _may_be_shared(operation):
-            told = [(name, _told(value)) for name, value in operation.attributes.items()]
             key = (
                 type(operation),
                 tuple([id(operand) for operand in operation.operands]),
-                tuple(sorted(told) if len(told) > 1 else told),
+                frozenset(operation.attributes.items()),
                 tuple(operation.result_types),
             )
             if (equal := scope.get(key)) is not None:
@@ -244,17 +243,6 @@ def _may_be_shared(operation: Operation) -> bool:
     if type(operation) is hopper.TensorMap:
         return False
     return not any(map(is_tensor, operation.results))
-
-
-def _told(attribute: Attribute) -> str:
-    """Return an attribute's text: two zeros are equal, and are told apart by it."""
-    match attribute:
-        case StringAttr():
-            return f'"{attribute.data}"'
-        case IntAttr():
-            return str(attribute.data)
-        case _:
-            return str(attribute)
 
 
 # --- set-up and launch --------------------------------------------------------------------------
