@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from xdsl.dialects import scf
 from xdsl.dialects.builtin import DictionaryAttr, IntAttr, IntegerType
@@ -385,9 +385,10 @@ def divisor(argument: SSAValue) -> int:
     kernel = argument.owner.parent_op()  # pyright: ignore
     if not isinstance(kernel, tile.Kernel):
         return 1
-    match kernel.arguments.data[argument.index]:  # pyright: ignore
-        case DictionaryAttr(data={"divisible": IntAttr() as known}):
-            return known.data
+    facts = cast("DictionaryAttr", kernel.arguments.data[argument.index])  # pyright: ignore
+    match facts.data.get("divisible"):
+        case IntAttr(data=int() as known):
+            return known
         case _:
             return 1
 
