@@ -443,32 +443,17 @@ def _tensor_map(op: hopper.TensorMap, arguments: dict[SSAValue, str], names: Nam
     element, swizzle = spell(kind.element), op.swizzle.data
     assert isinstance(op.desc.type, DescType), "a tensor map is of a descriptor"
     row = op.desc.type.block_shape[-1] * max(8, bit_width(kind.element)) // 8
-    if source:
-        parameter = TensorMapParameter(
-            label,
-            element,
-            kind.box_shape,
-            swizzle,
-            padding_of(op.desc),
-            source,
-            row=row,
-            window=op.desc.type.window,
-        )
-    else:
+    of = label, element, kind.box_shape, swizzle, padding_of(op.desc), source
+    parameter = TensorMapParameter(*of, row=row, window=op.desc.type.window)
+    if not source:
         made = op.desc.owner
         if not isinstance(made, tile.MakeDesc):
             raise InternalError("a tensor map of something other than an argument or make_desc")
-        parameter = TensorMapParameter(
-            label,
-            element,
-            kind.box_shape,
-            swizzle,
-            padding_of(op.desc),
-            "",
-            host_expression(made.base, arguments),
-            tuple(host_expression(value, arguments) for value in made.extents),
-            tuple(host_expression(value, arguments) for value in made.strides),
-            row,
+        parameter = replace(
+            parameter,
+            base=host_expression(made.base, arguments),
+            extents=tuple(host_expression(value, arguments) for value in made.extents),
+            strides=tuple(host_expression(value, arguments) for value in made.strides),
         )
     declaration = f"const __grid_constant__ TensorMap {name}"
     return Input(name, parameter, declaration, Map(name), (op.result,))

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
+from tawa.ir.types import is_tensor
 from tawa.ir.walk import is_inside, operations_of, terminator, walk
 
 Looks = Callable[[SSAValue], SSAValue | None]
@@ -48,26 +48,18 @@ class Storage:
 # Operations that give no tensor of their own: constants are written where they are used.
 _FOLDED = (tile.Constant, tile.Splat, tile.Arange)
 # Register r of the result depends on register r of the operands only.
-_IN_PLACE = (hopper.Wgmma, hopper.Mma, hopper.FmaDot, hopper.WgmmaWait, hopper.Pin)
 _POINTWISE = (tile.Elementwise, tile.Cast, tile.Bitcast, hopper.WgmmaWait, hopper.Pin)
-
-
-def is_tensor(value: SSAValue) -> bool:
-    """Tell whether a value is a tensor."""
-    return type(value.type) is TensorType
 
 
 def in_place(op: Operation) -> tuple[tuple[SSAValue, SSAValue], ...]:
     """Return (operand, result) pairs that are the same registers by the operation's meaning."""
     match op:
-        case _ if type(op) not in _IN_PLACE:
-            return ()
         case hopper.Wgmma() | hopper.Mma() | hopper.FmaDot():
             return ((op.acc, op.result),)
         case hopper.WgmmaWait() | hopper.Pin():
             return tuple(zip(op.values, op.res))
         case _:
-            raise TypeError(f"{op.name} gives new registers")
+            return ()
 
 
 def allocate(body: Region, looks: Looks) -> Storage:
@@ -142,8 +134,6 @@ class _Allocator:
 
     def _visit(self, op: Operation, after: set[SSAValue]) -> set[SSAValue]:
         match op:
-            case _ if not op.regions:
-                return self._plain(op, after)
             case scf.ForOp():
                 return self._for(op, after)
             case scf.IfOp():

@@ -26,7 +26,7 @@ from xdsl.dialects.builtin import (
     Signedness,
     TensorType,
 )
-from xdsl.ir import Attribute, Data, ParametrizedAttribute, TypeAttribute
+from xdsl.ir import Attribute, Data, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -106,6 +106,11 @@ def bit_width(kind: Attribute) -> int:
             return kind.bitwidth
         case _:
             raise TypeError(f"{kind} has no width")
+
+
+def is_tensor(value: SSAValue) -> bool:
+    """Tell whether a value is a tensor."""
+    return type(value.type) is TensorType
 
 
 def element_type(kind: Attribute) -> Attribute:

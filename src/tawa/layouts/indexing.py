@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tawa.errors import InternalError
+
 
 @dataclass(frozen=True, slots=True)
 class Digit:
@@ -59,6 +61,13 @@ def fit(table: Sequence[int], uneven: bool = False) -> Formula | None:
     last digit may have fewer than all of its values: of 48 columns in panels of 32, say.
     """
     return _fit(tuple(table), uneven)
+
+
+def formula_of(table: Sequence[int], what: str) -> Formula:
+    """Return the formula of a table that must have one. Raises InternalError, of `what`."""
+    if (found := fit(table)) is None:
+        raise InternalError(f"{what} at {tuple(table)} have no formula")
+    return found
 
 
 @lru_cache(maxsize=1024)

@@ -12,13 +12,12 @@ from xdsl.ir import SSAValue
 from tawa.analysis.statements import VIEWS
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.emitter import Array, Emitter, Mapped, Scalar, Tensor, Uniform, atom, bare
-from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers.arithmetic import ANY_LANE
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.functions import FUNCTIONS
-from tawa.ir.types import IntAttr, Real, element_type, layout_of
+from tawa.ir.types import IntAttr, Real, element_type, is_tensor, layout_of
 
 _CALLED = re.compile(r"\b([a-z_]\w*)\(")
 # Signed arithmetic that may overflow: written in the unsigned type, where C++ wraps.

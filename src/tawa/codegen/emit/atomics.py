@@ -19,12 +19,11 @@ from tawa.codegen.emit.global_memory import (
     run_length,
     scaled,
 )
-from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic, memory
 from tawa.codegen.wrappers import memory as w
 from tawa.errors import InternalError
 from tawa.ir import tile
-from tawa.ir.types import layout_of
+from tawa.ir.types import is_tensor, layout_of
 
 _At = Callable[[SSAValue, str], str]
 _Call = Callable[[_At, str], str]

@@ -21,10 +21,9 @@ from tawa.codegen.emit.emitter import (
     atom,
     variable_type,
 )
-from tawa.codegen.storage import is_tensor
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
-from tawa.ir.types import bit_width, element_type, layout_of
+from tawa.ir.types import bit_width, element_type, is_tensor, layout_of
 from tawa.ir.walk import all_of, has, terminator
 
 # A loop that waits or issues asynchronous work is not unrolled: its body is large, its iterations

@@ -12,7 +12,7 @@ from itertools import product
 
 from xdsl.ir import SSAValue
 
-from tawa.codegen.emit.emitter import Emitter, atom
+from tawa.codegen.emit.emitter import Emitter, atom, sum_of
 from tawa.codegen.emit.global_memory import run_length, scaled
 from tawa.codegen.emit.tensors import pointee_bytes, thread_offsets
 from tawa.codegen.wrappers import memory
@@ -20,9 +20,9 @@ from tawa.codegen.wrappers import tma as w
 from tawa.codegen.wrappers.barriers import CLUSTER_RANK
 from tawa.errors import InternalError
 from tawa.ir import hopper
-from tawa.ir.types import DescType, TensorMapType, ViewType, layout_of
+from tawa.ir.types import DescType, ViewType, layout_of
 from tawa.layouts.access import in_rows, linear, vector_access
-from tawa.layouts.indexing import Formula, fit
+from tawa.layouts.indexing import Formula, formula_of
 from tawa.layouts.register import Coordinate
 from tawa.layouts.shared import SharedLayout
 from tawa.layouts.windows import Window
@@ -52,20 +52,6 @@ def _tile(kind: ViewType, rank: int) -> Coordinate:
     return (1,) * (rank - len(shape)) + shape[max(0, len(shape) - rank) :]
 
 
-def _formula(values: list[int]) -> Formula:
-    formula = fit(values)
-    if formula is None:
-        raise InternalError(f"boxes at {values} have no formula")
-    return formula
-
-
-def _plus(text: str, formula: Formula, variable: str) -> str:
-    more = formula.render(variable)
-    if more == "0":
-        return text
-    return more if text == "0" else f"{text} + {more}"
-
-
 def _share(tile: Coordinate, parts: int) -> tuple[Coordinate, int]:
     """Split a tile's rows (its first dimension that is not 1) into equal parts."""
     dim = next((d for d, extent in enumerate(tile[:-1]) if extent > 1), 0)
@@ -85,24 +71,12 @@ def _offset(within: SharedLayout, start: Coordinate) -> int:
     return linear(within, padded)
 
 
-def _map_type(value: SSAValue) -> TensorMapType:
-    if not isinstance(value.type, TensorMapType):
-        raise InternalError(f"a TMA copy through {value.type}")
-    return value.type
-
-
 def _window_of(value: SSAValue) -> Window | None:
     """Return the windows that a tensor map is of."""
     if not isinstance(value.owner, hopper.TensorMap):
         raise InternalError(f"a TMA copy through {value.owner}")
     desc = value.owner.desc.type
     return desc.window if isinstance(desc, DescType) else None
-
-
-def _view_type(value: SSAValue) -> ViewType:
-    if not isinstance(value.type, ViewType):
-        raise InternalError(f"a TMA copy of {value.type}")
-    return value.type
 
 
 def _coordinates(
@@ -115,7 +89,7 @@ def _coordinates(
         text = atom(text) if " " in text and not text.isidentifier() else text
         if share and index == dim:
             text = f"{text} + {share} * {size}"
-        found.append((text, _formula([start[index] for start in starts])))
+        found.append((text, formula_of([start[index] for start in starts], "boxes")))
     return found
 
 
@@ -149,7 +123,7 @@ def _first_windows(e: Emitter, op: hopper.TmaLoad, window: Window, places: list[
 def tma_load(e: Emitter, op: hopper.TmaLoad) -> None:
     """One thread starts the copies of all boxes of a tile, or of this block's part of it."""
     e.elected("thread")
-    kind, box = _view_type(op.view), _map_type(op.map).box_shape
+    kind, box = op.view.type, op.map.type.box_shape
     tile = _tile(kind, len(box))
     blocks = op.multicast.data if op.multicast is not None else 1
     part, dim = _share(tile, blocks) if blocks > 1 else (tile, 0)
@@ -164,19 +138,20 @@ def tma_load(e: Emitter, op: hopper.TmaLoad) -> None:
         one = tuple(extent if d == dim else 0 for d, extent in enumerate(part))
         to += f" + {share} * {_offset(within, one)}"
     places = _coordinates(e, list(op.offsets[: len(box)]), starts, share, dim, part[dim])
-    offsets = _formula([_offset(within, start) for start in starts])
+    offsets = formula_of([_offset(within, start) for start in starts], "boxes")
     barrier = e.barrier(op.barriers, op.slot)
     with e.unrolled("box", len(starts)) as number:
-        coordinates = [_plus(text, formula, number) for text, formula in reversed(places)]
+        coordinates = [sum_of(text, each.render(number)) for text, each in reversed(places)]
         if window is not None:
             coordinates = _first_windows(e, op, window, coordinates)
         mask = [f"{(1 << blocks) - 1}"] if blocks > 1 else []
-        e.do(wrapper, _plus(to, offsets, number), e.map(op.map), barrier, *coordinates, *mask)
+        there = sum_of(to, offsets.render(number))
+        e.do(wrapper, there, e.map(op.map), barrier, *coordinates, *mask)
 
 
 def tma_store(e: Emitter, op: hopper.TmaStore) -> None:
     """The elected threads start the copies of all boxes of a tile, each warpgroup of its rows."""
-    kind, box = _view_type(op.view), _map_type(op.map).box_shape
+    kind, box = op.view.type, op.map.type.box_shape
     tile = _tile(kind, len(box))
     groups = e.role.warpgroups if op.by.data == "warpgroup" else 1
     if op.by.data == "warp":
@@ -195,13 +170,13 @@ def tma_store(e: Emitter, op: hopper.TmaStore) -> None:
         one = tuple(extent if d == dim else 0 for d, extent in enumerate(part))
         source += f" + {share} * {_offset(within, one)}"
     places = _coordinates(e, list(op.offsets), starts, share, dim, part[dim])
-    offsets = _formula([_offset(within, start) for start in starts])
+    offsets = formula_of([_offset(within, start) for start in starts], "boxes")
     with (
         e.block(f"if ({condition})" if condition else ""),
         e.unrolled("box", len(starts)) as number,
     ):
-        coordinates = [_plus(text, formula, number) for text, formula in reversed(places)]
-        e.do(wrapper, e.map(op.map), _plus(source, offsets, number), *coordinates)
+        coordinates = [sum_of(text, each.render(number)) for text, each in reversed(places)]
+        e.do(wrapper, e.map(op.map), sum_of(source, offsets.render(number)), *coordinates)
 
 
 def bulk_commit(e: Emitter, op: hopper.BulkCommit) -> None:
@@ -241,17 +216,14 @@ def copy_async(e: Emitter, op: hopper.CopyAsync) -> None:
         return in_rows(within, place, access.pitch) if access.pitch else linear(within, place)
 
     column = [offset_of(place) for place in layout.register_table[::each]]
-    formula = fit(column)
-    if formula is None:
-        raise InternalError(f"copies to offsets {column}")
+    formula = formula_of(column, "copies")
     thread = thread_offsets(e, layout, offset_of)
     place = e.names.fresh("place")
     e.line(f"const u32 {place} = {thread};")
     base = e.view(op.view)
     with e.unrolled("part", len(column)) as part:
         first = scaled(part, each)
-        offset = formula.render(part)
-        address = place if offset == "0" else f"{place} + {offset}"
+        address = sum_of(place, formula.render(part))
         if access.pitch:
             panels = f"{access.pitch}, {access.rows}, {access.swizzle}"
             address = e.call(memory.PANELLED, address, template=panels)

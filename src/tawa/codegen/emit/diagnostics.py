@@ -12,10 +12,10 @@ from xdsl.ir import Operation, SSAValue
 from tawa.codegen.elements import Element
 from tawa.codegen.emit.emitter import Array, Emitter, Handler, Mapped
 from tawa.codegen.emit.global_memory import replica_guard
-from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers.core import Wrapper
 from tawa.ir import tile
+from tawa.ir.types import is_tensor
 
 _PLACE = "blockIdx.x, blockIdx.y, blockIdx.z"
 _FORMAT = {"i32": "%d", "u32": "%u", "i64": "%lld", "u64": "%llu", "ptr": "%llx"}

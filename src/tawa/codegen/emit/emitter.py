@@ -316,6 +316,11 @@ class Emitter(Writer):
                 pass
 
 
+def sum_of(*terms: str) -> str:
+    """Return the sum of some expressions, of which those that are 0 are left out."""
+    return " + ".join(term for term in terms if term != "0") or "0"
+
+
 def slot_address(base: str, index: str, pitch: str) -> str:
     """Return the address of one of several equal pieces of shared memory."""
     if index == "0" or not pitch:

@@ -14,12 +14,11 @@ from xdsl.ir import Operation, SSAValue
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.emitter import Array, Emitter, Handler, Scalar, Tensor, atom, variable_type
 from tawa.codegen.emit.tensors import pointee_bytes
-from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic
 from tawa.codegen.wrappers import memory as w
 from tawa.errors import InternalError
 from tawa.ir import tile
-from tawa.ir.types import PtrType, element_type, layout_of
+from tawa.ir.types import PtrType, element_type, is_tensor, layout_of
 from tawa.layouts.convert import Digits, owns
 
 _CACHE = {".ca": "ca", ".cg": "cg", ".cs": "cs", ".cv": "cv", ".wb": "wb", ".wt": "wt"}

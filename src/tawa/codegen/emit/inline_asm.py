@@ -10,10 +10,10 @@ from xdsl.ir import Operation, SSAValue
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.arithmetic import aligned, reinterpret
 from tawa.codegen.emit.emitter import Array, Emitter, Handler, Tensor, Uniform, atom, bare
-from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers.core import Wrapper
 from tawa.ir import tile
 from tawa.ir.inline_asm import WIDTHS, Register, Registers, registers_of, substituted
+from tawa.ir.types import is_tensor
 
 _C_TYPES = {"h": "u16", "r": "u32", "l": "u64", "f": "float", "d": "double"}
 

@@ -19,15 +19,14 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.arithmetic import apply, nested, rounded
-from tawa.codegen.emit.emitter import Emitter, Handler, Scalar, Tensor, atom
+from tawa.codegen.emit.emitter import Emitter, Handler, Scalar, Tensor, atom, sum_of
 from tawa.codegen.emit.tensors import thread_sum
-from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import arithmetic as w
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
-from tawa.ir.types import element_type, layout_of
+from tawa.ir.types import element_type, is_tensor, layout_of
 from tawa.layouts.fragments import without_dimension
-from tawa.layouts.indexing import Digit, Formula, fit
+from tawa.layouts.indexing import Digit, Formula, formula_of
 from tawa.layouts.register import LANES, RegisterLayout
 
 Combine = Callable[[Sequence[str], Sequence[str]], list[str]]
@@ -130,9 +129,7 @@ def reduce(e: Emitter, op: tile.Reduce) -> None:
         e.use_accessors(tensor.element)
     partial = _targets(e, results, elements, scalar, len(fold.heads))
     combine, simple = combiner(e, op.body.block, elements)
-    heads = fit(fold.heads)
-    if heads is None:
-        raise InternalError(f"results of a reduction at registers {fold.heads}")
+    heads = formula_of(fold.heads, "results")
     with e.unrolled("r", len(fold.heads)) as r:
         names = [e.names.fresh("total") for _ in tensors]
         head = heads.render(r)
@@ -196,15 +193,12 @@ def _fold_registers(
     """
     width = _together(tail) if simple else 1
     inside = tail[:width]
-    formula = fit(tail[::width])
-    if formula is None:
-        raise InternalError(f"a reduction over registers at {tail}")
+    formula = formula_of(tail[::width], "registers")
 
     def group(index: str) -> list[str]:
         start = formula.render(index)
-        terms = [term for term in (head, start) if term != "0"]
         items = [
-            [tensor.at(_place([*terms, str(more)] if more else terms)) for tensor in tensors]
+            [tensor.at(_place(sum_of(head, start, str(more)))) for tensor in tensors]
             for more in inside
         ]
         while len(items) > 1:
@@ -234,8 +228,7 @@ def _together(tail: tuple[int, ...]) -> int:
     return 1
 
 
-def _place(terms: list[str]) -> str:
-    text = " + ".join(terms) or "0"
+def _place(text: str) -> str:
     return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
@@ -311,11 +304,8 @@ def line_of(layout: RegisterLayout, axis: int) -> Line:
     if len(shapes) != 1:
         raise InternalError(f"a scan of {layout} along {axis}: lines differ")
     run, rounds = shapes.pop()
-    formulas = [fit(table) for table in (heads, run, rounds)]
-    if any(formula is None for formula in formulas):
-        raise InternalError(f"a scan of {layout} along {axis}: irregular registers")
-    first_formula, run_formula, rounds_formula = (f for f in formulas if f is not None)
-    return Line(first_formula, run_formula, rounds_formula, unit, lanes)
+    first, inside, further = (formula_of(each, "lines") for each in (heads, run, rounds))
+    return Line(first, inside, further, unit, lanes)
 
 
 def scan(e: Emitter, op: Operation) -> None:
@@ -365,8 +355,7 @@ def pick(e: Emitter, op: Operation) -> None:
     e.use_accessors(tensor.element)
 
     def text(r: str) -> str:
-        terms = [t for t in (line.heads.render(r), str(inside)) if t != "0"]
-        held = tensor.at(" + ".join(terms) or "0")
+        held = tensor.at(sum_of(line.heads.render(r), str(inside)))
         if line.lanes == 1:
             return held
         source = _lane_of(e, line, lane)
@@ -381,8 +370,9 @@ def carry_in(e: Emitter, op: Operation) -> None:
     axis, layout, over = op.axis.data, layout_of(op.parts[0].type), layout_of(op.ends[0].type)
     line, parts = line_of(over, axis), over.shape[axis]
     lines = {place: register for register, place in enumerate(over.register_table)}
-    heads = fit([lines[p[: axis + 1] + p[axis + 2 :]] for p in layout.register_table])
-    if heads is None or line.lanes != parts:
+    first = [lines[p[: axis + 1] + p[axis + 2 :]] for p in layout.register_table]
+    heads = formula_of(first, "parts")
+    if line.lanes != parts:
         raise InternalError(f"ends in {over} of parts in {layout} along {axis}")
     elements = [element_of(element_type(value.type)) for value in op.parts]
     combine, _ = combiner(e, op.body.block, elements)
@@ -444,9 +434,7 @@ class _Scan:
         carries: list[str] = []
         for place in range(line.rounds.length):
             position = line.rounds.length - 1 - place if self._backwards else place
-            offset = line.rounds(position)
-            terms = [term for term in (head, str(offset)) if term != "0"]
-            base = " + ".join(terms) or "0"
+            base = sum_of(head, str(line.rounds(position)))
             carries = self._round(base, carries, last=place == line.rounds.length - 1)
 
     def _at(self, base: str, index: str) -> list[str]:
@@ -457,8 +445,7 @@ class _Scan:
             offset = back.render(index)
         else:
             offset = run.render(index)
-        terms = [term for term in (base, offset) if term != "0"]
-        return [f"{name}[{' + '.join(terms) or '0'}]" for name in self._names]
+        return [f"{name}[{sum_of(base, offset)}]" for name in self._names]
 
     def _round(self, base: str, carries: list[str], *, last: bool) -> list[str]:
         """Write one round of all lanes; gives the names of the totals carried onward."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from xdsl.ir import SSAValue
 
 from tawa.codegen.elements import element_of
-from tawa.codegen.emit.emitter import Array, Emitter, View, atom, slot_address
+from tawa.codegen.emit.emitter import Array, Emitter, View, atom, slot_address, sum_of
 from tawa.codegen.emit.global_memory import replica_guard
 from tawa.codegen.emit.tensors import thread_offsets
 from tawa.codegen.wrappers import arithmetic
@@ -20,7 +20,7 @@ from tawa.errors import InternalError
 from tawa.ir import hopper, tile
 from tawa.ir.types import ViewType, element_type, layout_of
 from tawa.layouts.access import Access, matrix_access, vector_access
-from tawa.layouts.indexing import fit
+from tawa.layouts.indexing import fit, formula_of
 from tawa.layouts.register import RegisterLayout
 from tawa.layouts.shared import SharedLayout
 from tawa.layouts.transpose import Side, sides
@@ -69,32 +69,25 @@ def _access(via: str, value: SSAValue, view: SSAValue) -> Access:
 
 
 def _formula(values: tuple[int, ...], variable: str) -> str:
-    formula = fit(values)
-    if formula is None:
-        raise InternalError(f"offsets {values} have no formula")
-    return formula.render(variable)
-
-
-def _sum(*terms: str) -> str:
-    return " + ".join(term for term in terms if term != "0") or "0"
+    return formula_of(values, "offsets").render(variable)
 
 
 def place_of(e: Emitter, access: Access, base: str) -> Callable[[str], str]:
     """Name the thread's part of the addresses of a move; return the address by access."""
     lanes = _formula(access.lanes, e.lane) if any(access.lanes) else "0"
     warps = _formula(access.warps, e.warp) if any(access.warps) else "0"
-    thread = _sum(lanes, warps)
+    thread = sum_of(lanes, warps)
     place = e.names.fresh("place")
     mask = str(access.chunk_mask)
     if access.commutes and access.chunk_mask:
         swizzled = e.call(w.SWIZZLED, thread, template=mask)
         e.line(f"const u32 {place} = {base} + {swizzled};")
     else:
-        e.line(f"const u32 {place} = {thread if access.chunk_mask else _sum(base, thread)};")
+        e.line(f"const u32 {place} = {thread if access.chunk_mask else sum_of(base, thread)};")
 
     def address(part: str) -> str:
         if not access.chunk_mask:
-            return _sum(place, _formula(access.accesses, part))
+            return sum_of(place, _formula(access.accesses, part))
         if access.commutes:
             if (found := fit(access.chunks())) is not None:
                 chunk = found.render(part)
@@ -102,8 +95,8 @@ def place_of(e: Emitter, access: Access, base: str) -> Callable[[str], str]:
                 moved = e.call(w.SWIZZLED, _formula(access.accesses, part), template=mask)
                 chunk = f"{moved} & {mask}"
             inside = place if chunk == "0" else f"({place} ^ ({chunk}))"
-            return _sum(inside, _formula(access.rests(), part))
-        offset = _sum(place, _formula(access.accesses, part))
+            return sum_of(inside, _formula(access.rests(), part))
+        offset = sum_of(place, _formula(access.accesses, part))
         if access.pitch:
             panels = f"{access.pitch}, {access.rows}, {access.swizzle}"
             offset = e.call(w.PANELLED, offset, template=panels)
@@ -242,12 +235,8 @@ def _place(e: Emitter, side: Side, base: str, name: str, row: str, lane: str) ->
 
     `lane` is given where lanes from 16 on take the second 16 bytes of a row.
     """
-    terms = [f"{row} * {side.row_bytes}"]
-    if lane:
-        terms.append(f"{lane} / 16 * 16")
-    if (warps := _formula(side.warps, e.warp)) != "0":
-        terms.append(warps)
-    offset = " + ".join(terms)
+    second = f"{lane} / 16 * 16" if lane else "0"
+    offset = sum_of(f"{row} * {side.row_bytes}", second, _formula(side.warps, e.warp))
     if side.chunk_mask:
         offset = e.call(w.SWIZZLED, offset, template=str(side.chunk_mask))
     named = e.names.fresh(name)
@@ -259,8 +248,7 @@ def _address(side: Side, place: str, part: str) -> str:
     """Return where a block begins: chunk bits are exclusive-ored, the rest is added."""
     chunk = _formula(tuple(block & side.chunk_mask for block in side.blocks), part)
     rest = _formula(tuple(block & ~side.chunk_mask for block in side.blocks), part)
-    text = place if chunk == "0" else f"({place} ^ ({chunk}))"
-    return text if rest == "0" else f"{text} + {rest}"
+    return sum_of(place if chunk == "0" else f"({place} ^ ({chunk}))", rest)
 
 
 # --- elements by number ---------------------------------------------------------------------------
@@ -283,9 +271,7 @@ def gather(e: Emitter, op: hopper.SharedGather) -> None:
     def place(where: tuple[int, ...]) -> int:
         return sum(at * step(dim) for dim, at in enumerate(where) if dim != axis)
 
-    registers = fit([place(where) for where in layout.register_table])
-    if registers is None:
-        raise InternalError(f"registers of {layout} have no formula")
+    registers = formula_of([place(where) for where in layout.register_table], "registers")
     base = thread_offsets(e, layout, place)
     index = e.tensor(op.index)
     e.use_accessors(index.element)
@@ -297,8 +283,7 @@ def gather(e: Emitter, op: hopper.SharedGather) -> None:
 
     def at(register: str) -> str:
         chosen = f"((u32){atom(index.at(register))} & {extent - 1}u) * {step(axis)}u"
-        terms = [start, registers.render(register), chosen]
-        return e.call(load, " + ".join(term for term in terms if term != "0"))
+        return e.call(load, sum_of(start, registers.render(register), chosen))
 
     e.fill(array, at, bits=narrow)
 

@@ -15,13 +15,12 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import Element, element_of
 from tawa.codegen.emit.arithmetic import apply, convert
-from tawa.codegen.emit.emitter import Array, Emitter, atom
+from tawa.codegen.emit.emitter import Array, Emitter, atom, sum_of
 from tawa.codegen.emit.shared import clear, move, place_of
-from tawa.codegen.storage import is_tensor
 from tawa.codegen.wrappers import tensor_cores as w
 from tawa.errors import InternalError
 from tawa.ir import hopper
-from tawa.ir.types import ViewType, element_type, layout_of
+from tawa.ir.types import ViewType, element_type, is_tensor, layout_of
 from tawa.layouts.access import STEP_BYTES, Access, Operand, operand, vector_access
 from tawa.layouts.fragments import (
     WARPGROUP,
@@ -31,7 +30,7 @@ from tawa.layouts.fragments import (
     wgmma_operand,
     wgmma_tiling,
 )
-from tawa.layouts.indexing import Formula, fit
+from tawa.layouts.indexing import Formula, fit, formula_of
 from tawa.layouts.register import Coordinate, RegisterLayout
 from tawa.layouts.shared import SharedLayout
 
@@ -71,10 +70,7 @@ def wait(e: Emitter, op: hopper.WgmmaWait) -> None:
 
 
 def _view_operand(value: SSAValue, k_dim: int) -> Operand:
-    kind = value.type
-    if not isinstance(kind, ViewType):
-        raise InternalError(f"a wgmma operand of type {kind}")
-    return operand(kind.within.data, k_dim)
+    return operand(_view(value)[0], k_dim)
 
 
 def product(e: Emitter, op: hopper.Wgmma) -> None:
@@ -186,10 +182,7 @@ def _group_base(e: Emitter, base: str, side: Operand, tiling: WgmmaTiling, *, ro
     offsets = [side.offset(group[0 if rows else 1], 0) for group in tiling.groups]
     if not any(offsets):
         return base
-    formula = fit(offsets)
-    if formula is None:
-        raise InternalError(f"warpgroups at offsets {offsets}")
-    return f"{base} + {formula.render(atom(e.warpgroup))}"
+    return f"{base} + {formula_of(offsets, 'warpgroups').render(atom(e.warpgroup))}"
 
 
 def _descriptor(
@@ -203,13 +196,11 @@ def _descriptor(
         for index, more in enumerate(over_steps):
             if side.offset(start, index * steps.k) != offset + more:
                 raise InternalError(f"operand {side.within} has no additive steps")
-    terms: list[str] = []
-    for offsets, variable in ((over_blocks, block), (over_steps, step)):
-        formula = fit(offsets)
-        if formula is None:
-            raise InternalError(f"operand steps at offsets {offsets}")
-        if variable != "0" and any(offsets):
-            terms.append(formula.render(variable))
+    terms = [
+        formula_of(offsets, "steps").render(variable)
+        for offsets, variable in ((over_blocks, block), (over_steps, step))
+        if variable != "0" and any(offsets)
+    ]
     return e.call(w.DESCRIPTOR_AT, base, " + ".join(terms)) if terms else base
 
 
@@ -255,10 +246,7 @@ _VECTOR = 16  # bytes: the widest access of one thread
 
 
 def _formula(values: list[int]) -> Formula:
-    found = fit(values) or fit(values, uneven=True)
-    if found is None:
-        raise InternalError(f"registers at {values} have no formula")
-    return found
+    return fit(values, uneven=True) or formula_of(values, "registers")
 
 
 def _words(layout: RegisterLayout, places: list[Coordinate], packed: int, count: int) -> Formula:
@@ -268,11 +256,6 @@ def _words(layout: RegisterLayout, places: list[Coordinate], packed: int, count:
     if missing:
         raise InternalError(f"no mma fragments at {missing} of {layout}")
     return _formula([where[place] // packed for place in places])
-
-
-def _sum(name: str, *terms: str) -> str:
-    text = " + ".join(term for term in terms if term != "0") or "0"
-    return f"{name}[{text}]"
 
 
 def mma(e: Emitter, op: Operation) -> None:
@@ -297,11 +280,11 @@ def mma(e: Emitter, op: Operation) -> None:
     wrapper = w.mma(shape)
     with e.unrolled("step", steps) as step, e.unrolled("block", len(starts)) as block:
         items = [
-            _sum(left, rows.render(block), a_steps.render(step), str(i))
+            f"{left}[{sum_of(rows.render(block), a_steps.render(step), str(i))}]"
             for i in range(shape.a_words)
         ]
         items += [
-            _sum(right, columns.render(block), b_steps.render(step), str(i))
+            f"{right}[{sum_of(columns.render(block), b_steps.render(step), str(i))}]"
             for i in range(shape.b_words)
         ]
         if kinds[0].bits == 32:

@@ -7,15 +7,23 @@ from collections.abc import Callable
 from xdsl.ir import Operation, SSAValue
 
 from tawa.codegen.elements import element_of
-from tawa.codegen.emit.emitter import Affine, Emitter, Handler, Scalar, Tensor, Uniform, atom
-from tawa.codegen.storage import is_tensor
+from tawa.codegen.emit.emitter import (
+    Affine,
+    Emitter,
+    Handler,
+    Scalar,
+    Tensor,
+    Uniform,
+    atom,
+    sum_of,
+)
 from tawa.codegen.wrappers import arithmetic as w
 from tawa.errors import InternalError
 from tawa.ir import hopper, tile
-from tawa.ir.types import PtrType, element_type, layout_of
+from tawa.ir.types import PtrType, element_type, is_tensor, layout_of
 from tawa.layouts.convert import convert, flattened, projected, register_map
 from tawa.layouts.fragments import permuted, with_dimension
-from tawa.layouts.indexing import fit
+from tawa.layouts.indexing import fit, formula_of
 from tawa.layouts.register import RegisterLayout
 
 _VIEWS = (
@@ -105,10 +113,8 @@ def arange(e: Emitter, op: tile.Arange) -> None:
     """Bind a range to what the thread's position and the register add up to."""
     layout = layout_of(op.result.type)
     element = element_of(element_type(op.result.type))
-    registers = fit([place[0] for place in layout.register_table])
+    registers = formula_of([place[0] for place in layout.register_table], "registers")
     base = thread_sum(e, layout, op.start.data)
-    if registers is None:
-        raise InternalError(f"registers of {layout} have no formula")
     if not base.isdigit():
         name = e.fresh(op.result, "index")
         e.line(f"const int {name} = {base};")
@@ -118,10 +124,7 @@ def arange(e: Emitter, op: tile.Arange) -> None:
 
 def thread_sum(e: Emitter, layout: RegisterLayout, start: int = 0, dim: int = 0) -> str:
     """Return what this thread's lane and warp add to a coordinate, plus `start`."""
-    text = thread_offsets(e, layout, lambda where: where[dim])
-    if not start:
-        return text
-    return str(start) if text == "0" else f"{text} + {start}"
+    return sum_of(thread_offsets(e, layout, lambda where: where[dim]), str(start))
 
 
 def thread_offsets(
@@ -131,15 +134,8 @@ def thread_offsets(
     lanes = [offset(place) for place in layout.lane_table]
     warps = [offset(place) for place in layout.warp_table]
     warps *= max(1, e.role.warps // len(warps))  # warps beyond the layout's hold copies
-    terms: list[str] = []
-    for table, which in ((lanes, "lane"), (warps, "warp")):
-        if not any(table):
-            continue
-        formula = fit(table)
-        if formula is None:
-            raise InternalError(f"the {which}s of {layout} have no formula")
-        terms.append(formula.render(e.lane if which == "lane" else e.warp))
-    return " + ".join(terms) or "0"
+    inside = formula_of(lanes, "lanes").render(e.lane) if any(lanes) else "0"
+    return sum_of(inside, formula_of(warps, "warps").render(e.warp) if any(warps) else "0")
 
 
 def join(e: Emitter, op: tile.Join) -> None:
@@ -154,9 +150,7 @@ def join(e: Emitter, op: tile.Join) -> None:
     table = [where[(*place[:-1], 0)] for place in layout.register_table]
     first = e.renamed(e.tensor(op.first), table)
     second = e.renamed(e.tensor(op.second), table)
-    choice = fit(which)
-    if choice is None:
-        raise InternalError(f"a join into {layout}")
+    choice = formula_of(which, "parts")
     array = e.array(op.result)
     e.use_accessors(array.element)
     e.fill(array, lambda r: f"({choice.render(r)} ? {second.at(r)} : {first.at(r)})")

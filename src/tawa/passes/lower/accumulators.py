@@ -49,12 +49,11 @@ from tawa.analysis.hardware import is_zero
 from tawa.analysis.liveness import all_names
 from tawa.analysis.statements import VIEWS
 from tawa.ir import hopper, tile
-from tawa.ir.types import Real, element_type, layout_of, shape_of
+from tawa.ir.types import Real, element_type, is_tensor, layout_of, shape_of
 from tawa.ir.walk import all_of, handed_on, has, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter
 from tawa.passes.lower.flight import lives_on, visible
-from tawa.passes.lower.relate import is_tensor
 
 _ACC = 2  # the operand of a wgmma
 _FILLED = (tile.Constant, hopper.Uninitialized)  # written where they are used

@@ -15,13 +15,13 @@ from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.statements import enclosing_loops
 from tawa.ir import hopper, tile
-from tawa.ir.types import bit_width, element_type, shape_of
+from tawa.ir.types import bit_width, element_type, is_tensor, shape_of
 from tawa.ir.walk import walk
 from tawa.layouts import fragments
 from tawa.layouts.convert import register_map
 from tawa.layouts.register import LANES, Axis, RegisterLayout
 from tawa.passes.lower.access import contiguous_axis
-from tawa.passes.lower.relate import is_tensor, propose, ties
+from tawa.passes.lower.relate import propose, ties
 
 _VECTOR = 16  # bytes: the widest access of one thread
 _SECTOR = 32  # bytes: the unit of global memory traffic

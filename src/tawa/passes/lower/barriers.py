@@ -40,11 +40,10 @@ from tawa.analysis.index import is_spread
 from tawa.analysis.memory import reached, roots_of
 from tawa.analysis.statements import ATOMICS, WRITES, accessed, clobbers, releases
 from tawa.ir import hopper, tile
-from tawa.ir.types import ViewType, layout_of
+from tawa.ir.types import ViewType, is_tensor, layout_of
 from tawa.ir.walk import all_of
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase
-from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.shared import lies_apart
 
 _WARPGROUP = 4

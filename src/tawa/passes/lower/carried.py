@@ -53,12 +53,11 @@ from xdsl.ir import BlockArgument, SSAValue
 from tawa.analysis.statements import name_of
 from tawa.errors import PlanError
 from tawa.ir import hopper, tile
-from tawa.ir.types import PtrType, element_type, i64, shape_of
+from tawa.ir.types import PtrType, element_type, i64, is_tensor, shape_of
 from tawa.ir.walk import all_of, terminator
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, append_operands, widen_for
 from tawa.passes.lower.layouts import cheap_values
-from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import load_view, store_shared, whole_buffer
 
 

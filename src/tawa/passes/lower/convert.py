@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import LayoutAttr, layout_of, shape_of
+from tawa.ir.types import LayoutAttr, is_tensor, layout_of, shape_of
 from tawa.ir.walk import handed_on, operations_of
 from tawa.layouts.convert import register_map
 from tawa.layouts.fragments import without_dimension
@@ -29,7 +29,7 @@ from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, retype
 from tawa.passes.lower.exchange import moved, same_layout, with_layout
 from tawa.passes.lower.layouts import assign_layouts
-from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, joined, propose, reshaped, split_of
+from tawa.passes.lower.relate import ELEMENTWISE, joined, propose, reshaped, split_of
 
 
 def convert_layouts(lowering: Lowering, role: hopper.Role) -> None:

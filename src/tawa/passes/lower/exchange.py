@@ -32,6 +32,7 @@ from tawa.ir.types import (
     bit_width,
     element_type,
     i1,
+    is_tensor,
     layout_of,
     scalar,
     shape_of,
@@ -45,7 +46,6 @@ from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, replace
 from tawa.passes.lower.placement import scratch_layout
-from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import load_view, store_shared, whole_buffer
 
 

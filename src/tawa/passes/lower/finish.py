@@ -42,7 +42,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.statements import has_effect
 from tawa.errors import OverBudget
 from tawa.ir import hopper, tile
-from tawa.ir.types import ViewType, layout_of
+from tawa.ir.types import ViewType, is_tensor, layout_of
 from tawa.ir.walk import (
     all_of,
     is_terminator,
@@ -55,7 +55,6 @@ from tawa.passes.dead import sweep
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Emitter, erase, new_region
 from tawa.passes.lower.puts import arrivals_of_put
-from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.shared import place_buffers
 from tawa.passes.lower.views import root_slot, via_of, view_kind
 

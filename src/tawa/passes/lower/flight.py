@@ -13,8 +13,8 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper
+from tawa.ir.types import is_tensor
 from tawa.ir.walk import has, home_of, is_inside, terminator, walk
-from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import root_slot
 
 UNBOUNDED = 1 << 20

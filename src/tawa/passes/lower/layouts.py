@@ -36,7 +36,7 @@ from tawa.analysis.contiguity import Contiguity
 from tawa.analysis.statements import enclosing_loops, is_volatile
 from tawa.errors import PlanError
 from tawa.ir import hopper, tile
-from tawa.ir.types import bit_width, element_type, parse_layout, shape_of
+from tawa.ir.types import bit_width, element_type, is_tensor, parse_layout, shape_of
 from tawa.ir.walk import reach, walk
 from tawa.layouts.fragments import Span, blocks, permuted
 from tawa.layouts.register import LANES, RegisterLayout
@@ -55,7 +55,7 @@ from tawa.passes.lower.anchors import (
     store_seeds,
 )
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.relate import ELEMENTWISE, is_tensor, propose, ties
+from tawa.passes.lower.relate import ELEMENTWISE, propose, ties
 from tawa.passes.lower.views import view_kind
 
 _CHEAP = (

@@ -43,7 +43,7 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import element_type, i32, layout_of, shape_of, with_shape
+from tawa.ir.types import element_type, i32, is_tensor, layout_of, shape_of, with_shape
 from tawa.ir.walk import all_of
 from tawa.layouts.fragments import without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
@@ -51,7 +51,7 @@ from tawa.passes.lower.anchors import scan_layout
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, combining, replace, retype
 from tawa.passes.lower.exchange import exchange, moved, same_layout, with_layout
-from tawa.passes.lower.relate import is_tensor, reshaped
+from tawa.passes.lower.relate import reshaped
 
 LATENCY, EXCHANGE = 4, 23
 """Cycles until the result of an operation, and of an exchange between lanes, may be used."""

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.types import shape_of
+from tawa.ir.types import is_tensor, shape_of
 from tawa.ir.walk import handed_on, passed_on
 from tawa.layouts.fragments import permuted, with_dimension, without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
@@ -24,11 +23,6 @@ ELEMENTWISE = (
     tile.Elementwise, tile.Cast, tile.Bitcast, tile.Asm, tile.AsmEffect, tile.PtrAdd, tile.Load,
     tile.Atomic, tile.CompareExchange, tile.Scan, hopper.Pin,
 )  # fmt: skip
-
-
-def is_tensor(value: SSAValue) -> bool:
-    """Tell whether a value is a tensor (and so has a layout)."""
-    return type(value.type) is TensorType
 
 
 def narrow(layout: RegisterLayout, shape: Coordinate) -> RegisterLayout:

@@ -44,13 +44,12 @@ from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 
 from tawa.ir import aref, hopper
-from tawa.ir.types import element_type, shape_of
+from tawa.ir.types import element_type, is_tensor, shape_of
 from tawa.ir.walk import all_of, marked_pure, move_before, terminator, walk
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.emit import Carrier, Emitter, State, erase, new_region, replace
 from tawa.passes.lower.exchange import load_scalar, stored_as, word_layout
 from tawa.passes.lower.puts import by_one_thread, publish
-from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import load_view, slot_view
 
 _TURNING = (aref.PutEnter, aref.GetEnter, aref.GetExit, aref.GetSkip)

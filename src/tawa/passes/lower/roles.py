@@ -17,11 +17,10 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.errors import PlanError
 from tawa.ir import aref, hopper, tile
-from tawa.ir.types import i32
+from tawa.ir.types import i32, is_tensor
 from tawa.ir.walk import all_of, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase, replace
-from tawa.passes.lower.relate import is_tensor
 from tawa.plan.plan import Plan
 from tawa.target import Target
 

@@ -29,12 +29,11 @@ from tawa.analysis.memory import roots_of
 from tawa.analysis.statements import CONTROL, WRITES, accessed, enclosing_loops, is_volatile
 from tawa.ir import hopper, tile
 from tawa.ir.functions import FUNCTIONS
-from tawa.ir.types import layout_of
+from tawa.ir.types import is_tensor, layout_of
 from tawa.ir.walk import decisive, is_terminator, marked_pure, passed_on, reach, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.exchange import load_scalar, store_scalar, stored_as, word_layout
-from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import whole_buffer
 
 _APART = frozenset(

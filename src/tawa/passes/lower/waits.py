@@ -34,6 +34,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tawa.analysis.liveness import names_of
 from tawa.analysis.statements import name_of
 from tawa.ir import hopper
+from tawa.ir.types import is_tensor
 from tawa.ir.walk import all_of, move_before, terminator
 from tawa.passes.lower.context import Lowering, Ring
 from tawa.passes.lower.dots import trip_counter
@@ -57,7 +58,6 @@ from tawa.passes.lower.flight import (
     used_from,
     written_after,
 )
-from tawa.passes.lower.relate import is_tensor
 from tawa.passes.lower.views import root_slot
 
 _MOST_PENDING = 7  # PTX ISA, wgmma.wait_group: the largest N in use
