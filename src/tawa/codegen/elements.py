@@ -11,19 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from xdsl.dialects.builtin import (
-    BFloat16Type,
-    Float8E4M3FNType,
-    Float8E5M2Type,
-    Float16Type,
-    Float32Type,
-    Float64Type,
-    IntegerType,
-)
 from xdsl.ir import Attribute
 
 from tawa.errors import InternalError
-from tawa.ir.types import PtrType, is_signed
+from tawa.ir.types import SCALARS, PtrType, bit_width, is_signed, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,40 +58,25 @@ class Element:
         return -(-count // self.packed)
 
 
-_SMALL_FLOATS = {
-    BFloat16Type: ("bf16", 16),
-    Float16Type: ("f16", 16),
-    Float8E4M3FNType: ("f8e4m3", 8),
-    Float8E5M2Type: ("f8e5m2", 8),
-}
 _INTEGERS = {8: ("signed char", "u8"), 16: ("short", "u16"), 32: ("int", "u32"), 64: ("i64", "u64")}
+_WHOLE = {"f32": "float", "f64": "double", "i1": "bool"}
 ADDRESS = Element("ptr", 64, "u64", "u64", "u64")
 
 
 @lru_cache(maxsize=256)
 def element_of(kind: Attribute) -> Element:
     """Return how a scalar type lives in C++; raises InternalError for types without one."""
-    match kind:
-        case PtrType():
-            return ADDRESS
-        case Float64Type():
-            return Element("f64", 64, "double", "double", "double")
-        case BFloat16Type() | Float16Type() | Float8E4M3FNType() | Float8E5M2Type():
-            name, bits = _SMALL_FLOATS[type(kind)]
-            return Element(name, bits, f"u{bits}", "float", "u32", 32 // bits)
-        case Float32Type():
-            return Element("f32", 32, "float", "float", "float")
-        case IntegerType() if kind.width.data == 1:
-            return Element("i1", 1, "bool", "bool", "bool")
-        case IntegerType() if kind.width.data in _INTEGERS:
-            bits = kind.width.data
-            signed, unsigned = _INTEGERS[bits]
-            storage = signed if is_signed(kind) else unsigned
-            compute = storage if bits >= 32 else "int"
-            word = storage if bits >= 32 else "u32"
-            packed = max(1, 32 // bits)
-            return Element(
-                f"{'i' if is_signed(kind) else 'u'}{bits}", bits, storage, compute, word, packed
-            )
-        case _:
-            raise InternalError(f"no C++ type for {kind}")
+    name = spell(kind)
+    if isinstance(kind, PtrType):
+        return ADDRESS
+    if name not in SCALARS:
+        raise InternalError(f"no C++ type for {kind}")
+    bits = bit_width(kind)
+    if (whole := _WHOLE.get(name)) is not None:
+        return Element(name, bits, whole, whole, whole)
+    if name.startswith(("f", "bf")):
+        return Element(name, bits, f"u{bits}", "float", "u32", 32 // bits)
+    storage = _INTEGERS[bits][not is_signed(kind)]
+    if bits >= 32:
+        return Element(name, bits, storage, storage, storage)
+    return Element(name, bits, storage, "int", "u32", 32 // bits)

@@ -12,6 +12,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, cast
 
 from tawa.errors import ArgumentError
@@ -70,6 +71,15 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(1, extent)
     return tuple(reversed(strides))
+
+
+@lru_cache(maxsize=4096)
+def reach(shape: tuple[int, ...], strides: tuple[int, ...]) -> range:
+    """Return the places, in elements from the first, from the lowest to the highest element."""
+    if 0 in shape:
+        return range(0)
+    steps = [(extent - 1) * stride for extent, stride in zip(shape, strides)]
+    return range(sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + 1)
 
 
 def array(

@@ -18,8 +18,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-
-from xdsl.dialects.builtin import ArrayAttr, StringAttr
+from typing import Any
 
 from tawa.analysis.statements import name_statements
 from tawa.codegen import CudaSource
@@ -554,27 +553,12 @@ def guards_of(kernel: tile.Kernel, plan: Plan) -> tuple[Guard, ...]:
         for first, stored in plan.guards
     ]
     for name, reason in _REASONS.items():
-        match kernel.attributes.get(name):
-            case ArrayAttr() as texts:
-                found += [
-                    Guard(text.data, reason) for text in texts if isinstance(text, StringAttr)
-                ]
-            case _:
-                pass
+        texts: Any = kernel.attributes.get(name, ())
+        found += [Guard(text.data, reason) for text in texts]
     return tuple(found)
 
 
 def demands_of(kernel: tile.Kernel) -> tuple[Demand, ...]:
     """Return what a launch must hold to: pairs of a condition and what is said otherwise."""
-    found: list[Demand] = []
-    match kernel.attributes.get("demands"):
-        case ArrayAttr() as pairs:
-            for pair in pairs:
-                match pair:
-                    case ArrayAttr(data=(StringAttr(data=condition), StringAttr(data=refusal))):
-                        found.append(Demand(condition, refusal))
-                    case _:
-                        pass
-        case _:
-            pass
-    return tuple(found)
+    pairs: Any = kernel.attributes.get("demands", ())
+    return tuple(Demand(condition.data, refusal.data) for condition, refusal in pairs)

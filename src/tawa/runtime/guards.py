@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from dataclasses import replace
+from functools import partial
 from types import CodeType
 from typing import Any, TypeAlias
 
 from tawa.errors import InternalError, LaunchError
 from tawa.frontend.signature import ConstantArg, DescriptorArg
-from tawa.runtime.arrays import look
+from tawa.runtime.arrays import look, reach
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import BYTES
@@ -43,20 +43,8 @@ OverflowError where a number leaves 64 bits, ArithmeticError where one has no va
 _FUNCTIONS = ("divide", "remainder", "minimum", "maximum", "where")
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Bytes of memory, from `start` to before `end`."""
-
-    start: int
-    end: int
-
-    def meets(self, other: Span) -> bool:
-        """Tell whether two spans share a byte."""
-        return self.start < other.end and other.start < self.end
-
-
-def span_of(value: Any) -> Span:
-    """Return the bytes an array or descriptor may touch."""
+def span_of(value: Any) -> range:
+    """Return the bytes an array or descriptor may touch, by their addresses."""
     if is_descriptor(value):
         view = look(value.base)
         return _span(view.address, value.shape, value.strides, view.itemsize)
@@ -64,24 +52,9 @@ def span_of(value: Any) -> Span:
     return _span(view.address, view.shape, view.strides, view.itemsize)
 
 
-def _span(address: int, shape: Sequence[int], strides: Sequence[int], size: int) -> Span:
-    low, high = _reach(tuple(shape), tuple(strides), size)
-    return Span(address + low, address + high)
-
-
-@lru_cache(maxsize=4096)
-def _reach(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> tuple[int, int]:
-    """Return where an array's bytes begin and end, from the address of its first element."""
-    if 0 in shape:
-        return 0, 0
-    low, high = 0, 1
-    for extent, stride in zip(shape, strides):
-        step = (extent - 1) * stride
-        if step < 0:
-            low += step
-        else:
-            high += step
-    return low * size, high * size
+def _span(address: int, shape: Sequence[int], strides: Sequence[int], size: int) -> range:
+    found = reach(tuple(shape), tuple(strides))
+    return range(address + found.start * size, address + found.stop * size)
 
 
 class Guards:
@@ -199,9 +172,10 @@ class Guards:
 
     def _disjoint(self, given: Sequence[Any]) -> bool:
         spans = {name: span(given) for name, span in self._spans.items()}
-        return not any(spans[first].meets(spans[second]) for first, second in self._pairs)
+        pairs = ((spans[first], spans[second]) for first, second in self._pairs)
+        return not any(a.start < b.stop and b.start < a.stop for a, b in pairs)
 
-    def _span(self, name: str, kernel: CompiledKernel) -> Callable[[Sequence[Any]], Span]:
+    def _span(self, name: str, kernel: CompiledKernel) -> Callable[[Sequence[Any]], range]:
         """Return what reads the bytes of an argument from what a launcher gets. A descriptor's are
         known by what comes beside it: in its place its array may stand.
         """

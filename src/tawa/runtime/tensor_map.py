@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from tawa.codegen.parameters import TensorMapParameter
 from tawa.errors import DescriptorError
 from tawa.layouts.windows import Window
-from tawa.runtime.arrays import View, look
+from tawa.runtime.arrays import View, look, reach
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import BYTES
 
@@ -178,7 +178,7 @@ def _check_array(tensor: Tensor) -> None:
     """Raise DescriptorError for a descriptor of more than its array: TMA would go beyond it."""
     if (array := tensor.array) is None:
         return
-    own, said = _reach(array.shape, array.strides), _reach(tensor.extents, tensor.strides)
+    own, said = reach(array.shape, array.strides), reach(tensor.extents, tensor.strides)
     if said.start < own.start or own.stop < said.stop:
         raise DescriptorError(
             f"{tensor.name}: the descriptor has shape {list(tensor.extents)} and strides"
@@ -188,14 +188,6 @@ def _check_array(tensor: Tensor) -> None:
             f" and the array has elements {own.start} to {own.stop - 1}",
             remedy="describe what the array has, or pass the larger array",
         )
-
-
-def _reach(extents: Sequence[int], strides: Sequence[int]) -> range:
-    """Return the places, in elements from the first, from the lowest to the highest element."""
-    if 0 in extents:
-        return range(0)
-    steps = [(extent - 1) * stride for extent, stride in zip(extents, strides)]
-    return range(sum(s for s in steps if s < 0), sum(s for s in steps if s > 0) + 1)
 
 
 def byte_strides(parameter: TensorMapParameter, tensor: Tensor) -> tuple[int, ...]:

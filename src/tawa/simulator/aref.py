@@ -9,6 +9,7 @@ What an aref is while it runs: slots, how often each was filled, and by whom it 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
@@ -24,7 +25,7 @@ from tawa.simulator.barriers import RegisterPool
 from tawa.simulator.clocks import Clock, Clocks
 from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait
 from tawa.simulator.hopper_decode import timed
-from tawa.simulator.machine import Block, Cluster, Coroutine, Machine, launch_blocks, launch_number
+from tawa.simulator.machine import Block, Cluster, Machine, launch_blocks, launch_number
 from tawa.simulator.memory import GlobalMemory
 from tawa.simulator.mma_rules import MMA_RULES
 from tawa.simulator.races import GlobalRaces, written_arguments
@@ -32,7 +33,7 @@ from tawa.simulator.role import Role
 from tawa.simulator.rules import RULES
 from tawa.simulator.scheduler import Blocked, Need, Scheduler, Task, check_schedule
 from tawa.simulator.shared import SharedMemory
-from tawa.simulator.sync_rules import ID_RULES
+from tawa.simulator.sync_rules import ID_RULES, acting
 from tawa.simulator.tile import checked_grid
 from tawa.simulator.trace import Trace
 from tawa.simulator.values import is_array, place_of, poison
@@ -56,9 +57,7 @@ def _free_storage(slot: Slot) -> None:
 def _put_enter(decoder: Decoder, operation: aref.PutEnter) -> Step:
     number, out = decoder.number(operation.aref), decoder.number(operation.slot)
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
+    def enter(role: Role, frame: Frame) -> Wait:
         ring: Ring = frame.values[number]
         nth = ring.puts
         ring.puts += 1
@@ -72,7 +71,7 @@ def _put_enter(decoder: Decoder, operation: aref.PutEnter) -> Step:
         _free_storage(slot)
         frame.values[out] = _Put(ring, nth)
 
-    return Step(wait, True)
+    return acting(enter)
 
 
 def _blocked(ring: Ring, nth: int, what: str, operation: Operation, ready: Any) -> Blocked:
@@ -80,7 +79,7 @@ def _blocked(ring: Ring, nth: int, what: str, operation: Operation, ready: Any) 
     slot = ring.slots[index]
 
     def need() -> Need:
-        freed = ", ".join(f"{c} {slot.frees.get(c, 0)}" for c in ring.consumers)
+        freed = ", ".join(f"{c} {slot.frees[c]}" for c in ring.consumers)
         state = f"filled {slot.fills}, freed by {freed or 'nobody'}"
         sentence = f"for slot {index} of {ring.label} to be {what} (round {nth // ring.depth})"
         return Need(f"{ring.label}[{index}] {what}", str(nth // ring.depth), state, sentence)
@@ -91,9 +90,7 @@ def _blocked(ring: Ring, nth: int, what: str, operation: Operation, ready: Any) 
 def _put_exit(decoder: Decoder, operation: aref.PutExit) -> Step:
     number, payload = decoder.number(operation.slot), decoder.numbered(operation.values)
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
+    def publish(role: Role, frame: Frame) -> None:
         put: _Put = frame.values[number]
         ring = put.ring
         slot = ring.slots[put.nth % ring.depth]
@@ -111,18 +108,16 @@ def _put_exit(decoder: Decoder, operation: aref.PutExit) -> Step:
         slot.filled_time = role.time
         role.scheduler.wake(ring.queue)
 
-    return Step(wait, True)
+    return acting(publish)
 
 
 def _get_enter(decoder: Decoder, operation: aref.GetEnter) -> Step:
     number, outputs = decoder.number(operation.aref), decoder.numbered(operation.values)
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
+    def take(role: Role, frame: Frame) -> Wait:
         ring: Ring = frame.values[number]
-        nth = ring.gets.get(role.label, 0)
-        ring.gets[role.label] = nth + 1
+        nth = ring.gets[role.label]
+        ring.gets[role.label] += 1
         ring.passed.pop(role.label, None)
         if not ring.is_filled(nth):
             yield _blocked(ring, nth, "filled", operation, lambda: ring.is_filled(nth))
@@ -132,54 +127,49 @@ def _get_enter(decoder: Decoder, operation: aref.GetEnter) -> Step:
         for out, value in zip(outputs, slot.values, strict=True):
             frame.values[out] = value
 
-    return Step(wait, True)
+    return acting(take)
 
 
 def _get_exit(decoder: Decoder, operation: aref.GetExit) -> Step:
     number = decoder.number(operation.aref)
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
+    def free(role: Role, frame: Frame) -> Wait:
         ring: Ring = frame.values[number]
-        nth = ring.exits.get(role.label, 0)
-        if nth >= ring.gets.get(role.label, 0):
+        nth = ring.exits[role.label]
+        if nth >= ring.gets[role.label]:
             raise ProtocolError(
                 f"{role.where} frees a slot of {ring.label} that it has not taken",
                 place=place_of(operation),
             )
-        ring.exits[role.label] = nth + 1
+        ring.exits[role.label] += 1
         slot = ring.slots[nth % ring.depth]
-        slot.frees[role.label] = slot.frees.get(role.label, 0) + 1
+        slot.frees[role.label] += 1
         slot.freed.append(role.clocks.release(role.rows))
         slot.freed_time = max(slot.freed_time, role.time)
         role.scheduler.wake(ring.queue)
         yield None  # the producer may refill the slot before the next statement here
 
-    return Step(wait, True)
+    return acting(free)
 
 
 def _get_skip(decoder: Decoder, operation: aref.GetSkip) -> Step:
     number, count = decoder.numbered((operation.aref, operation.count))
 
-    def skip(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
+    def skip(role: Role, frame: Frame) -> None:
         ring: Ring = frame.values[number]
-        if ring.exits.get(role.label, 0) != ring.gets.get(role.label, 0):
+        if ring.exits[role.label] != ring.gets[role.label]:
             raise ProtocolError(
                 f"{role.where} skips in {ring.label} while it holds a slot",
                 place=place_of(operation),
             )
-        ring.passed.setdefault(role.label, ring.gets.get(role.label, 0))
+        ring.passed.setdefault(role.label, ring.gets[role.label])
         for _ in range(int(frame.values[count])):
-            nth = ring.gets.get(role.label, 0)
-            ring.gets[role.label] = ring.exits[role.label] = nth + 1
-            slot = ring.slots[nth % ring.depth]
-            slot.frees[role.label] = slot.frees.get(role.label, 0) + 1
+            ring.slots[ring.gets[role.label] % ring.depth].frees[role.label] += 1
+            ring.gets[role.label] += 1
+        ring.exits[role.label] = ring.gets[role.label]
         role.scheduler.wake(ring.queue)
 
-    return Step(skip, True)
+    return acting(skip)
 
 
 def _turn(decoder: Decoder, operation: aref.Turn) -> None:
@@ -312,13 +302,8 @@ def _start(program: _Program, machine: Machine, number: int, index: tuple[int, i
         values = frame.values.copy()
         if code.index >= 0:
             values[code.index] = np.int32(code.instance)
-        body = _through(code.step, Frame(values, role))
+        body = code.step.alone(Frame(values, role))
         machine.scheduler.start(Task(role.label, role.where, body, end))
-
-
-def _through(step: Step, frame: Frame) -> Coroutine:
-    yield None
-    yield from step.within(frame)
 
 
 def run_aref(
@@ -373,7 +358,7 @@ class Slot:
 
     values: list[Any] = field(default_factory=list[Any])
     fills: int = 0
-    frees: dict[str, int] = field(default_factory=dict[str, int])
+    frees: Counter[str] = field(default_factory=Counter[str])
     filled: Clock = field(default_factory=lambda: np.zeros(0, np.int32))
     filled_time: float = 0.0
     freed_time: float = 0.0
@@ -390,8 +375,8 @@ class Ring:
     slots: list[Slot]
     puts: int = 0
     published: int = 0
-    gets: dict[str, int] = field(default_factory=dict[str, int])
-    exits: dict[str, int] = field(default_factory=dict[str, int])
+    gets: Counter[str] = field(default_factory=Counter[str])
+    exits: Counter[str] = field(default_factory=Counter[str])
     passed: dict[str, int] = field(default_factory=dict[str, int])
     """By consumer: the number from which on it has only passed over fillings, whether or not there
     are so many."""
@@ -400,7 +385,7 @@ class Ring:
     def is_free(self, nth: int) -> bool:
         """Tell whether the slot of the producer's `nth`-th put has been freed by all."""
         slot, before = self.slots[nth % self.depth], nth // self.depth
-        return all(slot.frees.get(consumer, 0) >= before for consumer in self.consumers)
+        return all(slot.frees[consumer] >= before for consumer in self.consumers)
 
     def is_filled(self, nth: int) -> bool:
         """Tell whether the slot of a consumer's `nth`-th get has been published."""
@@ -411,7 +396,7 @@ class Ring:
         if self.published < self.puts:
             return f"{self.puts - self.published} slots entered and never published"
         for consumer in self.consumers:
-            got, freed = self.gets.get(consumer, 0), self.exits.get(consumer, 0)
+            got, freed = self.gets[consumer], self.exits[consumer]
             if not self.passed.get(consumer, got) <= self.published <= got:
                 return f"{self.published} slots published, {got} taken by {consumer}"
             if freed != got:

@@ -227,9 +227,7 @@ def _bulk_commit(decoder: Decoder, operation: hopper.BulkCommit) -> Step:
 def _bulk_wait(decoder: Decoder, operation: hopper.BulkWait) -> Step:
     by, pending, read = operation.by.data, operation.pending.data, bool(operation.read.value.data)
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
+    def wait(role: Role, _: Frame) -> Wait:
         due: list[tuple[int, list[BulkStore]]] = []
         for row in role.elected(by, operation):
             groups = role.bulk.setdefault(row, BulkGroups()).groups
@@ -255,7 +253,7 @@ def _bulk_wait(decoder: Decoder, operation: hopper.BulkWait) -> Step:
                     role.clocks.learn(row, *store.written)
         role.stall(max((store.time for store in flights), default=0.0), "wait for stores")
 
-    return Step(wait, True)
+    return acting(wait)
 
 
 # --- cp.async ---------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ are run as they stand: such with copies or products in flight, or that meet othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -58,6 +58,11 @@ class Step:
         waits = self.run(frame)
         if self.blocking:
             yield from waits
+
+    def alone(self, frame: Frame) -> Wait:
+        """Run it as a task of its own: others may run before it acts."""
+        yield None
+        yield from self.within(frame)
 
 
 Rule: TypeAlias = Callable[["Decoder", Any], "Step | None"]
@@ -226,6 +231,16 @@ def acts(function: Unary | Binary | Ternary) -> Rule:
 def effect(meaning: Meaning) -> Rule:
     """Return the rule of an operation whose function takes the world before the operands."""
     return lambda decoder, operation: decoder.compute(operation, meaning(operation), world=True)
+
+
+def along(numbers: Callable[[Any], Sequence[int]]) -> Rule:
+    """Return the rule of an operation that asks the world for one of three numbers, by its axis."""
+
+    def meaning(operation: Any) -> Unary:
+        axis: int = operation.axis.data
+        return lambda world: np.int32(numbers(world)[axis])
+
+    return effect(meaning)
 
 
 def _move(values: list[Any], targets: tuple[int, ...], sources: tuple[int, ...]) -> None:

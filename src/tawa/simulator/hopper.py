@@ -130,7 +130,7 @@ class _Launch:
         """The life of a block: set-up, roles, ending."""
         program, machine = self.program, self.machine
         frame = program.decoder.frame(whole)
-        yield from _through(program.setup, frame)
+        yield from program.setup.alone(frame)
         for op, body in program.roles:
             role = Role(
                 op.label.data,
@@ -143,7 +143,7 @@ class _Launch:
             )
             role.begin()
             block.running += 1
-            coroutine = _through(body, Frame(frame.values.copy(), role))
+            coroutine = body.alone(Frame(frame.values.copy(), role))
             on_end = partial(self._end_role, role, op)
             machine.scheduler.start(Task(role.label, role.where, coroutine, on_end))
 
@@ -151,7 +151,7 @@ class _Launch:
             return Need("its roles", "-", f"{block.running} still run")
 
         yield Blocked(lambda: block.running == 0, block.queue, need, program.roles[0][0])
-        yield from _through(program.ending, frame)
+        yield from program.ending.alone(frame)
 
     def _end_role(self, role: Role, operation: hopper.Role) -> None:
         block = role.block
@@ -203,14 +203,6 @@ class _Launch:
         block.ended = True
         if all(other.ended for other in cluster.blocks):
             self.next_cluster()
-
-
-def _through(step: Step, frame: Frame) -> Coroutine:
-    if step.blocking:
-        yield from step.run(frame)
-    else:
-        yield None
-        step.run(frame)
 
 
 def _left_open(role: Role) -> str:

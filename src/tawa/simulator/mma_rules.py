@@ -144,9 +144,7 @@ def _wait(decoder: Decoder, operation: hopper.WgmmaWait) -> Step:
     pending = operation.pending.data
     values, results = decoder.numbered(operation.values), decoder.numbered(operation.res)
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
+    def wait(role: Role, frame: Frame) -> Wait:
         role.check_warpgroups(operation)
         count = max(0, len(role.groups) - pending)
         last, time = role.groups[count - 1] if count else (role.waited, 0.0)
@@ -165,7 +163,7 @@ def _wait(decoder: Decoder, operation: hopper.WgmmaWait) -> Step:
             frame.values[target] = _settled(role, frame.values[source], operation)
         role.stall(time, "wait for products")
 
-    return Step(wait, True)
+    return acting(wait)
 
 
 def _settled(role: Role, value: Any, operation: Operation) -> Any:

@@ -184,7 +184,7 @@ def _either(integers: Maker, floats: Maker) -> Maker:
 
 def _bitwise(function: Callable[..., Any], count: int) -> Maker:
     return lambda types, marks: (
-        None if marks else Meaning((types[0],) * count, (types[0],), lambda *a: function(*a))
+        None if marks else Meaning((types[0],) * count, (types[0],), function)
     )
 
 
@@ -511,10 +511,6 @@ def _to_float(wide: Any, to: Kind, marks: Sequence[str]) -> Any:
     return found
 
 
-def _move(types: Sequence[Kind], marks: Sequence[str]) -> Meaning | None:
-    return None if marks else Meaning(types[:1], types[:1], lambda a: a)  # type: ignore[arg-type]
-
-
 def _approximate(function: Callable[..., Any], excess: Excess | None = None) -> Maker:
     """Make the row of what the hardware approximates, and may round."""
     return _floats(function, 1, "approx ftz sqrt", excess)
@@ -540,7 +536,7 @@ _FMA = _floats(
     lambda a, b, c: -fused(-a, b, -c),
 )
 _INSTRUCTIONS: dict[str, Maker] = {
-    "mov": _move,
+    "mov": _bitwise(lambda a: a, 1),
     "cvt": _convert,
     "add": _either(_integers(lambda a, b: a + b, 2), _ADD),
     "sub": _either(_integers(lambda a, b: a - b, 2), _SUB),
@@ -571,15 +567,7 @@ _INSTRUCTIONS: dict[str, Maker] = {
     "bfe": _extract,
     "bfi": _insert,
     "dp4a": _dot4,
-    "sad": lambda types, marks: (
-        None
-        if marks
-        else Meaning(
-            (types[0],) * 3,
-            (types[0],),
-            lambda a, b, c: _wrapped(np.abs(_exact(a) - _exact(b)) + _exact(c), types[0]),
-        )
-    ),
+    "sad": _integers(lambda a, b, c: np.where(a > b, a - b, b - a) + c, 3),
     "setp": _set_predicate,
     "selp": _select,
     "slct": _by_sign,

@@ -26,6 +26,7 @@ from tawa.simulator.decode import (
     Step,
     Ternary,
     Unary,
+    along,
     computes,
     effect,
     pure,
@@ -95,34 +96,19 @@ def _arange(decoder: Decoder, operation: tile.Arange) -> Step | None:
     return None
 
 
-def _program_id(operation: tile.ProgramId) -> Callable[[World], Any]:
-    axis = operation.axis.data
-    return lambda world: np.int32(world.program[axis])
+def _shaped(function: Callable[[Any, tuple[int, ...]], Any]) -> Rule:
+    """Return the rule of an operation that gives its operand the shape of its result."""
 
+    def meaning(operation: Any) -> Unary:
+        shape = shape_of(operation.result.type)
+        return lambda value: function(value, shape)
 
-def _num_programs(operation: tile.NumPrograms) -> Callable[[World], Any]:
-    axis = operation.axis.data
-    return lambda world: np.int32(world.grid[axis])
-
-
-def _splat(operation: tile.Splat) -> Unary:
-    shape = shape_of(operation.result.type)
-    return lambda value: np.broadcast_to(value, shape)
+    return pure(meaning)
 
 
 def _expand_dims(operation: tile.ExpandDims) -> Unary:
     axis = operation.axis.data
     return lambda value: np.expand_dims(value, axis)
-
-
-def _broadcast(operation: tile.Broadcast) -> Unary:
-    shape = shape_of(operation.result.type)
-    return lambda value: np.broadcast_to(value, shape)
-
-
-def _reshape(operation: tile.Reshape) -> Unary:
-    shape = shape_of(operation.result.type)
-    return lambda value: np.reshape(value, shape)
 
 
 def _transpose(operation: tile.Transpose) -> Unary:
@@ -296,26 +282,18 @@ def _desc_load(operation: tile.DescLoad) -> Callable[..., Any]:
     return load
 
 
-def _desc_store(operation: tile.DescStore) -> Callable[..., Any]:
-    def store(world: World, desc: Descriptor, *rest: Any) -> None:
+def _desc_write(operation: tile.DescStore | tile.DescAtomic) -> Callable[..., Any]:
+    combine = None
+    if isinstance(operation, tile.DescAtomic):
+        combine = combination(operation.function.data, dtype_of(operation.value.type))
+
+    def write(world: World, desc: Descriptor, *rest: Any) -> None:
         *offsets, value = rest
         at = tuple(int(offset) for offset in offsets)
         block = convert(np.asarray(value), desc.dtype).reshape(desc.block_shape)
-        world.memory.write_block(desc, at, block, operation, world.watch)
-
-    return store
-
-
-def _desc_atomic(operation: tile.DescAtomic) -> Callable[..., Any]:
-    combine = combination(operation.function.data, dtype_of(operation.value.type))
-
-    def update(world: World, desc: Descriptor, *rest: Any) -> None:
-        *offsets, value = rest
-        at = tuple(int(offset) for offset in offsets)
-        block = np.asarray(value).reshape(desc.block_shape)
         world.memory.write_block(desc, at, block, operation, world.watch, combine)
 
-    return update
+    return write
 
 
 # --- promises and reports ---------------------------------------------------------------------
@@ -391,12 +369,12 @@ RULES: dict[type[Operation], Rule] = {
     **REDUCTIONS,
     tile.Constant: _constant,
     tile.Arange: _arange,
-    tile.ProgramId: effect(_program_id),
-    tile.NumPrograms: effect(_num_programs),
-    tile.Splat: pure(_splat),
+    tile.ProgramId: along(lambda world: world.program),
+    tile.NumPrograms: along(lambda world: world.grid),
+    tile.Splat: _shaped(np.broadcast_to),
     tile.ExpandDims: pure(_expand_dims),
-    tile.Broadcast: pure(_broadcast),
-    tile.Reshape: pure(_reshape),
+    tile.Broadcast: _shaped(np.broadcast_to),
+    tile.Reshape: _shaped(np.reshape),
     tile.Transpose: pure(_transpose),
     tile.Split: computes(lambda value: (value[..., 0][()], value[..., 1][()])),
     tile.Join: computes(lambda first, second: np.stack([first, second], axis=-1)),
@@ -416,8 +394,8 @@ RULES: dict[type[Operation], Rule] = {
     tile.MakeDesc: pure(_make_desc),
     tile.DescExtent: pure(_desc_extent),
     tile.DescLoad: effect(_desc_load),
-    tile.DescStore: effect(_desc_store),
-    tile.DescAtomic: effect(_desc_atomic),
+    tile.DescStore: effect(_desc_write),
+    tile.DescAtomic: effect(_desc_write),
     tile.Assume: effect(_assume),
     tile.Assert: effect(_assert),
     tile.Print: effect(_print),

@@ -17,7 +17,18 @@ from xdsl.ir import Operation
 from tawa.errors import InternalError, ProtocolError
 from tawa.ir import hopper
 from tawa.simulator.barriers import Mbarrier, NamedBarrier, check_made
-from tawa.simulator.decode import Decoder, Frame, Rule, Step, Wait, acts, computes, effect, step_of
+from tawa.simulator.decode import (
+    Decoder,
+    Frame,
+    Rule,
+    Step,
+    Wait,
+    acts,
+    along,
+    computes,
+    effect,
+    step_of,
+)
 from tawa.simulator.role import Role
 from tawa.simulator.shared import View, placement
 from tawa.simulator.values import dtype_of, place_of
@@ -25,12 +36,13 @@ from tawa.simulator.values import dtype_of, place_of
 _BARRIER_BYTES = 8
 
 
-def acting(run: Callable[[Role, Frame], None]) -> Step:
-    """Return a step that lets others run and then acts at once."""
+def acting(run: Callable[[Role, Frame], Wait | None]) -> Step:
+    """Return a step that lets others run and then acts, at once or with waits of its own."""
 
     def wait(frame: Frame) -> Wait:
         yield None
-        run(frame.world, frame)
+        if (waits := run(frame.world, frame)) is not None:
+            yield from waits
 
     return Step(wait, True)
 
@@ -110,21 +122,17 @@ def _block_sync(operation: hopper.BlockSync) -> Callable[..., Any]:
 def _cluster_sync(decoder: Decoder, operation: hopper.ClusterSync) -> Step:
     relaxed = operation.relaxed is not None
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        blocked = frame.world.block.cluster.sync(operation, relaxed)
-        if blocked is not None:
+    def meet(role: Role, _: Frame) -> Wait:
+        if (blocked := role.block.cluster.sync(operation, relaxed)) is not None:
             yield blocked
 
-    return Step(wait, True)
+    return acting(meet)
 
 
 def _set_registers(decoder: Decoder, operation: hopper.SetRegisters) -> Step:
     count, direction = operation.count.data, operation.direction.data
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
+    def change_held(role: Role, _: Frame) -> Wait:
         role.check_warpgroups(operation)
         change = count - role.held
         if count % 8 or not 24 <= count <= 256 or (change > 0) != (direction == "inc"):
@@ -142,7 +150,7 @@ def _set_registers(decoder: Decoder, operation: hopper.SetRegisters) -> Step:
             pool.free -= change * role.threads
         role.held = count
 
-    return Step(wait, True)
+    return acting(change_held)
 
 
 def _one_thread(decoder: Decoder, operation: hopper.OneThread) -> Step:
@@ -175,9 +183,8 @@ def pick(items: list[Any], index: Any, what: str, operation: Operation) -> Any:
 def _wait(decoder: Decoder, operation: hopper.Wait) -> Step:
     barriers, slot, phase = decoder.numbered((operation.barriers, operation.slot, operation.phase))
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role, values = frame.world, frame.values
+    def wait(role: Role, frame: Frame) -> Wait:
+        values = frame.values
         barrier: Mbarrier = pick(values[barriers], values[slot], "barrier", operation)
         parity = int(values[phase])
         if parity not in (0, 1):
@@ -189,7 +196,7 @@ def _wait(decoder: Decoder, operation: hopper.Wait) -> Step:
         role.clocks.acquire(role.active, barrier.done)
         role.stall(barrier.done_time, f"wait {barrier.name}")
 
-    return Step(wait, True)
+    return acting(wait)
 
 
 def _arrive(decoder: Decoder, operation: hopper.Arrive) -> Step:
@@ -197,9 +204,8 @@ def _arrive(decoder: Decoder, operation: hopper.Arrive) -> Step:
     by = operation.by.data
     blocks = operation.cluster.data if operation.cluster is not None else 0
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role, values = frame.world, frame.values
+    def arrive(role: Role, frame: Frame) -> Wait:
+        values = frame.values
         local: Mbarrier = pick(values[barriers], values[slot], "barrier", operation)
         targets = [local]
         if blocks:
@@ -212,7 +218,7 @@ def _arrive(decoder: Decoder, operation: hopper.Arrive) -> Step:
                 check_made(target, role.clocks, row, target is not local, operation)
                 target.arrive(1, clock, role.time, operation)
 
-    return Step(wait, True)
+    return acting(arrive)
 
 
 def _expect(decoder: Decoder, operation: hopper.Expect) -> Step:
@@ -249,9 +255,7 @@ def _named_barrier(decoder: Decoder, operation: hopper.NamedBarrier) -> Step:
             for group in range(role.warps // 4)
         ]
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
+    def meet(role: Role, _: Frame) -> Wait:
         begun: list[tuple[Any, int, slice]] = []
         for identity, rows in groups(role):
             if not 0 < identity < 16:
@@ -274,7 +278,7 @@ def _named_barrier(decoder: Decoder, operation: hopper.NamedBarrier) -> Step:
             role.clocks.acquire(rows, barrier.done)
             role.stall(barrier.done_time, f"named barrier {barrier.number}")
 
-    return Step(wait, True)
+    return acting(meet)
 
 
 def _turn(decoder: Decoder, operation: hopper.Turn) -> Step:
@@ -286,9 +290,7 @@ def _turn(decoder: Decoder, operation: hopper.Turn) -> Step:
     """
     first, groups, kind = operation.id.data, operation.groups.data, operation.kind.data
 
-    def wait(frame: Frame) -> Wait:
-        yield None
-        role: Role = frame.world
+    def turn(role: Role, _: Frame) -> Wait:
         role.check_warpgroups(operation)
         if role.warps != 4 * groups:
             raise ProtocolError(
@@ -313,41 +315,26 @@ def _turn(decoder: Decoder, operation: hopper.Turn) -> Step:
             announce(groups - 1, barriers[0])
             return
         for group in range(1 if kind == "close" else groups):
-            turn = group + 1 if kind == "pass" else group
-            generation = announce(group, barriers[turn % groups])
+            taken = group + 1 if kind == "pass" else group
+            generation = announce(group, barriers[taken % groups])
             if kind != "pass" and group == 0 and barriers[0].generation <= generation:
                 yield barriers[0].wait(generation, operation)
 
-    return Step(wait, True)
+    return acting(turn)
 
 
 # --- where a block stands -------------------------------------------------------------------------
-
-
-def _block_id(operation: hopper.BlockId) -> Callable[[Role], Any]:
-    axis = operation.axis.data
-    return lambda world: np.int32(world.block.index[axis])
-
-
-def _num_blocks(operation: hopper.NumBlocks) -> Callable[[Role], Any]:
-    axis = operation.axis.data
-    return lambda world: np.int32(world.block.machine.blocks[axis])
 
 
 def _next_program(world: Role, counter: Any, programs: Any) -> Any:
     return np.int32(world.block.machine.next_program())
 
 
-def _grid_extent(operation: hopper.GridExtent) -> Callable[[Role], Any]:
-    axis = operation.axis.data
-    return lambda world: np.int32(world.grid[axis])
-
-
 ID_RULES: dict[type[Operation], Rule] = {
-    hopper.BlockId: effect(_block_id),
-    hopper.NumBlocks: effect(_num_blocks),
+    hopper.BlockId: along(lambda world: world.block.index),
+    hopper.NumBlocks: along(lambda world: world.block.machine.blocks),
     hopper.ClusterRank: acts(lambda world: np.int32(world.block.rank)),
-    hopper.GridExtent: effect(_grid_extent),
+    hopper.GridExtent: along(lambda world: world.grid),
     hopper.Counter: acts(lambda world: np.int32(0)),
     hopper.NextProgram: acts(_next_program),
 }

@@ -6,6 +6,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from xdsl.ir import SSAValue
 
@@ -270,19 +271,28 @@ def _to_integer(text: str, source: Element, target: Element) -> str:
     return whole if target.bits >= 32 else f"({target.storage}){whole}"
 
 
-def cast(e: Emitter, op: tile.Cast) -> None:
-    """Write a conversion of elements; packing to a narrow type converts pairs at once."""
-    source = element_of(element_type(op.value.type))
-    target = element_of(element_type(op.result.type))
+def _each(
+    e: Emitter, op: tile.Cast | tile.Bitcast, change: Callable[[str, Element, Element], str]
+) -> None:
+    """Write the change of each element's expression from its type to the result's."""
+    source, target = (element_of(element_type(each.type)) for each in (op.value, op.result))
     if not is_tensor(op.result):
         scalar = e.scalar(op.value)
-        text = convert(scalar.text, source, target)
-        e.define(op.result, rounded(e, text, target) if source != target else text, scalar.reads)
+        e.define(op.result, change(scalar.text, source, target), scalar.reads)
         return
-    tensor = aligned(e, op.value, op.result)
-    array = e.array(op.result)
+    tensor, array = aligned(e, op.value, op.result), e.array(op.result)
     e.use_accessors(source)
-    e.fill(array, lambda r: convert(tensor.at(r), source, target))
+    e.fill(array, lambda r: change(tensor.at(r), source, target))
+
+
+def cast(e: Emitter, op: tile.Cast) -> None:
+    """Write a conversion of elements; packing to a narrow type converts pairs at once."""
+
+    def change(text: str, source: Element, target: Element) -> str:
+        found = convert(text, source, target)
+        return found if is_tensor(op.result) or source == target else rounded(e, found, target)
+
+    _each(e, op, change)
 
 
 _REINTERPRET = {
@@ -310,16 +320,7 @@ def reinterpret(e: Emitter, text: str, source: Element, target: Element) -> str:
 
 def bitcast(e: Emitter, op: tile.Bitcast) -> None:
     """Write a reinterpretation of bits."""
-    source = element_of(element_type(op.value.type))
-    target = element_of(element_type(op.result.type))
-    if not is_tensor(op.result):
-        scalar = e.scalar(op.value)
-        e.define(op.result, reinterpret(e, scalar.text, source, target), scalar.reads)
-        return
-    tensor = aligned(e, op.value, op.result)
-    array = e.array(op.result)
-    e.use_accessors(source)
-    e.fill(array, lambda r: reinterpret(e, tensor.at(r), source, target))
+    _each(e, op, partial(reinterpret, e))
 
 
 def uninitialized(e: Emitter, op: hopper.Uninitialized) -> None:

@@ -86,10 +86,10 @@ def _reduce(e: Emitter, op: tile.Atomic, element: Element, words: int) -> None:
     wrapper = memory.reduction(element.name, words, op.scope.data)
     width = words * element.packed
     count = layout_of(op.result.type).register_count
-    with e.block(f"if ({guard})" if guard else ""), e.unrolled("part", count // width) as part:
+    with e.when(guard), e.unrolled("part", count // width) as part:
         first = scaled(part, width)
         start = f"{array.name} + {scaled(part, words)}" if part != "0" else array.name
-        with e.block("" if mask is None else f"if ({mask.at(first)})"):
+        with e.when("" if mask is None else mask.at(first)):
             e.do(wrapper, pointers.at(first), start)
 
 
@@ -128,16 +128,14 @@ def _atomics(
         return e.scalar(value).text
 
     if not used:
-        condition = all_of(guard, "" if mask is None else e.scalar(mask).text)
-        with e.block(f"if ({condition})" if condition else ""):
+        with e.when(all_of(guard, "" if mask is None else e.scalar(mask).text)):
             e.line(f"{call(at, '0')};")
         return
     name = e.fresh(result, "old")
     if guard:
         raise InternalError("an atomic whose result all threads use must be broadcast by lowering")
-    condition = all_of(guard, "" if mask is None else e.scalar(mask).text)
     e.line(f"{element.compute} {name} = 0;")
-    with e.block(f"if ({condition})" if condition else ""):
+    with e.when("" if mask is None else e.scalar(mask).text):
         e.line(f"{name} = {call(at, '0')};")
     e.bind(result, Scalar(name, element))
 
@@ -162,8 +160,7 @@ def _atomic_tensor(
     with e.unrolled("r", count) as r:
         if used:
             e.line(f"{name}[{r}] = 0;")
-        condition = all_of(guard, "" if mask is None else at(mask, r))
-        with e.block(f"if ({condition})" if condition else ""):
+        with e.when(all_of(guard, "" if mask is None else at(mask, r))):
             e.line(f"{name}[{r}] = {call(at, r)};" if used else f"{call(at, r)};")
     if used:
         e.fill(e.array(result), lambda r: f"{name}[{r}]")

@@ -28,7 +28,7 @@ def arrive(e: Emitter, op: hopper.Arrive) -> None:
         # The arrive stands for what all lanes have done, and lanes may have drifted apart.
         e.do(w.WARP_SYNC)
     if op.cluster is None or op.cluster.data == 1:
-        with e.block(_if(e.elected(op.by.data))):
+        with e.when(e.elected(op.by.data)):
             e.do(w.BARRIER_ARRIVE, barrier)
         return
     blocks = op.cluster.data
@@ -52,10 +52,6 @@ def arrive(e: Emitter, op: hopper.Arrive) -> None:
 def calls(wrapper: Wrapper) -> Callable[[Emitter, Operation], None]:
     """Return the rule that every thread which is here calls a function without arguments."""
     return lambda e, op: e.do(wrapper)
-
-
-def _if(condition: str) -> str:
-    return f"if ({condition})" if condition else ""
 
 
 def expect(e: Emitter, op: hopper.Expect) -> None:

@@ -171,26 +171,21 @@ def tma_store(e: Emitter, op: hopper.TmaStore) -> None:
         source += f" + {share} * {_offset(within, one)}"
     places = _coordinates(e, list(op.offsets), starts, share, dim, part[dim])
     offsets = formula_of([_offset(within, start) for start in starts], "boxes")
-    with (
-        e.block(f"if ({condition})" if condition else ""),
-        e.unrolled("box", len(starts)) as number,
-    ):
+    with e.when(condition), e.unrolled("box", len(starts)) as number:
         coordinates = [sum_of(text, each.render(number)) for text, each in reversed(places)]
         e.do(wrapper, e.map(op.map), sum_of(source, offsets.render(number)), *coordinates)
 
 
 def bulk_commit(e: Emitter, op: hopper.BulkCommit) -> None:
     """The elected threads close their group of stores."""
-    condition = e.elected(op.by.data)
-    with e.block(f"if ({condition})" if condition else ""):
+    with e.when(e.elected(op.by.data)):
         e.do(w.BULK_COMMIT)
 
 
 def bulk_wait(e: Emitter, op: hopper.BulkWait) -> None:
     """The elected threads wait for their groups of stores."""
-    condition = e.elected(op.by.data)
     wrapper = w.BULK_WAIT_READ if op.read.value.data else w.BULK_WAIT
-    with e.block(f"if ({condition})" if condition else ""):
+    with e.when(e.elected(op.by.data)):
         e.do(wrapper, template=str(op.pending.data))
 
 

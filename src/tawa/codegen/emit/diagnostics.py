@@ -76,11 +76,11 @@ def device_print(e: Emitter, op: tile.Print) -> None:
     """Print a prefix and each value, once however many threads hold it."""
     prefix = f"pid (%d, %d, %d) {_quoted(op.prefix.data)}"
     if not op.values:
-        with e.block("" if e.one_thread else f"if ({e.thread} == 0)"):
+        with e.when("" if e.one_thread else f"{e.thread} == 0"):
             e.line(f'printf("{prefix}\\n", {_PLACE});')
     for value in op.values:
         guard = replica_guard(e, value)
-        with e.block(f"if ({guard})" if guard else ""), _each(e, value) as (element, text, bits):
+        with e.when(guard), _each(e, value) as (element, text, bits):
             mark, argument = (
                 _formatted(element, text) if op.hex is None else _in_hex(e, element, text, bits)
             )

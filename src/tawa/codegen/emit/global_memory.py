@@ -6,7 +6,8 @@ and masked alike: an analysis shows it, or the operation's attribute `contiguous
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
@@ -21,30 +22,16 @@ from tawa.ir import tile
 from tawa.ir.types import PtrType, element_type, is_tensor, layout_of
 from tawa.layouts.convert import Digits, owns
 
-_CACHE = {".ca": "ca", ".cg": "cg", ".cs": "cs", ".cv": "cv", ".wb": "wb", ".wt": "wt"}
-_EVICTION = {"evict_first": "first", "evict_last": "last", "first": "first", "last": "last"}
-
-
-@dataclass(frozen=True, slots=True)
-class Modes:
-    """Cache operator, eviction priority and volatility of an access."""
-
-    cache: str = ""
-    eviction: str = ""
-    volatile: bool = False
+Modes: TypeAlias = Mapping[str, Any]
+"""Cache operator, eviction priority and volatility of an access, as wrappers take them."""
 
 
 def _modes(op: tile.Load | tile.Store) -> Modes:
-    cache = op.cache.data if op.cache is not None else ""
-    eviction = op.eviction.data if op.eviction is not None else ""
-    volatile = (
-        isinstance(op, tile.Load) and op.volatile is not None and bool(op.volatile.value.data)
-    )
-    return Modes(
-        _CACHE.get(cache if cache.startswith(".") else f".{cache}", ""),
-        _EVICTION.get(eviction, ""),
-        volatile,
-    )
+    said = {"cache": op.cache, "eviction": op.eviction}
+    modes: dict[str, Any] = {name: each.data for name, each in said.items() if each is not None}
+    if isinstance(op, tile.Load) and op.volatile is not None and op.volatile.value.data:
+        modes["volatile"] = True
+    return modes
 
 
 def memory_element(pointer: SSAValue) -> Element:
@@ -135,18 +122,16 @@ def load(e: Emitter, op: tile.Load) -> None:
     if width == 1:
         read = [value for value in (op.pointer, op.mask, op.other) if value is not None]
         equal = e.module.contiguity.equal(read, layout_of(op.pointer.type))
-        if modes.volatile or array.count % equal:
+        if "volatile" in modes or array.count % equal:
             equal = 1
         _load_single(e, array, element, modes, pointers, mask, other, equal)
         return
     words = width // element.packed
-    wrapper = w.global_load(
-        element.word, words, cache=modes.cache, eviction=modes.eviction, volatile=modes.volatile
-    )
+    wrapper = w.global_load(element.word, words, **modes)
     with e.unrolled("part", array.count // width) as part:
         first = scaled(part, width)
         start = f"{array.name} + {scaled(part, words)}" if part != "0" else array.name
-        with e.block("" if mask is None else f"if ({mask.at(first)})"):
+        with e.when("" if mask is None else mask.at(first)):
             e.do(wrapper, start, pointers.at(first))
         if mask is not None:
             with e.otherwise():
@@ -186,15 +171,13 @@ def _single(e: Emitter, element: Element, modes: Modes, address: str) -> str:
     """Return the load of one element in its compute type."""
     if element.bits < 32:
         return _widened(element, _bits(e, element, modes, address))
-    wrapper = w.global_load_one(
-        element.word, cache=modes.cache, eviction=modes.eviction, volatile=modes.volatile
-    )
-    return e.call(wrapper, address)
+    return e.call(w.global_load_one(element.word, **modes), address)
 
 
 def _bits(e: Emitter, element: Element, modes: Modes, address: str) -> str:
     """Return the load of one narrow element as its bits."""
-    return e.call(w.global_load_narrow(max(8, element.bits), volatile=modes.volatile), address)
+    volatile = "volatile" in modes
+    return e.call(w.global_load_narrow(max(8, element.bits), volatile=volatile), address)
 
 
 def _widened(element: Element, bits: str) -> str:
@@ -232,7 +215,7 @@ def _load_single(
             if bits and other is not None:
                 masked = e.call(arithmetic.narrow(element.name), masked)
             e.line(f"{first} = {masked};")
-        with e.block("" if mask is None else f"if ({mask.at(r)})"):
+        with e.when("" if mask is None else mask.at(r)):
             e.line(f"{first} = {one(e, element, modes, pointers.at(r))};")
         for copy in range(1, equal):
             e.line(f"{name}[{_offset(r, copy)}] = {first};")
@@ -246,8 +229,7 @@ def _load_scalar(e: Emitter, op: tile.Load, element: Element, modes: Modes) -> N
     other = "0" if op.other is None else e.scalar(op.other).text
     kind = variable_type(element) if element.bits >= 32 else element.compute
     e.line(f"{kind} {name}{'' if op.mask is None else f' = {other}'};")
-    condition = "" if op.mask is None else f"if ({e.scalar(op.mask).text})"
-    with e.block(condition):
+    with e.when("" if op.mask is None else e.scalar(op.mask).text):
         e.line(f"{name} = {_single(e, element, modes, e.scalar(op.pointer).text)};")
     e.bind(op.result, Scalar(name, element))
 
@@ -261,21 +243,18 @@ def store(e: Emitter, op: tile.Store) -> None:
     modes = _modes(op)
     guard = replica_guard(e, op.value if is_tensor(op.value) else op.pointer)
     if not is_tensor(op.pointer):
-        mask = "" if op.mask is None else e.scalar(op.mask).text
-        condition = all_of(guard, mask)
-        with e.block(f"if ({condition})" if condition else ""):
+        with e.when(all_of(guard, "" if op.mask is None else e.scalar(op.mask).text)):
             _store_one(e, element, modes, e.scalar(op.pointer).text, e.scalar(op.value).text)
         return
     pointers, value = e.tensor(op.pointer), e.tensor(op.value)
-    mask_tensor = None if op.mask is None else e.tensor(op.mask)
+    mask = None if op.mask is None else e.tensor(op.mask)
     e.use_accessors(element)
     count = pointers.count
     width = _width(e, op, element, count)
     array = e.materialized(op.value) if width > 1 else None
-    with e.block(f"if ({guard})" if guard else ""), e.unrolled("part", count // width) as part:
+    with e.when(guard), e.unrolled("part", count // width) as part:
         first = scaled(part, width)
-        condition = "" if mask_tensor is None else mask_tensor.at(first)
-        with e.block(f"if ({condition})" if condition else ""):
+        with e.when("" if mask is None else mask.at(first)):
             if array is None:
                 _store_one(e, element, modes, pointers.at(first), value.at(first))
             else:
@@ -292,8 +271,7 @@ def _store_words(
         e.do(w.global_store_narrow(16), address, f"half_at({array.name}, {part})")
         return
     start = f"{array.name} + {scaled(part, words)}" if part != "0" else array.name
-    wrapper = w.global_store(array.element.word, words, cache=modes.cache, eviction=modes.eviction)
-    e.do(wrapper, address, start)
+    e.do(w.global_store(array.element.word, words, **modes), address, start)
 
 
 def _store_one(e: Emitter, element: Element, modes: Modes, address: str, value: str) -> None:
@@ -304,9 +282,7 @@ def _store_one(e: Emitter, element: Element, modes: Modes, address: str, value: 
             value = e.call(arithmetic.narrow(element.name), value)
         e.do(w.global_store_narrow(bits), address, value)
         return
-    e.do(
-        w.global_store_one(element.word, cache=modes.cache, eviction=modes.eviction), address, value
-    )
+    e.do(w.global_store_one(element.word, **modes), address, value)
 
 
 RULES: dict[type[Operation], Handler] = {tile.Load: load, tile.Store: store}

@@ -109,6 +109,10 @@ class Writer:
         with self._braces(" {"):
             yield
 
+    def when(self, condition: str) -> AbstractContextManager[None]:
+        """Write a block for where a condition holds; its contents alone where there is none."""
+        return self.block(f"if ({condition})" if condition else "")
+
     def scope(self) -> AbstractContextManager[None]:
         """Write a block of its own, for names that end with it."""
         self.line("")

@@ -135,7 +135,7 @@ def store(e: Emitter, op: hopper.SharedStore) -> None:
     packed = array.element.packed
     words = max(1, access.elements // packed)
     guard = replica_guard(e, op.value) if op.owners else ""
-    with e.block(f"if ({guard})" if guard else ""), _addresses(e, access, base) as (part, address):
+    with e.when(guard), _addresses(e, access, base) as (part, address):
         if access.matrices:
             items = [_word(array.name, part, words, index) for index in range(words)]
             e.do(w.stmatrix(access.matrices, transposed=access.transposed), address, *items)

@@ -6,7 +6,7 @@ Additions to memory that give nothing back, of neighbours at once, and the fence
 from __future__ import annotations
 
 from tawa.codegen.parameters import COUNTERS
-from tawa.codegen.wrappers.core import CONSTRAINT, Wrapper, asm, instruction
+from tawa.codegen.wrappers.core import CONSTRAINT, Effect, Wrapper, asm, instruction
 
 _SUFFIX = {"u16": "b16", "u32": "b32", "int": "b32", "float": "b32"}
 
@@ -25,48 +25,54 @@ def _braced(first: int, count: int) -> str:
     return f"{{{operands}}}" if count > 1 else operands
 
 
-def shared_load(kind: str, count: int) -> Wrapper:
-    """Return the load of `count` entries of C type `kind` into an array."""
-    letter = CONSTRAINT[kind]
+def _load(name: str, code: str, kind: str, count: int, effect: Effect, address: str) -> Wrapper:
+    """Return the load of `count` entries of C type `kind` into an array by the instruction `code`,
+    from an address of C type `address`.
+    """
+    outputs = (f'"={CONSTRAINT[kind]}"(to[{i}])' for i in range(count))
+    text = f"{code}{_vector(count)}.{_width(kind)} {_braced(0, count)}, [%{count}];"
+    given = f'"{CONSTRAINT[address]}"(address)'
+    head = f"void {name}({kind}* to, {address} address)"
+    return Wrapper(head, asm(text, ", ".join(outputs), given, memory=True), "ld", effect)
+
+
+def _store(
+    name: str, code: str, kind: str, count: int, section: str, effect: Effect, address: str
+) -> Wrapper:
+    """Return the store of `count` entries of C type `kind`, as `_load`; `code` has their types."""
+    given = [f'"{CONSTRAINT[address]}"(address)']
+    given += [f'"{CONSTRAINT[kind]}"(from[{i}])' for i in range(count)]
+    text = asm(f"{code} [%0], {_braced(1, count)};", "", ", ".join(given), memory=True)
+    head = f"void {name}({address} address, const {kind}* from)"
+    return Wrapper(head, text, section, effect)
+
+
+def _load_one(array: Wrapper, kind: str, address: str) -> Wrapper:
+    """Return the load of one value by that of an array."""
     return Wrapper(
-        f"void shared_load_{kind}x{count}({kind}* to, u32 address)",
-        asm(
-            f"ld.shared{_vector(count)}.{_width(kind)} {_braced(0, count)}, [%{count}];",
-            ", ".join(f'"={letter}"(to[{i}])' for i in range(count)),
-            '"r"(address)',
-            memory=True,
-        ),
-        "ld",
-        "shared.read",
-    )
-
-
-def shared_store(kind: str, count: int) -> Wrapper:
-    """Return the store of `count` entries of C type `kind`."""
-    letter = CONSTRAINT[kind]
-    return Wrapper(
-        f"void shared_store_{kind}x{count}(u32 address, const {kind}* from)",
-        asm(
-            f"st.shared{_vector(count)}.{_width(kind)} [%0], {_braced(1, count)};",
-            "",
-            ", ".join(['"r"(address)', *(f'"{letter}"(from[{i}])' for i in range(count))]),
-            memory=True,
-        ),
-        "st",
-        "shared.write",
-    )
-
-
-def shared_load_one(kind: str) -> Wrapper:
-    """Return the load of one value of C type `kind`."""
-    array = shared_load(kind, 1)
-    return Wrapper(
-        f"{kind} shared_load_{kind}(u32 address)",
+        f"{kind} {array.name.replace('x1', '')}({address} address)",
         f"{kind} value;\n{array.name}(&value, address);\nreturn value;",
         array.section,
         array.effect,
         (array,),
     )
+
+
+def shared_load(kind: str, count: int) -> Wrapper:
+    """Return the load of `count` entries of C type `kind` into an array."""
+    name = f"shared_load_{kind}x{count}"
+    return _load(name, "ld.shared", kind, count, "shared.read", "u32")
+
+
+def shared_store(kind: str, count: int) -> Wrapper:
+    """Return the store of `count` entries of C type `kind`."""
+    name, code = f"shared_store_{kind}x{count}", f"st.shared{_vector(count)}.{_width(kind)}"
+    return _store(name, code, kind, count, "st", "shared.write", "u32")
+
+
+def shared_load_one(kind: str) -> Wrapper:
+    """Return the load of one value of C type `kind`."""
+    return _load_one(shared_load(kind, 1), kind, "u32")
 
 
 def shared_load_narrow(bits: int) -> Wrapper:
@@ -192,6 +198,10 @@ def _modifiers(cache: str, eviction: str) -> str:
     return text + (f".L1::evict_{eviction}" if eviction and not cache else "")
 
 
+def _tag(mode: str) -> str:
+    return mode.replace(".", "_").replace("::", "_")
+
+
 def global_load(
     kind: str, count: int, *, cache: str = "", eviction: str = "", volatile: bool = False
 ) -> Wrapper:
@@ -199,39 +209,18 @@ def global_load(
 
     `cache` is a PTX cache operator (ca, cg, cs, lu, cv), `eviction` first or last.
     """
-    letter = CONSTRAINT[kind]
     mode = ".volatile" if volatile else _modifiers(cache, eviction)
-    tag = mode.replace(".", "_").replace("::", "_")
-    return Wrapper(
-        f"void global_load_{kind}x{count}{tag}({kind}* to, u64 address)",
-        asm(
-            f"ld{'.volatile' if volatile else ''}.global{'' if volatile else mode}"
-            f"{_vector(count)}.{_width(kind)} {_braced(0, count)}, [%{count}];",
-            ", ".join(f'"={letter}"(to[{i}])' for i in range(count)),
-            '"l"(address)',
-            memory=True,
-        ),
-        "ld",
-        "global.read",
-    )
+    name = f"global_load_{kind}x{count}{_tag(mode)}"
+    code = "ld.volatile.global" if volatile else f"ld.global{mode}"
+    return _load(name, code, kind, count, "global.read", "u64")
 
 
 def global_store(kind: str, count: int, *, cache: str = "", eviction: str = "") -> Wrapper:
     """Return the store of `count` entries of C type `kind`; `cache` one of wb, cg, cs, wt."""
-    letter = CONSTRAINT[kind]
     mode = _modifiers(cache, eviction)
-    tag = mode.replace(".", "_").replace("::", "_")
-    return Wrapper(
-        f"void global_store_{kind}x{count}{tag}(u64 address, const {kind}* from)",
-        asm(
-            f"st.global{mode}{_vector(count)}.{_width(kind)} [%0], {_braced(1, count)};",
-            "",
-            ", ".join(['"l"(address)', *(f'"{letter}"(from[{i}])' for i in range(count))]),
-            memory=True,
-        ),
-        "st",
-        "global.write",
-    )
+    name = f"global_store_{kind}x{count}{_tag(mode)}"
+    code = f"st.global{mode}{_vector(count)}.{_width(kind)}"
+    return _store(name, code, kind, count, "st", "global.write", "u64")
 
 
 def global_load_one(
@@ -239,14 +228,7 @@ def global_load_one(
 ) -> Wrapper:
     """Return the load of one value of C type `kind`."""
     array = global_load(kind, 1, cache=cache, eviction=eviction, volatile=volatile)
-    name = array.name.replace("x1", "")
-    return Wrapper(
-        f"{kind} {name}(u64 address)",
-        f"{kind} value;\n{array.name}(&value, address);\nreturn value;",
-        array.section,
-        array.effect,
-        (array,),
-    )
+    return _load_one(array, kind, "u64")
 
 
 def global_store_one(kind: str, *, cache: str = "", eviction: str = "") -> Wrapper:
@@ -265,7 +247,7 @@ def global_store_one(kind: str, *, cache: str = "", eviction: str = "") -> Wrapp
 def global_load_narrow(bits: int, *, volatile: bool = False) -> Wrapper:
     """Return the load of one element of 8 or 16 bits, zero-extended."""
     mode = ".volatile" if volatile else ""
-    head = f"u32 global_load_b{bits}{mode.replace('.', '_')}(u64 address)"
+    head = f"u32 global_load_b{bits}{_tag(mode)}(u64 address)"
     code = f"ld{mode}.global.u{bits} %0, [%1];"
     return instruction(head, code, "ld", "global.read", result="value", memory=True)
 
@@ -385,11 +367,11 @@ def float_extremum(function: str, element: str, order: str, scope: str) -> Wrapp
 
 
 REDUCED = {
-    "f32": ("float", "f", "f32"),
-    "f16": ("u32", "r", "noftz.f16x2"),
-    "bf16": ("u32", "r", "noftz.bf16x2"),
+    "f32": ("float", "f32"),
+    "f16": ("u32", "noftz.f16x2"),
+    "bf16": ("u32", "noftz.bf16x2"),
 }
-"""By element: the C type of a word, its letter, and what PTX calls it."""
+"""By element: the C type of a word, and what PTX calls it."""
 
 
 def reduction(element: str, words: int, scope: str) -> Wrapper:
@@ -398,24 +380,13 @@ def reduction(element: str, words: int, scope: str) -> Wrapper:
     The address is a multiple of all of them. Each element is added by itself: a vector is not one
     access (PTX ISA, "red", sm_90).
     """
-    kind, letter, ptx = REDUCED[element]
-    vector = "" if words == 1 else f".v{words}"
+    kind, ptx = REDUCED[element]
     # PTX writes the vector before the type: add.v2.f32, add.noftz.v2.f16x2.
     *mode, name = ptx.split(".")
-    spelled = "".join(f".{part}" for part in mode) + vector + f".{name}"
-    operands = ", ".join(f"%{i + 1}" for i in range(words))
-    return Wrapper(
-        f"void reduce_add_{element}x{words}_{scope}(u64 address, const {kind}* from)",
-        asm(
-            f"red.relaxed.{scope}.global.add{spelled} [%0], "
-            + (f"{{{operands}}};" if vector else f"{operands};"),
-            "",
-            ", ".join(['"l"(address)', *(f'"{letter}"(from[{i}])' for i in range(words))]),
-            memory=True,
-        ),
-        "red",
-        "global.atomic",
-    )
+    spelled = "".join(f".{part}" for part in mode) + _vector(words) + f".{name}"
+    code = f"red.relaxed.{scope}.global.add{spelled}"
+    name = f"reduce_add_{element}x{words}_{scope}"
+    return _store(name, code, kind, words, "red", "global.atomic", "u64")
 
 
 def fence(scope: str) -> Wrapper:

@@ -17,11 +17,9 @@ from tawa.language.dtypes import float32, float64
 
 def _operator(symbol: str, c: Context, one: Value, other: Value, sanitize: Value) -> Value:
     checked = arg.flag(c, sanitize, "sanitize_overflow")
-    return arithmetic.checked(c, symbol, _known(c, one), other, sanitize=checked)
-
-
-def _known(c: Context, value: Value) -> Value:
-    return arithmetic.to_tensor(c.builder, value)
+    return arithmetic.checked(
+        c, symbol, arithmetic.to_tensor(c.builder, one), other, sanitize=checked
+    )
 
 
 def _propagates(c: Context, value: Value) -> bool:
@@ -154,11 +152,11 @@ def umulhi(c: Context, one: Value, other: Value) -> Value:
 
 def swizzle2d(c: Context, i: Value, j: Value, size_i: Value, size_j: Value, size_g: Value) -> Value:
     """Renumber a tile so that groups of rows are walked by column."""
-    step = partial(arithmetic.binary, c.builder)
-    row = step("+", step("*", _known(c, i), size_j), j)
-    in_group = step("*", _known(c, size_g), size_j)
+    step, known = partial(arithmetic.binary, c.builder), partial(arithmetic.to_tensor, c.builder)
+    row = step("+", step("*", known(i), size_j), j)
+    in_group = step("*", known(size_g), size_j)
     first = step("*", step("//", row, in_group), size_g)
-    rows_left = step("-", _known(c, size_i), first)
+    rows_left = step("-", known(size_i), first)
     rows = arithmetic.minimum_maximum(c.builder, "min", rows_left, size_g)
     place = step("%", row, in_group)
     return Tuple((step("+", first, step("%", place, rows)), step("//", place, rows)))

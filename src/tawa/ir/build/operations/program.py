@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Operation
@@ -17,21 +18,12 @@ from tawa.ir.types import i32, int_array
 from tawa.language.dtypes import int32
 
 
-def _grid(c: Context, axis: Value, kind: type[TawaOperation]) -> Tensor:
+def _grid(kind: type[TawaOperation], c: Context, axis: Value) -> Tensor:
+    """Emit a number of the grid along an axis."""
     number = arg.integer(c, axis, "the axis of the grid")
     if number not in (0, 1, 2):
         raise c.builder.mismatch(f"the grid has axes 0, 1 and 2, not {number}")
     return c.builder.op(kind, [], i32, axis=number)
-
-
-def program_id(c: Context, axis: Value) -> Value:
-    """Emit the program's index along an axis."""
-    return _grid(c, axis, tile.ProgramId)
-
-
-def num_programs(c: Context, axis: Value) -> Value:
-    """Emit the number of programs along an axis."""
-    return _grid(c, axis, tile.NumPrograms)
 
 
 def arange(c: Context, start: Value, end: Value) -> Value:
@@ -144,7 +136,7 @@ def assume(c: Context, condition: Value) -> Value:
     return arg.NONE
 
 
-def _hint(c: Context, name: str, value: Value, values: Value) -> Value:
+def _hint(name: str, c: Context, value: Value, values: Value) -> Value:
     """Record a promise about a tensor on the operation that makes it."""
     numbers = arg.integers(c, values, f"the values of tl.{name}")
     if not isinstance(value, Tensor):
@@ -174,23 +166,10 @@ def _promise_carried(c: Context, name: str, value: Tensor, numbers: Sequence[int
     return noted
 
 
-def multiple_of(c: Context, value: Value, values: Value) -> Value:
-    """Record divisibility."""
-    return _hint(c, "multiple_of", value, values)
-
-
-def max_contiguous(c: Context, value: Value, values: Value) -> Value:
-    """Record contiguity."""
-    return _hint(c, "max_contiguous", value, values)
-
-
-def max_constancy(c: Context, value: Value, values: Value) -> Value:
-    """Record constancy."""
-    return _hint(c, "max_constancy", value, values)
-
-
-def debug_barrier(c: Context) -> Value:
-    """Emit nothing: tile IR is sequential, and the compiler keeps the order of memory accesses."""
+def _order(c: Context) -> Value:
+    """Emit nothing: tile IR is sequential, and the compiler keeps the order of memory accesses;
+    where launches of a stream overlap, the lowering says who waits.
+    """
     return arg.NONE
 
 
@@ -204,14 +183,9 @@ def num_threads(c: Context) -> Value:
     return Const(32 * int(str(c.options.get("num_warps") or 4)))
 
 
-def ordered_launch(c: Context) -> Value:
-    """Emit nothing: where launches of a stream overlap, the lowering says who waits."""
-    return arg.NONE
-
-
 OPERATIONS: dict[str, Callable[..., Value]] = {
-    "program_id": program_id,
-    "num_programs": num_programs,
+    "program_id": partial(_grid, tile.ProgramId),
+    "num_programs": partial(_grid, tile.NumPrograms),
     "arange": arange,
     "full": full,
     "zeros": zeros,
@@ -222,12 +196,8 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "device_print": device_print,
     "device_assert": device_assert,
     "assume": assume,
-    "multiple_of": multiple_of,
-    "max_contiguous": max_contiguous,
-    "max_constancy": max_constancy,
-    "debug_barrier": debug_barrier,
+    **{name: partial(_hint, name) for name in ("multiple_of", "max_contiguous", "max_constancy")},
+    **dict.fromkeys(("debug_barrier", "gdc_wait", "gdc_launch_dependents"), _order),
     "num_warps": num_warps,
     "num_threads": num_threads,
-    "gdc_wait": ordered_launch,
-    "gdc_launch_dependents": ordered_launch,
 }
