@@ -2,7 +2,6 @@
 
 from functools import cache
 from itertools import product
-from math import gcd
 
 import numpy as np
 import pytest
@@ -10,14 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tawa.integers import (
-    Congruence,
     Range,
     all_of,
     any_of,
     at_least,
     broadcast,
     ceildiv,
-    congruence_of,
     constant,
     divides,
     equal,
@@ -140,27 +137,6 @@ def test_ranges_hold_every_value(tree, lows, widths):
         except ZeroDivisionError:
             continue
         assert found.holds(Range(value, value))
-
-
-@settings(max_examples=200, deadline=None)
-@given(trees(), st.tuples(*[st.tuples(st.integers(1, 6), st.integers(0, 5))] * 3))
-def test_congruences_hold_for_every_value(tree, known):
-    expr = build(tree)
-    if expr is None:
-        return
-    facts = keyed(dict(zip(NAMES, [Congruence.make(*pair) for pair in known])))
-    found = congruence_of(expr, facts)
-    for steps in product(range(-1, 3), repeat=3):
-        numbers = [r % m + m * step for (m, r), step in zip(known, steps)]
-        try:
-            value = expr.evaluate(keyed(dict(zip(NAMES, numbers))))
-        except ZeroDivisionError:
-            continue
-        if found.modulus:
-            assert value % found.modulus == found.rest
-        else:
-            assert value == found.rest
-        assert found.divisor == gcd(found.modulus, found.rest)
 
 
 @cache

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 
-from xdsl.ir import Attribute, Block, Operation
+from xdsl.ir import Attribute, Operation
 
 from tawa.analysis.hardware import Run, block_objection, copy_run, is_host_made
 from tawa.analysis.liveness import needed_by
@@ -50,12 +50,6 @@ class Payload:
     loads: tuple[Operation, ...]
 
     @property
-    def block(self) -> Block:
-        """The block all the loads stand in."""
-        block = home_of(self.loads[0])
-        return block
-
-    @property
     def types(self) -> tuple[Attribute, ...]:
         """Types of the tiles."""
         return tuple(load.results[0].type for load in self.loads)
@@ -85,6 +79,11 @@ class Partition:
     sent: tuple[Operation, ...] = ()
     guards: frozenset[tuple[int, int]] = frozenset()
     declined: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def loads(self) -> list[Operation]:
+        """The loads of all payloads, in order."""
+        return [load for payload in self.payloads for load in payload.loads]
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ stretch of an iteration that holds the most other work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -23,7 +23,7 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.analysis.statements import READS, has_effect, is_pure, name_of, readers
-from tawa.ir import aref, tile
+from tawa.ir import aref, hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
 from tawa.ir.walk import has, is_inside, walk, yielded
 
@@ -343,7 +343,8 @@ def _too_late(dots: list[tile.Dot], stages: Stages) -> tile.Dot | None:
 # --- work between products ------------------------------------------------------------------------
 
 
-IsProduct = Callable[[Operation], bool]
+_PRODUCTS = (tile.Dot, hopper.Wgmma)
+"""Products before they are lowered, and those that wgmma makes."""
 
 _WORK = (tile.Elementwise, tile.Reduce, tile.Cast)
 """Statements that cost instructions for each element; others name, move or repeat elements."""
@@ -372,12 +373,12 @@ class Iteration:
         return max(range(len(self.products)), key=lambda index: self.rounds[index])
 
 
-def iteration(block: Block, is_product: IsProduct) -> Iteration | None:
+def iteration(block: Block) -> Iteration | None:
     """Return the products directly in `block`; None where there are none."""
     products: list[Operation] = []
     work = [0]
     for operation in block.ops:
-        if is_product(operation):
+        if isinstance(operation, _PRODUCTS):
             products.append(operation)
             work.append(0)
         else:
@@ -385,15 +386,15 @@ def iteration(block: Block, is_product: IsProduct) -> Iteration | None:
     return Iteration(tuple(products), tuple(work[1:]), work[0]) if products else None
 
 
-def takes_turns(loop: scf.ForOp, is_product: IsProduct) -> Iteration | None:
+def takes_turns(loop: scf.ForOp) -> Iteration | None:
     """Return the iteration of a loop whose warpgroups gain by turns; None for any other loop.
 
     Its products stand in it directly, and at least one is followed by other work.
     """
     for operation in loop.body.block.ops:
-        if operation.regions and any(is_product(inner) for inner in walk(operation)):
+        if operation.regions and has(operation, *_PRODUCTS):
             return None
-    found = iteration(loop.body.block, is_product)
+    found = iteration(loop.body.block)
     return found if found is not None and max(found.rounds) > 0 else None
 
 

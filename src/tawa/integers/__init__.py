@@ -1,4 +1,4 @@
-"""Facts about integers: expressions in normal form, ranges, congruences and conditions.
+"""Facts about integers: expressions in normal form, ranges and conditions.
 
 An expression is a polynomial with integer coefficients over *atoms*: symbols, quotients, minima,
 maxima and uninterpreted functions of expressions. Expressions are hash-consed, so two spellings of
@@ -8,7 +8,7 @@ value (a name, a value of an IR, a type variable), and what is known of symbols 
 | file | what |
 |---|---|
 | `expressions.py` | expressions, their normal form, substitution, evaluation |
-| `facts.py` | ranges and congruences of expressions |
+| `facts.py` | ranges of expressions |
 | `conditions.py` | conditions over expressions: decide, evaluate |
 
 Division is floor division and the remainder has the divisor's sign, as in Python. An identity such
@@ -45,11 +45,11 @@ from tawa.integers.expressions import (
     render,
     symbol,
 )
-from tawa.integers.facts import Congruence, Range, congruence_of, range_of
+from tawa.integers.facts import Range, range_of
 
 __all__ = [
-    "FALSE", "TRUE", "AllOf", "AnyOf", "Apply", "AtLeast", "Atom", "Condition", "Congruence",
+    "FALSE", "TRUE", "AllOf", "AnyOf", "Apply", "AtLeast", "Atom", "Condition",
     "Equal", "Expr", "Quotient", "Range", "Symbol", "all_of", "any_of", "apply", "at_least",
-    "broadcast", "ceildiv", "congruence_of", "constant", "divides", "equal", "maximum", "minimum",
+    "broadcast", "ceildiv", "constant", "divides", "equal", "maximum", "minimum",
     "range_of", "render", "symbol",
 ]  # fmt: skip

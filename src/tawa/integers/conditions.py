@@ -22,44 +22,41 @@ from tawa.integers.expressions import (
 from tawa.integers.facts import EVERYTHING, Bounds, Range, range_of
 
 
+class _Printed:
+    """What is shown as `render_condition` writes it."""
+
+    __slots__ = ()
+
+    def __str__(self: Any) -> str:
+        return render_condition(self)
+
+
 @dataclass(frozen=True, slots=True)
-class Equal:
+class Equal(_Printed):
     """`expr == 0`."""
 
     expr: Expr
 
-    def __str__(self) -> str:
-        return render_condition(self)
-
 
 @dataclass(frozen=True, slots=True)
-class AtLeast:
+class AtLeast(_Printed):
     """`expr >= 0`."""
 
     expr: Expr
 
-    def __str__(self) -> str:
-        return render_condition(self)
-
 
 @dataclass(frozen=True, slots=True)
-class AllOf:
+class AllOf(_Printed):
     """Every one of `parts`; of none: true."""
 
     parts: tuple[Condition, ...]
 
-    def __str__(self) -> str:
-        return render_condition(self)
-
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(_Printed):
     """One of `parts` at least; of none: false."""
 
     parts: tuple[Condition, ...]
-
-    def __str__(self) -> str:
-        return render_condition(self)
 
 
 Condition: TypeAlias = Equal | AtLeast | AllOf | AnyOf

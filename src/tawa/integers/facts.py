@@ -1,10 +1,9 @@
-"""What is known of an expression from what is known of its symbols: ranges and congruences."""
+"""What is known of an expression from what is known of its symbols: ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import gcd
 
 from tawa.integers.expressions import Apply, Atom, Expr, Quotient, Symbol, remainders
 
@@ -115,67 +114,3 @@ def _of_atom(atom: Atom, bounds: Bounds, default: Range) -> Range:
                     return Range(low, None if None in highs else _best(max, highs))
                 case _:
                     return EVERYTHING
-
-
-@dataclass(frozen=True, slots=True)
-class Congruence:
-    """Numbers that leave the rest `rest` by `modulus`; with modulus 0 the number `rest` alone."""
-
-    modulus: int
-    rest: int
-
-    @staticmethod
-    def make(modulus: int, rest: int) -> Congruence:
-        """Return a congruence with its rest in 0 .. modulus - 1."""
-        return Congruence(modulus, rest % modulus if modulus else rest)
-
-    @property
-    def divisor(self) -> int:
-        """The greatest number that is known to divide; 0 of the number 0."""
-        return gcd(self.modulus, self.rest)
-
-    def __add__(self, other: Congruence) -> Congruence:
-        return Congruence.make(gcd(self.modulus, other.modulus), self.rest + other.rest)
-
-    def __mul__(self, other: Congruence) -> Congruence:
-        crossed = (
-            self.modulus * other.modulus,
-            self.modulus * other.rest,
-            other.modulus * self.rest,
-        )
-        return Congruence.make(gcd(*crossed), self.rest * other.rest)
-
-
-ANYTHING = Congruence(1, 0)
-
-
-def congruence_of(expr: Expr, known: Mapping[Symbol, Congruence]) -> Congruence:
-    """Return the strongest congruence of `expr` that follows term by term from its symbols'."""
-    found = Congruence(0, 0)
-    for monomial, coefficient in expr.terms.items():
-        product = Congruence(0, coefficient)
-        for atom in monomial:
-            product = product * _congruence(atom, known)
-        found = found + product
-    return found
-
-
-def _congruence(atom: Atom, known: Mapping[Symbol, Congruence]) -> Congruence:
-    match atom:
-        case Symbol():
-            return known.get(atom, ANYTHING)
-        case Quotient():
-            by = atom.divisor.value
-            over = congruence_of(atom.dividend, known)
-            if by is not None and by > 0 and over.modulus % by == 0:
-                return Congruence.make(over.modulus // by, over.rest // by)
-            return ANYTHING
-        case Apply():
-            if atom.function not in ("min", "max", "broadcast"):
-                return ANYTHING
-            inputs = [congruence_of(item, known) for item in atom.inputs]
-            first = inputs[0]
-            modulus = 0
-            for item in inputs:
-                modulus = gcd(modulus, item.modulus, item.rest - first.rest)
-            return Congruence.make(modulus, first.rest)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 
 def _plain(value: Any) -> Any:
     return value.value if isinstance(value, constexpr) else value
+
+
+_Operator: TypeAlias = "Callable[[constexpr, Any], constexpr]"
+
+
+def _left(function: Callable[[Any, Any], Any]) -> _Operator:
+    """Return the operator of a constant and what stands on its right."""
+    return lambda self, other: constexpr(function(self.value, _plain(other)))
+
+
+def _right(function: Callable[[Any, Any], Any]) -> _Operator:
+    """Return the operator of a constant and what stands on its left."""
+    return lambda self, other: constexpr(function(_plain(other), self.value))
 
 
 class constexpr:  # noqa: N801
@@ -42,74 +56,17 @@ class constexpr:  # noqa: N801
     def __ne__(self, other: object) -> Any:
         return constexpr(self.value != _plain(other))
 
-    def __lt__(self, other: Any) -> constexpr:
-        return constexpr(self.value < _plain(other))
-
-    def __le__(self, other: Any) -> constexpr:
-        return constexpr(self.value <= _plain(other))
-
-    def __gt__(self, other: Any) -> constexpr:
-        return constexpr(self.value > _plain(other))
-
-    def __ge__(self, other: Any) -> constexpr:
-        return constexpr(self.value >= _plain(other))
-
-    def __add__(self, other: Any) -> constexpr:
-        return constexpr(self.value + _plain(other))
-
-    def __radd__(self, other: Any) -> constexpr:
-        return constexpr(_plain(other) + self.value)
-
-    def __sub__(self, other: Any) -> constexpr:
-        return constexpr(self.value - _plain(other))
-
-    def __rsub__(self, other: Any) -> constexpr:
-        return constexpr(_plain(other) - self.value)
-
-    def __mul__(self, other: Any) -> constexpr:
-        return constexpr(self.value * _plain(other))
-
-    def __rmul__(self, other: Any) -> constexpr:
-        return constexpr(_plain(other) * self.value)
-
-    def __truediv__(self, other: Any) -> constexpr:
-        return constexpr(self.value / _plain(other))
-
-    def __rtruediv__(self, other: Any) -> constexpr:
-        return constexpr(_plain(other) / self.value)
-
-    def __floordiv__(self, other: Any) -> constexpr:
-        return constexpr(self.value // _plain(other))
-
-    def __rfloordiv__(self, other: Any) -> constexpr:
-        return constexpr(_plain(other) // self.value)
-
-    def __mod__(self, other: Any) -> constexpr:
-        return constexpr(self.value % _plain(other))
-
-    def __rmod__(self, other: Any) -> constexpr:
-        return constexpr(_plain(other) % self.value)
-
-    def __pow__(self, other: Any) -> constexpr:
-        return constexpr(self.value ** _plain(other))
-
-    def __rpow__(self, other: Any) -> constexpr:
-        return constexpr(_plain(other) ** self.value)
-
-    def __lshift__(self, other: Any) -> constexpr:
-        return constexpr(self.value << _plain(other))
-
-    def __rshift__(self, other: Any) -> constexpr:
-        return constexpr(self.value >> _plain(other))
-
-    def __and__(self, other: Any) -> constexpr:
-        return constexpr(self.value & _plain(other))
-
-    def __or__(self, other: Any) -> constexpr:
-        return constexpr(self.value | _plain(other))
-
-    def __xor__(self, other: Any) -> constexpr:
-        return constexpr(self.value ^ _plain(other))
+    __lt__, __le__ = _left(operator.lt), _left(operator.le)
+    __gt__, __ge__ = _left(operator.gt), _left(operator.ge)
+    __add__, __radd__ = _left(operator.add), _right(operator.add)
+    __sub__, __rsub__ = _left(operator.sub), _right(operator.sub)
+    __mul__, __rmul__ = _left(operator.mul), _right(operator.mul)
+    __truediv__, __rtruediv__ = _left(operator.truediv), _right(operator.truediv)
+    __floordiv__, __rfloordiv__ = _left(operator.floordiv), _right(operator.floordiv)
+    __mod__, __rmod__ = _left(operator.mod), _right(operator.mod)
+    __pow__, __rpow__ = _left(operator.pow), _right(operator.pow)
+    __lshift__, __rshift__ = _left(operator.lshift), _left(operator.rshift)
+    __and__, __or__, __xor__ = _left(operator.and_), _left(operator.or_), _left(operator.xor)
 
     def __neg__(self) -> constexpr:
         return constexpr(-self.value)

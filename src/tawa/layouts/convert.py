@@ -6,7 +6,6 @@ comparing the tables of lanes and of warps decides whether elements stay within 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from operator import add
@@ -20,8 +19,6 @@ Digits: TypeAlias = tuple[int, int]
 
 MANY = 4
 """Shuffles for each register stored or loaded: where it takes more, memory is cheaper."""
-
-_Change: TypeAlias = Callable[[Coordinate], Coordinate]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +133,8 @@ def projected(layout: RegisterLayout, shape: Coordinate) -> RegisterLayout:
     """Return `layout` with the dimensions that have extent 1 in `shape` held at 0: what a thread
     needs of a tensor of `shape` that is broadcast to `layout`.
     """
-    return _mapped(
-        layout,
-        shape,
-        lambda step: tuple(0 if extent == 1 else item for item, extent in zip(step, shape)),
+    return layout.mapped(
+        shape, lambda step: tuple(0 if n == 1 else item for item, n in zip(step, shape))
     )
 
 
@@ -150,14 +145,7 @@ def flattened(layout: RegisterLayout) -> RegisterLayout:
     for extent in reversed(layout.shape):
         weights.insert(0, size)
         size *= extent
-    return _mapped(layout, (size,), lambda step: (sum(a * b for a, b in zip(step, weights)),))
-
-
-def _mapped(layout: RegisterLayout, shape: Coordinate, change: _Change) -> RegisterLayout:
-    def each(items: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(axis.extent, change(axis.step)) for axis in items)
-
-    return RegisterLayout(shape, each(layout.registers), each(layout.lanes), each(layout.warps))
+    return layout.mapped((size,), lambda step: (sum(a * b for a, b in zip(step, weights)),))
 
 
 def owns(layout: RegisterLayout) -> tuple[tuple[Digits, ...], tuple[Digits, ...]]:

@@ -359,12 +359,7 @@ def without_dimension(layout: RegisterLayout, dim: int) -> RegisterLayout:
     def drop(step: Coordinate) -> Coordinate:
         return step[:dim] + step[dim + 1 :]
 
-    return RegisterLayout(
-        drop(layout.shape),
-        tuple(Axis(a.extent, drop(a.step)) for a in layout.registers if any(drop(a.step))),
-        tuple(Axis(a.extent, drop(a.step)) for a in layout.lanes),
-        tuple(Axis(a.extent, drop(a.step)) for a in layout.warps),
-    )
+    return layout.mapped(drop(layout.shape), drop).folded()
 
 
 def with_dimension(layout: RegisterLayout, dim: int) -> RegisterLayout:
@@ -373,12 +368,7 @@ def with_dimension(layout: RegisterLayout, dim: int) -> RegisterLayout:
     def grow(step: Coordinate, item: int) -> Coordinate:
         return (*step[:dim], item, *step[dim:])
 
-    def grown(items: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(axis.extent, grow(axis.step, 0)) for axis in items)
-
-    return RegisterLayout(
-        grow(layout.shape, 1), grown(layout.registers), grown(layout.lanes), grown(layout.warps)
-    )
+    return layout.mapped(grow(layout.shape, 1), lambda step: grow(step, 0))
 
 
 def narrowed(layout: RegisterLayout, columns: int) -> RegisterLayout | None:
@@ -411,12 +401,7 @@ def permuted(layout: RegisterLayout, permutation: Coordinate) -> RegisterLayout:
     def pick(items: Coordinate) -> Coordinate:
         return tuple(items[dim] for dim in permutation)
 
-    def picked(items: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(axis.extent, pick(axis.step)) for axis in items)
-
-    return RegisterLayout(
-        pick(layout.shape), picked(layout.registers), picked(layout.lanes), picked(layout.warps)
-    )
+    return layout.mapped(pick(layout.shape), pick)
 
 
 @dataclass(frozen=True, slots=True)

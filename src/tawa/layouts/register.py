@@ -10,12 +10,14 @@ Shared-memory swizzles need exclusive-or and live in `tawa.layouts.shared`; no r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from operator import add
 
 Coordinate = tuple[int, ...]
+Change = Callable[[Coordinate], Coordinate]
 
 LANES = 32
 """Threads of a warp."""
@@ -63,6 +65,18 @@ class RegisterLayout:
     registers: tuple[Axis, ...]
     lanes: tuple[Axis, ...]
     warps: tuple[Axis, ...]
+
+    def mapped(self, shape: Coordinate, change: Change) -> RegisterLayout:
+        """Return the layout whose steps through a tile of `shape` are those of this one changed."""
+
+        def each(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+            return tuple(Axis(axis.extent, change(axis.step)) for axis in axes)
+
+        return RegisterLayout(shape, each(self.registers), each(self.lanes), each(self.warps))
+
+    def folded(self) -> RegisterLayout:
+        """Return the layout without registers that hold copies of others."""
+        return replace(self, registers=tuple(axis for axis in self.registers if any(axis.step)))
 
     @cached_property
     def register_count(self) -> int:

@@ -74,14 +74,7 @@ def taken(shape: tuple[int, int], warps: int) -> RegisterLayout:
 
 def given(shape: tuple[int, int], warps: int) -> RegisterLayout:
     """Return which elements of the [C, R] target each warp writes; `shape` is the source's."""
-    held = taken(shape, warps)
-
-    def turned(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(Axis(axis.extent, axis.step[::-1]) for axis in axes)
-
-    return RegisterLayout(
-        shape[::-1], turned(held.registers), turned(held.lanes), turned(held.warps)
-    )
+    return taken(shape, warps).mapped(shape[::-1], lambda step: step[::-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from tawa.analysis.cluster import influenced
 from tawa.analysis.hardware import by_multiply_adds
@@ -93,7 +93,7 @@ def choose_consumers(problem: Problem) -> list[tuple[int, int]]:
         )
     # None has what it needs by a count that holds the addresses of stores all at once: for them a
     # producer whose threads copy is not starved.
-    loads = [load for payload in problem.partition.payloads for load in payload.loads]
+    loads = problem.partition.loads
     indices = not producer_need(loads)
     return [(best, register_need(problem.kernel, 4 * best, loads, indices))]
 
@@ -109,7 +109,7 @@ def _shared_evenly(dot: tile.Dot) -> bool:
 
 def _registers(problem: Problem, choices: list[int]) -> tuple[dict[int, int], dict[int, int]]:
     """Return what a thread needs, and what it gets, for each number of consumer warpgroups."""
-    loads = [load for payload in problem.partition.payloads for load in payload.loads]
+    loads = problem.partition.loads
     needs = {n: register_need(problem.kernel, 4 * n, loads) for n in choices}
     copying, transposed = producer_need(loads), bool(problem.transposed)
     budgets = {
@@ -183,7 +183,7 @@ def computes_apart(problem: Problem) -> bool:
     """
     if problem.pins.arrangement != "pingpong" or not _loops_of_products(problem):
         return False
-    return not any(takes_turns(loop, _is_dot) for loop in problem.loops)
+    return not any(takes_turns(loop) for loop in problem.loops)
 
 
 def _apart(problem: Problem) -> list[tuple[int, int]]:
@@ -196,7 +196,7 @@ def _apart(problem: Problem) -> list[tuple[int, int]]:
             f"each; consumers={count}, and the products have {problem.rows} rows",
             remedy="change the block size, or the pin",
         )
-    loads = [load for payload in problem.partition.payloads for load in payload.loads]
+    loads = problem.partition.loads
     needed = register_need(problem.kernel, 4, loads)
     budget = split_registers(
         count, needed, problem.target, producer_need(loads), transposer=bool(problem.transposed)
@@ -259,7 +259,7 @@ def check_turns(problem: Problem, arrangement: str | None, consumers: int | None
             why="one consumer warpgroup has nobody to take turns with",
             remedy="leave consumers out, or arrangement",
         )
-    if any(takes_turns(loop, _is_dot) for loop in problem.loops):
+    if any(takes_turns(loop) for loop in problem.loops):
         return
     why = "the kernel has no loop of products"
     if bare := _loops_of_products(problem):
@@ -271,13 +271,7 @@ def check_turns(problem: Problem, arrangement: str | None, consumers: int | None
 
 
 def _loops_of_products(problem: Problem) -> list[str]:
-    return [
-        name_of(loop) for loop in problem.loops if iteration(loop.body.block, _is_dot) is not None
-    ]
-
-
-def _is_dot(operation: Operation) -> bool:
-    return isinstance(operation, tile.Dot)
+    return [name_of(loop) for loop in problem.loops if iteration(loop.body.block) is not None]
 
 
 def ordinary_warps(problem: Problem) -> int:
@@ -320,7 +314,7 @@ def gains_by_turns(problem: Problem, plan: Plan) -> bool:
     if problem.pins.arrangement is not None or groups == 1 or apart:
         return False
     loops = problem.loops
-    loops = [loop for loop in loops if takes_turns(loop, _is_dot) is not None]
+    loops = [loop for loop in loops if takes_turns(loop) is not None]
     tiles = tiles_of(problem.partition)
     if not loops or any(_meet_anyway(loop, tiles, groups) for loop in loops):
         return False

@@ -127,8 +127,7 @@ def choose_group(problem: Problem, persistent: bool) -> int:
     if problem.pins.group is None:
         followed = {
             frozenset(op.axis.data for op in needed_by(load) if isinstance(op, tile.ProgramId))
-            for payload in problem.partition.payloads
-            for load in payload.loads
+            for load in problem.partition.loads
         }
         crossed = any(0 in axes and 1 not in axes for axes in followed) and any(
             1 in axes and 0 not in axes for axes in followed
@@ -230,7 +229,7 @@ def choose_cluster(problem: Problem, cluster: int | None, persistent: bool) -> i
     if cluster not in _CLUSTERS:
         sizes = ", ".join(map(str, _CLUSTERS))
         raise PlanError(what, why=f"the blocks that share loads are {sizes}, or 1 alone")
-    loads = [load for payload in problem.partition.payloads for load in payload.loads]
+    loads = problem.partition.loads
     if found := next(obstacles(problem.kernel, loads, persistent), None):
         raise PlanError(what, why=found.reason, remedy=found.remedy)
     return cluster
@@ -264,7 +263,7 @@ def beside(problem: Problem, plan: Plan) -> Problem | None:
     if sum(role.warps * role.instances for role in plan.consumers) != 4:
         return None
     loops = problem.loops
-    if not any(takes_turns(loop, _is_dot) for loop in loops):
+    if not any(takes_turns(loop) for loop in loops):
         return None
     return shared_by(problem, BLOCKS)
 
@@ -281,9 +280,7 @@ def beside_for_short_products(problem: Problem, plan: Plan) -> Problem | None:
     if any(role.instances > 1 for role in plan.roles):
         return None
     loops = problem.loops
-    iterations = [
-        iteration for loop in loops if (iteration := takes_turns(loop, _is_dot)) is not None
-    ]
+    iterations = [iteration for loop in loops if (iteration := takes_turns(loop)) is not None]
     dots = [
         dot for iteration in iterations for dot in iteration.products if isinstance(dot, tile.Dot)
     ]
@@ -316,7 +313,7 @@ def suffices(problem: Problem, plan: Plan, carried: bool = False) -> bool:
     """Tell whether a plan for a part of a multiprocessor has the registers it needs, and slots to
     load ahead; `carried`: for what its loops carry and some room, and slots where a loop iterates.
     """
-    loads = [load for payload in problem.partition.payloads for load in payload.loads]
+    loads = problem.partition.loads
     shallow = [ring for ring in plan.arefs if ring.depth < 2]
     if any(not carried or enclosing_loops(problem.statements[ring.payload[0]]) for ring in shallow):
         return False
@@ -343,7 +340,7 @@ def _widens(problem: Problem) -> bool:
     """Tell whether consumers make an operand of a product from a loaded tile of another type, no
     product in between: weights of few bits.
     """
-    loads = {load for payload in problem.partition.payloads for load in payload.loads}
+    loads = set(problem.partition.loads)
     tiles = aliases(loads)
     return any(
         operand not in tiles and _comes_from(operand, loads)
@@ -368,7 +365,3 @@ def _comes_from(value: SSAValue, loads: Container[Operation]) -> bool:
         elif owner.parent is value.owner.parent:  # pyright: ignore
             pending.extend(operand.owner for operand in owner.operands)
     return found
-
-
-def _is_dot(operation: Operation) -> bool:
-    return isinstance(operation, tile.Dot)

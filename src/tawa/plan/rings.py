@@ -298,7 +298,7 @@ def _sent_rings(partition: Partition, pins: Pins) -> tuple[ArefPlan, ...]:
 
 def tiles_of(partition: Partition) -> set[SSAValue]:
     """Return the tiles that lie in rings, and the views of them."""
-    return aliases(load for payload in partition.payloads for load in payload.loads)
+    return aliases(partition.loads)
 
 
 def with_shallow_rings(plan: Plan) -> tuple[Plan, ...]:

@@ -1,7 +1,8 @@
 """Compiled kernels as bytes, for the disk cache: JSON for the facts, then the stages' bytes.
 
 Plain data only: reading a file from a cache folder never runs code. The dataclasses that may occur
-are listed; a file that names another one, or other fields, is not ours and is refused.
+are those of four modules; a file that names another one, or other fields, is not ours and is
+refused.
 """
 
 from __future__ import annotations
@@ -12,62 +13,18 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from tawa.codegen.parameters import (
-    CounterParameter,
-    GridParameter,
-    PointerParameter,
-    ScalarParameter,
-    TensorMapParameter,
-)
+from tawa.codegen import parameters
 from tawa.frontend.signature import Argument
-from tawa.layouts.windows import Window
-from tawa.plan.plan import (
-    ArefPlan,
-    Declined,
-    LoopPlan,
-    OperandPlan,
-    Plan,
-    RolePlan,
-    StorePlan,
-    TensorPlan,
-)
-from tawa.runtime.compiled import (
-    CompiledKernel,
-    Demand,
-    Guard,
-    LaunchShape,
-    Proof,
-    Resources,
-    RoleRegisters,
-    SharedBuffer,
-    Stage,
-)
+from tawa.layouts import windows
+from tawa.plan import plan
+from tawa.runtime import compiled
+from tawa.runtime.compiled import CompiledKernel, LaunchShape, Stage
 
 _CLASSES: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        ArefPlan,
-        CounterParameter,
-        Declined,
-        Demand,
-        GridParameter,
-        Guard,
-        LaunchShape,
-        LoopPlan,
-        OperandPlan,
-        Plan,
-        PointerParameter,
-        Proof,
-        Resources,
-        RolePlan,
-        RoleRegisters,
-        ScalarParameter,
-        SharedBuffer,
-        StorePlan,
-        TensorMapParameter,
-        TensorPlan,
-        Window,
-    )
+    name: kind
+    for module in (parameters, windows, plan, compiled)
+    for name, kind in vars(module).items()
+    if is_dataclass(kind) and isinstance(kind, type) and kind.__module__ == module.__name__
 }
 _FACTS = (
     "name", "entry", "plan", "launch", "parameters", "resources", "proof", "timings", "declined",

@@ -16,7 +16,7 @@ from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.counters import Counters
 from tawa.runtime.descriptors import is_descriptor, window_of
 from tawa.runtime.driver import Driver, LoadedKernel, connect
-from tawa.runtime.forms import launch_names
+from tawa.runtime.forms import launch_names, launch_values
 from tawa.runtime.grid import launches, resolve_grid
 from tawa.runtime.guards import Guards, facts_of
 from tawa.runtime.launcher import Place, make_launcher, names_of
@@ -221,14 +221,8 @@ def simulated_launcher(
 
 def guards_hold(kernel: CompiledKernel, arguments: Mapping[str, Any], grid: Sequence[int]) -> bool:
     """Tell whether a kernel may run on these arguments of the CPU and this grid."""
-    names, order = names_of(arguments), launch_names(arguments)
-    given = list(arguments.values())
-    for value in arguments.values():
-        if is_descriptor(value):
-            given += [look(value.base).address, tuple(value.shape), tuple(value.strides)]
-        elif is_array(value):
-            given.append(look(value).address)
-    return Guards(kernel, names, order).hold((), given, grid)
+    guards = Guards(kernel, names_of(arguments), launch_names(arguments))
+    return guards.hold((), launch_values(arguments), grid)
 
 
 def warn_of(kernel: CompiledKernel) -> None:

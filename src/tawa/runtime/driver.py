@@ -80,25 +80,12 @@ class Driver:
         self.cu = bindings
         self.recent = Recent()
         self.launch_ex = self._foreign("cuLaunchKernelEx", *[ctypes.c_void_p] * 4)
-        self.encode_tiled = self._foreign(
-            "cuTensorMapEncodeTiled",
-            ctypes.c_void_p,
-            ctypes.c_uint,
-            ctypes.c_uint,
-            *[ctypes.c_void_p] * 5,
-            *[ctypes.c_uint] * 4,
-        )
-        self.encode_im2col = self._foreign(
-            "cuTensorMapEncodeIm2col",
-            ctypes.c_void_p,
-            ctypes.c_uint,
-            ctypes.c_uint,
-            *[ctypes.c_void_p] * 5,
-            *[ctypes.c_uint] * 2,
-            ctypes.c_void_p,
-            *[ctypes.c_uint] * 4,
-        )
-        self.replace_address = self._foreign("cuTensorMapReplaceAddress", *[ctypes.c_void_p] * 2)
+        at, number = ctypes.c_void_p, ctypes.c_uint
+        described = at, number, number, *[at] * 5
+        self.encode_tiled = self._foreign("cuTensorMapEncodeTiled", *described, *[number] * 4)
+        windows = *described, number, number, at, *[number] * 4
+        self.encode_im2col = self._foreign("cuTensorMapEncodeIm2col", *windows)
+        self.replace_address = self._foreign("cuTensorMapReplaceAddress", at, at)
         # Of CUDA 12: what this name means since takes a context too.
         self._context_device = self._foreign("cuCtxGetDevice", ctypes.c_void_p, version=12_000)
         self._capturing = self._foreign("cuStreamIsCapturing", *[ctypes.c_void_p] * 2)

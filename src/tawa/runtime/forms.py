@@ -244,6 +244,19 @@ def launch_names(values: Mapping[str, Any]) -> list[str]:
     return names
 
 
+def launch_values(values: Mapping[str, Any]) -> list[Any]:
+    """Return what a launcher gets, as `launch_names` names it."""
+    from tawa.runtime.arrays import look
+
+    given = list(values.values())
+    for value in values.values():
+        if is_descriptor(value):
+            given += [look(value.base).address, tuple(value.shape), tuple(value.strides)]
+        elif is_array(value):
+            given.append(look(value).address)
+    return given
+
+
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """Statements that read an argument, what of it goes into the key, and what is tested for all:

@@ -52,6 +52,18 @@ def span_of(value: Any) -> range:
     return _span(view.address, view.shape, view.strides, view.itemsize)
 
 
+def pairs_of(kernel: CompiledKernel) -> list[tuple[str, str, str]]:
+    """Return the arguments whose memory guards ask to be apart, and what for."""
+    found: list[tuple[str, str, str]] = []
+    for guard in kernel.guards:
+        match parse(guard.condition, "eval").body:
+            case ast.Call(func=ast.Name("disjoint"), args=[ast.Name(first), ast.Name(second)]):
+                found.append((first, second, guard.reason))
+            case _:
+                pass
+    return found
+
+
 def _span(address: int, shape: Sequence[int], strides: Sequence[int], size: int) -> range:
     found = reach(tuple(shape), tuple(strides))
     return range(address + found.start * size, address + found.stop * size)
@@ -67,7 +79,7 @@ class Guards:
     def __init__(self, kernel: CompiledKernel, names: Names, order: Sequence[str]) -> None:
         self._order = tuple(order)
         self.verdicts: dict[tuple[Any, ...], bool] = {}
-        self._pairs: list[tuple[str, str]] = []
+        self._pairs = [(first, second) for first, second, _ in pairs_of(kernel)]
         self._checks: list[Callable[[dict[str, Any]], bool]] = []
         self._demands: list[tuple[_Check, str]] = []
         self._kernel = kernel.name
@@ -98,10 +110,9 @@ class Guards:
         return *(fact for fact in facts if fact in own), *(("__x", "__y", "__z") if over else ())
 
     def _check(self, condition: str, names: Names) -> _Check | None:
-        """Return the check of a condition; one of memory becomes a pair."""
+        """Return the check of a condition; of memory it is one of the pairs."""
         match parse(condition, "eval").body:
-            case ast.Call(func=ast.Name("disjoint"), args=[ast.Name(first), ast.Name(second)]):
-                self._pairs.append((first, second))
+            case ast.Call(func=ast.Name("disjoint")):
                 return None
             case ast.Call(func=ast.Name("never_negative"), args=[inner, *walks]):
                 return self._ask(inner, walks, names, lambda found: found >= 0)

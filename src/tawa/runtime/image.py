@@ -20,13 +20,13 @@ from typing import Any
 from tawa.codegen.parameters import COUNTERS, CounterParameter, PointerParameter, TensorMapParameter
 from tawa.errors import ArgumentError, InternalError
 from tawa.frontend.signature import ConstantArg, DescriptorArg, PointerArg
-from tawa.runtime.arrays import Placeholder, is_array, look
+from tawa.runtime.arrays import Placeholder, is_array
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.descriptors import is_descriptor
 from tawa.runtime.dtypes import BYTES
-from tawa.runtime.forms import launch_names
+from tawa.runtime.forms import launch_values
 from tawa.runtime.grid import launches
-from tawa.runtime.guards import span_of
+from tawa.runtime.guards import pairs_of, span_of
 from tawa.runtime.launcher import Place, make_launcher
 from tawa.runtime.recent import Recent
 from tawa.runtime.tensor_map import MAP_BYTES
@@ -228,18 +228,6 @@ def make_image(
     )
 
 
-def _pairs(kernel: CompiledKernel) -> list[tuple[str, str, str]]:
-    """Return the arrays that guards ask to be apart, and what for."""
-    found: list[tuple[str, str, str]] = []
-    for guard in kernel.guards:
-        match parse(guard.condition, "eval").body:
-            case ast.Call(func=ast.Name("disjoint"), args=[ast.Name(first), ast.Name(second)]):
-                found.append((first, second, guard.reason))
-            case _:
-                pass
-    return found
-
-
 def _depends_on_addresses(kernel: CompiledKernel, arguments: Mapping[str, Any]) -> bool:
     """Tell whether a condition, other than that arrays are apart, reads an address."""
     arrays = {name for name, value in arguments.items() if is_descriptor(value) or is_array(value)}
@@ -283,14 +271,7 @@ def _launch(
     kept = _Kept(parameters=len(kernel.parameters))
     place = Place(0, lambda _: 0, lambda: 0, blocks, lambda _: 0)  # type: ignore[arg-type]
     generated = make_launcher(kernel, arguments, place, 0, kept, otherwise)
-    given = list(arguments.values())
-    for value in arguments.values():
-        if is_descriptor(value):
-            given += [look(value.base).address, tuple(value.shape), tuple(value.strides)]
-        elif is_array(value):
-            given.append(look(value).address)
-    assert len(given) == len(launch_names(arguments)), "an address for each name"
-    generated.function(grid, {}, *given)
+    generated.function(grid, {}, *launch_values(arguments))
     return kept
 
 
@@ -390,11 +371,11 @@ def _aligned(
 
 def _distinct(kernel: CompiledKernel, arguments: Mapping[str, Any]) -> list[Distinct]:
     found: list[Distinct] = []
-    for *names, reason in _pairs(kernel):
+    for *names, reason in pairs_of(kernel):
         values = [arguments[name] for name in names]
         bases = [value.base if is_descriptor(value) else value for value in values]
         spans = [
-            (span.start - base.address, span.end - base.address)
+            (span.start - base.address, span.stop - base.address)
             for base, span in zip(bases, map(span_of, values))
         ]
         message = f"{kernel.name}: {names[0]} and {names[1]} share memory; apart, {reason}"

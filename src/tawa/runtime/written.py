@@ -32,14 +32,7 @@ def stored_to(
     `constants` its other parameters, of which a tuned kernel's first configuration gives some.
     Raises `ArgumentError` where a parameter has neither, or no type makes a kernel of it.
     """
-    inner: Any = kernel
-    given: dict[str, Any] = {}
-    while not isinstance(inner, JitFunction):
-        configs: list[Any] = getattr(inner, "configs", [])
-        first: dict[str, Any] = configs[0].all_kwargs() if configs else {}
-        given = {**first, **given}
-        inner = inner.fn
-    function = cast("JitFunction[..., Any]", inner)
+    function, given = _plain(kernel, {}, compute=False)
     given |= constants
     refused: list[str] = []
     for dtype in _TRIED:
@@ -72,16 +65,25 @@ def stored_among(kernel: Launchable, values: Mapping[str, Any]) -> set[str]:
 
     Arrays may be placeholders. Of a tuned kernel its first configuration is read.
     """
+    function, given = _plain(kernel, values, compute=True)
+    call = bind(function.kernel, (), given)
+    signature = derive_signature(function.kernel, call.values)
+    return written_arguments(build(function.fn, signature, call.options))
+
+
+def _plain(
+    kernel: Launchable, values: Mapping[str, Any], *, compute: bool
+) -> tuple[JitFunction[..., Any], dict[str, Any]]:
+    """Return the kernel under all decorators, and `values` with what these give: of a tuned one its
+    first configuration does, and what heuristics `compute`.
+    """
     inner: Any = kernel
     given = dict(values)
     while not isinstance(inner, JitFunction):
         if isinstance(inner, Heuristics):
-            for name, compute in inner.values.items():
-                given[name] = compute(given)
+            for name, function in inner.values.items() if compute else ():
+                given[name] = function(given)
         elif configs := getattr(inner, "configs", []):
             given = {**configs[0].all_kwargs(), **given}
         inner = inner.fn
-    function = cast("JitFunction[..., Any]", inner)
-    call = bind(function.kernel, (), given)
-    signature = derive_signature(function.kernel, call.values)
-    return written_arguments(build(function.fn, signature, call.options))
+    return cast("JitFunction[..., Any]", inner), given

@@ -82,10 +82,11 @@ class Emitter:
         op: type[TawaOperation],
         operands: Sequence[Operands],
         kind: Attribute,
+        hint: str | None = None,
         **told: Attribute | int | str | None,
     ) -> SSAValue:
         """Insert an operation of one result, of type `kind`, and attributes; return the result."""
-        return self.put(op.make(*operands, results=[kind], attributes=told)).results[0]
+        return self.put(op.make(*operands, results=[kind], attributes=told), hint).results[0]
 
     def one_thread(self) -> Emitter:
         """Insert what one thread of the role runs; return an emitter for it."""
@@ -322,6 +323,24 @@ def _named(keys: Sequence[Key], values: Sequence[SSAValue], suffix: str) -> Stat
     for key, value in zip(keys, values, strict=True):
         value.name_hint = f"{key[-1]}{suffix}" if isinstance(key, tuple) else None
     return dict(zip(keys, values))
+
+
+def recomputed(
+    value: SSAValue,
+    stays: Callable[[Operation], bool],
+    put: Callable[[Operation], Operation],
+    known: dict[SSAValue, SSAValue],
+) -> SSAValue:
+    """Return a value as clones of what makes it compute it, which `put` inserts; what `stays` where
+    it is they use as it is. `known` has what was computed before.
+    """
+    owner = value.owner
+    if not isinstance(owner, Operation) or stays(owner):
+        return value
+    if value not in known:
+        operands = {each: recomputed(each, stays, put, known) for each in owner.operands}
+        known.update(zip(owner.results, put(owner.clone(operands)).results))
+    return known[value]
 
 
 def new_region(*operations: Operation) -> Region:

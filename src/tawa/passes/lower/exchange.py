@@ -92,8 +92,7 @@ def moved(
     if not within_warps(source, wanted) or (movable and by_memory(source, wanted)):
         return exchange(lowering, role, emitter, [value], wanted)[0]
     kind = with_layout(value.type, wanted)
-    convert = hopper.ConvertLayout.make(value, results=[kind])
-    return emitter.put(convert, value.name_hint).result
+    return emitter.made(hopper.ConvertLayout, [value], kind, value.name_hint)
 
 
 def exchange(

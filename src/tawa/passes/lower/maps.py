@@ -10,13 +10,15 @@ host's to compute (such accesses become pointer accesses).
 
 from __future__ import annotations
 
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from functools import partial
+
+from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper
 from tawa.ir.types import DescType, TensorMapType, int_array
 from tawa.layouts.shared import SharedLayout
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.emit import Emitter
+from tawa.passes.lower.emit import Emitter, recomputed
 from tawa.passes.lower.views import slice_view, view_kind
 
 
@@ -81,24 +83,11 @@ def _box(operation: hopper.TensorMap) -> tuple[int, ...]:
 def _hoist(lowering: Lowering, desc: SSAValue) -> SSAValue:
     """Return `desc` as a value at the top of the kernel, recomputing it there if need be."""
     block = lowering.kernel.body.block
-    known: dict[SSAValue, SSAValue] = {}
-
-    def bring(value: SSAValue) -> SSAValue:
-        owner = value.owner
-        if isinstance(value, BlockArgument):
-            return value
-        assert isinstance(owner, Operation)
-        if owner.parent is block:
-            return value
-        if value not in known:
-            operands = {operand: bring(operand) for operand in owner.operands}
-            known[value] = _find_or_put(lowering, owner.clone(operands))
-        return known[value]
-
-    return bring(desc)
+    put = partial(_find_or_put, lowering)
+    return recomputed(desc, lambda owner: owner.parent is block, put, {})
 
 
-def _find_or_put(lowering: Lowering, wanted: Operation) -> SSAValue:
+def _find_or_put(lowering: Lowering, wanted: Operation) -> Operation:
     """Insert a set-up operation unless an equal one is there."""
     for operation in lowering.kernel.body.block.ops:
         if (
@@ -108,9 +97,8 @@ def _find_or_put(lowering: Lowering, wanted: Operation) -> SSAValue:
             and operation.properties == wanted.properties
             and operation.result_types == wanted.result_types
         ):
-            return operation.results[0]
-    emitter = lowering.set_up_scalars()
-    return emitter.put(wanted).results[0]
+            return operation
+    return lowering.set_up_scalars().put(wanted)
 
 
 def load_boxes(

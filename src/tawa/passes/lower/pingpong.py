@@ -126,13 +126,9 @@ def _from(operation: Operation) -> Iterator[Operation]:
         following = following.next_op
 
 
-def _is_product(operation: Operation) -> bool:
-    return isinstance(operation, hopper.Wgmma)
-
-
 def _gains(role: hopper.Role) -> bool:
     loops = all_of(role, scf.ForOp)
-    return role.warps.data > 4 and any(takes_turns(loop, _is_product) for loop in loops)
+    return role.warps.data > 4 and any(takes_turns(loop) for loop in loops)
 
 
 class _Turns:
@@ -150,15 +146,13 @@ class _Turns:
     def block(self, block: Block) -> None:
         """Place turns in a block and the blocks in it."""
         for operation in list(block.ops):
-            found = (
-                takes_turns(operation, _is_product) if isinstance(operation, scf.ForOp) else None
-            )
+            found = takes_turns(operation) if isinstance(operation, scf.ForOp) else None
             if found is not None and self._loop(operation, found):
                 continue
             for region in operation.regions:
                 for inner in region.blocks:
                     self.block(inner)
-        if (found := iteration(block, _is_product)) is not None:
+        if (found := iteration(block)) is not None:
             self._straight(found)
 
     def _loop(self, loop: Operation, found: Iteration) -> bool:

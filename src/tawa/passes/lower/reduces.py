@@ -39,7 +39,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
-from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
@@ -167,12 +166,8 @@ def all_parts(layout: RegisterLayout, axis: int, parts: Coordinate) -> RegisterL
         Axis(extent, tuple(int(dim == axis + index) for dim in range(rank)))
         for index, extent in enumerate(parts)
     )
-    return RegisterLayout(
-        (*target.shape[:axis], *parts, *target.shape[axis:]),
-        (*held, *(Axis(a.extent, grow(a.step)) for a in target.registers)),
-        tuple(Axis(a.extent, grow(a.step)) for a in target.lanes),
-        tuple(Axis(a.extent, grow(a.step)) for a in target.warps),
-    )
+    grown = target.mapped((*target.shape[:axis], *parts, *target.shape[axis:]), grow)
+    return RegisterLayout(grown.shape, (*held, *grown.registers), grown.lanes, grown.warps)
 
 
 def _folds_slowly(reduce: tile.Reduce, gathered: RegisterLayout, count: int) -> bool:
@@ -275,12 +270,10 @@ def _expand_scan(
     assert apart is not None, "a warp's part of a scan is a digit of its axis"
     inside = _scan(emitter, scan, [reshape(emitter, v, apart) for v in scan.inputs], axis + 1)
     over = without_dimension(apart, axis + 1)
-    last = {"axis": IntAttr(axis + 1), "at": IntAttr(0 if backwards else length - 1)}
-    totals = [
-        emitter.made(hopper.Pick, [v], with_layout(with_shape(over.shape, kind), over), **last)
-        for v in inside
-        for kind in [element_type(v.type)]
-    ]
+    last, totals = 0 if backwards else length - 1, list[SSAValue]()
+    for each in inside:
+        kind = with_layout(with_shape(over.shape, element_type(each.type)), over)
+        totals.append(emitter.made(hopper.Pick, [each], kind, axis=axis + 1, at=last))
     wanted = by_lanes(all_parts(layout, axis, (parts,)), axis, 1)
     assert wanted is not None, "lanes along the axis hold copies of what a warp's part comes to"
     ends = _scan(emitter, scan, exchange(lowering, role, emitter, totals, wanted), axis)

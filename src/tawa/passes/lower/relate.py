@@ -16,6 +16,7 @@ from xdsl.ir import Operation, SSAValue
 from tawa.ir import hopper, tile
 from tawa.ir.types import is_tensor, shape_of
 from tawa.ir.walk import handed_on, passed_on
+from tawa.layouts.convert import projected
 from tawa.layouts.fragments import permuted, with_dimension, without_dimension
 from tawa.layouts.register import Axis, Coordinate, RegisterLayout
 
@@ -27,16 +28,7 @@ ELEMENTWISE = (
 
 def narrow(layout: RegisterLayout, shape: Coordinate) -> RegisterLayout:
     """Return the layout of a broadcast's operand: constant along dimensions of extent 1."""
-
-    def flat(step: Coordinate) -> Coordinate:
-        return tuple(0 if extent == 1 else item for item, extent in zip(step, shape))
-
-    return RegisterLayout(
-        shape,
-        tuple(Axis(a.extent, flat(a.step)) for a in layout.registers if any(flat(a.step))),
-        tuple(Axis(a.extent, flat(a.step)) for a in layout.lanes),
-        tuple(Axis(a.extent, flat(a.step)) for a in layout.warps),
-    )
+    return projected(layout, shape).folded()
 
 
 def reshaped(layout: RegisterLayout, shape: Coordinate) -> RegisterLayout | None:

@@ -20,7 +20,7 @@ from tawa.ir import aref, hopper, tile
 from tawa.ir.types import i32, is_tensor
 from tawa.ir.walk import all_of, walk
 from tawa.passes.lower.context import Lowering
-from tawa.passes.lower.emit import Emitter, erase, replace
+from tawa.passes.lower.emit import Emitter, erase, recomputed, replace
 from tawa.plan.plan import Plan
 from tawa.target import Target
 
@@ -179,21 +179,12 @@ def _sink_setup(lowering: Lowering, role: hopper.Role) -> None:
     )
     emitter = Emitter.before(anchor) if anchor is not None else Emitter.at_end(role.body.block)
 
-    def bring(value: SSAValue) -> SSAValue:
-        owner = value.owner
-        if not isinstance(owner, Operation) or owner.parent is not outer:
-            return value
-        if isinstance(owner, aref.Create):
-            return value
-        if value not in mapped:
-            operands = {operand: bring(operand) for operand in owner.operands}
-            clone = emitter.put(owner.clone(dict(operands)))
-            mapped.update(zip(owner.results, clone.results))
-        return mapped[value]
+    def stays(owner: Operation) -> bool:
+        return owner.parent is not outer or isinstance(owner, aref.Create)
 
     for operation in walk(role.body):
         for index, operand in enumerate(operation.operands):
-            if (local := bring(operand)) is not operand:
+            if (local := recomputed(operand, stays, emitter.put, mapped)) is not operand:
                 operation.operands[index] = local
 
 

@@ -13,6 +13,8 @@ Declines when: the swapped product does not fit either; it is then not for wgmma
 
 from __future__ import annotations
 
+import dataclasses
+
 from xdsl.dialects import scf
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, SSAValue
 
@@ -42,17 +44,8 @@ def swap_operands(lowering: Lowering, role: hopper.Role) -> None:
 
 
 def _swapped(product: Product) -> Product:
-    return Product(
-        product.n,
-        product.m,
-        product.k,
-        product.b,
-        product.a,
-        product.acc,
-        product.precision,
-        product.warps,
-        product.by_columns,
-    )
+    a, b = product.b, product.a
+    return dataclasses.replace(product, m=product.n, n=product.m, a=a, b=b)
 
 
 def _swap(dot: tile.Dot) -> None:
@@ -82,10 +75,8 @@ def _transpose(emitter: Emitter, value: SSAValue) -> SSAValue:
 
 
 def _transposed(emitter: Emitter, value: SSAValue) -> SSAValue:
-    return emitter.put(
-        tile.Transpose.make(value, results=[_transposed_type(value.type)], permutation=_TURN),
-        value.name_hint,
-    ).result
+    kind = _transposed_type(value.type)
+    return emitter.made(tile.Transpose, [value], kind, value.name_hint, permutation=_TURN)
 
 
 def _is_turn(value: SSAValue) -> bool:

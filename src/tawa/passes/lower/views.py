@@ -60,13 +60,8 @@ def transpose_view(emitter: Emitter, view: SSAValue, permutation: tuple[int, ...
     kind = view_kind(view)
     layout = SharedLayoutAttr(kind.layout.data.transposed(permutation))
     within = SharedLayoutAttr(kind.within.data.transposed(permutation))
-    return emitter.put(
-        hopper.TransposeView.make(
-            view,
-            results=[ViewType(kind.element, layout, within)],
-            permutation=int_array(permutation),
-        )
-    ).result
+    made = ViewType(kind.element, layout, within)
+    return emitter.made(hopper.TransposeView, [view], made, permutation=int_array(permutation))
 
 
 def still_lent(load: hopper.SharedLoad, use: Operation) -> bool:
@@ -122,20 +117,15 @@ def slot_view(emitter: Emitter, buffer: hopper.Shared, index: SSAValue) -> SSAVa
     """Return the tile in slot `index` of a buffer."""
     kind = buffer.result.type
     layout = SharedLayoutAttr(kind.layout.data)
-    return emitter.put(
-        hopper.Slot.make(buffer.result, index, results=[ViewType(kind.element, layout, layout)]),
-        buffer.label.data.split("@")[0],
-    ).result
+    made, hint = ViewType(kind.element, layout, layout), buffer.label.data.split("@")[0]
+    return emitter.made(hopper.Slot, [buffer.result, index], made, hint)
 
 
 def load_view(
     emitter: Emitter, view: SSAValue, kind: Attribute, hint: str | None = None
 ) -> SSAValue:
     """Read a view as a value of type `kind`; its layout, if it is a tensor, is chosen later."""
-    return emitter.put(
-        hopper.SharedLoad.make(view, results=[kind], via="plain"),
-        hint,
-    ).result
+    return emitter.made(hopper.SharedLoad, [view], kind, hint, via="plain")
 
 
 def reshape_view(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SSAValue:
@@ -147,9 +137,7 @@ def reshape_view(emitter: Emitter, view: SSAValue, shape: tuple[int, ...]) -> SS
     assert layout is not None, "asked for by who knows that the bytes stay"
     new = SharedLayoutAttr(layout)
     within = new if kind.within == kind.layout else kind.within
-    return emitter.put(
-        hopper.ReshapeView.make(view, results=[ViewType(kind.element, new, within)])
-    ).result
+    return emitter.made(hopper.ReshapeView, [view], ViewType(kind.element, new, within))
 
 
 def _reshaped(kind: ViewType, shape: tuple[int, ...]) -> SharedLayout | None:
@@ -176,10 +164,5 @@ def slice_view(emitter: Emitter, view: SSAValue, dim: int, start: int, extent: i
     shape = tuple(extent if index == dim else size for index, size in enumerate(layout.shape))
     part = SharedLayout(shape, layout.order, layout.bits, layout.swizzle)
     starts = int_array([start if index == dim else 0 for index in range(len(shape))])
-    return emitter.put(
-        hopper.SliceView.make(
-            view,
-            results=[ViewType(kind.element, SharedLayoutAttr(part), kind.within)],
-            start=starts,
-        )
-    ).result
+    made = ViewType(kind.element, SharedLayoutAttr(part), kind.within)
+    return emitter.made(hopper.SliceView, [view], made, start=starts)

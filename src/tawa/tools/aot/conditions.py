@@ -15,6 +15,7 @@ from tawa.errors import InternalError
 from tawa.frontend.signature import DescriptorArg, PointerArg
 from tawa.runtime.compiled import CompiledKernel
 from tawa.runtime.dtypes import BYTES
+from tawa.runtime.guards import pairs_of
 from tawa.syntax import parse
 from tawa.tools.aot.expressions import Translation
 from tawa.tools.aot.names import Fields
@@ -30,15 +31,7 @@ _VARIABLES: Mapping[str, str] = {
 
 def paired(kernels: Iterable[CompiledKernel]) -> set[str]:
     """Return the arguments whose memory guards ask to be apart."""
-    found: set[str] = set()
-    for kernel in kernels:
-        for guard in kernel.guards:
-            match parse(guard.condition, "eval").body:
-                case ast.Call(func=ast.Name("disjoint"), args=args):
-                    found |= {each.id for each in args if isinstance(each, ast.Name)}
-                case _:
-                    pass
-    return found
+    return {name for kernel in kernels for *pair, _ in pairs_of(kernel) for name in pair}
 
 
 class Condition:
