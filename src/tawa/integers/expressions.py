@@ -155,11 +155,6 @@ class Expr:
         for monomial in self.terms:
             yield from monomial
 
-    @property
-    def is_linear(self) -> bool:
-        """Whether no product has two atoms."""
-        return all(len(monomial) <= 1 for monomial in self.terms)
-
     def coefficient(self, atom: Atom) -> int:
         """Return the coefficient of the product that is this atom alone."""
         return self.terms.get((atom,), 0)

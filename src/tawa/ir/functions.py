@@ -11,6 +11,7 @@ these functions equals native arithmetic (f32 has more than 2p + 2 bits for p = 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,23 +48,12 @@ def _remainder(np: Any, a: Any, b: Any) -> Any:
     return (a - _divide(np, a, b) * b).astype(a.dtype)
 
 
-def _erf(np: Any, a: Any) -> Any:
-    import math
-
+def _each(np: Any, a: Any, one: Callable[[float], float]) -> Any:
     flat = np.ravel(a).astype(np.float64).tolist()
-    return np.array([math.erf(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
-
-
-def _erfc(np: Any, a: Any) -> Any:
-    import math
-
-    flat = np.ravel(a).astype(np.float64).tolist()
-    return np.array([math.erfc(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
+    return np.array([one(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
 
 
 def _gamma(np: Any, a: Any, logarithm: bool) -> Any:
-    import math
-
     def one(x: float) -> float:
         if x <= 0 and (math.isinf(x) or x == math.floor(x)):  # a pole, or minus infinity
             return math.inf if logarithm or x == 0 else math.nan
@@ -72,8 +62,7 @@ def _gamma(np: Any, a: Any, logarithm: bool) -> Any:
         except OverflowError:
             return math.inf
 
-    flat = np.ravel(a).astype(np.float64).tolist()
-    return np.array([one(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
+    return _each(np, a, one)
 
 
 def _logb(np: Any, a: Any) -> Any:
@@ -84,7 +73,6 @@ def _logb(np: Any, a: Any) -> Any:
 
 
 def _erfinv(np: Any, a: Any) -> Any:
-    import math
     from statistics import NormalDist
 
     def one(x: float) -> float:
@@ -94,13 +82,10 @@ def _erfinv(np: Any, a: Any) -> Any:
         # x + 1 has lost digits of a small x, for which one step of Newton's finds them again.
         return found + (x - math.erf(found)) * math.exp(found * found) * math.sqrt(math.pi) / 2
 
-    flat = np.ravel(a).astype(np.float64).tolist()
-    return np.array([one(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
+    return _each(np, a, one)
 
 
 def _erfcx(np: Any, a: Any) -> Any:
-    import math
-
     def one(x: float) -> float:
         if x < 20:
             return math.exp(min(x * x, 709.0)) * math.erfc(x) if x > -26 else math.inf
@@ -109,8 +94,7 @@ def _erfcx(np: Any, a: Any) -> Any:
             rest = x + step / 2 / rest
         return 1 / (rest * math.sqrt(math.pi))
 
-    flat = np.ravel(a).astype(np.float64).tolist()
-    return np.array([one(x) for x in flat]).astype(a.dtype).reshape(np.shape(a))
+    return _each(np, a, one)
 
 
 def _bessel(np: Any, a: Any, order: int) -> Any:
@@ -158,6 +142,7 @@ def _fma(np: Any, a: Any, b: Any, c: Any) -> Any:
     return (a.astype(np.float64) * b + c).astype(np.float32)
 
 
+_CHOICE = "({0} ? {1} : {2})"
 _ROWS = (
     Function("add", 2, lambda np, a, b: a + b, "{0} + {1}", "{0} + {1}", commutative=True),
     Function("sub", 2, lambda np, a, b: a - b, "{0} - {1}", "{0} - {1}"),
@@ -189,14 +174,7 @@ _ROWS = (
     Function("le", 2, lambda np, a, b: a <= b, "{0} <= {1}", "{0} <= {1}", "bool"),
     Function("gt", 2, lambda np, a, b: a > b, "{0} > {1}", "{0} > {1}", "bool"),
     Function("ge", 2, lambda np, a, b: a >= b, "{0} >= {1}", "{0} >= {1}", "bool"),
-    Function(
-        "select",
-        3,
-        lambda np, c, a, b: np.where(c, a, b),
-        "({0} ? {1} : {2})",
-        "({0} ? {1} : {2})",
-        "select",
-    ),
+    Function("select", 3, lambda np, c, a, b: np.where(c, a, b), _CHOICE, _CHOICE, "select"),
     Function("exp", 1, lambda np, a: np.exp(a), "", "exp2_approx({0} * 1.44269504088896341f)"),
     Function("exp2", 1, lambda np, a: np.exp2(a), "", "exp2_approx({0})"),
     Function("log", 1, lambda np, a: np.log(a), "", "logf({0})"),
@@ -204,7 +182,7 @@ _ROWS = (
     Function("sin", 1, lambda np, a: np.sin(a), "", "sinf({0})"),
     Function("cos", 1, lambda np, a: np.cos(a), "", "cosf({0})"),
     Function("tanh", 1, lambda np, a: np.tanh(a), "", "tanhf({0})"),
-    Function("erf", 1, _erf, "", "erff({0})"),
+    Function("erf", 1, lambda np, a: _each(np, a, math.erf), "", "erff({0})"),
     Function("sqrt", 1, lambda np, a: np.sqrt(a), "", "sqrt_approx({0})"),
     Function("sqrt_rn", 1, lambda np, a: np.sqrt(a), "", "sqrtf({0})"),
     Function("rsqrt", 1, lambda np, a: 1 / np.sqrt(a), "", "rsqrtf({0})"),
@@ -229,7 +207,7 @@ _ROWS = (
     Function("acosh", 1, lambda np, a: np.arccosh(a), "", "acoshf({0})"),
     Function("atanh", 1, lambda np, a: np.arctanh(a), "", "atanhf({0})"),
     Function("cbrt", 1, lambda np, a: np.cbrt(a), "", "cbrtf({0})"),
-    Function("erfc", 1, _erfc, "", "erfcf({0})"),
+    Function("erfc", 1, lambda np, a: _each(np, a, math.erfc), "", "erfcf({0})"),
     Function("lgamma", 1, lambda np, a: _gamma(np, a, True), "", "lgammaf({0})"),
     Function("tgamma", 1, lambda np, a: _gamma(np, a, False), "", "tgammaf({0})"),
     Function("pow", 2, lambda np, a, b: np.power(a, b), "", "powf({0}, {1})"),

@@ -190,7 +190,7 @@ class Writer:
 
     def _extent(self, name: str, symbol: Placeholder) -> Extent:
         span, at = span_of(symbol), look(symbol).address
-        low, high = span.start - at, span.end - at
+        low, high = span.start - at, span.stop - at
         dense = high - low == prod(symbol.shape) * BYTES[symbol.dtype]
         return Extent(self._number(symbol), name, low, high, dense)
 

@@ -1,5 +1,7 @@
 """Compile-time constants and the functions that compute with them."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
 from __future__ import annotations
 
 import operator

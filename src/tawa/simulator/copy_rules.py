@@ -27,7 +27,7 @@ from tawa.simulator.memory import Descriptor
 from tawa.simulator.role import BulkGroups, BulkStore, Role
 from tawa.simulator.rules import combination, pointee
 from tawa.simulator.scheduler import Blocked, Need
-from tawa.simulator.shared import Access, Placement, View
+from tawa.simulator.shared import Access, View
 from tawa.simulator.sync_rules import acting, pick
 from tawa.simulator.trace import tma_time
 from tawa.simulator.values import Array, gathered, place_of
@@ -342,43 +342,32 @@ def _slot(operation: hopper.Slot) -> Binary:
     return lambda views, index: pick(views, index, "slot", operation)
 
 
-def _change(view: View, place: Placement, kind: Any) -> View:
-    return View(view.label, view.base, place, view.dtype, kind.layout.data)
+def _seen(key: Any, kind: Any, change: Callable[[Array], Array]) -> Callable[[View], View]:
+    """Return the function that gives the bytes of a view as one of type `kind`."""
+
+    def see(view: View) -> View:
+        place = view.place.derive(key, change)
+        return View(view.label, view.base, place, view.dtype, kind.layout.data)
+
+    return see
 
 
-def _transpose_view(operation: hopper.TransposeView) -> Callable[..., Any]:
-    permutation = tuple(item.data for item in operation.permutation)
+def _transpose_view(operation: hopper.TransposeView) -> Callable[[View], View]:
+    order = tuple(item.data for item in operation.permutation)
     kind = operation.result.type
-
-    def transpose(view: View) -> View:
-        key = ("transpose", permutation)
-        place = view.place.derive(key, lambda offsets: np.transpose(offsets, permutation))
-        return _change(view, place, kind)
-
-    return transpose
+    return _seen(("transpose", order), kind, lambda offsets: np.transpose(offsets, order))
 
 
-def _slice_view(operation: hopper.SliceView) -> Callable[..., Any]:
+def _slice_view(operation: hopper.SliceView) -> Callable[[View], View]:
     kind = operation.result.type
     start, shape = tuple(item.data for item in operation.start), kind.shape
     slices = tuple(slice(low, low + extent) for low, extent in zip(start, shape))
-
-    def cut(view: View) -> View:
-        place = view.place.derive(("slice", start, shape), lambda offsets: offsets[slices])
-        return _change(view, place, kind)
-
-    return cut
+    return _seen(("slice", start, shape), kind, lambda offsets: offsets[slices])
 
 
-def _reshape_view(operation: hopper.ReshapeView) -> Callable[..., Any]:
+def _reshape_view(operation: hopper.ReshapeView) -> Callable[[View], View]:
     kind = operation.result.type
-    shape = kind.shape
-
-    def reshape(view: View) -> View:
-        place = view.place.derive(("reshape", shape), lambda offsets: offsets.reshape(shape))
-        return _change(view, place, kind)
-
-    return reshape
+    return _seen(("reshape", kind.shape), kind, lambda offsets: offsets.reshape(kind.shape))
 
 
 def _shared_load(decoder: Decoder, operation: hopper.SharedLoad) -> Step:

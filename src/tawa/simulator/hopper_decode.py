@@ -105,13 +105,7 @@ class HopperDecoder(Decoder):
         polls = isinstance(operation, _ATOMICS) or is_volatile(operation)
         if step is None or step.blocking or not polls:
             return step
-        run = step.run
-
-        def wait(frame: Frame) -> Wait:
-            yield None
-            run(frame)
-
-        return Step(wait, True)
+        return Step(step.alone, True)
 
     def compute(
         self, operation: Operation, function: Callable[..., Any], *, world: bool = False
