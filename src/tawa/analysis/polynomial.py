@@ -33,7 +33,7 @@ from tawa.analysis.ranges import may_wrap, range_of, range_of_type
 from tawa.ir import hopper, tile
 from tawa.ir.functions import OPPOSITE
 from tawa.ir.types import bit_width, element_type, is_signed
-from tawa.ir.walk import is_inside, yielded
+from tawa.ir.walk import around, home_of, is_inside, yielded
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,8 +353,8 @@ def place_of(atom: Atom) -> tuple[Any, ...]:
             parts = (sorted(map(_term_place, item.terms.items())) for item in inputs)
             return (3, function, *map(tuple, parts))
         case Leaf(value=BlockArgument() as value):
-            around = value.block.parent_op()
-            return (0, *(() if around is None else _position(around)), value.index)
+            parent = value.block.parent_op()
+            return (0, *(() if parent is None else _position(parent)), value.index)
         case Leaf(value=value):
             assert isinstance(value.owner, Operation)
             return (1, *_position(value.owner))
@@ -367,12 +367,8 @@ def _term_place(term: tuple[Monomial, int]) -> tuple[Any, ...]:
 
 def _position(operation: Operation) -> tuple[int, ...]:
     """Return where an operation stands: its index in its block, after those around it."""
-    found: list[int] = []
-    at: Operation | None = operation
-    while at is not None and at.parent is not None:
-        found.insert(0, at.parent.get_operation_index(at))
-        at = at.parent_op()
-    return tuple(found)
+    path = [each for each in (operation, *around(operation)) if each.parent is not None]
+    return tuple([home_of(each).get_operation_index(each) for each in path][::-1])
 
 
 def is_argument(value: SSAValue) -> bool:

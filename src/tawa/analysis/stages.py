@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import prod
 
 from xdsl.dialects import scf
@@ -25,7 +26,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tawa.analysis.statements import READS, has_effect, is_pure, name_of, readers
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import bit_width, element_type, shape_of
-from tawa.ir.walk import has, is_inside, walk, yielded
+from tawa.ir.walk import around, has, is_inside, walk, yielded
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +128,9 @@ def defined_in(value: SSAValue, block: Block) -> bool:
 
 def loop_without(value: SSAValue, statement: Operation) -> Operation | None:
     """Return the outermost loop around a statement that does not compute a value, None if none."""
-    found: Operation | None = None
-    around = statement.parent_op()
-    while around is not None and not around.is_ancestor(value.owner):
-        if isinstance(around, scf.ForOp | scf.WhileOp):
-            found = around
-        around = around.parent_op()
-    return found
+    outside = takewhile(lambda each: not each.is_ancestor(value.owner), around(statement))
+    loops = [each for each in outside if isinstance(each, scf.ForOp | scf.WhileOp)]
+    return loops[-1] if loops else None
 
 
 def takes_turned_product(dot: tile.Dot) -> bool:

@@ -24,7 +24,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tawa.ir import LABEL, hopper, line_of, tile
-from tawa.ir.walk import is_terminator, marked_pure, walk
+from tawa.ir.walk import around, is_terminator, marked_pure, walk
 
 WRITES = (tile.Store, tile.DescStore, tile.DescAtomic, tile.Atomic, tile.CompareExchange)
 READS = (tile.Load, tile.DescLoad)
@@ -144,14 +144,12 @@ def children(operation: Operation) -> Iterator[Operation]:
 
 def enclosing(operation: Operation, within: Block | None = None) -> Iterator[Operation]:
     """Give the control operations around an operation, innermost first, up to block `within`."""
-    block = operation.parent
-    while block is not None and block is not within:
-        parent = block.parent_op()
-        if parent is None:
+    for parent in around(operation):
+        if operation.parent is within:
             return
         if isinstance(parent, CONTROL):
             yield parent
-        block = parent.parent
+        operation = parent
 
 
 def enclosing_loops(operation: Operation) -> list[Operation]:

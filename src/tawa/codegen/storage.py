@@ -11,7 +11,7 @@ the tensor it looks at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from xdsl.dialects import scf
@@ -19,7 +19,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.types import is_tensor
-from tawa.ir.walk import is_inside, operations_of, terminator, walk
+from tawa.ir.walk import around, is_inside, operations_of, terminator, walk
 
 Looks = Callable[[SSAValue], SSAValue | None]
 """Gives the tensor a view looks at; None for a tensor of its own."""
@@ -247,8 +247,7 @@ class _Allocator:
     def _anchor(self, storage: Storage, order: Mapping[Operation, int]) -> None:
         """Place each array's declaration before its first definition, where all uses see it."""
         for first, values in storage.members.items():
-            sites = [_site(value) for value in values]
-            paths = [list(reversed(list(_ancestors(site)))) for site in sites]
+            paths = [_path(value) for value in values]
             depth = 0
             while all(len(path) > depth + 1 for path in paths) and _one_block(paths, depth + 1):
                 depth += 1
@@ -262,19 +261,7 @@ def _one_block(paths: list[list[Operation]], depth: int) -> bool:
     return len(blocks) == 1
 
 
-def _site(value: SSAValue) -> Operation:
-    """Return the operation whose surroundings define a value: for block arguments, their loop."""
+def _path(value: SSAValue) -> list[Operation]:
+    """Return what makes a value, for block arguments their loop, after all that is around it."""
     owner = value.owner
-    if isinstance(owner, Operation):
-        return owner
-    parent = owner.parent_op()
-    assert parent is not None, "a tensor argument of a block without operation"
-    return parent
-
-
-def _ancestors(op: Operation) -> Iterator[Operation]:
-    """Yield an operation and those around it, up to the role."""
-    current: Operation | None = op
-    while current is not None and not isinstance(current, (hopper.Role, tile.Kernel)):
-        yield current
-        current = current.parent_op()
+    return [*around(owner)][::-1] + ([owner] if isinstance(owner, Operation) else [])

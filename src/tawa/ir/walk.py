@@ -8,7 +8,7 @@ What everybody asks of structured control flow (`scf`): how a block ends, and wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cache
 from typing import TypeAlias, TypeVar
 
@@ -95,14 +95,14 @@ def move_before(operation: Operation, anchor: Operation) -> None:
 
 def is_inside(value: SSAValue, operation: Operation) -> bool:
     """Tell whether a value is made within the regions of an operation."""
-    owner = value.owner
-    block = owner if isinstance(owner, Block) else owner.parent
-    while block is not None:
-        parent = block.parent_op()
-        if parent is operation:
-            return True
-        block = parent.parent if parent is not None else None
-    return False
+    return operation in around(value.owner)
+
+
+def around(inner: Operation | Block) -> Iterator[Operation]:
+    """Yield the operations around a block or another operation, the inmost first."""
+    while (operation := inner.parent_op()) is not None:
+        yield operation
+        inner = operation
 
 
 def home_of(operation: Operation) -> Block:
@@ -173,20 +173,20 @@ def handed_on(user: Operation, index: int) -> list[SSAValue]:
     from, or an iteration ends with, its argument and then its result, a side of a condition its
     result; none of what computes with the operand, or decides by it.
     """
-    around = user.parent_op()
+    parent = user.parent_op()
     match user:
         case scf.ForOp() if index >= 3:
             return [user.body.block.args[index - 2], user.results[index - 3]]
         case scf.WhileOp():
             return [user.before_region.block.args[index]]
-        case scf.ConditionOp() if index and isinstance(around, scf.WhileOp):
-            return [around.after_region.block.args[index - 1], around.results[index - 1]]
-        case scf.YieldOp() if isinstance(around, scf.ForOp):
-            return [around.body.block.args[index + 1], around.results[index]]
-        case scf.YieldOp() if isinstance(around, scf.WhileOp):
-            return [around.before_region.block.args[index]]
-        case scf.YieldOp() if isinstance(around, scf.IfOp):
-            return [around.results[index]]
+        case scf.ConditionOp() if index and isinstance(parent, scf.WhileOp):
+            return [parent.after_region.block.args[index - 1], parent.results[index - 1]]
+        case scf.YieldOp() if isinstance(parent, scf.ForOp):
+            return [parent.body.block.args[index + 1], parent.results[index]]
+        case scf.YieldOp() if isinstance(parent, scf.WhileOp):
+            return [parent.before_region.block.args[index]]
+        case scf.YieldOp() if isinstance(parent, scf.IfOp):
+            return [parent.results[index]]
         case _:
             return []
 

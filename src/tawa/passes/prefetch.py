@@ -58,7 +58,7 @@ from tawa.analysis.stages import Root, Stages, defined_in, root_of, statements, 
 from tawa.analysis.statements import children, has_effect, is_volatile, name_of
 from tawa.ir import aref, tile
 from tawa.ir.types import bit_width, element_type, shape_of
-from tawa.ir.walk import all_of, reach, terminator, walk
+from tawa.ir.walk import all_of, around, reach, terminator, walk
 from tawa.passes.coarse import settle_carried
 from tawa.passes.dead import sweep
 from tawa.passes.lower.emit import Emitter, append_operands, erase, new_region, widen_for
@@ -115,14 +115,6 @@ def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined,
     )
 
 
-def _role(loop: scf.ForOp) -> aref.Role:
-    parent = loop.parent_op()
-    while not isinstance(parent, aref.Role):
-        assert parent is not None, "a loop of a specialized kernel stands in a role"
-        parent = parent.parent_op()
-    return parent
-
-
 def _loads(loop: scf.ForOp, plan: Plan) -> list[tile.Load]:
     """Return the loads directly in such a loop, but for the copies themselves."""
     body = list(loop.body.block.ops)
@@ -156,10 +148,10 @@ def _why_not(
     plan: Plan,
     loop: scf.ForOp,
     loads: list[tile.Load],
-    around: list[tile.Load],
+    others: list[tile.Load],
 ) -> str:
     """Return why tiles of two iterations cannot be under way at once, or nothing. Those that
-    `around` loads are under way as well.
+    `others` load are under way as well.
     """
     for operation in walk(loop.body):
         if not has_effect(operation) and not is_volatile(operation):
@@ -167,7 +159,8 @@ def _why_not(
         if not isinstance(operation, _QUIET) and not _passed(kernel, plan, operation, loads):
             return f"{operation.name} stands in the loop"
     if plan.specialized:
-        role, copied = _role(loop), _copied(loop)
+        role = next(each for each in around(loop) if isinstance(each, aref.Role))
+        copied = _copied(loop)
         need = len(loads) * max(_pieces(value, role.warps.data) for value in copied)
         owners = [value.owner for value in copied if isinstance(value.owner, tile.Load)]
         have = role.registers.data if role.registers is not None else 0
@@ -176,11 +169,11 @@ def _why_not(
     dots = [op.result for op in walk(loop.body) if isinstance(op, tile.Dot)]
     if not dots:
         # More would cost a block that runs beside this one.
-        under_way = (*loads, *around)
+        under_way = (*loads, *others)
         need = sum(_words(load.result.type) for load in under_way) // (32 * plan.warps)
         stores = any(isinstance(operation, tile.Store) for operation in walk(loop.body))
         return f"they take {need} registers a thread" if need > (FEW if stores else SPARE) else ""
-    held = [*(load.result for load in (*loads, *loads, *around)), *dots]
+    held = [*(load.result for load in (*loads, *loads, *others)), *dots]
     need = 2 * SLACK + sum(held_registers(value.type, plan.warps) for value in held)
     if need > MOST:
         return f"tiles of two iterations need {need} registers a thread"

@@ -54,6 +54,7 @@ from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import shape_of
 from tawa.ir.walk import (
     all_of,
+    around,
     is_terminator,
     marked_pure,
     move_before,
@@ -143,13 +144,7 @@ def _share(operation: Operation, scopes: list[_Scope]) -> Operation:
 
 def _depth(operation: Operation, scopes: list[_Scope]) -> int:
     """Return the index of the scope an operation stands in: how many blocks are around it."""
-    depth = -1
-    block = operation.parent
-    while block is not None:
-        depth += 1
-        parent = block.parent_op()
-        block = parent.parent if parent is not None else None
-    return min(depth, len(scopes) - 1)
+    return min(len(list(around(operation))), len(scopes)) - 1
 
 
 def _key(

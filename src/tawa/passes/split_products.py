@@ -59,8 +59,10 @@ def _expand(dot: tile.Dot, split: Split) -> None:
     left, right = (_parts(emitter, value, split) for value in (dot.a, dot.b))
     total = emitter.constant(0, dot.result.type)
     for i, j in split.terms:
-        how = {"precision": StringAttr("tf32"), "max_imprecise": IntAttr(0)}
-        total = emitter.made(tile.Dot, [left[i], right[j], total], dot.result.type, **how)
+        factors, how = [left[i], right[j], total], StringAttr("tf32")
+        total = emitter.made(
+            tile.Dot, factors, dot.result.type, precision=how, max_imprecise=IntAttr(0)
+        )
     if not is_zero(dot.acc):
         total = emitter.apply("add", total, dot.acc)
     total.name_hint = dot.result.name_hint

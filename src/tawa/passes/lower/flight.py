@@ -14,7 +14,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tawa.ir import hopper
 from tawa.ir.types import is_tensor
-from tawa.ir.walk import has, home_of, is_inside, terminator, walk
+from tawa.ir.walk import around, has, home_of, is_inside, terminator, walk
 from tawa.passes.lower.views import root_slot
 
 UNBOUNDED = 1 << 20
@@ -264,11 +264,11 @@ def lives_on(value: SSAValue, at: Operation, index: int) -> bool:
                 return True
         if block is home:
             return False
-        around = block.parent_op()
-        assert around is not None
-        if isinstance(around, (scf.ForOp, scf.WhileOp)):
+        parent = block.parent_op()
+        assert parent is not None
+        if isinstance(parent, (scf.ForOp, scf.WhileOp)):
             return True
-        current = around
+        current = parent
 
 
 def settled_before(loop: scf.ForOp) -> list[SSAValue]:
@@ -289,13 +289,7 @@ def settled_before(loop: scf.ForOp) -> list[SSAValue]:
 def visible(value: SSAValue, at: Operation) -> bool:
     """Tell whether a value is defined in the block of an operation or one around it."""
     block = value.owner if isinstance(value.owner, Block) else value.owner.parent
-    current = at.parent
-    while current is not None:
-        if current is block:
-            return True
-        parent = current.parent_op()
-        current = parent.parent if parent is not None else None
-    return False
+    return any(each.parent is block for each in (at, *around(at)))
 
 
 def written_after(barrier: hopper.NamedBarrier) -> set[SSAValue]:

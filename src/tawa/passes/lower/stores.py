@@ -296,7 +296,7 @@ class _Part:
         kind = with_layout(
             with_shape(self._flat().shape, element_type(self.whole.type)), self._flat()
         )
-        return emitter.made(tile.Cast, [columns], kind, **self.cast.attributes)
+        return emitter.made(tile.Cast, [columns], kind, None, **self.cast.attributes)
 
     def _flat(self) -> RegisterLayout:
         """Return the layout of the part with its runs side by side."""

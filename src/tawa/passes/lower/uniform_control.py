@@ -30,7 +30,7 @@ from tawa.analysis.statements import CONTROL, WRITES, accessed, enclosing_loops,
 from tawa.ir import hopper, tile
 from tawa.ir.functions import FUNCTIONS
 from tawa.ir.types import is_tensor, layout_of
-from tawa.ir.walk import decisive, is_terminator, marked_pure, passed_on, reach, walk
+from tawa.ir.walk import around, decisive, is_terminator, marked_pure, passed_on, reach, walk
 from tawa.passes.lower.context import Lowering
 from tawa.passes.lower.emit import Emitter, erase
 from tawa.passes.lower.exchange import load_scalar, store_scalar, stored_as, word_layout
@@ -158,19 +158,10 @@ def _meeting(role: hopper.Role) -> list[Operation]:
     for operation in walk(role.body):
         if type(operation) in _APART or is_terminator(operation):
             continue
-        around = operation.parent_op()
-        while around is not None and around is not role and around not in inside:
-            inside.add(around)
-            around = around.parent_op()
+        inside.update(around(operation))
     # What one thread executes is its own.
-    return [op for op in walk(role.body) if op in inside and _of_all(op) and decisive(op)]
-
-
-def _of_all(operation: Operation) -> bool:
-    around = operation.parent_op()
-    while around is not None and not isinstance(around, (hopper.OneThread, hopper.Role)):
-        around = around.parent_op()
-    return not isinstance(around, hopper.OneThread)
+    shared = [op for op in walk(role.body) if op in inside and decisive(op)]
+    return [op for op in shared if not any(type(each) is hopper.OneThread for each in around(op))]
 
 
 def _begins(operation: Operation, facts: _Facts) -> bool:
@@ -198,15 +189,15 @@ def _sources(value: SSAValue, facts: _Facts) -> list[SSAValue]:
     """Return the values whose differences among threads may show in `value`."""
     if not facts.is_shared(value):
         return []
-    around = value.owner.parent_op() if isinstance(value.owner, Block) else value.owner
-    match around:
+    maker = value.owner.parent_op() if isinstance(value.owner, Block) else value.owner
+    match maker:
         case hopper.SharedLoad():
             return []  # what all find in memory that they have met for
         case scf.ForOp() if isinstance(value, BlockArgument) and not value.index:
-            return [around.lb, around.step]
+            return [maker.lb, maker.step]
         case scf.ForOp() | scf.IfOp() | scf.WhileOp():
             # Which iteration or side is the last to give it.
-            ends = decisive(around) if isinstance(value, OpResult) else []
+            ends = decisive(maker) if isinstance(value, OpResult) else []
             return [*ends, *passed_on(value)]
         case _:
             return list(value.owner.operands) if isinstance(value.owner, Operation) else []
