@@ -12,14 +12,17 @@ Where there is no aref program, as for hopper IR that was written by hand, none 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from math import prod
 from typing import TypeAlias
 
 from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
+from tawa.analysis.memory import reached, roots_of
+from tawa.analysis.statements import accessed
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ViewType, shape_of
 from tawa.ir.walk import all_of, walk
@@ -27,14 +30,20 @@ from tawa.verify.footprints import place_of
 from tawa.verify.forwarded import loops_around, role_of
 from tawa.verify.rings import VIEWS
 from tawa.verify.rules import Refused, rule
-from tawa.verify.terms import Term, Terms
-from tawa.verify.values import Values
+from tawa.verify.terms import NEVER, Condition, Conditions, Term, Terms
+from tawa.verify.values import Span, Values
 
 _EFFECTS = (tile.Atomic, tile.CompareExchange, hopper.NextProgram)
 _Effect: TypeAlias = tile.Atomic | tile.CompareExchange | hopper.NextProgram
+_Extent: TypeAlias = tuple[int, int]
+"""Where a box starts, and how far it extends."""
 _FAR = 1 << 31
 """Further than any number of iterations."""
 _ACCESSES = (tile.DescLoad, tile.DescStore, tile.DescAtomic)
+_BY_THREADS = (tile.Store, tile.Atomic, tile.CompareExchange, tile.AsmEffect)
+Key: TypeAlias = tuple[str, frozenset[int] | None, tuple[tuple[Term, Term], ...]]
+"""What is done, through which arguments, and the length and step of the loops around it."""
+Parts: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +57,13 @@ class Asked:
     offsets: tuple[Term, ...]
     box: tuple[int, ...]
     name: str
-    loops: tuple[tuple[Term, Term], ...]
-    """The length and step of each loop around it, the outermost first; 0, 0 of a `while`."""
+    loops: tuple[Span, ...]
+    """The loops around it, the outermost first."""
     tile: tuple[int, int] | None
     """Which tile of which ring it is."""
+    guard: Condition
+    """Under which it is made in an iteration of these loops."""
+    key: Key
 
 
 @dataclass(slots=True)
@@ -59,6 +71,8 @@ class Program:
     """What is kept of an aref program to compare the final kernel with."""
 
     terms: Terms
+    by_threads: Amounts
+    """What is written by no descriptor."""
     asked: list[Asked] = field(default_factory=list[Asked])
     effects: dict[str, list[tuple[int, Term]]] = field(
         default_factory=dict[str, list[tuple[int, Term]]]
@@ -88,7 +102,7 @@ class Program:
 def program_of(kernel: tile.Kernel, cluster: int) -> Program:
     """Read a kernel after `insert_arefs`. `cluster`: the blocks of a cluster that the plan has."""
     values = Values(kernel, cluster)
-    program = Program(values.terms)
+    program = Program(values.terms, by_threads=Amounts(values.terms))
     operations = walk(kernel)
     for operation in operations:
         if isinstance(operation, _EFFECTS):
@@ -103,6 +117,8 @@ def program_of(kernel: tile.Kernel, cluster: int) -> Program:
     for operation in operations:
         if isinstance(operation, _ACCESSES):
             program.asked.append(_asked(operation, len(program.asked), values, tiles))
+        elif isinstance(operation, _BY_THREADS):
+            program.by_threads.add(values, operation)
     return program
 
 
@@ -112,31 +128,92 @@ def _asked(
     values: Values,
     tiles: dict[SSAValue, tuple[int, int]],
 ) -> Asked:
-    match operation:
-        case tile.DescLoad(result=moved):
-            kind = "load"
-        case tile.DescStore(value=moved):
-            kind = "store"
-        case tile.DescAtomic(value=moved):
-            kind = operation.function.data
-    loops: list[tuple[Term, Term]] = []
-    for loop in reversed(loops_around(operation)):
-        if isinstance(loop, scf.ForOp):
-            span = values.span(loop)
-            loops.append((span.length, span.step))
-        else:
-            loops.append((values.terms.zero, values.terms.zero))
+    moved = operation.result if isinstance(operation, tile.DescLoad) else operation.value
+    loops, key = _place(values, operation, _kind(operation), roots_of(operation.desc))
     label = operation.attributes.get("label")
     return Asked(
         number,
-        kind,
+        key[0],
         values.of(operation.desc),
         tuple(values.of(offset) for offset in operation.offsets),
         shape_of(moved.type),
         getattr(label, "data", ""),
-        tuple(loops),
+        loops,
         tiles.get(moved),
+        values.guard(operation),
+        key,
     )
+
+
+def _place(
+    values: Values, operation: Operation, kind: str, roots: frozenset[int] | None
+) -> tuple[tuple[Span, ...], Key]:
+    """Return the loops around an operation, and what tells where it is and what it does."""
+    loops = tuple(values.course(loop) for loop in reversed(loops_around(operation)))
+    blurred = values.terms.blurred
+    return loops, (kind, roots, tuple((blurred(e.length), blurred(e.step)) for e in loops))
+
+
+def _kind(operation: Operation) -> str:
+    match operation:
+        case tile.DescLoad() | tile.Load():
+            return "load"
+        case tile.DescStore() | tile.Store():
+            return "store"
+        case tile.DescAtomic(function=function) | tile.Atomic(function=function):
+            return function.data
+        case _:
+            return operation.name
+
+
+class Amounts:
+    """How many elements operations access: by place and, where instances share loops over tiles,
+    by which iterations these are, so many times each condition."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.conditions = Conditions(terms)
+        self.of: dict[Key, dict[Parts, Condition]] = {}
+
+    def add(self, values: Values, operation: Operation) -> None:
+        """Count what an operation accesses through pointers."""
+        loops, key = _place(values, operation, _kind(operation), reached(operation))
+        ptx = isinstance(operation, tile.AsmEffect)
+        size = 1 if ptx else prod(shape_of(accessed(operation).type))
+        self.put(key, _parts_of(loops), values.guard(operation), size)
+
+    def put(self, key: Key, parts: Parts, guard: Condition, size: int) -> None:
+        """Count so many elements more where a condition holds."""
+        guard = self.conditions.mapped(guard, self.conditions.terms.blurred) or NEVER
+        found = self.of.setdefault(key, {})
+        found[parts] = self.conditions.sum(((found.get(parts, NEVER), 1), (guard, size)))
+
+    def within(self, key: Key, guard: Condition) -> Condition:
+        """Return a condition where the loops around it iterate at all."""
+        for length, step in key[2]:
+            if step != self.conditions.terms.zero:
+                guard = self.conditions.both(guard, self.conditions.positive(length))
+        return guard
+
+    def take_in(self, wanted: Amounts) -> None:
+        """Count the last iteration, where it stands behind its loop, for those in the loop."""
+        terms = self.conditions.terms
+        for key in set(self.of) - set(wanted.of):
+            kind, roots, loops = key
+            if kind == "load" or not loops:
+                continue
+            *outer, (length, step) = loops
+            around = tuple(outer)
+            whole = kind, roots, (*around, (terms.add(length, step), step))
+            if whole not in wanted.of:
+                continue
+            for parts, guard in self.of.pop(key).items():
+                self.put(whole, parts, guard, 1)
+                self.put((kind, roots, around), parts, self.within(whole, guard), -1)
+
+
+def _parts_of(loops: Iterable[Span]) -> Parts:
+    """Return which iterations of the loops that instances share are meant."""
+    return tuple((each.part, each.share) for each in loops if each.share > 1)
 
 
 # --- the final kernel -----------------------------------------------------------------------------
@@ -144,10 +221,11 @@ def _asked(
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """A copy as a part of a box that was asked for: where it starts, and of which iteration."""
+    """A copy as a part of a box that was asked for, and of which iteration."""
 
     asked: Asked
     start: tuple[int, ...]
+    shape: tuple[int, ...]
     when: Term | None
     """None: of the same iteration of all loops around it."""
 
@@ -157,29 +235,60 @@ def check_coordinates(kernel: tile.Kernel, values: Values, program: Program) -> 
     checker = _Checker(values, program)
     names: dict[SSAValue, tuple[int, int] | None] = {}
     holders: dict[tuple[int, int], SSAValue] = {}
-    matches: dict[
-        tuple[int, Operation | None], list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]
-    ] = {}
+    matches: dict[tuple[int, object], list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]] = {}
+    found: dict[int, set[Parts]] = {}
+    by_threads, wanted = Amounts(values.terms), Amounts(values.terms)
     for operation in walk(kernel):
+        if isinstance(operation, (tile.Load, *_BY_THREADS)):
+            by_threads.add(values, operation)
         if not isinstance(operation, hopper.TmaLoad | hopper.TmaStore):
             continue
-        found = checker.match(operation)
-        role = role_of(operation)
-        matches.setdefault((found.asked.number, role), []).append((found, operation))
+        match = checker.match(operation)
+        parts = _parts_of(map(values.course, loops_around(operation)))
+        found.setdefault(match.asked.number, set()).add(parts)
+        by = role_of(operation) if isinstance(operation, hopper.TmaLoad) else parts
+        matches.setdefault((match.asked.number, by), []).append((match, operation))
         if isinstance(operation, hopper.TmaLoad):
-            _check_tile(operation, found.asked, names, holders)
-    for parts in matches.values():
-        checker.check_parts(parts)
-    found = {number for number, _ in matches}
-    stored = {(each.desc, each.offsets) for each in program.asked if each.number in found}
-    by_threads = all_of(kernel, tile.Store, tile.Atomic)  # what TMA does not take
+            _check_tile(operation, match.asked, names, holders)
+    for copies in matches.values():
+        checker.check_parts(copies)
+    for key, amounts in program.by_threads.of.items():
+        for guard in amounts.values():
+            wanted.put(key, (), guard, 1)
     for asked in program.asked:
-        if asked.kind == "load":
-            is_lost = asked.tile is not None and checker.varies(asked)
+        if asked.number in found:
+            lost = not _is_whole(found[asked.number])
+        elif asked.kind == "load":
+            lost = asked.key not in by_threads.of
         else:
-            is_lost = not by_threads and (asked.desc, asked.offsets) not in stored
-        if is_lost and asked.number not in found:
+            lost = False
+            wanted.put(asked.key, (), asked.guard, prod(asked.box))
+        if lost:
             raise Refused(rule("coordinates"), f"{asked.name or 'a box'} is copied nowhere", kernel)
+    by_threads.take_in(wanted)
+    for key in {**wanted.of, **by_threads.of}:
+        if key[0] == "load":
+            continue
+        asked_for = wanted.within(key, wanted.of.get(key, {}).get((), NEVER))
+        made = by_threads.of.get(key, {(): NEVER})
+        alike = all(wanted.within(key, each) == asked_for for each in made.values())
+        if not alike or not _is_whole(made):
+            raise Refused(
+                rule("effects"),
+                f"{key[0]} through {_arguments(kernel, key[1])} is not done as often, or not under "
+                "the conditions, that the aref program says",
+                kernel,
+            )
+
+
+def _is_whole(parts: Collection[Parts]) -> bool:
+    """Tell whether instances that share loops make all of their iterations."""
+    return all(len(parts) == prod(share for _, share in each) for each in parts)
+
+
+def _arguments(kernel: tile.Kernel, roots: frozenset[int] | None) -> str:
+    names = list(kernel.argument_names)
+    return "unknown pointers" if roots is None else " or ".join(names[each] for each in roots)
 
 
 def _check_tile(
@@ -209,6 +318,7 @@ class _Checker:
     def __init__(self, values: Values, program: Program) -> None:
         self.values = values
         self.terms = values.terms
+        self.conditions = Conditions(values.terms)
         self.program = program
         copies = all_of(values.kernel, hopper.TmaLoad, hopper.TmaStore)
         self.copies = len(copies)
@@ -263,11 +373,12 @@ class _Checker:
         loop, more = self._inner(copy, match.asked), None
         late = 0 if match.when is None else terms.number(match.when)
         if isinstance(loop, scf.ForOp):
-            length, step = loops[-1]
-            more = terms.ratio(terms.sub(length, self.values.span(loop).length), step)
+            span = loops[-1]
+            more = terms.ratio(terms.sub(span.length, self.values.span(loop).length), span.step)
             if match.when is not None:
                 late = terms.number(terms.sub(match.when, terms.iteration(len(loops) - 1)))
-        taken = self.varies(match.asked) and (role_of(copy), match) in self.taken
+        again = match.asked.kind != "load" or self.varies(match.asked)
+        taken = again and (role_of(copy), match) in self.taken
         return *(_FAR if each is None else abs(each) for each in (more, late)), taken
 
     def _parts(
@@ -295,7 +406,7 @@ class _Checker:
                 )
             ]
             if all(inside):
-                yield _Match(asked, tuple(at or 0 for at in start[:rank]), when)
+                yield _Match(asked, tuple(at or 0 for at in start[:rank]), part, when)
                 return
 
     def _moved(
@@ -339,14 +450,13 @@ class _Checker:
         return term == self._last(asked)
 
     def _last(self, asked: Asked) -> Term:
-        length, step = asked.loops[-1]
-        less = self.terms.sub(length, self.terms.one)
-        return self.values.quotient(less, step)
+        span = asked.loops[-1]
+        return self.values.quotient(self.terms.sub(span.length, self.terms.one), span.step)
 
     def _left(self, asked: Asked) -> Term:
         """Return the last iteration as a loop counts that makes all others, where there is one."""
-        length, step = asked.loops[-1]
-        return self.terms.iterations(self.terms.sub(length, step), step)
+        span = asked.loops[-1]
+        return self.terms.iterations(self.terms.sub(span.length, span.step), span.step)
 
     def _is_of(self, buffer: SSAValue, asked: Asked) -> bool:
         """Tell whether a buffer has the name of a load that fills it. A load that no buffer is
@@ -375,19 +485,30 @@ class _Checker:
             and (late := self.terms.number(self.terms.sub(match.when, at))) is not None
         }
         order: dict[tuple[Term | None, int], list[Operation]] = {}
-        by: dict[tuple[Term | None, int], dict[tuple[int, ...], int]] = {}
+        by: dict[tuple[Term | None, int], dict[tuple[_Extent, ...], Condition]] = {}
         for match, copy in parts:
-            view = copy.view.type
-            assert isinstance(view, ViewType)
             place = match.when, self._first(copy, match, ahead)
             order.setdefault(place, []).append(copy)
-            by.setdefault(place, {})[match.start] = prod(view.shape)
-        for starts in by.values():
-            if sum(starts.values()) != prod(asked.box):
+            starts = by.setdefault(place, {})
+            box = tuple(zip(match.start, match.shape, strict=True))
+            guard = self._within(copy, asked, self.values.guard(copy))
+            starts[box] = self.conditions.sum(((starts.get(box, NEVER), 1), (guard, 1)))
+        for (when, first), starts in by.items():
+            size = sum(prod(extent for _, extent in box) for box in starts)
+            if size != prod(asked.box) or any(_meet(*pair) for pair in combinations(starts, 2)):
                 raise Refused(
                     rule("coordinates"),
                     f"the copies of {asked.name or 'a box'} are not its parts, each once",
                     operation,
+                )
+            copy = order[when, first][0]
+            wanted = self._within(copy, asked, self._guard(copy, asked, when, first))
+            if any(guard != wanted for guard in starts.values()):
+                raise Refused(
+                    rule("effects"),
+                    f"{asked.name or 'a box'} is not copied once under the condition that the "
+                    "program says",
+                    copy,
                 )
         last = self._last(asked) if asked.loops and set(by) != {(None, 0)} else None
         early, inner = 0, -1
@@ -419,6 +540,33 @@ class _Checker:
                         copy,
                     )
 
+    def _within(self, copy: Operation, asked: Asked, guard: Condition) -> Condition:
+        """Return a condition where the loops around a copy, and the program's, iterate at all."""
+        around = loops_around(copy)
+        loops = [self.values.course(loop) for loop in around]
+        if self._inner(copy, asked) is not None:
+            loops.append(asked.loops[-1])
+        for span in loops:
+            if span.step != self.terms.zero:
+                guard = self.conditions.both(guard, self.conditions.positive(span.length))
+        return self.conditions.mapped(guard, self.terms.blurred) or NEVER
+
+    def _guard(self, copy: Operation, asked: Asked, when: Term | None, first: int) -> Condition:
+        """Return under which condition the program asks for the box of an iteration."""
+        if when is None:
+            return asked.guard
+        terms, span, at = self.terms, asked.loops[-1], self.terms.iteration(len(asked.loops) - 1)
+        guard = self.conditions.mapped(asked.guard, lambda x: terms.replaced(x, at, when)) or NEVER
+        left = terms.sub(span.length, terms.mul(span.step, when))
+        if when == self._last(asked):
+            left = span.length
+        loop = self._inner(copy, asked)
+        if isinstance(loop, scf.ForOp):
+            own = terms.sub(self.values.span(loop).length, terms.mul(span.step, at))
+            if (terms.ratio(terms.sub(left, own), span.step) or -1) >= 0 or left == own:
+                return guard
+        return self.conditions.both(guard, self.conditions.positive(left))
+
     def varies(self, asked: Asked) -> bool:
         """Tell whether a box is another one in each iteration of the inner loop around it."""
         return ("iteration", len(asked.loops) - 1) in self.terms.support_of(asked.offsets)
@@ -434,7 +582,7 @@ class _Checker:
         """Of a box that is the same in all iterations say of each copy which one it is of: its
         offsets do not, and the iteration whose turn it is has the same box.
         """
-        at, (length, step) = self.terms.iteration(len(asked.loops) - 1), asked.loops[-1]
+        at, span = self.terms.iteration(len(asked.loops) - 1), asked.loops[-1]
         main = [loop for _, copy in parts if (loop := self._inner(copy, asked)) is not None][-1:]
         early, in_loop = 0, False
         before: dict[tuple[int, ...], int] = {}
@@ -450,9 +598,9 @@ class _Checker:
             elif loop in main or not isinstance(loop, scf.ForOp):
                 in_loop = True
                 when = self.terms.add(at, self.terms.constant(early)) if early else None
-            elif (least := self.values.span(loop).length) != length:
+            elif (least := self.values.span(loop).length) != span.length:
                 _, ends = self.terms.bounded(least) or (True, (least,))
-                early = max(self.terms.ratio(each, step) or 0 for each in ends)
+                early = max(self.terms.ratio(each, span.step) or 0 for each in ends)
             found.append((replace(match, when=when), copy))
         return found
 
@@ -463,11 +611,10 @@ class _Checker:
         loop = self._inner(copy, match.asked)
         if match.when is not None or not isinstance(loop, scf.ForOp):
             return 0
-        length, step = match.asked.loops[-1]
-        span = self.values.span(loop)
+        span, wanted = self.values.span(loop), match.asked.loops[-1]
         for late, other in ahead.items():
-            most = self.terms.scale(step, late)
-            least = span.step == step and self._is_least(span.length, length, most)
+            most = self.terms.scale(span.step, late)
+            least = span.step == wanted.step and self._is_least(span.length, wanted.length, most)
             if late > 0 and other is not loop and least:
                 return late
         return 0
@@ -488,17 +635,19 @@ class _Checker:
         loops = list(reversed(loops_around(copy)))
         if len(loops) != len(asked.loops) - (not inside):
             return False
-        for place, (loop, (length, step)) in enumerate(zip(loops, asked.loops, strict=False)):
-            if not isinstance(loop, scf.ForOp) or length == self.terms.zero:
+        for place, (loop, wanted) in enumerate(zip(loops, asked.loops, strict=False)):
+            span, inner = self.values.course(loop), place == len(asked.loops) - 1
+            if span.share > 1 or (inner and first):
                 continue
-            span = self.values.span(loop)
-            taken = self.terms.ratio(self.terms.sub(length, span.length), span.step)
-            inner = place == len(asked.loops) - 1
-            if inner and first:
-                continue
-            if span.share == 1 and (span.step != step or taken not in (0, out if inner else 0)):
+            taken = self.terms.ratio(self.terms.sub(wanted.length, span.length), span.step)
+            if span.step != wanted.step or taken not in (0, out if inner else 0):
                 return False
         return True
+
+
+def _meet(one: tuple[_Extent, ...], other: tuple[_Extent, ...]) -> bool:
+    """Tell whether two boxes have an element in common."""
+    return all(a < b + its and b < a + size for (a, size), (b, its) in zip(one, other, strict=True))
 
 
 def _start(view: SSAValue) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from tawa.verify.role_memory import AT_RINGS, Memory
 from tawa.verify.role_registers import FENCED, Products
 from tawa.verify.role_state import Lattice, State, Steady
 from tawa.verify.rules import Refused, rule
-from tawa.verify.terms import RANK, Term
+from tawa.verify.terms import RANK, UNKNOWN, Term
 from tawa.verify.values import Values
 
 _COMPARED = {"gt": (0, 1, 0), "lt": (1, 0, 0), "ge": (0, 1, 1), "le": (1, 0, 1)}
@@ -172,7 +172,7 @@ class _Flow:
         if result in self.positions and constant(result) is None:
             return self.cursors.slot(state, result)
         term = self.cursors.numbers.values.of(result)
-        if not self.lattice.terms.support(term) - {RANK} and not _is_comparison(operation):
+        if not self.lattice.terms.support(term) - {RANK, UNKNOWN} and not _is_comparison(operation):
             return term
         inputs = [state.values.get(each) for each in operation.operands]
         known = [each for each in inputs if each is not None]

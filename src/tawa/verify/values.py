@@ -33,7 +33,7 @@ from tawa.verify.forwarded import (
     written_arguments,
 )
 from tawa.verify.rules import Refused, rule
-from tawa.verify.terms import RANK, Leaf, Term, Terms
+from tawa.verify.terms import ALWAYS, RANK, UNKNOWN, Condition, Conditions, Leaf, Term, Terms
 
 _BLOCK = ("launch", "block_id", 0)
 _COMMUTE = frozenset({"and", "or", "xor", "min", "max", "eq", "ne", "mulhi"})
@@ -86,7 +86,7 @@ class Values:
             return self.same[value]
         inside = value.block if isinstance(value, BlockArgument) else value.owner
         depth = len(loops_around(inside))
-        leaves = frozenset(("iteration", each) for each in range(depth)) | {RANK}
+        leaves = frozenset(("iteration", each) for each in range(depth)) | {RANK, UNKNOWN}
         return self.terms.atom(("unknown", value), leaves)
 
     def _find(self, value: SSAValue) -> Term:
@@ -185,6 +185,25 @@ class Values:
                 found = Span(terms.sub(self.of(loop.ub), first), step)
             if not any(kind == "self" for kind, _ in terms.support_of((found.length, found.step))):
                 self._spans[loop] = found
+        return found
+
+    def course(self, loop: Operation) -> Span:
+        """Return what decides how often a loop iterates; of a `while` its condition, and no step."""
+        if isinstance(loop, scf.ForOp):
+            return self.span(loop)
+        assert isinstance(loop, scf.WhileOp)
+        return Span(self.of(yielded(loop.before_region.block, 0)), self.terms.zero)
+
+    def guard(self, operation: Operation) -> Condition:
+        """Return the condition under which an operation runs in an iteration of its loops."""
+        conditions, found = Conditions(self.terms), ALWAYS
+        inside, parent = operation, operation.parent_op()
+        while parent is not None and not isinstance(parent, hopper.Role | tile.Kernel):
+            if isinstance(parent, scf.IfOp):
+                own = conditions.of(self.of(parent.cond))
+                holds = inside.parent is parent.true_region.block
+                found = conditions.both(found, own if holds else conditions.negated(own))
+            inside, parent = parent, parent.parent_op()
         return found
 
     def _shared_loops(self) -> set[Operation]:
@@ -392,7 +411,7 @@ class Values:
         """
         for pair in list(self.obligations.values()):
             put, got = (
-                [self._course(loop) for loop in loops_around(each)]
+                [self.course(loop) for loop in loops_around(each)]
                 for each in (pair.store, pair.load)
             )
             if put != got:
@@ -402,13 +421,6 @@ class Values:
                     "put",
                     pair.load,
                 )
-
-    def _course(self, loop: Operation) -> Span | Term:
-        """Return what decides how often a loop iterates."""
-        if isinstance(loop, scf.ForOp):
-            return self.span(loop)
-        assert isinstance(loop, scf.WhileOp)
-        return self.of(yielded(loop.before_region.block, 0))
 
 
 def _put_before(get: aref.GetEnter) -> aref.PutExit | None:
