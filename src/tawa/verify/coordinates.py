@@ -12,13 +12,13 @@ Where there is no aref program, as for hopper IR that was written by hand, none 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import combinations
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from itertools import combinations, takewhile
 from math import prod
 from typing import TypeAlias
 
-from xdsl.dialects import scf
 from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.memory import reached, roots_of
@@ -35,8 +35,9 @@ from tawa.verify.values import Span, Values
 
 _EFFECTS = (tile.Atomic, tile.CompareExchange, hopper.NextProgram)
 _Effect: TypeAlias = tile.Atomic | tile.CompareExchange | hopper.NextProgram
-_Extent: TypeAlias = tuple[int, int]
-"""Where a box starts, and how far it extends."""
+_Transfer: TypeAlias = hopper.TmaLoad | hopper.TmaStore
+_Box: TypeAlias = tuple[tuple[int, int], ...]
+"""By axis: where it starts, and how far it extends."""
 _FAR = 1 << 31
 """Further than any number of iterations."""
 _ACCESSES = (tile.DescLoad, tile.DescStore, tile.DescAtomic)
@@ -44,6 +45,9 @@ _BY_THREADS = (tile.Store, tile.Atomic, tile.CompareExchange, tile.AsmEffect)
 Key: TypeAlias = tuple[str, frozenset[int] | None, tuple[tuple[Term, Term], ...]]
 """What is done, through which arguments, and the length and step of the loops around it."""
 Parts: TypeAlias = tuple[tuple[int, int], ...]
+"""Which iterations of the loops that instances share: the part, and of how many."""
+_By: TypeAlias = tuple[int, Operation | None, Parts]
+"""Which copies make one box: what is asked for, of a load the role, and iterations shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,7 @@ class Asked:
     """One access through a descriptor in the aref program."""
 
     number: int
-    kind: str
-    """load, store, or what a reduction does."""
+    key: Key
     desc: Term
     offsets: tuple[Term, ...]
     box: tuple[int, ...]
@@ -63,7 +66,11 @@ class Asked:
     """Which tile of which ring it is."""
     guard: Condition
     """Under which it is made in an iteration of these loops."""
-    key: Key
+
+    @property
+    def label(self) -> str:
+        """What a message calls it."""
+        return self.name or "a box"
 
 
 @dataclass(slots=True)
@@ -102,7 +109,7 @@ class Program:
 def program_of(kernel: tile.Kernel, cluster: int) -> Program:
     """Read a kernel after `insert_arefs`. `cluster`: the blocks of a cluster that the plan has."""
     values = Values(kernel, cluster)
-    program = Program(values.terms, by_threads=Amounts(values.terms))
+    program = Program(values.terms, by_threads=Amounts(values))
     operations = walk(kernel)
     for operation in operations:
         if isinstance(operation, _EFFECTS):
@@ -118,7 +125,7 @@ def program_of(kernel: tile.Kernel, cluster: int) -> Program:
         if isinstance(operation, _ACCESSES):
             program.asked.append(_asked(operation, len(program.asked), values, tiles))
         elif isinstance(operation, _BY_THREADS):
-            program.by_threads.add(values, operation)
+            program.by_threads.add(operation)
     return program
 
 
@@ -133,7 +140,7 @@ def _asked(
     label = operation.attributes.get("label")
     return Asked(
         number,
-        key[0],
+        key,
         values.of(operation.desc),
         tuple(values.of(offset) for offset in operation.offsets),
         shape_of(moved.type),
@@ -141,7 +148,6 @@ def _asked(
         loops,
         tiles.get(moved),
         values.guard(operation),
-        key,
     )
 
 
@@ -170,33 +176,34 @@ class Amounts:
     """How many elements operations access: by place and, where instances share loops over tiles,
     by which iterations these are, so many times each condition."""
 
-    def __init__(self, terms: Terms) -> None:
-        self.conditions = Conditions(terms)
+    def __init__(self, values: Values) -> None:
+        self.values = values
+        self.conditions = Conditions(values.terms)
         self.of: dict[Key, dict[Parts, Condition]] = {}
 
-    def add(self, values: Values, operation: Operation) -> None:
+    def add(self, operation: Operation) -> None:
         """Count what an operation accesses through pointers."""
-        loops, key = _place(values, operation, _kind(operation), reached(operation))
+        loops, key = _place(self.values, operation, _kind(operation), reached(operation))
         ptx = isinstance(operation, tile.AsmEffect)
         size = 1 if ptx else prod(shape_of(accessed(operation).type))
-        self.put(key, _parts_of(loops), values.guard(operation), size)
+        self.put(key, _parts_of(loops), self.values.guard(operation), size)
 
     def put(self, key: Key, parts: Parts, guard: Condition, size: int) -> None:
         """Count so many elements more where a condition holds."""
-        guard = self.conditions.mapped(guard, self.conditions.terms.blurred) or NEVER
+        guard = self.conditions.blurred(guard)
         found = self.of.setdefault(key, {})
         found[parts] = self.conditions.sum(((found.get(parts, NEVER), 1), (guard, size)))
 
     def within(self, key: Key, guard: Condition) -> Condition:
         """Return a condition where the loops around it iterate at all."""
         for length, step in key[2]:
-            if step != self.conditions.terms.zero:
+            if step != self.values.terms.zero:
                 guard = self.conditions.both(guard, self.conditions.positive(length))
         return guard
 
     def take_in(self, wanted: Amounts) -> None:
         """Count the last iteration, where it stands behind its loop, for those in the loop."""
-        terms = self.conditions.terms
+        terms = self.values.terms
         for key in set(self.of) - set(wanted.of):
             kind, roots, loops = key
             if kind == "load" or not loops:
@@ -220,63 +227,49 @@ def _parts_of(loops: Iterable[Span]) -> Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Match:
-    """A copy as a part of a box that was asked for, and of which iteration."""
+class _Copy:
+    """A copy as a part of a box that was asked for, in an iteration of the program's inner loop."""
 
+    operation: _Transfer
     asked: Asked
-    start: tuple[int, ...]
-    shape: tuple[int, ...]
+    box: _Box
     when: Term | None
-    """None: of the same iteration of all loops around it."""
+    """None: it is that of the loop around the copy."""
+    loop: Operation | None
+    """The loop around it that stands as deep as the inner one of the program."""
 
 
 def check_coordinates(kernel: tile.Kernel, values: Values, program: Program) -> None:
-    """Raise Refused where a copy by TMA moves what the aref program does not ask for."""
-    checker = _Checker(values, program)
-    names: dict[SSAValue, tuple[int, int] | None] = {}
-    holders: dict[tuple[int, int], SSAValue] = {}
-    matches: dict[tuple[int, object], list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]] = {}
-    found: dict[int, set[Parts]] = {}
-    by_threads, wanted = Amounts(values.terms), Amounts(values.terms)
+    """Raise Refused where a kernel copies what the aref program does not ask for, or not under the
+    same conditions, or where it writes more or less than that."""
+    copies, made, wanted = _Copies(values, program), Amounts(values), Amounts(values)
     for operation in walk(kernel):
-        if isinstance(operation, (tile.Load, *_BY_THREADS)):
-            by_threads.add(values, operation)
-        if not isinstance(operation, hopper.TmaLoad | hopper.TmaStore):
-            continue
-        match = checker.match(operation)
-        parts = _parts_of(map(values.course, loops_around(operation)))
-        found.setdefault(match.asked.number, set()).add(parts)
-        by = role_of(operation) if isinstance(operation, hopper.TmaLoad) else parts
-        matches.setdefault((match.asked.number, by), []).append((match, operation))
-        if isinstance(operation, hopper.TmaLoad):
-            _check_tile(operation, match.asked, names, holders)
-    for copies in matches.values():
-        checker.check_parts(copies)
-    for key, amounts in program.by_threads.of.items():
-        for guard in amounts.values():
-            wanted.put(key, (), guard, 1)
+        if isinstance(operation, _Transfer):
+            if values.guard(operation) != NEVER:
+                copies.add(operation)
+        elif isinstance(operation, (tile.Load, *_BY_THREADS)):
+            made.add(operation)
+    for parts in copies.of.values():
+        copies.check(parts)
+    for key, guards in program.by_threads.of.items():
+        wanted.put(key, (), guards[()], 1)
     for asked in program.asked:
-        if asked.number in found:
-            lost = not _is_whole(found[asked.number])
-        elif asked.kind == "load":
-            lost = asked.key not in by_threads.of
-        else:
-            lost = False
+        found = {parts for number, _, parts in copies.of if number == asked.number}
+        if not found and asked.key[0] != "load":
             wanted.put(asked.key, (), asked.guard, prod(asked.box))
-        if lost:
-            raise Refused(rule("coordinates"), f"{asked.name or 'a box'} is copied nowhere", kernel)
-    by_threads.take_in(wanted)
-    for key in {**wanted.of, **by_threads.of}:
-        if key[0] == "load":
-            continue
+        elif not _is_whole(found) or not (found or asked.key in made.of):
+            raise Refused(rule("coordinates"), f"{asked.label} is copied nowhere", kernel)
+    made.take_in(wanted)
+    for key in {**wanted.of, **made.of}:
         asked_for = wanted.within(key, wanted.of.get(key, {}).get((), NEVER))
-        made = by_threads.of.get(key, {(): NEVER})
-        alike = all(wanted.within(key, each) == asked_for for each in made.values())
-        if not alike or not _is_whole(made):
+        parts = made.of.get(key, {(): NEVER})
+        alike = all(wanted.within(key, each) == asked_for for each in parts.values())
+        if key[0] != "load" and not (alike and _is_whole(parts)):
+            names = [kernel.argument_names[each] for each in sorted(key[1] or ())]
             raise Refused(
                 rule("effects"),
-                f"{key[0]} through {_arguments(kernel, key[1])} is not done as often, or not under "
-                "the conditions, that the aref program says",
+                f"{key[0]} through {' or '.join(names) or 'a pointer'} is not made as often, or "
+                "not under the conditions, that the aref program says",
                 kernel,
             )
 
@@ -286,73 +279,42 @@ def _is_whole(parts: Collection[Parts]) -> bool:
     return all(len(parts) == prod(share for _, share in each) for each in parts)
 
 
-def _arguments(kernel: tile.Kernel, roots: frozenset[int] | None) -> str:
-    names = list(kernel.argument_names)
-    return "unknown pointers" if roots is None else " or ".join(names[each] for each in roots)
+class _Copies:
+    """The copies of the final kernel by TMA, each as a part of what the program asks for."""
 
-
-def _check_tile(
-    load: hopper.TmaLoad,
-    asked: Asked,
-    names: dict[SSAValue, tuple[int, int] | None],
-    holders: dict[tuple[int, int], SSAValue],
-) -> None:
-    buffer = place_of(load.view, load).buffer
-    shared = buffer.owner
-    assert isinstance(shared, hopper.Shared)
-    if names.setdefault(buffer, asked.tile) != asked.tile:
-        raise Refused(
-            rule("coordinates"),
-            f"{shared.label.data} is filled with tiles of different rings",
-            load,
-        )
-    if asked.tile is not None and holders.setdefault(asked.tile, buffer) is not buffer:
-        raise Refused(
-            rule("coordinates"),
-            f"{asked.name} is copied into buffers that nothing tells apart",
-            load,
-        )
-
-
-class _Checker:
     def __init__(self, values: Values, program: Program) -> None:
         self.values = values
         self.terms = values.terms
         self.conditions = Conditions(values.terms)
         self.program = program
-        copies = all_of(values.kernel, hopper.TmaLoad, hopper.TmaStore)
-        self.copies = len(copies)
+        self.of: dict[_By, list[_Copy]] = {}
         self.users: dict[SSAValue, set[Operation | None]] = {}
         for slot in all_of(values.kernel, hopper.Slot):
             self.users.setdefault(slot.buffer, set()).add(role_of(slot))
-        self.taken: set[tuple[Operation | None, _Match]] = set()
         self.labels = {shared.label.data for shared in all_of(values.kernel, hopper.Shared)}
+        self.names: dict[SSAValue, tuple[int, int] | None] = {}
+        self.holders: dict[tuple[int, int], SSAValue] = {}
+        self.latest: dict[tuple[Operation | None, tuple[int, int]], Asked] = {}
 
-    def match(self, operation: hopper.TmaLoad | hopper.TmaStore) -> _Match:
-        """Find the box that a copy is a part of. Raises Refused where there is none."""
-        owner, kind = operation.map.owner, "load"
+    def add(self, operation: _Transfer) -> None:
+        """Find the box that a copy is a part of: of those that it may be of that whose loop
+        iterates as often, in the nearest iteration, that no copy has. Raises Refused where there is
+        none.
+        """
+        owner, kind, role = operation.map.owner, "load", role_of(operation)
         assert isinstance(owner, hopper.TensorMap)
         if isinstance(operation, hopper.TmaStore):
             kind = "store" if operation.reduce is None else operation.reduce.data
         desc = self.values.of(owner.desc)
         offsets = tuple(self.values.of(each) for each in operation.offsets)
-        placed = operation.view.type
-        assert isinstance(placed, ViewType)
-        shape = placed.shape
-        found: list[_Match] = []
+        parts = _parts_of(self.values.course(loop) for loop in loops_around(operation))
+        found: list[tuple[tuple[int, ...], _Copy, _By]] = []
         for asked in self.program.asked:
-            if (asked.kind, asked.desc) == (kind, desc) and len(asked.offsets) == len(offsets):
-                found += self._parts(asked, offsets, shape, len(loops_around(operation)))
-        if isinstance(operation, hopper.TmaLoad):
-            start = _start(operation.view)
-            shared = place_of(operation.view, operation).buffer
-            found = [
-                each
-                for each in found
-                if not any(each.start[: -len(start)])
-                and each.start[-len(start) :] == start
-                and self._is_of(shared, each.asked)
-            ]
+            if (asked.key[0], asked.desc) == (kind, desc) and len(asked.offsets) == len(offsets):
+                by = asked.number, role if kind == "load" else None, parts
+                before = self.of.get(by, [])
+                if (copy := self._fitted(operation, asked, offsets, before)) is not None:
+                    found.append((self._distance(copy, before), copy, by))
         if not found:
             told = ", ".join(map(self.terms.text, offsets))
             raise Refused(
@@ -361,102 +323,120 @@ class _Checker:
                 "not shown to be one that the program asks for here",
                 operation,
             )
-        chosen = min(found, key=lambda each: self._distance(operation, each))
-        self.taken.add((role_of(operation), chosen))
-        return chosen
+        _, copy, by = min(found, key=lambda each: each[0])
+        self.of.setdefault(by, []).append(copy)
+        if isinstance(operation, hopper.TmaLoad):
+            self._check_tile(operation, copy.asked, role)
 
-    def _distance(self, copy: Operation, match: _Match) -> tuple[int, ...]:
-        """Return how far a copy is from a load that it may be of: of those that ask for its box it
-        is of the one whose loop iterates as often, of the nearest iteration, that no other has.
-        """
-        terms, loops = self.terms, match.asked.loops
-        loop, more = self._inner(copy, match.asked), None
-        late = 0 if match.when is None else terms.number(match.when)
-        if isinstance(loop, scf.ForOp):
-            span = loops[-1]
-            more = terms.ratio(terms.sub(span.length, self.values.span(loop).length), span.step)
-            if match.when is not None:
-                late = terms.number(terms.sub(match.when, terms.iteration(len(loops) - 1)))
-        again = match.asked.kind != "load" or self.varies(match.asked)
-        taken = again and (role_of(copy), match) in self.taken
+    def _distance(self, copy: _Copy, before: list[_Copy]) -> tuple[int, ...]:
+        terms, loops, when = self.terms, copy.asked.loops, copy.when
+        more = None
+        if copy.loop is not None:
+            length = self.values.course(copy.loop).length
+            more = terms.ratio(terms.sub(loops[-1].length, length), loops[-1].step)
+            if when is not None:
+                when = terms.sub(when, terms.iteration(len(loops) - 1))
+        late = 0 if when is None else terms.number(when)
+        taken = any((e.when, e.box) == (copy.when, copy.box) for e in before)
         return *(_FAR if each is None else abs(each) for each in (more, late)), taken
 
-    def _parts(
-        self, asked: Asked, offsets: tuple[Term, ...], shape: tuple[int, ...], depth: int
-    ) -> Iterator[_Match]:
+    def _fitted(
+        self, operation: _Transfer, asked: Asked, offsets: tuple[Term, ...], before: list[_Copy]
+    ) -> _Copy | None:
+        """Return a copy as a part of a box, in the iteration whose turn it is: of copies before a
+        loop that of their number, in the loop as many later, and behind it the last one.
+        """
+        terms, loop = self.terms, self._inner(operation, asked)
+        main = [each.loop for each in before if each.loop not in (None, loop)]
+        counts = Counter(each.box for each in before if each.loop is None)
+        for ahead in {0, *counts.values()}:
+            when: Term | None = None
+            fixed = not asked.loops or (loop is None and bool(main))
+            if fixed:
+                when = self._last(asked) if asked.loops else None
+            elif loop is None:
+                when = terms.constant(ahead)
+            elif late := ahead + sum(self._first(each, asked) for each in dict.fromkeys(main)):
+                when = terms.add(terms.iteration(len(asked.loops) - 1), terms.constant(late))
+            box = self._box(operation, asked, offsets, when)
+            if box is not None and (fixed or counts[box] == ahead):
+                return _Copy(operation, asked, box, when, loop)
+        return None
+
+    def _box(
+        self, operation: _Transfer, asked: Asked, offsets: tuple[Term, ...], when: Term | None
+    ) -> _Box | None:
+        """Return which part of the box of an iteration a copy moves; None where it is none."""
+        terms, wanted = self.terms, list(asked.offsets)
+        if when is not None:
+            at = terms.iteration(len(asked.loops) - 1)
+            wanted = _known(terms.replaced(each, at, when) for each in wanted)
+        if len(asked.loops) > len(loops_around(operation)):  # the last iteration has two names
+            last, span = self._last(asked), asked.loops[-1]
+            left = terms.iterations(terms.sub(span.length, span.step), span.step)
+            named = [terms.replaced(each, left, last) for each in offsets]
+            offsets = tuple(b if a is None else a for a, b in zip(named, offsets, strict=True))
         # A box of windows has taps, and the windows of an image, behind the offsets of its block.
-        behind = (1,) * (len(offsets) - len(asked.box))
-        rank = len(asked.box)
-        part = (*(1 for _ in range(rank - len(shape))), *shape)[-rank:] if rank else ()
-        if len(asked.loops) > depth:  # behind the loop: the last iteration has two names
-            last, left = self._last(asked), self._left(asked)
-            named = [self.terms.replaced(each, left, last) for each in offsets]
-            offsets = tuple(
-                each if found is None else found for each, found in zip(offsets, named, strict=True)
-            )
-        for wanted, when in self._moved(asked, offsets):
-            start = [
-                self.terms.number(self.terms.sub(got, want))
-                for got, want in zip(offsets, wanted, strict=True)
-            ]
-            inside = [
-                at is not None and at >= 0 and at + extent <= whole
-                for at, extent, whole in zip(
-                    start, (*part, *behind), (*asked.box, *behind), strict=True
-                )
-            ]
-            if all(inside):
-                yield _Match(asked, tuple(at or 0 for at in start[:rank]), part, when)
-                return
-
-    def _moved(
-        self, asked: Asked, offsets: tuple[Term, ...]
-    ) -> Iterator[tuple[tuple[Term, ...], Term | None]]:
-        """Yield the offsets that are asked for, and those of other iterations of its inner loop."""
-        yield asked.offsets, None
-        depth = len(asked.loops) - 1
-        if depth < 0:
-            return
-        at = self.terms.iteration(depth)
-        solved = False
-        for got, want in zip(offsets, asked.offsets, strict=True):
-            parts = self.terms.linear(want, at)
-            factor = None if parts is None else self.terms.number(parts[1])
-            if parts is None or not factor:
-                continue
-            solved = True
-            moved = self.terms.quotient(self.terms.sub(got, parts[0]), factor)
-            if moved is not None and self._is_iteration(moved, asked, at):
-                yield from self._at(asked, at, moved)
-        if solved:
-            return
-        # Functions of the iteration are not solved for it: all that copies may move to are tried.
-        yield from self._at(asked, at, self._last(asked))
-        for number in range(self.copies):
-            yield from self._at(asked, at, self.terms.constant(number))
-            yield from self._at(asked, at, self.terms.add(at, self.terms.constant(number + 1)))
-
-    def _at(self, asked: Asked, at: Term, moved: Term) -> Iterator[tuple[tuple[Term, ...], Term]]:
-        changed = [self.terms.replaced(each, at, moved) for each in asked.offsets]
-        if all(each is not None for each in changed):
-            yield tuple(each for each in changed if each is not None), moved
-
-    def _is_iteration(self, term: Term, asked: Asked, at: Term) -> bool:
-        """Tell whether a term is a number, some iterations ahead, or the last iteration."""
-        for origin in (term, self.terms.sub(term, at)):
-            number = self.terms.number(origin)
-            if number is not None:
-                return number >= 0
-        return term == self._last(asked)
+        rank, behind = len(asked.box), (1,) * (len(offsets) - len(asked.box))
+        view = operation.view.type
+        assert isinstance(view, ViewType)
+        shape = (*(1 for _ in range(rank - len(view.shape))), *view.shape)[-rank:] if rank else ()
+        starts = _known(
+            terms.number(terms.sub(got, want)) for got, want in zip(offsets, wanted, strict=False)
+        )
+        box = tuple(zip(starts, (*shape, *behind), strict=False))
+        if len(box) < len(offsets) or any(
+            at < 0 or at + extent > whole
+            for (at, extent), whole in zip(box, (*asked.box, *behind), strict=True)
+        ):
+            return None
+        if isinstance(operation, hopper.TmaLoad):
+            own = _start(operation.view)
+            own = (0,) * (rank - len(own)) + own
+            buffer = place_of(operation.view, operation).buffer
+            if tuple(starts[:rank]) != own[-rank:] or not self._is_of(buffer, asked):
+                return None
+        return box[:rank]
 
     def _last(self, asked: Asked) -> Term:
         span = asked.loops[-1]
         return self.values.quotient(self.terms.sub(span.length, self.terms.one), span.step)
 
-    def _left(self, asked: Asked) -> Term:
-        """Return the last iteration as a loop counts that makes all others, where there is one."""
-        span = asked.loops[-1]
-        return self.terms.iterations(self.terms.sub(span.length, span.step), span.step)
+    def _inner(self, copy: Operation, asked: Asked) -> Operation | None:
+        """Return the loop around a copy that stands as deep as the inner one of the program's."""
+        around = loops_around(copy)
+        return around[-len(asked.loops)] if len(around) >= len(asked.loops) > 0 else None
+
+    def _first(self, loop: Operation | None, asked: Asked) -> int:
+        """Return how many first iterations a loop makes that stands before the one of all others:
+        the lesser one of a number and of as many as there are. Else 0.
+        """
+        terms, wanted = self.terms, asked.loops[-1]
+        if loop is None or (span := self.values.course(loop)).step != wanted.step:
+            return 0
+        least, ends = terms.bounded(span.length) or (True, (span.length,))
+        number = max(terms.ratio(each, span.step) or 0 for each in ends)
+        both = {wanted.length, terms.scale(span.step, number)}
+        numbers = _known(map(terms.number, both))
+        alike = terms.number(span.length) == min(numbers) if len(numbers) == len(both) else False
+        return number if alike or (least and set(ends) == both) else 0
+
+    def _check_tile(self, load: hopper.TmaLoad, asked: Asked, role: Operation | None) -> None:
+        """A buffer holds one tile of one ring, whose loads are copied in the program's order."""
+        buffer, why = place_of(load.view, load).buffer, ""
+        shared = buffer.owner
+        assert isinstance(shared, hopper.Shared)
+        if self.names.setdefault(buffer, asked.tile) != asked.tile:
+            why = f"{shared.label.data} is filled with tiles of different rings"
+        elif asked.tile is not None:
+            if self.holders.setdefault(asked.tile, buffer) is not buffer:
+                why = f"{asked.label} is copied into buffers that nothing tells apart"
+            latest = self.latest.setdefault((role, asked.tile), asked)
+            self.latest[role, asked.tile] = asked
+            if latest.number > asked.number:
+                why = f"{latest.label} is copied before {asked.label}"
+        if why:
+            raise Refused(rule("coordinates"), why, load)
 
     def _is_of(self, buffer: SSAValue, asked: Asked) -> bool:
         """Tell whether a buffer has the name of a load that fills it. A load that no buffer is
@@ -472,180 +452,93 @@ class _Checker:
         alone = len(self.users[buffer]) == 1
         return asked.tile is None and alone and asked.name not in self.labels
 
-    def check_parts(self, parts: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]) -> None:
-        """The parts of each iteration make the box once, and no iteration is left out."""
-        asked, operation = parts[0][0].asked, parts[0][1]
-        at = self.terms.iteration(len(asked.loops) - 1)
-        if asked.loops and not self.varies(asked):
-            parts = self._in_turn(asked, parts)
-        ahead = {
-            late: self._inner(copy, asked)
-            for match, copy in parts
-            if match.when is not None
-            and (late := self.terms.number(self.terms.sub(match.when, at))) is not None
-        }
-        order: dict[tuple[Term | None, int], list[Operation]] = {}
-        by: dict[tuple[Term | None, int], dict[tuple[_Extent, ...], Condition]] = {}
-        for match, copy in parts:
-            place = match.when, self._first(copy, match, ahead)
-            order.setdefault(place, []).append(copy)
-            starts = by.setdefault(place, {})
-            box = tuple(zip(match.start, match.shape, strict=True))
-            guard = self._within(copy, asked, self.values.guard(copy))
-            starts[box] = self.conditions.sum(((starts.get(box, NEVER), 1), (guard, 1)))
-        for (when, first), starts in by.items():
-            size = sum(prod(extent for _, extent in box) for box in starts)
-            if size != prod(asked.box) or any(_meet(*pair) for pair in combinations(starts, 2)):
-                raise Refused(
-                    rule("coordinates"),
-                    f"the copies of {asked.name or 'a box'} are not its parts, each once",
-                    operation,
-                )
-            copy = order[when, first][0]
-            wanted = self._within(copy, asked, self._guard(copy, asked, when, first))
-            if any(guard != wanted for guard in starts.values()):
-                raise Refused(
-                    rule("effects"),
-                    f"{asked.name or 'a box'} is not copied once under the condition that the "
-                    "program says",
-                    copy,
-                )
-        last = self._last(asked) if asked.loops and set(by) != {(None, 0)} else None
-        early, inner = 0, -1
-        out = sum(
-            self.terms.number(when) is not None or when == last
-            for when, _ in by
-            if when is not None
+    def check(self, copies: list[_Copy]) -> None:
+        """The parts of each iteration make the box once, under the program's condition, and no
+        iteration is left out."""
+        asked = copies[0].asked
+        outside = {each.when for each in copies if each.loop is None}
+        loops = list(dict.fromkeys(each.loop for each in copies if each.loop is not None))
+        places: dict[tuple[Term | None, Operation | None], dict[_Box, list[_Copy]]] = {}
+        for copy in copies:
+            places.setdefault((copy.when, copy.loop), {}).setdefault(copy.box, []).append(copy)
+        for parts in places.values():
+            size = sum(prod(extent for _, extent in box) for box in parts)
+            if size != prod(asked.box) or any(_meet(*pair) for pair in combinations(parts, 2)):
+                what = f"the copies of {asked.label} are not its parts, each once"
+                raise Refused(rule("coordinates"), what, copies[0].operation)
+            for same in parts.values():
+                guards = [(self.values.guard(copy.operation), 1) for copy in same]
+                wanted = self._guard(same[0])
+                if wanted is None or self._within(same[0], self.conditions.sum(guards)) != (
+                    self._within(same[0], wanted)
+                ):
+                    what = f"{asked.label} is not copied once under the program's condition"
+                    raise Refused(rule("effects"), what, same[0].operation)
+        number = self.terms.constant(len(outside))
+        whole = bool(loops) or not asked.loops
+        whole = (
+            whole or self.terms.iterations(asked.loops[-1].length, asked.loops[-1].step) == number
         )
-        for (when, first), copies in order.items():
-            number = None if when is None else self.terms.number(when)
-            late = 0 if when is None else self.terms.number(self.terms.sub(when, at))
-            if first:
-                turn, around = early == 0 and inner < 0, True
-                early = first
-            elif late is not None:
-                turn, around = inner < 0 and late == early, True
-                inner = late
-            elif number is not None and inner < 0:
-                turn, around = number == early, False
-                early += 1
-            else:
-                turn, around = inner == early and when == last, False
-            for copy in copies:
-                if not turn or not self._is_around(copy, asked, around, out, first):
-                    raise Refused(
-                        rule("coordinates"),
-                        f"the copies of {asked.name or 'a box'} are not those of all iterations "
-                        "in turn",
-                        copy,
-                    )
+        whole = whole and len(loops) - sum(self._first(each, asked) > 0 for each in loops[:-1]) < 2
+        behind = bool(loops) and copies[-1].loop is None
+        for copy in copies:
+            first = copy.loop not in (None, *loops[-1:])
+            if not whole or not self._is_around(copy, first, len(outside), behind):
+                what = f"the copies of {asked.label} are not those of all iterations in turn"
+                raise Refused(rule("coordinates"), what, copy.operation)
 
-    def _within(self, copy: Operation, asked: Asked, guard: Condition) -> Condition:
+    def _within(self, copy: _Copy, guard: Condition) -> Condition:
         """Return a condition where the loops around a copy, and the program's, iterate at all."""
-        around = loops_around(copy)
-        loops = [self.values.course(loop) for loop in around]
-        if self._inner(copy, asked) is not None:
-            loops.append(asked.loops[-1])
+        loops = [self.values.course(loop) for loop in loops_around(copy.operation)]
+        if copy.loop is not None:
+            loops.append(copy.asked.loops[-1])
         for span in loops:
             if span.step != self.terms.zero:
                 guard = self.conditions.both(guard, self.conditions.positive(span.length))
-        return self.conditions.mapped(guard, self.terms.blurred) or NEVER
+        return self.conditions.blurred(guard)
 
-    def _guard(self, copy: Operation, asked: Asked, when: Term | None, first: int) -> Condition:
+    def _guard(self, copy: _Copy) -> Condition | None:
         """Return under which condition the program asks for the box of an iteration."""
+        asked, when, terms = copy.asked, copy.when, self.terms
         if when is None:
             return asked.guard
-        terms, span, at = self.terms, asked.loops[-1], self.terms.iteration(len(asked.loops) - 1)
-        guard = self.conditions.mapped(asked.guard, lambda x: terms.replaced(x, at, when)) or NEVER
+        span, at = asked.loops[-1], terms.iteration(len(asked.loops) - 1)
+        guard = self.conditions.mapped(asked.guard, lambda x: terms.replaced(x, at, when))
         left = terms.sub(span.length, terms.mul(span.step, when))
         if when == self._last(asked):
             left = span.length
-        loop = self._inner(copy, asked)
-        if isinstance(loop, scf.ForOp):
-            own = terms.sub(self.values.span(loop).length, terms.mul(span.step, at))
-            if (terms.ratio(terms.sub(left, own), span.step) or -1) >= 0 or left == own:
-                return guard
-        return self.conditions.both(guard, self.conditions.positive(left))
+        elif copy.loop is not None:
+            length = self.values.course(copy.loop).length
+            more = terms.sub(left, terms.sub(length, terms.mul(span.step, at)))
+            if (terms.ratio(more, span.step) or 0) >= (more != terms.zero):
+                return guard  # the loop makes no iteration more
+        return guard and self.conditions.both(guard, self.conditions.positive(left))
 
-    def varies(self, asked: Asked) -> bool:
-        """Tell whether a box is another one in each iteration of the inner loop around it."""
-        return ("iteration", len(asked.loops) - 1) in self.terms.support_of(asked.offsets)
-
-    def _inner(self, copy: Operation, asked: Asked) -> Operation | None:
-        """Return the loop around a copy that stands as deep as the inner one of the program's."""
-        around = loops_around(copy)
-        return around[-len(asked.loops)] if len(around) >= len(asked.loops) > 0 else None
-
-    def _in_turn(
-        self, asked: Asked, parts: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]
-    ) -> list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]]:
-        """Of a box that is the same in all iterations say of each copy which one it is of: its
-        offsets do not, and the iteration whose turn it is has the same box.
-        """
-        at, span = self.terms.iteration(len(asked.loops) - 1), asked.loops[-1]
-        main = [loop for _, copy in parts if (loop := self._inner(copy, asked)) is not None][-1:]
-        early, in_loop = 0, False
-        before: dict[tuple[int, ...], int] = {}
-        found: list[tuple[_Match, hopper.TmaLoad | hopper.TmaStore]] = []
-        for match, copy in parts:
-            loop, when = self._inner(copy, asked), None
-            if loop is None and in_loop:
-                when = self._last(asked)
-            elif loop is None:
-                number = before.setdefault(match.start, 0)
-                before[match.start] += 1
-                early, when = max(early, number + 1), self.terms.constant(number)
-            elif loop in main or not isinstance(loop, scf.ForOp):
-                in_loop = True
-                when = self.terms.add(at, self.terms.constant(early)) if early else None
-            elif (least := self.values.span(loop).length) != span.length:
-                _, ends = self.terms.bounded(least) or (True, (least,))
-                early = max(self.terms.ratio(each, span.step) or 0 for each in ends)
-            found.append((replace(match, when=when), copy))
-        return found
-
-    def _first(self, copy: Operation, match: _Match, ahead: Mapping[int, Operation | None]) -> int:
-        """Return of how many first iterations a copy is, where a loop of its own makes these: as
-        many as there are, and no more than copies in the loop after it are `ahead`. Else 0.
-        """
-        loop = self._inner(copy, match.asked)
-        if match.when is not None or not isinstance(loop, scf.ForOp):
-            return 0
-        span, wanted = self.values.span(loop), match.asked.loops[-1]
-        for late, other in ahead.items():
-            most = self.terms.scale(span.step, late)
-            least = span.step == wanted.step and self._is_least(span.length, wanted.length, most)
-            if late > 0 and other is not loop and least:
-                return late
-        return 0
-
-    def _is_least(self, term: Term, *both: Term) -> bool:
-        """Tell whether a term is the lesser one of two."""
-        numbers = [n for each in (term, *both) if (n := self.terms.number(each)) is not None]
-        if len(numbers) == 1 + len(both):
-            return numbers[0] == min(numbers[1:])
-        found = self.terms.bounded(term)
-        return found is not None and found[0] and set(found[1]) == set(both)
-
-    def _is_around(self, copy: Operation, asked: Asked, inside: bool, out: int, first: int) -> bool:
+    def _is_around(self, copy: _Copy, first: bool, out: int, behind: bool) -> bool:
         """Tell whether the loops around a copy are those that the program has, but for the
         iterations of the inner one that were taken out of it, or are left out by a condition, and
         but for the inner one where it makes the `first` iterations.
         """
-        loops = list(reversed(loops_around(copy)))
-        if len(loops) != len(asked.loops) - (not inside):
+        asked = copy.asked
+        loops = list(reversed(loops_around(copy.operation)))
+        if len(loops) != len(asked.loops) - (bool(asked.loops) and copy.loop is None):
             return False
-        for place, (loop, wanted) in enumerate(zip(loops, asked.loops, strict=False)):
-            span, inner = self.values.course(loop), place == len(asked.loops) - 1
-            if span.share > 1 or (inner and first):
-                continue
-            taken = self.terms.ratio(self.terms.sub(wanted.length, span.length), span.step)
-            if span.step != wanted.step or taken not in (0, out if inner else 0):
+        for loop, wanted in zip(loops, asked.loops, strict=False):
+            span, less = self.values.course(loop), (0,)
+            if loop is copy.loop:
+                less = (out,) if behind else (0, out)
+            taken = self.terms.ratio(self.terms.sub(wanted.length, span.length), wanted.step)
+            if span.step != wanted.step or not (taken in less or (first and loop is copy.loop)):
                 return False
         return True
 
 
-def _meet(one: tuple[_Extent, ...], other: tuple[_Extent, ...]) -> bool:
+def _known(items: Iterable[int | None]) -> list[int]:
+    """Return the items before the first that is None."""
+    return list(takewhile(lambda each: each is not None, items))  # type: ignore
+
+
+def _meet(one: _Box, other: _Box) -> bool:
     """Tell whether two boxes have an element in common."""
     return all(a < b + its and b < a + size for (a, size), (b, its) in zip(one, other, strict=True))
 

@@ -402,6 +402,9 @@ class Conditions:
             return self.negated(enough)
         if (self.terms.least(x, self.terms.natural) or 0) > 0:
             return ALWAYS
+        least = self.terms.least(self.terms.scale(x, -1), self.terms.natural)
+        if least is not None and least >= 0:
+            return NEVER
         if (capped := self.terms.capped(x)) is not None:
             least, most, rest = capped
             if most > 0:
@@ -460,6 +463,10 @@ class Conditions:
                 return self.chosen(self.of(c), self.of(a), self.of(b))
             case _:
                 return _once("true", term)
+
+    def blurred(self, a: Condition) -> Condition:
+        """Return a condition as another program knows it."""
+        return self.mapped(a, self.terms.blurred) or NEVER
 
     def mapped(self, a: Condition, change: Callable[[Term], Term | None]) -> Condition | None:
         """Return a condition with its terms changed; None where one of them cannot be."""

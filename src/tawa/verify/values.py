@@ -188,7 +188,7 @@ class Values:
         return found
 
     def course(self, loop: Operation) -> Span:
-        """Return what decides how often a loop iterates; of a `while` its condition, and no step."""
+        """Return what decides how often a loop iterates: of a `while` its condition."""
         if isinstance(loop, scf.ForOp):
             return self.span(loop)
         assert isinstance(loop, scf.WhileOp)
