@@ -22,7 +22,7 @@ from typing import TypeAlias
 from xdsl.ir import Operation, SSAValue
 
 from tawa.analysis.memory import reached, roots_of
-from tawa.analysis.statements import accessed
+from tawa.analysis.statements import accessed, is_volatile
 from tawa.ir import aref, hopper, tile
 from tawa.ir.types import ViewType, shape_of
 from tawa.ir.walk import all_of, walk
@@ -30,11 +30,10 @@ from tawa.verify.footprints import place_of
 from tawa.verify.forwarded import loops_around, role_of
 from tawa.verify.rings import VIEWS
 from tawa.verify.rules import Refused, rule
-from tawa.verify.terms import NEVER, Condition, Conditions, Term, Terms
+from tawa.verify.terms import NEVER, Condition, Conditions, Key, Term, Terms
 from tawa.verify.values import Span, Values
 
 _EFFECTS = (tile.Atomic, tile.CompareExchange, hopper.NextProgram)
-_Effect: TypeAlias = tile.Atomic | tile.CompareExchange | hopper.NextProgram
 _Transfer: TypeAlias = hopper.TmaLoad | hopper.TmaStore
 _Box: TypeAlias = tuple[tuple[int, int], ...]
 """By axis: where it starts, and how far it extends."""
@@ -42,7 +41,7 @@ _FAR = 1 << 31
 """Further than any number of iterations."""
 _ACCESSES = (tile.DescLoad, tile.DescStore, tile.DescAtomic)
 _BY_THREADS = (tile.Store, tile.Atomic, tile.CompareExchange, tile.AsmEffect)
-Key: TypeAlias = tuple[str, frozenset[int] | None, tuple[tuple[Term, Term], ...]]
+Place: TypeAlias = tuple[str, frozenset[int] | None, tuple[tuple[Term, Term], ...]]
 """What is done, through which arguments, and the length and step of the loops around it."""
 Parts: TypeAlias = tuple[tuple[int, int], ...]
 """Which iterations of the loops that instances share: the part, and of how many."""
@@ -55,7 +54,7 @@ class Asked:
     """One access through a descriptor in the aref program."""
 
     number: int
-    key: Key
+    key: Place
     desc: Term
     offsets: tuple[Term, ...]
     box: tuple[int, ...]
@@ -81,29 +80,30 @@ class Program:
     by_threads: Amounts
     """What is written by no descriptor."""
     asked: list[Asked] = field(default_factory=list[Asked])
-    effects: dict[str, list[tuple[int, Term]]] = field(
-        default_factory=dict[str, list[tuple[int, Term]]]
-    )
-    """What operations gave that need not give the same twice, by the operation's name, and how
-    many loops are around each."""
+    effects: dict[Key, list[Term]] = field(default_factory=dict[Key, list[Term]])
+    """What operations gave that need not give the same twice."""
 
     def values_of(self, kernel: tile.Kernel, cluster: int) -> Values:
         """Return the values of the final kernel, in the terms of this program: what an atomic gives
         is what the same one of as many gave here.
         """
         values = Values(kernel, cluster, self.terms)
-        found: dict[str, list[_Effect]] = {}
-        for operation in walk(kernel):
-            if isinstance(operation, _EFFECTS):
-                found.setdefault(operation.name, []).append(operation)
-        for name, operations in found.items():
-            known = self.effects.get(name, [])
-            if [len(loops_around(each)) for each in operations] == [depth for depth, _ in known]:
-                values.same |= {
-                    operation.result: term
-                    for operation, (_, term) in zip(operations, known, strict=True)
-                }
-        return values
+        for key, results in _unknown(kernel, values).items():
+            known = self.effects.get(key, [])
+            if len(known) == len(results):
+                values.same |= dict(zip(results, known, strict=True))
+        return Values(kernel, cluster, self.terms, values.same)
+
+
+def _unknown(kernel: tile.Kernel, values: Values) -> dict[Key, list[SSAValue]]:
+    """Return the results that need not be the same twice, by what operation on what gives them."""
+    found: dict[Key, list[SSAValue]] = {}
+    for operation in walk(kernel):
+        if isinstance(operation, _EFFECTS) or is_volatile(operation):
+            depth = len(loops_around(operation))
+            pointers = [values.terms.blurred(values.of(each)) for each in operation.operands[:1]]
+            found.setdefault((operation.name, depth, *pointers), []).append(operation.results[0])
+    return found
 
 
 def program_of(kernel: tile.Kernel, cluster: int) -> Program:
@@ -111,10 +111,8 @@ def program_of(kernel: tile.Kernel, cluster: int) -> Program:
     values = Values(kernel, cluster)
     program = Program(values.terms, by_threads=Amounts(values))
     operations = walk(kernel)
-    for operation in operations:
-        if isinstance(operation, _EFFECTS):
-            effect = len(loops_around(operation)), values.of(operation.result)
-            program.effects.setdefault(operation.name, []).append(effect)
+    for name, results in _unknown(kernel, values).items():
+        program.effects[name] = [values.of(each) for each in results]
     tiles: dict[SSAValue, tuple[int, int]] = {}
     rings: list[SSAValue] = [each.result for each in operations if isinstance(each, aref.Create)]
     for operation in operations:
@@ -153,7 +151,7 @@ def _asked(
 
 def _place(
     values: Values, operation: Operation, kind: str, roots: frozenset[int] | None
-) -> tuple[tuple[Span, ...], Key]:
+) -> tuple[tuple[Span, ...], Place]:
     """Return the loops around an operation, and what tells where it is and what it does."""
     loops = tuple(values.course(loop) for loop in reversed(loops_around(operation)))
     blurred = values.terms.blurred
@@ -179,7 +177,7 @@ class Amounts:
     def __init__(self, values: Values) -> None:
         self.values = values
         self.conditions = Conditions(values.terms)
-        self.of: dict[Key, dict[Parts, Condition]] = {}
+        self.of: dict[Place, dict[Parts, Condition]] = {}
 
     def add(self, operation: Operation) -> None:
         """Count what an operation accesses through pointers."""
@@ -188,13 +186,13 @@ class Amounts:
         size = 1 if ptx else prod(shape_of(accessed(operation).type))
         self.put(key, _parts_of(loops), self.values.guard(operation), size)
 
-    def put(self, key: Key, parts: Parts, guard: Condition, size: int) -> None:
+    def put(self, key: Place, parts: Parts, guard: Condition, size: int) -> None:
         """Count so many elements more where a condition holds."""
         guard = self.conditions.blurred(guard)
         found = self.of.setdefault(key, {})
         found[parts] = self.conditions.sum(((found.get(parts, NEVER), 1), (guard, size)))
 
-    def within(self, key: Key, guard: Condition) -> Condition:
+    def within(self, key: Place, guard: Condition) -> Condition:
         """Return a condition where the loops around it iterate at all."""
         for length, step in key[2]:
             if step != self.values.terms.zero:
@@ -524,11 +522,15 @@ class _Copies:
         if len(loops) != len(asked.loops) - (bool(asked.loops) and copy.loop is None):
             return False
         for loop, wanted in zip(loops, asked.loops, strict=False):
-            span, less = self.values.course(loop), (0,)
+            span, less, terms = self.values.course(loop), (0,), self.terms
             if loop is copy.loop:
                 less = (out,) if behind else (0, out)
-            taken = self.terms.ratio(self.terms.sub(wanted.length, span.length), wanted.step)
-            if span.step != wanted.step or not (taken in less or (first and loop is copy.loop)):
+            if wanted.step == terms.zero:  # a `while`
+                alike = terms.blurred(span.length) == terms.blurred(wanted.length)
+            else:
+                taken = terms.ratio(terms.sub(wanted.length, span.length), wanted.step)
+                alike = taken in less or (first and loop is copy.loop)
+            if span.step != wanted.step or not alike:
                 return False
         return True
 
