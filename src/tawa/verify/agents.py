@@ -15,9 +15,9 @@ from xdsl.dialects import scf
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.walk import all_of, walk, yielded
+from tawa.ir.walk import all_of, has, walk, yielded
 from tawa.verify.decisions import Decisions, Loop
-from tawa.verify.forwarded import loops_around
+from tawa.verify.forwarded import around, loops_around
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Condition, Conditions, Term
 from tawa.verify.values import Span, Values
@@ -210,10 +210,9 @@ class Compiler:
         self._keeps = set()
         for operation in walk(role):
             if self._is_kept(operation):
-                parent = operation if operation.regions else operation.parent_op()
-                while parent is not None and parent not in self._keeps:
-                    self._keeps.add(parent)
-                    parent = parent.parent_op()
+                self._keeps |= {each for _, each in around(operation)}
+                if operation.regions:
+                    self._keeps.add(operation)
 
     def _is_kept(self, operation: Operation) -> bool:
         match operation:
@@ -227,15 +226,11 @@ class Compiler:
 
     def _shared_loop(self, role: hopper.Role) -> scf.ForOp | None:
         """Return the loop over tiles of which a role takes each second or so."""
-        loops = [
-            op for op in walk(role) if isinstance(op, scf.ForOp) and self.values.span(op).share > 1
-        ]
-        loops = [loop for loop in loops if any(isinstance(op, SYNCHRONIZES) for op in walk(loop))]
-        if not loops:
-            return None
-        if len(loops) > 1 or loops[0].parent_op() is not role:
+        loops = [loop for loop in all_of(role, scf.ForOp) if self.values.span(loop).share > 1]
+        loops = [loop for loop in loops if has(loop, *SYNCHRONIZES)]
+        if len(loops) > 1:
             raise Refused(rule("form"), "an instance has two loops over tiles", loops[-1])
-        return loops[0]
+        return loops[0] if loops else None
 
     def _together(self, share: int, items: Sequence[tuple[hopper.Role, scf.ForOp, Span]]) -> Agent:
         """One agent of all instances of a role: tile after tile, each by its instance."""
@@ -395,7 +390,7 @@ class Compiler:
 
     def _while(self, loop: scf.WhileOp, alone: bool) -> None:
         before = loop.before_region.block
-        if any(isinstance(each, SYNCHRONIZES) for each in walk(before)):
+        if has(before, *SYNCHRONIZES):
             raise Refused(rule("form"), "what decides whether a loop goes on synchronizes", loop)
         self._enters(-1 - len(loops_around(loop)))
         head = len(self._code)

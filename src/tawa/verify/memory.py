@@ -294,15 +294,10 @@ def _meets_itself(store: hopper.TmaStore, persistent: bool) -> bool:
 
 
 def _roots(operation: Operation) -> Roots:
-    match operation:
-        case hopper.TmaLoad() | hopper.TmaStore():
-            owner = operation.map.owner
-            return roots_of(owner.desc) if isinstance(owner, hopper.TensorMap) else None
-        case _:
-            pointer = operation.operands[0]
-            while isinstance(pointer.owner, hopper.ConvertLayout):
-                pointer = pointer.owner.value
-            return roots_of(pointer)
+    if not isinstance(operation, _TMA):
+        return roots_of(operation.operands[0])
+    owner = operation.map.owner
+    return roots_of(owner.desc) if isinstance(owner, hopper.TensorMap) else None
 
 
 def _is_write(operation: Operation) -> bool:

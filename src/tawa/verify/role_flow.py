@@ -178,23 +178,10 @@ class _Flow:
         known = [each for each in inputs if each is not None]
         if not isinstance(operation, tile.Elementwise) or len(known) != len(inputs):
             return self.lattice.symbol()
-        return self._function(operation, known)
-
-    def _function(self, operation: tile.Elementwise, inputs: list[Term]) -> Term:
-        terms, name = self.lattice.terms, operation.function.data
-        if _is_comparison(operation):
-            more, less, and_more = _COMPARED[name]
-            apart = terms.sub(inputs[more], inputs[less])
-            return terms.add(apart, terms.constant(and_more))
-        match name, inputs:
-            case "add", [a, b]:
-                return terms.add(a, b)
-            case "sub", [a, b]:
-                return terms.sub(a, b)
-            case "mul", [a, b]:
-                return terms.mul(a, b)
-            case _:
-                return terms.function(name, str(operation.results[0].type), inputs)
+        if not _is_comparison(operation):
+            return self.cursors.numbers.values.function(operation, known)
+        terms, (more, less, and_more) = self.lattice.terms, _COMPARED[operation.function.data]
+        return terms.add(terms.sub(known[more], known[less]), terms.constant(and_more))
 
     # --- control ----------------------------------------------------------------------------------
 

@@ -149,8 +149,6 @@ def _check_form(kernel: tile.Kernel, launch: Launch) -> None:
     """Set-up, roles, and meetings at the end; barriers are initialised, fenced and published."""
     operations = list(kernel.body.block.ops)
     roles = [place for place, op in enumerate(operations) if isinstance(op, hopper.Role)]
-    if not roles:
-        raise Refused(rule("form"), "the kernel has no roles: it is not hopper IR", kernel)
     before, after = operations[: roles[0]], operations[roles[-1] + 1 :]
     for operation in before:
         if not isinstance(operation, (*_SETUP, *_DECLARED)) and not marked_pure(operation):
@@ -220,15 +218,13 @@ def _check_set_up(kernel: tile.Kernel, before: Sequence[Operation], launch: Laun
 
 def _first_afar(kernel: tile.Kernel) -> Operation | None:
     """Return an operation that reaches other blocks of the cluster."""
-    for operation in all_of(kernel, hopper.Arrive, hopper.TmaLoad):
-        match operation:
-            case hopper.Arrive() if operation.cluster is not None:
-                return operation
-            case hopper.TmaLoad() if operation.multicast is not None:
-                return operation
-            case _:
-                continue
-    return None
+    return next((op for op in all_of(kernel, hopper.Arrive, hopper.TmaLoad) if blocks_of(op)), None)
+
+
+def blocks_of(operation: hopper.Arrive | hopper.TmaLoad) -> int:
+    """Return to how many blocks of a cluster an operation goes; 0 where to its own alone."""
+    to = operation.cluster if isinstance(operation, hopper.Arrive) else operation.multicast
+    return 0 if to is None else to.data
 
 
 # --- roles ----------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from tawa.ir.types import bit_width, element_type, is_signed, shape_of
 from tawa.ir.walk import all_of, yielded
 from tawa.verify.forwarded import (
     Received,
+    around,
     loops_around,
     only_stores,
     paired,
@@ -98,7 +99,7 @@ class Values:
             case tile.Constant(value=IntAttr(data=number)):
                 return self.terms.constant(number)
             case tile.Elementwise() if _is_one(value):
-                return self._function(operation)
+                return self.function(operation, self._inputs(operation))
             case tile.Cast() if _is_one(value):
                 kinds = element_type(operation.value.type), element_type(value.type)
                 return self.terms.function(
@@ -197,13 +198,11 @@ class Values:
     def guard(self, operation: Operation) -> Condition:
         """Return the condition under which an operation runs in an iteration of its loops."""
         conditions, found = Conditions(self.terms), ALWAYS
-        inside, parent = operation, operation.parent_op()
-        while parent is not None and not isinstance(parent, hopper.Role | tile.Kernel):
-            if isinstance(parent, scf.IfOp):
-                own = conditions.of(self.of(parent.cond))
-                holds = inside.parent is parent.true_region.block
+        for inside, branch in around(operation):
+            if isinstance(branch, scf.IfOp):
+                own = conditions.of(self.of(branch.cond))
+                holds = inside.parent is branch.true_region.block
                 found = conditions.both(found, own if holds else conditions.negated(own))
-            inside, parent = parent, parent.parent_op()
         return found
 
     def _shared_loops(self) -> set[Operation]:
@@ -234,9 +233,9 @@ class Values:
     def _inputs(self, operation: Operation) -> list[Term]:
         return [self.of(each) for each in operation.operands]
 
-    def _function(self, operation: tile.Elementwise) -> Term:
+    def function(self, operation: tile.Elementwise, inputs: list[Term]) -> Term:
+        """Return what an operation makes of scalars that have these terms."""
         terms, name = self.terms, operation.function.data
-        inputs = self._inputs(operation)
         kind = element_type(operation.inputs[-1].type)
         wraps = name in ("add", "sub", "mul", "neg") and bit_width(kind) < 32
         if type(kind) is not IntegerType or wraps:  # nobody asks a launch whether such a sum wraps
