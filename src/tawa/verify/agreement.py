@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, StringAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.utils.hints import isa
 
@@ -32,7 +32,7 @@ from tawa.ir.walk import all_of, decisive, passed_on
 from tawa.layouts.convert import is_replicated
 from tawa.verify.agents import SYNCHRONIZES
 from tawa.verify.footprints import register_layout
-from tawa.verify.forwarded import around, written_arguments
+from tawa.verify.forwarded import around, launch_of, written_arguments
 from tawa.verify.rings import Buffer, Rings, label_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.static import blocks_of
@@ -336,12 +336,4 @@ def _check_alike(operation: Operation, values: Values, alike: set[Operation]) ->
 
 def cluster_of(kernel: tile.Kernel) -> int:
     """Return how many blocks of a launch make a cluster."""
-    match kernel.launch:
-        case DictionaryAttr(data=launch):
-            match launch.get("cluster"):
-                case IntAttr(data=blocks):
-                    return blocks
-                case _:
-                    return 1
-        case _:
-            return 1
+    return launch_of(kernel).get("cluster", 1)

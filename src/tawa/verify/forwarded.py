@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.memory import reached, roots_of
@@ -45,6 +46,17 @@ def loops_around(inside: Operation | Block) -> list[Operation]:
 def role_of(operation: Operation) -> hopper.Role | None:
     """Return the role that an operation is part of."""
     return next((each for _, each in around(operation) if isinstance(each, hopper.Role)), None)
+
+
+def launch_of(kernel: tile.Kernel) -> dict[str, int]:
+    """Return the numbers that are written with a kernel of how it is launched, 1 for true."""
+    found: dict[str, int] = {}
+    for name, value in kernel.launch.data.items() if kernel.launch is not None else ():
+        if isinstance(value, IntAttr):
+            found[name] = value.data
+        elif isinstance(value, IntegerAttr):
+            found[name] = abs(value.value.data)
+    return found
 
 
 def written_arguments(kernel: tile.Kernel) -> frozenset[int] | None:

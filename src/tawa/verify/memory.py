@@ -30,7 +30,6 @@ from itertools import combinations
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import BoolAttr, DictionaryAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.memory import Box, disjoint_in_other_iterations, roots_of
@@ -41,7 +40,7 @@ from tawa.ir.types import BarriersType, BufferType, DescType, TensorMapType, Vie
 from tawa.ir.walk import all_of, walk
 from tawa.target import Target
 from tawa.verify.footprints import place_of
-from tawa.verify.forwarded import is_unconditional, loops_around, role_of
+from tawa.verify.forwarded import is_unconditional, launch_of, loops_around, role_of
 from tawa.verify.rings import Rings, warps_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.values import Values
@@ -340,11 +339,7 @@ def _of_unlike_programs(one: Operation, other: Operation, values: Values) -> boo
 
 def _persists(kernel: tile.Kernel) -> bool:
     """Tell whether blocks of a launch take program after program: the launcher reads the same."""
-    match kernel.launch:
-        case DictionaryAttr(data=launch):
-            return launch.get("persistent") == BoolAttr.from_bool(True)
-        case _:
-            return False
+    return bool(launch_of(kernel).get("persistent"))
 
 
 @dataclass(slots=True)

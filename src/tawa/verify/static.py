@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, IntegerAttr
 from xdsl.ir import Block, Operation
 
 from tawa.ir import hopper, tile
@@ -20,6 +19,7 @@ from tawa.ir.types import BarriersType, ViewType
 from tawa.ir.walk import all_of, has, is_terminator, marked_pure, walk
 from tawa.target import Target
 from tawa.verify.footprints import WARPGROUP
+from tawa.verify.forwarded import launch_of
 from tawa.verify.memory import (
     check_barriers,
     check_buffer,
@@ -61,15 +61,7 @@ class Launch:
     @staticmethod
     def of(kernel: tile.Kernel, target: Target) -> Launch:
         """Return what is written with a kernel, and otherwise follows from its roles."""
-        found: dict[str, int] = {}
-        for name, value in kernel.launch.data.items() if kernel.launch is not None else ():
-            match value:
-                case IntAttr(data=number):
-                    found[name] = number
-                case IntegerAttr():
-                    found[name] = value.value.data
-                case _:
-                    found[name] = 0
+        found = launch_of(kernel)
         target = target.shared_by(found.get("blocks", 0) or 1)
         roles = all_of(kernel, hopper.Role)
         last = max((role.first_warp.data + role.warps.data for role in roles), default=0)

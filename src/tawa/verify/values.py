@@ -380,18 +380,14 @@ class Values:
     def _received(self, load: hopper.SharedLoad) -> Term:
         """What a role takes out of shared memory is what its only store has put there."""
         slot = load.view.owner
-        if not isinstance(slot, hopper.Slot):
-            return self._unknown(load.result)
         if self._stores is None:
             self._stores = only_stores(self.kernel)
-        stores = self._stores.get(slot.buffer)
-        if stores is None or len(stores) != 1:
+        stores = self._stores.get(slot.buffer, []) if isinstance(slot, hopper.Slot) else []
+        kind = element_type(load.result.type)
+        alike = all(_is_one(e.value) and element_type(e.value.type) == kind for e in stores)
+        if not isinstance(slot, hopper.Slot) or len(stores) != 1 or not alike:
             return self._unknown(load.result)
         (store,) = stores
-        if not _is_one(store.value) or element_type(store.value.type) != element_type(
-            load.result.type
-        ):
-            return self._unknown(load.result)
         put = store.view.owner
         if told_before(store, load):
             same = isinstance(put, hopper.Slot) and self.of(put.index) == self.of(slot.index)
