@@ -59,6 +59,16 @@ def summed(a_desc, b_desc, c_desc, x_ptr, count, flag):
             tl.store(x_ptr + i * 64 + tl.arange(0, 64), x + 1)
 
 
+def kept(a_desc, b_desc, c_desc, x_ptr, count, flag):
+    """Products of what is loaded once: no copy says how many there are."""
+    a, b = a_desc.load([0, 0]), b_desc.load([0, 0])
+    acc = tl.zeros((64, 64), tl.float32)
+    for i in range(0, count):
+        if i % 2 == flag:
+            acc = tl.dot(a, b, acc)
+    c_desc.store([0, 0], acc)
+
+
 @cache
 def made(function: Callable[..., None], specialize: bool) -> tuple[tile.Kernel, Program]:
     arguments = {f"{name}_desc": DescriptorArg("f16", (64, 64)) for name in "ab"}
@@ -105,6 +115,12 @@ def twice(kernel: tile.Kernel) -> None:
     Rewriter.insert_op(added.clone(), InsertPoint.after(added))
 
 
+def shorter(kernel: tile.Kernel) -> None:
+    loop = all_of(kernel, scf.ForOp)[-1]
+    assert all_of(loop, hopper.Wgmma)
+    loop.operands[1] = computed(loop, "sub", loop.ub, loop.step)
+
+
 CHANGES: dict[str, tuple[Callable[..., None], Callable[[tile.Kernel], None]]] = {
     "copies under no condition": (guarded, always(*SYNCHRONIZES)),
     "a store by TMA under no condition": (guarded, always(hopper.TmaStore)),
@@ -118,6 +134,8 @@ CHANGES: dict[str, tuple[Callable[..., None], Callable[[tile.Kernel], None]]] = 
     "a tile is added twice": (again, twice),
     "a store under an unknown condition is lost": (summed, dropped(tile.Store, 0)),
     "a store under no unknown condition": (summed, always(tile.Store)),
+    "products under no condition": (kept, always(hopper.Wgmma)),
+    "products of one iteration less": (kept, shorter),
 }
 
 

@@ -40,7 +40,8 @@ _Box: TypeAlias = tuple[tuple[int, int], ...]
 _FAR = 1 << 31
 """Further than any number of iterations."""
 _ACCESSES = (tile.DescLoad, tile.DescStore, tile.DescAtomic)
-_BY_THREADS = (tile.Store, tile.Atomic, tile.CompareExchange, tile.AsmEffect)
+_PRODUCTS = (tile.Dot, hopper.Wgmma, hopper.Mma, hopper.FmaDot)
+_BY_THREADS = (tile.Store, tile.Atomic, tile.CompareExchange, tile.AsmEffect, *_PRODUCTS)
 Place: TypeAlias = tuple[str, frozenset[int] | None, tuple[tuple[Term, Term], ...]]
 """What is done, through which arguments, and the length and step of the loops around it."""
 Parts: TypeAlias = tuple[tuple[int, int], ...]
@@ -167,12 +168,12 @@ def _kind(operation: Operation) -> str:
         case tile.DescAtomic(function=function) | tile.Atomic(function=function):
             return function.data
         case _:
-            return operation.name
+            return "product" if isinstance(operation, _PRODUCTS) else operation.name
 
 
 class Amounts:
-    """How many elements operations access: by place and, where instances share loops over tiles,
-    by which iterations these are, so many times each condition."""
+    """How many elements operations access, or products they add: by place and, where instances
+    share loops over tiles, by which iterations these are, so many times each condition."""
 
     def __init__(self, values: Values) -> None:
         self.values = values
@@ -180,10 +181,17 @@ class Amounts:
         self.of: dict[Place, dict[Parts, Condition]] = {}
 
     def add(self, operation: Operation) -> None:
-        """Count what an operation accesses through pointers."""
-        loops, key = _place(self.values, operation, _kind(operation), reached(operation))
-        ptx = isinstance(operation, tile.AsmEffect)
-        size = 1 if ptx else prod(shape_of(accessed(operation).type))
+        """Count what an operation accesses through pointers, or the products that it adds."""
+        roots, size = frozenset[int](), 1
+        if isinstance(operation, _PRODUCTS):
+            kind = operation.a.type
+            rows = kind.shape if isinstance(kind, ViewType) else shape_of(kind)
+            size = rows[-1] * prod(shape_of(operation.result.type))
+        else:
+            roots = reached(operation)
+            if not isinstance(operation, tile.AsmEffect):
+                size = prod(shape_of(accessed(operation).type))
+        loops, key = _place(self.values, operation, _kind(operation), roots)
         self.put(key, _parts_of(loops), self.values.guard(operation), size)
 
     def put(self, key: Place, parts: Parts, guard: Condition, size: int) -> None:
@@ -199,21 +207,25 @@ class Amounts:
                 guard = self.conditions.both(guard, self.conditions.positive(length))
         return guard
 
+    def total(self, key: Place) -> dict[Parts, Condition]:
+        """Return what is counted in a place, where its loops iterate."""
+        return {parts: self.within(key, e) for parts, e in self.of.get(key, {(): NEVER}).items()}
+
     def take_in(self, wanted: Amounts) -> None:
-        """Count the last iteration, where it stands behind its loop, for those in the loop."""
+        """Count an iteration that stands beside its loop for those in the loop."""
         terms = self.values.terms
-        for key in set(self.of) - set(wanted.of):
+        for key in list(self.of):
             kind, roots, loops = key
             if kind == "load" or not loops:
                 continue
             *outer, (length, step) = loops
-            around = tuple(outer)
-            whole = kind, roots, (*around, (terms.add(length, step), step))
-            if whole not in wanted.of:
-                continue
-            for parts, guard in self.of.pop(key).items():
-                self.put(whole, parts, guard, 1)
-                self.put((kind, roots, around), parts, self.within(whole, guard), -1)
+            beside = kind, roots, tuple(outer)
+            whole = kind, roots, (*outer, (terms.blurred(terms.add(length, step)), step))
+            same = key in wanted.of and self.total(beside) == wanted.total(beside)
+            if whole in wanted.of and not same:
+                for parts, guard in self.of.pop(key).items():
+                    self.put(whole, parts, guard, 1)
+                    self.put(beside, parts, self.within(whole, guard), -1)
 
 
 def _parts_of(loops: Iterable[Span]) -> Parts:
@@ -259,14 +271,13 @@ def check_coordinates(kernel: tile.Kernel, values: Values, program: Program) -> 
             raise Refused(rule("coordinates"), f"{asked.label} is copied nowhere", kernel)
     made.take_in(wanted)
     for key in {**wanted.of, **made.of}:
-        asked_for = wanted.within(key, wanted.of.get(key, {}).get((), NEVER))
-        parts = made.of.get(key, {(): NEVER})
-        alike = all(wanted.within(key, each) == asked_for for each in parts.values())
-        if key[0] != "load" and not (alike and _is_whole(parts)):
+        parts = made.total(key)
+        alike = {*parts.values()} == {*wanted.total(key).values()} and _is_whole(parts)
+        if key[0] != "load" and not alike:
             names = [kernel.argument_names[each] for each in sorted(key[1] or ())]
             raise Refused(
                 rule("effects"),
-                f"{key[0]} through {' or '.join(names) or 'a pointer'} is not made as often, or "
+                f"{key[0]}{' through ' * bool(names)}{' or '.join(names)} is not made as often, or "
                 "not under the conditions, that the aref program says",
                 kernel,
             )

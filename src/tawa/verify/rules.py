@@ -155,7 +155,7 @@ _RULES = {
         ),
         Rule(
             "effects",
-            "what the aref program stores, combines into memory and copies happens as often, and "
+            "what the aref program writes, copies and multiplies, the kernel does as often, and "
             "under the same conditions",
         ),
         Rule(

@@ -144,7 +144,9 @@ class Terms:
 
     def blurred(self, term: Term) -> Term:
         """Return a term as another program knows it: one atom stands for all that are unknown."""
-        return self.atom(("unknown",)) if UNKNOWN in self.support(term) else term
+        return (
+            self.atom(("unknown",), frozenset({UNKNOWN})) if UNKNOWN in self.support(term) else term
+        )
 
     def residue(self, term: Term, by: int) -> int | None:
         """Return what a term leaves when it is divided by a number above 0; None where that depends
