@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of, has, walk, yielded
@@ -193,7 +193,7 @@ class Compiler:
                 )
             for group in range(groups):
                 self._begin(role, group, groups)
-                self._block(role.body.block, False)
+                self._operations(role.body.block.ops, False)
                 self._code.append(End())
                 name = role.label.data + (f" warpgroup {group}" if groups > 1 else "")
                 made.append(Agent(name, (role,), tuple(self._code), group, groups))
@@ -252,7 +252,7 @@ class Compiler:
             self._enter(role)
             self._body = len(self._code)
             targets.append(self._body)
-            self._block(loop.body.block, False)
+            self._operations(loop.body.block.ops, False)
             self._code.append(Next(head))
         self._code[choose] = Choose(tuple(targets))
         self._code[branch] = Branch(self._goes_on(first), len(self._code), first)
@@ -266,9 +266,6 @@ class Compiler:
 
     # --- a block ----------------------------------------------------------------------------------
 
-    def _block(self, block: Block, alone: bool) -> None:
-        self._operations(block.ops, alone)
-
     def _operations(self, operations: Iterable[Operation], alone: bool) -> None:
         for operation in operations:
             self._operation(operation, alone)
@@ -278,7 +275,7 @@ class Compiler:
         match operation:
             case hopper.OneThread():
                 if self._group == 0:  # of all warpgroups the first one has it
-                    self._block(operation.body.block, True)
+                    self._operations(operation.body.block.ops, True)
             case scf.IfOp() | scf.ForOp() | scf.WhileOp() if operation not in self._keeps:
                 return
             case scf.IfOp():
@@ -327,7 +324,9 @@ class Compiler:
         if alone or by in ("thread", "role"):
             number = 1 if self._group == 0 else 0
         else:
-            number = arrivals_of(by, role, alone) // self._groups
+            warps = role.warps.data
+            threads = {"warp": warps, "warpgroup": -(-warps // 4), "all": 32 * warps}
+            number = threads[by] // self._groups
         return number * (self.values.cluster if operation.cluster is not None else 1)
 
     def _turn(self, turn: hopper.Turn) -> Iterator[Turn]:
@@ -367,11 +366,11 @@ class Compiler:
     def _if(self, branch: scf.IfOp, alone: bool) -> None:
         condition = self.conditions.of(self.values.of(branch.cond))
         hole = self._hole()
-        self._block(branch.true_region.block, alone)
+        self._operations(branch.true_region.block.ops, alone)
         end = self._hole()
         self._code[hole] = Branch(condition, len(self._code), branch)
         if branch.false_region.blocks:
-            self._block(branch.false_region.block, alone)
+            self._operations(branch.false_region.block.ops, alone)
         self._code[end] = Jump(len(self._code))
 
     def _for(self, loop: scf.ForOp, alone: bool) -> None:
@@ -383,7 +382,7 @@ class Compiler:
         head = len(self._code)
         self._code.append(Head())
         hole = self._hole()
-        self._block(loop.body.block, alone)
+        self._operations(loop.body.block.ops, alone)
         self._code.append(Next(head))
         self._code[hole] = Branch(self._goes_on(loop), len(self._code), loop)
         self._code.append(Leave())
@@ -395,10 +394,10 @@ class Compiler:
         self._enters(-1 - len(loops_around(loop)))
         head = len(self._code)
         self._code.append(Head())
-        self._block(before, alone)
+        self._operations(before.ops, alone)
         condition = self.conditions.of(self.values.of(yielded(before, 0)))
         hole = self._hole()
-        self._block(loop.after_region.block, alone)
+        self._operations(loop.after_region.block.ops, alone)
         self._code.append(Next(head))
         self._code[hole] = Branch(condition, len(self._code), loop)
         self._code.append(Leave())
@@ -410,11 +409,3 @@ def _beside(loop: scf.ForOp) -> tuple[list[Operation], list[Operation]]:
     operations = list(loop.parent.ops)
     at = operations.index(loop)
     return operations[:at], operations[at + 1 :]
-
-
-def arrivals_of(by: str, role: hopper.Role, alone: bool) -> int:
-    """Return how many threads of a role arrive."""
-    if alone or by in ("thread", "role"):
-        return 1
-    warps = role.warps.data
-    return {"warp": warps, "warpgroup": -(-warps // 4), "all": 32 * warps}[by]

@@ -108,7 +108,7 @@ class _Agreement:
                 if origin is not None and (first := next(inside, None)) is not None:
                     self._refuse(f"whether threads come to {_told(first)}", origin, operation)
             elif isinstance(operation, _TOGETHER):
-                scalars = [each for each in operation.operands if _is_scalar(each)]
+                scalars = [e for e in operation.operands if not isinstance(e.type, TensorType)]
                 if (origin := self._origin(scalars)) is not None:
                     self._refuse(
                         f"with which numbers threads do {_told(operation)}", origin, operation
@@ -186,10 +186,6 @@ def _check_owners(kernel: tile.Kernel) -> None:
                     "them",
                     operation,
                 )
-
-
-def _is_scalar(value: SSAValue) -> bool:
-    return not isinstance(value.type, TensorType)
 
 
 def _told(operation: Operation) -> str:

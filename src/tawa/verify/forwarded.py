@@ -52,10 +52,13 @@ def launch_of(kernel: tile.Kernel) -> dict[str, int]:
     """Return the numbers that are written with a kernel of how it is launched, 1 for true."""
     found: dict[str, int] = {}
     for name, value in kernel.launch.data.items() if kernel.launch is not None else ():
-        if isinstance(value, IntAttr):
-            found[name] = value.data
-        elif isinstance(value, IntegerAttr):
-            found[name] = abs(value.value.data)
+        match value:
+            case IntAttr(data=number):
+                found[name] = number
+            case IntegerAttr():
+                found[name] = abs(value.value.data)
+            case _:
+                continue
     return found
 
 

@@ -268,7 +268,8 @@ def check_global_order(kernel: tile.Kernel, values: Values) -> None:
         and _meet(roots[one], roots[write])
         and not _in_order(one, write, values)
     ]
-    persistent = _persists(kernel)
+    # The launcher reads the same: whether blocks take program after program.
+    persistent = bool(launch_of(kernel).get("persistent"))
     again = {
         each
         for each in writes
@@ -335,11 +336,6 @@ def _of_unlike_programs(one: Operation, other: Operation, values: Values) -> boo
     if len(spans) < 2 or spans[0].share == 1:
         return False
     return spans[0] != spans[1] and replace(spans[0], part=spans[1].part) == spans[1]
-
-
-def _persists(kernel: tile.Kernel) -> bool:
-    """Tell whether blocks of a launch take program after program: the launcher reads the same."""
-    return bool(launch_of(kernel).get("persistent"))
 
 
 @dataclass(slots=True)
