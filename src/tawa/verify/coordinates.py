@@ -1,11 +1,13 @@
-"""Lemma 4 against the aref program: copies move the boxes that the program asks for.
+"""Lemma 4 against the aref program: a kernel copies, writes and multiplies what it asks for.
 
 After `insert_arefs` a kernel is one sequence of operations. What is kept of it are its accesses
 through descriptors, as terms (`values.py`): the descriptor, the offsets as functions of the launch
-and of the iterations around it, the box, and which tile of which ring it is. Passes after that
-may move a copy some iterations: each copy of the final kernel is a part of one of these boxes, for
-iteration i + p in the loop, 0 .. p - 1 before it, or the last one after it. Together the parts are
-the box, and a buffer holds one tile of one ring, the one whose name it has.
+and of the iterations around it, the box, under which condition it is made, and which tile of which
+ring it is. Passes after that may move a copy some iterations: each copy of the final kernel is a
+part of one of these boxes, for iteration i + p in the loop, 0 .. p - 1 before it, or the last one
+after it, as the number of those before says. Together the parts are the box, under its condition,
+and a buffer holds one tile of one ring, the one whose name it has. Of what threads write, and of
+products, the amounts are compared, by condition.
 
 Where there is no aref program, as for hopper IR that was written by hand, none of this is checked.
 """
