@@ -192,7 +192,8 @@ class Compiler:
                     turns[0],
                 )
             for group in range(groups):
-                self._begin(role, group, groups)
+                self._code, self._share, self._body = [], 1, 0
+                self._enter(role, group, groups)
                 self._operations(role.body.block.ops, False)
                 self._code.append(End())
                 name = role.label.data + (f" warpgroup {group}" if groups > 1 else "")
@@ -200,10 +201,6 @@ class Compiler:
         for (_, _, share), items in instances.items():
             made.append(self._together(share, sorted(items, key=lambda item: item[2].part)))
         return made
-
-    def _begin(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
-        self._code, self._share, self._body = [], 1, 0
-        self._enter(role, group, groups)
 
     def _enter(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
         self._role, self._group, self._groups = role, group, groups

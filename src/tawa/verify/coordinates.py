@@ -257,7 +257,7 @@ def check_coordinates(kernel: tile.Kernel, values: Values, program: Program) -> 
     copies, made, wanted = _Copies(values, program), Amounts(values), Amounts(values)
     for operation in walk(kernel):
         if isinstance(operation, _Transfer):
-            if values.guard(operation) != NEVER:
+            if not copies.conditions.is_never(values.guard(operation)):
                 copies.add(operation)
         elif isinstance(operation, (tile.Load, *_BY_THREADS)):
             made.add(operation)

@@ -404,9 +404,6 @@ class Conditions:
             return self.negated(enough)
         if (self.terms.least(x, self.terms.natural) or 0) > 0:
             return ALWAYS
-        least = self.terms.least(self.terms.scale(x, -1), self.terms.natural)
-        if least is not None and least >= 0:
-            return NEVER
         if (capped := self.terms.capped(x)) is not None:
             least, most, rest = capped
             if most > 0:
@@ -489,6 +486,12 @@ class Conditions:
                 made = self.both(made, own)
             total.append((made, times))
         return self.sum(total)
+
+    def is_never(self, a: Condition) -> bool:
+        """Tell whether a condition is seen to hold nowhere."""
+        least, natural, scale = self.terms.least, self.terms.natural, self.terms.scale
+        signs = ([least(scale(f.x, -1), natural) for f in p if f.what == "positive"] for p, _ in a)
+        return all(any(sign is not None and sign >= 0 for sign in each) for each in signs)
 
     def text(self, factor: Holds) -> str:
         """Return a factor as a reader sees it."""
