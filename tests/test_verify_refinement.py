@@ -535,7 +535,7 @@ def test_a_store_that_the_program_asks_for_is_left_out() -> None:
 
     kernel, program = lowered_case("attention")
     assert len(all_of(kernel, hopper.TmaStore)) == 1
-    refused(change, "coordinates", kernel, program)
+    refused(change, "effects", kernel, program)
 
 
 def test_threads_fence_what_they_read_before_a_slot_is_filled_again() -> None:

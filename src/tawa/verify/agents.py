@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from xdsl.dialects import scf
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tawa.ir import hopper, tile
-from tawa.ir.walk import all_of, walk, yielded
+from tawa.ir.walk import all_of, has, walk, yielded
 from tawa.verify.decisions import Decisions, Loop
-from tawa.verify.forwarded import loops_around
+from tawa.verify.forwarded import around, loops_around
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Condition, Conditions, Term
 from tawa.verify.values import Span, Values
@@ -192,8 +192,9 @@ class Compiler:
                     turns[0],
                 )
             for group in range(groups):
-                self._begin(role, group, groups)
-                self._block(role.body.block, False)
+                self._code, self._share, self._body = [], 1, 0
+                self._enter(role, group, groups)
+                self._operations(role.body.block.ops, False)
                 self._code.append(End())
                 name = role.label.data + (f" warpgroup {group}" if groups > 1 else "")
                 made.append(Agent(name, (role,), tuple(self._code), group, groups))
@@ -201,19 +202,14 @@ class Compiler:
             made.append(self._together(share, sorted(items, key=lambda item: item[2].part)))
         return made
 
-    def _begin(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
-        self._code, self._share, self._body = [], 1, 0
-        self._enter(role, group, groups)
-
     def _enter(self, role: hopper.Role, group: int = 0, groups: int = 1) -> None:
         self._role, self._group, self._groups = role, group, groups
         self._keeps = set()
         for operation in walk(role):
             if self._is_kept(operation):
-                parent = operation if operation.regions else operation.parent_op()
-                while parent is not None and parent not in self._keeps:
-                    self._keeps.add(parent)
-                    parent = parent.parent_op()
+                self._keeps |= {each for _, each in around(operation)}
+                if operation.regions:
+                    self._keeps.add(operation)
 
     def _is_kept(self, operation: Operation) -> bool:
         match operation:
@@ -227,15 +223,11 @@ class Compiler:
 
     def _shared_loop(self, role: hopper.Role) -> scf.ForOp | None:
         """Return the loop over tiles of which a role takes each second or so."""
-        loops = [
-            op for op in walk(role) if isinstance(op, scf.ForOp) and self.values.span(op).share > 1
-        ]
-        loops = [loop for loop in loops if any(isinstance(op, SYNCHRONIZES) for op in walk(loop))]
-        if not loops:
-            return None
-        if len(loops) > 1 or loops[0].parent_op() is not role:
+        loops = [loop for loop in all_of(role, scf.ForOp) if self.values.span(loop).share > 1]
+        loops = [loop for loop in loops if has(loop, *SYNCHRONIZES)]
+        if len(loops) > 1:
             raise Refused(rule("form"), "an instance has two loops over tiles", loops[-1])
-        return loops[0]
+        return loops[0] if loops else None
 
     def _together(self, share: int, items: Sequence[tuple[hopper.Role, scf.ForOp, Span]]) -> Agent:
         """One agent of all instances of a role: tile after tile, each by its instance."""
@@ -257,7 +249,7 @@ class Compiler:
             self._enter(role)
             self._body = len(self._code)
             targets.append(self._body)
-            self._block(loop.body.block, False)
+            self._operations(loop.body.block.ops, False)
             self._code.append(Next(head))
         self._code[choose] = Choose(tuple(targets))
         self._code[branch] = Branch(self._goes_on(first), len(self._code), first)
@@ -271,9 +263,6 @@ class Compiler:
 
     # --- a block ----------------------------------------------------------------------------------
 
-    def _block(self, block: Block, alone: bool) -> None:
-        self._operations(block.ops, alone)
-
     def _operations(self, operations: Iterable[Operation], alone: bool) -> None:
         for operation in operations:
             self._operation(operation, alone)
@@ -283,7 +272,7 @@ class Compiler:
         match operation:
             case hopper.OneThread():
                 if self._group == 0:  # of all warpgroups the first one has it
-                    self._block(operation.body.block, True)
+                    self._operations(operation.body.block.ops, True)
             case scf.IfOp() | scf.ForOp() | scf.WhileOp() if operation not in self._keeps:
                 return
             case scf.IfOp():
@@ -332,7 +321,9 @@ class Compiler:
         if alone or by in ("thread", "role"):
             number = 1 if self._group == 0 else 0
         else:
-            number = arrivals_of(by, role, alone) // self._groups
+            warps = role.warps.data
+            threads = {"warp": warps, "warpgroup": -(-warps // 4), "all": 32 * warps}
+            number = threads[by] // self._groups
         return number * (self.values.cluster if operation.cluster is not None else 1)
 
     def _turn(self, turn: hopper.Turn) -> Iterator[Turn]:
@@ -372,11 +363,11 @@ class Compiler:
     def _if(self, branch: scf.IfOp, alone: bool) -> None:
         condition = self.conditions.of(self.values.of(branch.cond))
         hole = self._hole()
-        self._block(branch.true_region.block, alone)
+        self._operations(branch.true_region.block.ops, alone)
         end = self._hole()
         self._code[hole] = Branch(condition, len(self._code), branch)
         if branch.false_region.blocks:
-            self._block(branch.false_region.block, alone)
+            self._operations(branch.false_region.block.ops, alone)
         self._code[end] = Jump(len(self._code))
 
     def _for(self, loop: scf.ForOp, alone: bool) -> None:
@@ -388,22 +379,22 @@ class Compiler:
         head = len(self._code)
         self._code.append(Head())
         hole = self._hole()
-        self._block(loop.body.block, alone)
+        self._operations(loop.body.block.ops, alone)
         self._code.append(Next(head))
         self._code[hole] = Branch(self._goes_on(loop), len(self._code), loop)
         self._code.append(Leave())
 
     def _while(self, loop: scf.WhileOp, alone: bool) -> None:
         before = loop.before_region.block
-        if any(isinstance(each, SYNCHRONIZES) for each in walk(before)):
+        if has(before, *SYNCHRONIZES):
             raise Refused(rule("form"), "what decides whether a loop goes on synchronizes", loop)
         self._enters(-1 - len(loops_around(loop)))
         head = len(self._code)
         self._code.append(Head())
-        self._block(before, alone)
+        self._operations(before.ops, alone)
         condition = self.conditions.of(self.values.of(yielded(before, 0)))
         hole = self._hole()
-        self._block(loop.after_region.block, alone)
+        self._operations(loop.after_region.block.ops, alone)
         self._code.append(Next(head))
         self._code[hole] = Branch(condition, len(self._code), loop)
         self._code.append(Leave())
@@ -415,11 +406,3 @@ def _beside(loop: scf.ForOp) -> tuple[list[Operation], list[Operation]]:
     operations = list(loop.parent.ops)
     at = operations.index(loop)
     return operations[:at], operations[at + 1 :]
-
-
-def arrivals_of(by: str, role: hopper.Role, alone: bool) -> int:
-    """Return how many threads of a role arrive."""
-    if alone or by in ("thread", "role"):
-        return 1
-    warps = role.warps.data
-    return {"warp": warps, "warpgroup": -(-warps // 4), "all": 32 * warps}[by]

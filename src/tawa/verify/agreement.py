@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntAttr, StringAttr, TensorType
+from xdsl.dialects.builtin import ArrayAttr, StringAttr, TensorType
 from xdsl.ir import Operation, SSAValue
 from xdsl.utils.hints import isa
 
@@ -28,13 +28,14 @@ from tawa.analysis.cluster import Neighbours
 from tawa.analysis.memory import roots_of
 from tawa.analysis.statements import CONTROL, is_volatile
 from tawa.ir import hopper, line_of, tile
-from tawa.ir.walk import all_of, decisive, terminator
+from tawa.ir.walk import all_of, decisive, passed_on
 from tawa.layouts.convert import is_replicated
 from tawa.verify.agents import SYNCHRONIZES
 from tawa.verify.footprints import register_layout
-from tawa.verify.forwarded import written_arguments
+from tawa.verify.forwarded import around, launch_of, written_arguments
 from tawa.verify.rings import Buffer, Rings, label_of
 from tawa.verify.rules import Refused, rule
+from tawa.verify.static import blocks_of
 from tawa.verify.terms import RANK
 from tawa.verify.values import Values
 
@@ -76,10 +77,7 @@ def _begins(operation: Operation, written: frozenset[int] | None) -> bool:
     """Tell whether threads that agree in all operands may differ in what they get."""
     match operation:
         case tile.Load():
-            pointer = operation.pointer
-            while isinstance(pointer.owner, hopper.ConvertLayout):
-                pointer = pointer.owner.value
-            roots = roots_of(pointer)
+            roots = roots_of(operation.pointer)
             if is_volatile(operation) or roots is None or written is None:
                 return True
             return bool(roots & written)
@@ -101,7 +99,8 @@ class _Agreement:
         before = -1
         while len(self._apart) != before:
             before = len(self._apart)
-            self._spread(self._role)
+            for operation in _all_threads(self._role):
+                self._spread(operation)
         for operation in _all_threads(self._role):
             if isinstance(operation, CONTROL):
                 origin = self._origin(decisive(operation))
@@ -109,7 +108,7 @@ class _Agreement:
                 if origin is not None and (first := next(inside, None)) is not None:
                     self._refuse(f"whether threads come to {_told(first)}", origin, operation)
             elif isinstance(operation, _TOGETHER):
-                scalars = [each for each in operation.operands if _is_scalar(each)]
+                scalars = [e for e in operation.operands if not isinstance(e.type, TensorType)]
                 if (origin := self._origin(scalars)) is not None:
                     self._refuse(
                         f"with which numbers threads do {_told(operation)}", origin, operation
@@ -126,52 +125,23 @@ class _Agreement:
     def _origin(self, values: Iterable[SSAValue]) -> Operation | None:
         return next((self._apart[value] for value in values if value in self._apart), None)
 
-    def _spread(self, around: Operation) -> None:
-        """Carry differences once through what stands in the regions of an operation."""
-        for region in around.regions:
-            for block in region.blocks:
-                for operation in block.ops:
-                    self._operation(operation)
-
-    def _operation(self, operation: Operation) -> None:
-        match operation:
-            case hopper.OneThread():
-                return  # one thread agrees with itself, and gives no values
-            case scf.ForOp():
-                body, end = operation.body.block, terminator(operation.body.block)
-                index, *carried = body.args
-                self._mark(index, operation.lb, operation.step)
-                for argument, first, back in zip(
-                    carried, operation.iter_args, end.operands, strict=True
-                ):
-                    self._mark(argument, first, back)
-                self._spread(operation)
-                for result, argument in zip(operation.results, carried, strict=True):
-                    self._mark(result, argument, *decisive(operation))
-            case scf.WhileOp():
-                self._while(operation)
-            case scf.IfOp():
-                self._spread(operation)
-                ends = [terminator(region.block) for region in operation.regions if region.blocks]
-                for index, result in enumerate(operation.results):
-                    self._mark(result, operation.cond, *(end.operands[index] for end in ends))
-            case _:
-                begins = bool(operation.results) and _begins(operation, self._written)
-                for result in operation.results:
-                    if begins:
-                        self._put(result, operation)
-                    self._mark(result, *operation.operands)
-
-    def _while(self, loop: scf.WhileOp) -> None:
-        before, after = loop.before_region.block, loop.after_region.block
-        test, end = terminator(before), terminator(after)
-        for argument, first, back in zip(before.args, loop.arguments, end.operands, strict=True):
-            self._mark(argument, first, back)
-        for argument, passed in zip(after.args, test.operands[1:], strict=True):
-            self._mark(argument, passed)
-        self._spread(loop)
-        for result, passed in zip(loop.results, test.operands[1:], strict=True):
-            self._mark(result, passed, *decisive(loop))
+    def _spread(self, operation: Operation) -> None:
+        """Carry differences to what an operation gives, and to what is carried inside of it."""
+        if isinstance(operation, hopper.OneThread):
+            return  # one thread agrees with itself, and gives no values
+        if not isinstance(operation, CONTROL):
+            begins = bool(operation.results) and _begins(operation, self._written)
+            for result in operation.results:
+                if begins:
+                    self._put(result, operation)
+                self._mark(result, *operation.operands)
+            return
+        if isinstance(operation, scf.ForOp):
+            self._mark(operation.body.block.args[0], operation.lb, operation.step)
+        for argument in (each for r in operation.regions for b in r.blocks for each in b.args):
+            self._mark(argument, *passed_on(argument))
+        for result in operation.results:
+            self._mark(result, *passed_on(result), *decisive(operation))
 
     def _mark(self, value: SSAValue, *sources: SSAValue) -> None:
         """Note that a value may differ where one of its sources may."""
@@ -216,10 +186,6 @@ def _check_owners(kernel: tile.Kernel) -> None:
                     "them",
                     operation,
                 )
-
-
-def _is_scalar(value: SSAValue) -> bool:
-    return not isinstance(value.type, TensorType)
 
 
 def _told(operation: Operation) -> str:
@@ -278,11 +244,8 @@ def _check_readers(ring: Buffer) -> None:
 
 def _blocks_of(freed: SSAValue, role: hopper.Role) -> int:
     """Return to how many blocks a role's arrivals go; 0 where that differs."""
-    found = {
-        1 if each.cluster is None else each.cluster.data
-        for each in all_of(role, hopper.Arrive)
-        if each.barriers is freed
-    }
+    arrivals = [each for each in all_of(role, hopper.Arrive) if each.barriers is freed]
+    found = {blocks_of(each) or 1 for each in arrivals}
     return found.pop() if len(found) == 1 else 0
 
 
@@ -338,16 +301,11 @@ def _differing(kernel: tile.Kernel, blocks: int) -> set[SSAValue]:
 def _check_cluster(kernel: tile.Kernel, values: Values) -> None:
     """What blocks of a cluster do for one another goes to all of them, and whether a block comes to
     what synchronizes does not depend on its rank."""
-    remote = False
-    for each in all_of(kernel, hopper.Arrive, hopper.TmaLoad):
-        to = each.cluster if isinstance(each, hopper.Arrive) else each.multicast
-        if to is not None and to.data != values.cluster:
-            raise Refused(
-                rule("multicast"),
-                f"{each.name} goes to {to.data} blocks of a cluster of {values.cluster}",
-                each,
-            )
-        remote = remote or to is not None
+    remote = [each for each in all_of(kernel, hopper.Arrive, hopper.TmaLoad) if blocks_of(each)]
+    for each in remote:
+        if (blocks := blocks_of(each)) != values.cluster:
+            what = f"{each.name} goes to {blocks} blocks of a cluster of {values.cluster}"
+            raise Refused(rule("multicast"), what, each)
     if remote:
         alike = set[Operation]()
         for role in all_of(kernel, hopper.Role):
@@ -358,8 +316,9 @@ def _check_cluster(kernel: tile.Kernel, values: Values) -> None:
 def _check_alike(operation: Operation, values: Values, alike: set[Operation]) -> None:
     """Raise Refused where an operation stands under what the block's rank decides; `alike` is what
     was found to be decided alike."""
-    parent = operation.parent_op()
-    while parent is not None and not isinstance(parent, hopper.Role) and parent not in alike:
+    for _, parent in around(operation):
+        if parent in alike:
+            return
         told = [v for v in decisive(parent) if RANK in values.terms.support(values.of(v))]
         if told and not _differing(values.kernel, values.cluster).isdisjoint(told):
             raise Refused(
@@ -369,17 +328,8 @@ def _check_alike(operation: Operation, values: Values, alike: set[Operation]) ->
                 operation,
             )
         alike.add(parent)
-        parent = parent.parent_op()
 
 
 def cluster_of(kernel: tile.Kernel) -> int:
     """Return how many blocks of a launch make a cluster."""
-    match kernel.launch:
-        case DictionaryAttr(data=launch):
-            match launch.get("cluster"):
-                case IntAttr(data=blocks):
-                    return blocks
-                case _:
-                    return 1
-        case _:
-            return 1
+    return launch_of(kernel).get("cluster", 1)

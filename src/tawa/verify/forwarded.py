@@ -6,9 +6,11 @@ that stands before it in its block, of another role where the barriers of a ring
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr, IntegerAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.memory import reached, roots_of
@@ -28,23 +30,36 @@ class Received:
     filled: SSAValue
 
 
+def around(inside: Operation | Block) -> Iterator[tuple[Operation | Block, Operation]]:
+    """Yield what an operation is in, the innermost first, each with what is in it; a role last."""
+    parent = inside.parent_op()
+    while parent is not None and not isinstance(parent, tile.Kernel):
+        yield inside, parent
+        inside, parent = parent, None if isinstance(parent, hopper.Role) else parent.parent_op()
+
+
 def loops_around(inside: Operation | Block) -> list[Operation]:
     """Return the loops around an operation within its role, the innermost first."""
-    found: list[Operation] = []
-    parent = inside.parent_op()
-    while parent is not None and not isinstance(parent, (hopper.Role, tile.Kernel)):
-        if isinstance(parent, scf.ForOp | scf.WhileOp):
-            found.append(parent)
-        parent = parent.parent_op()
-    return found
+    return [each for _, each in around(inside) if isinstance(each, scf.ForOp | scf.WhileOp)]
 
 
-def role_of(operation: Operation) -> Operation | None:
+def role_of(operation: Operation) -> hopper.Role | None:
     """Return the role that an operation is part of."""
-    parent: Operation | None = operation
-    while parent is not None and not isinstance(parent, hopper.Role):
-        parent = parent.parent_op()
-    return parent
+    return next((each for _, each in around(operation) if isinstance(each, hopper.Role)), None)
+
+
+def launch_of(kernel: tile.Kernel) -> dict[str, int]:
+    """Return the numbers that are written with a kernel of how it is launched, 1 for true."""
+    found: dict[str, int] = {}
+    for name, value in kernel.launch.data.items() if kernel.launch is not None else ():
+        match value:
+            case IntAttr(data=number):
+                found[name] = number
+            case IntegerAttr():
+                found[name] = abs(value.value.data)
+            case _:
+                continue
+    return found
 
 
 def written_arguments(kernel: tile.Kernel) -> frozenset[int] | None:
@@ -143,20 +158,8 @@ def paired(store: hopper.SharedStore, load: hopper.SharedLoad) -> Received | Non
 
 def is_unconditional(operation: Operation) -> bool:
     """Tell whether an operation runs once in each iteration of the loops around it."""
-    parent = operation.parent_op()
-    while parent is not None and not isinstance(parent, hopper.Role):
-        if isinstance(parent, scf.IfOp):
-            return False
-        if isinstance(parent, scf.WhileOp) and _is_inside(parent.before_region.block, operation):
-            return False
-        parent = parent.parent_op()
-    return True
-
-
-def _is_inside(block: Block, operation: Operation) -> bool:
-    """Tell whether an operation stands in a block or in what is inside of it."""
-    here: Block | None = operation.parent
-    while here is not None and here is not block:
-        parent = here.parent_op()
-        here = parent.parent if parent is not None else None
-    return here is block
+    return not any(
+        isinstance(each, scf.IfOp)
+        or (isinstance(each, scf.WhileOp) and inside.parent is each.before_region.block)
+        for inside, each in around(operation)
+    )

@@ -30,7 +30,6 @@ from itertools import combinations
 from math import prod
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import BoolAttr, DictionaryAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.memory import Box, disjoint_in_other_iterations, roots_of
@@ -41,7 +40,7 @@ from tawa.ir.types import BarriersType, BufferType, DescType, TensorMapType, Vie
 from tawa.ir.walk import all_of, walk
 from tawa.target import Target
 from tawa.verify.footprints import place_of
-from tawa.verify.forwarded import is_unconditional, loops_around, role_of
+from tawa.verify.forwarded import is_unconditional, launch_of, loops_around, role_of
 from tawa.verify.rings import Rings, warps_of
 from tawa.verify.rules import Refused, rule
 from tawa.verify.values import Values
@@ -269,7 +268,8 @@ def check_global_order(kernel: tile.Kernel, values: Values) -> None:
         and _meet(roots[one], roots[write])
         and not _in_order(one, write, values)
     ]
-    persistent = _persists(kernel)
+    # The launcher reads the same: whether blocks take program after program.
+    persistent = bool(launch_of(kernel).get("persistent"))
     again = {
         each
         for each in writes
@@ -294,15 +294,10 @@ def _meets_itself(store: hopper.TmaStore, persistent: bool) -> bool:
 
 
 def _roots(operation: Operation) -> Roots:
-    match operation:
-        case hopper.TmaLoad() | hopper.TmaStore():
-            owner = operation.map.owner
-            return roots_of(owner.desc) if isinstance(owner, hopper.TensorMap) else None
-        case _:
-            pointer = operation.operands[0]
-            while isinstance(pointer.owner, hopper.ConvertLayout):
-                pointer = pointer.owner.value
-            return roots_of(pointer)
+    if not isinstance(operation, _TMA):
+        return roots_of(operation.operands[0])
+    owner = operation.map.owner
+    return roots_of(owner.desc) if isinstance(owner, hopper.TensorMap) else None
 
 
 def _is_write(operation: Operation) -> bool:
@@ -341,15 +336,6 @@ def _of_unlike_programs(one: Operation, other: Operation, values: Values) -> boo
     if len(spans) < 2 or spans[0].share == 1:
         return False
     return spans[0] != spans[1] and replace(spans[0], part=spans[1].part) == spans[1]
-
-
-def _persists(kernel: tile.Kernel) -> bool:
-    """Tell whether blocks of a launch take program after program: the launcher reads the same."""
-    match kernel.launch:
-        case DictionaryAttr(data=launch):
-            return launch.get("persistent") == BoolAttr.from_bool(True)
-        case _:
-            return False
 
 
 @dataclass(slots=True)

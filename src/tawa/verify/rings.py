@@ -33,7 +33,7 @@ from tawa.verify.footprints import (
     transposing_layouts,
     view_shape,
 )
-from tawa.verify.forwarded import overlap
+from tawa.verify.forwarded import around, overlap
 from tawa.verify.rules import Refused, rule
 
 By: TypeAlias = Literal["threads", "cp.async", "tma load", "tma store", "wgmma"]
@@ -261,10 +261,7 @@ def accesses_of(operation: Operation, role: hopper.Role) -> Iterator[Access]:
 
 def is_alone(operation: Operation) -> bool:
     """Tell whether one thread of its role executes an operation."""
-    parent = operation.parent_op()
-    while parent is not None and not isinstance(parent, hopper.OneThread | hopper.Role):
-        parent = parent.parent_op()
-    return isinstance(parent, hopper.OneThread)
+    return any(isinstance(each, hopper.OneThread) for _, each in around(operation))
 
 
 def slots_of(barriers: SSAValue) -> int:

@@ -27,7 +27,7 @@ from tawa.verify.role_memory import AT_RINGS, Memory
 from tawa.verify.role_registers import FENCED, Products
 from tawa.verify.role_state import Lattice, State, Steady
 from tawa.verify.rules import Refused, rule
-from tawa.verify.terms import RANK, Term
+from tawa.verify.terms import RANK, UNKNOWN, Term
 from tawa.verify.values import Values
 
 _COMPARED = {"gt": (0, 1, 0), "lt": (1, 0, 0), "ge": (0, 1, 1), "le": (1, 0, 1)}
@@ -172,29 +172,16 @@ class _Flow:
         if result in self.positions and constant(result) is None:
             return self.cursors.slot(state, result)
         term = self.cursors.numbers.values.of(result)
-        if not self.lattice.terms.support(term) - {RANK} and not _is_comparison(operation):
+        if not self.lattice.terms.support(term) - {RANK, UNKNOWN} and not _is_comparison(operation):
             return term
         inputs = [state.values.get(each) for each in operation.operands]
         known = [each for each in inputs if each is not None]
         if not isinstance(operation, tile.Elementwise) or len(known) != len(inputs):
             return self.lattice.symbol()
-        return self._function(operation, known)
-
-    def _function(self, operation: tile.Elementwise, inputs: list[Term]) -> Term:
-        terms, name = self.lattice.terms, operation.function.data
-        if _is_comparison(operation):
-            more, less, and_more = _COMPARED[name]
-            apart = terms.sub(inputs[more], inputs[less])
-            return terms.add(apart, terms.constant(and_more))
-        match name, inputs:
-            case "add", [a, b]:
-                return terms.add(a, b)
-            case "sub", [a, b]:
-                return terms.sub(a, b)
-            case "mul", [a, b]:
-                return terms.mul(a, b)
-            case _:
-                return terms.function(name, str(operation.results[0].type), inputs)
+        if not _is_comparison(operation):
+            return self.cursors.numbers.values.function(operation, known)
+        terms, (more, less, and_more) = self.lattice.terms, _COMPARED[operation.function.data]
+        return terms.add(terms.sub(known[more], known[less]), terms.constant(and_more))
 
     # --- control ----------------------------------------------------------------------------------
 

@@ -154,6 +154,11 @@ _RULES = {
             "iteration, into the buffer of that tile; the parts are the box",
         ),
         Rule(
+            "effects",
+            "what the aref program writes, copies and multiplies, the kernel does as often, and "
+            "under the same conditions",
+        ),
+        Rule(
             "threads agree",
             "what decides whether or how threads of a role do something together is one number in "
             "all of them",

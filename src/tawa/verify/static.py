@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects import scf
-from xdsl.dialects.builtin import IntAttr, IntegerAttr
 from xdsl.ir import Block, Operation
 
 from tawa.ir import hopper, tile
@@ -20,6 +19,7 @@ from tawa.ir.types import BarriersType, ViewType
 from tawa.ir.walk import all_of, has, is_terminator, marked_pure, walk
 from tawa.target import Target
 from tawa.verify.footprints import WARPGROUP
+from tawa.verify.forwarded import launch_of
 from tawa.verify.memory import (
     check_barriers,
     check_buffer,
@@ -61,15 +61,7 @@ class Launch:
     @staticmethod
     def of(kernel: tile.Kernel, target: Target) -> Launch:
         """Return what is written with a kernel, and otherwise follows from its roles."""
-        found: dict[str, int] = {}
-        for name, value in kernel.launch.data.items() if kernel.launch is not None else ():
-            match value:
-                case IntAttr(data=number):
-                    found[name] = number
-                case IntegerAttr():
-                    found[name] = value.value.data
-                case _:
-                    found[name] = 0
+        found = launch_of(kernel)
         target = target.shared_by(found.get("blocks", 0) or 1)
         roles = all_of(kernel, hopper.Role)
         last = max((role.first_warp.data + role.warps.data for role in roles), default=0)
@@ -149,8 +141,6 @@ def _check_form(kernel: tile.Kernel, launch: Launch) -> None:
     """Set-up, roles, and meetings at the end; barriers are initialised, fenced and published."""
     operations = list(kernel.body.block.ops)
     roles = [place for place, op in enumerate(operations) if isinstance(op, hopper.Role)]
-    if not roles:
-        raise Refused(rule("form"), "the kernel has no roles: it is not hopper IR", kernel)
     before, after = operations[: roles[0]], operations[roles[-1] + 1 :]
     for operation in before:
         if not isinstance(operation, (*_SETUP, *_DECLARED)) and not marked_pure(operation):
@@ -220,15 +210,13 @@ def _check_set_up(kernel: tile.Kernel, before: Sequence[Operation], launch: Laun
 
 def _first_afar(kernel: tile.Kernel) -> Operation | None:
     """Return an operation that reaches other blocks of the cluster."""
-    for operation in all_of(kernel, hopper.Arrive, hopper.TmaLoad):
-        match operation:
-            case hopper.Arrive() if operation.cluster is not None:
-                return operation
-            case hopper.TmaLoad() if operation.multicast is not None:
-                return operation
-            case _:
-                continue
-    return None
+    return next((op for op in all_of(kernel, hopper.Arrive, hopper.TmaLoad) if blocks_of(op)), None)
+
+
+def blocks_of(operation: hopper.Arrive | hopper.TmaLoad) -> int:
+    """Return to how many blocks of a cluster an operation goes; 0 where to its own alone."""
+    to = operation.cluster if isinstance(operation, hopper.Arrive) else operation.multicast
+    return 0 if to is None else to.data
 
 
 # --- roles ----------------------------------------------------------------------------------------

@@ -62,10 +62,10 @@ class System:
             for agent in self.agents
         }
         who = {role: n for n, role in enumerate(names)}
-        behind: dict[Pair, list[int | None]] = {}
+        behind: dict[Pair, set[int | None]] = {}
         for (role, waited, arrived), least in numbers.behind.items():
             pair = who[roles[role]], ring_of[waited], ring_of[arrived]
-            behind.setdefault(pair, []).append(least)
+            behind.setdefault(pair, set()).add(least)
         labels = list(names.values())
 
         def at(places: list[Place], of: list[list[int]]) -> dict[int, list[int]]:
@@ -79,7 +79,11 @@ class System:
             {ring: lead for ring, lead in enumerate(self.leads) if self.waiters_of[ring]},
             at(self.waiters, self.waiters_of),
             at(self.arrivers, self.arrivers_of),
-            {pair: min(known) for pair, each in behind.items() if (known := _all_known(each))},
+            {
+                pair: min(number for number in each if number is not None)
+                for pair, each in behind.items()
+                if None not in each
+            },
             {n for n, each in enumerate(self.rings) if each.arrivals.data > 1},
         )
         for ring, agent in parity.hasty():
@@ -97,12 +101,6 @@ class System:
                 "of the same parity before it has seen this one",
                 self.rings[ring],
             )
-
-
-def _all_known(numbers: list[int | None]) -> list[int]:
-    """Return numbers where each is known."""
-    known = [each for each in numbers if each is not None]
-    return known if len(known) == len(numbers) else []
 
 
 def read_system(kernel: tile.Kernel, values: Values, leads: dict[SSAValue, int]) -> System:

@@ -14,7 +14,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -27,6 +27,8 @@ that is not closed yet, or `RANK`: the block, where other blocks of its cluster 
 """
 
 RANK: Leaf = ("rank", 0)
+UNKNOWN: Leaf = ("unknown", 0)
+"""Numbers that no other program is shown to find: equal to nothing but themselves."""
 
 _Poly: TypeAlias = tuple[tuple[tuple[Atom, ...], int], ...]
 
@@ -139,6 +141,12 @@ class Terms:
     def offset(self, term: Term) -> int:
         """Return the constant part of a term."""
         return next((factor for monomial, factor in self._polys[term] if not monomial), 0)
+
+    def blurred(self, term: Term) -> Term:
+        """Return a term as another program knows it: one atom stands for all that are unknown."""
+        return (
+            self.atom(("unknown",), frozenset({UNKNOWN})) if UNKNOWN in self.support(term) else term
+        )
 
     def residue(self, term: Term, by: int) -> int | None:
         """Return what a term leaves when it is divided by a number above 0; None where that depends
@@ -267,7 +275,7 @@ class Terms:
                 terms = [one for one in changed if one is not None]
                 return self.function(str(name), str(kind), terms)
             case _:
-                hidden = (self._leaves[each] & self.support(atom)) - {RANK}
+                hidden = (self._leaves[each] & self.support(atom)) - {RANK, UNKNOWN}
                 return None if hidden else self._take({(each,): 1})
 
     def bounded(self, term: Term) -> tuple[bool, tuple[Term, Term]] | None:
@@ -454,6 +462,36 @@ class Conditions:
                 return self.chosen(self.of(c), self.of(a), self.of(b))
             case _:
                 return _once("true", term)
+
+    def blurred(self, a: Condition) -> Condition:
+        """Return a condition as another program knows it."""
+        return self.mapped(a, self.terms.blurred) or NEVER
+
+    def mapped(self, a: Condition, change: Callable[[Term], Term | None]) -> Condition | None:
+        """Return a condition with its terms changed; None where one of them cannot be."""
+        total: list[tuple[Condition, int]] = []
+        for product, times in a:
+            made = ALWAYS
+            for factor in product:
+                x = change(factor.x)
+                if x is None:
+                    return None
+                match factor.what:
+                    case "positive":
+                        own = self.positive(x)
+                    case "zero":
+                        own = self.equal(x, self.terms.zero)
+                    case "true":
+                        own = self.of(x)
+                made = self.both(made, own)
+            total.append((made, times))
+        return self.sum(total)
+
+    def is_never(self, a: Condition) -> bool:
+        """Tell whether a condition is seen to hold nowhere."""
+        least, natural, scale = self.terms.least, self.terms.natural, self.terms.scale
+        signs = ([least(scale(f.x, -1), natural) for f in p if f.what == "positive"] for p, _ in a)
+        return all(any(sign is not None and sign >= 0 for sign in each) for each in signs)
 
     def text(self, factor: Holds) -> str:
         """Return a factor as a reader sees it."""

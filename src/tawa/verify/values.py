@@ -26,6 +26,7 @@ from tawa.ir.types import bit_width, element_type, is_signed, shape_of
 from tawa.ir.walk import all_of, yielded
 from tawa.verify.forwarded import (
     Received,
+    around,
     loops_around,
     only_stores,
     paired,
@@ -33,7 +34,7 @@ from tawa.verify.forwarded import (
     written_arguments,
 )
 from tawa.verify.rules import Refused, rule
-from tawa.verify.terms import RANK, Leaf, Term, Terms
+from tawa.verify.terms import ALWAYS, RANK, UNKNOWN, Condition, Conditions, Leaf, Term, Terms
 
 _BLOCK = ("launch", "block_id", 0)
 _COMMUTE = frozenset({"and", "or", "xor", "min", "max", "eq", "ne", "mulhi"})
@@ -86,7 +87,7 @@ class Values:
             return self.same[value]
         inside = value.block if isinstance(value, BlockArgument) else value.owner
         depth = len(loops_around(inside))
-        leaves = frozenset(("iteration", each) for each in range(depth)) | {RANK}
+        leaves = frozenset(("iteration", each) for each in range(depth)) | {RANK, UNKNOWN}
         return self.terms.atom(("unknown", value), leaves)
 
     def _find(self, value: SSAValue) -> Term:
@@ -98,7 +99,7 @@ class Values:
             case tile.Constant(value=IntAttr(data=number)):
                 return self.terms.constant(number)
             case tile.Elementwise() if _is_one(value):
-                return self._function(operation)
+                return self.function(operation, self._inputs(operation))
             case tile.Cast() if _is_one(value):
                 kinds = element_type(operation.value.type), element_type(value.type)
                 return self.terms.function(
@@ -187,6 +188,23 @@ class Values:
                 self._spans[loop] = found
         return found
 
+    def course(self, loop: Operation) -> Span:
+        """Return what decides how often a loop iterates: of a `while` its condition."""
+        if isinstance(loop, scf.ForOp):
+            return self.span(loop)
+        assert isinstance(loop, scf.WhileOp)
+        return Span(self.of(yielded(loop.before_region.block, 0)), self.terms.zero)
+
+    def guard(self, operation: Operation) -> Condition:
+        """Return the condition under which an operation runs in an iteration of its loops."""
+        conditions, found = Conditions(self.terms), ALWAYS
+        for inside, branch in around(operation):
+            if isinstance(branch, scf.IfOp):
+                own = conditions.of(self.of(branch.cond))
+                holds = inside.parent is branch.true_region.block
+                found = conditions.both(found, own if holds else conditions.negated(own))
+        return found
+
     def _shared_loops(self) -> set[Operation]:
         """Return the loops of roles of which each makes one of so many iterations, and together
         all, once."""
@@ -215,9 +233,9 @@ class Values:
     def _inputs(self, operation: Operation) -> list[Term]:
         return [self.of(each) for each in operation.operands]
 
-    def _function(self, operation: tile.Elementwise) -> Term:
+    def function(self, operation: tile.Elementwise, inputs: list[Term]) -> Term:
+        """Return what an operation makes of scalars that have these terms."""
         terms, name = self.terms, operation.function.data
-        inputs = self._inputs(operation)
         kind = element_type(operation.inputs[-1].type)
         wraps = name in ("add", "sub", "mul", "neg") and bit_width(kind) < 32
         if type(kind) is not IntegerType or wraps:  # nobody asks a launch whether such a sum wraps
@@ -362,18 +380,14 @@ class Values:
     def _received(self, load: hopper.SharedLoad) -> Term:
         """What a role takes out of shared memory is what its only store has put there."""
         slot = load.view.owner
-        if not isinstance(slot, hopper.Slot):
-            return self._unknown(load.result)
         if self._stores is None:
             self._stores = only_stores(self.kernel)
-        stores = self._stores.get(slot.buffer)
-        if stores is None or len(stores) != 1:
+        stores = self._stores.get(slot.buffer, []) if isinstance(slot, hopper.Slot) else []
+        kind = element_type(load.result.type)
+        alike = all(_is_one(e.value) and element_type(e.value.type) == kind for e in stores)
+        if not isinstance(slot, hopper.Slot) or len(stores) != 1 or not alike:
             return self._unknown(load.result)
         (store,) = stores
-        if not _is_one(store.value) or element_type(store.value.type) != element_type(
-            load.result.type
-        ):
-            return self._unknown(load.result)
         put = store.view.owner
         if told_before(store, load):
             same = isinstance(put, hopper.Slot) and self.of(put.index) == self.of(slot.index)
@@ -392,7 +406,7 @@ class Values:
         """
         for pair in list(self.obligations.values()):
             put, got = (
-                [self._course(loop) for loop in loops_around(each)]
+                [self.course(loop) for loop in loops_around(each)]
                 for each in (pair.store, pair.load)
             )
             if put != got:
@@ -402,13 +416,6 @@ class Values:
                     "put",
                     pair.load,
                 )
-
-    def _course(self, loop: Operation) -> Span | Term:
-        """Return what decides how often a loop iterates."""
-        if isinstance(loop, scf.ForOp):
-            return self.span(loop)
-        assert isinstance(loop, scf.WhileOp)
-        return self.of(yielded(loop.before_region.block, 0))
 
 
 def _put_before(get: aref.GetEnter) -> aref.PutExit | None:

@@ -1,0 +1,178 @@
+"""What the aref program writes, and copies, happens as often and under the same conditions: each
+change is made in all roles alike, so that the protocol stays right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+from xdsl.dialects import scf
+from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import Operation
+from xdsl.rewriter import InsertPoint, Rewriter
+
+import tawa.language as tl
+from tawa.frontend import build
+from tawa.frontend.signature import DescriptorArg, PointerArg, ScalarArg
+from tawa.ir import hopper, tile
+from tawa.ir.walk import all_of
+from tawa.plan.pins import Pins
+from tawa.verify import Program
+from test_lower_instances import _tiles, residual
+from test_verify_refinement import computed, number, refused, role
+from verify_programs import lower_with_program, lowered_case
+
+SYNCHRONIZES = (hopper.Wait, hopper.Arrive, hopper.TmaLoad)
+
+
+def guarded(a_desc, b_desc, c_desc, x_ptr, count, flag):
+    acc = tl.zeros((64, 64), tl.float32)
+    for i in range(0, count):
+        if i % 2 == flag:
+            acc = tl.dot(a_desc.load([0, i * 64]), b_desc.load([i * 64, 0]), acc)
+    if flag > 0:
+        c_desc.store([0, 0], acc)
+    tl.store(x_ptr + tl.arange(0, 64), tl.sum(acc, 1))
+    if count > 5:
+        tl.store(x_ptr + 64 + tl.arange(0, 64), tl.sum(acc, 0))
+    tl.atomic_add(x_ptr + 128, 1.0)
+
+
+def again(a_desc, b_desc, c_desc, x_ptr, count, flag):
+    """Store twice to one place, and add there."""
+    acc = tl.zeros((64, 64), tl.float32)
+    for i in range(0, count):
+        acc = tl.dot(a_desc.load([0, i * 64]), b_desc.load([i * 64, 0]), acc)
+    c_desc.store([0, 0], acc)
+    for i in range(0, count):
+        acc = tl.dot(a_desc.load([64, i * 64]), b_desc.load([i * 64, 64]), acc)
+    c_desc.store([0, 0], acc)
+    c_desc.atomic_add([64, 0], acc)
+
+
+def summed(a_desc, b_desc, c_desc, x_ptr, count, flag):
+    """What decides is a number that nobody knows."""
+    for i in range(0, count):
+        x = tl.load(x_ptr + i * 64 + tl.arange(0, 64))
+        if tl.sum(x) > 0:
+            tl.store(x_ptr + i * 64 + tl.arange(0, 64), x + 1)
+
+
+def kept(a_desc, b_desc, c_desc, x_ptr, count, flag):
+    """Products of what is loaded once: no copy says how many there are."""
+    a, b = a_desc.load([0, 0]), b_desc.load([0, 0])
+    acc = tl.zeros((64, 64), tl.float32)
+    for i in range(0, count):
+        if i % 2 == flag:
+            acc = tl.dot(a, b, acc)
+    c_desc.store([0, 0], acc)
+
+
+@cache
+def made(function: Callable[..., None], specialize: bool) -> tuple[tile.Kernel, Program]:
+    arguments = {f"{name}_desc": DescriptorArg("f16", (64, 64)) for name in "ab"}
+    arguments |= {"c_desc": DescriptorArg("f32", (64, 64)), "x_ptr": PointerArg("f32", 16)}
+    arguments |= {"count": ScalarArg("i32"), "flag": ScalarArg("i32")}
+    return lower_with_program(build(function, arguments, {}), Pins(specialize=specialize))
+
+
+def condition_of(operation: Operation) -> scf.IfOp | None:
+    parent = operation.parent_op()
+    while parent is not None and not isinstance(parent, scf.IfOp):
+        parent = parent.parent_op()
+    return parent
+
+
+def always(*kinds: type[Operation]) -> Callable[[tile.Kernel], None]:
+    def change(kernel: tile.Kernel) -> None:
+        found = {condition_of(each) for each in all_of(kernel, *kinds)} - {None}
+        assert found
+        for branch in found:
+            assert branch is not None
+            true = tile.Constant(attributes={"value": IntAttr(1)}, result_types=[branch.cond.type])
+            Rewriter.insert_op(true, InsertPoint.before(branch))
+            branch.operands[0] = true.result
+
+    return change
+
+
+def dropped(kind: type[Operation], place: int) -> Callable[[tile.Kernel], None]:
+    return lambda kernel: Rewriter.erase_op(all_of(kernel, kind)[place])
+
+
+def later(kernel: tile.Kernel) -> None:
+    """A condition that holds from the next number on."""
+    branch = condition_of(all_of(kernel, hopper.TmaStore)[0])
+    assert branch is not None
+    compared = branch.cond.owner
+    assert isinstance(compared, tile.Elementwise)
+    compared.operands[1] = computed(compared, "add", compared.operands[1], number(compared, 1))
+
+
+def twice(kernel: tile.Kernel) -> None:
+    (added,) = [each for each in all_of(kernel, hopper.TmaStore) if each.reduce is not None]
+    Rewriter.insert_op(added.clone(), InsertPoint.after(added))
+
+
+def shorter(kernel: tile.Kernel) -> None:
+    loop = all_of(kernel, scf.ForOp)[-1]
+    assert all_of(loop, hopper.Wgmma)
+    loop.operands[1] = computed(loop, "sub", loop.ub, loop.step)
+
+
+CHANGES: dict[str, tuple[Callable[..., None], Callable[[tile.Kernel], None]]] = {
+    "copies under no condition": (guarded, always(*SYNCHRONIZES)),
+    "a store by TMA under no condition": (guarded, always(hopper.TmaStore)),
+    "a store by TMA under another condition": (guarded, later),
+    "a store through pointers is lost": (guarded, dropped(tile.Store, 0)),
+    "a store under a condition is lost": (guarded, dropped(tile.Store, 1)),
+    "a store through pointers under no condition": (guarded, always(tile.Store)),
+    "an atomic is lost": (guarded, dropped(tile.Atomic, 0)),
+    "the first of two stores to one place is lost": (again, dropped(hopper.TmaStore, 0)),
+    "the second of two stores to one place is lost": (again, dropped(hopper.TmaStore, 1)),
+    "a tile is added twice": (again, twice),
+    "a store under an unknown condition is lost": (summed, dropped(tile.Store, 0)),
+    "a store under no unknown condition": (summed, always(tile.Store)),
+    "products under no condition": (kept, always(hopper.Wgmma)),
+    "products of one iteration less": (kept, shorter),
+}
+
+
+@pytest.mark.parametrize("specialize", [True, False])
+@pytest.mark.parametrize("name", CHANGES)
+def test_effects_are_those_of_the_program(name: str, specialize: bool) -> None:
+    function, change = CHANGES[name]
+    refused(change, "effects", *made(function, specialize and function is not summed))
+
+
+def test_parts_of_a_tile_that_overlap() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        first, second = all_of(kernel, hopper.TmaStore)[:2]
+        second.operands[2] = computed(second, "add", first.offsets[1], number(second, 8))
+
+    refused(change, "coordinates", *lowered_case("matmul in 4 parts"))
+
+
+def test_loads_of_two_loops_through_one_ring_in_the_other_order() -> None:
+    def change(kernel: tile.Kernel) -> None:
+        for load in all_of(role(kernel, "load"), hopper.TmaLoad):
+            axis = 1 + (load.map.owner.desc.name_hint == "b_desc")
+            at = load.operands[axis]
+            assert isinstance(at.owner, tile.Constant)
+            load.operands[axis] = number(load, 64 - at.owner.value.data)
+
+    refused(change, "coordinates", *made(again, True))
+
+
+def test_an_instance_that_stores_nothing() -> None:
+    kernel, program = lower_with_program(_tiles(residual), Pins(arrangement="pingpong"))
+    roles = [each for each in all_of(kernel, hopper.Role) if all_of(each, hopper.TmaStore)]
+    assert len(roles) == 2
+
+    def change(kernel: tile.Kernel) -> None:
+        last = [each for each in all_of(kernel, hopper.Role) if all_of(each, hopper.TmaStore)][-1]
+        for store in all_of(last, hopper.TmaStore):
+            Rewriter.erase_op(store)
+
+    refused(change, "coordinates", kernel, program)
