@@ -11,7 +11,7 @@ import ppl_models as models
 from tawa import ppl
 from tawa.errors import GradientError, ModelError
 from tawa.ppl.frontend.program import lower
-from tawa.ppl.frontend.surface import read, run, write
+from tawa.ppl.frontend.words import read, run, write
 from tawa.ppl.infer.chains import differentiated
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import walk

@@ -498,10 +498,10 @@ class Lowering(Context):
         found = self._outside(self.source.function, name)
         if found is not MISSING:
             return words.resolve(found)
-        if name in words.PYTHON:
-            return getattr(builtins, name)
         if hasattr(builtins, name):
-            why = f"of Python's builtins it has {', '.join(words.PYTHON)}"
+            if words.lowering(getattr(builtins, name)):
+                return getattr(builtins, name)
+            why = f"of Python's builtins it has {', '.join(each.__name__ for each in words.PYTHON)}"
             raise self.error(f"{name} has no meaning in a model", node, why=why)
         raise self.error(
             f"{name} is not defined here",
@@ -518,15 +518,12 @@ class Lowering(Context):
         callee = self.expression(node.func, scope)
         if any(isinstance(arg, ast.Starred) for arg in node.args):
             raise Misfit("* in a call has no meaning in a model")
-        if isinstance(callee, Closure | Distribution) or callee not in words.WORDS:
-            outer, self.naming = (
-                self.naming,
-                ("" if not isinstance(callee, Closure) else self.naming),
-            )
-            args = tuple(self.expression(arg, scope) for arg in node.args)
-            self.naming = outer
-        else:
-            args = tuple(self.expression(arg, scope) for arg in node.args)
+        word = words.lowering(callee)
+        outer = self.naming
+        if not word and not isinstance(callee, Closure):
+            self.naming = ""
+        args = tuple(self.expression(arg, scope) for arg in node.args)
+        self.naming = outer
         assert self.source is not None
         named = {str(k.arg): self.expression(k.value, scope) for k in node.keywords}
         self.b.place = self.source.place(node)
@@ -534,8 +531,8 @@ class Lowering(Context):
         try:
             if isinstance(callee, Distribution):
                 return words.distribution(self, callee, args, named)
-            if not isinstance(callee, Closure) and callee in words.WORDS:
-                return words.WORDS[callee](self, *args, **named)
+            if word:
+                return word(self, *args, **named)
             if isinstance(callee, Closure) or callable(callee):
                 return self.call(callee, args, named)
         except TypeError as error:

@@ -14,8 +14,8 @@ from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, given, lower
 from tawa.ppl.frontend.source import held
-from tawa.ppl.frontend.surface import read, run, write
 from tawa.ppl.frontend.values import Lane
+from tawa.ppl.frontend.words import read, run, write
 from tawa.ppl.infer.execute import Device, Executable, seed_words
 from tawa.ppl.infer.kept import Moments, moments, unpack
 from tawa.ppl.infer.options import Options

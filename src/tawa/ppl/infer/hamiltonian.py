@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tawa.ppl.frontend.surface import (
+from tawa.ppl.frontend.words import (
     cholesky,
     exp,
     fma,

@@ -12,7 +12,7 @@ import numpy as np
 from tawa.ppl.emit.machine import ptx
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, lower
-from tawa.ppl.frontend.surface import read, run, write
+from tawa.ppl.frontend.words import read, run, write
 from tawa.ppl.infer.chains import differentiated, program_of
 from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.execute import Device, Executable

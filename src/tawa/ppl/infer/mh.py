@@ -16,8 +16,8 @@ from tawa.ppl.frontend.indexing import fault
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import log, run, select
 from tawa.ppl.frontend.values import Lane
+from tawa.ppl.frontend.words import log, run, select
 from tawa.ppl.infer.compose import Composed, compose, made
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior

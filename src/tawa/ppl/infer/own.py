@@ -12,7 +12,7 @@ from typing import Any
 
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import run
+from tawa.ppl.frontend.words import run
 from tawa.ppl.infer.compose import Composed, compose, keep, made
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior

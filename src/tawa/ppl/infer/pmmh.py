@@ -14,7 +14,7 @@ import numpy as np
 from tawa.errors import ModelError, WeightError
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.surface import exp, log, run, sqrt
+from tawa.ppl.frontend.words import exp, log, run, sqrt
 from tawa.ppl.infer.compose import Composed, bare
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior

@@ -15,7 +15,7 @@ import numpy as np
 
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import here, read, run
+from tawa.ppl.frontend.words import here, read, run
 from tawa.ppl.infer.compose import Composed, MakeHandler, compose, made
 from tawa.ppl.infer.execute import seeded
 from tawa.ppl.infer.options import Options

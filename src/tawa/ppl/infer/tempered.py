@@ -14,7 +14,7 @@ import numpy as np
 
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import read, run
+from tawa.ppl.frontend.words import read, run
 from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.mh import first, propose, traced
 from tawa.ppl.infer.options import Options

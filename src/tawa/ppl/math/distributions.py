@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.family import Distribution, Parameter
-from tawa.ppl.frontend.surface import (
+from tawa.ppl.frontend.words import (
     cast,
     costurn,
     exp,
@@ -27,7 +27,7 @@ from tawa.ppl.frontend.surface import (
     sqrt,
     word,
 )
-from tawa.ppl.frontend.surface import map as each
+from tawa.ppl.frontend.words import map as each
 from tawa.ppl.math import supports as on
 from tawa.ppl.math.supports import log1pexp
 

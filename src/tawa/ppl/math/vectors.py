@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.family import Distribution
-from tawa.ppl.frontend.surface import cholesky, lgamma, log, log1p, put, select, solve_lower
-from tawa.ppl.frontend.surface import map as each
-from tawa.ppl.frontend.surface import reduce as fold
-from tawa.ppl.frontend.surface import repeat as times
+from tawa.ppl.frontend.words import cholesky, lgamma, log, log1p, put, select, solve_lower
+from tawa.ppl.frontend.words import map as each
+from tawa.ppl.frontend.words import reduce as fold
+from tawa.ppl.frontend.words import repeat as times
 from tawa.ppl.math import supports as on
 from tawa.ppl.math.distributions import (
     HALF_LOG_TWO_PI,
