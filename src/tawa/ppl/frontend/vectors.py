@@ -351,10 +351,15 @@ def fma(low: Context, a: Any, b: Any, c: Any) -> Any:
     return low.b.make("fma", *low.numbers.joined(a, b, c, floating=True))
 
 
+def type_of(low: Context, kind: Kind | Literal["real"]) -> Type:
+    """Return the type of a kind, or of the program's reals."""
+    return low.b.real if kind == "real" else Type(kind)
+
+
 @Word
 def cast(low: Context, given: Any, kind: Kind | Literal["real"]) -> Any:
     """Convert to a kind, f32, f64, i32, i64, bool, or "real", the program's."""
-    want = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
+    want = type_of(low, kind)
     if not isinstance(given, (Value, View)):
         return low.b.const(given, want)
     value = low.numbers.value(given)

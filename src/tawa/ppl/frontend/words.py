@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import partial
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from tawa.ppl.frontend.vectors import put as put
 from tawa.ppl.frontend.vectors import reduce as reduce
 from tawa.ppl.frontend.vectors import repeat as repeat
 from tawa.ppl.frontend.vectors import select as select
-from tawa.ppl.ir.core import BOOL, I32, Region, Type, Value
+from tawa.ppl.ir.core import BOOL, I32, Kind, Region, Type, Value
 
 PYTHON: dict[Any, Callable[..., Any]] = {
     range: vectors.range_word,
@@ -369,9 +369,9 @@ def memory(low: Context, like: Any) -> Memory:
 
 
 @Word
-def bits(low: Context, given: Any, kind: str) -> Any:
+def bits(low: Context, given: Any, kind: Kind | Literal["real"]) -> Any:
     """Return the same bits as another kind."""
-    return low.b.make("bits", low.numbers.value(given), type=Type(kind))  # type: ignore[arg-type]
+    return low.b.make("bits", low.numbers.value(given), type=vectors.type_of(low, kind))
 
 
 @Word
@@ -385,10 +385,10 @@ def _column(low: Context, *at: Any) -> tuple[Value, ...]:
 
 
 @Word
-def read(low: Context, name: str, row: Any, kind: str, lane: Any = None) -> Any:
+def read(low: Context, name: str, row: Any, kind: Kind | Literal["real"], lane: Any = None) -> Any:
     """Read a row of a buffer as a kind; the lane's column, or another's."""
-    type_ = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
-    return low.b.op("read", _column(low, row, lane), (type_,), name=name).result
+    types = (vectors.type_of(low, kind),)
+    return low.b.op("read", _column(low, row, lane), types, name=name).result
 
 
 @Word

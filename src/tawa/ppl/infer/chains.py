@@ -30,13 +30,15 @@ def differentiated(
     method: str,
     plates: list[Plate] | None = None,
     wanted: tuple[str, ...] | None = None,
+    *,
+    moments: bool = False,
 ) -> Composed:
     """Return a program with the procedures `gradient` and `generate` on z and g; of hmc, with
     `slopes`, the gradient without the log density.
 
     Big plates go to the list `plates`, where one is given; a model without one is refused.
     """
-    program, layout = lowered.program, Layout(wanted)
+    program, layout = lowered.program, Layout(wanted, moments)
     density = Density(lowered.low, layout, method)
     called = [op for op in program.operations() if op.code == "call"]
     if called:
@@ -83,7 +85,7 @@ def program_of(
     lowered: Lowered, options: Options, method: str, plates: list[Plate] | None = None
 ) -> Composed:
     """Return the lane program of a chain; `plates` as in `differentiated`."""
-    composed = differentiated(lowered, method, plates, options.keep)
+    composed = differentiated(lowered, method, plates, options.keep, moments=options.moments)
     size = composed.program.variables["z"].size
     composed.share(
         draws=options.draws,
@@ -110,7 +112,7 @@ def program_of(
     composed.algorithm(
         nuts_chain if method == "nuts" else hmc_chain,
         hold,
-        composed.sizes,
+        composed.size,
         dense,
         results="found singular step accepted divergent leapfrogs",
     )

@@ -39,7 +39,7 @@ def own(function: Callable[[Any], None]) -> Callable[[Model, tuple[Any, ...], Op
     def program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
         composed = compose(lowered, AtObservations, options.stack, options.keep)
         composed.keeping(1)
-        composed.algorithm(_lane, function, composed.sizes, results="logw")
+        composed.algorithm(_lane, function, composed.size, results="logw")
         return composed, None
 
     def method(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
@@ -48,13 +48,13 @@ def own(function: Callable[[Any], None]) -> Callable[[Model, tuple[Any, ...], Op
             model, arguments, options, function, lanes, lambda lowered: program(lowered, options)
         )
         buffers = composed.run(options, lanes)
-        named, value = composed.particles(buffers["real"], buffers["whole"])
+        named, value = composed.particles(buffers["kept"])
         logs = buffers["logw"][0]
         return Posterior(model, arguments, options, named, value, log_weights=logs)
 
     return method
 
 
-def _lane(lane: Any, function: Any, sizes: Any) -> None:
+def _lane(lane: Any, function: Any, size: Any) -> None:
     function(lane)
-    keep(lane.kept_real, lane.kept_whole, sizes, 0)
+    keep(lane.kept_words, size, 0)

@@ -21,10 +21,11 @@ from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import FRESH, Records
 from tawa.ppl.infer.weights import Weighed, Weights, evidence_of
+from tawa.ppl.ir.operations import KEPT
 
 ANEW = (
     *("source", "logw", "reused", "cursor", "target", "site_count"),
-    *("new_entries", "new_words", "kept_real", "kept_whole"),
+    *("new_entries", "new_words", KEPT),
 )
 """What a run of the model begins with, beside `FRESH`: its result is in what `accept` sets."""
 
@@ -62,9 +63,8 @@ def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Post
                 weights.choose(weighed, options.seed, len(heats), np.array([True]))
                 records.turn(lanes)
                 heats.append(heat)
-        # Copies: of a view, all records would live as long as the draws.
-        kept = (records.rows(lanes, name).copy() for name in ("held_real", "held_whole"))
-        named, value = composed.particles(*kept)
+        # A copy: of a view, all records would live as long as the draws.
+        named, value = composed.particles(records.rows(lanes, "held_words").copy())
         rate = records.rows(lanes, "accepted")[0] / (options.steps * (len(heats) - 1))
     statistics = {"heats": np.array(heats), "accepted": rate}
     return Posterior(model, arguments, options, named, value, evidence, None, statistics)

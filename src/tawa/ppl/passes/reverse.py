@@ -38,9 +38,8 @@ from tawa.ppl.ir.core import (
     free_values,
     walk,
 )
-from tawa.ppl.ir.operations import MATRICES
+from tawa.ppl.ir.operations import KEPT, MATRICES
 
-_KEPT = ("kept_real", "kept_whole")
 LEAST = {"f32": 2.0**-126, "f64": 2.0**-1022}
 """The least normal number of a kind."""
 
@@ -52,7 +51,7 @@ def gradient(program: Program, region: Region, method: str) -> Region:
 
 def plain(region: Region) -> Region:
     """Return a copy of a body that keeps no records and divides nothing but 1."""
-    made = clone(region, {}, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
+    made = clone(region, {}, lambda op: op.code == "storevar" and op.attrs["name"] == KEPT)
     _invert(made)
     return made
 
