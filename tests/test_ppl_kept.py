@@ -116,7 +116,7 @@ def test_what_was_not_kept_is_missed_by_name():
         _ = post.log_likelihood
     with pytest.raises(ModelError, match="keep= names sigma"):
         ppl.infer(scaled, 0.4, method="importance", keep=["sigma"])
-    with pytest.raises(ModelError, match="not a tuple of names"):
+    with pytest.raises(ModelError, match="is not a tuple of names"):
         ppl.infer(scaled, 0.4, method="importance", keep="mu")
 
 

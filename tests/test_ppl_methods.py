@@ -154,7 +154,7 @@ def test_a_dense_mass_matrix_that_rounding_makes_singular_is_refused():
         ppl.infer(nearly_one, 1e-4, dtype="float32", **options)
     assert 'dtype="float64"' in str(caught.value)
     assert ppl.infer(nearly_one, 1e-4, dtype="float64", **options).divergences == 0
-    with pytest.raises(ModelError, match="metric='full' is not known"):
+    with pytest.raises(ModelError, match="metric='full' is not one of diagonal, dense"):
         ppl.infer(nearly_one, 1.0, metric="full")
 
 

@@ -108,7 +108,7 @@ class Staging:
             self.idle.put(staged)
 
 
-def _touch(_: int, flat: np.ndarray[Any, Any], first: int, end: int) -> None:
+def _touch(address: int, flat: np.ndarray[Any, Any], first: int, end: int) -> None:
     flat[first:end:4096] = 0
 
 

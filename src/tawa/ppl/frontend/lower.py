@@ -42,6 +42,10 @@ from tawa.ppl.frontend.values import (
 from tawa.ppl.ir.core import BOOL, I32, Builder, Program, Region, Value, walk
 
 _SUBSET = "a model has assignments, if, for, while, return, def, lambda and expressions"
+_REMEDIES: dict[type[ast.expr], str] = {
+    ast.Dict: "return a tuple: a site has the name of the variable it is assigned to",
+    ast.ListComp: "ppl.filter(lambda v: ..., vector) chooses by a condition, before map",
+}
 
 
 def _not_as_python(operator: str, *sides: tuple[ast.expr, Any]) -> None:
@@ -78,6 +82,8 @@ class Lowering(Context):
         named: dict[str, Any] | None = None,
     ) -> Any:
         """Lower a call of a function of the subset; return what it returns."""
+        if word := words.lowering(function):
+            return word(self, *args, **(named or {}))
         if not isinstance(function, Closure | FunctionType):
             raise Misfit(f"a function is needed here, not {describe(function)}")
         closure = function if isinstance(function, Closure) else read(function)
@@ -483,8 +489,8 @@ class Lowering(Context):
             case ast.Call():
                 return self._call(node, scope)
             case _:
-                kind = type(node).__name__
-                raise self.error(f"{kind} cannot stand in a model", node, why=_SUBSET)
+                kind, remedy = type(node).__name__, _REMEDIES.get(type(node), "")
+                raise self.error(f"{kind} cannot stand in a model", node, _SUBSET, remedy)
 
     def _outside(self, holder: Holder, name: str) -> Any:
         """Return what is used of a function's surroundings or of a module, and note that."""
@@ -518,9 +524,8 @@ class Lowering(Context):
         callee = self.expression(node.func, scope)
         if any(isinstance(arg, ast.Starred) for arg in node.args):
             raise Misfit("* in a call has no meaning in a model")
-        word = words.lowering(callee)
         outer = self.naming
-        if not word and not isinstance(callee, Closure):
+        if not isinstance(callee, Closure) and not words.lowering(callee):
             self.naming = ""
         args = tuple(self.expression(arg, scope) for arg in node.args)
         self.naming = outer
@@ -531,14 +536,10 @@ class Lowering(Context):
         try:
             if isinstance(callee, Distribution):
                 return words.distribution(self, callee, args, named)
-            if word:
-                return word(self, *args, **named)
-            if isinstance(callee, Closure) or callable(callee):
-                return self.call(callee, args, named)
+            return self.call(callee, args, named)
         except TypeError as error:
             if not str(error).startswith(("_", "words")) and "argument" not in str(error):
                 raise
             raise Misfit(f"wrong arguments: {error}") from None
         finally:
             self.path = outer_path
-        raise Misfit(f"{describe(callee)} cannot be called")

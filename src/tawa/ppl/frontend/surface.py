@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec
 
 from tawa.errors import ModelError
@@ -34,3 +35,13 @@ class Word(Generic[P]):
     def __call__(self, *_: P.args, **__: P.kwargs) -> Any:
         """Only a model may call it."""
         outside(self.__name__)
+
+
+def written(function: Callable[P, Any]) -> Word[P]:
+    """Return the word that a function of the language is."""
+
+    @wraps(function)
+    def lower(low: Context, *args: P.args, **named: P.kwargs) -> Any:
+        return low.call(function, args, named)
+
+    return Word(lower)

@@ -23,7 +23,7 @@ from tawa.ppl.frontend.lists import tail as tail
 from tawa.ppl.frontend.memory import value as array_of
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.source import Closure
-from tawa.ppl.frontend.surface import Word
+from tawa.ppl.frontend.surface import Word, written
 from tawa.ppl.frontend.values import Memory, View, is_record
 from tawa.ppl.frontend.vectors import cast as cast
 from tawa.ppl.frontend.vectors import filter as filter
@@ -433,16 +433,18 @@ def random(low: Context) -> Any:
 # -- words that are written in the language
 
 
+@written
 def to_list(vector: Any) -> Any:
-    """Return the list of a vector's items, in a model."""
+    """Return the list of a vector's items."""
     items = nil(vector[0])
     for k in range(len(vector)):
         items = cons(vector[len(vector) - 1 - k], items)
     return items
 
 
+@written
 def to_vector(items: Any, size: int, fill: Any) -> Any:
-    """Return a vector of the first `size` items of a list, then of `fill`, in a model."""
+    """Return a vector of the first `size` items of a list, then of `fill`."""
     vector = repeat(size, lambda: fill)
     for k in range(size):
         if not empty(items):

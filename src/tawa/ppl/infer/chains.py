@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tawa.errors import GradientError, ModelError
+from tawa.errors import GradientError
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, lower
 from tawa.ppl.infer.compose import Composed, made
@@ -102,8 +102,6 @@ def program_of(
     composed.declare((size + size % 2,), "next_p")
     composed.declare((size, size) if dense else (size,), "scale", "square")
     if method == "nuts":
-        if not 1 <= options.depth <= 20:
-            raise ModelError(f"depth={options.depth} is not between 1 and 20")
         composed.declare((size,), "sub_z", "sub_g", "sub_p")
         composed.declare((2, size), "end_z", "end_g", "end_p")
         composed.declare((options.depth, size), "ladder_p", "ladder_sum")

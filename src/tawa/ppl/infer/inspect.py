@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tawa.errors import ModelError
 from tawa.ppl.emit.machine import ptx
-from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.model import Model, refuse_other
 from tawa.ppl.frontend.program import Lowered, lower
 from tawa.ppl.frontend.words import read, run, write
 from tawa.ppl.infer.chains import differentiated, program_of
@@ -65,7 +66,12 @@ class Inspected:
         return self._point().program.variables["z"].size
 
     def _at(self, z: Any) -> tuple[float, np.ndarray[Any, Any]]:
-        point = np.array(z, np.float64).reshape(self.size, 1)
+        point = np.array(z, np.float64).reshape(-1, 1)
+        if len(point) != self.size:
+            raise ModelError(
+                f"{self.model.name} has {self.size} free numbers, not {len(point)}",
+                remedy="pass a vector of them, in the order of the sites",
+            )
         buffers = self._point().run(Options(dtype="f64"), 1, point=point)
         return float(buffers["logw"][0, 0]), buffers["slope"][:, 0]
 
@@ -94,5 +100,6 @@ def _evaluate(lane: Any) -> None:
 
 @contextmanager
 def inspect(model: Model, *arguments: Any) -> Generator[Inspected]:
-    """Look at a model: its IR, LLVM IR and PTX, log density and gradient."""
+    """Look at a model: its IR, LLVM IR and PTX, log density and gradient. Raises ModelError."""
+    refuse_other(model)
     yield Inspected(model, arguments, DTYPES.get(model.dtype, "f32"))

@@ -12,6 +12,7 @@ from typing import Any
 
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
+from tawa.ppl.frontend.surface import written
 from tawa.ppl.frontend.words import run
 from tawa.ppl.infer.compose import Composed, compose, keep, made
 from tawa.ppl.infer.options import Options
@@ -19,12 +20,14 @@ from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.smc import AtObservations
 
 
+@written
 def start(lane: Any) -> None:
     """Begin the model anew (own methods), with random numbers that no earlier start had."""
     lane.draw += 1
     run("begin")
 
 
+@written
 def resume() -> None:
     """Run the model to its next suspension or its end (own methods)."""
     run("go")
