@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_type_hints
-
-import numpy as np
 
 from tawa.ppl.infer.execute import Device
 from tawa.ppl.ir.core import Kind
@@ -19,7 +19,7 @@ Check = tuple[Callable[[Any], bool], str]
 
 def _whole(least: int, most: int | None = None) -> Check:
     def holds(given: Any) -> bool:
-        if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        if isinstance(given, bool) or not isinstance(given, Integral):
             return False
         return least <= int(given) and (most is None or int(given) <= most)
 
@@ -28,9 +28,9 @@ def _whole(least: int, most: int | None = None) -> Check:
 
 def _real(least: float, most: float) -> Check:
     def holds(given: Any) -> bool:
-        return isinstance(given, int | float | np.floating) and bool(least < given < most)
+        return isinstance(given, Real) and least < float(given) < most
 
-    return holds, f"a number above {least:g}" + (f" and below {most:g}" if most < np.inf else "")
+    return holds, f"a number above {least:g}" + (f" and below {most:g}" if most < inf else "")
 
 
 def _one_of(*known: str) -> Check:
@@ -38,7 +38,8 @@ def _one_of(*known: str) -> Check:
 
 
 def _is_names(given: Any) -> bool:
-    return isinstance(given, list | tuple) and all(isinstance(name, str) for name in (*given,))
+    names: Any = given
+    return isinstance(given, list | tuple) and all(isinstance(name, str) for name in names)
 
 
 _NAMES: Check = _is_names, 'a tuple of names, such as ("mu", "tau")'
@@ -71,7 +72,7 @@ class Options:
     parameters: Annotated[tuple[str, ...], _NAMES, ("pmmh",)] = ()
     keep: Annotated[tuple[str, ...] | None, _NAMES, ()] = None
     moments: Annotated[bool, _FLAG, ("mh", *_MOVED)] = False
-    step_size: Annotated[float | None, _real(0, np.inf), _MOVED] = None
+    step_size: Annotated[float | None, _real(0, inf), _MOVED] = None
     steps: Annotated[int, _whole(1), ("hmc", "tempered")] = 16
     depth: Annotated[int, _whole(1, 20), ("nuts",)] = 10
     accept: Annotated[float, _real(0, 1), _MOVED] = 0.8
