@@ -129,14 +129,11 @@ def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior
             composed = program_of(lowered, options, method, plates)
             buffers = in_steps(composed, plates, options)
         else:
-            composed, _ = made(
-                model,
-                arguments,
-                options,
-                method,
-                options.chains,
-                lambda lowered: (program_of(lowered, options, method), None),
-            )
+
+            def make(lowered: Lowered) -> Composed:
+                return program_of(lowered, options, method)
+
+            composed = made(model, arguments, options, method, options.chains, make)
             buffers = composed.run(options, options.chains)
         return collect(model, arguments, composed, options, buffers)
 

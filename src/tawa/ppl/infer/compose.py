@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from logging import getLogger
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from tawa.ppl.ir.operations import HEAP, KEPT
 from tawa.ppl.passes.cut import DONE, cut
 from tawa.ppl.passes.handle import Handler, Layout, handle
 
+if TYPE_CHECKING:
+    from tawa.ppl.infer.records import Records
+
 
 @dataclass(eq=False, slots=True)
 class Composed:
@@ -36,6 +39,8 @@ class Composed:
     numbers: dict[str, int | float] = field(default_factory=lambda: {})
     rows: dict[str, int] = field(default_factory=lambda: {})
     executables: dict[tuple[Device, str], Executable] = field(default_factory=lambda: {})
+    records: Records | None = None
+    """Where lanes keep their variables from launch to launch, if they do."""
 
     @property
     def program(self) -> Program:
@@ -147,7 +152,6 @@ def bare(name: str) -> Composed:
     return Composed(Lowered(program, low, None, ()), Layout())
 
 
-T = TypeVar("T")
 LOG = getLogger("tawa.ppl")
 PROGRAMS = 64
 """How many programs a model keeps."""
@@ -161,8 +165,8 @@ def made(
     options: Options,
     method: Hashable,
     lanes: int,
-    make: Callable[[Lowered], tuple[Composed, T]],
-) -> tuple[Composed, T]:
+    make: Callable[[Lowered], Composed],
+) -> Composed:
     """Return what `make` makes of a lowered model, with the data of these arguments.
 
     How much memory a run with so many lanes takes is logged.
@@ -173,18 +177,18 @@ def made(
     parts = given(model, arguments, options.dtype)
     # Not the form itself: 1 and True are equal.
     key = method, repr(parts.form), replace(options, **NOT_IN_A_PROGRAM)
-    composed, rest = model.programs.get(key, (None, None))
+    composed = model.programs.get(key)
     if composed is None or any(
         held(*name) is not found for name, found in composed.lowered.low.uses.items()
     ):
-        composed, rest = make(lower(model, parts, options.dtype))
+        composed = make(lower(model, parts, options.dtype))
         model.programs.pop(key, None)
-        model.programs[key] = composed, rest
+        model.programs[key] = composed
         for oldest in list(model.programs)[:-PROGRAMS]:
             model.programs.pop(oldest, None)
     size, name = composed.bytes, f"{getattr(method, '__name__', method)} of {model.name}"
     LOG.info("%s: %d lanes, %d bytes each, %.4g MB", name, lanes, size, lanes * size / 1e6)
-    return replace(composed, lowered=replace(composed.lowered, data=parts.data)), rest
+    return replace(composed, lowered=replace(composed.lowered, data=parts.data))
 
 
 MakeHandler = Callable[[Any, Layout], Handler]

@@ -78,16 +78,16 @@ class Inspected:
     def _point(self) -> Composed:
         """Return the program that evaluates at a point."""
 
-        def make(lowered: Lowered) -> tuple[Composed, None]:
+        def make(lowered: Lowered) -> Composed:
             composed = differentiated(lowered, self.method)
             size = composed.program.variables["z"].size
             for name in ("point", "slope"):
                 composed.buffer("f64", size, name)
             composed.algorithm(_evaluate, results="logw")
-            return composed, None
+            return composed
 
         key = "inspect", self.method
-        return made(self.model, self.arguments, Options(dtype="f64"), key, 1, make)[0]
+        return made(self.model, self.arguments, Options(dtype="f64"), key, 1, make)
 
 
 def _evaluate(lane: Any) -> None:

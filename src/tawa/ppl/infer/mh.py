@@ -187,19 +187,18 @@ def traced(lowered: Lowered, options: Options) -> Composed:
     )
 
 
-def _program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
-    composed = traced(lowered, options)
-    composed.share(draws=options.draws, warmup=options.warmup, thin=options.thin, tries=1000)
-    hold = composed.keeping(options.draws, moments=options.moments)
-    composed.algorithm(chain, hold, composed.size, results="held accepted")
-    return composed, None
-
-
 def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Run chains of single-site proposals; `thin` proposals a kept draw."""
-    lanes, name = options.chains, "mh"
-    composed, _ = made(model, arguments, options, name, lanes, lambda low: _program(low, options))
-    buffers = composed.run(options, lanes)
+
+    def make(lowered: Lowered) -> Composed:
+        composed = traced(lowered, options)
+        composed.share(draws=options.draws, warmup=options.warmup, thin=options.thin, tries=1000)
+        hold = composed.keeping(options.draws, moments=options.moments)
+        composed.algorithm(chain, hold, composed.size, results="held accepted")
+        return composed
+
+    composed = made(model, arguments, options, "mh", options.chains, make)
+    buffers = composed.run(options, options.chains)
     if not np.all(buffers["held"] > -np.inf):
         raise WeightError(
             f"{model.name}: 1000 runs from the prior have weight zero",

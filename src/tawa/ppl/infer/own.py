@@ -39,17 +39,15 @@ def own(function: Callable[[Any], None]) -> Callable[[Model, tuple[Any, ...], Op
     What the model's last run drew and returned is the lane's draw.
     """
 
-    def program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
-        composed = compose(lowered, AtObservations, options.stack, options.keep)
-        composed.keeping(1)
-        composed.algorithm(_lane, function, composed.size, results="logw")
-        return composed, None
-
     def method(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
+        def make(lowered: Lowered) -> Composed:
+            composed = compose(lowered, AtObservations, options.stack, options.keep)
+            composed.keeping(1)
+            composed.algorithm(_lane, function, composed.size, results="logw")
+            return composed
+
         lanes = options.draws
-        composed, _ = made(
-            model, arguments, options, function, lanes, lambda lowered: program(lowered, options)
-        )
+        composed = made(model, arguments, options, function, lanes, make)
         buffers = composed.run(options, lanes)
         named, value = composed.particles(buffers["kept"])
         logs = buffers["logw"][0]

@@ -90,7 +90,7 @@ class Filter:
     ) -> None:
         self.stops = method != "importance"
 
-        def make(lowered: Lowered) -> tuple[Composed, Records]:
+        def make(lowered: Lowered) -> Composed:
             composed = compose(lowered, handler, options.stack, options.keep)
             composed.share(fresh=0, generation=0)
             composed.buffer("i32", 1, "chosen")
@@ -99,10 +99,13 @@ class Filter:
             if not self.stops:  # of what goes on nowhere, what it kept is all
                 names = composed.program.variables.keys()
                 fresh = tuple(names - {KEPT})
-            return composed, Records(composed, fresh=fresh, copied=self.stops)
+            Records(composed, fresh=fresh, copied=self.stops)
+            return composed
 
         size, groups = options.particles, options.chains if method == "pmmh" else 1
-        self.composed, self.records = made(model, arguments, options, method, size * groups, make)
+        self.composed = made(model, arguments, options, method, size * groups, make)
+        assert self.composed.records
+        self.records = self.composed.records
         self.executable = self.composed.executable(options)
         given, rows, threads = self.composed.arguments(0), self.composed.rows, options.threads
         lanes, long = size * groups, not self.stops

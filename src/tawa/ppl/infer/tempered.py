@@ -30,22 +30,23 @@ ANEW = (
 """What a run of the model begins with, beside `FRESH`: its result is in what `accept` sets."""
 
 
-def _program(lowered: Lowered, options: Options) -> tuple[Composed, Records]:
-    composed = traced(lowered, options)
-    composed.share(heat=0.0, generation=0, moves=options.steps, tries=1)
-    composed.buffer("i32", 1, "chosen")
-    composed.algorithm(_step, options.trace, results="held")
-    words = ("site", "count", "start", "density", "word")
-    used = {f"trace_{name}": ("used", options.trace) for name in words}
-    return composed, Records(composed, used, (*FRESH, *ANEW), copied=True)
-
-
 def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Move `particles` from the prior to the posterior; any program, also with random structure."""
-    size, name, threads = options.particles, "tempered", options.threads
-    composed, records = made(
-        model, arguments, options, name, size, lambda low: _program(low, options)
-    )
+
+    def make(lowered: Lowered) -> Composed:
+        composed = traced(lowered, options)
+        composed.share(heat=0.0, generation=0, moves=options.steps, tries=1)
+        composed.buffer("i32", 1, "chosen")
+        composed.algorithm(_step, options.trace, results="held")
+        words = ("site", "count", "start", "density", "word")
+        used = {f"trace_{name}": ("used", options.trace) for name in words}
+        Records(composed, used, (*FRESH, *ANEW), copied=True)
+        return composed
+
+    size, threads = options.particles, options.threads
+    composed = made(model, arguments, options, "tempered", size, make)
+    records = composed.records
+    assert records
     executable, given = composed.executable(options), composed.arguments(options.seed)
     evidence, heats = 0.0, [0.0]
     with executable.on(given, composed.rows, size, threads) as lanes:
