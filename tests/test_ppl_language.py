@@ -446,6 +446,8 @@ def test_options_and_arguments_are_checked():
     ):
         with pytest.raises(ModelError, match=f"ppl.{name} was called outside of a model"):
             word()
+    assert repr(ppl.sample) == "ppl.sample(distribution, *, name='', centered=True)"
+    assert repr(ppl.to_vector) == "ppl.to_vector(items, size, fill)"
     with pytest.raises(ModelError, match="3 is not a model"), ppl.inspect(3):
         pass
     with (

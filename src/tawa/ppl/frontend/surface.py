@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec
 
 from tawa.errors import ModelError
@@ -28,9 +29,17 @@ class Word(Generic[P]):
     takes, whose name and meaning are the word's.
     """
 
-    def __init__(self, lower: Callable[Concatenate[Context, P], Any]) -> None:
+    def __init__(
+        self, lower: Callable[Concatenate[Context, P], Any], like: Callable[P, Any] | None = None
+    ) -> None:
         self.lower = lower
         self.__name__, self.__doc__ = lower.__name__, lower.__doc__
+        takes = list(signature(like or lower).parameters.values())[0 if like else 1 :]
+        self.__signature__ = Signature([each.replace(annotation=Signature.empty) for each in takes])
+
+    def __repr__(self) -> str:
+        """Say what it takes, for `help`."""
+        return f"ppl.{self.__name__}{self.__signature__}"
 
     def __call__(self, *_: P.args, **__: P.kwargs) -> Any:
         """Only a model may call it."""
@@ -44,4 +53,4 @@ def written(function: Callable[P, Any]) -> Word[P]:
     def lower(low: Context, *args: P.args, **named: P.kwargs) -> Any:
         return low.call(function, args, named)
 
-    return Word(lower)
+    return Word(lower, function)
