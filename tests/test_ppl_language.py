@@ -461,6 +461,23 @@ def test_options_and_arguments_are_checked():
         ppl.infer(models.schools, models.Y, models.SIGMA, method="importance", draws=4)["nothing"]
 
 
+CONSTANT, ZERO, ANOTHER = (lambda: 1.5), (lambda x: 0.0), (lambda x: x + 2.0)  # fmt: skip
+
+
+def test_lambdas_of_a_line_that_give_a_constant():
+    """They have no columns from Python 3.12 on."""
+
+    @ppl.model
+    def drawn(y):
+        x = ppl.sample(ppl.Flat())  # whose density and draw are lambdas of one line
+        return ppl.map(ZERO, y), ppl.map(ANOTHER, y), CONSTANT(), x
+
+    zero, more, constant, _ = ppl.infer(drawn, np.ones(2), chains=1, draws=2, warmup=2).value
+    assert np.all(zero == 0.0)
+    assert np.all(more == 3.0)
+    assert np.all(constant == 1.5)
+
+
 def test_words_are_functions_too():
     @ppl.model
     def sums(y):
@@ -673,13 +690,20 @@ def test_lambdas_without_places_are_not_guessed():
     places = [(1, 1, None, None)]
 
     class Code:
-        co_name = "<lambda>"
+        def __init__(self, code):
+            self.code = code
+
+        def __getattr__(self, name):
+            return getattr(self.code, name)
 
         def co_positions(self):
             return places
 
     nodes = ast.walk(ast.parse("f = (lambda x: x, lambda y: y)"))
     lambdas = [node for node in nodes if isinstance(node, ast.Lambda)]
+    scale = 2.0
+    other = Code((lambda z: scale * z).__code__)
     with pytest.raises(OSError, match="lambda"):
-        source._node(Code(), lambdas)
-    assert source._node(Code(), lambdas[:1]) is lambdas[0]
+        source._node(other, lambdas)
+    assert source._node(other, lambdas[:1]) is lambdas[0]
+    assert source._node(Code((lambda y: y).__code__), lambdas) is lambdas[1]
