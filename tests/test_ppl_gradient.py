@@ -154,7 +154,7 @@ def test_a_start_is_tried_until_its_density_is_finite(method):
     post = ppl.infer(positive, 1.0, method=method, chains=64, draws=20, warmup=50, seed=1)
     assert (post["x"] > 0.0).all()
     assert len(np.unique(post["x"])) > 500
-    ((composed, _),) = positive.programs.values()
+    (composed,) = positive.programs.values()
     runs = [op.attrs["name"] for op in walk(composed.program.body) if op.code == "run"]
     assert runs.count("gradient") == 1
     positive.programs.clear()

@@ -34,7 +34,6 @@ from tawa.ppl.frontend.values import (
     Hole,
     Lane,
     List,
-    Memory,
     View,
     is_record,
     rebuild,
@@ -210,14 +209,14 @@ class Lowering(Context):
                     self.bind(inner, item, scope)
             case ast.Subscript(value=held, slice=index):
                 array = self.expression(held, scope)
-                if not isinstance(array, Memory):
+                if (whole := memory.variable(array)) is None:
                     raise self.error(
                         "an item of a vector cannot be assigned",
                         target,
                         why="vectors are values",
                         remedy="make a new vector with ppl.map, or x = ppl.put(x, i, value)",
                     )
-                memory.store(self, memory.row(array, self.indices(index, scope)), value)
+                memory.store(self, whole, (*array.at, *self.indices(index, scope)), value)
             case ast.Attribute(value=held, attr=name) if isinstance(
                 self.expression(held, scope), Lane
             ):

@@ -20,11 +20,10 @@ from tawa.ppl.frontend.lists import empty as empty
 from tawa.ppl.frontend.lists import head as head
 from tawa.ppl.frontend.lists import nil as nil
 from tawa.ppl.frontend.lists import tail as tail
-from tawa.ppl.frontend.memory import value as array_of
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.source import Closure
 from tawa.ppl.frontend.surface import Word, written
-from tawa.ppl.frontend.values import Memory, View, is_record
+from tawa.ppl.frontend.values import Variable, View, is_record
 from tawa.ppl.frontend.vectors import cast as cast
 from tawa.ppl.frontend.vectors import filter as filter
 from tawa.ppl.frontend.vectors import fma as fma
@@ -316,11 +315,10 @@ erf = _function("erf", "Return the error function.")
 
 def _array(low: Context, word: str, given: Any, rank: int) -> Value:
     """Return a vector or a matrix of reals."""
-    held = array_of(low, given) if isinstance(given, Memory) else given
-    if not is_array(held) or len(held.type.shape) != rank:
+    if not is_array(given) or len(given.type.shape) != rank:
         wanted = "a vector" if rank == 1 else "a matrix"
-        raise Misfit(f"{word} takes {wanted}, not {describe(held)}")
-    array = low.numbers.value(held)
+        raise Misfit(f"{word} takes {wanted}, not {describe(given)}")
+    array = low.numbers.value(given)
     return low.numbers.value(array, Type(low.b.dtype, array.type.shape))
 
 
@@ -359,13 +357,13 @@ def solve_lower(low: Context, factor: Any, right: Any) -> Any:
 
 
 @Word
-def memory(low: Context, like: Any) -> Memory:
+def memory(low: Context, like: Any) -> View:
     """Return an array of the lane's own that begins as another one."""
     array = low.numbers.value(like)
     name = f"memory{len(low.program.variables)}"
     low.program.variables[name] = array.type
     low.b.set(name, array)
-    return Memory(name, array.type)
+    return View(Variable(name, array.type))
 
 
 @Word
