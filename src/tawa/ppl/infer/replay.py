@@ -65,7 +65,7 @@ class Replay(Handler):
             )
         if held is None:
             return super().record(op, nest)
-        shape = (*(count for _, count in nest.loops), *type_.shape)
+        shape = (*nest.counts, *type_.shape)
         if held.shape[2:] != shape or (held.dtype.kind == "f") != type_.is_float:
             raise ModelError(
                 f"{title} is {held.dtype}{list(held.shape[2:])} in the posterior and "

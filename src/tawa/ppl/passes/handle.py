@@ -15,6 +15,7 @@ has no fixed place.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from tawa.errors import ModelError
@@ -38,27 +39,17 @@ class Nest:
     certain: bool = True
 
     @property
-    def iterations(self) -> int:
-        """How often the operation runs."""
-        total = 1
-        for _, count in self.loops:
-            total *= count
-        return total
-
-    def index(self, low: Lowering) -> Value:
-        """Append the number of the iteration: row-major over the loops."""
-        place = low.b.const(0, I32)
-        for index, count in self.loops:
-            scaled = low.b.make("mul", place, low.b.const(count, I32))
-            place = low.b.make("add", scaled, index)
-        return place
+    def counts(self) -> tuple[int, ...]:
+        """The trip counts of the loops."""
+        return tuple(count for _, count in self.loops)
 
     def first(self, low: Lowering, size: int, start: int) -> Value:
         """Append where this iteration's `size` words lie, of all iterations' words from `start`
-        on.
+        on: row-major over the loops.
         """
-        place = low.b.make("mul", self.index(low), low.b.const(size, I32))
-        return low.b.make("add", place, low.b.const(start, I32))
+        b = low.b
+        at = (*(index for index, _ in self.loops), b.const(0, I32))
+        return b.offset((*self.counts, size), b.const(start, I32), *at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +58,14 @@ class Kept:
 
     title: str
     type: Type
-    counts: tuple[int, ...]
+    shape: tuple[int, ...]
+    """The shape of one draw."""
     start: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one draw."""
-        return (*self.counts, *self.type.shape)
 
     @property
     def size(self) -> int:
         """How many numbers one draw has."""
-        total = self.type.size
-        for count in self.counts:
-            total *= count
-        return total
+        return prod(self.shape)
 
 
 @dataclass(eq=False, slots=True)
@@ -107,11 +91,11 @@ class Layout:
 
     def add(self, title: str, type_: Type, nest: Nest) -> Kept:
         """Give a record its place. The same title again has the same place: branches of an if."""
-        counts = tuple(count for _, count in nest.loops)
         self.partial |= not nest.certain
-        if (known := self.places.get(title)) is not None and known.shape == (*counts, *type_.shape):
+        shape = (*nest.counts, *type_.shape)
+        if (known := self.places.get(title)) is not None and known.shape == shape:
             return known
-        kept = self.places[title] = Kept(title, type_, counts, self.size)
+        kept = self.places[title] = Kept(title, type_, shape, self.size)
         self.size += kept.size
         return kept
 
