@@ -153,6 +153,20 @@ def test_running_moments_are_those_of_the_draws(model, method):
         ppl.infer(model, 0.4, method="smc", moments=True)
 
 
+def test_moments_of_a_site_that_some_runs_do_not_reach_are_no_numbers():
+    @ppl.model
+    def some(y):
+        k = 0
+        if ppl.sample(ppl.Bernoulli(0.5)):
+            k = ppl.sample(ppl.Poisson(2.0))
+        ppl.observe(ppl.Normal(0.0, 1.0), y)
+        return k
+
+    found = ppl.infer(some, 0.4, method="mh", chains=3, draws=50, moments=True).moments
+    assert np.isnan(found["k"].mean).all()
+    assert np.all((found["value"].mean > 0.5) & (found["value"].mean < 1.6))
+
+
 def test_the_memory_of_a_run_is_logged_before_it(caplog):
     caplog.set_level("INFO", "tawa.ppl")
     options = {"method": "mh", "chains": 1000, "draws": 10, "warmup": 0}
