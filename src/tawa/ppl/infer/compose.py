@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from logging import getLogger
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from tawa.ppl.ir.operations import HEAP, KEPT
 from tawa.ppl.passes.cut import DONE, cut
 from tawa.ppl.passes.handle import Handler, Layout, handle
 
-if TYPE_CHECKING:
-    from tawa.ppl.infer.records import Records
-
 
 @dataclass(eq=False, slots=True)
 class Composed:
@@ -39,8 +36,8 @@ class Composed:
     numbers: dict[str, int | float] = field(default_factory=lambda: {})
     rows: dict[str, int] = field(default_factory=lambda: {})
     executables: dict[tuple[Device, str], Executable] = field(default_factory=lambda: {})
-    records: Records | None = None
-    """Where lanes keep their variables from launch to launch, if they do."""
+    records: Any = None
+    """Where lanes keep their variables from launch to launch, if they do (`records.py`)."""
 
     @property
     def program(self) -> Program:

@@ -104,8 +104,7 @@ class Filter:
 
         size, groups = options.particles, options.chains if method == "pmmh" else 1
         self.composed = made(model, arguments, options, method, size * groups, make)
-        assert self.composed.records
-        self.records = self.composed.records
+        self.records: Records = self.composed.records
         self.executable = self.composed.executable(options)
         given, rows, threads = self.composed.arguments(0), self.composed.rows, options.threads
         lanes, long = size * groups, not self.stops

@@ -45,8 +45,7 @@ def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Post
 
     size, threads = options.particles, options.threads
     composed = made(model, arguments, options, "tempered", size, make)
-    records = composed.records
-    assert records
+    records: Records = composed.records
     executable, given = composed.executable(options), composed.arguments(options.seed)
     evidence, heats = 0.0, [0.0]
     with executable.on(given, composed.rows, size, threads) as lanes:
