@@ -25,7 +25,7 @@ from tawa.runtime.dispatch import current_stream
 THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
 SCHEDULERS = 4  # of a multiprocessor, since compute capability 5.0
 REGISTERS = 128  # what a thread may take, to begin with
-STAGED = 1 << 20
+STAGED = 4 << 20
 """Bytes of pinned memory that a thread copies through."""
 
 
