@@ -8,7 +8,7 @@ counted, compiling not; the effective size is NumPyro's estimate on everyone's d
 of all parameters' elements. `hmc` rows give leapfrogs a second with equal steps (12 of one size,
 nothing adapted). NumPyro's kernels run in one compiled loop over draws (`ppl_peers.py`). `fused` is
 a peer for eight schools: the same HMC in JAX over a log density and a gradient written by hand, all
-draws in one compiled loop.
+draws in one compiled loop; once with all draws copied to the host, once with their moments alone.
 
 Each model is a process of its own: all compile and call once side by side, and then get the GPU
 one after the other.
@@ -60,8 +60,11 @@ def numpyro_hmc(name: str, given: tuple[Any, ...], chains: int, draws: int) -> C
     return over_chains("vectorized", chain, given, chains)
 
 
-def fused_hmc(y: Any, sigma: Any, chains: int, draws: int) -> Call:
-    """HMC of eight schools over a density and a gradient by hand: what JAX can do at its best."""
+def fused_hmc(y: Any, sigma: Any, chains: int, draws: int, *, moments: bool) -> Call:
+    """HMC of eight schools over a density and a gradient by hand: what JAX can do at its best.
+
+    Its draws, or where `moments` are asked only mean and variance of each chain's.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -103,7 +106,8 @@ def fused_hmc(y: Any, sigma: Any, chains: int, draws: int) -> Call:
     @jax.jit
     def run(key: Any) -> Any:
         z = 0.1 * jax.random.normal(key, (10, chains), jnp.float32)
-        return jax.lax.scan(draw, (z, *look(z)), jax.random.split(key, draws))[1]
+        made = jax.lax.scan(draw, (z, *look(z)), jax.random.split(key, draws))[1]
+        return jnp.stack([made.mean(0), made.var(0)]) if moments else made
 
     return lambda seed: {"z": np.asarray(run(jax.random.PRNGKey(seed)))}
 
@@ -156,8 +160,12 @@ def work(name: str, sizes: Sizes, device: str) -> None:
         "numpyro nuts": lambda: numpyro_call("vectorized")(name, given, sizes),
     }
     if name == "schools":
-        calls["fused hmc"] = lambda: fused_hmc(*given, sizes.chains, 10 * HMC_DRAWS)
-        calls["tawa hmc long"] = lambda: ours("hmc", **equal | {"draws": 10 * HMC_DRAWS})
+        many = equal | {"draws": 10 * HMC_DRAWS}
+        for kept, moments in (("long", False), ("long moments", True)):
+            calls[f"fused hmc {kept}"] = lambda m=moments: fused_hmc(
+                *given, sizes.chains, 10 * HMC_DRAWS, moments=m
+            )
+            calls[f"tawa hmc {kept}"] = lambda m=moments: ours("hmc", moments=m, **many)
     made = {title: make() for title, make in calls.items()}
     numpyro.enable_x64(False)  # what `numpyro_model` turns on
     firsts = {title: seconds(call, 1)[0] for title, call in made.items()}
@@ -172,8 +180,7 @@ def work(name: str, sizes: Sizes, device: str) -> None:
         if "nuts" in title:
             kept[title] = spent, draws
         else:
-            count = sizes.chains * STEPS * (HMC_DRAWS if "long" not in title else 10 * HMC_DRAWS)
-            count *= 10 if title == "fused hmc" else 1
+            count = sizes.chains * STEPS * HMC_DRAWS * (10 if "long" in title else 1)
             rates[title] = count / spent
             facts[title]["leapfrogs_per_s"] = f"{rates[title]:.3g}"
     print("ran", flush=True)
@@ -184,8 +191,10 @@ def work(name: str, sizes: Sizes, device: str) -> None:
         facts[title]["means"] = [float(f"{x.mean():.4g}") for x in list(draws.values())[:2]]
     facts["nuts ratio"] = f"{rates['tawa nuts'] / rates['numpyro nuts']:.4g}"
     facts["hmc ratio"] = f"{rates['tawa hmc'] / rates['numpyro hmc']:.4g}"
-    if "fused hmc" in rates:
-        facts["hmc over fused"] = f"{rates['tawa hmc long'] / rates['fused hmc']:.3g}"
+    for title in rates:
+        if title.startswith("fused"):
+            ratio = rates[title.replace("fused", "tawa")] / rates[title]
+            facts[f"over {title}"] = f"{ratio:.3g}"
     print(json.dumps(facts), flush=True)
 
 

@@ -50,7 +50,7 @@ def work(name: str, method: str, threads: int, chains: int) -> None:
             gpu._call(driver.cuEventRecord, end, gpu._stream())
             gpu._call(driver.cuEventSynchronize, end)
             best = min(best, float(gpu._call(driver.cuEventElapsedTime, start, end)))
-        draws = hashlib.sha256(lanes.rows("real").tobytes()).hexdigest()[:12]
+        draws = hashlib.sha256(lanes.rows("kept").tobytes()).hexdigest()[:12]
         facts = {"model": name, "method": method, "chains": chains, "threads": threads}
         facts |= {"ms": round(best, 3), "registers": lanes.kernel.attribute("NUM_REGS")}
         print(json.dumps(facts | {"draws": draws, "chosen": chosen}), flush=True)

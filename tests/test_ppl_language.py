@@ -419,6 +419,12 @@ def test_options_and_arguments_are_checked():
         ({"dtype": "f16"}, "f16"),
         ({"device": "tpu"}, "tpu"),
         ({"seed": -1, "method": "importance"}, "seed"),
+        ({"seed": 1.5}, "seed=1.5 is not a whole number"),
+        ({"accept": "high"}, "accept='high' is not a number above 0 and below 1"),
+        ({"step_size": 0.0}, "step_size=0.0 is not a number above 0"),
+        ({"depth": 21}, "depth=21 is not a whole number of 1 to 20"),
+        ({"moments": "yes"}, "moments='yes' is not True or False"),
+        ({"chains": True}, "chains=True is not a whole number of 1 or more"),
     ]:
         with pytest.raises(ModelError, match=what):
             ppl.infer(models.schools, models.Y, models.SIGMA, **options)
@@ -433,11 +439,55 @@ def test_options_and_arguments_are_checked():
         (lambda: ppl.sample(), "sample"),  # what is missing is said in a model alone
         (lambda: ppl.observe(1.0), "observe"),
         (lambda: ppl.map(len, 2, name=3), "map"),
+        (lambda: ppl.logsumexp([1.0]), "logsumexp"),  # and the words that are written in others
+        (lambda: ppl.MultivariateNormal([0.0]), "MultivariateNormal"),
+        (lambda: ppl.to_list([1.0]), "to_list"),
+        (lambda: ppl.start(None), "start"),
     ):
         with pytest.raises(ModelError, match=f"ppl.{name} was called outside of a model"):
             word()
+    assert repr(ppl.sample) == "ppl.sample(distribution, *, name='', centered=True)"
+    assert repr(ppl.to_vector) == "ppl.to_vector(items, size, fill)"
+    with pytest.raises(ModelError, match="3 is not a model"), ppl.inspect(3):
+        pass
+    with (
+        ppl.inspect(models.schools, models.Y, models.SIGMA) as seen,
+        pytest.raises(ModelError, match="has 10 free numbers, not 2"),
+    ):
+        seen.log_density([0.0, 1.0])
+    with pytest.raises(ModelError, match="is no posterior"):
+        ppl.predict(models.schools, "post", models.Y, models.SIGMA)
     with pytest.raises(ModelError, match="no kept site nothing"):
         ppl.infer(models.schools, models.Y, models.SIGMA, method="importance", draws=4)["nothing"]
+
+
+CONSTANT, ZERO, ANOTHER = (lambda: 1.5), (lambda x: 0.0), (lambda x: x + 2.0)  # fmt: skip
+
+
+def test_lambdas_of_a_line_that_give_a_constant():
+    """They have no columns from Python 3.12 on."""
+
+    @ppl.model
+    def drawn(y):
+        x = ppl.sample(ppl.Flat())  # whose density and draw are lambdas of one line
+        return ppl.map(ZERO, y), ppl.map(ANOTHER, y), CONSTANT(), x
+
+    zero, more, constant, _ = ppl.infer(drawn, np.ones(2), chains=1, draws=2, warmup=2).value
+    assert np.all(zero == 0.0)
+    assert np.all(more == 3.0)
+    assert np.all(constant == 1.5)
+
+
+def test_words_are_functions_too():
+    @ppl.model
+    def sums(y):
+        x = ppl.sample(ppl.Normal(0.0, 1.0))
+        return ppl.reduce(max, ppl.map(ppl.exp, y), 0.0), ppl.logsumexp(ppl.map(abs, y)), x
+
+    y = np.array([-1.0, 0.5])
+    most, total, _ = ppl.infer(sums, y, method="importance", draws=2, dtype="float64").value
+    np.testing.assert_allclose(most, np.exp(0.5))
+    np.testing.assert_allclose(total, np.log(np.exp(1.0) + np.exp(0.5)))
 
 
 def test_a_trace_that_is_too_small_and_weights_that_are_zero():
@@ -640,13 +690,20 @@ def test_lambdas_without_places_are_not_guessed():
     places = [(1, 1, None, None)]
 
     class Code:
-        co_name = "<lambda>"
+        def __init__(self, code):
+            self.code = code
+
+        def __getattr__(self, name):
+            return getattr(self.code, name)
 
         def co_positions(self):
             return places
 
     nodes = ast.walk(ast.parse("f = (lambda x: x, lambda y: y)"))
     lambdas = [node for node in nodes if isinstance(node, ast.Lambda)]
+    scale = 2.0
+    other = Code((lambda z: scale * z).__code__)
     with pytest.raises(OSError, match="lambda"):
-        source._node(Code(), lambdas)
-    assert source._node(Code(), lambdas[:1]) is lambdas[0]
+        source._node(other, lambdas)
+    assert source._node(other, lambdas[:1]) is lambdas[0]
+    assert source._node(Code((lambda y: y).__code__), lambdas) is lambdas[1]

@@ -25,7 +25,7 @@ from tawa.runtime.dispatch import current_stream
 THREADS = 32  # a block is a warp: lanes share nothing, and few chains reach all multiprocessors
 SCHEDULERS = 4  # of a multiprocessor, since compute capability 5.0
 REGISTERS = 128  # what a thread may take, to begin with
-STAGED = 1 << 20
+STAGED = 4 << 20
 """Bytes of pinned memory that a thread copies through."""
 
 
@@ -82,14 +82,20 @@ class Staging:
             self.idle.put(np.ctypeslib.as_array((ctypes.c_uint8 * STAGED).from_address(address)))
 
     def fetch(self, address: int, array: np.ndarray[Any, Any]) -> None:
-        """Copy what lies at an address of the device to a contiguous array."""
+        """Wait for what was launched, and copy what lies at an address to a contiguous array.
+
+        The array's memory, which is new, is touched meanwhile.
+        """
         flat = array.reshape(-1).view(np.uint8)
         count = min(self.count, -(-flat.size // STAGED))
-        edges = list(pairwise(flat.size * k // count for k in range(count + 1)))
-        done = [self.threads.submit(self._part, address, flat, *part) for part in edges[1:]]
-        self._part(address, flat, *edges[0])
-        for part in done:
-            part.result()
+        parts = list(pairwise(flat.size * k // count for k in range(count + 1)))
+        for work in (_touch, self._part):
+            done = [self.threads.submit(work, address, flat, *part) for part in parts[1:]]
+            work(address, flat, *parts[0])
+            for part in done:
+                part.result()
+            if work is _touch:
+                _call(_driver().cuCtxSynchronize)
 
     def _part(self, address: int, flat: np.ndarray[Any, Any], first: int, end: int) -> None:
         staged = self.idle.get()
@@ -100,6 +106,10 @@ class Staging:
                 to[:] = staged[: to.size]
         finally:
             self.idle.put(staged)
+
+
+def _touch(address: int, flat: np.ndarray[Any, Any], first: int, end: int) -> None:
+    flat[first:end:4096] = 0
 
 
 @lru_cache(maxsize=1)
@@ -300,7 +310,6 @@ class Lanes:
         held = self.memory[name]
         size = held.shape[0] - row if count is None else count
         array = np.empty((size, *held.shape[1:]), held.dtype)
-        _call(_driver().cuCtxSynchronize)
         if array.nbytes:
             _staging().fetch(held.row(row), array)
         return array

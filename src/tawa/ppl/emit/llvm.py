@@ -279,7 +279,7 @@ class _Body:
             case "run":
                 return self.region(self.program.procedures[op.attrs["name"]], values)
             case "set":
-                self.held(op.operands[0], given[0], self.variables[op.attrs["name"]])
+                self.hold(op.operands, given, [self.variables[op.attrs["name"]]])
                 return []
             case "accumulate":
                 kind, pointer = op.operands[-1].type.kind, self.address(op, given)
@@ -335,15 +335,18 @@ class _Body:
         place = self.line(f"add nsw i64 {start}, {lane}")
         return self.line(f"getelementptr {MEMORY[kind]}, ptr %buffer.{name}, i64 {place}")
 
-    def held(self, value: Value, given: str, slot: str) -> None:
-        """Keep a value in a slot."""
-        if value.type.shape:
-            self.copy(value.type, given, slot)
-        else:
-            self.store(value.type.kind, given, slot)
+    def hold(self, values: Sequence[Value], given: Sequence[str], slots: Sequence[str]) -> None:
+        """Keep values in slots."""
+        for value, held, slot in zip(values, given, slots, strict=True):
+            if value.type.shape:
+                self.copy(value.type, held, slot)
+            else:
+                self.store(value.type.kind, held, slot)
 
-    def taken(self, type_: Type, slot: str) -> str:
-        return slot if type_.shape else self.load(type_.kind, slot)
+    def taken(self, values: Sequence[Value], slots: Sequence[str]) -> list[str]:
+        """Return what slots keep of values."""
+        pairs = zip(values, slots, strict=True)
+        return [slot if v.type.shape else self.load(v.type.kind, slot) for v, slot in pairs]
 
     def branch(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
         slots = [self.slot(result.type) for result in op.results]
@@ -351,13 +354,10 @@ class _Body:
         self.do(f"br i1 {given[0]}, label {yes}, label {no}")
         for label, region in zip((yes, no), op.regions, strict=True):
             self.label(label)
-            for value, result, slot in zip(
-                region.yields, self.region(region, values), slots, strict=True
-            ):
-                self.held(value, result, slot)
+            self.hold(region.yields, self.region(region, values), slots)
             self.do(f"br label {after}")
         self.label(after)
-        return [self.taken(r.type, slot) for r, slot in zip(op.results, slots, strict=True)]
+        return self.taken(op.results, slots)
 
     def switch(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
         labels = [self.fresh("case") for _ in op.regions]
@@ -380,14 +380,9 @@ class _Body:
         )
         if moved:
             spare = [self.slot(value.type) for value in region.yields]
-            for value, result, slot in zip(region.yields, results, spare, strict=True):
-                self.held(value, result, slot)
-            results = [
-                self.taken(value.type, slot)
-                for value, slot in zip(region.yields, spare, strict=True)
-            ]
-        for value, result, slot in zip(region.yields, results, slots, strict=True):
-            self.held(value, result, slot)
+            self.hold(region.yields, results, spare)
+            results = self.taken(region.yields, spare)
+        self.hold(region.yields, results, slots)
 
     def counted(self, count: str, iteration: Callable[[str], None], full: bool) -> None:
         """Emit a loop: `iteration` gets the index."""
@@ -413,27 +408,24 @@ class _Body:
     def loop(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
         region = op.regions[0]
         slots = [self.slot(result.type) for result in op.results]
-        for value, start, slot in zip(op.operands[1:], given[1:], slots, strict=True):
-            self.held(value, start, slot)
+        self.hold(op.operands[1:], given[1:], slots)
 
         def iteration(index: str) -> None:
-            carried = [self.taken(r.type, s) for r, s in zip(op.results, slots, strict=True)]
-            values.update(zip(region.args, (index, *carried), strict=True))
+            values.update(zip(region.args, (index, *self.taken(op.results, slots)), strict=True))
             self.carry(region, self.region(region, values), slots)
 
         self.counted(
             given[0], iteration, op.operands[0] in self.constants and indexes_memory(region)
         )
-        return [self.taken(r.type, slot) for r, slot in zip(op.results, slots, strict=True)]
+        return self.taken(op.results, slots)
 
     def repeat(self, op: Op, given: list[str], values: dict[Value, str]) -> list[str]:
         slots = [self.slot(result.type) for result in op.results]
-        for value, start, slot in zip(op.operands, given, slots, strict=True):
-            self.held(value, start, slot)
+        self.hold(op.operands, given, slots)
         head, body, after = self.fresh("head"), self.fresh("body"), self.fresh("after")
         self.do(f"br label {head}")
         self.label(head)
-        carried = [self.taken(r.type, s) for r, s in zip(op.results, slots, strict=True)]
+        carried = self.taken(op.results, slots)
         values.update(zip(op.regions[0].args, carried, strict=True))
         (test,) = self.region(op.regions[0], values)
         self.do(f"br i1 {test}, label {body}, label {after}")
@@ -442,7 +434,7 @@ class _Body:
         self.carry(op.regions[1], self.region(op.regions[1], values), slots)
         self.do(f"br label {head}")
         self.label(after)
-        return [self.taken(r.type, slot) for r, slot in zip(op.results, slots, strict=True)]
+        return self.taken(op.results, slots)
 
     def build(self, op: Op, values: dict[Value, str]) -> list[str]:
         region = op.regions[0]
@@ -462,10 +454,7 @@ class _Body:
                 if value in made and value not in taken:  # built where it belongs, without a copy
                     self.destination[value] = row
                     taken.add(value)
-            for value, result, row in zip(
-                region.yields, self.region(region, values), rows, strict=True
-            ):
-                self.held(value, result, row)
+            self.hold(region.yields, self.region(region, values), rows)
 
         self.counted(str(op.attrs["count"]), iteration, True)
         return slots
@@ -473,7 +462,8 @@ class _Body:
     def pack(self, op: Op, given: list[str]) -> str:
         slot, type_ = self.slot(op.result.type), op.result.type
         for number, (value, item) in enumerate(zip(op.operands, given, strict=True)):
-            self.held(value, item, self.element(type_.kind, type_.shape, slot, [str(number)]))
+            row = self.element(type_.kind, type_.shape, slot, [str(number)])
+            self.hold([value], [item], [row])
         return slot
 
     # -- scalars
@@ -489,7 +479,7 @@ class _Body:
             case "loadvar" | "read":
                 return self.load(op.result.type.kind, self.address(op, given))
             case "get":
-                return self.taken(op.result.type, self.get(op))
+                return self.taken(op.results, [self.get(op)])[0]
             case "lane":
                 return self.line("trunc i64 %lane to i32")
             case "thread":

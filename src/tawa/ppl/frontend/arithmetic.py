@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tawa.ppl.frontend.values import List, View
+from tawa.ppl.frontend.values import List, Variable, View
 from tawa.ppl.ir.core import BOOL, I32, Builder, Type, Value
 
 RANK = {"bool": 0, "i32": 1, "i64": 2, "f32": 3, "f64": 4}
@@ -90,14 +90,17 @@ class Arithmetic:
 
     def whole(self, view: View) -> Value:
         """Return a part of an array as an array, or an element, of its own."""
-        if not view.type.shape:
-            return self.b.load(view.array, *view.at)
-        return self.b.build(view.type.shape, lambda *at: self.b.load(view.array, *view.at, *at))
+        if isinstance(view.array, Variable) and not view.at:
+            return self.b.get(view.array.name, view.type)
+        return self.b.build(view.type.shape, lambda *at: self.element(view, at))
 
     def element(self, given: Any, at: tuple[Value, ...]) -> Value:
         """Return an element of an array or a view; a number is each of its elements."""
         if isinstance(given, View):
-            return self.b.load(given.array, *given.at, *at)
+            array, at = given.array, (*given.at, *at)
+            if isinstance(array, Variable):
+                return self.b.loadvar(array.name, array.type.kind, *at)
+            return self.b.load(array, *at)
         if isinstance(given, Value):
             return self.b.load(given, *at) if given.type.shape else given
         return self.value(given)

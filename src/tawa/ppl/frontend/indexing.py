@@ -12,7 +12,6 @@ from tawa.ppl.frontend.values import (
     Bounded,
     Columns,
     List,
-    Memory,
     Sequence,
     View,
     is_record,
@@ -24,8 +23,9 @@ from tawa.ppl.ir.operations import FAULTS
 
 def subscript(low: Context, holder: Any, index: ast.expr, scope: dict[str, Any]) -> Any:
     """Lower an expression in brackets."""
-    if isinstance(holder, Memory):
-        return memory.element(low, holder, low.indices(index, scope))
+    if array := memory.variable(holder):
+        chosen = View(array, (*holder.at, *low.indices(index, scope)))
+        return chosen if chosen.type.shape else low.numbers.whole(chosen)
     if isinstance(index, ast.Slice):
         if is_record(holder) and index.step is None:
             ends = [
@@ -125,8 +125,6 @@ def sequence(low: Context, over: Any) -> Sequence:
     """Return how to go through something. Raises Misfit where nothing can be gone through."""
     if isinstance(over, Sequence):
         return over
-    if isinstance(over, Memory):
-        return Sequence(over.type.shape[0], lambda at: memory.element(low, over, (at,)))
     if isinstance(over, Columns):
         return Sequence(over.count, lambda row: at(low, over, (row,)))
     if isinstance(over, Bounded):

@@ -6,19 +6,22 @@ model begins with none, and none is given back before its end: a list is a value
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
 from tawa.ppl.frontend import indexing
 from tawa.ppl.frontend.arithmetic import Misfit, describe
 from tawa.ppl.frontend.context import Context
+from tawa.ppl.frontend.surface import Word
 from tawa.ppl.frontend.values import Hole, List, flatten, rebuild
 from tawa.ppl.ir.core import I32, Region, Type, Value
 from tawa.ppl.ir.operations import HEAP
 
 
+@Word
 def nil(low: Context, example: Any) -> List:
-    """Lower nil: the empty list of items such as an example."""
+    """Return the empty list of items such as the example: numbers, records, lists."""
     leaves: list[Any] = []
     template = flatten(example, leaves)
     if not leaves:
@@ -27,8 +30,10 @@ def nil(low: Context, example: Any) -> List:
     return List(low.b.const(0, I32), template, tuple(map(low.numbers.natural, leaves)))
 
 
+@Word
 def cons(low: Context, item: Any, rest: Any) -> List:
-    """Lower cons. Where the heap is used up the lane stops at its next loop or call."""
+    """Return the list of an item and the items of a list."""
+    # Where the heap is used up the lane stops at its next loop or call.
     b, more = low.b, _list("cons", rest)
     leaves: list[Any] = []
     if repr(flatten(item, leaves)) != repr(more.item):
@@ -53,23 +58,43 @@ def cons(low: Context, item: Any, rest: Any) -> List:
     return List(b.op("if", (fits,), (I32,), (made, none)).result, more.item, more.types)
 
 
+@Word
 def head(low: Context, given: Any) -> Any:
-    """Lower head; of an empty list it is a fault."""
+    """Return the first item of a list; of an empty one it is an error."""
     held = _list("head", given)
     places = _places(low, _cell(low, held), held.types)
     leaves = [low.b.taken(HEAP, *at) for at in zip(places, held.types, strict=True)]
     return rebuild(held.item, leaves)
 
 
+@Word
 def tail(low: Context, given: Any) -> List:
-    """Lower tail; of an empty list it is a fault."""
+    """Return the list of all items but the first; of an empty one it is an error."""
     held = _list("tail", given)
     return List(low.b.taken(HEAP, _cell(low, held), I32), held.item, held.types)
 
 
+@Word
 def empty(low: Context, given: Any) -> Value:
-    """Lower empty."""
+    """Return whether a list has no items."""
     return low.b.compare("eq", _list("empty", given).place, low.b.const(0, I32))
+
+
+def length(items: Any) -> Any:
+    """Return how many items a list has."""
+    count = 0
+    while not empty(items):
+        count += 1
+        items = tail(items)
+    return count
+
+
+def folded(function: Callable[[Any, Any], Any], items: Any, start: Any) -> Any:
+    """Fold a list from its first item on: `function(folded, item)`."""
+    while not empty(items):
+        start = function(start, head(items))
+        items = tail(items)
+    return start
 
 
 def _places(low: Context, cell: Value, types: tuple[Type, ...]) -> list[Value]:

@@ -34,7 +34,6 @@ from tawa.ppl.frontend.values import (
     Hole,
     Lane,
     List,
-    Memory,
     View,
     is_record,
     rebuild,
@@ -42,6 +41,10 @@ from tawa.ppl.frontend.values import (
 from tawa.ppl.ir.core import BOOL, I32, Builder, Program, Region, Value, walk
 
 _SUBSET = "a model has assignments, if, for, while, return, def, lambda and expressions"
+_REMEDIES: dict[type[ast.expr], str] = {
+    ast.Dict: "return a tuple: a site has the name of the variable it is assigned to",
+    ast.ListComp: "ppl.filter(lambda v: ..., vector) chooses by a condition, before map",
+}
 
 
 def _not_as_python(operator: str, *sides: tuple[ast.expr, Any]) -> None:
@@ -78,6 +81,8 @@ class Lowering(Context):
         named: dict[str, Any] | None = None,
     ) -> Any:
         """Lower a call of a function of the subset; return what it returns."""
+        if word := words.lowering(function):
+            return word(self, *args, **(named or {}))
         if not isinstance(function, Closure | FunctionType):
             raise Misfit(f"a function is needed here, not {describe(function)}")
         closure = function if isinstance(function, Closure) else read(function)
@@ -204,14 +209,14 @@ class Lowering(Context):
                     self.bind(inner, item, scope)
             case ast.Subscript(value=held, slice=index):
                 array = self.expression(held, scope)
-                if not isinstance(array, Memory):
+                if (whole := memory.variable(array)) is None:
                     raise self.error(
                         "an item of a vector cannot be assigned",
                         target,
                         why="vectors are values",
                         remedy="make a new vector with ppl.map, or x = ppl.put(x, i, value)",
                     )
-                memory.store(self, memory.row(array, self.indices(index, scope)), value)
+                memory.store(self, whole, (*array.at, *self.indices(index, scope)), value)
             case ast.Attribute(value=held, attr=name) if isinstance(
                 self.expression(held, scope), Lane
             ):
@@ -483,8 +488,8 @@ class Lowering(Context):
             case ast.Call():
                 return self._call(node, scope)
             case _:
-                kind = type(node).__name__
-                raise self.error(f"{kind} cannot stand in a model", node, why=_SUBSET)
+                kind, remedy = type(node).__name__, _REMEDIES.get(type(node), "")
+                raise self.error(f"{kind} cannot stand in a model", node, _SUBSET, remedy)
 
     def _outside(self, holder: Holder, name: str) -> Any:
         """Return what is used of a function's surroundings or of a module, and note that."""
@@ -498,10 +503,10 @@ class Lowering(Context):
         found = self._outside(self.source.function, name)
         if found is not MISSING:
             return words.resolve(found)
-        if name in words.PYTHON:
-            return getattr(builtins, name)
         if hasattr(builtins, name):
-            why = f"of Python's builtins it has {', '.join(words.PYTHON)}"
+            if words.lowering(getattr(builtins, name)):
+                return getattr(builtins, name)
+            why = f"of Python's builtins it has {', '.join(each.__name__ for each in words.PYTHON)}"
             raise self.error(f"{name} has no meaning in a model", node, why=why)
         raise self.error(
             f"{name} is not defined here",
@@ -518,15 +523,11 @@ class Lowering(Context):
         callee = self.expression(node.func, scope)
         if any(isinstance(arg, ast.Starred) for arg in node.args):
             raise Misfit("* in a call has no meaning in a model")
-        if isinstance(callee, Closure | Distribution) or callee not in words.WORDS:
-            outer, self.naming = (
-                self.naming,
-                ("" if not isinstance(callee, Closure) else self.naming),
-            )
-            args = tuple(self.expression(arg, scope) for arg in node.args)
-            self.naming = outer
-        else:
-            args = tuple(self.expression(arg, scope) for arg in node.args)
+        outer = self.naming
+        if not isinstance(callee, Closure) and not words.lowering(callee):
+            self.naming = ""
+        args = tuple(self.expression(arg, scope) for arg in node.args)
+        self.naming = outer
         assert self.source is not None
         named = {str(k.arg): self.expression(k.value, scope) for k in node.keywords}
         self.b.place = self.source.place(node)
@@ -534,14 +535,10 @@ class Lowering(Context):
         try:
             if isinstance(callee, Distribution):
                 return words.distribution(self, callee, args, named)
-            if not isinstance(callee, Closure) and callee in words.WORDS:
-                return words.WORDS[callee](self, *args, **named)
-            if isinstance(callee, Closure) or callable(callee):
-                return self.call(callee, args, named)
+            return self.call(callee, args, named)
         except TypeError as error:
             if not str(error).startswith(("_", "words")) and "argument" not in str(error):
                 raise
             raise Misfit(f"wrong arguments: {error}") from None
         finally:
             self.path = outer_path
-        raise Misfit(f"{describe(callee)} cannot be called")

@@ -64,3 +64,9 @@ def _made(dtype: str, function: Any) -> Model:
             remedy="write @ppl.model above a def",
         )
     return Model(function, dtype)
+
+
+def refuse_other(given: object) -> None:
+    """Raise ModelError for what is not a model."""
+    if not isinstance(given, Model):
+        raise ModelError(f"{given!r:.60} is not a model", remedy="put @ppl.model before its def")

@@ -112,7 +112,7 @@ def _lower(model: Model, arguments: Given, dtype: Kind, recursive: frozenset[obj
         try:
             result = low.call(model.function, form)
         except Misfit as misfit:
-            raise ModelError(f"{model.name}: {misfit}", remedy=misfit.remedy) from None
+            raise ModelError(str(misfit), remedy=misfit.remedy) from None
         leaves: list[Any] = []
         template = flatten(result, leaves)
         if not _is_data(template):

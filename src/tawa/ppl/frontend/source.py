@@ -116,16 +116,24 @@ def _node(code: CodeType, nodes: Iterable[_Node]) -> _Node:
     around = [
         node
         for node in named
-        if spans
-        and all(
+        if all(
             (node.lineno, node.col_offset) <= (line, at)
             and (line, column) <= (node.end_lineno, node.end_col_offset)
             for line, at, column in spans
         )
+        and (spans or _compiles_to(node, code))
     ]
     if not around:
         raise OSError("which of the lambdas of its line it is cannot be told")
     return max(around, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _compiles_to(node: _Node, code: CodeType) -> bool:
+    """Whether a lambda has this code, of which no columns are known: in 3.12 so of a constant."""
+    outer = compile(ast.Expression(node), "", "eval")  # type: ignore[arg-type]
+    made = next(each for each in outer.co_consts if isinstance(each, CodeType))
+    facts = "co_code", "co_consts", "co_names", "co_varnames"
+    return all(getattr(made, fact) == getattr(code, fact) for fact in facts)
 
 
 def returns(node: ast.If) -> bool:

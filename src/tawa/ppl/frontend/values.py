@@ -14,11 +14,19 @@ from tawa.ppl.ir.core import Type, Value
 
 
 @dataclass(frozen=True, slots=True)
+class Variable:
+    """An array of the lane's memory: what it holds changes."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """The part of an array that some leading indices choose."""
 
-    array: Value
-    at: tuple[Value, ...]
+    array: Value | Variable
+    at: tuple[Value, ...] = ()
 
     @property
     def type(self) -> Type:
@@ -49,15 +57,6 @@ class Bounded:
 
     rows: Value | Columns
     count: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """An array of the lane's memory, or a row of one: `type` is what is left behind `at`."""
-
-    name: str
-    type: Type
-    at: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,5 @@
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# (lambdas of the subset: what a parameter is, the model's compiler infers)
 """Vectors, and Python's own words for them, when a model is lowered."""
 
 from __future__ import annotations
@@ -7,9 +9,10 @@ import builtins
 from collections.abc import Callable
 from typing import Any, Literal
 
-from tawa.ppl.frontend import indexing, inside, loops
+from tawa.ppl.frontend import indexing, lists, loops
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array
 from tawa.ppl.frontend.context import Context
+from tawa.ppl.frontend.surface import Word
 from tawa.ppl.frontend.values import Bounded, Columns, List, Sequence, View, flatten, is_record
 from tawa.ppl.ir.core import I32, Kind, Region, Type, Value
 
@@ -76,8 +79,9 @@ def mapped(low: Context, function: Callable[..., Any], rows: tuple[Any, ...]) ->
     return _each(low, zipped(low, *rows, apply=function))
 
 
-def map_word(low: Context, function: Any, *rows: Any) -> Any:
-    """Lower map."""
+@Word
+def map(low: Context, function: Callable[..., Any], *rows: Any) -> Any:
+    """Return the vector of a function's results over one or more vectors, in order."""
     return mapped(low, lambda *items: low.call(function, items), rows)
 
 
@@ -98,8 +102,9 @@ def _record(*items: Any) -> Any:
     return items
 
 
-def repeat(low: Context, count: Any, function: Any) -> Any:
-    """Lower repeat."""
+@Word
+def repeat(low: Context, count: Any, function: Callable[[], Any]) -> Any:
+    """Return the vector of `count` results of a function without arguments."""
     return _each(low, Sequence(_count(low, count), lambda at: low.call(function, ())))
 
 
@@ -125,21 +130,33 @@ def fold(low: Context, function: Callable[[Any, Any], Any], rows: Any, start: An
     return scope["folded"]
 
 
-def reduce(low: Context, function: Any, rows: Any, start: Any) -> Any:
-    """Lower reduce."""
+@Word
+def reduce(low: Context, function: Callable[[Any, Any], Any], rows: Any, start: Any) -> Any:
+    """Fold a vector from the left: `function(folded, item)`."""
     if isinstance(rows, List):
-        return low.call(inside.folded, (function, rows, start))
+        return low.call(lists.folded, (function, rows, start))
     return fold(low, lambda folded, item: low.call(function, (folded, item)), rows, start)
 
 
-def filter_word(low: Context, function: Any, rows: Any) -> Any:
-    """Lower filter: the items move to the front of vectors of the full length."""
+def _places(kept: Any) -> Any:
+    """Where the items are that are kept, in front, and how many these are."""
+    found = map(lambda _: 0, kept)
+    count = 0
+    for i in range(len(kept)):
+        found = put(found, count, i)
+        count = count + select(kept[i], 1, 0)
+    return found, count
+
+
+@Word
+def filter(low: Context, function: Callable[[Any], Any], rows: Any) -> Any:
+    """Return the items for which a function holds; its length is known when the model runs."""
     sequence = indexing.sequence(low, rows)
     if not isinstance(sequence.count, int):
         raise Misfit("filter takes a vector whose length is known when the model is compiled")
     size = sequence.count
     kept = _each(low, Sequence(size, lambda at: low.call(function, (sequence.item(at),))))
-    places, total = low.call(inside.places, (kept,))
+    places, total = low.call(_places, (kept,))
 
     def row(at: Value) -> Any:
         place = low.b.load(places, at)
@@ -149,8 +166,9 @@ def filter_word(low: Context, function: Any, rows: Any) -> Any:
     return Bounded(_each(low, Sequence(size, row)), low.numbers.value(total, I32))
 
 
+@Word
 def put(low: Context, vector: Any, index: Any, item: Any) -> Any:
-    """Lower put."""
+    """Return a vector with one item replaced."""
     if not is_array(vector):
         raise Misfit(f"a vector is needed here, not {describe(vector)}")
     type_ = vector.type
@@ -165,18 +183,39 @@ def put(low: Context, vector: Any, index: Any, item: Any) -> Any:
     return low.b.build(type_.shape, row)
 
 
+def _dot(left: Any, right: Any) -> Any:
+    """The product of two vectors: a sum in order, each step one fma."""
+    total = 0.0
+    for i in range(len(left)):
+        total = fma(left[i], right[i], total)
+    return total
+
+
+def _from_left(left: Any, right: Any) -> Any:
+    return map(lambda j: _dot(left, map(lambda row: row[j], right)), range(right.shape[1]))
+
+
+_PRODUCTS: dict[tuple[int, int], Callable[..., Any]] = {
+    (1, 1): _dot,
+    (1, 2): _from_left,
+    (2, 1): lambda left, right: map(lambda row: _dot(row, right), left),
+    (2, 2): lambda left, right: map(lambda row: _from_left(row, right), left),
+}
+"""`@` between vectors and matrices, by their ranks."""
+
+
 def matmul(low: Context, left: Any, right: Any) -> Any:
     """Lower `@` between vectors and matrices."""
     arrays = is_array(left) and is_array(right)
     ranks = (len(left.type.shape), len(right.type.shape)) if arrays else (0, 0)
-    if ranks not in inside.PRODUCTS:
+    if ranks not in _PRODUCTS:
         raise Misfit(
             f"@ is between vectors and matrices, not {describe(left)} and {describe(right)}"
         )
     sizes = left.type.shape[-1], right.type.shape[0]
     if sizes[0] != sizes[1]:
         raise Misfit(f"vectors of {sizes[0]} and {sizes[1]} have no product")
-    return low.call(inside.PRODUCTS[ranks], (left, right))
+    return low.call(_PRODUCTS[ranks], (left, right))
 
 
 # -- Python's own words
@@ -212,7 +251,7 @@ def length(low: Context, given: Any) -> Any:
     if isinstance(given, tuple):
         return len(given)  # type: ignore[reportUnknownArgumentType]
     if isinstance(given, List):
-        return low.call(inside.length, (given,))
+        return low.call(lists.length, (given,))
     return indexing.sequence(low, given).count
 
 
@@ -255,7 +294,7 @@ def abs_word(low: Context, given: Any) -> Any:
     if value.type.is_float:
         return low.b.make("abs", value)
     negative = low.numbers.minus(value)
-    return select(low, low.numbers.compare("Lt", value, 0), negative, value)
+    return select.lower(low, low.numbers.compare("Lt", value, 0), negative, value)
 
 
 def float_word(low: Context, given: Any) -> Any:
@@ -278,7 +317,7 @@ def int_word(low: Context, given: Any) -> Any:
     """Lower int: toward zero."""
     if isinstance(given, (bool, int, float)):
         return int(given)
-    return cast(low, given, "i32")
+    return cast.lower(low, given, "i32")
 
 
 def enumerate_word(low: Context, rows: Any) -> Any:
@@ -296,18 +335,31 @@ def zip_word(low: Context, *rows: Any) -> Any:
     return zipped(low, *rows)
 
 
-def select(low: Context, condition: Any, yes: Any, no: Any) -> Any:
-    """Lower select."""
+@Word
+def select(low: Context, condition: Any, when_true: Any, when_false: Any) -> Any:
+    """Return one of two values; both are computed."""
     test = low.numbers.truth(condition)
     if isinstance(test, bool):
-        return yes if test else no
-    left, right = low.numbers.joined(yes, no)
+        return when_true if test else when_false
+    left, right = low.numbers.joined(when_true, when_false)
     return low.b.make("select", test, left, right, type=left.type)
 
 
+@Word
+def fma(low: Context, a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c, rounded once."""
+    return low.b.make("fma", *low.numbers.joined(a, b, c, floating=True))
+
+
+def type_of(low: Context, kind: Kind | Literal["real"]) -> Type:
+    """Return the type of a kind, or of the program's reals."""
+    return low.b.real if kind == "real" else Type(kind)
+
+
+@Word
 def cast(low: Context, given: Any, kind: Kind | Literal["real"]) -> Any:
-    """Lower cast."""
-    want = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
+    """Convert to a kind, f32, f64, i32, i64, bool, or "real", the program's."""
+    want = type_of(low, kind)
     if not isinstance(given, (Value, View)):
         return low.b.const(given, want)
     value = low.numbers.value(given)

@@ -1,25 +1,59 @@
-"""What the words of the language mean when a model is lowered: one function a word."""
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# (lambdas of the subset: what a parameter is, the model's compiler infers)
+"""The words of the language: what each means when a model is lowered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import partial
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from tawa.ppl.frontend import lists, memory, surface, vectors
+from tawa.ppl.frontend import vectors
 from tawa.ppl.frontend.arithmetic import Misfit, describe, is_array, is_number
 from tawa.ppl.frontend.context import Context
 from tawa.ppl.frontend.family import Distribution, Drawn, Parameter
+from tawa.ppl.frontend.lists import cons as cons
+from tawa.ppl.frontend.lists import empty as empty
+from tawa.ppl.frontend.lists import head as head
+from tawa.ppl.frontend.lists import nil as nil
+from tawa.ppl.frontend.lists import tail as tail
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.source import Closure
-from tawa.ppl.frontend.values import Memory, View, is_record
-from tawa.ppl.ir.core import BOOL, I32, Region, Type, Value
-from tawa.ppl.ir.operations import FUNCTIONS
+from tawa.ppl.frontend.surface import Word, written
+from tawa.ppl.frontend.values import Variable, View, is_record
+from tawa.ppl.frontend.vectors import cast as cast
+from tawa.ppl.frontend.vectors import filter as filter
+from tawa.ppl.frontend.vectors import fma as fma
+from tawa.ppl.frontend.vectors import map as map
+from tawa.ppl.frontend.vectors import put as put
+from tawa.ppl.frontend.vectors import reduce as reduce
+from tawa.ppl.frontend.vectors import repeat as repeat
+from tawa.ppl.frontend.vectors import select as select
+from tawa.ppl.ir.core import BOOL, I32, Kind, Region, Type, Value
 
-PYTHON = ("range", "len", "sum", "min", "max", "abs", "float", "int", "enumerate", "zip")
+PYTHON: dict[Any, Callable[..., Any]] = {
+    range: vectors.range_word,
+    len: vectors.length,
+    sum: vectors.sum_word,
+    min: vectors.extreme(True),
+    max: vectors.extreme(False),
+    abs: vectors.abs_word,
+    float: vectors.float_word,
+    int: vectors.int_word,
+    enumerate: vectors.enumerate_word,
+    zip: vectors.zip_word,
+}
+"""Python's own words, and what lowers them."""
+
+
+def lowering(given: Any) -> Callable[..., Any] | None:
+    """Return what lowers a word; None for what is none."""
+    if isinstance(given, Word):
+        return given.lower  # type: ignore[reportUnknownMemberType]
+    return PYTHON.get(given) if isinstance(given, Hashable) else None
 
 
 def resolve(given: Any) -> Any:
@@ -29,17 +63,17 @@ def resolve(given: Any) -> Any:
             return given.function
         case bool() | int() | float() | str() | None | tuple():
             return given  # type: ignore[reportUnknownVariableType]
-        case ModuleType() | Distribution() | Closure():
+        case ModuleType() | Distribution() | Closure() | FunctionType():
             return given
         case _:
-            if isinstance(given, FunctionType) or (isinstance(given, Hashable) and given in WORDS):
+            if lowering(given):
                 return given
             if isinstance(given, np.ndarray):
                 raise Misfit(
                     "an array outside of the model would be frozen: pass it as an argument"
                 )
             name = str(getattr(given, "__name__", type(given).__name__))  # type: ignore[reportUnknownArgumentType]
-            ours = getattr(surface, name, None) in WORDS
+            ours = isinstance(globals().get(name), Word)
             raise Misfit(
                 f"{name} has no meaning in a model",
                 f"write ppl.{name}" if ours else "compute it outside, and pass what it gives",
@@ -157,13 +191,17 @@ def _title(low: Context, name: str) -> str:
     return name
 
 
-def sample(low: Context, given: Any, *, name: str = "", centered: bool = True) -> Any:
-    """Lower a sample site, and the record of its value."""
+@Word
+def sample(low: Context, distribution: Any, *, name: str = "", centered: bool = True) -> Any:
+    """Draw a value; `centered=False` draws a standard value, then shifts and scales it.
+
+    The site's name is `name`, or the variable the value is assigned to.
+    """
 
     def one(drawn: Drawn) -> Value:
         return _sample(low, drawn, name, centered)
 
-    return _independent(low, _drawn(given), one)
+    return _independent(low, _drawn(distribution), one)
 
 
 def _sample(low: Context, drawn: Drawn, name: str, centered: bool) -> Value:
@@ -189,24 +227,29 @@ def _sample(low: Context, drawn: Drawn, name: str, centered: bool) -> Value:
     return value
 
 
-def observe(low: Context, given: Any, value: Any, *, name: str = "observed") -> None:
-    """Lower an observation."""
+@Word
+def observe(low: Context, distribution: Any, value: Any, *, name: str = "observed") -> None:
+    """Weigh the run by the density of a distribution at a value.
+
+    `name` is that of `log_likelihood` and `predict`.
+    """
 
     def one(drawn: Drawn, value: Any) -> None:
         operands = (_of_family(low, drawn, value), *drawn.parameters)
         low.b.op("observe", operands, family=drawn.family, title=_title(low, name))
 
-    _independent(low, _drawn(given), one, value)
+    _independent(low, _drawn(distribution), one, value)
 
 
-def log_prob(low: Context, given: Any, value: Any) -> Any:
-    """Lower the log density of a value."""
+@Word
+def log_prob(low: Context, distribution: Any, value: Any) -> Any:
+    """Return the log density of a distribution at a value; nothing is weighed."""
 
     def one(drawn: Drawn, value: Any) -> Value:
         operands = (_of_family(low, drawn, value), *drawn.parameters)
         return low.numbers.value(low.call(drawn.family.log_density, operands), low.b.real)
 
-    return _independent(low, _drawn(given), one, value)
+    return _independent(low, _drawn(distribution), one, value)
 
 
 def _of_family(low: Context, drawn: Drawn, value: Any) -> Value:
@@ -234,34 +277,48 @@ def _of_family(low: Context, drawn: Drawn, value: Any) -> Value:
     return low.numbers.value(low.numbers.value(value), want)
 
 
+@Word
 def factor(low: Context, log_weight: Any) -> None:
-    """Lower a factor."""
+    """Add a number to the logarithm of the run's weight."""
     low.b.op("factor", (low.numbers.value(log_weight, low.b.real),))
 
 
 # -- functions of numbers, and what algorithms use
 
 
-def _function(name: str) -> Callable[..., Any]:
-    def word_(low: Context, given: Any) -> Any:
+def _function(name: str, meaning: str) -> Word[Any]:
+    def lower(low: Context, x: Any) -> Any:
         def one(x: Any) -> Any:
             value = low.numbers.value(x)
             if not value.type.is_float:
                 value = low.numbers.value(value, low.b.real)
             return low.b.make(name, value)
 
-        return low.numbers.elementwise(one, given)
+        return low.numbers.elementwise(one, x)
 
-    return word_
+    lower.__name__, lower.__doc__ = name, meaning
+    return Word(lower)
+
+
+sqrt = _function("sqrt", "Return the square root, rounded to nearest.")
+floor = _function("floor", "Return the largest whole number not above x, as a real.")
+exp = _function("exp", "Return e to the power of x.")
+log = _function("log", "Return the natural logarithm.")
+log1p = _function("log1p", "Return log(1 + x).")
+expm1 = _function("expm1", "Return exp(x) - 1.")
+sinturn = _function("sinturn", "Return the sine of x turns: sin(2 pi x).")
+costurn = _function("costurn", "Return the cosine of x turns: cos(2 pi x).")
+lgamma = _function("lgamma", "Return the logarithm of the gamma function of x > 0.")
+digamma = _function("digamma", "Return the derivative of lgamma at x > 0.")
+erf = _function("erf", "Return the error function.")
 
 
 def _array(low: Context, word: str, given: Any, rank: int) -> Value:
     """Return a vector or a matrix of reals."""
-    held = memory.value(low, given) if isinstance(given, Memory) else given
-    if not is_array(held) or len(held.type.shape) != rank:
+    if not is_array(given) or len(given.type.shape) != rank:
         wanted = "a vector" if rank == 1 else "a matrix"
-        raise Misfit(f"{word} takes {wanted}, not {describe(held)}")
-    array = low.numbers.value(held)
+        raise Misfit(f"{word} takes {wanted}, not {describe(given)}")
+    array = low.numbers.value(given)
     return low.numbers.value(array, Type(low.b.dtype, array.type.shape))
 
 
@@ -272,17 +329,25 @@ def _square(low: Context, word: str, given: Any) -> Value:
     return matrix
 
 
+@Word
 def cholesky(low: Context, matrix: Any) -> Any:
-    """Lower cholesky; of several matrices, of each."""
+    """Return the lower Cholesky factor of a positive definite matrix; its lower half is read.
+
+    Of an array with more axes, that of each matrix.
+    """
     if is_array(matrix) and len(matrix.type.shape) > 2:
-        return vectors.mapped(low, partial(cholesky, low), (matrix,))
+        return vectors.mapped(low, partial(cholesky.lower, low), (matrix,))
     return low.b.make("cholesky", _square(low, "cholesky", matrix))
 
 
+@Word
 def solve_lower(low: Context, factor: Any, right: Any) -> Any:
-    """Lower solve_lower; of several factors and as many vectors, of each pair."""
+    """Return x of factor @ x = right for a lower triangular factor and a vector.
+
+    Of several factors and as many vectors, that of each pair.
+    """
     if is_array(factor) and len(factor.type.shape) > 2:
-        return vectors.mapped(low, partial(solve_lower, low), (factor, right))
+        return vectors.mapped(low, partial(solve_lower.lower, low), (factor, right))
     square, vector = _square(low, "solve_lower", factor), _array(low, "solve_lower", right, 1)
     if vector.type.shape[0] != square.type.shape[0]:
         raise Misfit(
@@ -291,27 +356,25 @@ def solve_lower(low: Context, factor: Any, right: Any) -> Any:
     return low.b.make("solve_lower", square, vector, type=vector.type)
 
 
-def memory_word(low: Context, like: Any) -> Memory:
-    """Lower memory: a new variable of the function of `math/` at hand."""
+@Word
+def memory(low: Context, like: Any) -> View:
+    """Return an array of the lane's own that begins as another one."""
     array = low.numbers.value(like)
     name = f"memory{len(low.program.variables)}"
     low.program.variables[name] = array.type
     low.b.set(name, array)
-    return Memory(name, array.type)
+    return View(Variable(name, array.type))
 
 
-def fma_word(low: Context, a: Any, b: Any, c: Any) -> Any:
-    """Lower fma."""
-    return low.b.make("fma", *low.numbers.joined(a, b, c, floating=True))
+@Word
+def bits(low: Context, given: Any, kind: Kind | Literal["real"]) -> Any:
+    """Return the same bits as another kind."""
+    return low.b.make("bits", low.numbers.value(given), type=vectors.type_of(low, kind))
 
 
-def bits(low: Context, given: Any, kind: str) -> Any:
-    """Lower bits."""
-    return low.b.make("bits", low.numbers.value(given), type=Type(kind))  # type: ignore[arg-type]
-
-
+@Word
 def word(low: Context, operation: str, *given: Any) -> Any:
-    """Lower word."""
+    """Apply an operation of integers of the IR, by its name."""
     return low.b.make(operation, *low.numbers.joined(*given))
 
 
@@ -319,83 +382,70 @@ def _column(low: Context, *at: Any) -> tuple[Value, ...]:
     return tuple(low.numbers.value(item, I32) for item in at if item is not None)
 
 
-def read(low: Context, name: str, row: Any, kind: str, lane: Any = None) -> Any:
-    """Lower read."""
-    type_ = Type(low.b.dtype if kind == "real" else kind)  # type: ignore[arg-type]
-    return low.b.op("read", _column(low, row, lane), (type_,), name=name).result
+@Word
+def read(low: Context, name: str, row: Any, kind: Kind | Literal["real"], lane: Any = None) -> Any:
+    """Read a row of a buffer as a kind; the lane's column, or another's."""
+    types = (vectors.type_of(low, kind),)
+    return low.b.op("read", _column(low, row, lane), types, name=name).result
 
 
+@Word
 def write(low: Context, name: str, row: Any, value: Any, lane: Any = None) -> None:
-    """Lower write."""
+    """Write a row of a buffer; the lane's column, or another's."""
     item = low.numbers.value(value, Type(low.program.buffers[name]))
     low.b.op("write", (*_column(low, row, lane), item), name=name)
 
 
+@Word
 def here(low: Context) -> Any:
-    """Lower here."""
+    """Return the number of the lane."""
     return low.b.make("lane", type=I32)
 
 
+@Word
 def is_double(low: Context, given: Any) -> bool:
-    """Lower is_double."""
+    """Whether a value is an f64; known when a function is lowered."""
     if isinstance(given, (Value, View)):
         return given.type.kind == "f64"
     return low.b.dtype == "f64"
 
 
+@Word
 def run(low: Context, name: str) -> None:
-    """Lower run."""
+    """Run a procedure of the program."""
     low.b.op("run", name=name)
 
 
+@Word
 def random(low: Context) -> Any:
-    """Lower random: the counter is (lane, draw, site, count), the key is the seed."""
+    """Return four fresh random words: of (lane, draw, site, count), by the seed."""
     for name in ("draw", "count"):
         low.program.variables.setdefault(name, I32)
     keys = low.program.params[:2]
     count = low.b.get("count", I32)
     low.b.set("count", low.b.make("add", count, low.b.const(1, I32)))
-    counter = (here(low), low.b.get("draw", I32), low.b.const(low.site, I32), count)
+    counter = (here.lower(low), low.b.get("draw", I32), low.b.const(low.site, I32), count)
     return tuple(low.b.op("philox", (*keys, *counter), (I32,) * 4).results)
 
 
-WORDS: dict[Any, Callable[..., Any]] = {
-    surface.sample: sample,
-    surface.observe: observe,
-    surface.factor: factor,
-    surface.log_prob: log_prob,
-    surface.map: vectors.map_word,
-    surface.repeat: vectors.repeat,
-    surface.reduce: vectors.reduce,
-    surface.filter: vectors.filter_word,
-    surface.put: vectors.put,
-    surface.nil: lists.nil,
-    surface.cons: lists.cons,
-    surface.head: lists.head,
-    surface.tail: lists.tail,
-    surface.empty: lists.empty,
-    surface.cholesky: cholesky,
-    surface.solve_lower: solve_lower,
-    surface.memory: memory_word,
-    surface.fma: fma_word,
-    surface.select: vectors.select,
-    surface.cast: vectors.cast,
-    surface.bits: bits,
-    surface.word: word,
-    surface.read: read,
-    surface.write: write,
-    surface.here: here,
-    surface.is_double: is_double,
-    surface.run: run,
-    surface.random: random,
-    range: vectors.range_word,
-    len: vectors.length,
-    sum: vectors.sum_word,
-    min: vectors.extreme(True),
-    max: vectors.extreme(False),
-    abs: vectors.abs_word,
-    float: vectors.float_word,
-    int: vectors.int_word,
-    enumerate: vectors.enumerate_word,
-    zip: vectors.zip_word,
-} | {getattr(surface, name): _function(name) for name in (*FUNCTIONS, "sqrt", "floor")}
+# -- words that are written in the language
+
+
+@written
+def to_list(vector: Any) -> Any:
+    """Return the list of a vector's items."""
+    items = nil(vector[0])
+    for k in range(len(vector)):
+        items = cons(vector[len(vector) - 1 - k], items)
+    return items
+
+
+@written
+def to_vector(items: Any, size: int, fill: Any) -> Any:
+    """Return a vector of the first `size` items of a list, then of `fill`."""
+    vector = repeat(size, lambda: fill)
+    for k in range(size):
+        if not empty(items):
+            vector = put(vector, k, head(items))
+            items = tail(items)
+    return vector

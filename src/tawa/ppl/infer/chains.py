@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tawa.errors import GradientError, ModelError
+from tawa.errors import GradientError
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, lower
 from tawa.ppl.infer.compose import Composed, made
@@ -30,13 +30,15 @@ def differentiated(
     method: str,
     plates: list[Plate] | None = None,
     wanted: tuple[str, ...] | None = None,
+    *,
+    moments: bool = False,
 ) -> Composed:
     """Return a program with the procedures `gradient` and `generate` on z and g; of hmc, with
     `slopes`, the gradient without the log density.
 
     Big plates go to the list `plates`, where one is given; a model without one is refused.
     """
-    program, layout = lowered.program, Layout(wanted)
+    program, layout = lowered.program, Layout(wanted, moments)
     density = Density(lowered.low, layout, method)
     called = [op for op in program.operations() if op.code == "call"]
     if called:
@@ -83,7 +85,7 @@ def program_of(
     lowered: Lowered, options: Options, method: str, plates: list[Plate] | None = None
 ) -> Composed:
     """Return the lane program of a chain; `plates` as in `differentiated`."""
-    composed = differentiated(lowered, method, plates, options.keep)
+    composed = differentiated(lowered, method, plates, options.keep, moments=options.moments)
     size = composed.program.variables["z"].size
     composed.share(
         draws=options.draws,
@@ -100,8 +102,6 @@ def program_of(
     composed.declare((size + size % 2,), "next_p")
     composed.declare((size, size) if dense else (size,), "scale", "square")
     if method == "nuts":
-        if not 1 <= options.depth <= 20:
-            raise ModelError(f"depth={options.depth} is not between 1 and 20")
         composed.declare((size,), "sub_z", "sub_g", "sub_p")
         composed.declare((2, size), "end_z", "end_g", "end_p")
         composed.declare((options.depth, size), "ladder_p", "ladder_sum")
@@ -110,7 +110,7 @@ def program_of(
     composed.algorithm(
         nuts_chain if method == "nuts" else hmc_chain,
         hold,
-        composed.sizes,
+        composed.size,
         dense,
         results="found singular step accepted divergent leapfrogs",
     )
@@ -129,14 +129,11 @@ def chains(method: str) -> Callable[[Model, tuple[Any, ...], Options], Posterior
             composed = program_of(lowered, options, method, plates)
             buffers = in_steps(composed, plates, options)
         else:
-            composed, _ = made(
-                model,
-                arguments,
-                options,
-                method,
-                options.chains,
-                lambda lowered: (program_of(lowered, options, method), None),
-            )
+
+            def make(lowered: Lowered) -> Composed:
+                return program_of(lowered, options, method)
+
+            composed = made(model, arguments, options, method, options.chains, make)
             buffers = composed.run(options, options.chains)
         return collect(model, arguments, composed, options, buffers)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from logging import getLogger
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,13 @@ from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered, given, lower
 from tawa.ppl.frontend.source import held
-from tawa.ppl.frontend.surface import read, run, write
 from tawa.ppl.frontend.values import Lane
+from tawa.ppl.frontend.words import bits, read, run, write
 from tawa.ppl.infer.execute import Device, Executable, seed_words
 from tawa.ppl.infer.kept import Moments, moments, unpack
 from tawa.ppl.infer.options import Options
 from tawa.ppl.ir.core import I32, Builder, Kind, Program, Region, Type, Value
-from tawa.ppl.ir.operations import HEAP
+from tawa.ppl.ir.operations import HEAP, KEPT
 from tawa.ppl.passes.cut import DONE, cut
 from tawa.ppl.passes.handle import Handler, Layout, handle
 
@@ -36,6 +36,8 @@ class Composed:
     numbers: dict[str, int | float] = field(default_factory=lambda: {})
     rows: dict[str, int] = field(default_factory=lambda: {})
     executables: dict[tuple[Device, str], Executable] = field(default_factory=lambda: {})
+    records: Any = None
+    """Where lanes keep their variables from launch to launch, if they do (`records.py`)."""
 
     @property
     def program(self) -> Program:
@@ -43,9 +45,9 @@ class Composed:
         return self.lowered.program
 
     @property
-    def sizes(self) -> tuple[int, int]:
-        """How many reals and whole numbers a draw keeps."""
-        return self.layout.sizes["kept_real"], self.layout.sizes["kept_whole"]
+    def size(self) -> int:
+        """How many words a draw keeps."""
+        return self.layout.size
 
     def declare(self, shape: tuple[int, ...], *names: str) -> None:
         """Add real variables of a shape; others are declared by their first assignment."""
@@ -74,10 +76,9 @@ class Composed:
         """Add the buffers of `keep`, or those of `accumulate`; return which."""
         if moments:
             for name in ("mean", "square"):
-                self.buffer(self.program.dtype, sum(self.sizes), name)
+                self.buffer(self.program.dtype, self.size, name)
             return accumulate
-        for name, kind, size in zip(("real", "whole"), (self.program.dtype, I32.kind), self.sizes):
-            self.buffer(kind, size * draws, name)
+        self.buffer(self.lowered.low.b.word.kind, self.size * draws, "kept")
         return keep
 
     def algorithm(
@@ -132,19 +133,12 @@ class Composed:
         if options.moments:
             found = moments(self.layout, buffers["mean"], buffers["square"], draws)
             return {}, None, found
-        lanes = buffers["real"].shape[-1]
-        shaped = (
-            buffers[name].reshape(draws, size, lanes)
-            for name, size in zip(("real", "whole"), self.sizes, strict=True)
-        )
-        return *unpack(self.layout, self.lowered.template, *shaped), {}
+        words = buffers["kept"].reshape(draws, self.size, -1)
+        return *unpack(self.layout, self.lowered.template, words), {}
 
-    def particles(
-        self, real: np.ndarray[Any, Any], whole: np.ndarray[Any, Any]
-    ) -> tuple[dict[str, np.ndarray[Any, Any]], Any]:
-        """Return kept memory of one draw a lane as one chain: shaped (1, lanes, ...)."""
-        shaped = (array.T[:, :, None] for array in (real, whole))
-        return unpack(self.layout, self.lowered.template, *shaped)
+    def particles(self, words: np.ndarray[Any, Any]) -> tuple[dict[str, np.ndarray[Any, Any]], Any]:
+        """Return kept words (words, lanes), a draw a lane, as one chain: shaped (1, lanes, ...)."""
+        return unpack(self.layout, self.lowered.template, words.T[:, :, None])
 
 
 def bare(name: str) -> Composed:
@@ -155,7 +149,6 @@ def bare(name: str) -> Composed:
     return Composed(Lowered(program, low, None, ()), Layout())
 
 
-T = TypeVar("T")
 LOG = getLogger("tawa.ppl")
 PROGRAMS = 64
 """How many programs a model keeps."""
@@ -169,8 +162,8 @@ def made(
     options: Options,
     method: Hashable,
     lanes: int,
-    make: Callable[[Lowered], tuple[Composed, T]],
-) -> tuple[Composed, T]:
+    make: Callable[[Lowered], Composed],
+) -> Composed:
     """Return what `make` makes of a lowered model, with the data of these arguments.
 
     How much memory a run with so many lanes takes is logged.
@@ -181,18 +174,18 @@ def made(
     parts = given(model, arguments, options.dtype)
     # Not the form itself: 1 and True are equal.
     key = method, repr(parts.form), replace(options, **NOT_IN_A_PROGRAM)
-    composed, rest = model.programs.get(key, (None, None))
+    composed = model.programs.get(key)
     if composed is None or any(
         held(*name) is not found for name, found in composed.lowered.low.uses.items()
     ):
-        composed, rest = make(lower(model, parts, options.dtype))
+        composed = make(lower(model, parts, options.dtype))
         model.programs.pop(key, None)
-        model.programs[key] = composed, rest
+        model.programs[key] = composed
         for oldest in list(model.programs)[:-PROGRAMS]:
             model.programs.pop(oldest, None)
     size, name = composed.bytes, f"{getattr(method, '__name__', method)} of {model.name}"
     LOG.info("%s: %d lanes, %d bytes each, %.4g MB", name, lanes, size, lanes * size / 1e6)
-    return replace(composed, lowered=replace(composed.lowered, data=parts.data)), rest
+    return replace(composed, lowered=replace(composed.lowered, data=parts.data))
 
 
 MakeHandler = Callable[[Any, Layout], Handler]
@@ -203,14 +196,16 @@ def compose(
     handler: MakeHandler = Handler,
     stack: int = 64,
     wanted: tuple[str, ...] | None = None,
+    *,
+    moments: bool = False,
 ) -> Composed:
     """Give a lowered model's effects their meaning, and make procedures of it.
 
-    Of what it draws and returns, all or what is `wanted` by name is kept.
+    Of what it draws and returns, all or what is `wanted` by name is kept; for `moments` as reals.
 
     `begin` sets up a run, `go` runs the model to its next suspension or its end.
     """
-    layout = Layout(wanted)
+    layout = Layout(wanted, moments)
     program = lowered.program
     dtype = program.dtype
     program.variables |= {"draw": I32, "count": I32, "logw": Type(dtype), "fault": I32}
@@ -235,47 +230,40 @@ def compose(
             program.variables[HEAP] = Type(low.b.word.kind, (stack,))
             low.b.set("hp", low.b.const(0, I32))
             low.b.set("heap_end", low.b.const(stack, I32))
-        if layout.partial:
-            low.call(_blank, (Lane({}),))
+        for kept in layout.places.values() if layout.partial else ():
+            real = kept.type.is_float
+            blank = low.b.const(NAN if real else BLANK, low.b.real if real else I32)
+            with low.b.inside(Region((Value(I32),))) as each:
+                at = low.b.make("add", *each.args, low.b.const(kept.start, I32))
+                low.b.put(KEPT, at, blank)
+            low.b.op("for", (low.b.const(kept.size, I32),), (), (each,))
     begin.ops[:0] = head.ops
     program.procedures |= {"begin": begin, "go": go}
     return Composed(lowered, layout, meaning)
-
-
-def _blank(lane: Any) -> None:
-    lane.kept_real = NAN
-    lane.kept_whole = BLANK
 
 
 # What is kept of a site that a run did not reach.
 NAN, BLANK = float("nan"), -(2**31)
 
 
-def keep(real: Any, whole: Any, sizes: Any, row: Any) -> None:
-    """Write kept memory to the buffers, `row` draws down; `sizes` are those of a draw."""
-    for k in range(sizes[0]):
-        write("real", row * sizes[0] + k, real[k])
-    for k in range(sizes[1]):
-        write("whole", row * sizes[1] + k, whole[k])
+def keep(words: Any, size: Any, row: Any) -> None:
+    """Write the `size` words of a draw to their buffer, `row` draws down."""
+    for k in range(size):
+        write("kept", row * size + k, words[k])
 
 
-def accumulate(real: Any, whole: Any, sizes: Any, row: Any) -> None:
-    """Add kept memory to the means and sums of squares of the `row` draws before it (Welford)."""
-    for k in range(sizes[0]):
-        _learn(k, real[k], row)
-    for k in range(sizes[1]):
-        _learn(sizes[0] + k, float(whole[k]), row)
+def accumulate(words: Any, size: Any, row: Any) -> None:
+    """Add a draw to the means and sums of squares of the `row` draws before it (Welford)."""
+    for k in range(size):
+        x = bits(words[k], "real")
+        before = read("mean", k, "real")
+        mean = before + (x - before) / float(row + 1)
+        write("mean", k, mean)
+        write("square", k, read("square", k, "real") + (x - before) * (x - mean))
 
 
-def _learn(k: Any, x: Any, row: Any) -> None:
-    before = read("mean", k, "real")
-    mean = before + (x - before) / float(row + 1)
-    write("mean", k, mean)
-    write("square", k, read("square", k, "real") + (x - before) * (x - mean))
-
-
-def particle(lane: Any, sizes: Any) -> None:
+def particle(lane: Any, size: Any) -> None:
     """Run the model once and keep what it drew."""
     run("begin")
     run("go")
-    keep(lane.kept_real, lane.kept_whole, sizes, 0)
+    keep(lane.kept_words, size, 0)

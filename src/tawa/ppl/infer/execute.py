@@ -83,8 +83,9 @@ class Executable:
         """
         with self.on(arguments, buffers, lanes, threads, long=True) as running:
             running.launch()
+            made = {name: running.rows(name) for name in buffers}
             self.check(running)
-            return {name: running.rows(name) for name in buffers}
+            return made
 
     def on(
         self,

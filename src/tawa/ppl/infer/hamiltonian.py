@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tawa.ppl.frontend.surface import (
+from tawa.ppl.frontend.words import (
     cholesky,
     exp,
     fma,
@@ -240,7 +240,7 @@ def take_start(lane: Any) -> None:
         lane.end = 0
 
 
-def finish(lane: Any, hold: Any, sizes: Any, rate: Any, diverged: Any, dense: Any) -> None:
+def finish(lane: Any, hold: Any, size: Any, rate: Any, diverged: Any, dense: Any) -> None:
     """End a draw: adapt in the warm-up, keep it after."""
     if lane.t < lane.warmup:
         if lane.fixed == 0:
@@ -252,11 +252,11 @@ def finish(lane: Any, hold: Any, sizes: Any, rate: Any, diverged: Any, dense: An
         if after % lane.thin == 0:
             lane.z = lane.best_z
             run("generate")
-            hold(lane.kept_real, lane.kept_whole, sizes, after // lane.thin - 1)
+            hold(lane.kept_words, size, after // lane.thin - 1)
     lane.t += 1
 
 
-def hmc_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
+def hmc_chain(lane: Any, hold: Any, size: Any, dense: Any) -> None:
     """Run a chain of trajectories of `steps` leapfrogs."""
     begin_chain(lane, dense)
     while lane.t < lane.end:
@@ -286,7 +286,7 @@ def hmc_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
             change = energy_change(lane)
             if uniform() < exp(change):
                 keep_point(lane)
-            finish(lane, hold, sizes, exp(min(change, 0.0)), change < -1000.0, dense)
+            finish(lane, hold, size, exp(min(change, 0.0)), change < -1000.0, dense)
 
 
 def toss(lane: Any) -> Any:
@@ -379,7 +379,7 @@ def join_subtree(lane: Any) -> Any:
     return first <= 0.0 or second <= 0.0 or lane.height == len(lane.ladder_p)
 
 
-def nuts_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
+def nuts_chain(lane: Any, hold: Any, size: Any, dense: Any) -> None:
     """Run a chain of no-U-turn trajectories of at most 2 ** `depth` leapfrogs."""
     begin_chain(lane, dense)
     lane.draw = -1  # of starts: `toss` has the first of their numbers
@@ -404,10 +404,10 @@ def nuts_chain(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
         if starting:
             take_start(lane)
         else:
-            take_leaf(lane, hold, sizes, dense)
+            take_leaf(lane, hold, size, dense)
 
 
-def take_leaf(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
+def take_leaf(lane: Any, hold: Any, size: Any, dense: Any) -> None:
     """Add the leaf at hand to its subtree; end the draw where it is the last one.
 
     The next momentum is drawn leaf by leaf: at its end a draw would hold up the others of a warp.
@@ -431,5 +431,5 @@ def take_leaf(lane: Any, hold: Any, sizes: Any, dense: Any) -> None:
         done = join_subtree(lane)
     if done:
         lane.leapfrogs += lane.leaps
-        finish(lane, hold, sizes, lane.accept / float(lane.leaps), diverged, dense)
+        finish(lane, hold, size, lane.accept / float(lane.leaps), diverged, dense)
         lane.new = True

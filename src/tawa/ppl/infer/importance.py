@@ -23,6 +23,6 @@ def importance(model: Model, arguments: tuple[Any, ...], options: Options) -> Po
     evidence = float(end.log_evidence[0])
     if evidence == -np.inf:
         raise zeros(options.draws)
-    named, value = particles.composed.particles(end.real[:, end.chosen], end.whole[:, end.chosen])
+    named, value = particles.composed.particles(end.kept[:, end.chosen])
     statistics = {"effective": end.sizes[0]}
     return Posterior(model, arguments, options, named, value, evidence, end.logs, statistics)

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tawa.errors import ModelError
 from tawa.ppl.emit.machine import ptx
-from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.model import Model, refuse_other
 from tawa.ppl.frontend.program import Lowered, lower
-from tawa.ppl.frontend.surface import read, run, write
+from tawa.ppl.frontend.words import read, run, write
 from tawa.ppl.infer.chains import differentiated, program_of
 from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.execute import Device, Executable
@@ -65,23 +66,28 @@ class Inspected:
         return self._point().program.variables["z"].size
 
     def _at(self, z: Any) -> tuple[float, np.ndarray[Any, Any]]:
-        point = np.array(z, np.float64).reshape(self.size, 1)
+        point = np.array(z, np.float64).reshape(-1, 1)
+        if len(point) != self.size:
+            raise ModelError(
+                f"{self.model.name} has {self.size} free numbers, not {len(point)}",
+                remedy="pass a vector of them, in the order of the sites",
+            )
         buffers = self._point().run(Options(dtype="f64"), 1, point=point)
         return float(buffers["logw"][0, 0]), buffers["slope"][:, 0]
 
     def _point(self) -> Composed:
         """Return the program that evaluates at a point."""
 
-        def make(lowered: Lowered) -> tuple[Composed, None]:
+        def make(lowered: Lowered) -> Composed:
             composed = differentiated(lowered, self.method)
             size = composed.program.variables["z"].size
             for name in ("point", "slope"):
                 composed.buffer("f64", size, name)
             composed.algorithm(_evaluate, results="logw")
-            return composed, None
+            return composed
 
         key = "inspect", self.method
-        return made(self.model, self.arguments, Options(dtype="f64"), key, 1, make)[0]
+        return made(self.model, self.arguments, Options(dtype="f64"), key, 1, make)
 
 
 def _evaluate(lane: Any) -> None:
@@ -94,5 +100,6 @@ def _evaluate(lane: Any) -> None:
 
 @contextmanager
 def inspect(model: Model, *arguments: Any) -> Generator[Inspected]:
-    """Look at a model: its IR, LLVM IR and PTX, log density and gradient."""
+    """Look at a model: its IR, LLVM IR and PTX, log density and gradient. Raises ModelError."""
+    refuse_other(model)
     yield Inspected(model, arguments, DTYPES.get(model.dtype, "f32"))

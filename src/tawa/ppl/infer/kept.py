@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tawa.ppl.emit.machine import STORED
 from tawa.ppl.frontend.values import rebuild
 from tawa.ppl.ir.core import BOOL
 from tawa.ppl.passes.handle import VALUE, Kept, Layout
@@ -14,18 +15,16 @@ from tawa.ppl.passes.handle import VALUE, Kept, Layout
 Array = np.ndarray[Any, Any]
 
 
-def unpack(
-    layout: Layout, template: Any, real: Array, whole: Array
-) -> tuple[dict[str, Array], Any]:
-    """Return the draws by name, and the value; `real` and `whole` are (draws, slots, lanes).
+def unpack(layout: Layout, template: Any, words: Array) -> tuple[dict[str, Array], Any]:
+    """Return the draws by name, and the value, of kept words (draws, words of one, lanes).
 
-    Numbers are views of these, in which lanes lie side by side. A site that the model returns and
+    Reals are views of these, in which lanes lie side by side. A site that the model returns and
     its value are the same numbers, so that nobody may write to one.
     """
     named: dict[str, Array] = {}
     values: list[Array] = []
     for title, kept in layout.places.items():
-        array = _take(kept, real if kept.type.is_float else whole)
+        array = _take(kept, words)
         if title == VALUE or title.startswith(f"{VALUE}."):
             values.append(array)
         else:
@@ -50,20 +49,22 @@ class Moments:
 
 
 def moments(layout: Layout, mean: Array, square: Array, draws: int) -> dict[str, Moments]:
-    """Return means and variances by name, of rows of reals and, behind these, whole numbers."""
+    """Return means and variances by name, of the rows of `accumulate`."""
     made: dict[str, Moments] = {}
     for title, kept in layout.places.items():
-        first = kept.start + (0 if kept.type.is_float else layout.sizes["kept_real"])
-        rows = slice(first, first + kept.size)
+        rows = slice(kept.start, kept.start + kept.size)
         shape = (mean.shape[1], *kept.shape)
         variance = square[rows] / max(1, draws - 1)
         made[title] = Moments(mean[rows].T.reshape(shape), variance.T.reshape(shape), draws)
     return made
 
 
-def _take(kept: Kept, source: Array) -> Array:
-    part = source[:, kept.start : kept.start + kept.size]
+def _take(kept: Kept, words: Array) -> Array:
+    part = words[:, kept.start : kept.start + kept.size]
+    if kept.type.is_float:
+        part = part.view(STORED[kept.type.kind])
+    else:
+        part = part.astype(bool if kept.type.kind == BOOL.kind else np.int32, copy=False)
     array = np.moveaxis(part, 2, 0).reshape(part.shape[2], part.shape[0], *kept.shape)
-    array = array.astype(bool) if kept.type.kind == BOOL.kind else array
     array.flags.writeable = False
     return array

@@ -16,8 +16,8 @@ from tawa.ppl.frontend.indexing import fault
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import log, run, select
 from tawa.ppl.frontend.values import Lane
+from tawa.ppl.frontend.words import log, run, select
 from tawa.ppl.infer.compose import Composed, compose, made
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
@@ -131,8 +131,7 @@ def accept(lane: Any) -> None:
     lane.side = 1 - lane.side
     lane.old_entries = lane.new_entries
     lane.old_words = lane.new_words
-    lane.held_real = lane.kept_real
-    lane.held_whole = lane.kept_whole
+    lane.held_words = lane.kept_words
 
 
 def first(lane: Any) -> None:
@@ -163,7 +162,7 @@ def propose(lane: Any, heat: Any) -> None:
         accept(lane)
 
 
-def chain(lane: Any, hold: Any, sizes: Any) -> None:
+def chain(lane: Any, hold: Any, size: Any) -> None:
     """Run a chain: a first run with a weight, then proposals; keep every `thin`-th."""
     first(lane)
     total = select(lane.held > -INF, lane.warmup + lane.draws * lane.thin, 0)
@@ -174,7 +173,7 @@ def chain(lane: Any, hold: Any, sizes: Any) -> None:
         step = step + 1
         if step > lane.warmup and (step - lane.warmup) % lane.thin == 0:
             row = (step - lane.warmup) // lane.thin - 1
-            hold(lane.held_real, lane.held_whole, sizes, row)
+            hold(lane.held_words, size, row)
 
 
 def traced(lowered: Lowered, options: Options) -> Composed:
@@ -184,22 +183,22 @@ def traced(lowered: Lowered, options: Options) -> Composed:
         lambda low, layout: Reuse(low, layout, options.trace),
         options.stack,
         options.keep,
+        moments=options.moments,
     )
-
-
-def _program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
-    composed = traced(lowered, options)
-    composed.share(draws=options.draws, warmup=options.warmup, thin=options.thin, tries=1000)
-    hold = composed.keeping(options.draws, moments=options.moments)
-    composed.algorithm(chain, hold, composed.sizes, results="held accepted")
-    return composed, None
 
 
 def mh(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Run chains of single-site proposals; `thin` proposals a kept draw."""
-    lanes, name = options.chains, "mh"
-    composed, _ = made(model, arguments, options, name, lanes, lambda low: _program(low, options))
-    buffers = composed.run(options, lanes)
+
+    def make(lowered: Lowered) -> Composed:
+        composed = traced(lowered, options)
+        composed.share(draws=options.draws, warmup=options.warmup, thin=options.thin, tries=1000)
+        hold = composed.keeping(options.draws, moments=options.moments)
+        composed.algorithm(chain, hold, composed.size, results="held accepted")
+        return composed
+
+    composed = made(model, arguments, options, "mh", options.chains, make)
+    buffers = composed.run(options, options.chains)
     if not np.all(buffers["held"] > -np.inf):
         raise WeightError(
             f"{model.name}: 1000 runs from the prior have weight zero",

@@ -12,19 +12,22 @@ from typing import Any
 
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import run
+from tawa.ppl.frontend.surface import written
+from tawa.ppl.frontend.words import run
 from tawa.ppl.infer.compose import Composed, compose, keep, made
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.smc import AtObservations
 
 
+@written
 def start(lane: Any) -> None:
     """Begin the model anew (own methods), with random numbers that no earlier start had."""
     lane.draw += 1
     run("begin")
 
 
+@written
 def resume() -> None:
     """Run the model to its next suspension or its end (own methods)."""
     run("go")
@@ -36,25 +39,23 @@ def own(function: Callable[[Any], None]) -> Callable[[Model, tuple[Any, ...], Op
     What the model's last run drew and returned is the lane's draw.
     """
 
-    def program(lowered: Lowered, options: Options) -> tuple[Composed, None]:
-        composed = compose(lowered, AtObservations, options.stack, options.keep)
-        composed.keeping(1)
-        composed.algorithm(_lane, function, composed.sizes, results="logw")
-        return composed, None
-
     def method(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
+        def make(lowered: Lowered) -> Composed:
+            composed = compose(lowered, AtObservations, options.stack, options.keep)
+            composed.keeping(1)
+            composed.algorithm(_lane, function, composed.size, results="logw")
+            return composed
+
         lanes = options.draws
-        composed, _ = made(
-            model, arguments, options, function, lanes, lambda lowered: program(lowered, options)
-        )
+        composed = made(model, arguments, options, function, lanes, make)
         buffers = composed.run(options, lanes)
-        named, value = composed.particles(buffers["real"], buffers["whole"])
+        named, value = composed.particles(buffers["kept"])
         logs = buffers["logw"][0]
         return Posterior(model, arguments, options, named, value, log_weights=logs)
 
     return method
 
 
-def _lane(lane: Any, function: Any, sizes: Any) -> None:
+def _lane(lane: Any, function: Any, size: Any) -> None:
     function(lane)
-    keep(lane.kept_real, lane.kept_whole, sizes, 0)
+    keep(lane.kept_words, size, 0)

@@ -14,7 +14,7 @@ import numpy as np
 from tawa.errors import ModelError, WeightError
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.frontend.model import Model
-from tawa.ppl.frontend.surface import exp, log, run, sqrt
+from tawa.ppl.frontend.words import exp, log, run, sqrt
 from tawa.ppl.infer.compose import Composed, bare
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
@@ -115,10 +115,8 @@ def _run(
     composed, records = walker(moved.size, options.warmup)
     executable = composed.executable(options)
     chains, total = options.chains, options.warmup + options.draws * options.thin
-    real = np.zeros((particles.composed.sizes[0], chains))
-    whole = np.zeros((particles.composed.sizes[1], chains), np.int32)
-    reals: list[Any] = []
-    wholes: list[Any] = []
+    kept: Any = 0
+    rows: list[Any] = []
     accepted = np.zeros(chains)
     end = None
     given = composed.arguments(options.seed)
@@ -131,13 +129,12 @@ def _run(
                 marks = particles.weights.uniforms(_seed(options.seed, time - 1), -1)
                 picks = ((np.arange(chains) + marks) * options.particles).astype(np.int64)
                 lanes = end.chosen[picks]
-                real = np.where(better, end.real[: len(real), lanes], real)
-                whole = np.where(better, end.whole[: len(whole), lanes], whole)
+                size = particles.composed.size  # where nothing is kept there is a word all the same
+                kept = np.where(better, end.kept[:size, lanes], kept)
                 if time > options.warmup:
                     accepted += better
                     if (time - options.warmup) % options.thin == 0:
-                        reals.append(real)
-                        wholes.append(whole)
+                        rows.append(kept)
             if time == options.warmup + 1 and np.any(records.rows(walks, "logw") == -np.inf):
                 raise WeightError(
                     f"{model.name}: no parameters of positive likelihood in {time} tries",
@@ -147,9 +144,7 @@ def _run(
             if time < total:
                 end = particles.run(_seed(options.seed, time), records.rows(walks, "proposal"))
                 records.give(walks, "new", end.log_evidence[None])
-    held = {"real": np.concatenate(reals), "whole": np.concatenate(wholes)}
-    held["real"] = held["real"].astype(np.float64 if options.dtype == "f64" else np.float32)
-    named, value, _ = particles.composed.unpack(held, options)
+    named, value, _ = particles.composed.unpack({"kept": np.concatenate(rows)}, options)
     statistics = {"accepted": accepted / (options.draws * options.thin)}
     return Posterior(model, arguments, options, named, value, statistics=statistics)
 

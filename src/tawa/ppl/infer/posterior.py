@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tawa.errors import ModelError
-from tawa.ppl.frontend.model import Model
+from tawa.ppl.frontend.model import Model, refuse_other
 from tawa.ppl.infer import diagnostics
 from tawa.ppl.infer.kept import Moments
 from tawa.ppl.infer.options import Options
@@ -133,6 +133,9 @@ def predict(model: Model, post: Posterior, *arguments: Any, seed: int = 0) -> Po
     observations by name, the new sites, and what the model returned: one for each draw of `post`.
     Raises ModelError where a site of `post` has another shape here, or cannot be found again.
     """
+    refuse_other(model)
+    if not isinstance(post, Posterior):  # type: ignore[reportUnnecessaryIsInstance]
+        raise ModelError(f"{post!r:.60} is no posterior", remedy="pass what ppl.infer returned")
     options = replace(post.options, seed=seed)
     named, value = replay(model, arguments, options, post.draws, predictive=True)
     return Posterior(model, arguments, options, named, value)

@@ -35,6 +35,7 @@ class Records:
         *,
         copied: bool = False,
     ) -> None:
+        composed.records = self
         program, self.copied = composed.program, copied
         sizes = {name: program.variables.get(name, I32).size for name in (STACK, HEAP)}
         self.used = {STACK: ("sp", sizes[STACK]), HEAP: ("hp", sizes[HEAP]), **(used or {})}

@@ -14,7 +14,7 @@ from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer.compose import BLANK, compose, particle
 from tawa.ppl.infer.options import Options
-from tawa.ppl.ir.core import BOOL, I32, Op, Type, Value
+from tawa.ppl.ir.core import Op, Type, Value
 from tawa.ppl.passes.handle import Handler, Layout, Nest
 
 Array = np.ndarray[Any, Any]
@@ -36,8 +36,8 @@ class Replay(Handler):
         self.draws = draws
         self.predictive = predictive
         self.left_out = left_out
-        self.given: dict[str, list[Array]] = {"given_real": [], "given_whole": []}
-        self.rows = dict.fromkeys(self.given, 0)
+        self.given: list[Array] = []
+        self.rows = 0
 
     def sample(self, op: Op, nest: Nest) -> Value:
         """Draw the value; where there are draws of it, its record puts one in its place."""
@@ -65,7 +65,7 @@ class Replay(Handler):
             )
         if held is None:
             return super().record(op, nest)
-        shape = (*(count for _, count in nest.loops), *type_.shape)
+        shape = (*nest.counts, *type_.shape)
         if held.shape[2:] != shape or (held.dtype.kind == "f") != type_.is_float:
             raise ModelError(
                 f"{title} is {held.dtype}{list(held.shape[2:])} in the posterior and "
@@ -75,21 +75,20 @@ class Replay(Handler):
                 remedy="pass arguments of the same sizes, or give the new site another name",
             )
         b = self.low.b
-        buffer = "given_real" if type_.is_float else "given_whole"
-        first = nest.first(self.low, type_.size, self.rows[buffer])
-        self.given[buffer].append(held)
-        self.rows[buffer] += int(np.prod(shape))
-        stored = b.real if type_.is_float else I32
+        first = nest.first(self.low, type_.size, self.rows)
+        self.given.append(held)
+        self.rows += int(np.prod(shape))
 
         def item(*at: Value) -> Value:
             place = b.offset(type_.shape, first, *at)
-            value = b.op("read", (place,), (stored,), name=buffer).result
-            other = value if type_.is_float else b.const(BLANK, I32)
-            missing = b.compare("ne" if type_.is_float else "eq", value, other)
-            if type_ == BOOL:
-                value = b.make("cast", value, type=BOOL)
+            word = b.op("read", (place,), (b.word,), name="given").result
+            value = b.same_word(word, Type(type_.kind))
+            if type_.is_float:
+                missing = b.compare("ne", value, value)
+            else:
+                missing = b.compare("eq", word, b.const(BLANK, b.word))
             # A site that the draw's run did not reach.
-            return b.make("select", missing, b.load(drawn, *at), value, type=Type(type_.kind))
+            return b.make("select", missing, b.load(drawn, *at), value, type=value.type)
 
         return b.build(type_.shape, item)
 
@@ -129,28 +128,27 @@ def replay(
     )
     handler = composed.handler
     assert isinstance(handler, Replay)
-    if not handler.given["given_real"] and not handler.given["given_whole"]:
+    if not handler.given:
         raise ModelError(
             f"{model.name} has no site of the posterior",
             why=f"kept sites: {', '.join(draws) or 'none'}",
             remedy="name a site by assigning its sample to a variable",
         )
-    composed.buffer(options.dtype, handler.rows["given_real"], "given_real")
-    composed.buffer("i32", handler.rows["given_whole"], "given_whole")
+    word = handler.low.b.word.kind
+    composed.buffer(word, handler.rows, "given")
     composed.keeping(1)
-    composed.algorithm(particle, composed.sizes)
+    composed.algorithm(particle, composed.size)
     chains, count = next(iter(draws.values())).shape[:2]
     lanes = chains * count
-    held: dict[str, Array] = {}
-    for name, parts in handler.given.items():
-        rows = np.zeros((handler.rows[name], lanes), STORED[composed.program.buffers[name]])
-        held[name], row = rows, 0
-        for part in parts:
-            flat = part.reshape(lanes, -1).T
-            rows[row : row + len(flat)] = flat
-            row += len(flat)
-    buffers = composed.run(options, lanes, **held)
-    named, value = composed.particles(buffers["real"], buffers["whole"])
+
+    def words(draws: Array) -> Array:
+        flat = draws.reshape(lanes, -1).T
+        real = flat.dtype.kind == "f"
+        return flat.astype(STORED[options.dtype if real else word]).view(STORED[word])
+
+    given = np.ascontiguousarray(np.concatenate([*map(words, handler.given)]))
+    buffers = composed.run(options, lanes, given=given)
+    named, value = composed.particles(buffers["kept"])
 
     def shaped(held: Any) -> Any:
         if isinstance(held, tuple):

@@ -15,7 +15,7 @@ import numpy as np
 
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import here, read, run
+from tawa.ppl.frontend.words import here, read, run
 from tawa.ppl.infer.compose import Composed, MakeHandler, compose, made
 from tawa.ppl.infer.execute import seeded
 from tawa.ppl.infer.options import Options
@@ -23,6 +23,7 @@ from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import FRESH, Array, Records
 from tawa.ppl.infer.weights import Weights, zeros
 from tawa.ppl.ir.core import Op
+from tawa.ppl.ir.operations import KEPT
 from tawa.ppl.passes.cut import DONE
 from tawa.ppl.passes.handle import Handler, Nest
 
@@ -49,8 +50,7 @@ def smc(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior
         end = particles.run(options.seed)
     if end.log_evidence[0] == -np.inf:
         raise zeros(options.particles, f" after observation {len(end.sizes)}")
-    kept = (end.real[:, end.chosen], end.whole[:, end.chosen])
-    named, value = particles.composed.particles(*kept)
+    named, value = particles.composed.particles(end.kept[:, end.chosen])
     statistics = {"effective": np.array(end.sizes), "steps": len(end.sizes)}
     return Posterior(
         model, arguments, options, named, value, float(end.log_evidence[0]), None, statistics
@@ -61,15 +61,14 @@ def smc(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior
 class Filtered:
     """Where the particles of a run ended.
 
-    `real` and `whole` are their kept memory (words, lanes), of which `chosen` lanes, equally
-    weighted, stand for a group. The log evidence of a group whose weights were all zero is minus
+    `kept` are their kept words (words, lanes), of which `chosen` lanes, equally weighted, stand for
+    a group. The log evidence of a group whose weights were all zero is minus
     infinity; when all groups' are, the run ends there. Arrays may be views, up to the next run.
     `logs` are the log weights of importance, before it chose.
     """
 
     log_evidence: Array
-    real: Array
-    whole: Array
+    kept: Array
     chosen: Array
     sizes: list[float]
     logs: Array | None
@@ -91,7 +90,7 @@ class Filter:
     ) -> None:
         self.stops = method != "importance"
 
-        def make(lowered: Lowered) -> tuple[Composed, Records]:
+        def make(lowered: Lowered) -> Composed:
             composed = compose(lowered, handler, options.stack, options.keep)
             composed.share(fresh=0, generation=0)
             composed.buffer("i32", 1, "chosen")
@@ -99,11 +98,13 @@ class Filter:
             fresh = (*FRESH, "logw", "source", "failed")
             if not self.stops:  # of what goes on nowhere, what it kept is all
                 names = composed.program.variables.keys()
-                fresh = tuple(names - {"kept_real", "kept_whole"})
-            return composed, Records(composed, fresh=fresh, copied=self.stops)
+                fresh = tuple(names - {KEPT})
+            Records(composed, fresh=fresh, copied=self.stops)
+            return composed
 
         size, groups = options.particles, options.chains if method == "pmmh" else 1
-        self.composed, self.records = made(model, arguments, options, method, size * groups, make)
+        self.composed = made(model, arguments, options, method, size * groups, make)
+        self.records: Records = self.composed.records
         self.executable = self.composed.executable(options)
         given, rows, threads = self.composed.arguments(0), self.composed.rows, options.threads
         lanes, long = size * groups, not self.stops
@@ -141,8 +142,7 @@ class Filter:
             sizes.append(float(weighed.effective.min()))
             done = done or bool(np.all(evidence == -np.inf))
         (chosen,) = lanes.rows("chosen", 0, 1)
-        real, whole = (self.records.rows(lanes, n) for n in ("kept_real", "kept_whole"))
-        return Filtered(evidence, real, whole, chosen, sizes, logs)
+        return Filtered(evidence, self.records.rows(lanes, KEPT), chosen, sizes, logs)
 
 
 def _step(lane: Any, stops: Any) -> None:

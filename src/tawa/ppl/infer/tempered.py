@@ -14,37 +14,38 @@ import numpy as np
 
 from tawa.ppl.frontend.model import Model
 from tawa.ppl.frontend.program import Lowered
-from tawa.ppl.frontend.surface import read, run
+from tawa.ppl.frontend.words import read, run
 from tawa.ppl.infer.compose import Composed, made
 from tawa.ppl.infer.mh import first, propose, traced
 from tawa.ppl.infer.options import Options
 from tawa.ppl.infer.posterior import Posterior
 from tawa.ppl.infer.records import FRESH, Records
 from tawa.ppl.infer.weights import Weighed, Weights, evidence_of
+from tawa.ppl.ir.operations import KEPT
 
 ANEW = (
     *("source", "logw", "reused", "cursor", "target", "site_count"),
-    *("new_entries", "new_words", "kept_real", "kept_whole"),
+    *("new_entries", "new_words", KEPT),
 )
 """What a run of the model begins with, beside `FRESH`: its result is in what `accept` sets."""
 
 
-def _program(lowered: Lowered, options: Options) -> tuple[Composed, Records]:
-    composed = traced(lowered, options)
-    composed.share(heat=0.0, generation=0, moves=options.steps, tries=1)
-    composed.buffer("i32", 1, "chosen")
-    composed.algorithm(_step, options.trace, results="held")
-    words = ("site", "count", "start", "density", "word")
-    used = {f"trace_{name}": ("used", options.trace) for name in words}
-    return composed, Records(composed, used, (*FRESH, *ANEW), copied=True)
-
-
 def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Posterior:
     """Move `particles` from the prior to the posterior; any program, also with random structure."""
-    size, name, threads = options.particles, "tempered", options.threads
-    composed, records = made(
-        model, arguments, options, name, size, lambda low: _program(low, options)
-    )
+
+    def make(lowered: Lowered) -> Composed:
+        composed = traced(lowered, options)
+        composed.share(heat=0.0, generation=0, moves=options.steps, tries=1)
+        composed.buffer("i32", 1, "chosen")
+        composed.algorithm(_step, options.trace, results="held")
+        words = ("site", "count", "start", "density", "word")
+        used = {f"trace_{name}": ("used", options.trace) for name in words}
+        Records(composed, used, (*FRESH, *ANEW), copied=True)
+        return composed
+
+    size, threads = options.particles, options.threads
+    composed = made(model, arguments, options, "tempered", size, make)
+    records: Records = composed.records
     executable, given = composed.executable(options), composed.arguments(options.seed)
     evidence, heats = 0.0, [0.0]
     with executable.on(given, composed.rows, size, threads) as lanes:
@@ -62,9 +63,8 @@ def tempered(model: Model, arguments: tuple[Any, ...], options: Options) -> Post
                 weights.choose(weighed, options.seed, len(heats), np.array([True]))
                 records.turn(lanes)
                 heats.append(heat)
-        # Copies: of a view, all records would live as long as the draws.
-        kept = (records.rows(lanes, name).copy() for name in ("held_real", "held_whole"))
-        named, value = composed.particles(*kept)
+        # A copy: of a view, all records would live as long as the draws.
+        named, value = composed.particles(records.rows(lanes, "held_words").copy())
         rate = records.rows(lanes, "accepted")[0] / (options.steps * (len(heats) - 1))
     statistics = {"heats": np.array(heats), "accepted": rate}
     return Posterior(model, arguments, options, named, value, evidence, None, statistics)

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from tawa.errors import WeightError
-from tawa.ppl.frontend.surface import cast, exp, floor, here, read, select, word, write
+from tawa.ppl.frontend.words import cast, exp, floor, here, read, select, word, write
 from tawa.ppl.infer.compose import Composed, bare
 from tawa.ppl.infer.execute import Device, Executable, Running, seeded
 from tawa.ppl.infer.options import Options

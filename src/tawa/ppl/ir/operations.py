@@ -74,6 +74,8 @@ STACK = "stack"
 """The variable of what calls that are not finished keep (`passes/cut.py`)."""
 HEAP = "heap"
 """The variable of the cells of lists (`frontend/lists.py`)."""
+KEPT = "kept_words"
+"""The variable of what is kept of a draw (`passes/handle.py`)."""
 # Why a lane could not go on rightly: the value of its variable `fault` is an index into this. Of
 # two the later one here stays: lists are empty where a heap is used up.
 FAULTS = ("", "index", "list", "stack", "trace", "heap")

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.family import Distribution, Parameter
-from tawa.ppl.frontend.surface import (
+from tawa.ppl.frontend.surface import written
+from tawa.ppl.frontend.words import (
     cast,
     costurn,
     exp,
@@ -27,7 +28,7 @@ from tawa.ppl.frontend.surface import (
     sqrt,
     word,
 )
-from tawa.ppl.frontend.surface import map as each
+from tawa.ppl.frontend.words import map as each
 from tawa.ppl.math import supports as on
 from tawa.ppl.math.supports import log1pexp
 
@@ -45,6 +46,7 @@ def unit(high: Any, low: Any) -> Any:
     return (cast(word("lshr", high, 9), "f32") + 0.5) * 1.1920928955078125e-07
 
 
+@written
 def uniform() -> Any:
     """Return a number inside of (0, 1)."""
     words = random()
@@ -101,6 +103,7 @@ def xlogy(x: Any, y: Any) -> Any:
     return select(x == 0.0, 0.0, x * log(select(x == 0.0, 1.0, y)))
 
 
+@written
 def logsumexp(values: Any) -> Any:
     """Return the logarithm of the sum of the exponentials of a vector: what a mixture's is."""
     top = max(values)

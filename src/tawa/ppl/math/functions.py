@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tawa.ppl.frontend.surface import bits, cast, fma, is_double, select, word
-from tawa.ppl.frontend.surface import exp as exp_word
-from tawa.ppl.frontend.surface import log as log_word
+from tawa.ppl.frontend.words import bits, cast, fma, is_double, select, word
+from tawa.ppl.frontend.words import exp as exp_word
+from tawa.ppl.frontend.words import log as log_word
 from tawa.ppl.math.coefficients import (
     COS_F32,
     COS_F64,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from tawa.ppl.frontend import memory
 from tawa.ppl.frontend.lower import Lowering
-from tawa.ppl.frontend.values import Memory, is_record
+from tawa.ppl.frontend.values import is_record
 from tawa.ppl.ir.core import Builder, Function, Kind, Program, Region, Type, Value
 from tawa.ppl.ir.operations import ADJOINTS, MATRICES
 from tawa.ppl.math import functions, matrices
@@ -26,10 +25,7 @@ def library(name: str, *types: Type) -> Function:
     with builder.inside(region):
         result = low.call(getattr(holder, name), region.args)
         results: Any = result if is_record(result) else (result,)
-        region.yields = tuple(
-            memory.value(low, item) if isinstance(item, Memory) else low.numbers.value(item)
-            for item in results
-        )
+        region.yields = tuple(map(low.numbers.value, results))
     sizes = "x".join(str(size) for size in types[0].shape)
     made = "_".join(part for part in (name, types[0].kind, sizes) if part)
     return Function(made, region, variables=program.variables)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tawa.ppl.frontend.surface import memory, select, sqrt
+from tawa.ppl.frontend.words import memory, select, sqrt
 
 
 def cholesky(matrix: Any) -> Any:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.family import Support
-from tawa.ppl.frontend.surface import exp, fma, log, log1p, put, select
-from tawa.ppl.frontend.surface import repeat as times
+from tawa.ppl.frontend.words import exp, fma, log, log1p, put, select
+from tawa.ppl.frontend.words import repeat as times
 
 
 def log1pexp(x: Any) -> Any:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from tawa.ppl.frontend.family import Distribution
-from tawa.ppl.frontend.surface import cholesky, lgamma, log, log1p, put, select, solve_lower
-from tawa.ppl.frontend.surface import map as each
-from tawa.ppl.frontend.surface import reduce as fold
-from tawa.ppl.frontend.surface import repeat as times
+from tawa.ppl.frontend.surface import written
+from tawa.ppl.frontend.words import cholesky, lgamma, log, log1p, put, select, solve_lower
+from tawa.ppl.frontend.words import map as each
+from tawa.ppl.frontend.words import reduce as fold
+from tawa.ppl.frontend.words import repeat as times
 from tawa.ppl.math import supports as on
 from tawa.ppl.math.distributions import (
     HALF_LOG_TWO_PI,
@@ -134,12 +135,13 @@ _MultivariateNormal = _vector(
 )
 
 
+@written
 def MultivariateNormal(  # noqa: N802 (a family, as its neighbours are)
     loc: Any, covariance_matrix: Any = None, scale_tril: Any = None
 ) -> Any:
     """A normal vector by its covariance, or by the Cholesky factor of it, as torch names them."""
-    if scale_tril is None:
-        return _MultivariateNormal(loc, cholesky(covariance_matrix))
-    if covariance_matrix is None:
-        return _MultivariateNormal(loc, scale_tril)
-    return None  # of both, as of none, there is no distribution
+    if (scale_tril is None) == (covariance_matrix is None):
+        return None  # of both, as of none, there is no distribution
+    return _MultivariateNormal(
+        loc, cholesky(covariance_matrix) if scale_tril is None else scale_tril
+    )

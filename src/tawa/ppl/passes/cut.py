@@ -59,9 +59,13 @@ class _Block:
     test: Value | None = None
     after: tuple[_Block, ...] = ()
     returns: tuple[Value, ...] | None = None
-    takes: tuple[Value, ...] = ()
-    """Values that the cut before this block gave: a call's results, or what a resume brings."""
-    resumed: Op | None = None
+    called: Op | None = None
+    """The call that ended the block before this one."""
+
+    @property
+    def takes(self) -> tuple[Value, ...]:
+        """The results of that call."""
+        return self.called.results if self.called else ()
 
 
 @dataclass(eq=False, slots=True)
@@ -146,7 +150,7 @@ class _Cutter:
             if op.code in CUTS:
                 now.cut = op
                 after = self.block()
-                after.takes, after.resumed = op.results, op
+                after.called = op if op.code == "call" else None
                 now.after = (after,)
                 now = after
             elif op.code == "run" and needs_cut(self.program, Region((), [op])):
@@ -168,27 +172,21 @@ class _Cutter:
                     end.moves = list(zip(op.results, inner.yields, strict=True))
                     end.after = (after,)
                 return after
-            case "for":
-                inner = op.regions[0]
-                index, *carried = inner.args
-                zero = Op("const", (), (Value(I32),), {"value": 0})
-                now.ops.append(zero)
-                now.moves = [(index, zero.result), *zip(carried, op.operands[1:], strict=True)]
-                head, body, after = self.block(), self.block(), self.block()
-                now.after = (head,)
-                test = Op("lt", (index, op.operands[0]), (Value(BOOL),))
-                head.ops.append(test)
-                head.test, head.after = test.result, (body, after)
-                end = self.ops(inner.ops, body)
-                one = Op("const", (), (Value(I32),), {"value": 1})
-                following = Op("add", (index, one.result), (Value(I32),))
-                end.ops += [one, following]
-                end.moves = [(index, following.result), *zip(carried, inner.yields, strict=True)]
-                end.after = (head,)
-                after.moves = []
-                for result, held in zip(op.results, carried, strict=True):
-                    self.local[result] = held  # another name of what is carried
-                return after
+            case "for":  # a while whose first value is the index
+                (inner,) = op.regions
+                count, *starts = op.operands
+                head, body = Region(tuple(Value(v.type) for v in inner.args)), Region(inner.args)
+                with self.b.inside(Region(ops=now.ops)):
+                    zero = self.b.const(0, I32)
+                with self.b.inside(head):
+                    head.yields = (self.b.compare("lt", head.args[0], count),)
+                body.ops = [*inner.ops]
+                with self.b.inside(body):
+                    after = self.b.make("add", inner.args[0], self.b.const(1, I32))
+                body.yields = (after, *inner.yields)
+                results = (Value(I32), *op.results)
+                made = Op("while", (zero, *starts), results, {}, (head, body))
+                return self.structured(made, now)
             case "while":
                 head, body, after = self.block(), self.block(), self.block()
                 now.moves = list(zip(op.regions[0].args, op.operands, strict=True))
@@ -284,8 +282,8 @@ class _Cutter:
         region = Region()
         with self.b.inside(region):
             self.values: dict[Value, Value] = {}
-            if block.resumed is not None:
-                self.resumed(block, part, parts)
+            if block.called is not None:
+                self.returned(block, part, parts[block.called.attrs["name"]])
             for op in block.ops:
                 self.operation(op)
             self.end(block, part, parts)
@@ -401,22 +399,16 @@ class _Cutter:
             self.stop(DONE)
         self.b.op("if", (fits,), (), (good, bad))
 
-    def resumed(self, block: _Block, part: _Part, parts: dict[str, _Part]) -> None:
-        assert block.resumed is not None
-        if block.resumed.code == "call":
-            callee = parts[block.resumed.attrs["name"]]
-            results = [
-                self.b.get(self.result(callee, number), value.type)
-                for number, value in enumerate(callee.yields)
-            ]
-            before = next(k for k in part.blocks if k.after and k.after[0] is block and k.cut)
-            for value in reversed(self.saved(before, part)):
-                self.b.set(self.home[value], self.pop(value.type))
-            for taken, result in zip(block.takes, results, strict=True):
-                self.define(taken, result)
-            return
-        for taken in block.takes:
-            self.define(taken, self.b.get("resumed", taken.type))
+    def returned(self, block: _Block, part: _Part, callee: _Part) -> None:
+        results = [
+            self.b.get(self.result(callee, number), value.type)
+            for number, value in enumerate(callee.yields)
+        ]
+        before = next(k for k in part.blocks if k.after and k.after[0] is block and k.cut)
+        for value in reversed(self.saved(before, part)):
+            self.b.set(self.home[value], self.pop(value.type))
+        for taken, result in zip(block.takes, results, strict=True):
+            self.define(taken, result)
 
     def push(self, value: Value) -> None:
         sp = self.b.get("sp", I32)

@@ -13,6 +13,7 @@ GradientError.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tawa.errors import GradientError
@@ -53,7 +54,7 @@ class Density(Handler):
         low, b = self.low, self.low.b
         free = family.support.free(op.result.type.shape)
         start = self.size
-        self.size += free * nest.iterations
+        self.size += free * prod(nest.counts)
         first = nest.first(low, free, start)
 
         def read(at: Value) -> Value:

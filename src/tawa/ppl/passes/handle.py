@@ -15,11 +15,13 @@ has no fixed place.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 from tawa.errors import ModelError
 from tawa.ppl.frontend.lower import Lowering
 from tawa.ppl.ir.core import I32, Op, Program, Region, Type, Value
+from tawa.ppl.ir.operations import KEPT
 
 VALUE = "value"
 """The title of what a model returns; of several numbers also `value.0` and so on."""
@@ -37,67 +39,47 @@ class Nest:
     certain: bool = True
 
     @property
-    def iterations(self) -> int:
-        """How often the operation runs."""
-        total = 1
-        for _, count in self.loops:
-            total *= count
-        return total
-
-    def index(self, low: Lowering) -> Value:
-        """Append the number of the iteration: row-major over the loops."""
-        place = low.b.const(0, I32)
-        for index, count in self.loops:
-            scaled = low.b.make("mul", place, low.b.const(count, I32))
-            place = low.b.make("add", scaled, index)
-        return place
+    def counts(self) -> tuple[int, ...]:
+        """The trip counts of the loops."""
+        return tuple(count for _, count in self.loops)
 
     def first(self, low: Lowering, size: int, start: int) -> Value:
         """Append where this iteration's `size` words lie, of all iterations' words from `start`
-        on.
+        on: row-major over the loops.
         """
-        place = low.b.make("mul", self.index(low), low.b.const(size, I32))
-        return low.b.make("add", place, low.b.const(start, I32))
+        b = low.b
+        at = (*(index for index, _ in self.loops), b.const(0, I32))
+        return b.offset((*self.counts, size), b.const(start, I32), *at)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Where a recorded value lies in the lane's kept memory, reals and whole numbers apart."""
+    """Where a recorded value lies among the words that a lane keeps."""
 
     title: str
     type: Type
-    counts: tuple[int, ...]
+    shape: tuple[int, ...]
+    """The shape of one draw."""
     start: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one draw."""
-        return (*self.counts, *self.type.shape)
 
     @property
     def size(self) -> int:
         """How many numbers one draw has."""
-        total = self.type.size
-        for count in self.counts:
-            total *= count
-        return total
-
-    @property
-    def memory(self) -> str:
-        """The lane's memory it lies in."""
-        return "kept_real" if self.type.is_float else "kept_whole"
+        return prod(self.shape)
 
 
 @dataclass(eq=False, slots=True)
 class Layout:
-    """The kept memory of a program: one place for each record of `wanted`, or of all.
+    """The words that a program keeps: a place for each record of `wanted`, or of all.
 
-    `held` says which values lie where at the end, and in which loops each was recorded.
+    Where `reals`, whole numbers are kept as reals: for moments. `held` says which values lie where
+    at the end, and in which loops each was recorded.
     """
 
     wanted: tuple[str, ...] | None = None
+    reals: bool = False
     places: dict[str, Kept] = field(default_factory=lambda: {})
-    sizes: dict[str, int] = field(default_factory=lambda: {"kept_real": 0, "kept_whole": 0})
+    size: int = 0
     titles: dict[str, None] = field(default_factory=lambda: {})
     partial: bool = False
     held: dict[Value, tuple[Kept, Nest]] = field(default_factory=lambda: {})
@@ -109,13 +91,12 @@ class Layout:
 
     def add(self, title: str, type_: Type, nest: Nest) -> Kept:
         """Give a record its place. The same title again has the same place: branches of an if."""
-        counts = tuple(count for _, count in nest.loops)
         self.partial |= not nest.certain
-        if (known := self.places.get(title)) is not None and known.shape == (*counts, *type_.shape):
+        shape = (*nest.counts, *type_.shape)
+        if (known := self.places.get(title)) is not None and known.shape == shape:
             return known
-        memory = "kept_real" if type_.is_float else "kept_whole"
-        kept = self.places[title] = Kept(title, type_, counts, self.sizes[memory])
-        self.sizes[memory] += kept.size
+        kept = self.places[title] = Kept(title, type_, shape, self.size)
+        self.size += kept.size
         return kept
 
 
@@ -159,19 +140,14 @@ class Handler:
 
     def keep(self, title: str, value: Value, nest: Nest) -> None:
         """Append the stores of a value."""
-        kept = self.layout.add(title, value.type, nest)
+        b, word = self.low.b, value
+        if self.layout.reals:
+            word = self.low.numbers.value(value, Type(b.dtype, value.type.shape))
+        kept = self.layout.add(title, word.type, nest)
         # Of two records in one place the later one stays.
         held = {v: at for v, at in self.layout.held.items() if at[0] is not kept}
         self.layout.held = {**held, value: (kept, nest)}
-        b = self.low.b
-        kind = b.real if value.type.is_float else I32
-        first = nest.first(self.low, value.type.size, kept.start)
-
-        def store(*at: Value) -> None:
-            item = self.low.numbers.value(b.load(value, *at), kind)
-            b.op("storevar", (b.offset(value.type.shape, first, *at), item), name=kept.memory)
-
-        b.each(value.type.shape, store)
+        b.put(KEPT, nest.first(self.low, word.type.size, kept.start), word)
 
 
 def handle(program: Program, handler: Handler) -> None:
@@ -199,9 +175,7 @@ def handle(program: Program, handler: Handler) -> None:
             why=f"what it keeps: {', '.join(layout.titles)}",
             remedy='name sites of these; "value" is what the model returns',
         )
-    for memory, size in layout.sizes.items():
-        kind = handler.low.b.real if memory == "kept_real" else I32
-        program.variables[memory] = Type(kind.kind, (max(1, size),))
+    program.variables[KEPT] = Type(handler.low.b.word.kind, (max(1, layout.size),))
 
 
 class _Rewriter:

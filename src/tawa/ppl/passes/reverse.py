@@ -24,6 +24,8 @@ Length: one sweep, and a rule for each operation.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from tawa.errors import GradientError, InternalError
 from tawa.ppl.ir.core import (
@@ -38,9 +40,10 @@ from tawa.ppl.ir.core import (
     free_values,
     walk,
 )
-from tawa.ppl.ir.operations import MATRICES
+from tawa.ppl.ir.operations import KEPT, MATRICES
 
-_KEPT = ("kept_real", "kept_whole")
+Seed = Value | tuple[Any, ...] | None
+"""An adjoint: a value, or a variable that has it, with the indices of a row; None of nothing."""
 LEAST = {"f32": 2.0**-126, "f64": 2.0**-1022}
 """The least normal number of a kind."""
 
@@ -52,7 +55,7 @@ def gradient(program: Program, region: Region, method: str) -> Region:
 
 def plain(region: Region) -> Region:
     """Return a copy of a body that keeps no records and divides nothing but 1."""
-    made = clone(region, {}, lambda op: op.code == "storevar" and op.attrs["name"] in _KEPT)
+    made = clone(region, {}, lambda op: op.code == "storevar" and op.attrs["name"] == KEPT)
     _invert(made)
     return made
 
@@ -161,10 +164,10 @@ class _Reverse:
 
     # -- sweeps
 
-    def sweep(self, region: Region, seeds: tuple[Value | str | None, ...] = ()) -> None:
+    def sweep(self, region: Region, seeds: Sequence[Seed] = ()) -> dict[Value, Value]:
         """Emit a region's operations, then their backward sweep, in the region at hand.
 
-        `seeds` are the adjoints of what it yields: values, or names of adjoint vectors.
+        `seeds` are the adjoints of what it yields. Returns those of scalars that are values.
         """
         outer_local, self.local = self.local, {}
         outer_here, self.here = self.here, set(region.args)
@@ -181,8 +184,7 @@ class _Reverse:
         for op in region.ops:
             self.forward(op)
         for value, seed in zip(region.yields, seeds, strict=False):  # a loop of terms has none
-            if value in self.active and seed is not None:
-                self.seed(value, seed)
+            self.seed(value, seed)
         for op in reversed(region.ops):
             if self.matters(op):
                 self.b.place = op.place
@@ -190,18 +192,22 @@ class _Reverse:
         for value, amount in self.local.items():
             if value not in self.here:
                 self.b.accumulate(self.adjoints[value], amount)
-        self.results = dict(self.local)
-        self.local, self.here = outer_local, outer_here
+        local, self.local, self.here = self.local, outer_local, outer_here
+        return local
 
-    def seed(self, value: Value, seed: Value | str) -> None:
+    def seed(self, value: Value, seed: Seed) -> None:
+        """Add to the adjoint of a value, if it depends on z."""
+        if value not in self.active or seed is None:
+            return
         if isinstance(seed, Value):
             self.add(value, seed)
             return
-        kind = value.type.kind
-        self.b.each(
-            value.type.shape,
-            lambda *at: self.add_at(value, at, self.b.loadvar(seed, kind, *at)),
-        )
+        name, *row = seed
+
+        def item(*at: Value) -> None:
+            self.add(value, self.b.loadvar(name, value.type.kind, *row, *at), *at)
+
+        self.b.each(value.type.shape, item)
 
     def variable(self, type_: Type, stem: str = "d") -> str:
         name = f"{stem}{len(self.program.variables)}"
@@ -214,11 +220,15 @@ class _Reverse:
         zero = self.b.const(0.0, Type(type_.kind))
         self.b.each(type_.shape, lambda *at: self.b.storevar(name, *at, zero))
 
-    def add(self, value: Value, amount: Value) -> None:
-        """Add to the adjoint of a scalar."""
-        if value in self.active:
-            held = self.local.get(value)
-            self.local[value] = amount if held is None else self.b.make("add", held, amount)
+    def add(self, value: Value, amount: Value, *at: Value) -> None:
+        """Add to the adjoint of a scalar, or of an element of an array value."""
+        if value not in self.active:
+            return
+        if at:
+            self.b.accumulate(self.adjoints[value], *at, amount)
+            return
+        held = self.local.get(value)
+        self.local[value] = amount if held is None else self.b.make("add", held, amount)
 
     def add_product(self, value: Value, one: Value, other: Value) -> None:
         """Add a product to the adjoint of a scalar."""
@@ -227,14 +237,11 @@ class _Reverse:
             code, *more = ("mul",) if held is None else ("fma", held)
             self.local[value] = self.b.make(code, one, other, *more)
 
-    def add_at(self, array: Value, at: tuple[Value, ...], amount: Value) -> None:
-        """Add to the adjoint of an element of an array value."""
-        if array in self.active:
-            self.b.accumulate(self.adjoints[array], *at, amount)
-
-    def adjoint(self, value: Value) -> Value | None:
-        """Return the adjoint of a scalar of this region, None where nothing was added."""
-        held = self.local.get(value)
+    def adjoint(self, value: Value, local: dict[Value, Value] | None = None) -> Value | None:
+        """Return the adjoint of a scalar of this region, or of the one that was swept with `local`;
+        None where nothing was added.
+        """
+        held = (self.local if local is None else local).get(value)
         if value in self.adjoints:
             far = self.b.get(self.adjoints[value], value.type)
             return far if held is None else self.b.make("add", held, far)
@@ -322,15 +329,14 @@ class _Reverse:
                     "the model is compiled",
                 )
             case "pack":
-                row = op.operands[0].type.shape
                 for number, value in enumerate(op.operands):
-                    self.unpack(op.result, value, number, row)
+                    self.seed(value, (self.adjoints[op.result], self.b.const(number, I32)))
             case "loadvar" if op.attrs["name"] == "z":
                 if (g := self.adjoint(op.result)) is not None:
                     self.b.accumulate("g", *op.operands, g)
             case "load":
                 if (g := self.adjoint(op.result)) is not None:
-                    self.add_at(op.operands[0], op.operands[1:], g)
+                    self.add(op.operands[0], g, *op.operands[1:])
             case code if code in MATRICES:
                 self.matrices(op)
             case "plate":
@@ -340,26 +346,11 @@ class _Reverse:
                 if (g := self.adjoint(op.result)) is not None:
                     self.scalar(op, g)
 
-    def unpack(self, whole: Value, part: Value, number: int, row: tuple[int, ...]) -> None:
-        if part not in self.active:
-            return
-        name = self.adjoints[whole]
-        first = self.b.const(number, I32)
-
-        def item(*at: Value) -> None:
-            given = self.b.loadvar(name, whole.type.kind, first, *at)
-            if row:
-                self.add_at(part, at, given)
-            else:
-                self.add(part, given)
-
-        self.b.each(row, item)
-
-    def seeds(self, results: tuple[Value, ...]) -> tuple[Value | str | None, ...]:
+    def seeds(self, results: tuple[Value, ...]) -> tuple[Seed, ...]:
         return tuple(
             None
             if value not in self.active
-            else self.adjoints[value]
+            else (self.adjoints[value],)
             if value.type.shape
             else self.adjoint(value)
             for value in results
@@ -380,17 +371,14 @@ class _Reverse:
 
         def iteration(index: Value) -> None:
             body, _ = self.again(op.regions[0], (index,))
-            seeds: list[Value | str | None] = []
-            for result in op.results:
-                if result not in self.active:
-                    seeds.append(None)
-                elif len(result.type.shape) == 1:
-                    seeds.append(self.b.loadvar(self.adjoints[result], result.type.kind, index))
-                else:
-                    row = self.variable(Type(result.type.kind, result.type.shape[1:]))
-                    self.copy(self.adjoints[result], row, index)
-                    seeds.append(row)
-            self.sweep(body, tuple(seeds))
+            active = (value in self.active for value in op.results)
+            self.sweep(
+                body,
+                [
+                    (self.adjoints[value], index) if holds else None
+                    for value, holds in zip(op.results, active, strict=True)
+                ],
+            )
 
         self.b.each((count,), iteration)
 
@@ -415,7 +403,7 @@ class _Reverse:
             if isinstance(seed, Value):
                 self.b.set(name, seed)
             elif seed is not None:
-                self.copy(seed, name)
+                self.copy(seed[0], name)
 
         def iteration(step: Value) -> None:
             index = self.b.make("sub", last, step)
@@ -424,40 +412,20 @@ class _Reverse:
                 for tape, value in zip(self.tapes[op], region.args[1:], strict=True)
             )
             body, _ = self.again(region, (index, *starts))
-            seeds: list[Value | str | None] = []
-            for result, name in zip(op.results, carried, strict=True):
-                if name is None:
-                    seeds.append(None)
-                elif result.type.shape:
-                    held = self.variable(result.type)
-                    self.copy(name, held)
-                    seeds.append(held)
-                else:
-                    seeds.append(self.b.get(name, result.type))
-            self.sweep(body, tuple(seeds))
+            local = self.sweep(body, [name if name is None else (name,) for name in carried])
             for start, name in zip(starts, carried, strict=True):
-                if name is None:
-                    continue
-                if start.type.shape:
+                if name is not None and start.type.shape:
                     self.copy(self.adjoints[start], name)
-                    continue
-                held = self.results.get(start)
-                far = self.adjoints.get(start)
-                if far is not None:
-                    more = self.b.get(far, start.type)
-                    held = more if held is None else self.b.make("add", held, more)
-                self.b.set(name, self.b.const(0.0, start.type) if held is None else held)
+                elif name is not None:
+                    total = self.adjoint(start, local)
+                    zero = self.b.const(0.0, start.type)
+                    self.b.set(name, zero if total is None else total)
 
         with self.b.inside(Region((Value(I32),))) as made:
             iteration(made.args[0])
         self.b.op("for", (op.operands[0],), (), (made,))
         for start, name in zip(op.operands[1:], carried, strict=True):
-            if name is None or start not in self.active:
-                continue
-            if start.type.shape:
-                self.seed(start, name)
-            else:
-                self.add(start, self.b.get(name, start.type))
+            self.seed(start, None if name is None else (name,))
 
     def matrices(self, op: Op) -> None:
         """Add what the adjoint function of an operation of arrays gives."""
@@ -468,7 +436,7 @@ class _Reverse:
             if value in self.active:
 
                 def item(*at: Value, value: Value = value, slope: Value = slope) -> None:
-                    self.add_at(value, at, self.b.load(slope, *at))
+                    self.add(value, self.b.load(slope, *at), *at)
 
                 self.b.each(value.type.shape, item)
 
@@ -477,20 +445,16 @@ class _Reverse:
 
         def item(value: Value, at: tuple[Value, ...], place: Value) -> None:
             slope = self.b.row(f"slopes{op.attrs['number']}", "f32", place)
-            amount = self.b.make("mul", g, slope)
-            if at:
-                self.add_at(value, at, amount)
-            else:
-                self.add(value, amount)
+            self.add(value, self.b.make("mul", g, slope), *at)
 
         self.b.words(op.operands, item)
 
-    def copy(self, source: str, target: str, *row: Value) -> None:
-        """Emit the copy of a variable, or of a row of it, into another."""
+    def copy(self, source: str, target: str) -> None:
+        """Emit the copy of a variable into another."""
         type_ = self.program.variables[target]
         self.b.each(
             type_.shape,
-            lambda *at: self.b.storevar(target, *at, self.b.loadvar(source, type_.kind, *row, *at)),
+            lambda *at: self.b.storevar(target, *at, self.b.loadvar(source, type_.kind, *at)),
         )
 
     def taken(self, tape: str, type_: Type, index: Value) -> Value:

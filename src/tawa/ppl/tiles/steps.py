@@ -13,7 +13,7 @@ from typing import Any, Self
 import ml_dtypes
 import numpy as np
 
-from tawa.ppl.frontend.surface import run, select, write
+from tawa.ppl.frontend.words import run, select, write
 from tawa.ppl.infer.compose import Composed
 from tawa.ppl.infer.execute import Device, Executable, Running
 from tawa.ppl.infer.options import Options
