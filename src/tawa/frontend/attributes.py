@@ -130,7 +130,8 @@ def _of_descriptor(c: Context, value: Descriptor, name: str) -> Value | None:
 def _of_tuple(value: Tuple, name: str) -> Value | None:
     if name in value.fields:
         return value.items[value.fields.index(name)]
-    return None
+    method = value.kind is not None and callable(getattr(value.kind, name, None))
+    return Method(value, name) if method else None
 
 
 def _of_constant(c: Context, value: Const, name: str) -> Value | None:

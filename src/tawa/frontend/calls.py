@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import (
     BuiltinFunctionType,
@@ -15,13 +15,14 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any
+from typing import Any, get_args
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 import tawa.language as tl
 from tawa.errors import TawaError, TypeMismatch, UnsupportedSyntax
+from tawa.frontend.aggregates import Aggregate, aggregate_of
 from tawa.frontend.attributes import find_attribute, get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.names import (
@@ -71,6 +72,8 @@ def call(
         case Method(receiver=Descriptor() as desc, name=name):
             stub = getattr(tl.tensor_descriptor, name)
             return _call_handler(c, f"descriptor.{name}", stub, [desc, *positional], named)
+        case Method(receiver=Tuple(kind=kind) as receiver, name=name):
+            return call(c, lift(getattr(kind, name)), [receiver, *positional], named)
         case Method(receiver=receiver, name=name):
             stub = getattr(tl, _ALIASES.get(name, name))
             if isinstance(stub, Written):
@@ -82,6 +85,12 @@ def call(
             c.frame.source.function
         ):
             return _inline_tritons(c, helper, positional, named)
+        case Const(value=Helper(function=helper)) if helper.__name__ == "__init__":
+            raise c.unsupported(
+                "a constructor is called by the name of its class",
+                why="an aggregate is a value: no other function gives its fields their values",
+                remedy="call the class, or write a helper that both constructors call",
+            )
         case Const(value=Helper(function=helper)):
             return c.inline(c, helper, positional, named)
         case Const(value=HostFunction(function=host, tritons=tritons)):
@@ -89,9 +98,16 @@ def call(
             plain = underlying(host)
             if plain is None or all(_is_constant(known(value)) for value in given):
                 return _run_in_python(c, host, positional, named, tritons)
-            # What is asked of a value of the run is its type, which the frontend knows.
-            if isinstance(found := c.inline(c, plain, positional, named), Const):
-                return found
+            # What is asked of a value of the run is its type, which the frontend knows, or what is
+            # constant of an aggregate. A number has become a scalar: of floats that is another one.
+            found = c.inline(c, plain, positional, named)
+            match known(found):
+                case Const(value=int()) as number:
+                    return number
+                case _ if isinstance(found, Const):
+                    return found
+                case _:
+                    pass
             return _run_in_python(c, host, positional, named)
         case Const(value=host) if callable(host) and not isinstance(host, type):
             return _call_python(c, host, positional, named)
@@ -166,6 +182,8 @@ def _call_builtin(
             return positional[0] if positional else Const(None)
         case "tuple":
             return _call_type(c, tuple, positional, named)
+        case "aggregate_replace":
+            return _replaced(c, positional, named)
         case "pointer_type" | "block_type" | "dtype":
             return _run_in_python(c, stub, positional, named)
         case "logical_and" | "logical_or":
@@ -382,7 +400,6 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "tensor": (Tensor, BlockPointer),
     "tensor_descriptor": (Descriptor,),
     "tensor_descriptor_base": (Descriptor,),
-    "constexpr": (Const,),
     "tuple": (Tuple,),
 }
 
@@ -412,24 +429,73 @@ def _is_instance(value: Value, kind: Value) -> bool:
     match kind:
         case Const(value=Builtin(name="dtype")):
             return isinstance(value, Const) and isinstance(value.value, tl.dtype)
+        case Const(value=Builtin(name="constexpr")):
+            return _is_constant(value)
         case Const(value=Builtin(name=name)):
             return isinstance(value, _PYTHON_TYPES.get(name, ()))
         case Const(value=type() as python) if isinstance(value, Const):
             return isinstance(value.value, python)
-        case Const(value=type() as python):
-            return isinstance(value, Tuple) and python in (tuple, list)
+        case Const(value=type() as python) if isinstance(value, Tuple):
+            return issubclass(value.kind or tuple, python) or (python is list and not value.kind)
         case _:
             return False
 
 
-def _named_tuple(
-    c: Context, kind: Any, fields: tuple[str, ...], given: Mapping[str, Value]
+def _aggregate(
+    c: Context,
+    kind: type,
+    aggregate: Aggregate,
+    positional: Sequence[Value],
+    named: Mapping[str, Value],
 ) -> Tuple:
-    defaults: Mapping[str, Any] = getattr(kind, "_field_defaults", {})
-    if missing := [name for name in fields if name not in given and name not in defaults]:
-        raise c.builder.mismatch(f"{kind.__name__} got no value for {', '.join(missing)}")
-    items = (given[name] if name in given else lift(defaults[name]) for name in fields)
-    return Tuple(tuple(items), fields)
+    """Make an object of an aggregate: by its constructor, else of the fields in order."""
+    made = Tuple((), (), kind)
+    if aggregate.init is None:
+        given = bind(c.builder, kind.__name__, aggregate.stub, positional, named, lift)
+        for name, value in given.items():
+            made = with_field(c, made, name, value)
+        return made
+    constructor: Any = underlying(aggregate.init)
+    found = c.inline(c, constructor, [made, *positional], named)
+    values = dict(zip(found.fields, found.items)) if isinstance(found, Tuple) else {}
+    if missing := [name for name in aggregate.fields if name not in values]:
+        raise c.builder.mismatch(
+            f"the constructor of {kind.__name__} gives {', '.join(missing)} no value",
+            why="an aggregate has all its fields, whichever way its constructor goes",
+        )
+    return Tuple(tuple(values[name] for name in aggregate.fields), (*aggregate.fields,), kind)
+
+
+def with_field(c: Context, made: Value, name: str, value: Value) -> Tuple:
+    """Return an aggregate that is being made, with a value of a field; raises TypeMismatch."""
+    assert isinstance(made, Tuple), "a constructor makes an aggregate"
+    aggregate = aggregate_of(made.kind)
+    if aggregate is None or name not in aggregate.fields:
+        raise c.builder.mismatch(
+            f"{made.kind.__name__} has no field {name}",
+            why="the fields of an aggregate are its annotated names",
+        )
+    kind = aggregate.fields[name]
+    kinds = [lift(each) for each in get_args(kind) or (kind,)]
+    if kinds == [Const(Builtin("constexpr"))]:
+        value = known(value)
+    if not any(_is_instance(value, each) for each in kinds):
+        raise c.builder.mismatch(
+            f"the field {name} of {made.kind.__name__} is {describe(value)}",
+            why=f"it is annotated {getattr(kind, '__name__', kind)}",
+            remedy="tl.to_tensor makes a tensor of a number, tl.constexpr a constant",
+        )
+    items = dict(zip(made.fields, made.items)) | {name: value}
+    return replace(made, items=tuple(items.values()), fields=tuple(items))
+
+
+def _replaced(c: Context, positional: Sequence[Value], changes: Mapping[str, Value]) -> Value:
+    match positional:
+        case [Tuple(kind=kind) as value] if kind is not None:
+            fields = dict(zip(value.fields, value.items))
+            return _call_type(c, kind, (), {**fields, **changes})
+        case _:
+            raise c.builder.mismatch("tl.aggregate_replace takes an aggregate, and new fields")
 
 
 _LIMITS = frozenset((("torch", "finfo"), ("torch", "iinfo")))
@@ -440,9 +506,12 @@ _CONVERSIONS = {kind: kind.__name__ for kind in (range, list, tuple, bool, int, 
 def _call_type(
     c: Context, kind: type, positional: Sequence[Value], named: Mapping[str, Value]
 ) -> Value:
-    """Call a Python type: conversions of constants, range, and named tuples."""
-    if fields := tuple(str(name) for name in getattr(kind, "_fields", ())):
-        return _named_tuple(c, kind, fields, {**dict(zip(fields, positional)), **named})
+    """Call a Python type: conversions of constants, range, named tuples, and aggregates."""
+    if (aggregate := aggregate_of(kind)) is not None:
+        return _aggregate(c, kind, aggregate, positional, named)
+    if getattr(kind, "_fields", None) is not None:  # a named tuple
+        given = bind(c.builder, kind.__name__, kind, positional, named, lift)
+        return Tuple(tuple(given.values()), tuple(given))
     match _CONVERSIONS.get(kind, ""), positional:
         case "range", _:
             names = ("arg1", "arg2", "step")

@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tawa.errors import Place
 from tawa.frontend.liveness import Liveness, analyse
 from tawa.frontend.names import Builtin, Helper
-from tawa.frontend.source import Source, read_source
+from tawa.frontend.source import Source, made_by, read_source
 from tawa.ir import tile
 from tawa.ir.build.builder import Context as Operations
 from tawa.ir.build.builder import Elements
@@ -43,6 +43,11 @@ class Frame:
     gone: dict[str, str] = field(default_factory=dict[str, str])
     ended: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
     loop: Place | None = None
+
+    @property
+    def made(self) -> str:
+        """The name of the aggregate that a constructor makes; "" in other functions."""
+        return made_by(self.source.tree)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from xdsl.ir import Block
 
 from tawa.errors import UnknownName
 from tawa.frontend.attributes import get_attribute
-from tawa.frontend.calls import call, refuse_missing
+from tawa.frontend.calls import call, refuse_missing, with_field
 from tawa.frontend.context import Context
 from tawa.frontend.liveness import writes
 from tawa.frontend.names import NotConstant, lift, resolve
@@ -104,7 +104,7 @@ def as_variable(c: Context, value: Value) -> Value:
     match value:
         case Const(value=bool() | int() | float()):
             return arithmetic.to_tensor(c.builder, value)
-        case Tuple():
+        case Tuple(kind=None):
             return Tuple(tuple(as_variable(c, item) for item in value.items), value.fields)
         case _:
             return value
@@ -132,11 +132,14 @@ def named_by(c: Context, target: ast.expr, value: Value) -> Iterator[tuple[ast.N
                 )
             for each, item in zip(target.elts, value.items):
                 yield from named_by(c, each, item)
+        case ast.Attribute(value=ast.Name(id=name) as owner, attr=field) if name == c.frame.made:
+            yield owner, with_field(c, c.frame.names[name].value, field, value)
         case _:
             raise c.unsupported(
                 "only names can be assigned to",
-                why="tensors and descriptors are values: an element of one cannot be changed",
-                remedy="use tl.where to change elements, and tl.store to write memory",
+                why="tensors, descriptors and aggregates are values: no part of one can be changed",
+                remedy="use tl.where to change elements, tl.store to write memory, and "
+                "tl.aggregate_replace for a copy of an aggregate",
             )
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from types import CodeType
@@ -118,10 +118,13 @@ class BlockPointer:
 
 @dataclass(frozen=True, slots=True)
 class Tuple:
-    """Values side by side, with field names when they come from a named tuple."""
+    """Values side by side, with field names when they come from a named tuple, and the class of
+    those that an aggregate is made of.
+    """
 
     items: tuple[Value, ...]
     fields: tuple[str, ...] = ()
+    kind: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,7 @@ def rebuild(value: Value, source: Iterator[SSAValue]) -> Value:
                 value.block_shape,
             )
         case Tuple():
-            return Tuple(tuple(rebuild(item, source) for item in value.items), value.fields)
+            return replace(value, items=tuple(rebuild(item, source) for item in value.items))
         case Method():
             return Method(rebuild(value.receiver, source), value.name)
         case Const():
@@ -202,7 +205,8 @@ def same_form(one: Value, other: Value) -> bool:
             return types and one.block_shape == other.block_shape
         case Tuple(), Tuple():
             pairs = zip(one.items, other.items)
-            return len(one.items) == len(other.items) and all(same_form(a, b) for a, b in pairs)
+            alike = one.kind is other.kind and len(one.items) == len(other.items)
+            return alike and all(same_form(a, b) for a, b in pairs)
         case Method(), Method():
             return one.name == other.name and same_form(one.receiver, other.receiver)
         case Const(), Const():
@@ -225,8 +229,9 @@ def describe(value: Value) -> str:
             return f"descriptor of {spell_type(value.dtype, value.block_shape)}{padding}"
         case BlockPointer():
             return f"block pointer to {value.base.dtype.name}{list(value.block_shape)}"
-        case Tuple():
-            return f"({', '.join(describe(item) for item in value.items)})"
+        case Tuple(kind=kind):
+            name = kind.__name__ if kind is not None else ""
+            return f"{name}({', '.join(describe(item) for item in value.items)})"
         case Method():
             return f"method {value.name}"
         case Const():
