@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tawa.language import dtypes
@@ -51,34 +52,20 @@ from tawa.language.stub import builtin
 from tawa.language.written import Written
 
 
-def _one(name: str, does: str) -> Any:
-    """Make the stub of a function of one float."""
+def _of(count: int, name: str, does: str) -> Any:
+    """Make the stub of a function of one to three floats."""
 
-    def function(arg0: Any) -> Any: ...
+    def one(arg0: Any) -> Any: ...
+    def two(arg0: Any, arg1: Any) -> Any: ...
+    def three(arg0: Any, arg1: Any, arg2: Any) -> Any: ...
 
+    function: Any = (one, two, three)[count - 1]
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{does}."
     return builtin(function)
 
 
-def _two(name: str, does: str) -> Any:
-    """Make the stub of a function of two floats."""
-
-    def function(arg0: Any, arg1: Any) -> Any: ...
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{does}."
-    return builtin(function)
-
-
-def _three(name: str, does: str) -> Any:
-    """Make the stub of a function of three floats."""
-
-    def function(arg0: Any, arg1: Any, arg2: Any) -> Any: ...
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{does}."
-    return builtin(function)
+_one, _two, _three = partial(_of, 1), partial(_of, 2), partial(_of, 3)
 
 
 def _rounded(make: Any, name: str, does: str) -> tuple[Any, Any, Any]:
@@ -165,10 +152,7 @@ def finitef(arg0):
     return tl.abs(arg0) < float("inf")
 
 
-@Written
-def isfinited(arg0):
-    """Tell where a float is neither infinite nor NaN."""
-    return tl.abs(arg0) < float("inf")
+isfinited = finitef
 
 
 @Written
@@ -232,30 +216,6 @@ def llround(arg0):
     return round(arg0).to(tl.int64)
 
 
-@Written
-def float2int_rn(arg0):
-    """Round to the nearest int32, halves to the even one."""
-    return rint(arg0).to(tl.int32)
-
-
-@Written
-def float2int_rz(arg0):
-    """Round to an int32 towards zero."""
-    return arg0.to(tl.int32)
-
-
-@Written
-def float2int_rd(arg0):
-    """Round down to an int32."""
-    return tl.floor(arg0).to(tl.int32)
-
-
-@Written
-def float2int_ru(arg0):
-    """Round up to an int32."""
-    return tl.ceil(arg0).to(tl.int32)
-
-
 def _to_integers(name: str, kind: Any, signed: Any) -> tuple[Any, Any, Any, Any]:
     """Make the functions that round floats to `kind`, and give its bits as `signed`."""
 
@@ -304,6 +264,9 @@ def _ways(name: str, does: str, *functions: Any) -> tuple[Any, Any, Any, Any]:
     return down, nearest, up, zero
 
 
+float2int_rd, float2int_rn, float2int_ru, float2int_rz = _to_integers(
+    "float2int", dtypes.int32, dtypes.int32
+)
 float2uint_rd, float2uint_rn, float2uint_ru, float2uint_rz = _to_integers(
     "float2uint", dtypes.uint32, dtypes.int32
 )
@@ -357,25 +320,28 @@ def rcbrt(arg0):
 
 
 @Written
+def _quarters(x):
+    """Give the quarter of a turn that pi times `x` is in, and the sine and cosine of the rest."""
+    x = x - rint(x * 0.5) * 2.0
+    halves = rint(x * 2.0)
+    rest = (x - halves * 0.5) * 3.141592653589793
+    return halves - tl.floor(halves * 0.25) * 4.0, tl.sin(rest), tl.cos(rest)
+
+
+@Written
 def sinpi(arg0):
     """Compute the sine of pi times x, 0 of whole numbers."""
-    x = arg0 - rint(arg0 * 0.5) * 2.0
-    halves = rint(x * 2.0)
-    angle = (x - halves * 0.5) * 3.141592653589793
-    turn = halves - tl.floor(halves * 0.25) * 4.0
-    value = tl.where((turn == 1.0) | (turn == 3.0), tl.cos(angle), tl.sin(angle))
-    return tl.where(turn >= 2.0, -value, value)
+    quarter, sine, cosine = _quarters(arg0)
+    value = tl.where((quarter == 1.0) | (quarter == 3.0), cosine, sine)
+    return tl.where(quarter >= 2.0, -value, value)
 
 
 @Written
 def cospi(arg0):
     """Compute the cosine of pi times x, 0 in the middle of two whole numbers."""
-    x = arg0 - rint(arg0 * 0.5) * 2.0
-    halves = rint(x * 2.0)
-    angle = (x - halves * 0.5) * 3.141592653589793
-    turn = halves - tl.floor(halves * 0.25) * 4.0
-    value = tl.where((turn == 1.0) | (turn == 3.0), tl.sin(angle), tl.cos(angle))
-    return tl.where((turn == 1.0) | (turn == 2.0), -value, value)
+    quarter, sine, cosine = _quarters(arg0)
+    value = tl.where((quarter == 1.0) | (quarter == 3.0), sine, cosine)
+    return tl.where((quarter == 1.0) | (quarter == 2.0), -value, value)
 
 
 @Written
@@ -391,21 +357,32 @@ def norm4d(arg0, arg1, arg2, arg3):
 
 
 @Written
+def _over(length, *parts):
+    """Compute one over a length, which may be beyond the floats: then over that of quarters."""
+    largest = tl.abs(parts[0])
+    for part in parts[1:]:
+        largest = tl.maximum(largest, tl.abs(part))
+    scale = tl.where(largest > 1.0, 0.25, 1.0)
+    inner = length(*[part * scale for part in parts])
+    return tl.fdiv(scale, inner, ieee_rounding=True)
+
+
+@Written
 def rhypot(arg0, arg1):
     """Compute one over the length of a vector of two components."""
-    return 1.0 / hypot(arg0, arg1)
+    return _over(hypot, arg0, arg1)
 
 
 @Written
 def rnorm3d(arg0, arg1, arg2):
     """Compute one over the length of a vector of three components."""
-    return 1.0 / norm3d(arg0, arg1, arg2)
+    return _over(norm3d, arg0, arg1, arg2)
 
 
 @Written
 def rnorm4d(arg0, arg1, arg2, arg3):
     """Compute one over the length of a vector of four components."""
-    return 1.0 / norm4d(arg0, arg1, arg2, arg3)
+    return _over(norm4d, arg0, arg1, arg2, arg3)
 
 
 __all__ = [
