@@ -454,3 +454,33 @@ def test_run_and_hooks_of_a_kernel():
 def test_what_is_of_tritons_launches_alone_is_refused_by_name(name):
     with pytest.raises(AttributeError, match=f"has no {name}: .*(kernel|process)"):
         getattr(moved, name)
+
+
+@tawa.jit
+def folded(x):
+    if x.shape[0] == 1:
+        return x
+    else:
+        one, other = x.reshape((x.shape[0] // 2, 2)).split()
+        return folded(one) + folded(other)
+
+
+@tawa.jit
+def powered(x, n: tl.constexpr):
+    if n == 0:
+        return x * 0 + 1
+    return x * powered(x, n - 1)
+
+
+@tawa.jit
+def recursive(x, out, B: tl.constexpr):
+    v = tl.load(x + tl.arange(0, B))
+    tl.store(out + tl.arange(0, 1), folded(v))
+    tl.store(out + 1 + tl.arange(0, B), powered(v, 3))
+
+
+def test_functions_call_themselves_on_smaller_shapes_and_constants():
+    x, out = np.arange(16, dtype=np.int32), np.zeros(17, np.int32)
+    recursive[1,](x, out, B=16)
+    assert out[0] == x.sum()
+    assert np.array_equal(out[1:], x**3)

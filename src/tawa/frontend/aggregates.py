@@ -50,6 +50,12 @@ def aggregate_of(kind: Any) -> Aggregate | None:
     return Aggregate(fields, defaults, vars(own).get("__init__"))
 
 
+def defines(kind: type, name: str) -> bool:
+    """Tell whether an aggregate has a function of a name, other than those of all objects."""
+    found = getattr(kind, name, None)
+    return callable(found) and found is not getattr(object, name, None)
+
+
 def _own(kind: type) -> type:
     """Return the user's class of the one that Triton's decorator made."""
     setter = vars(kind).get("__setattr__")

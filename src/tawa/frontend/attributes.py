@@ -8,6 +8,7 @@ from typing import Any
 
 import tawa.language as tl
 from tawa.errors import UnknownName
+from tawa.frontend.aggregates import defines
 from tawa.frontend.context import Context
 from tawa.frontend.names import REFUSED, Builtin, NotConstant, lift
 from tawa.ir.build.binding import suggest
@@ -15,6 +16,7 @@ from tawa.ir.build.values import (
     BlockPointer,
     Const,
     Descriptor,
+    Instance,
     Method,
     Tensor,
     Tuple,
@@ -65,6 +67,9 @@ def find_attribute(c: Context, value: Value, name: str) -> Value | None:
             return _of_descriptor(c, value, name)
         case Tuple():
             return _of_tuple(value, name)
+        case Instance():
+            method = Method(value, name) if defines(value.kind, name) else None
+            return value.fields.get(name, method)
         case Const():
             return _of_constant(c, value, name)
         case Method():
@@ -130,8 +135,7 @@ def _of_descriptor(c: Context, value: Descriptor, name: str) -> Value | None:
 def _of_tuple(value: Tuple, name: str) -> Value | None:
     if name in value.fields:
         return value.items[value.fields.index(name)]
-    method = value.kind is not None and callable(getattr(value.kind, name, None))
-    return Method(value, name) if method else None
+    return None
 
 
 def _of_constant(c: Context, value: Const, name: str) -> Value | None:

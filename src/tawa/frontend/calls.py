@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from types import (
     BuiltinFunctionType,
@@ -42,6 +42,7 @@ from tawa.ir.build.values import (
     BlockPointer,
     Const,
     Descriptor,
+    Instance,
     Method,
     Tensor,
     Tuple,
@@ -72,7 +73,7 @@ def call(
         case Method(receiver=Descriptor() as desc, name=name):
             stub = getattr(tl.tensor_descriptor, name)
             return _call_handler(c, f"descriptor.{name}", stub, [desc, *positional], named)
-        case Method(receiver=Tuple(kind=kind) as receiver, name=name):
+        case Method(receiver=Instance(kind=kind) as receiver, name=name):
             return call(c, lift(getattr(kind, name)), [receiver, *positional], named)
         case Method(receiver=receiver, name=name):
             stub = getattr(tl, _ALIASES.get(name, name))
@@ -204,8 +205,6 @@ def _call_handler(
         raise c.unsupported(
             f"tl.{key} cannot be called in a kernel", why="it is a type, or has no tile operation"
         )
-    # What Triton's compiler hands to its own functions, and wrappers of them pass on: it is None.
-    named = {key: value for key, value in named.items() if key not in ("_semantic", "_builder")}
     return handler(c, *bind(c.builder, f"tl.{key}", stub, positional, named, lift).values())
 
 
@@ -258,9 +257,13 @@ def _run_in_python(
 
 
 def _is_constant(value: Value) -> bool:
-    if isinstance(value, Tuple):
-        return all(_is_constant(item) for item in value.items)
-    return isinstance(value, Const)
+    match value:
+        case Tuple():
+            return all(map(_is_constant, value.items))
+        case Instance():
+            return all(map(_is_constant, value.fields.values()))
+        case _:
+            return isinstance(value, Const)
 
 
 def _to_python(value: Value) -> object:
@@ -272,6 +275,8 @@ def _to_python(value: Value) -> object:
         case Tuple(fields=fields):
             made: Any = namedtuple("tuple", fields)  # pyright: ignore[reportUntypedNamedTuple]
             return made(*map(_to_python, value.items))
+        case Instance(fields=fields):
+            return _to_python(Tuple(tuple(fields.values()), tuple(fields)))
         case _:
             return value
 
@@ -435,8 +440,10 @@ def _is_instance(value: Value, kind: Value) -> bool:
             return isinstance(value, _PYTHON_TYPES.get(name, ()))
         case Const(value=type() as python) if isinstance(value, Const):
             return isinstance(value.value, python)
-        case Const(value=type() as python) if isinstance(value, Tuple):
-            return issubclass(value.kind or tuple, python) or (python is list and not value.kind)
+        case Const(value=type() as python) if isinstance(value, Instance):
+            return issubclass(value.kind, python)
+        case Const(value=type() as python):
+            return isinstance(value, Tuple) and python in (tuple, list)
         case _:
             return False
 
@@ -447,9 +454,9 @@ def _aggregate(
     aggregate: Aggregate,
     positional: Sequence[Value],
     named: Mapping[str, Value],
-) -> Tuple:
+) -> Instance:
     """Make an object of an aggregate: by its constructor, else of the fields in order."""
-    made = Tuple((), (), kind)
+    made = Instance(kind, {})
     if aggregate.init is None:
         given = bind(c.builder, kind.__name__, aggregate.stub, positional, named, lift)
         for name, value in given.items():
@@ -457,22 +464,21 @@ def _aggregate(
         return made
     constructor: Any = underlying(aggregate.init)
     found = c.inline(c, constructor, [made, *positional], named)
-    values = dict(zip(found.fields, found.items)) if isinstance(found, Tuple) else {}
+    values = found.fields if isinstance(found, Instance) else dict[str, Value]()
     if missing := [name for name in aggregate.fields if name not in values]:
         raise c.builder.mismatch(
             f"the constructor of {kind.__name__} gives {', '.join(missing)} no value",
             why="an aggregate has all its fields, whichever way its constructor goes",
         )
-    return Tuple(tuple(values[name] for name in aggregate.fields), (*aggregate.fields,), kind)
+    return Instance(kind, {name: values[name] for name in aggregate.fields})
 
 
-def with_field(c: Context, made: Value, name: str, value: Value) -> Tuple:
+def with_field(c: Context, made: Value, name: str, value: Value) -> Instance:
     """Return an aggregate that is being made, with a value of a field; raises TypeMismatch."""
-    assert isinstance(made, Tuple), "a constructor makes an aggregate"
-    aggregate = aggregate_of(made.kind)
-    if aggregate is None or name not in aggregate.fields:
+    aggregate = aggregate_of(made.kind) if isinstance(made, Instance) else None
+    if not isinstance(made, Instance) or aggregate is None or name not in aggregate.fields:
         raise c.builder.mismatch(
-            f"{made.kind.__name__} has no field {name}",
+            f"{describe(made)} has no field {name}",
             why="the fields of an aggregate are its annotated names",
         )
     kind = aggregate.fields[name]
@@ -485,14 +491,12 @@ def with_field(c: Context, made: Value, name: str, value: Value) -> Tuple:
             why=f"it is annotated {getattr(kind, '__name__', kind)}",
             remedy="tl.to_tensor makes a tensor of a number, tl.constexpr a constant",
         )
-    items = dict(zip(made.fields, made.items)) | {name: value}
-    return replace(made, items=tuple(items.values()), fields=tuple(items))
+    return Instance(made.kind, {**made.fields, name: value})
 
 
 def _replaced(c: Context, positional: Sequence[Value], changes: Mapping[str, Value]) -> Value:
     match positional:
-        case [Tuple(kind=kind) as value] if kind is not None:
-            fields = dict(zip(value.fields, value.items))
+        case [Instance(kind=kind, fields=fields)]:
             return _call_type(c, kind, (), {**fields, **changes})
         case _:
             raise c.builder.mismatch("tl.aggregate_replace takes an aggregate, and new fields")

@@ -24,6 +24,7 @@ from tawa.ir.build.operations.shapes import new_axes
 from tawa.ir.build.regions import emit_if, only_computes, splice
 from tawa.ir.build.values import (
     Const,
+    Instance,
     Tensor,
     Tuple,
     Value,
@@ -104,7 +105,7 @@ def as_variable(c: Context, value: Value) -> Value:
     match value:
         case Const(value=bool() | int() | float()):
             return arithmetic.to_tensor(c.builder, value)
-        case Tuple(kind=None):
+        case Tuple():
             return Tuple(tuple(as_variable(c, item) for item in value.items), value.fields)
         case _:
             return value
@@ -324,7 +325,9 @@ def _call(c: Context, node: ast.Call) -> Value:
             raise c.unsupported(
                 "**arguments cannot stand in a kernel", remedy="write the arguments by name"
             )
-        named[keyword.arg] = evaluate(c, keyword.value)
+        if keyword.arg not in ("_semantic", "_builder"):
+            # What Triton's compiler hands to its own functions, and wrappers pass on: it is None.
+            named[keyword.arg] = evaluate(c, keyword.value)
     return call(c, function, positional, named)
 
 
@@ -401,6 +404,8 @@ def _decided(c: Context, test: ast.expr) -> bool:
 def subscript(c: Context, value: Value, index: Value) -> Value:
     """Index a tensor with None, ``:`` and ``...``, or a tuple with a constant; TypeMismatch."""
     match value, index:
+        case Instance(), _:
+            return call(c, get_attribute(c, value, "__getitem__"), [index], {})
         case Tensor(), _:
             return _new_axes(c, value, index)
         case Tuple(), Const():

@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
+from tawa.frontend.aggregates import defines
 from tawa.frontend.calls import Iterations, call
 from tawa.frontend.context import Context
 from tawa.frontend.names import lift
 from tawa.ir.build import arithmetic
 from tawa.ir.build.values import (
     Const,
+    Instance,
     Method,
     Tensor,
     Tuple,
@@ -88,12 +90,11 @@ def _overloaded(c: Context, name: str, of: Sequence[Value], reflected: str = "")
 
     None where there is no aggregate; raises TypeMismatch where no class defines it.
     """
-    kinds = [(isinstance(each, Tuple) and each.kind) or object for each in of]
-    if set(kinds) == {object}:
+    if not any(isinstance(each, Instance) for each in of):
         return None
-    for at, word in ((0, name), (-1, reflected)):
-        if getattr(kinds[at], word, None) is not getattr(object, word, None):
-            return call(c, Method(of[at], word), of[1:] if at == 0 else of[:1], {})
+    for owner, word, others in ((of[0], name, of[1:]), (of[-1], reflected, of[:1])):
+        if isinstance(owner, Instance) and defines(owner.kind, word):
+            return call(c, Method(owner, word), others, {})
     raise c.builder.mismatch(
         f"no class of {' and '.join(map(describe, of))} has {name}",
         why="operators of an aggregate are the functions of these names in its class",

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from types import CodeType
@@ -118,13 +118,18 @@ class BlockPointer:
 
 @dataclass(frozen=True, slots=True)
 class Tuple:
-    """Values side by side, with field names when they come from a named tuple, and the class of
-    those that an aggregate is made of.
-    """
+    """Values side by side, with field names when they come from a named tuple."""
 
     items: tuple[Value, ...]
     fields: tuple[str, ...] = ()
-    kind: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An object of an aggregate: its class, and the values of its fields."""
+
+    kind: Any
+    fields: Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ class Method:
     name: str
 
 
-Value: TypeAlias = Const | Tensor | Descriptor | BlockPointer | Tuple | Method
+Value: TypeAlias = Const | Tensor | Descriptor | BlockPointer | Tuple | Instance | Method
 
 
 def name_value(value: SSAValue, name: str) -> None:
@@ -159,6 +164,9 @@ def leaves(value: Value) -> Iterator[SSAValue]:
                 yield part.ssa
         case Tuple():
             for item in value.items:
+                yield from leaves(item)
+        case Instance():
+            for item in value.fields.values():
                 yield from leaves(item)
         case Method():
             yield from leaves(value.receiver)
@@ -185,7 +193,9 @@ def rebuild(value: Value, source: Iterator[SSAValue]) -> Value:
                 value.block_shape,
             )
         case Tuple():
-            return replace(value, items=tuple(rebuild(item, source) for item in value.items))
+            return Tuple(tuple(rebuild(item, source) for item in value.items), value.fields)
+        case Instance(fields=fields):
+            return Instance(value.kind, {n: rebuild(item, source) for n, item in fields.items()})
         case Method():
             return Method(rebuild(value.receiver, source), value.name)
         case Const():
@@ -205,8 +215,10 @@ def same_form(one: Value, other: Value) -> bool:
             return types and one.block_shape == other.block_shape
         case Tuple(), Tuple():
             pairs = zip(one.items, other.items)
-            alike = one.kind is other.kind and len(one.items) == len(other.items)
-            return alike and all(same_form(a, b) for a, b in pairs)
+            return len(one.items) == len(other.items) and all(same_form(a, b) for a, b in pairs)
+        case Instance(), Instance():
+            pairs = zip(one.fields.values(), other.fields.values())
+            return one.kind is other.kind and all(same_form(a, b) for a, b in pairs)
         case Method(), Method():
             return one.name == other.name and same_form(one.receiver, other.receiver)
         case Const(), Const():
@@ -229,9 +241,10 @@ def describe(value: Value) -> str:
             return f"descriptor of {spell_type(value.dtype, value.block_shape)}{padding}"
         case BlockPointer():
             return f"block pointer to {value.base.dtype.name}{list(value.block_shape)}"
-        case Tuple(kind=kind):
-            name = kind.__name__ if kind is not None else ""
-            return f"{name}({', '.join(describe(item) for item in value.items)})"
+        case Tuple():
+            return f"({', '.join(describe(item) for item in value.items)})"
+        case Instance():
+            return f"{value.kind.__name__}({', '.join(map(describe, value.fields.values()))})"
         case Method():
             return f"method {value.name}"
         case Const():
