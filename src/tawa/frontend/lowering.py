@@ -29,6 +29,7 @@ from tawa.frontend.signature import (
 from tawa.frontend.source import Source, read_source
 from tawa.frontend.statements import is_constexpr, run
 from tawa.ir import tile
+from tawa.ir.build.binding import bind
 from tawa.ir.build.builder import Builder
 from tawa.ir.build.finish import facts_of, finish
 from tawa.ir.build.values import Const, Descriptor, Tensor, Tuple, Value, describe, name_value
@@ -183,7 +184,7 @@ def inline_call(
         )
     inner = c.enter(function, arguments)
     source = inner.frame.source
-    bound = _bind_call(c, source, positional, named)
+    bound = bind(c.builder, source.name, source.function, positional, named, lift)
     outer = (c.builder.place, c.builder.calls, set(c.builder.fresh))
     c.builder.calls = (c.builder.place, *c.builder.calls)
     _refuse_variadic(inner, source, "**", source.tree.args.kwarg)
@@ -194,22 +195,3 @@ def inline_call(
     c.builder.place, c.builder.calls, fresh = outer
     c.builder.fresh |= fresh
     return Const(None) if result is None else result
-
-
-def _bind_call(
-    c: Context, source: Source, positional: Sequence[Value], named: Mapping[str, Value]
-) -> dict[str, Value]:
-    parameters = inspect.signature(source.function)
-    try:
-        bound = parameters.bind(*positional, **named)
-    except TypeError as error:
-        raise c.builder.mismatch(
-            f"{source.name}: {error}", why=f"its parameters are {parameters}"
-        ) from None
-    values: dict[str, Value] = dict(bound.arguments)
-    for name, parameter in parameters.parameters.items():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            values[name] = Tuple(tuple(bound.arguments.get(name, ())))
-        elif name not in values:
-            values[name] = lift(parameter.default)
-    return values

@@ -220,19 +220,14 @@ def llround(arg0):
 def _to_integers(name: str, kind: Any, signed: Any) -> tuple[Any, Any, Any, Any]:
     """Make the functions that round floats to `kind`, and give its bits as `signed`."""
 
-    def down(arg0):
-        return tl.floor(arg0).to(kind).to(signed, bitcast=True)
+    def after(whole):
+        def function(arg0):
+            return whole(arg0).to(kind).to(signed, bitcast=True)
 
-    def nearest(arg0):
-        return rint(arg0).to(kind).to(signed, bitcast=True)
+        return function
 
-    def up(arg0):
-        return tl.ceil(arg0).to(kind).to(signed, bitcast=True)
-
-    def zero(arg0):
-        return arg0.to(kind).to(signed, bitcast=True)
-
-    return _ways(name, f"Round a float to the bits of {kind.name}", down, nearest, up, zero)
+    functions = map(after, (tl.floor, rint, tl.ceil, tl.to_tensor))
+    return _ways(name, f"Round a float to the bits of {kind.name}", *functions)
 
 
 def _to_float32(name: str, source: str) -> tuple[Any, Any, Any, Any]:
