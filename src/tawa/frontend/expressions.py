@@ -71,7 +71,7 @@ def _evaluate(c: Context, node: ast.expr) -> Value:
         case ast.ListComp() | ast.GeneratorExp():
             return _comprehension(c, node)
         case ast.NamedExpr():
-            value = as_variable(c, evaluate(c, node.value))
+            value = as_variable(c, evaluate(c, node.value), node.target.id)
             c.bind(node.target.id, value, node.target)
             return value
         case _:
@@ -100,8 +100,12 @@ _REMEDIES: dict[type[ast.expr], str] = {
 }
 
 
-def as_variable(c: Context, value: Value) -> Value:
-    """Turn numbers into typed scalars, as assigning them to a variable does in Triton."""
+def as_variable(c: Context, value: Value, name: str = "") -> Value:
+    """Turn numbers into typed scalars, as assigning them to a variable does in Triton: but the next
+    value of a `name` that was declared a constexpr stays one.
+    """
+    if c.frame.names.pop(declared(name), None) is not None:
+        return known(value)
     match value:
         case Const(value=bool() | int() | float()):
             return arithmetic.to_tensor(c.builder, value)
@@ -109,6 +113,11 @@ def as_variable(c: Context, value: Value) -> Value:
             return Tuple(tuple(as_variable(c, item) for item in value.items), value.fields)
         case _:
             return value
+
+
+def declared(name: str) -> str:
+    """Return what stands among the variables while ``name: tl.constexpr`` has no value yet."""
+    return f"{name}: tl.constexpr"
 
 
 def named_by(c: Context, target: ast.expr, value: Value) -> Iterator[tuple[ast.Name, Value]]:

@@ -20,7 +20,7 @@ from xdsl.ir import Block
 from tawa.errors import Place, TypeMismatch
 from tawa.frontend.calls import Iterations
 from tawa.frontend.context import Binding, Context
-from tawa.frontend.expressions import as_variable, evaluate, named_by
+from tawa.frontend.expressions import as_variable, declared, evaluate, named_by
 from tawa.frontend.liveness import assigned, returns, writes
 from tawa.frontend.names import Builtin
 from tawa.frontend.operators import binary, static_items, truth
@@ -135,17 +135,21 @@ def _return(c: Context, statement: ast.Return) -> Value:
 def _assign(c: Context, target: ast.expr, value: Value) -> None:
     fresh = set(c.builder.fresh)
     for name, part in named_by(c, target, value):
-        item = as_variable(c, part)
+        item = as_variable(c, part, name.id)
         c.builder.fresh |= fresh
         c.bind(name.id, item, name)
         c.finish_statement(name.id, item)
 
 
 def _annotated(c: Context, statement: ast.AnnAssign) -> None:
+    constant = is_constexpr(c, statement.annotation)
     if statement.value is None:
+        if constant:
+            name = declared(ast.unparse(statement.target))
+            c.frame.names[name] = Binding(Const(None), c.builder.place)
         return
     value = evaluate(c, statement.value)
-    if not is_constexpr(c, statement.annotation):
+    if not constant:
         _assign(c, statement.target, value)
         return
     if not isinstance(statement.target, ast.Name):

@@ -290,7 +290,9 @@ def dtype_of(kind: Attribute) -> dtype:
 
 
 def known(value: Value) -> Value:
-    """Return the constant that a scalar is; any other value as it is."""
+    """Return the constant that a scalar is, a tuple of such ones; any other value as it is."""
+    if isinstance(value, Tuple):
+        return Tuple(tuple(map(known, value.items)), value.fields)
     if not isinstance(value, Tensor) or value.is_block:
         return value
     number = _number(value.ssa)
