@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, TypeAlias
 
 from tawa.codegen.parameters import Parameter
+from tawa.errors import BuildError
 from tawa.frontend.signature import Argument, ConstantArg, DescriptorArg, PointerArg, TupleArg
 from tawa.plan.plan import FULL_SPEED, Declined, Plan
 from tawa.runtime.locks import Lock
@@ -21,14 +23,6 @@ from tawa.runtime.locks import Lock
 if TYPE_CHECKING:
     from tawa.ir import tile
     from tawa.simulator.trace import Trace
-from functools import partial
-from typing import TYPE_CHECKING
-
-from tawa.errors import BuildError
-
-if TYPE_CHECKING:
-    from tawa.ir import tile
-
 
 Stage: TypeAlias = str | bytes
 LEVELS = ("tile", "aref", "hopper", "cuda", "ptx", "cubin", "sass")

@@ -1,6 +1,5 @@
 """The device library: functions of float32 and float64, aliases, and functions of bits."""
 
-# ruff: noqa: F401  (all its names are for others)
 # The written bodies are tile code, which pyright cannot type: it is typed where it is compiled.
 # pyright: basic, reportUnsupportedDunderAll=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false, reportAssignmentType=false
 
@@ -11,44 +10,40 @@ from typing import Any
 
 from tawa.language import dtypes
 from tawa.language import primitives as tl
-from tawa.language.extra.bits import (
-    brev,
-    byte_perm,
-    clz,
-    double2hiint,
-    double2loint,
-    double_as_longlong,
-    ffs,
-    float_as_int,
-    float_as_uint,
-    hadd,
-    hiloint2double,
-    int_as_float,
-    longlong_as_double,
-    mul24,
-    mulhi,
-    popc,
-    rhadd,
-    sad,
-    uint_as_float,
-)
-from tawa.language.math import (
-    abs,
-    ceil,
-    cos,
-    div_rn,
-    erf,
-    exp,
-    exp2,
-    floor,
-    fma,
-    log,
-    log2,
-    rsqrt,
-    sin,
-    sqrt,
-    sqrt_rn,
-)
+from tawa.language.extra.bits import brev as brev
+from tawa.language.extra.bits import byte_perm as byte_perm
+from tawa.language.extra.bits import clz as clz
+from tawa.language.extra.bits import double2hiint as double2hiint
+from tawa.language.extra.bits import double2loint as double2loint
+from tawa.language.extra.bits import double_as_longlong as double_as_longlong
+from tawa.language.extra.bits import ffs as ffs
+from tawa.language.extra.bits import float_as_int as float_as_int
+from tawa.language.extra.bits import float_as_uint as float_as_uint
+from tawa.language.extra.bits import hadd as hadd
+from tawa.language.extra.bits import hiloint2double as hiloint2double
+from tawa.language.extra.bits import int_as_float as int_as_float
+from tawa.language.extra.bits import longlong_as_double as longlong_as_double
+from tawa.language.extra.bits import mul24 as mul24
+from tawa.language.extra.bits import mulhi as mulhi
+from tawa.language.extra.bits import popc as popc
+from tawa.language.extra.bits import rhadd as rhadd
+from tawa.language.extra.bits import sad as sad
+from tawa.language.extra.bits import uint_as_float as uint_as_float
+from tawa.language.math import abs as abs
+from tawa.language.math import ceil as ceil
+from tawa.language.math import cos as cos
+from tawa.language.math import div_rn as div_rn
+from tawa.language.math import erf as erf
+from tawa.language.math import exp as exp
+from tawa.language.math import exp2 as exp2
+from tawa.language.math import floor as floor
+from tawa.language.math import fma as fma
+from tawa.language.math import log as log
+from tawa.language.math import log2 as log2
+from tawa.language.math import rsqrt as rsqrt
+from tawa.language.math import sin as sin
+from tawa.language.math import sqrt as sqrt
+from tawa.language.math import sqrt_rn as sqrt_rn
 from tawa.language.stub import builtin
 from tawa.language.written import Written
 
