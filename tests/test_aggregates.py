@@ -109,6 +109,20 @@ def test_a_constructor_may_branch_at_run_time() -> None:
     assert out.tolist() == [0, 10, 2]
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_an_argument_that_is_one_is_a_tensor_to_a_field(n) -> None:
+    @tawa.jit
+    def kernel(out, n):
+        one = Dual(n, n, 4)
+        for _ in range(3):
+            one = Dual(one.value + 1, one.slope, 4)
+        tl.store(out, one.value)
+
+    out = np.zeros(1, np.int32)
+    kernel[1,](out, n)
+    assert out[0] == n + 3
+
+
 def test_a_class_is_part_of_the_text_of_a_kernel() -> None:
     def made(default, factor):
         times = tawa.jit(factor)
@@ -240,7 +254,7 @@ def no_aggregate(n):
 
 @tawa.jit
 def no_tensor(n):
-    Dual(1, n, 4)
+    Dual(tl.int32, n, 4)
 
 
 @tawa.jit
@@ -300,7 +314,7 @@ WRONG = [
     (indexes, "has no attribute __getitem__"),
     (unpacks, "3 names cannot take Dual"),
     (no_aggregate, "the field number of Walk is int32"),
-    (no_tensor, "the field value of Dual is constant 1"),
+    (no_tensor, "the field value of Dual is constant "),
     (no_constant, "the field N of Dual is int32"),
     (loses, "the constructor of Lost gives y no value"),
     (base, "a constructor is called by the name of its class"),

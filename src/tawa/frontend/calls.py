@@ -485,11 +485,12 @@ def with_field(c: Context, made: Value, name: str, value: Value) -> Instance:
     kinds = [lift(each) for each in get_args(kind) or (kind,)]
     if kinds == [Const(Builtin("constexpr"))]:
         value = known(value)
+    elif kinds == [Const(Builtin("tensor"))] and arithmetic.as_number(value) is not None:
+        value = arithmetic.to_tensor(c.builder, value)  # as of an argument that is 1
     if not any(_is_instance(value, each) for each in kinds):
         raise c.builder.mismatch(
             f"the field {name} of {made.kind.__name__} is {describe(value)}",
             why=f"it is annotated {getattr(kind, '__name__', kind)}",
-            remedy="tl.to_tensor makes a tensor of a number, tl.constexpr a constant",
         )
     return Instance(made.kind, {**made.fields, name: value})
 
