@@ -173,7 +173,7 @@ def language_page() -> str:
     members = [
         *(_member(name, vars(jit.Launchable)[name]) for name in ("run", "warmup")),
         *(_member(name, vars(jit.JitFunction)[name]) for name in ("add_pre_run_hook", "cache_key")),
-        _member("kernel.warmup(...)[grid]", CompiledKernel.__getitem__),
+        _member("__getitem__", CompiledKernel.__getitem__),
     ]
     lines += ["## Methods of Triton's kernels", "", *members, ""]
     refused = [f"- `tl.{name}`: {why}; {remedy}." for name, (why, remedy) in REFUSED.items()]

@@ -216,9 +216,10 @@ class CompiledKernel:
     again: Callable[..., CompiledKernel] | None = None
 
     def __getitem__(self, grid: object) -> Callable[..., CompiledKernel]:
-        """Return the kernel's function on a grid, with the constants and options that this was
-        compiled with: constants may be left out. As any launch it is one of what its arguments are,
-        which need not be this kernel. Raises TypeError for a kernel without Python source.
+        """Return the function of a compiled kernel on a grid, as ``kernel.warmup(...)[grid]``: with
+        the constants, which may be left out, and the options that it was compiled with. Like any
+        launch it is one of what its arguments are, which need not be this kernel. Raises TypeError
+        for a kernel without Python source.
         """
         if self.again is None:
             raise TypeError(f"{self.name} was compiled from IR: launch what compile_ir returned")
