@@ -21,8 +21,10 @@ from tawa import errors
 from tawa.frontend.inline import inline
 from tawa.frontend.names import REFUSED
 from tawa.ir import aref, build, hopper, tile
+from tawa.language import constant
 from tawa.language.extra import cuda, libdevice
-from tawa.runtime import program, tile_function
+from tawa.runtime import jit, program, tile_function
+from tawa.runtime.compiled import CompiledKernel
 
 DOCS = Path(__file__).resolve().parent
 SOURCE = DOCS.parent / "src" / "tawa"
@@ -167,12 +169,17 @@ def language_page() -> str:
         lines += [*(_entry(name, getattr(module, name)) for name in names), ""]
     types = [name for name in tl.__all__ if type(getattr(tl, name)) is tl.dtype]
     lines += ["## Element types", "", ", ".join(f"`tl.{name}`" for name in types), ""]
-    lines += ["## Refused by name", "", *_refused(), ""]
+    lines += ["## Classes of values: tawa.aggregate", "", *_docs_of(constant.aggregate), ""]
+    members = [
+        *(_member(name, vars(jit.Launchable)[name]) for name in ("run", "warmup")),
+        *(_member(name, vars(jit.JitFunction)[name]) for name in ("add_pre_run_hook", "cache_key")),
+        _member("__getitem__", CompiledKernel.__getitem__),
+    ]
+    lines += ["## Methods of Triton's kernels", "", *members, ""]
+    refused = [f"- `tl.{name}`: {why}; {remedy}." for name, (why, remedy) in REFUSED.items()]
+    refused += [f"- `{name}` of a kernel: {instead}." for name, instead in jit.REFUSED.items()]
+    lines += ["## Refused by name", "", *refused, ""]
     return "\n".join(lines)
-
-
-def _refused() -> list[str]:
-    return [f"- `tl.{name}`: {why}; {remedy}." for name, (why, remedy) in REFUSED.items()]
 
 
 def _home(thing: object) -> str:

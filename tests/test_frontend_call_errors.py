@@ -144,6 +144,19 @@ def test_recursion():
     assert refused(UnsupportedSyntax, kernel, x="i32*").what == "endless calls itself"
 
 
+@jit
+def counting(n: tl.constexpr):
+    return counting(n + 1)
+
+
+def test_a_call_that_only_constants_could_end():
+    def kernel(x):
+        tl.store(x, counting(0))
+
+    error = refused(UnsupportedSyntax, kernel, x="i32*")
+    assert error.what == "the calls in kernel have no end"
+
+
 def test_returns_of_two_types():
     @jit
     def helper(x):

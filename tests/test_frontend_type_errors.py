@@ -157,7 +157,7 @@ def test_unpacking():
         tl.store(x, a + b)
 
     error = refused(TypeMismatch, kernel, x="i32*")
-    assert error.what == "2 names cannot take (int32, int32, int32)"
+    assert error.what == "2 names cannot take (int32, constant 1, constant 2)"
 
 
 def test_static_assert():

@@ -22,6 +22,7 @@ TYPES = (
 NOT_HANDLED = {
     "ConstexprFunction",
     "PropagateNan",
+    "aggregate_replace",
     "block_type",
     "condition",
     "const",

@@ -203,3 +203,29 @@ def test_names_of_a_comprehension_are_its_own():
     x, out = np.arange(16, dtype=np.float32), np.zeros(16, np.float32)
     named_as_outside[1,](x, out, 5)
     assert np.array_equal(out, 2 * x + 7)
+
+
+@tawa.jit
+def signed(x):
+    return -1 if x < 0 else 1, (x, 2)
+
+
+@tawa.jit
+def declared(out, n):
+    y: tl.constexpr
+    x, y = 3, 4
+    tl.static_assert(y == 4)
+    z: tl.constexpr
+    if (z := y + 1) == 5:
+        tl.store(out, x + z)
+    y = n
+    tl.store(out + 1, y)
+    both: tl.constexpr = signed(-5)
+    tl.static_assert(both[0] == -1)
+    tl.static_assert(both[1][1] == 2)
+
+
+def test_the_next_value_of_a_declared_name_is_a_constant():
+    out = np.zeros(2, np.int32)
+    declared[1,](out, 9)
+    assert out.tolist() == [8, 9]

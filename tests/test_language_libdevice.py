@@ -232,3 +232,20 @@ def test_turns_of_the_largest_floats(dtype):
     x = np.array([1, -1, 0.6, -0.6] * 4, dtype) * np.finfo(dtype).max
     assert not np.any(result(one, "sinpi", [x], dtype))
     assert np.all(result(one, "cospi", [x], dtype) == 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_lengths_beyond_the_floats(dtype):
+    """One over a length that no float holds, or that is among the largest, is no zero."""
+    most, least = np.finfo(dtype).max, np.finfo(dtype).tiny
+    x = np.array([most, most / 3, most / 2, 1.5, least, 0, np.inf, 3 * least] * 2, dtype)
+    y = np.array([most, most / 4, 0, -2, least, 0, 1, -4 * least] * 2, dtype)
+    wide = np.longdouble
+    lengths = [np.hypot(x.astype(wide), y.astype(wide))]
+    lengths.append(np.hypot(lengths[0], x.astype(wide)))
+    with np.errstate(all="ignore"):
+        expected = [(1 / length).astype(dtype) for length in lengths]
+    found = result(two, "rhypot", [x, y], dtype), result(three, "rnorm3d", [x, y, x], dtype)
+    assert np.count_nonzero(found[0]) == 14
+    np.testing.assert_allclose(found[0], expected[0], rtol=3 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(found[1], expected[1], rtol=3 * np.finfo(dtype).eps)

@@ -410,3 +410,77 @@ def test_registers_of_a_kernel_with_roles():
     assert len(made.resources.roles) > 1
     assert made.n_regs == made.resources.registers_at_launch > 0
     assert made.n_spills == 0
+
+
+@tawa.jit
+def tripled(x, y, n, B: tl.constexpr, num_stages: tl.constexpr, factor: tl.constexpr = 3):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * factor, mask=at < n)
+
+
+def test_a_compiled_kernel_is_launched_as_tritons():
+    """As the tutorial of a softmax does: compile, count what fits, launch that."""
+    x, y = np.ones(200, np.float32), np.zeros(200, np.float32)
+    made = tripled.warmup(x, y, 200, B=128, num_stages=2, factor=5, num_warps=8, grid=(1,))
+    made._init_handles()
+    assert made[2, 1, 1](x, y, 200, 128, 2).launch.threads == 256
+    assert y.sum() == 1000
+    ran = made[2,](x, y, n=7)  # other facts: another kernel of the same options
+    assert (y.sum(), ran.launch.threads) == (1000, 256)
+    y[:] = 0
+    made[1,](x, y, 200, factor=2)
+    assert y.sum() == 256
+
+
+def test_run_and_hooks_of_a_kernel():
+    @tawa.jit
+    def filled(x, B: tl.constexpr):
+        tl.store(x + tl.arange(0, B), B)
+
+    x, seen = np.zeros(4, np.int32), list[object]()
+    filled.add_pre_run_hook(lambda *args, **named: seen.append((args[0] is x, named)))
+    filled.run(x, B=4, grid=(1,), warmup=True)
+    assert (x.sum(), seen) == (0, [])
+    filled.run(x, B=4, grid=lambda meta: (meta["B"] // 4,), warmup=False)
+    assert (x.sum(), seen) == (16, [(True, {"B": 4})])
+    tuned = tawa.autotune([tawa.Config({"B": 2})], key=[])(filled)
+    x[:] = 0
+    tuned.run(x, grid=(1,), warmup=False)
+    assert x.tolist() == [2, 2, 0, 0]
+    assert filled.cache_key == filled.text_digest
+
+
+@pytest.mark.parametrize("name", ["preload", "device_caches", "create_binder", "src"])
+def test_what_is_of_tritons_launches_alone_is_refused_by_name(name):
+    with pytest.raises(AttributeError, match=f"has no {name}: .*(kernel|process)"):
+        getattr(moved, name)
+
+
+@tawa.jit
+def folded(x):
+    if x.shape[0] == 1:
+        return x
+    else:
+        one, other = x.reshape((x.shape[0] // 2, 2)).split()
+        return folded(one) + folded(other)
+
+
+@tawa.jit
+def powered(x, n: tl.constexpr):
+    if n == 0:
+        return x * 0 + 1
+    return x * powered(x, n - 1)
+
+
+@tawa.jit
+def recursive(x, out, B: tl.constexpr):
+    v = tl.load(x + tl.arange(0, B))
+    tl.store(out + tl.arange(0, 1), folded(v))
+    tl.store(out + 1 + tl.arange(0, B), powered(v, 3))
+
+
+def test_functions_call_themselves_on_smaller_shapes_and_constants():
+    x, out = np.arange(16, dtype=np.int32), np.zeros(17, np.int32)
+    recursive[1,](x, out, B=16)
+    assert out[0] == x.sum()
+    assert np.array_equal(out[1:], x**3)

@@ -264,3 +264,30 @@ def test_a_branch_on_what_is_too_long_to_say_leaves_no_program_out() -> None:
     compiled = lengthy.compile(**arguments, grid=(4,))
     assert any("never_negative" in guard.condition for guard in compiled.guards)
     assert not guards_hold(compiled, arguments, (4,))
+
+
+@tawa.jit
+def from_the_last(x, states, C: tl.constexpr, D: tl.constexpr, B: tl.constexpr):
+    head, rows = tl.program_id(1), tl.program_id(0) * B + tl.arange(0, B)[:, None]
+    columns, total = tl.arange(0, D)[None, :], tl.zeros((B, D), tl.float32)
+    for k in range(C, 0, -1):
+        base = states + (head * (C + 1) + k) * D * D
+        tl.store(base + rows * D + columns, total.to(tl.float16), mask=rows < D)
+        at = (head * C + k - 1) * D
+        one = tl.load(x + (at + rows) * D + columns, mask=rows < D, other=0.0)
+        other = tl.load(x + (at + tl.arange(0, D)[:, None]) * D + columns)
+        total += tl.dot(one, other)
+
+
+def test_states_are_stored_from_the_last_to_the_first() -> None:
+    """What keeps the number of a state from falling below 0 stands beside the rows of the mask."""
+    heads, chunks, d = 2, 2, 64
+    x = integers(heads * chunks * d, d)
+    states = np.zeros((heads, chunks + 1, d, d), np.float16)
+    arguments = {"x": x, "states": states, "C": chunks, "D": d, "B": d}
+    compiled = from_the_last.compile(**arguments, grid=(1, heads))
+    assert promoted(compiled) == 3
+    assert guards_hold(compiled, arguments, (1, heads))
+    from_the_last[1, heads](**arguments)
+    last = x.reshape(heads, chunks, d, d)[:, 1].astype(np.float32)
+    assert np.array_equal(states[:, 1], (last @ last).astype(np.float16))

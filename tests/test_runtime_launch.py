@@ -324,7 +324,7 @@ def test_misfits_at_launch(driver, make):
     with pytest.raises(ArgumentError, match="called like a Python function"):
         kernel(GpuArray((4,)))
     with pytest.raises(ArgumentError, match="scale got 'x' twice"):
-        kernel.run((1,), (GpuArray((4,)), GpuArray((4,)), 16, 2.0), {"x": 1})
+        kernel.launch((1,), (GpuArray((4,)), GpuArray((4,)), 16, 2.0), {"x": 1})
     assert driver.launches == []
 
 

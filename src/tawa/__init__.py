@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tawa import testing as testing
     from tawa.errors import TawaError as TawaError
     from tawa.frontend.inline import inline as inline
+    from tawa.language.constant import aggregate as aggregate
     from tawa.language.constant import constexpr_function as constexpr_function
     from tawa.plan.plan import Plan as Plan
     from tawa.runtime.arrays import array as array
@@ -48,6 +49,7 @@ _HOMES = {
     "TawaError": "tawa.errors",
     "TensorDescriptor": "tawa.runtime.descriptors",
     "WindowDescriptor": "tawa.runtime.descriptors",
+    "aggregate": "tawa.language.constant",
     "array": "tawa.runtime.arrays",
     "autotune": "tawa.runtime.decorators",
     "cdiv": "tawa.runtime.grid",
@@ -63,7 +65,7 @@ _MODULES = ("errors", "kernels", "language", "testing", "tools", "torch")
 
 __all__ = [
     "Buffer", "CompiledKernel", "Config", "JitFunction", "Plan", "Program", "Step", "TawaError",
-    "TensorDescriptor", "WindowDescriptor", "array", "autotune", "cdiv", "compile_ir",
+    "TensorDescriptor", "WindowDescriptor", "aggregate", "array", "autotune", "cdiv", "compile_ir",
     "constexpr_function", "errors", "heuristics", "inline", "jit", "language", "next_power_of_2",
     "simulate", "testing",
 ]  # fmt: skip

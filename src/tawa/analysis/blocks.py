@@ -249,6 +249,8 @@ def _uncounted(offset: Polynomial, bound: Bounds) -> _Part | None:
     unit = Polynomial.constant(number)
     for atom in known:
         unit *= Polynomial.atom(atom)
+    if min(excess.values()) < 0:  # what falls may be no less than 0 by a number beside it
+        excess[()] = offset.terms.get((), 0)
     count, _ = Polynomial.make(excess).divide(tuple(known), number)
     return _Part(count, unit)
 

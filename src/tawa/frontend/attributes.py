@@ -8,6 +8,7 @@ from typing import Any
 
 import tawa.language as tl
 from tawa.errors import UnknownName
+from tawa.frontend.aggregates import defines
 from tawa.frontend.context import Context
 from tawa.frontend.names import REFUSED, Builtin, NotConstant, lift
 from tawa.ir.build.binding import suggest
@@ -15,6 +16,7 @@ from tawa.ir.build.values import (
     BlockPointer,
     Const,
     Descriptor,
+    Instance,
     Method,
     Tensor,
     Tuple,
@@ -65,6 +67,9 @@ def find_attribute(c: Context, value: Value, name: str) -> Value | None:
             return _of_descriptor(c, value, name)
         case Tuple():
             return _of_tuple(value, name)
+        case Instance():
+            method = Method(value, name) if defines(value.kind, name) else None
+            return value.fields.get(name, method)
         case Const():
             return _of_constant(c, value, name)
         case Method():

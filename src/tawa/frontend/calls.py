@@ -15,13 +15,14 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any
+from typing import Any, get_args
 
 from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.ir import Attribute, SSAValue
 
 import tawa.language as tl
 from tawa.errors import TawaError, TypeMismatch, UnsupportedSyntax
+from tawa.frontend.aggregates import Aggregate, aggregate_of
 from tawa.frontend.attributes import find_attribute, get_attribute
 from tawa.frontend.context import Context
 from tawa.frontend.names import (
@@ -41,6 +42,7 @@ from tawa.ir.build.values import (
     BlockPointer,
     Const,
     Descriptor,
+    Instance,
     Method,
     Tensor,
     Tuple,
@@ -71,6 +73,8 @@ def call(
         case Method(receiver=Descriptor() as desc, name=name):
             stub = getattr(tl.tensor_descriptor, name)
             return _call_handler(c, f"descriptor.{name}", stub, [desc, *positional], named)
+        case Method(receiver=Instance(kind=kind) as receiver, name=name):
+            return call(c, lift(getattr(kind, name)), [receiver, *positional], named)
         case Method(receiver=receiver, name=name):
             stub = getattr(tl, _ALIASES.get(name, name))
             if isinstance(stub, Written):
@@ -82,6 +86,12 @@ def call(
             c.frame.source.function
         ):
             return _inline_tritons(c, helper, positional, named)
+        case Const(value=Helper(function=helper)) if helper.__name__ == "__init__":
+            raise c.unsupported(
+                "a constructor is called by the name of its class",
+                why="an aggregate is a value: no other function gives its fields their values",
+                remedy="call the class, or write a helper that both constructors call",
+            )
         case Const(value=Helper(function=helper)):
             return c.inline(c, helper, positional, named)
         case Const(value=HostFunction(function=host, tritons=tritons)):
@@ -89,9 +99,16 @@ def call(
             plain = underlying(host)
             if plain is None or all(_is_constant(known(value)) for value in given):
                 return _run_in_python(c, host, positional, named, tritons)
-            # What is asked of a value of the run is its type, which the frontend knows.
-            if isinstance(found := c.inline(c, plain, positional, named), Const):
-                return found
+            # What is asked of a value of the run is its type, which the frontend knows, or what is
+            # constant of an aggregate. A number has become a scalar: of floats that is another one.
+            found = c.inline(c, plain, positional, named)
+            match known(found):
+                case Const(value=int()) as number:
+                    return number
+                case _ if isinstance(found, Const):
+                    return found
+                case _:
+                    pass
             return _run_in_python(c, host, positional, named)
         case Const(value=host) if callable(host) and not isinstance(host, type):
             return _call_python(c, host, positional, named)
@@ -166,6 +183,8 @@ def _call_builtin(
             return positional[0] if positional else Const(None)
         case "tuple":
             return _call_type(c, tuple, positional, named)
+        case "aggregate_replace":
+            return _replaced(c, positional, named)
         case "pointer_type" | "block_type" | "dtype":
             return _run_in_python(c, stub, positional, named)
         case "logical_and" | "logical_or":
@@ -186,8 +205,6 @@ def _call_handler(
         raise c.unsupported(
             f"tl.{key} cannot be called in a kernel", why="it is a type, or has no tile operation"
         )
-    # What Triton's compiler hands to its own functions, and wrappers of them pass on: it is None.
-    named = {key: value for key, value in named.items() if key not in ("_semantic", "_builder")}
     return handler(c, *bind(c.builder, f"tl.{key}", stub, positional, named, lift).values())
 
 
@@ -240,9 +257,13 @@ def _run_in_python(
 
 
 def _is_constant(value: Value) -> bool:
-    if isinstance(value, Tuple):
-        return all(_is_constant(item) for item in value.items)
-    return isinstance(value, Const)
+    match value:
+        case Tuple():
+            return all(map(_is_constant, value.items))
+        case Instance():
+            return all(map(_is_constant, value.fields.values()))
+        case _:
+            return isinstance(value, Const)
 
 
 def _to_python(value: Value) -> object:
@@ -254,6 +275,8 @@ def _to_python(value: Value) -> object:
         case Tuple(fields=fields):
             made: Any = namedtuple("tuple", fields)  # pyright: ignore[reportUntypedNamedTuple]
             return made(*map(_to_python, value.items))
+        case Instance(fields=fields):
+            return _to_python(Tuple(tuple(fields.values()), tuple(fields)))
         case _:
             return value
 
@@ -382,7 +405,6 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "tensor": (Tensor, BlockPointer),
     "tensor_descriptor": (Descriptor,),
     "tensor_descriptor_base": (Descriptor,),
-    "constexpr": (Const,),
     "tuple": (Tuple,),
 }
 
@@ -412,24 +434,73 @@ def _is_instance(value: Value, kind: Value) -> bool:
     match kind:
         case Const(value=Builtin(name="dtype")):
             return isinstance(value, Const) and isinstance(value.value, tl.dtype)
+        case Const(value=Builtin(name="constexpr")):
+            return _is_constant(value)
         case Const(value=Builtin(name=name)):
             return isinstance(value, _PYTHON_TYPES.get(name, ()))
         case Const(value=type() as python) if isinstance(value, Const):
             return isinstance(value.value, python)
+        case Const(value=type() as python) if isinstance(value, Instance):
+            return issubclass(value.kind, python)
         case Const(value=type() as python):
             return isinstance(value, Tuple) and python in (tuple, list)
         case _:
             return False
 
 
-def _named_tuple(
-    c: Context, kind: Any, fields: tuple[str, ...], given: Mapping[str, Value]
-) -> Tuple:
-    defaults: Mapping[str, Any] = getattr(kind, "_field_defaults", {})
-    if missing := [name for name in fields if name not in given and name not in defaults]:
-        raise c.builder.mismatch(f"{kind.__name__} got no value for {', '.join(missing)}")
-    items = (given[name] if name in given else lift(defaults[name]) for name in fields)
-    return Tuple(tuple(items), fields)
+def _aggregate(
+    c: Context,
+    kind: type,
+    aggregate: Aggregate,
+    positional: Sequence[Value],
+    named: Mapping[str, Value],
+) -> Instance:
+    """Make an object of an aggregate: by its constructor, else of the fields in order."""
+    made = Instance(kind, {})
+    if aggregate.init is None:
+        given = bind(c.builder, kind.__name__, aggregate.stub, positional, named, lift)
+        for name, value in given.items():
+            made = with_field(c, made, name, value)
+        return made
+    constructor: Any = underlying(aggregate.init)
+    found = c.inline(c, constructor, [made, *positional], named)
+    values = found.fields if isinstance(found, Instance) else dict[str, Value]()
+    if missing := [name for name in aggregate.fields if name not in values]:
+        raise c.builder.mismatch(
+            f"the constructor of {kind.__name__} gives {', '.join(missing)} no value",
+            why="an aggregate has all its fields, whichever way its constructor goes",
+        )
+    return Instance(kind, {name: values[name] for name in aggregate.fields})
+
+
+def with_field(c: Context, made: Value, name: str, value: Value) -> Instance:
+    """Return an aggregate that is being made, with a value of a field; raises TypeMismatch."""
+    aggregate = aggregate_of(made.kind) if isinstance(made, Instance) else None
+    if not isinstance(made, Instance) or aggregate is None or name not in aggregate.fields:
+        raise c.builder.mismatch(
+            f"{describe(made)} has no field {name}",
+            why="the fields of an aggregate are its annotated names",
+        )
+    kind = aggregate.fields[name]
+    kinds = [lift(each) for each in get_args(kind) or (kind,)]
+    if kinds == [Const(Builtin("constexpr"))]:
+        value = known(value)
+    elif kinds == [Const(Builtin("tensor"))] and arithmetic.as_number(value) is not None:
+        value = arithmetic.to_tensor(c.builder, value)  # as of an argument that is 1
+    if not any(_is_instance(value, each) for each in kinds):
+        raise c.builder.mismatch(
+            f"the field {name} of {made.kind.__name__} is {describe(value)}",
+            why=f"it is annotated {getattr(kind, '__name__', kind)}",
+        )
+    return Instance(made.kind, {**made.fields, name: value})
+
+
+def _replaced(c: Context, positional: Sequence[Value], changes: Mapping[str, Value]) -> Value:
+    match positional:
+        case [Instance(kind=kind, fields=fields)]:
+            return _call_type(c, kind, (), {**fields, **changes})
+        case _:
+            raise c.builder.mismatch("tl.aggregate_replace takes an aggregate, and new fields")
 
 
 _LIMITS = frozenset((("torch", "finfo"), ("torch", "iinfo")))
@@ -440,9 +511,12 @@ _CONVERSIONS = {kind: kind.__name__ for kind in (range, list, tuple, bool, int, 
 def _call_type(
     c: Context, kind: type, positional: Sequence[Value], named: Mapping[str, Value]
 ) -> Value:
-    """Call a Python type: conversions of constants, range, and named tuples."""
-    if fields := tuple(str(name) for name in getattr(kind, "_fields", ())):
-        return _named_tuple(c, kind, fields, {**dict(zip(fields, positional)), **named})
+    """Call a Python type: conversions of constants, range, named tuples, and aggregates."""
+    if (aggregate := aggregate_of(kind)) is not None:
+        return _aggregate(c, kind, aggregate, positional, named)
+    if getattr(kind, "_fields", None) is not None:  # a named tuple
+        given = bind(c.builder, kind.__name__, kind, positional, named, lift)
+        return Tuple(tuple(given.values()), tuple(given))
     match _CONVERSIONS.get(kind, ""), positional:
         case "range", _:
             names = ("arg1", "arg2", "step")

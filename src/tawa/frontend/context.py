@@ -12,7 +12,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from tawa.errors import Place
 from tawa.frontend.liveness import Liveness, analyse
 from tawa.frontend.names import Builtin, Helper
-from tawa.frontend.source import Source, read_source
+from tawa.frontend.source import Source, made_by, read_source
 from tawa.ir import tile
 from tawa.ir.build.builder import Context as Operations
 from tawa.ir.build.builder import Elements
@@ -44,29 +44,34 @@ class Frame:
     ended: dict[str, Attribute] = field(default_factory=dict[str, Attribute])
     loop: Place | None = None
 
+    @property
+    def made(self) -> str:
+        """The name of the aggregate that a constructor makes; "" in other functions."""
+        return made_by(self.source.tree)
+
 
 @dataclass(slots=True)
 class Context(Operations):
     """Everything that reading a statement needs: emit, look up, call a helper.
 
-    `stack` are the functions being compiled, outermost first; `inline` compiles a call of a helper
-    (it stands here because reductions call it and it needs the statements). `read` are the helpers
-    whose source was read before.
+    `stack` are the functions being compiled, outermost first, and the arguments of each;
+    `inline` compiles a call of a helper (it stands here because reductions call it and it needs the
+    statements). `read` are the helpers whose source was read before.
     """
 
     frame: Frame
-    stack: tuple[FunctionType, ...]
+    stack: tuple[tuple[FunctionType, Sequence[Value]], ...]
     inline: Callable[[Context, FunctionType, Sequence[Value], Mapping[str, Value]], Value]
     read: dict[FunctionType, tuple[Source, Liveness]] = field(
         default_factory=dict[FunctionType, tuple[Source, Liveness]]
     )
 
-    def enter(self, function: FunctionType) -> Context:
+    def enter(self, function: FunctionType, arguments: Sequence[Value]) -> Context:
         """Return the context of a call of `function`."""
         if (known := self.read.get(function)) is None:
             source = read_source(function)
             known = self.read[function] = source, analyse(source.tree)
-        return replace(self, frame=Frame(*known), stack=(*self.stack, function))
+        return replace(self, frame=Frame(*known), stack=(*self.stack, (function, arguments)))
 
     def bind(self, name: str, value: Value, node: ast.AST) -> None:
         """Make a variable stand for a value from here on."""
@@ -76,7 +81,7 @@ class Context(Operations):
 
     def means_to_wrap(self) -> bool:
         """Tell whether the current function is of the language: as those of random numbers."""
-        return self.stack[-1].__module__.startswith("tawa.language")
+        return self.stack[-1][0].__module__.startswith("tawa.language")
 
     def in_loop(self) -> bool:
         """Tell whether the current statement is in a loop of its function."""

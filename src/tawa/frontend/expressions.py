@@ -13,7 +13,7 @@ from xdsl.ir import Block
 
 from tawa.errors import UnknownName
 from tawa.frontend.attributes import get_attribute
-from tawa.frontend.calls import call, refuse_missing
+from tawa.frontend.calls import call, refuse_missing, with_field
 from tawa.frontend.context import Context
 from tawa.frontend.liveness import writes
 from tawa.frontend.names import NotConstant, lift, resolve
@@ -24,6 +24,7 @@ from tawa.ir.build.operations.shapes import new_axes
 from tawa.ir.build.regions import emit_if, only_computes, splice
 from tawa.ir.build.values import (
     Const,
+    Instance,
     Tensor,
     Tuple,
     Value,
@@ -70,7 +71,7 @@ def _evaluate(c: Context, node: ast.expr) -> Value:
         case ast.ListComp() | ast.GeneratorExp():
             return _comprehension(c, node)
         case ast.NamedExpr():
-            value = as_variable(c, evaluate(c, node.value))
+            value = as_variable(c, evaluate(c, node.value), node.target.id)
             c.bind(node.target.id, value, node.target)
             return value
         case _:
@@ -99,8 +100,12 @@ _REMEDIES: dict[type[ast.expr], str] = {
 }
 
 
-def as_variable(c: Context, value: Value) -> Value:
-    """Turn numbers into typed scalars, as assigning them to a variable does in Triton."""
+def as_variable(c: Context, value: Value, name: str = "") -> Value:
+    """Turn numbers into typed scalars, as assigning them to a variable does in Triton: but the next
+    value of a `name` that was declared a constexpr stays one.
+    """
+    if c.frame.names.pop(declared(name), None) is not None:
+        return known(value)
     match value:
         case Const(value=bool() | int() | float()):
             return arithmetic.to_tensor(c.builder, value)
@@ -108,6 +113,11 @@ def as_variable(c: Context, value: Value) -> Value:
             return Tuple(tuple(as_variable(c, item) for item in value.items), value.fields)
         case _:
             return value
+
+
+def declared(name: str) -> str:
+    """Return what stands among the variables while ``name: tl.constexpr`` has no value yet."""
+    return f"{name}: tl.constexpr"
 
 
 def named_by(c: Context, target: ast.expr, value: Value) -> Iterator[tuple[ast.Name, Value]]:
@@ -132,11 +142,14 @@ def named_by(c: Context, target: ast.expr, value: Value) -> Iterator[tuple[ast.N
                 )
             for each, item in zip(target.elts, value.items):
                 yield from named_by(c, each, item)
+        case ast.Attribute(value=ast.Name(id=name) as owner, attr=field) if name == c.frame.made:
+            yield owner, with_field(c, c.frame.names[name].value, field, value)
         case _:
             raise c.unsupported(
                 "only names can be assigned to",
-                why="tensors and descriptors are values: an element of one cannot be changed",
-                remedy="use tl.where to change elements, and tl.store to write memory",
+                why="tensors, descriptors and aggregates are values: no part of one can be changed",
+                remedy="use tl.where to change elements, tl.store to write memory, and "
+                "tl.aggregate_replace for a copy of an aggregate",
             )
 
 
@@ -321,7 +334,9 @@ def _call(c: Context, node: ast.Call) -> Value:
             raise c.unsupported(
                 "**arguments cannot stand in a kernel", remedy="write the arguments by name"
             )
-        named[keyword.arg] = evaluate(c, keyword.value)
+        if keyword.arg not in ("_semantic", "_builder"):
+            # What Triton's compiler hands to its own functions, and wrappers pass on: it is None.
+            named[keyword.arg] = evaluate(c, keyword.value)
     return call(c, function, positional, named)
 
 
@@ -398,6 +413,8 @@ def _decided(c: Context, test: ast.expr) -> bool:
 def subscript(c: Context, value: Value, index: Value) -> Value:
     """Index a tensor with None, ``:`` and ``...``, or a tuple with a constant; TypeMismatch."""
     match value, index:
+        case Instance(), _:
+            return call(c, get_attribute(c, value, "__getitem__"), [index], {})
         case Tensor(), _:
             return _new_axes(c, value, index)
         case Tuple(), Const():

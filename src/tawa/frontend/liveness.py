@@ -96,17 +96,15 @@ def reads(node: ast.AST) -> Names:
 
 @lru_cache(maxsize=16384)
 def writes(node: ast.AST) -> Names:
-    """Return the names a target, statement or expression assigns, nested statements included:
-    those of a comprehension are its own.
+    """Return the names a target, statement or expression assigns, nested statements included, or
+    assigns an attribute of: those of a comprehension are its own.
     """
     nodes = list(ast.walk(node))
     targets = [inner.target for inner in nodes if isinstance(inner, ast.comprehension)]
     own = {inner for target in targets for inner in ast.walk(target)}
-    return frozenset(
-        inner.id
-        for inner in nodes
-        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store) and inner not in own
-    )
+    stores = [each for each in nodes if isinstance(getattr(each, "ctx", None), ast.Store)]
+    names = [each.value if isinstance(each, ast.Attribute) else each for each in stores]
+    return frozenset(each.id for each in names if isinstance(each, ast.Name) and each not in own)
 
 
 def assigned(statements: Sequence[ast.stmt]) -> Names:

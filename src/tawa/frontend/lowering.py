@@ -29,10 +29,16 @@ from tawa.frontend.signature import (
 from tawa.frontend.source import Source, read_source
 from tawa.frontend.statements import is_constexpr, run
 from tawa.ir import tile
+from tawa.ir.build.binding import bind
 from tawa.ir.build.builder import Builder
 from tawa.ir.build.finish import facts_of, finish
 from tawa.ir.build.values import Const, Descriptor, Tensor, Tuple, Value, describe, name_value
 from tawa.ir.types import SCALARS, DescType, PtrType
+
+_ENDS = (
+    "helpers are compiled into their callers, so that types and constants of the arguments must "
+    "tell where functions that call themselves end"
+)
 
 
 def lower(function: object, signature: Signature, options: Mapping[str, object]) -> tile.Kernel:
@@ -41,11 +47,16 @@ def lower(function: object, signature: Signature, options: Mapping[str, object])
     block = Block()
     builder = Builder(block, source.place(source.tree))
     frame = Frame(source, analyse(source.tree))
-    context = Context(builder, options, frame, (source.function,), inline_call)
+    context = Context(builder, options, frame, ((source.function, ()),), inline_call)
     _refuse_variadic(context, source, "*", source.tree.args.vararg)
     _refuse_variadic(context, source, "**", source.tree.args.kwarg)
     facts = _bind_parameters(context, signature)
-    result = run(context, source.tree.body)
+    try:
+        result = run(context, source.tree.body)
+    except RecursionError:
+        raise UnsupportedSyntax(
+            f"the calls in {source.name} have no end", place=source.place(source.tree), why=_ENDS
+        ) from None
     if result is not None and result != Const(None):
         raise builder.error(
             UnsupportedSyntax,
@@ -163,15 +174,17 @@ def inline_call(
     c: Context, function: FunctionType, positional: Sequence[Value], named: Mapping[str, Value]
 ) -> Value:
     """Compile a helper's body at its call."""
-    if function in c.stack:
+    arguments = (*positional, *named.values())
+    around = [given for outer, given in c.stack if outer is function]
+    if any(list(map(describe, given)) == list(map(describe, arguments)) for given in around):
         raise c.unsupported(
             f"{function.__name__} calls itself",
-            why="helpers are compiled into their caller, so a call cannot come back",
+            why=_ENDS,
             remedy="write a loop",
         )
-    inner = c.enter(function)
+    inner = c.enter(function, arguments)
     source = inner.frame.source
-    bound = _bind_call(c, source, positional, named)
+    bound = bind(c.builder, source.name, source.function, positional, named, lift)
     outer = (c.builder.place, c.builder.calls, set(c.builder.fresh))
     c.builder.calls = (c.builder.place, *c.builder.calls)
     _refuse_variadic(inner, source, "**", source.tree.args.kwarg)
@@ -182,22 +195,3 @@ def inline_call(
     c.builder.place, c.builder.calls, fresh = outer
     c.builder.fresh |= fresh
     return Const(None) if result is None else result
-
-
-def _bind_call(
-    c: Context, source: Source, positional: Sequence[Value], named: Mapping[str, Value]
-) -> dict[str, Value]:
-    parameters = inspect.signature(source.function)
-    try:
-        bound = parameters.bind(*positional, **named)
-    except TypeError as error:
-        raise c.builder.mismatch(
-            f"{source.name}: {error}", why=f"its parameters are {parameters}"
-        ) from None
-    values: dict[str, Value] = dict(bound.arguments)
-    for name, parameter in parameters.parameters.items():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            values[name] = Tuple(tuple(bound.arguments.get(name, ())))
-        elif name not in values:
-            values[name] = lift(parameter.default)
-    return values

@@ -8,11 +8,23 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
-from tawa.frontend.calls import Iterations
+from tawa.frontend.aggregates import defines
+from tawa.frontend.calls import Iterations, call
 from tawa.frontend.context import Context
 from tawa.frontend.names import lift
 from tawa.ir.build import arithmetic
-from tawa.ir.build.values import Const, Tensor, Tuple, Value, describe, known, leaves, same_form
+from tawa.ir.build.values import (
+    Const,
+    Instance,
+    Method,
+    Tensor,
+    Tuple,
+    Value,
+    describe,
+    known,
+    leaves,
+    same_form,
+)
 from tawa.language.dtypes import dtype
 
 Fold = Callable[[Any, Any], Any]
@@ -47,9 +59,20 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, Fold]] = {
 }
 
 
+_REFLECTED = str.maketrans("lg", "gl")
+_UNARY: dict[type[ast.unaryop], str] = {
+    ast.USub: "__neg__",
+    ast.UAdd: "__pos__",
+    ast.Invert: "__invert__",
+}
+
+
 def binary(c: Context, kind: ast.operator, one: Value, other: Value) -> Value:
     """Apply a binary operator: constants and tuples by Python, tensors by Triton's rules."""
     symbol, fold = _BINARY[type(kind)]
+    name = fold.__name__.strip("_")
+    if (found := _overloaded(c, f"__{name}__", (one, other), f"__r{name}__")) is not None:
+        return found
     if isinstance(one, Const) and isinstance(other, Const):
         return _fold(c, symbol, fold, one.value, other.value)
     if isinstance(one, Tuple) and isinstance(other, Tuple) and symbol == "+":
@@ -60,6 +83,22 @@ def binary(c: Context, kind: ast.operator, one: Value, other: Value) -> Value:
         count = arithmetic.as_number(other)
         return Tuple(one.items * (count if isinstance(count, int) else 0))
     return arithmetic.checked(c, symbol, one, other)
+
+
+def _overloaded(c: Context, name: str, of: Sequence[Value], reflected: str = "") -> Value | None:
+    """Apply an operator to aggregates, by the function that the class of one defines for it.
+
+    None where there is no aggregate; raises TypeMismatch where no class defines it.
+    """
+    if not any(isinstance(each, Instance) for each in of):
+        return None
+    for owner, word, others in ((of[0], name, of[1:]), (of[-1], reflected, of[:1])):
+        if isinstance(owner, Instance) and defines(owner.kind, word):
+            return call(c, Method(owner, word), others, {})
+    raise c.builder.mismatch(
+        f"no class of {' and '.join(map(describe, of))} has {name}",
+        why="operators of an aggregate are the functions of these names in its class",
+    )
 
 
 def _fold(c: Context, symbol: str, fold: Fold, one: object, other: object) -> Value:
@@ -73,6 +112,9 @@ def _fold(c: Context, symbol: str, fold: Fold, one: object, other: object) -> Va
 
 def unary(c: Context, kind: ast.unaryop, operand: Value) -> Value:
     """Apply a unary operator; raises TypeMismatch."""
+    name = _UNARY.get(type(kind), "")
+    if name and (found := _overloaded(c, name, (operand,))) is not None:
+        return found
     match kind, operand:
         case ast.Not(), Const():
             return Const(not operand.value)
@@ -145,6 +187,10 @@ def compare(c: Context, kind: ast.cmpop, one: Value, other: Value) -> Value:
             return found if isinstance(kind, ast.In) else unary(c, ast.Not(), found)
         case _:
             symbol, fold = _COMPARE[type(kind)]
+    name = fold.__name__
+    reflected = name.translate(_REFLECTED)
+    if (found := _overloaded(c, f"__{name}__", (one, other), f"__{reflected}__")) is not None:
+        return found
     match one, other:
         case Const(), Const():
             return _fold(c, symbol, fold, one.value, other.value)

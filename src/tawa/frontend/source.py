@@ -234,4 +234,15 @@ def _parse_function(text: str) -> ast.FunctionDef | None:
         # A lambda in the middle of an expression: its lines alone are not Python.
         return None
     found = module.body[0] if module.body else None
-    return found if isinstance(found, ast.FunctionDef) else None
+    if not isinstance(found, ast.FunctionDef):
+        return None
+    if made := made_by(found):  # a constructor gives what it makes of its first parameter
+        end = ast.Return(ast.Name(made, ast.Load()))
+        found.body.append(ast.fix_missing_locations(ast.copy_location(end, found.body[-1])))
+    return found
+
+
+def made_by(function: ast.FunctionDef) -> str:
+    """Return the name of what a constructor makes, its first parameter; "" for others."""
+    first = [*function.args.posonlyargs, *function.args.args][:1]
+    return first[0].arg if function.name == "__init__" and first else ""

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 
 from xdsl.ir import Block
 
 from tawa.errors import Place, TypeMismatch
 from tawa.frontend.calls import Iterations
 from tawa.frontend.context import Binding, Context
-from tawa.frontend.expressions import as_variable, evaluate, named_by
+from tawa.frontend.expressions import as_variable, declared, evaluate, named_by
 from tawa.frontend.liveness import assigned, returns, writes
 from tawa.frontend.names import Builtin
 from tawa.frontend.operators import binary, static_items, truth
@@ -98,7 +99,7 @@ def _simple(c: Context, statement: ast.stmt) -> None:
     """Compile a statement without statements inside."""
     match statement:
         case ast.Assign():
-            value = as_variable(c, evaluate(c, statement.value))
+            value = evaluate(c, statement.value)
             for target in statement.targets:
                 _assign(c, target, value)
         case ast.AnnAssign():
@@ -133,18 +134,23 @@ def _return(c: Context, statement: ast.Return) -> Value:
 
 def _assign(c: Context, target: ast.expr, value: Value) -> None:
     fresh = set(c.builder.fresh)
-    for name, item in named_by(c, target, value):
+    for name, part in named_by(c, target, value):
+        item = as_variable(c, part, name.id)
         c.builder.fresh |= fresh
         c.bind(name.id, item, name)
         c.finish_statement(name.id, item)
 
 
 def _annotated(c: Context, statement: ast.AnnAssign) -> None:
+    constant = is_constexpr(c, statement.annotation)
     if statement.value is None:
+        if constant:
+            name = declared(ast.unparse(statement.target))
+            c.frame.names[name] = Binding(Const(None), c.builder.place)
         return
     value = evaluate(c, statement.value)
-    if not is_constexpr(c, statement.annotation):
-        _assign(c, statement.target, as_variable(c, value))
+    if not constant:
+        _assign(c, statement.target, value)
         return
     if not isinstance(statement.target, ast.Name):
         raise c.builder.mismatch(
@@ -167,13 +173,13 @@ def is_constexpr(c: Context, annotation: ast.expr) -> bool:
 
 
 def _augmented(c: Context, statement: ast.AugAssign) -> None:
-    if not isinstance(statement.target, ast.Name):
+    if not isinstance(statement.target, ast.Name | ast.Attribute):
         _assign(c, statement.target, Const(None))
         return
-    load = ast.copy_location(ast.Name(statement.target.id, ast.Load()), statement.target)
+    load = copy(statement.target)
+    load.ctx = ast.Load()
     one, other = evaluate(c, load), evaluate(c, statement.value)
-    value = as_variable(c, binary(c, statement.op, one, other))
-    _assign(c, statement.target, value)
+    _assign(c, statement.target, binary(c, statement.op, one, other))
 
 
 def _branch(c: Context, statement: ast.If, condition: Tensor) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from tawa.language import annotation, extra, math
+from tawa.language import annotation, constant, extra, math
 from tawa.language.additions import atomic_load, atomic_store, expect_zero
 from tawa.language.atomics import (
     atomic_add,
@@ -157,6 +157,7 @@ from tawa.language.tensors import (
     where,
 )
 from tawa.language.values import (
+    aggregate_replace,
     const,
     pointer,
     tensor,
@@ -166,20 +167,21 @@ from tawa.language.values import (
 )
 
 constexpr = annotation.constexpr
+_aggregate = constant.aggregate  # pyright: ignore[reportUnusedVariable]
 core = standard = sys.modules[__name__]
 """Where Triton defines most of these names; compilers write ``tl.core.view``."""
 
 __all__ = [
-    "ConstexprFunction", "PropagateNan", "abs", "add", "advance", "arange", "argmax", "argmin",
-    "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas", "atomic_load",
-    "atomic_max", "atomic_min", "atomic_or", "atomic_store", "atomic_xchg", "atomic_xor",
-    "bfloat16", "bitonic_merge", "block_type", "broadcast", "broadcast_to", "cast", "cat", "cdiv",
-    "ceil", "clamp", "condition", "const", "constexpr", "constexpr_function", "cos", "cumprod",
-    "cumsum", "debug_barrier", "device_assert", "device_print", "div_rn", "dot", "dot_scaled",
-    "dtype", "erf", "exp", "exp2", "expand_dims", "expect_zero", "extra", "fdiv", "flip",
-    "float8e4nv", "float8e5", "float16", "float32", "float64", "floor", "fma", "full", "gather",
-    "histogram", "inline_asm_elementwise", "int1", "int8", "int16", "int32", "int64", "interleave",
-    "item", "join", "load", "load_tensor_descriptor", "log", "log2", "make_block_ptr",
+    "ConstexprFunction", "PropagateNan", "abs", "add", "advance", "aggregate_replace", "arange",
+    "argmax", "argmin", "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas",
+    "atomic_load", "atomic_max", "atomic_min", "atomic_or", "atomic_store", "atomic_xchg",
+    "atomic_xor", "bfloat16", "bitonic_merge", "block_type", "broadcast", "broadcast_to", "cast",
+    "cat", "cdiv", "ceil", "clamp", "condition", "const", "constexpr", "constexpr_function", "cos",
+    "cumprod", "cumsum", "debug_barrier", "device_assert", "device_print", "div_rn", "dot",
+    "dot_scaled", "dtype", "erf", "exp", "exp2", "expand_dims", "expect_zero", "extra", "fdiv",
+    "flip", "float8e4nv", "float8e5", "float16", "float32", "float64", "floor", "fma", "full",
+    "gather", "histogram", "inline_asm_elementwise", "int1", "int8", "int16", "int32", "int64",
+    "interleave", "item", "join", "load", "load_tensor_descriptor", "log", "log2", "make_block_ptr",
     "make_tensor_descriptor", "map_elementwise", "math", "max", "max_constancy", "max_contiguous",
     "maximum", "min", "minimum", "mul", "multiple_of", "num_programs", "pair_uniform_to_normal",
     "permute", "philox", "pi32_t", "pointer", "pointer_type", "program_id", "rand", "rand4x",

@@ -1,4 +1,4 @@
-"""Compile-time constants and the functions that compute with them."""
+"""Compile-time constants, the functions that compute with them, and classes of values."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from types import FunctionType
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 
 def _plain(value: Any) -> Any:
@@ -110,3 +113,37 @@ def constexpr_function(function: Callable[..., Any]) -> ConstexprFunction:
     32
     """
     return ConstexprFunction(function)
+
+
+def aggregate(kind: type[T]) -> type[T]:
+    """Make a class whose objects are values of a kernel: annotated fields, and functions of them.
+
+    A field is a ``tl.tensor``, ``tl.constexpr``, ``tl.tuple``, ``tl.tensor_descriptor`` or another
+    aggregate. Objects are made in kernels: by ``__init__(self, ...)``, which gives each field its
+    value once it has run, else from the fields in order, which may have defaults. They pass through
+    branches, loops and calls; no field changes afterwards (`tl.aggregate_replace` makes a copy).
+    Functions under ``@tawa.jit`` are its methods, ``__add__`` and the like its operators.
+    Triton's `triton.aggregate` (``tl.core._aggregate`` until 3.8) is taken likewise.
+
+    >>> @tawa.aggregate
+    ... class Line:
+    ...     slope: tl.tensor
+    ...     start: tl.tensor
+    ...
+    ...     @tawa.jit
+    ...     def at(self, x):
+    ...         return self.slope * x + self.start
+    >>> @tawa.jit
+    ... def draw(out, slope, N: tl.constexpr):
+    ...     line = Line(slope, tl.program_id(0))
+    ...     tl.store(out + tl.arange(0, N), line.at(tl.arange(0, N)))
+    >>> out = np.zeros(4, np.int32)
+    >>> made = draw[1,](out, 3, N=4)
+    >>> out.tolist()
+    [0, 3, 6, 9]
+    """
+    marked: Any = kind
+    marked.__triton_aggregate__ = True
+    functions = (v for v in vars(kind).values() if isinstance(v, FunctionType) or hasattr(v, "fn"))
+    marked.hash_attrs = tuple(functions)
+    return kind

@@ -23,6 +23,7 @@ from tawa.language.math import clamp as clamp
 from tawa.language.math import cos as cos
 from tawa.language.math import div_rn as div_rn
 from tawa.language.math import exp2 as exp2
+from tawa.language.math import fdiv as fdiv
 from tawa.language.math import floor as floor
 from tawa.language.math import log as log
 from tawa.language.math import maximum as maximum

@@ -227,6 +227,12 @@ class tensor_descriptor:  # noqa: N801
 tensor_descriptor_base = tensor_descriptor
 
 
+@builtin
+def aggregate_replace(instance: Any, **changes: Any) -> Any:
+    """Make an object of the class of an aggregate with the fields of `instance`, and `changes`."""
+    ...
+
+
 class const:  # noqa: N801
     """An annotation of a pointer that is only read; the compiler sees that by itself."""
 

@@ -109,7 +109,7 @@ class Autotuner(Launchable):
 
     # --- launch and compile -----------------------------------------------------------------
 
-    def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
+    def launch(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
         """Launch with the best configuration for the key of this call, tuning when it is new."""
         self._check_given(keywords)
         tuning = self._tuning(grid, args, keywords)
@@ -117,7 +117,7 @@ class Autotuner(Launchable):
         meta = {**keywords, **config.all_kwargs()}
         if config.pre_hook is not None:
             config.pre_hook(self._named(args, meta))
-        return _with_note(self.fn.run(grid, args, meta), tuning)
+        return _with_note(self.fn.launch(grid, args, meta), tuning)
 
     def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile the first configuration that builds: nothing is timed without a launch."""
@@ -284,7 +284,7 @@ class Autotuner(Launchable):
             copies = self._hooks.prepare(named, restore=True)
             failure: BaseException | None = None
             try:
-                self.fn.run(grid, args, {**keywords, **config.all_kwargs()})
+                self.fn.launch(grid, args, {**keywords, **config.all_kwargs()})
             except BaseException as error:
                 failure = error
                 raise

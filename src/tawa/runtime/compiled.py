@@ -213,6 +213,20 @@ class CompiledKernel:
     declined: tuple[Declined, ...] = ()
     guards: tuple[Guard, ...] = ()
     demands: tuple[Demand, ...] = ()
+    again: Callable[..., CompiledKernel] | None = None
+
+    def __getitem__(self, grid: object) -> Callable[..., CompiledKernel]:
+        """Return the function of a compiled kernel on a grid, as ``kernel.warmup(...)[grid]``: with
+        the constants, which may be left out, and the options that it was compiled with. Like any
+        launch it is one of what its arguments are, which need not be this kernel. Raises TypeError
+        for a kernel without Python source.
+        """
+        if self.again is None:
+            raise TypeError(f"{self.name} was compiled from IR: launch what compile_ir returned")
+        return partial(self.again, grid)
+
+    def _init_handles(self) -> None:  # pyright: ignore[reportUnusedFunction]
+        """Do nothing: in Triton it loads the kernel, here the first launch does."""
 
     @property
     def cubin(self) -> bytes:

@@ -89,9 +89,9 @@ class Heuristics(Launchable):
             given[name] = compute({**dict(zip(self.arg_names, args)), **given})
         return given
 
-    def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
+    def launch(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
         """Launch with the computed values added."""
-        return self.fn.run(grid, args, self._complete(args, keywords))
+        return self.fn.launch(grid, args, self._complete(args, keywords))
 
     def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile with the computed values added."""

@@ -45,17 +45,7 @@ def jit(
 ) -> Callable[[Callable[P, R]], JitFunction[P, R]]: ...
 @overload
 def jit(function: _Decorated, **options: Unpack[JitOptions]) -> Any: ...
-def jit(
-    function: Any = None,
-    *,
-    do_not_specialize: Iterable[int | str] | None = None,
-    do_not_specialize_on_alignment: Iterable[int | str] | None = None,
-    debug: bool | None = None,
-    noinline: bool | None = None,
-    repr: Callable[..., str] | None = None,
-    launch_metadata: Callable[..., Any] | None = None,
-    version: Any = None,
-) -> Any:
+def jit(function: Any = None, **options: Unpack[JitOptions]) -> Any:
     """Make a kernel of a Python function, or of a Triton kernel with its tuning kept.
 
     Use as ``@tawa.jit``, ``@tawa.jit(do_not_specialize=["n"])`` or ``tawa.jit(triton_kernel)``.
@@ -71,16 +61,9 @@ def jit(
     >>> scale.arg_names
     ['x', 'factor']
     """
-    options: dict[str, Any] = {}
-    if do_not_specialize is not None:
-        options["do_not_specialize"] = tuple(do_not_specialize)
-    if do_not_specialize_on_alignment is not None:
-        options["do_not_specialize_on_alignment"] = tuple(do_not_specialize_on_alignment)
-    if debug is not None:
-        options["debug"] = debug
-    if function is None:
-        return partial(wrap, **options)
-    return wrap(function, **options)
+    unused = ("noinline", "repr", "launch_metadata", "version")
+    taken = {n: v for n, v in options.items() if n not in unused and v is not None}
+    return partial(wrap, **taken) if function is None else wrap(function, **taken)
 
 
 def autotune(

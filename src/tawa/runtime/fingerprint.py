@@ -23,6 +23,7 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any, cast
 
+from tawa.frontend.aggregates import aggregate_of
 from tawa.frontend.source import UNSET, contents, held_by, source_of, unwrapped
 from tawa.syntax import parse
 from tawa.version import __version__
@@ -178,7 +179,9 @@ class _Reading:
             case dict():
                 return f"{name}({self._named(cast('Mapping[Any, Any]', value))})"
             case type():
-                return f"{value.__module__}.{value.__qualname__}{self._members(value)}"
+                aggregate = aggregate_of(value)
+                fields = self._named(aggregate.fields) if aggregate is not None else ""
+                return f"{value.__module__}.{value.__qualname__}{self._members(value)}{fields}"
             case _ if inspect.isroutine(value) and hasattr(value, "__qualname__"):
                 return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
             case _:

@@ -13,14 +13,15 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from sys import modules
 from types import FunctionType
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 from tawa.constants import freeze, is_exact
 from tawa.errors import ArgumentError, InternalError
+from tawa.frontend.signature import ConstantArg
 from tawa.frontend.source import lines_of, unwrapped
 from tawa.plan.pins import Pins
 from tawa.runtime.arrays import Device, array
@@ -56,9 +57,17 @@ class Launchable:
 
     arg_names: list[str]
 
-    def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
+    def launch(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
         """Launch on `grid` with the arguments of a call; returns the kernel that ran."""
         raise NotImplementedError
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **keywords: Any) -> CompiledKernel:
+        """Launch, or with `warmup` compile. As all launches here it calls none of the hooks in
+        `triton.knobs.runtime`: a launch enters no Python frame but those of `pre_run_hooks`.
+        """
+        if warmup:
+            return self.warmup(*args, grid=grid, **keywords)
+        return self[grid](*args, **keywords)
 
     def compile(self, *args: Any, grid: Any = None, **meta: Any) -> CompiledKernel:
         """Compile without launching; needs no GPU, and arguments may be placeholders."""
@@ -76,8 +85,8 @@ class Launchable:
     def __getitem__(self, grid: Any) -> Callable[..., CompiledKernel]:
         """Return the kernel on a grid: a tuple, or a function of the meta-parameters."""
         keep_out()
-        run = undisturbed(self.run)
-        return opaque(lambda *args, **keywords: run(grid, args, keywords))
+        launch = undisturbed(self.launch)
+        return opaque(lambda *args, **keywords: launch(grid, args, keywords))
 
     def explain(self, *args: Any, **meta: Any) -> str:
         """Compile and return the report: roles, arefs, memory, proof, what was declined, times."""
@@ -106,6 +115,13 @@ class Entry:
     bindings: tuple[Binding, ...]
 
 
+REFUSED = {
+    "device_caches": "launches and warmup() return the compiled kernel",
+    "create_binder": "launches and warmup() return the compiled kernel",
+    "preload": "compiled kernels are kept on disk; warmup() brings one into the process",
+    "src": "inspect.getsource(kernel.fn) has the text",
+}
+"""What kernels of Triton have for its own launches, and what there is here."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -190,7 +206,7 @@ class JitFunction(Launchable, Generic[P, R]):
             return partial(self._launch_hooked, grid)
         return partial(self._binder, grid)
 
-    def run(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
+    def launch(self, grid: Any, args: Sequence[Any], keywords: Mapping[str, Any]) -> CompiledKernel:
         """Launch on `grid` with the arguments of a call; returns the kernel that ran."""
         try:
             return self[grid](*args, **keywords)
@@ -198,6 +214,27 @@ class JitFunction(Launchable, Generic[P, R]):
             if (trace := error.__traceback__) is not None and trace.tb_next is None:
                 bind(self.kernel, args, keywords)  # says it with the kernel's names
             raise
+
+    def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
+        """Call `hook` with the arguments of each launch by `kernel[grid]` from here on, before it;
+        the list `pre_run_hooks` has all.
+        """
+        self.pre_run_hooks.append(hook)
+
+    def _launch_again(
+        self, request: Request, grid: Any, *args: Any, **given: Any
+    ) -> CompiledKernel:
+        """Launch with the options of a request, and its constants that are not `given`."""
+        left = set(self.kernel.names[len(args) :]) - set(given)
+        constants = {
+            name: argument.value
+            for name, argument in request.signature.items()
+            if name in left and isinstance(argument, ConstantArg)
+        }
+        pins = {field.name: getattr(request.pins, field.name) for field in fields(request.pins)}
+        options = {**request.options, **pins, "strict": request.strict}
+        more = {name: options[name] for name in options if name not in self.kernel.by_name}
+        return self[grid](*args, **constants, **more, **given)
 
     def _launch_hooked(self, grid: Any, *args: Any, **keywords: Any) -> CompiledKernel:
         for hook in self.pre_run_hooks:
@@ -245,6 +282,17 @@ class JitFunction(Launchable, Generic[P, R]):
     def text_digest(self) -> str:
         """The hash of the kernel's text, helpers and globals; "" when there is no source."""
         return self._current().digest
+
+    @property
+    def cache_key(self) -> str:
+        """The hash of the kernel's text, helpers and globals, by Triton's name."""
+        return self.text_digest
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            more = f": {REFUSED[name]}" if name in REFUSED else ""
+            raise AttributeError(f"{self!r} has no {name}{more}")
 
     def _current(self) -> Fingerprint:
         """Return the kernel's text, read again where a variable of it was rebound."""
@@ -457,7 +505,9 @@ class JitFunction(Launchable, Generic[P, R]):
         try:
             compiler = self._compiler or default_compiler
             store = self._store or store_at(cache_folder())
-            made = self._kernels[key] = GpuKernel(build(request, compiler, store))
+            kernel = build(request, compiler, store)
+            kernel = replace(kernel, again=partial(self._launch_again, request))
+            made = self._kernels[key] = GpuKernel(kernel)
             future.set_result(made)
         except BaseException as error:
             future.set_exception(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import cache
+from functools import lru_cache
 
 from tawa.ir.build.builder import Builder
 from tawa.ir.build.values import Tuple, Value
@@ -54,7 +54,7 @@ def _without_types(signature: inspect.Signature) -> str:
     return str(signature.replace(parameters=plain, return_annotation=signature.empty))
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _signature(stub: Callable[..., object]) -> inspect.Signature:
     """Return the signature of a function of the language."""
     return inspect.signature(stub)

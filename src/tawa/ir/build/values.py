@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -125,6 +125,14 @@ class Tuple:
 
 
 @dataclass(frozen=True, slots=True)
+class Instance:
+    """An object of an aggregate: its class, and the values of its fields."""
+
+    kind: Any
+    fields: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """A function of the language bound to the value before the dot."""
 
@@ -132,7 +140,7 @@ class Method:
     name: str
 
 
-Value: TypeAlias = Const | Tensor | Descriptor | BlockPointer | Tuple | Method
+Value: TypeAlias = Const | Tensor | Descriptor | BlockPointer | Tuple | Instance | Method
 
 
 def name_value(value: SSAValue, name: str) -> None:
@@ -156,6 +164,9 @@ def leaves(value: Value) -> Iterator[SSAValue]:
                 yield part.ssa
         case Tuple():
             for item in value.items:
+                yield from leaves(item)
+        case Instance():
+            for item in value.fields.values():
                 yield from leaves(item)
         case Method():
             yield from leaves(value.receiver)
@@ -183,6 +194,8 @@ def rebuild(value: Value, source: Iterator[SSAValue]) -> Value:
             )
         case Tuple():
             return Tuple(tuple(rebuild(item, source) for item in value.items), value.fields)
+        case Instance(fields=fields):
+            return Instance(value.kind, {n: rebuild(item, source) for n, item in fields.items()})
         case Method():
             return Method(rebuild(value.receiver, source), value.name)
         case Const():
@@ -203,6 +216,9 @@ def same_form(one: Value, other: Value) -> bool:
         case Tuple(), Tuple():
             pairs = zip(one.items, other.items)
             return len(one.items) == len(other.items) and all(same_form(a, b) for a, b in pairs)
+        case Instance(), Instance():
+            pairs = zip(one.fields.values(), other.fields.values())
+            return one.kind is other.kind and all(same_form(a, b) for a, b in pairs)
         case Method(), Method():
             return one.name == other.name and same_form(one.receiver, other.receiver)
         case Const(), Const():
@@ -227,6 +243,8 @@ def describe(value: Value) -> str:
             return f"block pointer to {value.base.dtype.name}{list(value.block_shape)}"
         case Tuple():
             return f"({', '.join(describe(item) for item in value.items)})"
+        case Instance():
+            return f"{value.kind.__name__}({', '.join(map(describe, value.fields.values()))})"
         case Method():
             return f"method {value.name}"
         case Const():
@@ -272,7 +290,9 @@ def dtype_of(kind: Attribute) -> dtype:
 
 
 def known(value: Value) -> Value:
-    """Return the constant that a scalar is; any other value as it is."""
+    """Return the constant that a scalar is, a tuple of such ones; any other value as it is."""
+    if isinstance(value, Tuple):
+        return Tuple(tuple(map(known, value.items)), value.fields)
     if not isinstance(value, Tensor) or value.is_block:
         return value
     number = _number(value.ssa)

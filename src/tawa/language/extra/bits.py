@@ -10,18 +10,24 @@ from tawa.language import primitives as tl
 from tawa.language.written import Written
 
 
-@Written
-def float_as_int(arg0):
-    """Read the bits of a float32 as an int32."""
-    n = arg0
-    return n.to(tl.int32, bitcast=True)
+def _bits(name: str, source: str, target: dtypes.dtype, has: str) -> Written:
+    """Make the function that reads the bits of one type as another."""
+
+    def function(arg0):
+        n = arg0
+        return n.to(target, bitcast=True)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"Read the bits of {source} as {has}."
+    return Written(function)
 
 
-@Written
-def int_as_float(arg0):
-    """Read the bits of an int32 as a float32."""
-    n = arg0
-    return n.to(tl.float32, bitcast=True)
+float_as_int = _bits("float_as_int", "a float32", dtypes.int32, "an int32")
+float_as_uint = _bits("float_as_uint", "a float32", dtypes.int32, "an int32")
+int_as_float = _bits("int_as_float", "an int32", dtypes.float32, "a float32")
+uint_as_float = _bits("uint_as_float", "a uint32", dtypes.float32, "a float32")
+double_as_longlong = _bits("double_as_longlong", "a float64", dtypes.int64, "an int64")
+longlong_as_double = _bits("longlong_as_double", "an int64", dtypes.float64, "a float64")
 
 
 @Written
@@ -62,34 +68,6 @@ def ffs(arg0):
     n = arg0
     x = n.to(tl.uint64 if n.dtype.primitive_bitwidth == 64 else tl.uint32, bitcast=True)
     return n.dtype.primitive_bitwidth - clz(x & (0 - x))
-
-
-@Written
-def float_as_uint(arg0):
-    """Read the bits of a float32 as an int32."""
-    n = arg0
-    return n.to(tl.int32, bitcast=True)
-
-
-@Written
-def uint_as_float(arg0):
-    """Read the bits of a uint32 as a float32."""
-    n = arg0
-    return n.to(tl.float32, bitcast=True)
-
-
-@Written
-def double_as_longlong(arg0):
-    """Read the bits of a float64 as an int64."""
-    n = arg0
-    return n.to(tl.int64, bitcast=True)
-
-
-@Written
-def longlong_as_double(arg0):
-    """Read the bits of an int64 as a float64."""
-    n = arg0
-    return n.to(dtypes.float64, bitcast=True)
 
 
 @Written

@@ -1,84 +1,67 @@
 """The device library: functions of float32 and float64, aliases, and functions of bits."""
 
 # The written bodies are tile code, which pyright cannot type: it is typed where it is compiled.
-# pyright: basic, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false, reportAssignmentType=false
+# pyright: basic, reportUnsupportedDunderAll=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false, reportAssignmentType=false
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tawa.language import dtypes
 from tawa.language import primitives as tl
-from tawa.language.extra.bits import (
-    brev,
-    byte_perm,
-    clz,
-    double2hiint,
-    double2loint,
-    double_as_longlong,
-    ffs,
-    float_as_int,
-    float_as_uint,
-    hadd,
-    hiloint2double,
-    int_as_float,
-    longlong_as_double,
-    mul24,
-    mulhi,
-    popc,
-    rhadd,
-    sad,
-    uint_as_float,
-)
-from tawa.language.math import (
-    abs,
-    ceil,
-    cos,
-    div_rn,
-    erf,
-    exp,
-    exp2,
-    floor,
-    fma,
-    log,
-    log2,
-    rsqrt,
-    sin,
-    sqrt,
-    sqrt_rn,
-)
+from tawa.language.extra.bits import brev as brev
+from tawa.language.extra.bits import byte_perm as byte_perm
+from tawa.language.extra.bits import clz as clz
+from tawa.language.extra.bits import double2hiint as double2hiint
+from tawa.language.extra.bits import double2loint as double2loint
+from tawa.language.extra.bits import double_as_longlong as double_as_longlong
+from tawa.language.extra.bits import ffs as ffs
+from tawa.language.extra.bits import float_as_int as float_as_int
+from tawa.language.extra.bits import float_as_uint as float_as_uint
+from tawa.language.extra.bits import hadd as hadd
+from tawa.language.extra.bits import hiloint2double as hiloint2double
+from tawa.language.extra.bits import int_as_float as int_as_float
+from tawa.language.extra.bits import longlong_as_double as longlong_as_double
+from tawa.language.extra.bits import mul24 as mul24
+from tawa.language.extra.bits import mulhi as mulhi
+from tawa.language.extra.bits import popc as popc
+from tawa.language.extra.bits import rhadd as rhadd
+from tawa.language.extra.bits import sad as sad
+from tawa.language.extra.bits import uint_as_float as uint_as_float
+from tawa.language.math import abs as abs
+from tawa.language.math import ceil as ceil
+from tawa.language.math import cos as cos
+from tawa.language.math import div_rn as div_rn
+from tawa.language.math import erf as erf
+from tawa.language.math import exp as exp
+from tawa.language.math import exp2 as exp2
+from tawa.language.math import floor as floor
+from tawa.language.math import fma as fma
+from tawa.language.math import log as log
+from tawa.language.math import log2 as log2
+from tawa.language.math import rsqrt as rsqrt
+from tawa.language.math import sin as sin
+from tawa.language.math import sqrt as sqrt
+from tawa.language.math import sqrt_rn as sqrt_rn
 from tawa.language.stub import builtin
 from tawa.language.written import Written
 
 
-def _one(name: str, does: str) -> Any:
-    """Make the stub of a function of one float."""
+def _of(count: int, name: str, does: str) -> Any:
+    """Make the stub of a function of one to three floats."""
 
-    def function(arg0: Any) -> Any: ...
+    def one(arg0: Any) -> Any: ...
+    def two(arg0: Any, arg1: Any) -> Any: ...
+    def three(arg0: Any, arg1: Any, arg2: Any) -> Any: ...
 
+    function: Any = (one, two, three)[count - 1]
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{does}."
     return builtin(function)
 
 
-def _two(name: str, does: str) -> Any:
-    """Make the stub of a function of two floats."""
-
-    def function(arg0: Any, arg1: Any) -> Any: ...
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{does}."
-    return builtin(function)
-
-
-def _three(name: str, does: str) -> Any:
-    """Make the stub of a function of three floats."""
-
-    def function(arg0: Any, arg1: Any, arg2: Any) -> Any: ...
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{does}."
-    return builtin(function)
+_one, _two, _three = partial(_of, 1), partial(_of, 2), partial(_of, 3)
 
 
 def _rounded(make: Any, name: str, does: str) -> tuple[Any, Any, Any]:
@@ -165,10 +148,7 @@ def finitef(arg0):
     return tl.abs(arg0) < float("inf")
 
 
-@Written
-def isfinited(arg0):
-    """Tell where a float is neither infinite nor NaN."""
-    return tl.abs(arg0) < float("inf")
+isfinited = finitef
 
 
 @Written
@@ -232,46 +212,17 @@ def llround(arg0):
     return round(arg0).to(tl.int64)
 
 
-@Written
-def float2int_rn(arg0):
-    """Round to the nearest int32, halves to the even one."""
-    return rint(arg0).to(tl.int32)
-
-
-@Written
-def float2int_rz(arg0):
-    """Round to an int32 towards zero."""
-    return arg0.to(tl.int32)
-
-
-@Written
-def float2int_rd(arg0):
-    """Round down to an int32."""
-    return tl.floor(arg0).to(tl.int32)
-
-
-@Written
-def float2int_ru(arg0):
-    """Round up to an int32."""
-    return tl.ceil(arg0).to(tl.int32)
-
-
 def _to_integers(name: str, kind: Any, signed: Any) -> tuple[Any, Any, Any, Any]:
     """Make the functions that round floats to `kind`, and give its bits as `signed`."""
 
-    def down(arg0):
-        return tl.floor(arg0).to(kind).to(signed, bitcast=True)
+    def after(whole):
+        def function(arg0):
+            return whole(arg0).to(kind).to(signed, bitcast=True)
 
-    def nearest(arg0):
-        return rint(arg0).to(kind).to(signed, bitcast=True)
+        return function
 
-    def up(arg0):
-        return tl.ceil(arg0).to(kind).to(signed, bitcast=True)
-
-    def zero(arg0):
-        return arg0.to(kind).to(signed, bitcast=True)
-
-    return _ways(name, f"Round a float to the bits of {kind.name}", down, nearest, up, zero)
+    functions = map(after, (tl.floor, rint, tl.ceil, tl.to_tensor))
+    return _ways(name, f"Round a float to the bits of {kind.name}", *functions)
 
 
 def _to_float32(name: str, source: str) -> tuple[Any, Any, Any, Any]:
@@ -304,6 +255,9 @@ def _ways(name: str, does: str, *functions: Any) -> tuple[Any, Any, Any, Any]:
     return down, nearest, up, zero
 
 
+float2int_rd, float2int_rn, float2int_ru, float2int_rz = _to_integers(
+    "float2int", dtypes.int32, dtypes.int32
+)
 float2uint_rd, float2uint_rn, float2uint_ru, float2uint_rz = _to_integers(
     "float2uint", dtypes.uint32, dtypes.int32
 )
@@ -357,25 +311,28 @@ def rcbrt(arg0):
 
 
 @Written
+def _quarters(x):
+    """Give the quarter of a turn that pi times `x` is in, and the sine and cosine of the rest."""
+    x = x - rint(x * 0.5) * 2.0
+    halves = rint(x * 2.0)
+    rest = (x - halves * 0.5) * 3.141592653589793
+    return halves - tl.floor(halves * 0.25) * 4.0, tl.sin(rest), tl.cos(rest)
+
+
+@Written
 def sinpi(arg0):
     """Compute the sine of pi times x, 0 of whole numbers."""
-    x = arg0 - rint(arg0 * 0.5) * 2.0
-    halves = rint(x * 2.0)
-    angle = (x - halves * 0.5) * 3.141592653589793
-    turn = halves - tl.floor(halves * 0.25) * 4.0
-    value = tl.where((turn == 1.0) | (turn == 3.0), tl.cos(angle), tl.sin(angle))
-    return tl.where(turn >= 2.0, -value, value)
+    quarter, sine, cosine = _quarters(arg0)
+    value = tl.where((quarter == 1.0) | (quarter == 3.0), cosine, sine)
+    return tl.where(quarter >= 2.0, -value, value)
 
 
 @Written
 def cospi(arg0):
     """Compute the cosine of pi times x, 0 in the middle of two whole numbers."""
-    x = arg0 - rint(arg0 * 0.5) * 2.0
-    halves = rint(x * 2.0)
-    angle = (x - halves * 0.5) * 3.141592653589793
-    turn = halves - tl.floor(halves * 0.25) * 4.0
-    value = tl.where((turn == 1.0) | (turn == 3.0), tl.sin(angle), tl.cos(angle))
-    return tl.where((turn == 1.0) | (turn == 2.0), -value, value)
+    quarter, sine, cosine = _quarters(arg0)
+    value = tl.where((quarter == 1.0) | (quarter == 3.0), sine, cosine)
+    return tl.where((quarter == 1.0) | (quarter == 2.0), -value, value)
 
 
 @Written
@@ -391,199 +348,36 @@ def norm4d(arg0, arg1, arg2, arg3):
 
 
 @Written
+def _over(length, *parts):
+    """Compute one over a length, which may be beyond the floats: then over that of quarters."""
+    largest = tl.abs(parts[0])
+    for part in parts[1:]:
+        largest = tl.maximum(largest, tl.abs(part))
+    scale = tl.where(largest > 1.0, 0.25, 1.0)
+    inner = length(*[part * scale for part in parts])
+    return tl.fdiv(scale, inner, ieee_rounding=True)
+
+
+@Written
 def rhypot(arg0, arg1):
     """Compute one over the length of a vector of two components."""
-    return 1.0 / hypot(arg0, arg1)
+    return _over(hypot, arg0, arg1)
 
 
 @Written
 def rnorm3d(arg0, arg1, arg2):
     """Compute one over the length of a vector of three components."""
-    return 1.0 / norm3d(arg0, arg1, arg2)
+    return _over(norm3d, arg0, arg1, arg2)
 
 
 @Written
 def rnorm4d(arg0, arg1, arg2, arg3):
     """Compute one over the length of a vector of four components."""
-    return 1.0 / norm4d(arg0, arg1, arg2, arg3)
+    return _over(norm4d, arg0, arg1, arg2, arg3)
 
 
-__all__ = [
-    "abs",
-    "acos",
-    "acosh",
-    "add_rd",
-    "add_rn",
-    "add_ru",
-    "add_rz",
-    "asin",
-    "asinh",
-    "atan",
-    "atan2",
-    "atanh",
-    "brev",
-    "byte_perm",
-    "cbrt",
-    "ceil",
-    "clz",
-    "copysign",
-    "cos",
-    "cosh",
-    "cospi",
-    "cyl_bessel_i0",
-    "cyl_bessel_i1",
-    "div_rd",
-    "div_rn",
-    "div_ru",
-    "div_rz",
-    "double2float_rd",
-    "double2float_rn",
-    "double2float_ru",
-    "double2float_rz",
-    "double2hiint",
-    "double2int_rd",
-    "double2int_rn",
-    "double2int_ru",
-    "double2int_rz",
-    "double2ll_rd",
-    "double2ll_rn",
-    "double2ll_ru",
-    "double2ll_rz",
-    "double2loint",
-    "double2uint_rd",
-    "double2uint_rn",
-    "double2uint_ru",
-    "double2uint_rz",
-    "double2ull_rd",
-    "double2ull_rn",
-    "double2ull_ru",
-    "double2ull_rz",
-    "double_as_longlong",
-    "erf",
-    "erfc",
-    "erfcx",
-    "erfinv",
-    "exp",
-    "exp2",
-    "exp10",
-    "expm1",
-    "fast_cosf",
-    "fast_dividef",
-    "fast_exp10f",
-    "fast_expf",
-    "fast_log2f",
-    "fast_log10f",
-    "fast_logf",
-    "fast_powf",
-    "fast_sinf",
-    "fast_tanf",
-    "fast_tanhf",
-    "fdim",
-    "ffs",
-    "finitef",
-    "float2int_rd",
-    "float2int_rn",
-    "float2int_ru",
-    "float2int_rz",
-    "float2ll_rd",
-    "float2ll_rn",
-    "float2ll_ru",
-    "float2ll_rz",
-    "float2uint_rd",
-    "float2uint_rn",
-    "float2uint_ru",
-    "float2uint_rz",
-    "float2ull_rd",
-    "float2ull_rn",
-    "float2ull_ru",
-    "float2ull_rz",
-    "float_as_int",
-    "float_as_uint",
-    "floor",
-    "fma",
-    "fma_rd",
-    "fma_rn",
-    "fma_ru",
-    "fma_rz",
-    "fmod",
-    "hadd",
-    "hiloint2double",
-    "hypot",
-    "ilogb",
-    "int2double_rn",
-    "int2float_rd",
-    "int2float_rn",
-    "int2float_ru",
-    "int2float_rz",
-    "int_as_float",
-    "isfinited",
-    "isinf",
-    "isnan",
-    "ldexp",
-    "lgamma",
-    "ll2double_rn",
-    "ll2float_rn",
-    "llrint",
-    "llround",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "logb",
-    "longlong_as_double",
-    "mul24",
-    "mul_rd",
-    "mul_rn",
-    "mul_ru",
-    "mul_rz",
-    "mulhi",
-    "nearbyint",
-    "nextafter",
-    "norm3d",
-    "norm4d",
-    "normcdf",
-    "popc",
-    "pow",
-    "rcbrt",
-    "rcp_rd",
-    "rcp_rn",
-    "rcp_ru",
-    "rcp_rz",
-    "remainder",
-    "rhadd",
-    "rhypot",
-    "rint",
-    "rnorm3d",
-    "rnorm4d",
-    "round",
-    "rsqrt",
-    "rsqrt_rn",
-    "sad",
-    "saturatef",
-    "scalbn",
-    "signbit",
-    "sin",
-    "sinh",
-    "sinpi",
-    "sqrt",
-    "sqrt_rd",
-    "sqrt_rn",
-    "sqrt_ru",
-    "sqrt_rz",
-    "sub_rd",
-    "sub_rn",
-    "sub_ru",
-    "sub_rz",
-    "tan",
-    "tanh",
-    "tgamma",
-    "trunc",
-    "uint2double_rn",
-    "uint2float_rd",
-    "uint2float_rn",
-    "uint2float_ru",
-    "uint2float_rz",
-    "uint_as_float",
-    "ull2double_rn",
-    "ull2float_rn",
-]  # fmt: skip
+__all__ = sorted(
+    name
+    for name, thing in globals().items()
+    if not name.startswith("_") and (isinstance(thing, Written) or hasattr(thing, "__wrapped__"))
+)
