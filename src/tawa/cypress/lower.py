@@ -14,7 +14,7 @@ from tawa.cypress.instantiate import spread_of
 from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of, shared_out
 from tawa.cypress.machine import BLOCK, GLOBAL, REGISTER, SHARED, Memory
 from tawa.cypress.mapping import Instance, nearest
-from tawa.cypress.size import key
+from tawa.cypress.size import Size, key
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node, Operand, Part, Spread
@@ -79,6 +79,13 @@ def lower(root: Node) -> Events:
     events = Events(block.instance, tuple(typed), lowering.numbers, indices, grid, body, *places)
     check_ends(events, [pair for node in root.walk() for pair in node.equal])
     return events
+
+
+def _is_fixed(event: Event, index: Size, written: list[Slot]) -> bool:
+    """Tell whether an event copies what a loop does not move: the copy stands before the loop."""
+    if not isinstance(event, CopyIn) or event.direct or event.slot in written:
+        return False
+    return not any(index.symbol in key(at).symbols for at in event.source.offsets)
 
 
 @dataclass(slots=True)
@@ -164,8 +171,10 @@ class _Lowering:
             self._loop(node, loop, axis + 1)
         else:
             self._statements(node, loop.body)
-        body, self.body = tuple(self.body), outer
-        outputs = (slot for event in body for slot in outputs_of(event))
+        outputs = [slot for event in self.body for slot in outputs_of(event)]
+        before_it = [each for each in self.body if _is_fixed(each, loop.indices[axis], outputs)]
+        body = tuple(each for each in self.body if each not in before_it)
+        self.body = [*outer, *before_it]
         changed = {id(slot): slot for slot in outputs if id(slot) in before}
         # An iteration may not happen: what only the body fills holds nothing after it.
         self.filled = before

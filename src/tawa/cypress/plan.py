@@ -276,14 +276,10 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
 def _own_rings(
     rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
 ) -> tuple[ArefPlan, ...]:
-    """Return the rings of a block without a producer: what no loop moves, or is one slot deep, is
+    """Return the rings of a block without a producer: what no loop loads, or is one slot deep, is
     loaded where it is wanted.
     """
-    inside = {
-        event.slot.name
-        for event, loop in loads
-        if loop and any(loop.index.symbol in key(at).symbols for at in event.source.offsets)
-    }
+    inside = {event.slot.name for event, loop in loads if loop}
     found: list[ArefPlan] = []
     for ring in rings:
         turning = [each for each in (ring.payload, *ring.also) if inside.issuperset(each)]
