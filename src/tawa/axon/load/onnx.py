@@ -21,7 +21,7 @@ from tawa.axon.load.aten import Aten
 from tawa.axon.load.graph import Builder, Graph, sizes_of
 from tawa.axon.load.sizes import Ratio, Sizes, computed, folded, objects, objects_of, rounded
 from tawa.axon.run.evaluate import arity
-from tawa.axon.run.values import NAMES
+from tawa.axon.run.values import DTYPES, NAMES
 from tawa.axon.syntax.tree import Tree
 from tawa.errors import MissingPackage
 
@@ -37,7 +37,7 @@ _MOVES = ("Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transp
 _JOINS = ("Concat", "Equal", "Where", "Add", "Sub", "Mul", "Div", "Mod")
 _WIDE = ("i32", "i64", "f32", "f64")  # types that have all sizes
 _MAKERS = ("ConstantOfShape", "Range", "Expand", "Tile")  # of arrays, from sizes
-_RANDOM = ("Dropout", "Bernoulli", "Multinomial")
+_OWN = ("Dropout", "Bernoulli", "Multinomial", "If")  # not computed of what is known
 
 
 def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
@@ -53,6 +53,7 @@ def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
     """
     try:
         import onnx
+        import onnx.inliner
     except ImportError as error:
         raise MissingPackage("onnx is not installed", remedy="pip install onnx") from error
     name = "<onnx>"
@@ -65,14 +66,14 @@ def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
             raise build.refuse(f"operator set {opset.version} is not supported", "13 to 25 are")
         if opset.domain in ("", "ai.onnx"):
             version = opset.version
-    importer = _Import(build, onnx, version)
+    importer = _Import(build, onnx, version, model)
     importer.know(model)
     return importer.run(model.graph, dims)
 
 
 class _Import:
-    def __init__(self, build: Builder, onnx: Any, version: int) -> None:
-        self.build, self.onnx, self.version = build, onnx, version
+    def __init__(self, build: Builder, onnx: Any, version: int, model: Any) -> None:
+        self.build, self.onnx, self.version, self.model = build, onnx, version, model
         self.aten = Aten(build)
         self.attribute = onnx.helper.get_attribute_value
         self.array = onnx.numpy_helper.to_array
@@ -132,14 +133,56 @@ class _Import:
         for node in graph.node:
             inputs = ", ".join(node.input)
             self.build.line(f"{', '.join(node.output)} = {node.op_type}({inputs})")
-            made = self._node(node)
-            for output, value in zip(node.output, made if isinstance(made, list) else [made]):
-                name = "".join(c if c.isalnum() else "_" for c in output)
-                name = name if name[:1].isalpha() else f"v{name}"
-                named = isinstance(value, Tree)
-                self.keep(output, self.build.let(name, value) if named else value)
+            self._operation(node)
         results = [self._tree(self._named(item.name)) for item in graph.output]
         return self.build.finish(results[0] if len(results) == 1 else results)
+
+    def _operation(self, node: Any) -> None:
+        made = self._node(node)
+        for output, value in zip(node.output, made if isinstance(made, list) else [made]):
+            name = "".join(c if c.isalnum() else "_" for c in output)
+            name = name if name[:1].isalpha() else f"v{name}"
+            named = isinstance(value, Tree)
+            self.keep(output, self.build.let(name, value) if named else value)
+
+    def _body(self, node: Any, given: list[Any]) -> list[Any] | None:
+        """Return what an operator gives that ONNX, or the model, defines by others; else None."""
+        helper, inputs = self.onnx.helper, list[Any]()
+        known = {name: self.known[name] for name in node.input if name in self.known}
+        arrays = [(n, item) for n, item in zip(node.input, given) if isinstance(item, np.ndarray)]
+        known |= {name: (NAMES[item.dtype.name], item.ndim) for name, item in arrays}
+        for name, (element, rank) in known.items():
+            kind = helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[element]))
+            inputs.append(helper.make_tensor_value_info(name, kind, [None] * rank))
+        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
+        whole = self.onnx.NodeProto()
+        whole.CopyFrom(node)
+        if self.onnx.defs.has(node.op_type, node.domain):  # what is left out is not put in
+            schema = self.onnx.defs.get_schema(node.op_type, self.version, node.domain)
+            said = {item.name for item in node.attribute}
+            left = (item for name, item in schema.attributes.items() if name not in said)
+            whole.attribute.extend(item.default_value for item in left if item.default_value.name)
+        model = helper.make_model(
+            helper.make_graph([whole], "operator", inputs, outputs),
+            opset_imports=self.model.opset_import,
+            functions=self.model.functions,
+        )
+        own = [(node.domain, node.op_type)]
+        try:
+            made = self.onnx.inliner.inline_selected_functions(model, own, False, True)
+        except RuntimeError:  # it depends on a type that is not known
+            return None
+        if [each.op_type for each in made.graph.node] == [node.op_type]:
+            return None
+        outside = self.values, self.known, self.last
+        self.values = {name: item for name, item in zip(node.input, given) if name}
+        self.known, self.last = {**known}, {}
+        self.know(made)
+        for each in made.graph.node:
+            self._operation(each)
+        results = [self._named(name) for name in node.output]
+        self.values, self.known, self.last = outside
+        return results
 
     def keep(self, name: str, value: Any) -> None:
         """Note the value of a name."""
@@ -204,7 +247,7 @@ class _Import:
             if made is not None:
                 return made
         kind, aten = node.op_type, self.aten
-        if constant and not symbolic and kind not in _RANDOM:
+        if constant and not symbolic and kind not in _OWN:
             return self._evaluated(node, given)
         x = self._tree(given[0]) if given else None
         own = shared.ONNX.get(kind)
@@ -229,19 +272,6 @@ class _Import:
                 return build.call(name, x, self._tree(given[1]))
             case "Div":
                 return aten.div(x, self._tree(given[1]), "trunc" if self._whole(node) else None)
-            case "HardSigmoid":
-                line = aten.mul(x, float(options.get("alpha", 0.2)))
-                return build.call("clip", 0.0, 1.0, aten.add(line, float(options.get("beta", 0.5))))
-            case "Celu":
-                return aten.celu(x, options.get("alpha", 1.0))
-            case "PRelu":
-                slope = aten.mul(x, self._tree(given[1]))
-                return build.call("where", build.call("greater", x, 0.0), x, slope)
-            case "ThresholdedRelu":
-                above = build.call("greater", x, float(options.get("alpha", 1.0)))
-                return build.call("where", above, x, 0.0)
-            case "Swish":
-                return aten.mul(x, build.call("sigmoid", aten.mul(x, options.get("alpha", 1.0))))
             case "Mean":
                 total = functools.reduce(aten.add, map(self._tree, given))
                 return aten.div(total, float(len(given)))
@@ -307,13 +337,19 @@ class _Import:
                 for axis in (3, 2):
                     x = build.call("unmerge", x, [-1, options["blocksize"]], axis=axis)
                 return build.call("merge", aten.permute(x, 0, 3, 5, 1, 2, 4), axis=1, count=3)
-            case "Attention" if len(given) < 5 and not options.get("softcap"):
+            case "Attention" if len(given) < 5 and not {"softcap", "q_num_heads"} & {*options}:
                 queries, keys, values, *mask = map(self._tree, given)
                 aten.rank_for("attention over heads", x)
                 return aten.scaled_dot_product_attention(
                     queries, keys, values, *mask, is_causal=bool(options.get("is_causal")),
                     scale=options.get("scale"),
                 )  # fmt: skip
+            case "If" if isinstance(given[0], np.ndarray):
+                branch = options["then_branch" if given[0].item() else "else_branch"]
+                self.values |= {item.name: self.array(item) for item in branch.initializer}
+                for each in branch.node:
+                    self._operation(each)
+                return [self._named(item.name) for item in branch.output]
             case "Size":
                 return Sizes(objects(build.call("size", x)))
             case "ConstantOfShape":
@@ -393,6 +429,8 @@ class _Import:
                 return build.call("identity", x) if x is given[0] else x
             case "Where":
                 return build.call("where", x, self._tree(given[1]), self._tree(given[2]))
+            case _ if (made := self._body(node, given)) is not None:
+                return made
             case _:
                 raise build.refuse(f"the operator {kind} is not supported with {options}")
 
@@ -413,8 +451,8 @@ class _Import:
                 return None
             whole = kind != "Cast" or element.startswith("i")
             return folded(rounded(kind, join, first.items) if whole else first.items, element)
-        if kind == "Shape":
-            return np.array(first.items.shape)
+        if kind in ("Shape", "Size"):
+            return np.array(getattr(first.items, kind.lower()))
         data = given if kind in _JOINS else given[:1]
         parts = [objects_of(item) for item in data]
         if any(part is None for part in parts) or any(
