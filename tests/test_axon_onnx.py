@@ -308,7 +308,7 @@ def test_functions_of_a_model_and_branches_that_are_known():
     (wanted,) = ReferenceEvaluator(made).run(None, {"x": x})
     np.testing.assert_allclose(axon.load_onnx(made)(x), wanted, rtol=1e-5)
     heads = node("Attention", ["x", "k", "k"], ["y"], q_num_heads=2, kv_num_heads=2)
-    with pytest.raises(AxonError, match="is not supported|are not supported"):
+    with pytest.raises(AxonError, match="not supported"):
         axon.load_onnx(model([heads], {"x": ["b", "t", 8], "k": ["b", "u", 8]}, ["y"], {}, 23))
 
 
