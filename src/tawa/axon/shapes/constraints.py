@@ -234,20 +234,10 @@ def _outside(conditions: tuple[Condition, ...], own: tuple[Symbol, ...]) -> set[
     return {s for each in conditions for s in symbols_of(each)} - set(own)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Uniform(Base):
-    """Every dimension of a word is `size`."""
-
-    word: Word
-    size: Expr
-
-    def step(self, solver: Solver) -> bool:
-        word = solver.word(self.word)
-        if not is_known(word):
-            return False
-        for dim in dims_in(word):
-            solver.equate(dim, self.size, self)
-        return True
+def uniform(source: Source, word: Word, size: Expr) -> Pointwise:
+    """Return the constraint that every dimension of a word is a size."""
+    item = Symbol("item", (0, "int"))
+    return Pointwise(source, (equal(of_atom(item), size),), (item,), (word,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,21 +258,6 @@ class Product(Base):
 def product_of(word: Word) -> Expr:
     """Return the product of a known word's dimensions."""
     return reduce(mul, dims_in(word), ONE)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SameProduct(Base):
-    """Two words have as many elements."""
-
-    left: Word
-    right: Word
-
-    def step(self, solver: Solver) -> bool:
-        left, right = list(solver.word(self.left)), list(solver.word(self.right))
-        if is_known(tuple(left)) and is_known(tuple(right)):
-            solver.equate(product_of(tuple(left)), product_of(tuple(right)), self)
-            return True
-        return left == right
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -353,19 +328,6 @@ class Axis(Base):
         sizes = solver.fresh.dims(rank)
         solver.post(SameWord(self.source, sizes, word))
         return True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Natural(Base):
-    """Every number of a word is a size: not negative."""
-
-    word: Word
-
-    def step(self, solver: Solver) -> bool:
-        word = solver.word(self.word)
-        for dim in dims_in(word):
-            solver.require(at_least(dim), self)
-        return is_known(word)
 
 
 # Functions of words, for the constraint that asks: they return a word, None where too little is

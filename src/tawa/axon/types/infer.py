@@ -26,7 +26,6 @@ from tawa.axon.syntax.tree import (
     Name,
     Pattern,
     Record,
-    Signature,
     Tree,
     TypeNode,
     Val,
@@ -379,8 +378,6 @@ class Inference(Unifier):
                     env[pattern.name] = Bound(self.generalize(found, env, mark))
                     return
                 self._bind(pattern, found, value, env)
-            case Signature():
-                raise self.wrong(declaration.place, "a value is wanted: `val name = value`")
 
     def _bind(self, pattern: Pattern, kind: Type, value: Tree, env: Env) -> None:
         if pattern.type is not None:
@@ -444,8 +441,6 @@ class Inference(Unifier):
                 scheme = self.generalize(found, {}, mark)
                 if isinstance(value, Lambda | Name) or not scheme.general:
                     env[name] = Bound(scheme)
-            case Signature(name=name, place=place):
-                raise self.wrong(place, "a value is wanted: `val name = value`")
         found = {local: self.full(kind) for local, kind in self.locals.items()}
         return Inferred(name, scheme, place, self.posted, self.promised, self.assumed, found)
 
