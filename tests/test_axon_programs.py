@@ -122,6 +122,16 @@ def test_extremes_are_said_shortly_where_sizes_decide_them(body: str, scheme: st
     assert program.f.scheme.partition(" -> ")[2].partition(" -> ")[2] == scheme
 
 
+def test_axes_at_a_known_end_need_no_rank():
+    norm = "fun norm (x : f32[..s, d]) = x * rsqrt (mean_keep {axes = [-1]} (square x))"
+    assert axon.load(norm).norm.scheme == "f32[..s, d] -> f32[..s, d]"
+    inner = "insert {axes = [0]} (sum {axes = [-1]} x)"
+    ends = f"fun ends (x : f32[d, ..s, e]) = sum {{axes = [0, 1]}} ({inner})"
+    assert axon.load(ends).ends.scheme == "f32[d, ..s, e] -> f32[..s]"
+    at = "fun at (x : f32[..s, d, e]) (y : f32[..t]) : f32[..t at -1] = reshape x [last y]"
+    assert " at " not in axon.load(at).at.scheme
+
+
 def test_why_divisible_by_sixteen():
     """pytorch#144852: the answer is `h % 16 == 0`, not a chain of floors."""
     concat = levels(4)

@@ -135,6 +135,8 @@ class Shapes:
                 return self._build.call("transpose", self._build.sized(x, ["_", "_"]))
             case "mT":
                 return self._build.call("transpose", x)
+            case "values" | "indices" if isinstance(x, Parts):
+                return x.item(("values", "indices").index(name))
             case "device" | "dtype":
                 return None
             case _:
@@ -311,10 +313,13 @@ class Shapes:
         if self._element(item) == "bool":
             self._need(axis == 0, "an index by truth values of another axis than the first")
             return self._build.call("masked", item, x), 1
-        self._need(
-            str(self._element(item)).startswith(("i", "u")), "an index of a type that is not known"
-        )
+        self._need_whole(item)
         return self._build.call("gather", x, item, axis=axis), rank
+
+    def _need_whole(self, index: Any) -> None:
+        element = self._element(index)
+        whole = str(element).startswith(("i", "u"))
+        self._need(whole, f"an index of {element or 'a type that is not known'}")
 
     def index(self, x: Any, items: Any) -> Any:
         kept = [place for place, item in enumerate(items) if item is not None]
@@ -324,8 +329,7 @@ class Shapes:
         self._need(kept == [*range(first, first + len(kept))], "an index of arrays apart")
         place: Any = None
         for axis in kept:  # they count the items of all their axes in one
-            whole = str(self._element(items[axis])).startswith(("i", "u"))
-            self._need(whole, "an index by truth values")
+            self._need_whole(items[axis])
             size = build.cast(build.call("dim", axis, x), "i64")
             item = build.binary("%", build.cast(items[axis], "i64"), size)
             place = (

@@ -289,6 +289,7 @@ class Inference(Unifier):
             why = f"; {error.why}" if error.why else ""
             if not why and isinstance(error.given, Arrow) and not isinstance(error.wanted, Arrow):
                 why = ", a function that waits for another argument"
+                why += " (a negative one is written ~1)" if source.operator == "-" else ""
             a, b = self._shown(error.wanted), self._shown(error.given)
             text = f"`{source.operator}` wants {a} here, this is {b}{why}"
             raise self.wrong(place, text) from error
