@@ -416,6 +416,15 @@ def test_a_tile_that_a_loop_does_not_move_is_loaded_before_it(pipeline, how):
     np.testing.assert_array_equal(events, ours)
 
 
+def test_rows_that_end_inside_16_bytes_are_refused_by_name(mapping):
+    program, a, b = cy.program(mapping), integers(64, 36), integers(36, 64)
+    with pytest.raises(ArgumentError, match="rows of A end inside 16 bytes") as caught:
+        program(np.zeros((64, 64), np.float16), a, b)
+    assert caught.value.remedy == "pad it to 40 columns"
+    program.sequential(made := np.zeros((64, 64), np.float16), a, b)
+    np.testing.assert_array_equal(made, a.astype(int) @ b.astype(int))
+
+
 def test_an_instance_of_the_library_stands_where_it_was_asked_for():
     for made in (cy.lib.clear("clear", like="tile"), cy.lib.mma("tile", WGS=1)):
         assert {each.place.file for each in made} == {__file__}

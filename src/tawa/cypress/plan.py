@@ -23,7 +23,6 @@ from tawa.cypress.event import (
 )
 from tawa.cypress.machine import Auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
-from tawa.cypress.size import key
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.plan.ceiling import within
