@@ -37,6 +37,7 @@ _MOVES = ("Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transp
 _JOINS = ("Concat", "Equal", "Where", "Add", "Sub", "Mul", "Div", "Mod")
 _WIDE = ("i32", "i64", "f32", "f64")  # types that have all sizes
 _MAKERS = ("ConstantOfShape", "Range", "Expand", "Tile")  # of arrays, from sizes
+_DEFINED = 18  # the operator set that defines many operators by others, also of earlier sets
 _OWN = ("Dropout", "Bernoulli", "Multinomial", "If")  # not computed of what is known
 
 
@@ -154,17 +155,22 @@ class _Import:
         for name, (element, rank) in known.items():
             kind = helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[element]))
             inputs.append(helper.make_tensor_value_info(name, kind, [None] * rank))
-        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
+        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+        version, opsets = self.version, {each.domain: each for each in self.model.opset_import}
         whole = self.onnx.NodeProto()
         whole.CopyFrom(node)
         if self.onnx.defs.has(node.op_type, node.domain):  # what is left out is not put in
-            schema = self.onnx.defs.get_schema(node.op_type, self.version, node.domain)
+            schema = self.onnx.defs.get_schema(node.op_type, version, node.domain)
+            later = self.onnx.defs.get_schema(node.op_type, max(version, _DEFINED), node.domain)
+            if later.since_version == schema.since_version:
+                version = max(version, _DEFINED)
+                opsets[""] = helper.make_opsetid("", version)
             said = {item.name for item in node.attribute}
             left = (item for name, item in schema.attributes.items() if name not in said)
             whole.attribute.extend(item.default_value for item in left if item.default_value.name)
         model = helper.make_model(
             helper.make_graph([whole], "operator", inputs, outputs),
-            opset_imports=self.model.opset_import,
+            opset_imports=opsets.values(),
             functions=self.model.functions,
         )
         own = [(node.domain, node.op_type)]
@@ -174,14 +180,17 @@ class _Import:
             return None
         if [each.op_type for each in made.graph.node] == [node.op_type]:
             return None
-        outside = self.values, self.known, self.last
-        self.values = {name: item for name, item in zip(node.input, given) if name}
+        outside = self.values, self.known, self.last, self.version
+        self.version, self.values = (
+            version,
+            {name: item for name, item in zip(node.input, given) if name},
+        )
         self.known, self.last = {**known}, {}
         self.know(made)
         for each in made.graph.node:
             self._operation(each)
         results = [self._named(name) for name in node.output]
-        self.values, self.known, self.last = outside
+        self.values, self.known, self.last, self.version = outside
         return results
 
     def keep(self, name: str, value: Any) -> None:
@@ -272,6 +281,9 @@ class _Import:
                 return build.call(name, x, self._tree(given[1]))
             case "Div":
                 return aten.div(x, self._tree(given[1]), "trunc" if self._whole(node) else None)
+            case "PRelu":
+                slope = aten.mul(x, self._tree(given[1]))
+                return build.call("where", build.call("greater", x, 0.0), x, slope)
             case "Mean":
                 total = functools.reduce(aten.add, map(self._tree, given))
                 return aten.div(total, float(len(given)))
