@@ -145,23 +145,22 @@ class _Lowering:
         for statement in statements:
             match statement:
                 case Make(tensor):
-                    shape = tuple(n for n in tensor.shape if isinstance(n, int))
-                    slot = Slot(self._named(tensor.name), tensor.element, shape)
-                    self.slots[id(tensor)] = slot
-                    self.made.add(id(slot))
+                    self.made.add(id(self._new(tensor)))
                 case Iota(tensor, part, axis, bounded):
-                    dim = part.dims[axis]
-                    shape = tuple(n for n in tensor.shape if isinstance(n, int))
-                    slot = Slot(self._named(tensor.name), tensor.element, shape)
+                    slot, dim = self._new(tensor), part.dims[axis]
                     extent = part.root.shape[dim] if bounded else None
                     self.body.append(event.Iota(slot, part.offsets[dim], extent))
-                    self.slots[id(tensor)] = slot
                     self.filled.add(id(slot))
                     self.places.add(id(slot))
                 case Launch():
                     self.enter(node.child(statement))
                 case Loop():
                     self._loop(node, statement, 0)
+
+    def _new(self, tensor: Tensor) -> Slot:
+        shape = tuple(n for n in tensor.shape if isinstance(n, int))
+        slot = Slot(self._named(tensor.name), tensor.element, shape)
+        return self.slots.setdefault(id(tensor), slot)
 
     def _loop(self, node: Node, loop: Loop, axis: int) -> None:
         """Add a loop over one index, and in it the others of its box."""
@@ -294,9 +293,8 @@ class _Lowering:
         # A copy that is written is another value from then on.
         self.copied = {at: slot for at, slot in self.copied.items() if slot not in outputs}
         self.filled |= set(map(id, outputs))
-        moved: _Moved = ""
-        for each in given if facts.products else ():
-            moved = moved or self._moved(*each)
+        wanted = [self._moved(*each) for each in given if facts.products]
+        moved: _Moved = next((each for each in wanted if each), "")
         name = self._called(leaf.name) if facts.products else ""
         self.body.append(Call(spread, facts, tuple(slots), outputs, moved, name))
         for tensor, slot in new:
@@ -347,10 +345,7 @@ class _Lowering:
                 remedy=f"map {name} to SHARED, at the leaf (mems=[{', '.join(map(str, mems))}]) or "
                 "above it, or to GLOBAL",
             )
-        slot = self._copy_in(tensor, read, direct=operand.memory == GLOBAL)
-        if read and name in leaf.variant.writes:
-            self._check_both(tensor)
-        return slot
+        return self._copy_in(tensor, read, direct=operand.memory == GLOBAL)
 
     def _lay(self, leaf: Instance, operand: Operand, slot: Slot) -> None:
         """Note which thread has which element of a slot."""

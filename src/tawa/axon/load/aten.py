@@ -143,10 +143,7 @@ class Aten(Shapes):
         name, bound = ("minimum", max) if min is None else ("maximum", min)
         return self._build.call(name, x, bound)
 
-    clip = clamp
-
-    def clamp_min(self, x: Any, bound: Any) -> Any:
-        return self.clamp(x, min=bound)
+    clip = clamp_min = clamp
 
     def clamp_max(self, x: Any, bound: Any) -> Any:
         return self.clamp(x, max=bound)

@@ -437,17 +437,12 @@ class Shapes:
         axes = [(-1 - i, pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)]
         return shared.padded(self._build, x, axes, value or 0, shared.PADDINGS.get(mode, ""))
 
-    def _reflected(self, x: Any, pad: Any) -> Any:
-        return self.pad(x, pad, "reflect")
-
-    def _replicated(self, x: Any, pad: Any) -> Any:
-        return self.pad(x, pad, "replicate")
-
-    reflection_pad1d = reflection_pad2d = reflection_pad3d = _reflected
-    replication_pad1d = replication_pad2d = replication_pad3d = _replicated
-
     def constant_pad_nd(self, x: Any, pad: Any, value: Any = 0) -> Any:
         return self.pad(x, pad, value=value)
+
+    reflection_pad1d = reflection_pad2d = reflection_pad3d = partialmethod(pad, mode="reflect")
+    replication_pad1d = replication_pad2d = partialmethod(pad, mode="replicate")
+    replication_pad3d = replication_pad2d
 
     def arange(self, *ends: Any, dtype: Any = None, **options: Any) -> Any:
         start, end, step = (0, *ends, 1) if len(ends) == 1 else (*ends, 1)[:3]
@@ -475,11 +470,8 @@ class Shapes:
             return self.to(made, dtype)
         return self._build.call("cast_like", x, made)
 
-    def zeros_like(self, x: Any, **options: Any) -> Any:
-        return self.full_like(x, 0, **options)
-
-    def ones_like(self, x: Any, **options: Any) -> Any:
-        return self.full_like(x, 1, **options)
+    zeros_like = partialmethod(full_like, value=0)
+    ones_like = partialmethod(full_like, value=1)
 
     def new_full(self, x: Any, sizes: Any, value: Any, dtype: Any = None, **options: Any) -> Any:
         made = self._build.call("full", value, listed([sizes]))
