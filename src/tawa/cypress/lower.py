@@ -293,8 +293,9 @@ class _Lowering:
         # A copy that is written is another value from then on.
         self.copied = {at: slot for at, slot in self.copied.items() if slot not in outputs}
         self.filled |= set(map(id, outputs))
-        wanted = [self._moved(*each) for each in given if facts.products]
-        moved: _Moved = next((each for each in wanted if each), "")
+        moved: _Moved = ""
+        for each in given if facts.products else ():
+            moved = moved or self._moved(*each)
         name = self._called(leaf.name) if facts.products else ""
         self.body.append(Call(spread, facts, tuple(slots), outputs, moved, name))
         for tensor, slot in new:
