@@ -279,12 +279,8 @@ def _own_rings(
     loaded where it is wanted.
     """
     inside = {event.slot.name for event, loop in loads if loop}
-    found: list[ArefPlan] = []
-    for ring in rings:
-        turning = [each for each in (ring.payload, *ring.also) if inside.issuperset(each)]
-        if turning and ring.depth > 1:
-            found.append(ArefPlan(turning[0], ring.depth, tuple(turning[1:])))
-    return tuple(found)
+    each = ((r.depth, [*filter(inside.issuperset, (r.payload, *r.also))]) for r in rings)
+    return tuple(ArefPlan(at[0], depth, tuple(at[1:])) for depth, at in each if at and depth > 1)
 
 
 def _in_flight(loop: For, slots: list[int], shared: list[Slot]) -> int:
