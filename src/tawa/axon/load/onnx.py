@@ -176,7 +176,7 @@ class _Import:
         own = [(node.domain, node.op_type)]
         try:
             made = self.onnx.inliner.inline_selected_functions(model, own, False, True)
-        except RuntimeError:  # it depends on a type that is not known
+        except (RuntimeError, TypeError):  # of a type that is not known; an onnx that cannot
             return None
         if [each.op_type for each in made.graph.node] == [node.op_type]:
             return None
