@@ -43,11 +43,8 @@ class Shapes:
         return self._known.get(id(value), (None, None))[0]
 
     def _rank(self, value: Any) -> int | None:
-        return (
-            value.ndim
-            if isinstance(value, np.ndarray)
-            else self._known.get(id(value), (0, None))[1]
-        )
+        known = isinstance(value, np.ndarray)
+        return value.ndim if known else self._known.get(id(value), (0, None))[1]
 
     def rank_for(self, what: str, x: Any) -> int:
         """Return the rank of a value; refuses where it is not known."""

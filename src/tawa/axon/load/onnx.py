@@ -18,10 +18,11 @@ import numpy as np
 
 from tawa.axon.load import operators as shared
 from tawa.axon.load.aten import Aten
+from tawa.axon.load.functions import taken_apart
 from tawa.axon.load.graph import Builder, Graph, sizes_of
 from tawa.axon.load.sizes import Ratio, Sizes, computed, folded, objects, objects_of, rounded
 from tawa.axon.run.evaluate import arity
-from tawa.axon.run.values import DTYPES, NAMES
+from tawa.axon.run.values import NAMES
 from tawa.axon.syntax.tree import Tree
 from tawa.errors import MissingPackage
 
@@ -37,7 +38,6 @@ _MOVES = ("Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transp
 _JOINS = ("Concat", "Equal", "Where", "Add", "Sub", "Mul", "Div", "Mod")
 _WIDE = ("i32", "i64", "f32", "f64")  # types that have all sizes
 _MAKERS = ("ConstantOfShape", "Range", "Expand", "Tile")  # of arrays, from sizes
-_DEFINED = 18  # the operator set that defines many operators by others, also of earlier sets
 _OWN = ("Dropout", "Bernoulli", "Multinomial", "If")  # not computed of what is known
 
 
@@ -54,7 +54,6 @@ def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
     """
     try:
         import onnx
-        import onnx.inliner
     except ImportError as error:
         raise MissingPackage("onnx is not installed", remedy="pip install onnx") from error
     name = "<onnx>"
@@ -148,44 +147,15 @@ class _Import:
 
     def _body(self, node: Any, given: list[Any]) -> list[Any] | None:
         """Return what an operator gives that ONNX, or the model, defines by others; else None."""
-        helper, inputs = self.onnx.helper, list[Any]()
         known = {name: self.known[name] for name in node.input if name in self.known}
         arrays = [(n, item) for n, item in zip(node.input, given) if isinstance(item, np.ndarray)]
         known |= {name: (NAMES[item.dtype.name], item.ndim) for name, item in arrays}
-        for name, (element, rank) in known.items():
-            kind = helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[element]))
-            inputs.append(helper.make_tensor_value_info(name, kind, [None] * rank))
-        outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-        version, opsets = self.version, {each.domain: each for each in self.model.opset_import}
-        whole = self.onnx.NodeProto()
-        whole.CopyFrom(node)
-        if self.onnx.defs.has(node.op_type, node.domain):  # what is left out is not put in
-            schema = self.onnx.defs.get_schema(node.op_type, version, node.domain)
-            later = self.onnx.defs.get_schema(node.op_type, max(version, _DEFINED), node.domain)
-            if later.since_version == schema.since_version:
-                version = max(version, _DEFINED)
-                opsets[""] = helper.make_opsetid("", version)
-            said = {item.name for item in node.attribute}
-            left = (item for name, item in schema.attributes.items() if name not in said)
-            whole.attribute.extend(item.default_value for item in left if item.default_value.name)
-        model = helper.make_model(
-            helper.make_graph([whole], "operator", inputs, outputs),
-            opset_imports=opsets.values(),
-            functions=self.model.functions,
-        )
-        own = [(node.domain, node.op_type)]
-        try:
-            made = self.onnx.inliner.inline_selected_functions(model, own, False, True)
-        except (RuntimeError, TypeError):  # of a type that is not known; an onnx that cannot
-            return None
-        if [each.op_type for each in made.graph.node] == [node.op_type]:
+        found = taken_apart(self.onnx, self.model, node, known, self.version)
+        if found is None:
             return None
         outside = self.values, self.known, self.last, self.version
-        self.version, self.values = (
-            version,
-            {name: item for name, item in zip(node.input, given) if name},
-        )
-        self.known, self.last = {**known}, {}
+        self.values = {name: item for name, item in zip(node.input, given) if name}
+        self.known, self.last, (made, self.version) = known, {}, found
         self.know(made)
         for each in made.graph.node:
             self._operation(each)
@@ -289,8 +259,6 @@ class _Import:
                 return aten.div(total, float(len(given)))
             case "Cast" if (element := self.element(options["to"])) is not None:
                 return build.cast(x, element)
-            case "CastLike":
-                return build.call("cast_like", self._tree(given[1]), x)
             case "Einsum":
                 return build.call("einsum", options["equation"].decode(), *map(self._tree, given))
             case "Tile":
@@ -333,9 +301,6 @@ class _Import:
             case "GroupNormalization" if self.version >= 21:
                 groups, eps = options["num_groups"], options.get("epsilon", 1e-5)
                 return aten.group_norm(x, groups, given[1], given[2], eps)
-            case "RMSNormalization" if options.get("axis", -1) == -1:
-                eps = float(options.get("epsilon", 1e-5))
-                return build.call("rms_norm", self._tree(given[1]), x, eps=eps)
             case "LpNormalization" if options.get("p", 2) == 2:
                 return aten.div(x, aten.norm(x, 2, [options.get("axis", -1)], True))
             case "DepthToSpace" if options.get("mode") == b"CRD":
@@ -368,8 +333,6 @@ class _Import:
                 value = self.array(options["value"]) if options else np.zeros(1, np.float32)
                 made = build.call("full", value.item(), self._sizes(given[0]))
                 return build.cast(made, NAMES[value.dtype.name])
-            case "LogSoftmax":
-                return build.call("log_softmax", x, axis=options.get("axis", -1))
             case "Constant":
                 ((name, value),) = options.items()
                 if name == "value":
@@ -416,8 +379,9 @@ class _Import:
                 return build.call("permute", x, list(order))
             case "Concat":
                 return build.call("concat", [self._tree(item) for item in given], options["axis"])
-            case "Softmax":
-                return build.call("softmax", x, axis=options.get("axis", -1))
+            case "Softmax" | "LogSoftmax":
+                name = "softmax" if kind == "Softmax" else "log_softmax"
+                return build.call(name, x, axis=options.get("axis", -1))
             case "Unsqueeze":
                 return build.call("insert", x, axes=self._numbers(given[1]))
             case "Squeeze" if len(given) > 1:
