@@ -143,7 +143,7 @@ def test_rows_of_a_width_share_a_program(module):
     for rows, width in ((19, 64), (19, 63), (5, 240), (5, 272), (5, 271), (2, 1040)):
         same(fused, floats(rows, width))
     spans = [form.span for _, form in fused.kernels]
-    assert spans == [128, 128, 256, 1024, 1024, 8192]
+    assert spans == [128, 128, 256, 1024, 1024, 4096]
 
 
 def test_a_kernel_is_for_all_shapes_of_an_alignment_class(module):

@@ -139,7 +139,7 @@ class Pieces(torch.nn.Module):
         y = torch.cat([c, b, a], 1) + self.same(x)[:, :, -6:] * x[..., :1]
         z = torch.nn.functional.pad(p, (1, 2))[:, None, 1:, :6].squeeze(1)
         first, second = x.max(dim=1)[0], x.amax((1, 2), keepdim=True)
-        best = x.argmax(2).unsqueeze(-1)
+        best = x.max(2).indices.unsqueeze(-1) + (x.min(2).values > 2).long()[..., None]
         heads = x.view(-1, 2, 2, 6)
         mixed = torch.nn.functional.scaled_dot_product_attention(
             heads, heads, heads, is_causal=True

@@ -258,6 +258,12 @@ FORMS = [  # operator, operands after the first, attributes, the first operand, 
     ("GatherND", {"i": RNG.integers(0, 2, (4, 3, 2))}), ("GatherND", {"i": np.array([[1], [0]])}),
     ("GatherND", {"i": RNG.integers(0, 2, (4, 2, 1))}, {}, normal(3, 5)),
     ("Reshape", {"s": np.array([4, -1, 3])}, {"allowzero": 1}),
+    ("PRelu", {"s": normal(3, 1, 1)}, {}, X, 13), ("HardSigmoid", {}, {"alpha": 0.3}, X, 13),
+    ("ThresholdedRelu", {}, {}, X, 14), ("Shrink", {}, {"lambd": 0.3}, X, 13),
+    ("Shrink", {}, {"lambd": 0.3, "bias": 0.1}), ("MeanVarianceNormalization",),
+    ("ReduceLogSum", {"a": np.array([1])}, {}, abs(X) + 1), ("Elu", {}, {"alpha": 0.5}),
+    ("SoftmaxCrossEntropyLoss", {"t": np.array([0, 4, 2])}, {"reduction": "mean"}, normal(3, 5)),
+    ("RMSNormalization", {"s": normal(4, 6)}, {"axis": -2}, X, 23),
     ("MatMul", {"w": normal(6)}), ("Shape",), ("Shape", {}, {"start": 1, "end": -1}), ("Size",),
 ]  # fmt: skip
 
@@ -281,6 +287,31 @@ def test_forms_of_operators(form):
         assert one.shape == other.shape
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_functions_of_a_model_and_branches_that_are_known():
+    node, opsets = helper.make_node, [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    body = [node("Add", ["a", "b"], ["t"]), node("Mul", ["t", "a"], ["o"])]
+    twice = helper.make_function("own", "Twice", ["a", "b"], ["o"], body, opsets[:1])
+    chosen = [
+        helper.make_graph([node(kind, ["u"], [name])], name,
+                          [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)])
+        for kind, name in (("Relu", "one"), ("Neg", "other"))
+    ]  # fmt: skip
+    nodes = [
+        node("Twice", ["x", "w"], ["t"], domain="own"),
+        node("Twice", ["t", "x"], ["u"], domain="own"),
+        node("If", ["c"], ["y"], then_branch=chosen[0], else_branch=chosen[1]),
+    ]
+    made = model(nodes, {"x": ["n", 4]}, ["y"], {"w": normal(4), "c": np.array([False])})
+    made.functions.append(twice)
+    made.opset_import.append(opsets[1])
+    x = normal(3, 4)
+    (wanted,) = ReferenceEvaluator(made).run(None, {"x": x})
+    np.testing.assert_allclose(axon.load_onnx(made)(x), wanted, rtol=1e-5)
+    heads = node("Attention", ["x", "k", "k"], ["y"], q_num_heads=2, kv_num_heads=2)
+    with pytest.raises(AxonError, match="not supported"):
+        axon.load_onnx(model([heads], {"x": ["b", "t", 8], "k": ["b", "u", 8]}, ["y"], {}, 23))
 
 
 def test_what_is_computed_of_weights_alone_is_a_weight():

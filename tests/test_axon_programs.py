@@ -107,6 +107,31 @@ def levels(count):
     return LEVELS.format(down="\n".join(down), up="\n".join(up))
 
 
+@pytest.mark.parametrize(
+    ("body", "scheme"),
+    [
+        ("x + slice {axis = 0} (dim 1 x) (p : f32[512, d])", "f32[b, n, d]    requires n <= 512"),
+        ("(slice {axis = 0} 1 x : f32[1, ..s])", "f32[1, n, d]    requires b >= 1"),
+        ("concat [slice {axis = 0} 1 x, x] 0", "f32[b + min(1, b), n, d]"),
+        ("x + slice {axis = 0} 2 (p : f32[k, d])",
+         "f32[b, broadcast(n, min(2, k)), d]    requires min(2, k) = n or n = 1 or k = 1"),
+    ],
+)  # fmt: skip
+def test_extremes_are_said_shortly_where_sizes_decide_them(body: str, scheme: str):
+    program = axon.load(f"fun f (x : f32[b, n, d]) p = {body}")
+    assert program.f.scheme.partition(" -> ")[2].partition(" -> ")[2] == scheme
+
+
+def test_axes_at_a_known_end_need_no_rank():
+    norm = "fun norm (x : f32[..s, d]) = x * rsqrt (mean_keep {axes = [-1]} (square x))"
+    assert axon.load(norm).norm.scheme == "f32[..s, d] -> f32[..s, d]"
+    inner = "insert {axes = [0]} (sum {axes = [-1]} x)"
+    ends = f"fun ends (x : f32[d, ..s, e]) = sum {{axes = [0, 1]}} ({inner})"
+    assert axon.load(ends).ends.scheme == "f32[d, ..s, e] -> f32[..s]"
+    at = "fun at (x : f32[..s, d, e]) (y : f32[..t]) : f32[..t at -1] = reshape x [last y]"
+    assert " at " not in axon.load(at).at.scheme
+
+
 def test_why_divisible_by_sixteen():
     """pytorch#144852: the answer is `h % 16 == 0`, not a chain of floors."""
     concat = levels(4)

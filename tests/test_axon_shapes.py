@@ -27,7 +27,6 @@ relations = st.one_of(
     st.tuples(st.just("same"), words, words),
     st.tuples(st.just("broadcast"), words, words, words),
     st.tuples(st.just("product"), st.sampled_from(["x", "y", 1, 2, 4]), words),
-    st.tuples(st.just("same_product"), words, words),
     st.tuples(st.just("rank"), st.sampled_from(["x", "y", 1, 2]), words),
     st.tuples(st.just("at"), st.sampled_from(["x", 1, 2]), words, st.integers(-2, 1)),
     st.tuples(st.just("axis"), st.integers(-2, 2), words, words),
@@ -63,8 +62,6 @@ def meant(relation, values):
                 return False
         case ("product", size, a):
             return values.get(size, size) == prod(word(a))
-        case ("same_product", a, b):
-            return prod(word(a)) == prod(word(b))
         case ("rank", size, a):
             return values.get(size, size) == len(word(a))
         case ("at", size, a, index):
@@ -120,8 +117,6 @@ class Variables:
                 )
             case ("product", size, a):
                 return c.Product(HERE, self.size(size), self.word(a))
-            case ("same_product", a, b):
-                return c.SameProduct(HERE, self.word(a), self.word(b))
             case ("rank", size, a):
                 return c.Rank(HERE, self.size(size), self.word(a))
             case ("at", size, a, index):
@@ -143,7 +138,7 @@ class Variables:
             case ("insert", result, a, axes):
                 return c.Computed(HERE, self.word(result), "insert", (self.word(a), numbers(axes)))
             case ("uniform", a, size):
-                return c.Uniform(HERE, self.word(a), self.size(size))
+                return c.uniform(HERE, self.word(a), self.size(size))
             case ("twice", a, b):
                 one, other = self.fresh.symbol("one"), self.fresh.symbol("other")
                 from tawa.integers.expressions import of_atom

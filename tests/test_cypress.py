@@ -362,6 +362,69 @@ def test_operands_of_plain_leaves_may_stay_in_global_memory(specialize, first):
     assert "mems=[REGISTER, SHARED, SHARED]" in caught.value.remedy
 
 
+@cy.inner("g", reads="A B S", writes="C")
+def added_host(C: T16, A: T16, B: T16, S: T16, *, U: int, V: int):
+    c, s, a = cy.blocks(C, (U, V)), cy.blocks(S, (U, V)), cy.blocks(A, (U, A.shape[1]))
+    b = cy.blocks(B, (B.shape[0], V))
+    for i, j in cy.prange(*c.grid):
+        cy.launch("g", c[i, j], a[i, 0], b[0, j], s[i, j])
+
+
+@cy.inner("g", reads="A B S", writes="C")
+def added_block(C: T16, A: T16, B: T16, S: T16, *, W: int):
+    a, b = cy.blocks(A, (A.shape[0], W)), cy.blocks(B, (W, B.shape[1]))
+    acc = cy.make_tensor(f32, C.shape)
+    cy.launch("clear", acc)
+    for k in cy.srange(a.grid[1]):
+        cy.launch("mma", acc, a[0, k], b[k, 0])
+        cy.launch("add", acc, S)
+    cy.launch("copy", C, acc)
+
+
+@cy.leaf("add", reads="R S", writes="R")
+def added_leaf(R, S):
+    return R + S.to(R.dtype)
+
+
+@pytest.mark.parametrize("pipeline", [3, {"A B": 3, "S": 2}])
+@pytest.mark.parametrize(
+    "how", [{}, {"specialize": True}, {"specialize": True, "persistent": True}]
+)
+def test_a_tile_that_a_loop_does_not_move_is_loaded_before_it(pipeline, how):
+    calls, sizes = ["clear", "tile", "add", "copy"], {"U": 64, "V": 64}
+    mapping = cy.Mapping(
+        [
+            I("host", added_host, HOST, [GLOBAL] * 4, sizes, calls=["block"], entry=True),
+            I("block", added_block, BLOCK, [GLOBAL] * 4, {"W": 32}, calls=calls,
+              pipeline=pipeline, **how),
+            *cy.lib.mma("tile", WGS=1, N=64),
+            *cy.lib.clear("clear", like="tile"),
+            *cy.lib.elementwise("add", added_leaf, like="tile", mems=[REGISTER, SHARED]),
+            *cy.lib.copy("copy", like="tile", stage=SHARED),
+        ]
+    )  # fmt: skip
+    program = cy.program(mapping)
+    events = program.show("event")
+    assert events.index("copy S") < events.index("for k") < events.index("copy A")
+    a, b, s = integers(72, 96), integers(96, 72), integers(72, 72, seed=1)
+    ours, wanted, events = (np.ones((72, 72), np.float16) for _ in range(3))
+    program(ours, a, b, s)
+    program.sequential(wanted, a, b, s)
+    program.interpret(events, a, b, s)
+    np.testing.assert_array_equal(ours, a.astype(int) @ b.astype(int) + 3 * s)
+    np.testing.assert_array_equal(wanted, ours)
+    np.testing.assert_array_equal(events, ours)
+
+
+def test_rows_that_end_inside_16_bytes_are_refused_by_name(mapping):
+    program, a, b = cy.program(mapping), integers(64, 36), integers(36, 64)
+    with pytest.raises(ArgumentError, match="rows of A end inside 16 bytes") as caught:
+        program(np.zeros((64, 64), np.float16), a, b)
+    assert caught.value.remedy == "pad it to 40 columns"
+    program.sequential(made := np.zeros((64, 64), np.float16), a, b)
+    np.testing.assert_array_equal(made, a.astype(int) @ b.astype(int))
+
+
 def test_an_instance_of_the_library_stands_where_it_was_asked_for():
     for made in (cy.lib.clear("clear", like="tile"), cy.lib.mma("tile", WGS=1)):
         assert {each.place.file for each in made} == {__file__}

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import Any
 
 from tawa.axon.library import names as operators
 from tawa.axon.library import scheme_of
 from tawa.axon.run.evaluate import Evaluation, meaning
 from tawa.axon.shapes.constraints import Holds
-from tawa.axon.shapes.presburger import implied, simplify
+from tawa.axon.shapes.presburger import decided, implied, simplify
 from tawa.axon.shapes.solver import Conflict, variables_of
 from tawa.axon.shapes.words import Source, Span
 from tawa.axon.syntax.parser import parse_program, quoted
 from tawa.axon.syntax.tree import Declaration, Fun
 from tawa.axon.types.explain import Case, explain, impossible
 from tawa.axon.types.infer import Bound, Inference, Inferred
-from tawa.axon.types.kinds import Arrow, Type, variables
+from tawa.axon.types.kinds import Arrow, Rename, Type, variables
 from tawa.axon.types.show import Names, name_parameters, show_scheme
 from tawa.axon.types.unify import Mismatch
 from tawa.errors import AxonError, AxonGuard
-from tawa.integers import Condition, Symbol
+from tawa.integers import Condition, Expr, Symbol
 from tawa.integers.conditions import symbols_of
 
 
@@ -67,7 +67,17 @@ class Function:
     @cached_property
     def scheme(self) -> str:
         """The scheme as text."""
-        return show_scheme(self.inferred.scheme, self.conditions, self.names)
+        shown = replace(self.inferred.scheme, type=self.known(self.inferred.scheme.type))
+        return show_scheme(shown, self.conditions, self.names)
+
+    def known(self, kind: Type) -> Type:
+        """Return a type whose sizes are as short as the conditions on sizes make them."""
+
+        @cache
+        def size(expr: Expr) -> Expr:
+            return decided(expr, self.conditions)
+
+        return Rename(lambda v: v, lambda e: e, lambda r: (r,), size).type(kind)
 
     @cached_property
     def guards(self) -> list[Guard]:

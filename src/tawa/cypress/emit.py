@@ -6,16 +6,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any
 
-from tawa.cypress.event import (
-    Call,
-    CopyIn,
-    CopyOut,
-    Event,
-    Events,
-    For,
-    Iota,
-    Slot,
-)
+from tawa.cypress.event import Call, CopyIn, CopyOut, Event, Events, For, Iota, Slot
 from tawa.cypress.leaf import call_leaf
 from tawa.cypress.mapping import Mapping
 from tawa.cypress.plan import block_of, copies_of, plan_of

@@ -14,7 +14,7 @@ from tawa.cypress.instantiate import spread_of
 from tawa.cypress.leaf import LeafFacts, check_leaf, facts_of, shared_out
 from tawa.cypress.machine import BLOCK, GLOBAL, REGISTER, SHARED, Memory
 from tawa.cypress.mapping import Instance, nearest
-from tawa.cypress.size import key
+from tawa.cypress.size import Size, key
 from tawa.cypress.tensor import Tensor
 from tawa.cypress.trace import Iota, Launch, Loop, Make, Statement
 from tawa.cypress.tree import Node, Operand, Part, Spread
@@ -81,6 +81,13 @@ def lower(root: Node) -> Events:
     return events
 
 
+def _is_fixed(event: Event, index: Size, written: list[Slot]) -> bool:
+    """Tell whether an event copies what a loop does not move: the copy stands before the loop."""
+    if not isinstance(event, CopyIn) or event.direct or event.slot in written:
+        return False
+    return not any(index.symbol in key(at).symbols for at in event.source.offsets)
+
+
 @dataclass(slots=True)
 class _Lowering:
     root: Node
@@ -138,23 +145,22 @@ class _Lowering:
         for statement in statements:
             match statement:
                 case Make(tensor):
-                    shape = tuple(n for n in tensor.shape if isinstance(n, int))
-                    slot = Slot(self._named(tensor.name), tensor.element, shape)
-                    self.slots[id(tensor)] = slot
-                    self.made.add(id(slot))
+                    self.made.add(id(self._new(tensor)))
                 case Iota(tensor, part, axis, bounded):
-                    dim = part.dims[axis]
-                    shape = tuple(n for n in tensor.shape if isinstance(n, int))
-                    slot = Slot(self._named(tensor.name), tensor.element, shape)
+                    slot, dim = self._new(tensor), part.dims[axis]
                     extent = part.root.shape[dim] if bounded else None
                     self.body.append(event.Iota(slot, part.offsets[dim], extent))
-                    self.slots[id(tensor)] = slot
                     self.filled.add(id(slot))
                     self.places.add(id(slot))
                 case Launch():
                     self.enter(node.child(statement))
                 case Loop():
                     self._loop(node, statement, 0)
+
+    def _new(self, tensor: Tensor) -> Slot:
+        shape = tuple(n for n in tensor.shape if isinstance(n, int))
+        slot = Slot(self._named(tensor.name), tensor.element, shape)
+        return self.slots.setdefault(id(tensor), slot)
 
     def _loop(self, node: Node, loop: Loop, axis: int) -> None:
         """Add a loop over one index, and in it the others of its box."""
@@ -164,8 +170,10 @@ class _Lowering:
             self._loop(node, loop, axis + 1)
         else:
             self._statements(node, loop.body)
-        body, self.body = tuple(self.body), outer
-        outputs = (slot for event in body for slot in outputs_of(event))
+        outputs = [slot for event in self.body for slot in outputs_of(event)]
+        before_it = [each for each in self.body if _is_fixed(each, loop.indices[axis], outputs)]
+        body = tuple(each for each in self.body if each not in before_it)
+        self.body = [*outer, *before_it]
         changed = {id(slot): slot for slot in outputs if id(slot) in before}
         # An iteration may not happen: what only the body fills holds nothing after it.
         self.filled = before
@@ -338,10 +346,7 @@ class _Lowering:
                 remedy=f"map {name} to SHARED, at the leaf (mems=[{', '.join(map(str, mems))}]) or "
                 "above it, or to GLOBAL",
             )
-        slot = self._copy_in(tensor, read, direct=operand.memory == GLOBAL)
-        if read and name in leaf.variant.writes:
-            self._check_both(tensor)
-        return slot
+        return self._copy_in(tensor, read, direct=operand.memory == GLOBAL)
 
     def _lay(self, leaf: Instance, operand: Operand, slot: Slot) -> None:
         """Note which thread has which element of a slot."""

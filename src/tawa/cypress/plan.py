@@ -23,7 +23,6 @@ from tawa.cypress.event import (
 )
 from tawa.cypress.machine import Auto
 from tawa.cypress.mapping import Instance, Mapping, nearest
-from tawa.cypress.size import key
 from tawa.cypress.tensor import Tensor
 from tawa.errors import MappingError, OverBudget
 from tawa.plan.ceiling import within
@@ -276,20 +275,12 @@ def _rings(block: Instance, loads: list[tuple[CopyIn, For | None]]) -> tuple[Are
 def _own_rings(
     rings: tuple[ArefPlan, ...], loads: list[tuple[CopyIn, For | None]]
 ) -> tuple[ArefPlan, ...]:
-    """Return the rings of a block without a producer: what no loop moves, or is one slot deep, is
+    """Return the rings of a block without a producer: what no loop loads, or is one slot deep, is
     loaded where it is wanted.
     """
-    inside = {
-        event.slot.name
-        for event, loop in loads
-        if loop and any(loop.index.symbol in key(at).symbols for at in event.source.offsets)
-    }
-    found: list[ArefPlan] = []
-    for ring in rings:
-        turning = [each for each in (ring.payload, *ring.also) if inside.issuperset(each)]
-        if turning and ring.depth > 1:
-            found.append(ArefPlan(turning[0], ring.depth, tuple(turning[1:])))
-    return tuple(found)
+    inside = {event.slot.name for event, loop in loads if loop}
+    each = ((r.depth, [*filter(inside.issuperset, (r.payload, *r.also))]) for r in rings)
+    return tuple(ArefPlan(at[0], depth, tuple(at[1:])) for depth, at in each if at and depth > 1)
 
 
 def _in_flight(loop: For, slots: list[int], shared: list[Slot]) -> int:

@@ -137,6 +137,15 @@ class Program:
         """Return the launch of a call, for tensors of the same types, shapes and strides."""
         writer, held = self._writer(tensors)
         named = dict(zip(self.parameters, tensors, strict=True))
+        for tensor in self.tree.parameters:
+            columns = int(named[tensor.name].shape[-1]) if tensor.shape else 0
+            if short := -columns % (128 // tensor.element.primitive_bitwidth):
+                raise ArgumentError(
+                    f"{self.name}: rows of {tensor.name} end inside 16 bytes",
+                    why=f"they are {columns} of {dtype_name(tensor.element)}, which TMA copies by"
+                    " whole 16 bytes",
+                    remedy=f"pad it to {columns + short} columns",
+                )
         sizes = sizes_of(named)
         grid = tuple(evaluate(n, sizes) for n in self.events.grid) or (1,)
         given = (

@@ -16,7 +16,7 @@ ROWS = 2  # whose lanes are half of a warp where that holds a row
 BYTES = 32  # of each array that a thread has where nothing is reduced
 FEW, MANY = 4, 16  # warps of a program of rows that a warp has, and the most
 # How many columns a program has in registers, at most; longer rows are walked.
-SPANS = NARROW * LANES // 2, NARROW * LANES, HELD * LANES, 8192
+SPANS = NARROW * LANES // 2, NARROW * LANES, HELD * LANES, 4096, 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Form:
     @property
     def long(self) -> bool:
         """Whether all warps have a row."""
-        return self.span == SPANS[-1]
+        return self.span is not None and self.span > HELD * LANES
 
     @property
     def warps(self) -> int:
@@ -94,7 +94,7 @@ class Form:
         if not self.long:
             return FEW
         again = self.walks and any(output.columns for output in self.outputs)
-        return MANY if again else SPANS[-1] // (LANES * self.held)
+        return MANY if again or self.span is None else self.span // (LANES * self.held)
 
     @property
     def tile(self) -> tuple[int, int, int]:

@@ -143,10 +143,7 @@ class Aten(Shapes):
         name, bound = ("minimum", max) if min is None else ("maximum", min)
         return self._build.call(name, x, bound)
 
-    clip = clamp
-
-    def clamp_min(self, x: Any, bound: Any) -> Any:
-        return self.clamp(x, min=bound)
+    clip = clamp_min = clamp
 
     def clamp_max(self, x: Any, bound: Any) -> Any:
         return self.clamp(x, max=bound)
@@ -260,11 +257,11 @@ class Aten(Shapes):
     max_pool2d = partialmethod(_max_pool, 2)
     max_pool3d = partialmethod(_max_pool, 3)
 
-    def max_pool2d_with_indices(self, x: Any, *numbers: Any, **options: Any) -> Any:
-        return [self.max_pool2d(x, *numbers, **options)]
+    def _first(self, axes: int, x: Any, *numbers: Any, **options: Any) -> Any:
+        return [self._max_pool(axes, x, *numbers, **options)]
 
-    def max_pool3d_with_indices(self, x: Any, *numbers: Any, **options: Any) -> Any:
-        return [self.max_pool3d(x, *numbers, **options)]
+    max_pool2d_with_indices = partialmethod(_first, 2)
+    max_pool3d_with_indices = partialmethod(_first, 3)
 
     def avg_pool2d(
         self, x: Any, kernel_size: Any, stride: Any = None, padding: Any = 0,
@@ -345,8 +342,7 @@ class Aten(Shapes):
         """Return what a norm is multiplied by, and what is added."""
         given = ((weight, 1.0), (bias, 0.0))
         one, other = (
-            shared.filled(self._build, x, value, sizes) if each is None else each
-            for each, value in given
+            self.new_full(x, sizes, value) if each is None else each for each, value in given
         )
         return one, other
 
@@ -381,7 +377,7 @@ class Aten(Shapes):
 
     def rms_norm(self, x: Any, sizes: Any, weight: Any = None, eps: float | None = None) -> Any:
         self._need(len(sizes) == 1, "an RMS norm over several axes")
-        weight = shared.filled(self._build, x, 1.0, sizes) if weight is None else weight
+        weight = self.new_full(x, sizes, 1.0) if weight is None else weight
         self._need(eps or self._element(x) in (None, "f32"), "an RMS norm of this type without eps")
         eps = float(np.finfo(np.float32).eps) if eps is None else eps
         return self._build.call("rms_norm", weight, x, eps=eps)

@@ -43,11 +43,8 @@ class Shapes:
         return self._known.get(id(value), (None, None))[0]
 
     def _rank(self, value: Any) -> int | None:
-        return (
-            value.ndim
-            if isinstance(value, np.ndarray)
-            else self._known.get(id(value), (0, None))[1]
-        )
+        known = isinstance(value, np.ndarray)
+        return value.ndim if known else self._known.get(id(value), (0, None))[1]
 
     def rank_for(self, what: str, x: Any) -> int:
         """Return the rank of a value; refuses where it is not known."""
@@ -135,6 +132,8 @@ class Shapes:
                 return self._build.call("transpose", self._build.sized(x, ["_", "_"]))
             case "mT":
                 return self._build.call("transpose", x)
+            case "values" | "indices" if isinstance(x, Parts):
+                return x.item(("values", "indices").index(name))
             case "device" | "dtype":
                 return None
             case _:
@@ -311,10 +310,13 @@ class Shapes:
         if self._element(item) == "bool":
             self._need(axis == 0, "an index by truth values of another axis than the first")
             return self._build.call("masked", item, x), 1
-        self._need(
-            str(self._element(item)).startswith(("i", "u")), "an index of a type that is not known"
-        )
+        self._need_whole(item)
         return self._build.call("gather", x, item, axis=axis), rank
+
+    def _need_whole(self, index: Any) -> None:
+        element = self._element(index)
+        whole = str(element).startswith(("i", "u"))
+        self._need(whole, f"an index of {element or 'a type that is not known'}")
 
     def index(self, x: Any, items: Any) -> Any:
         kept = [place for place, item in enumerate(items) if item is not None]
@@ -324,8 +326,7 @@ class Shapes:
         self._need(kept == [*range(first, first + len(kept))], "an index of arrays apart")
         place: Any = None
         for axis in kept:  # they count the items of all their axes in one
-            whole = str(self._element(items[axis])).startswith(("i", "u"))
-            self._need(whole, "an index by truth values")
+            self._need_whole(items[axis])
             size = build.cast(build.call("dim", axis, x), "i64")
             item = build.binary("%", build.cast(items[axis], "i64"), size)
             place = (
@@ -433,17 +434,12 @@ class Shapes:
         axes = [(-1 - i, pad[2 * i], pad[2 * i + 1]) for i in range(len(pad) // 2)]
         return shared.padded(self._build, x, axes, value or 0, shared.PADDINGS.get(mode, ""))
 
-    def _reflected(self, x: Any, pad: Any) -> Any:
-        return self.pad(x, pad, "reflect")
-
-    def _replicated(self, x: Any, pad: Any) -> Any:
-        return self.pad(x, pad, "replicate")
-
-    reflection_pad1d = reflection_pad2d = reflection_pad3d = _reflected
-    replication_pad1d = replication_pad2d = replication_pad3d = _replicated
-
     def constant_pad_nd(self, x: Any, pad: Any, value: Any = 0) -> Any:
         return self.pad(x, pad, value=value)
+
+    reflection_pad1d = reflection_pad2d = reflection_pad3d = partialmethod(pad, mode="reflect")
+    replication_pad1d = replication_pad2d = partialmethod(pad, mode="replicate")
+    replication_pad3d = replication_pad2d
 
     def arange(self, *ends: Any, dtype: Any = None, **options: Any) -> Any:
         start, end, step = (0, *ends, 1) if len(ends) == 1 else (*ends, 1)[:3]
@@ -471,11 +467,8 @@ class Shapes:
             return self.to(made, dtype)
         return self._build.call("cast_like", x, made)
 
-    def zeros_like(self, x: Any, **options: Any) -> Any:
-        return self.full_like(x, 0, **options)
-
-    def ones_like(self, x: Any, **options: Any) -> Any:
-        return self.full_like(x, 1, **options)
+    zeros_like = partialmethod(full_like, value=0)
+    ones_like = partialmethod(full_like, value=1)
 
     def new_full(self, x: Any, sizes: Any, value: Any, dtype: Any = None, **options: Any) -> Any:
         made = self._build.call("full", value, listed([sizes]))

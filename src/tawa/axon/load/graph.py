@@ -30,7 +30,7 @@ from tawa.axon.syntax.tree import (
     TypeNode,
     Val,
 )
-from tawa.axon.types.kinds import Tensor
+from tawa.axon.types.kinds import Product, Tensor
 from tawa.axon.types.show import Names
 from tawa.errors import AxonError
 
@@ -224,9 +224,12 @@ class Graph:
         """The shape of every intermediate array, in the symbols of the inputs."""
         assert self.function.scheme  # names the variables
         names: Names = self.function.names
+        kinds = self.function.inferred.locals
+        shown = self.function.known(Product(tuple(kinds.values())))
+        assert isinstance(shown, Product)
         return {
             name: names.word(kind.word, brackets=False)
-            for name, kind in self.function.inferred.locals.items()
+            for name, kind in zip(kinds, shown.items)
             if isinstance(kind, Tensor)
         }
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from tawa.axon.load import operators as shared
 from tawa.axon.load.aten import Aten
+from tawa.axon.load.functions import taken_apart
 from tawa.axon.load.graph import Builder, Graph, sizes_of
 from tawa.axon.load.sizes import Ratio, Sizes, computed, folded, objects, objects_of, rounded
 from tawa.axon.run.evaluate import arity
@@ -37,7 +38,7 @@ _MOVES = ("Concat", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transp
 _JOINS = ("Concat", "Equal", "Where", "Add", "Sub", "Mul", "Div", "Mod")
 _WIDE = ("i32", "i64", "f32", "f64")  # types that have all sizes
 _MAKERS = ("ConstantOfShape", "Range", "Expand", "Tile")  # of arrays, from sizes
-_RANDOM = ("Dropout", "Bernoulli", "Multinomial")
+_OWN = ("Dropout", "Bernoulli", "Multinomial", "If")  # not computed of what is known
 
 
 def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
@@ -65,14 +66,14 @@ def load_onnx(model: Any, dims: Mapping[str, str] | None = None) -> Graph:
             raise build.refuse(f"operator set {opset.version} is not supported", "13 to 25 are")
         if opset.domain in ("", "ai.onnx"):
             version = opset.version
-    importer = _Import(build, onnx, version)
+    importer = _Import(build, onnx, version, model)
     importer.know(model)
     return importer.run(model.graph, dims)
 
 
 class _Import:
-    def __init__(self, build: Builder, onnx: Any, version: int) -> None:
-        self.build, self.onnx, self.version = build, onnx, version
+    def __init__(self, build: Builder, onnx: Any, version: int, model: Any) -> None:
+        self.build, self.onnx, self.version, self.model = build, onnx, version, model
         self.aten = Aten(build)
         self.attribute = onnx.helper.get_attribute_value
         self.array = onnx.numpy_helper.to_array
@@ -132,14 +133,35 @@ class _Import:
         for node in graph.node:
             inputs = ", ".join(node.input)
             self.build.line(f"{', '.join(node.output)} = {node.op_type}({inputs})")
-            made = self._node(node)
-            for output, value in zip(node.output, made if isinstance(made, list) else [made]):
-                name = "".join(c if c.isalnum() else "_" for c in output)
-                name = name if name[:1].isalpha() else f"v{name}"
-                named = isinstance(value, Tree)
-                self.keep(output, self.build.let(name, value) if named else value)
+            self._operation(node)
         results = [self._tree(self._named(item.name)) for item in graph.output]
         return self.build.finish(results[0] if len(results) == 1 else results)
+
+    def _operation(self, node: Any) -> None:
+        made = self._node(node)
+        for output, value in zip(node.output, made if isinstance(made, list) else [made]):
+            name = "".join(c if c.isalnum() else "_" for c in output)
+            name = name if name[:1].isalpha() else f"v{name}"
+            named = isinstance(value, Tree)
+            self.keep(output, self.build.let(name, value) if named else value)
+
+    def _body(self, node: Any, given: list[Any]) -> list[Any] | None:
+        """Return what an operator gives that ONNX, or the model, defines by others; else None."""
+        known = {name: self.known[name] for name in node.input if name in self.known}
+        arrays = [(n, item) for n, item in zip(node.input, given) if isinstance(item, np.ndarray)]
+        known |= {name: (NAMES[item.dtype.name], item.ndim) for name, item in arrays}
+        found = taken_apart(self.onnx, self.model, node, known, self.version)
+        if found is None:
+            return None
+        outside = self.values, self.known, self.last, self.version
+        self.values = {name: item for name, item in zip(node.input, given) if name}
+        self.known, self.last, (made, self.version) = known, {}, found
+        self.know(made)
+        for each in made.graph.node:
+            self._operation(each)
+        results = [self._named(name) for name in node.output]
+        self.values, self.known, self.last, self.version = outside
+        return results
 
     def keep(self, name: str, value: Any) -> None:
         """Note the value of a name."""
@@ -204,7 +226,7 @@ class _Import:
             if made is not None:
                 return made
         kind, aten = node.op_type, self.aten
-        if constant and not symbolic and kind not in _RANDOM:
+        if constant and not symbolic and kind not in _OWN:
             return self._evaluated(node, given)
         x = self._tree(given[0]) if given else None
         own = shared.ONNX.get(kind)
@@ -229,26 +251,14 @@ class _Import:
                 return build.call(name, x, self._tree(given[1]))
             case "Div":
                 return aten.div(x, self._tree(given[1]), "trunc" if self._whole(node) else None)
-            case "HardSigmoid":
-                line = aten.mul(x, float(options.get("alpha", 0.2)))
-                return build.call("clip", 0.0, 1.0, aten.add(line, float(options.get("beta", 0.5))))
-            case "Celu":
-                return aten.celu(x, options.get("alpha", 1.0))
             case "PRelu":
                 slope = aten.mul(x, self._tree(given[1]))
                 return build.call("where", build.call("greater", x, 0.0), x, slope)
-            case "ThresholdedRelu":
-                above = build.call("greater", x, float(options.get("alpha", 1.0)))
-                return build.call("where", above, x, 0.0)
-            case "Swish":
-                return aten.mul(x, build.call("sigmoid", aten.mul(x, options.get("alpha", 1.0))))
             case "Mean":
                 total = functools.reduce(aten.add, map(self._tree, given))
                 return aten.div(total, float(len(given)))
             case "Cast" if (element := self.element(options["to"])) is not None:
                 return build.cast(x, element)
-            case "CastLike":
-                return build.call("cast_like", self._tree(given[1]), x)
             case "Einsum":
                 return build.call("einsum", options["equation"].decode(), *map(self._tree, given))
             case "Tile":
@@ -291,9 +301,6 @@ class _Import:
             case "GroupNormalization" if self.version >= 21:
                 groups, eps = options["num_groups"], options.get("epsilon", 1e-5)
                 return aten.group_norm(x, groups, given[1], given[2], eps)
-            case "RMSNormalization" if options.get("axis", -1) == -1:
-                eps = float(options.get("epsilon", 1e-5))
-                return build.call("rms_norm", self._tree(given[1]), x, eps=eps)
             case "LpNormalization" if options.get("p", 2) == 2:
                 return aten.div(x, aten.norm(x, 2, [options.get("axis", -1)], True))
             case "DepthToSpace" if options.get("mode") == b"CRD":
@@ -307,21 +314,25 @@ class _Import:
                 for axis in (3, 2):
                     x = build.call("unmerge", x, [-1, options["blocksize"]], axis=axis)
                 return build.call("merge", aten.permute(x, 0, 3, 5, 1, 2, 4), axis=1, count=3)
-            case "Attention" if len(given) < 5 and not options.get("softcap"):
+            case "Attention" if len(given) < 5 and not {"softcap", "q_num_heads"} & {*options}:
                 queries, keys, values, *mask = map(self._tree, given)
                 aten.rank_for("attention over heads", x)
                 return aten.scaled_dot_product_attention(
                     queries, keys, values, *mask, is_causal=bool(options.get("is_causal")),
                     scale=options.get("scale"),
                 )  # fmt: skip
+            case "If" if isinstance(given[0], np.ndarray):
+                branch = options["then_branch" if given[0].item() else "else_branch"]
+                self.values |= {item.name: self.array(item) for item in branch.initializer}
+                for each in branch.node:
+                    self._operation(each)
+                return [self._named(item.name) for item in branch.output]
             case "Size":
                 return Sizes(objects(build.call("size", x)))
             case "ConstantOfShape":
                 value = self.array(options["value"]) if options else np.zeros(1, np.float32)
                 made = build.call("full", value.item(), self._sizes(given[0]))
                 return build.cast(made, NAMES[value.dtype.name])
-            case "LogSoftmax":
-                return build.call("log_softmax", x, axis=options.get("axis", -1))
             case "Constant":
                 ((name, value),) = options.items()
                 if name == "value":
@@ -368,8 +379,9 @@ class _Import:
                 return build.call("permute", x, list(order))
             case "Concat":
                 return build.call("concat", [self._tree(item) for item in given], options["axis"])
-            case "Softmax":
-                return build.call("softmax", x, axis=options.get("axis", -1))
+            case "Softmax" | "LogSoftmax":
+                name = "softmax" if kind == "Softmax" else "log_softmax"
+                return build.call(name, x, axis=options.get("axis", -1))
             case "Unsqueeze":
                 return build.call("insert", x, axes=self._numbers(given[1]))
             case "Squeeze" if len(given) > 1:
@@ -393,6 +405,8 @@ class _Import:
                 return build.call("identity", x) if x is given[0] else x
             case "Where":
                 return build.call("where", x, self._tree(given[1]), self._tree(given[2]))
+            case _ if (made := self._body(node, given)) is not None:
+                return made
             case _:
                 raise build.refuse(f"the operator {kind} is not supported with {options}")
 
@@ -413,8 +427,8 @@ class _Import:
                 return None
             whole = kind != "Cast" or element.startswith("i")
             return folded(rounded(kind, join, first.items) if whole else first.items, element)
-        if kind == "Shape":
-            return np.array(first.items.shape)
+        if kind in ("Shape", "Size"):
+            return np.array(getattr(first.items, kind.lower()))
         data = given if kind in _JOINS else given[:1]
         parts = [objects_of(item) for item in data]
         if any(part is None for part in parts) or any(

@@ -50,11 +50,6 @@ def each(numbers: Any) -> Any:
     return numbers
 
 
-def biased(build: Builder, made: Tree, bias: Any, axes: int) -> Tree:
-    """Return a value plus a vector along the axis before the last `axes`."""
-    return made if bias is None else build.binary("+", made, spread(build, bias, axes))
-
-
 def spread(build: Builder, vector: Any, axes: int) -> Any:
     """Return a vector along the axis before the last `axes`."""
     if isinstance(vector, np.ndarray):
@@ -74,7 +69,7 @@ def convolution(
         made = build.call("conv", weight, x, **options, groups=groups)
     else:
         made = build.call("conv_transpose", weight, x, **options, extra=each(extra), groups=groups)
-    return biased(build, made, bias, axes)
+    return made if bias is None else build.binary("+", made, spread(build, bias, axes))
 
 
 def pool(
@@ -121,11 +116,6 @@ def product(build: Builder, x: Any, y: Any, rank: int | None = None) -> Tree:
         made = build.call("linear", x, build.call("unsqueeze", y, axis=1))
         return build.call("squeeze", made, axis=-1)
     return build.call("linear" if rank == 2 else "matmul", x, y)
-
-
-def filled(build: Builder, x: Any, value: float, sizes: Sequence[Any]) -> Tree:
-    """Return an array of one number, in the element type of x."""
-    return build.call("cast_like", x, build.call("full", value, list(sizes)))
 
 
 def reduction(build: Builder, name: str, x: Any, axes: Any, keep: bool) -> Tree:
@@ -226,12 +216,8 @@ def parted(build: Builder, x: Any, axis: int, sizes: Sequence[Any], number: int)
     left = x if number == 0 else build.call("drop_first", x, axis=axis, count=first)
     if not isinstance(sizes[number], int):
         return left
-    return build.sized(left, place_of(axis, str(sizes[number])))
-
-
-def place_of(axis: int, size: str) -> list[str]:
-    """Return the sizes of a shape of which one axis alone is known."""
-    return [*["_"] * axis, size, ".."] if axis >= 0 else ["..", size, *["_"] * (-axis - 1)]
+    others, size = ["_"] * (axis if axis >= 0 else -axis - 1), str(sizes[number])
+    return build.sized(left, [*others, size, ".."] if axis >= 0 else ["..", size, *others])
 
 
 def expanded(build: Builder, x: Any, sizes: Sequence[Any]) -> Tree:

@@ -25,7 +25,6 @@ from tawa.axon.syntax.tree import (
     Name,
     Pattern,
     Record,
-    Signature,
     Tree,
     TypeNode,
     Val,
@@ -145,8 +144,6 @@ class Evaluation:
                 values[name] = self._function(parameters, body, dict(values))
             case Val(pattern, value):
                 _bind(pattern, self.evaluate(_typed(value, pattern.type), values), values)
-            case Signature():
-                raise InternalError("a signature has no value", remedy="please report it")
 
     def _function(self, parameters: Sequence[Pattern], body: Tree, values: Values) -> Any:
         def function(*arguments: Any) -> Any:

@@ -234,20 +234,10 @@ def _outside(conditions: tuple[Condition, ...], own: tuple[Symbol, ...]) -> set[
     return {s for each in conditions for s in symbols_of(each)} - set(own)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Uniform(Base):
-    """Every dimension of a word is `size`."""
-
-    word: Word
-    size: Expr
-
-    def step(self, solver: Solver) -> bool:
-        word = solver.word(self.word)
-        if not is_known(word):
-            return False
-        for dim in dims_in(word):
-            solver.equate(dim, self.size, self)
-        return True
+def uniform(source: Source, word: Word, size: Expr) -> Pointwise:
+    """Return the constraint that every dimension of a word is a size."""
+    item = Symbol("item", (0, "int"))
+    return Pointwise(source, (equal(of_atom(item), size),), (item,), (word,))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,21 +258,6 @@ class Product(Base):
 def product_of(word: Word) -> Expr:
     """Return the product of a known word's dimensions."""
     return reduce(mul, dims_in(word), ONE)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SameProduct(Base):
-    """Two words have as many elements."""
-
-    left: Word
-    right: Word
-
-    def step(self, solver: Solver) -> bool:
-        left, right = list(solver.word(self.left)), list(solver.word(self.right))
-        if is_known(tuple(left)) and is_known(tuple(right)):
-            solver.equate(product_of(tuple(left)), product_of(tuple(right)), self)
-            return True
-        return left == right
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -317,24 +292,13 @@ class At(Base):
         index = solver.expr(self.index).value
         if index is None:
             return False
-        word = solver.word(self.word)
-        count = index + 1 if index >= 0 else -index
-        ends = word[:count] if index >= 0 else word[-count:]
-        if is_known(word) and len(word) < count:
+        word, rest = solver.word(self.word), solver.fresh.row()
+        if is_known(word) and not -len(word) <= index < len(word):
             raise Conflict(self, f"axis {index} of a shape with {_axes(word)}")
-        if len(ends) == count and is_known(ends):
-            item = word[index]
-            assert isinstance(item, Expr)
-            solver.equate(self.size, item, self)
-            return True
-        if len(word) == 1 and isinstance(word[0], Row):
-            sizes = solver.fresh.dims(count)
-            rest = solver.fresh.row()
-            split = (*sizes, rest) if index >= 0 else (rest, *sizes)
-            solver.bind(word[0], split, self)
-            solver.equate(self.size, sizes[-1] if index >= 0 else sizes[0], self)
-            return True
-        return False
+        others = solver.fresh.dims(index if index >= 0 else -index - 1)
+        split = (*others, self.size, rest) if index >= 0 else (rest, self.size, *others)
+        solver.post(SameWord(self.source, word, split))
+        return True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -353,19 +317,6 @@ class Axis(Base):
         sizes = solver.fresh.dims(rank)
         solver.post(SameWord(self.source, sizes, word))
         return True
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Natural(Base):
-    """Every number of a word is a size: not negative."""
-
-    word: Word
-
-    def step(self, solver: Solver) -> bool:
-        word = solver.word(self.word)
-        for dim in dims_in(word):
-            solver.require(at_least(dim), self)
-        return is_known(word)
 
 
 # Functions of words, for the constraint that asks: they return a word, None where too little is
@@ -424,38 +375,49 @@ def _permute(asked: Base, solver: Solver, word: Word, order: Word) -> Word | Non
     return tuple([sizes[axis] for axis in axes])
 
 
+def _at_end(
+    asked: Base, solver: Solver, word: Word, numbers: list[int], new: int = 0
+) -> tuple[Word, Word, Word] | None:
+    """Return a word in which axes are counted as what is before these, they, and what is after.
+
+    Of a word of unknown rank they are the axes at the end from which they are counted, `new` of
+    which are put in; None where they are counted from both.
+    """
+    if is_known(word):
+        return (), word, ()
+    if not numbers or (min(numbers) < 0 <= max(numbers)):
+        return None
+    front, rest = max(numbers) >= 0, solver.fresh.row()
+    sizes = solver.fresh.dims((max(numbers) + 1 if front else -min(numbers)) - new)
+    before, after = ((), (rest,)) if front else ((rest,), ())
+    solver.post(SameWord(asked.source, word, (*before, *sizes, *after)))
+    return before, sizes, after
+
+
 def _drop(
     put: tuple[Expr, ...], asked: Base, solver: Solver, word: Word, axes: Word
 ) -> Word | None:
     """`word` with each of its `axes` replaced by what is put there: nothing, or the size 1."""
-    numbers, before, after = _numbers(axes), (), ()
-    if numbers is None:
+    numbers = _numbers(axes)
+    if numbers is None or (found := _at_end(asked, solver, word, numbers)) is None:
         return None
-    rank = len(word)
-    if not is_known(word):  # axes that are counted from one end become known
-        if len(word) != 1 or not numbers or (min(numbers) < 0 <= max(numbers)):
-            return None
-        front, rest = max(numbers) >= 0, solver.fresh.row()
-        rank = max(numbers) + 1 if front else -min(numbers)
-        axes_gone = _chosen(numbers, rank, asked)
-        sizes = solver.fresh.dims(rank)
-        before, after = ((), (rest,)) if front else ((rest,), ())
-        assert isinstance(word[0], Row)
-        solver.bind(word[0], (*before, *sizes, *after), asked)
-    else:
-        axes_gone, sizes = _chosen(numbers, rank, asked), word
-    kept = [put if axis in axes_gone else (size,) for axis, size in enumerate(sizes)]
+    before, sizes, after = found
+    gone = _chosen(numbers, len(sizes), asked)
+    kept = [put if axis in gone else (size,) for axis, size in enumerate(sizes)]
     return (*before, *[size for part in kept for size in part], *after)
 
 
 def _insert(asked: Base, solver: Solver, word: Word, axes: Word) -> Word | None:
     """`word` with dimensions of size 1 put in, so that they are its `axes`."""
     numbers = _numbers(axes)
-    if numbers is None or not is_known(word):
+    if numbers is None:
         return None
-    rank = len(word) + len(numbers)
-    new, old = _chosen(numbers, rank, asked), iter(word)
-    return tuple([ONE if axis in new else next(old) for axis in range(rank)])
+    if (found := _at_end(asked, solver, word, numbers, len(numbers))) is None:
+        return None
+    before, sizes, after = found
+    rank, old = len(sizes) + len(numbers), iter(sizes)
+    new = _chosen(numbers, rank, asked)
+    return (*before, *[ONE if axis in new else next(old) for axis in range(rank)], *after)
 
 
 def _fill(asked: Base, solver: Solver, target: Word, word: Word) -> Word | None:

@@ -28,7 +28,7 @@ from tawa.integers import (
     divides,
     equal,
 )
-from tawa.integers.conditions import FALSE, TRUE, all_of, expressions, symbols_of
+from tawa.integers.conditions import FALSE, all_of, any_of, expressions, symbols_of
 from tawa.integers.expressions import Atom, Monomial, make, of_atom, parts
 
 
@@ -47,9 +47,9 @@ def islpy() -> Any:
 class Problem:
     """Sets over the symbols of some conditions; `assumed` holds for all of them.
 
-    With `whole`, an unknown that stands for a minimum, a maximum or a broadcast size is one of the
-    inputs: alternatives, which multiply. Without, it is only bounded. `hidden` are symbols of which
-    some value has to be there, and no more: they are projected away where all is linear.
+    With `whole`, an unknown that stands for a minimum, a maximum or a broadcast size is just that:
+    alternatives, which multiply. Without, it is only bounded. `hidden` are symbols of which some
+    value has to be there, and no more: they are projected away where all is linear.
     """
 
     def __init__(
@@ -64,13 +64,15 @@ class Problem:
         self._atoms: dict[Monomial, str] = {}
         self._made: list[str] = []  # what defines the unknowns that stand for functions
         self._symbols: dict[Symbol, str] = {}
+        self._extremes: dict[Monomial, str] = {}  # unknowns that are known to be what they are
         self.exact = True  # whether no unknown stands for a product or a function
         texts = [self._text(condition) for condition in (*conditions, *assumed)]
         natural = [f"{name} >= 0" for s, name in self._symbols.items() if is_size(s)]
         # Unknowns are dimensions of the sets: what would be said of one that is projected away
         # would be lost.
         away = {s: self._symbols.pop(s) for s in hidden if self.exact and s in self._symbols}
-        self._away = f"exists {', '.join(away.values())}: " if away else ""
+        gone = [*away.values(), *self._extremes.values()]
+        self._away = f"exists {', '.join(gone)}: " if gone else ""
         names = [*self._symbols.values(), *self._atoms.values()]
         self._head = f"[{', '.join(names)}]"
         self._domain = [*natural, *self._made, *texts[len(conditions) :]]
@@ -182,25 +184,36 @@ class Problem:
                 return self._name(atom)
             case Quotient(dividend=dividend, divisor=divisor) if divisor.value is not None:
                 return f"floor(({self._expr(dividend)})/{divisor.value})"
-            case Apply(function="broadcast", inputs=inputs):
-                name = self._unknown((atom,))
-                texts = [self._expr(item) for item in inputs]
-                self._made.append(f"{name} >= 0")
-                if self._whole:
-                    self._made.append(" or ".join(f"{name} = {text}" for text in texts))
-                return name
-            case Apply(function="min" | "max" as function, inputs=inputs):
-                name = self._unknown((atom,))
-                sign = "<=" if function == "min" else ">="
-                texts = [self._expr(item) for item in inputs]
-                self._made.extend(f"{name} {sign} {text}" for text in texts)
-                if self._whole:
-                    self._made.append(" or ".join(f"{name} = {text}" for text in texts))
-                return name
+            case Apply(function="min" | "max" | "broadcast" as function, inputs=inputs):
+                return self._extreme(atom, function, [self._expr(item) for item in inputs])
             case _:
                 for part in parts(atom):
                     self._expr(part)
                 return self._unknown((atom,))
+
+    def _extreme(self, atom: Atom, function: str, texts: Sequence[str]) -> str:
+        """Return the unknown that is an extreme of texts, or what they are broadcast to.
+
+        That is the first that is not 1: whether the others fit is asked by whoever broadcasts.
+        """
+        if (atom,) in self._extremes:
+            return self._extremes[(atom,)]
+        if self._whole:
+            name = self._extremes[(atom,)] = f"e{len(self._extremes)}"
+        else:
+            name = self._unknown((atom,))
+        if function == "broadcast":
+            self._made.append(f"{name} >= 0")
+            ones = [f"{text} = 1 and " for text in texts]
+            chosen = [f"{''.join(ones[:i])}{name} = {text}" for i, text in enumerate(texts)]
+            chosen = [f"{each} and {name} != 1" for each in chosen] + [f"{''.join(ones)}{name} = 1"]
+        else:
+            sign = "<=" if function == "min" else ">="
+            self._made += [f"{name} {sign} {text}" for text in texts]
+            chosen = [f"{name} = {text}" for text in texts]
+        if self._whole:
+            self._made.append(" or ".join(f"({each})" for each in chosen))
+        return name
 
 
 def _unit(expr: Expr, modulus: int) -> Expr:
@@ -240,7 +253,7 @@ def refined(
             if not parts_left:
                 return None
             if len(parts_left) == 1:
-                core = _propagated([*core, *parts_left])
+                core = [*core, *parts_left]
                 if Problem(core, assumed).all().is_empty():
                     return None
                 changed = True
@@ -249,31 +262,6 @@ def refined(
         open_ = kept
     flat = all_of(core)
     return (list(flat.parts) if isinstance(flat, AllOf) else [flat]), open_
-
-
-def _propagated(core: list[Condition]) -> list[Condition]:
-    """Put in, in every condition, the number that another says a quotient is.
-
-    A broadcast size or a minimum over it may so become a plain size.
-    """
-    known: dict[Atom, Condition] = {}
-    numbers: dict[Atom, Expr] = {}
-    for condition in core:
-        if isinstance(condition, Equal) and len(condition.expr.terms) <= 2:
-            for monomial, count in condition.expr.terms.items():
-                rest = condition.expr - make({monomial: count})
-                if len(monomial) == 1 and abs(count) == 1 and rest.value is not None:
-                    known[monomial[0]] = condition
-                    numbers[monomial[0]] = constant(-rest.value * count)
-    out: list[Condition] = []
-    for condition in core:
-        if condition in known.values() or not isinstance(condition, Equal | AtLeast):
-            out.append(condition)
-        elif isinstance(condition, Equal):
-            out.append(equal(_with(condition.expr, numbers)))
-        else:
-            out.append(at_least(_with(condition.expr, numbers)))
-    return [condition for condition in out if condition != TRUE]
 
 
 def _with(expr: Expr, numbers: Mapping[Atom, Expr]) -> Expr:
@@ -334,7 +322,7 @@ def simplify(
 
     Symbols that are `hidden` stand for some value that fits, and are projected away.
     """
-    given = [c for c in dict.fromkeys(conditions) if c != TRUE and not _always(c)]
+    given = dict.fromkeys(each for c in dict.fromkeys(conditions) for each in _plain(c))
     out: list[Condition] = []
     for group in groups(given):
         found = refined(group, assumed)
@@ -367,17 +355,44 @@ def _least(
     return [condition for index, condition in enumerate(core) if index not in gone]
 
 
-def _always(condition: Condition) -> bool:
-    """Tell whether a condition with functions holds for all sizes."""
-    functions = any(isinstance(a, Apply) for e in expressions(condition) for a in _atoms(e))
-    return functions and implied(condition, ())
+def _plain(condition: Condition) -> list[Condition]:
+    """Return a condition as what it says of symbols alone, where that is no alternative.
+
+    Else with the least in it that is one, or a function.
+    """
+    match condition:
+        case AnyOf(inner):
+            condition = any_of([all_of(_plain(part)) for part in inner])
+        case Equal(expr) if _functions(expr):
+            condition = equal(decided(expr, ()))
+        case AtLeast(expr) if _functions(expr):
+            condition = at_least(decided(expr, ()))
+        case _:
+            return [condition]
+    read = Problem([condition], whole=True).simplified([condition])
+    return [condition] if read is None else read
 
 
-def _atoms(expr: Expr) -> Iterable[Atom]:
-    for atom in expr.atoms():
-        yield atom
-        for part in parts(atom):
-            yield from _atoms(part)
+def _functions(expr: Expr) -> list[Apply]:
+    """Return the functions in an expression, the inputs of others before these."""
+    found = [a for atom in expr.atoms() for part in parts(atom) for a in _functions(part)]
+    return [*found, *[atom for atom in expr.atoms() if isinstance(atom, Apply)]]
+
+
+def decided(expr: Expr, assumed: Sequence[Condition]) -> Expr:
+    """Return a size with each extreme, or broadcast size, that is one of its inputs as that input.
+
+    It is one where what is assumed, and that sizes are natural, implies it.
+    """
+    while True:
+        for atom in _functions(expr):
+            whole = of_atom(atom)
+            same = (each for each in atom.inputs if implied(equal(whole, each), assumed))
+            if (value := next(same, None)) is not None:
+                expr = _with(expr, {atom: value})
+                break
+        else:
+            return expr
 
 
 def _length(condition: Condition) -> int:

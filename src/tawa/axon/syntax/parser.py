@@ -28,7 +28,6 @@ from tawa.axon.syntax.tree import (
     Pattern,
     Record,
     Relation,
-    Signature,
     Size,
     Tree,
     TypeNode,
@@ -209,8 +208,7 @@ class _Parser:
         if name.kind == "name" and self._tokens[self._at + 1].kind == ":":
             self._at += 2
             kind = self.type_with_where()
-            if not self.take("="):
-                return Signature(name.text, kind, name.place)
+            self.expect("=", "a value, after `=`,")
             pattern = Pattern(name.place, name.text, type=kind)
             return Val(pattern, self.expression(), self._since(start.place))
         pattern = self._pattern()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from tawa.axon.shapes.words import Span
@@ -187,16 +187,6 @@ class Fun:
     promised: tuple[str, ...] = ()
     result: TypeNode | None = None
     requires: tuple[Relation, ...] = ()
-    sizes: tuple[str, ...] = field(default=())
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
-    """`val name : type`: an operator of the library."""
-
-    name: str
-    type: TypeNode
-    place: Span
-
-
-Declaration: TypeAlias = Val | Fun | Signature
+Declaration: TypeAlias = Val | Fun

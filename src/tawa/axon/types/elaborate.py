@@ -12,13 +12,10 @@ from tawa.axon.shapes.constraints import (
     Base,
     Computed,
     Holds,
-    Natural,
     Pointwise,
     Rank,
     SameDim,
-    SameProduct,
     SameWord,
-    Uniform,
 )
 from tawa.axon.shapes.constraints import Product as ProductOf
 from tawa.axon.shapes.words import Fresh, Row, Source, Span, Word
@@ -218,9 +215,6 @@ class Scope:
             self.constraints.append(self._predicate(left))
             return
         match left, right:
-            case Operation(name="prod"), Operation(name="prod"):
-                words = [self.word(_items(side.inputs[0])) for side in (left, right)]
-                self.constraints.append(SameProduct(self.source, *words))
             case _, Operation() if right.name in FUNCTIONS and _is_word(left):
                 self.constraints.append(self._function(self.word(_items(left)), right))
             case _ if relation.sign == "=" and _is_word(left) and _is_word(right):
@@ -275,10 +269,6 @@ class Scope:
             case "axis", (index, before, after):
                 words = [self.word(_items(side)) for side in (before, after)]
                 return Axis(self.source, self._int(index), *words)
-            case "natural", (word,):
-                return Natural(self.source, self.word(_items(word)))
-            case "uniform", (word, size):
-                return Uniform(self.source, self.word(_items(word)), self.size(size))
             case _:
                 raise self.wrong(call.place, f"there is no predicate `{call.name}` of these")
 

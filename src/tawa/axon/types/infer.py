@@ -26,7 +26,6 @@ from tawa.axon.syntax.tree import (
     Name,
     Pattern,
     Record,
-    Signature,
     Tree,
     TypeNode,
     Val,
@@ -290,6 +289,7 @@ class Inference(Unifier):
             why = f"; {error.why}" if error.why else ""
             if not why and isinstance(error.given, Arrow) and not isinstance(error.wanted, Arrow):
                 why = ", a function that waits for another argument"
+                why += " (a negative one is written ~1)" if source.operator == "-" else ""
             a, b = self._shown(error.wanted), self._shown(error.given)
             text = f"`{source.operator}` wants {a} here, this is {b}{why}"
             raise self.wrong(place, text) from error
@@ -379,8 +379,6 @@ class Inference(Unifier):
                     env[pattern.name] = Bound(self.generalize(found, env, mark))
                     return
                 self._bind(pattern, found, value, env)
-            case Signature():
-                raise self.wrong(declaration.place, "a value is wanted: `val name = value`")
 
     def _bind(self, pattern: Pattern, kind: Type, value: Tree, env: Env) -> None:
         if pattern.type is not None:
@@ -444,8 +442,6 @@ class Inference(Unifier):
                 scheme = self.generalize(found, {}, mark)
                 if isinstance(value, Lambda | Name) or not scheme.general:
                     env[name] = Bound(scheme)
-            case Signature(name=name, place=place):
-                raise self.wrong(place, "a value is wanted: `val name = value`")
         found = {local: self.full(kind) for local, kind in self.locals.items()}
         return Inferred(name, scheme, place, self.posted, self.promised, self.assumed, found)
 

@@ -119,18 +119,12 @@ class Names:
                 return f"{word(result)} = {function}({', '.join(map(word, words))})"
             case c.Product(_, size, inner):
                 return f"{dim(size)} = prod {word(inner)}"
-            case c.SameProduct(_, left, right):
-                return f"prod {word(left)} = prod {word(right)}"
             case c.Rank(_, size, inner):
                 return f"{dim(size)} = rank {word(inner)}"
             case c.At(_, size, inner, index):
                 return f"{dim(size)} = {word(inner)} at {dim(index)}"
             case c.Axis(_, index, before, after):
                 return f"axis({dim(index)}, {word(before)}, {word(after)})"
-            case c.Uniform(_, inner, size):
-                return f"uniform({word(inner)}, {dim(size)})"
-            case c.Natural(_, inner):
-                return f"natural({word(inner)})"
             case c.Pointwise(_, conditions, symbols, words):
                 shown = {s: word(w) for s, w in zip(symbols, words)}
                 for symbol in {s for each in conditions for s in symbols_of(each)} - set(symbols):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from tawa.axon.shapes.constraints import Base, Holds, SameDim, SameWord, Uniform
+from tawa.axon.shapes.constraints import Base, Holds, SameDim, SameWord, uniform
 from tawa.axon.shapes.solver import Solver, variables_of
 from tawa.axon.shapes.words import Fresh, Row, Source, Span, Word, kind_of, number_of
 from tawa.axon.types.kinds import (
@@ -146,7 +146,7 @@ class Unifier:
             case (Shape(word), Product(items)) | (Product(items), Shape(word)):
                 self.post(SameWord(source, word, self._numbers(items, source)))
             case Each(word), Int(value):
-                self.post(Uniform(source, word, value))
+                self.post(uniform(source, word, value))
             case Each(word), Shape(given_word):
                 self.post(SameWord(source, word, given_word))
             case Each(word), Product(items):
