@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tawa.torch.functional import linear, scaled_dot_product_attention
+from tawa.torch.functional import linear
 
 KINDS = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -89,6 +89,3 @@ def _reason(layer: nn.Module) -> str:
     if weight.dtype not in KINDS:
         return f"its weight holds {weight.dtype}"
     return ""
-
-
-__all__ = ["Linear", "Replaced", "replace", "scaled_dot_product_attention"]
