@@ -589,6 +589,13 @@ def test_scaled_dot_product_attention_is_torchs(queries, keys, how):
 def test_scaled_dot_product_attention_of_other_forms():
     x = half(2, 10, 20)
     near(tt.scaled_dot_product_attention(x, x, x), F.scaled_dot_product_attention(x, x, x))
+    x = half(2, 3, 2, 6, 8)
+    for mask in (None, half(6, 6), half(2, 6, 6), half(3, 1, 6, 6), half(2, 1, 2, 6, 6)):
+        for k in (x, x[:1], x[:, :1]):
+            near(
+                tt.scaled_dot_product_attention(x, k, k, mask),
+                F.scaled_dot_product_attention(x, k, k, mask),
+            )
     q, k = half(1, 4, 30, 64), half(1, 2, 30, 64)
     found = tt.scaled_dot_product_attention(q, k, k, enable_gqa=True)
     near(found, F.scaled_dot_product_attention(q, k, k, enable_gqa=True))
@@ -859,6 +866,10 @@ def test_replace_swaps_what_it_can_and_says_the_rest(capsys):
     near(model[:4](x), expected)
     model[:4](x).float().sum().backward()
     assert model[0].weight.grad.shape == (32, 64)
+    tt.conv.replace(model, verbose=False)
+    traced = torch.fx.symbolic_trace(model[:4])
+    assert "conv1d" in traced.code
+    near(traced(x), expected)
 
 
 def test_packages_are_named_where_they_are_missing(monkeypatch):

@@ -219,8 +219,9 @@ def finish(operator: Any, *, vmap: Any = None, cast: Sequence[int] = ()) -> Any:
     guarded = torch._C.DispatchKeySet(keys[0]) | torch._C.DispatchKeySet(keys[1])
 
     def narrow(*args: Any) -> Any:
+        given = _narrowed(args, cast)
         with torch._C._ExcludeDispatchKeyGuard(guarded):
-            return operator(*_narrowed(args, cast))
+            return operator(*given)
 
     for key in keys if cast else ():
         operator._lib.impl(operator._name, narrow, key.name)
