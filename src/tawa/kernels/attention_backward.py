@@ -22,9 +22,9 @@ from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.attention_launches import (
-    LOG2_E,
     Variant,
     describe,
+    factors,
     list_packed,
     widest,
     widths,
@@ -443,10 +443,7 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
         describe(forward.v, n),
         describe(arrays.grad, m),
     )
-    cap, factor = extras.softcap, forward.scale * LOG2_E
-    if cap:  # the exponent of tanh, and its result in base two
-        cap, factor = cap * LOG2_E, 2 * forward.scale / extras.softcap * LOG2_E
-    scores = factor, cap, extras.left, extras.right, extras.slopes_step
+    scores = *factors(forward), extras.left, extras.right, extras.slopes_step
     scores = *scores, extras.limit, *extras.bias_strides
     extents = problem.queries, problem.keys, problem.heads, arrays.padded_queries
     if part == "bias":

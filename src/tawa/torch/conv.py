@@ -224,19 +224,3 @@ def replace(module: nn.Module, *, verbose: bool = True) -> Replaced:
 for _name in ("conv", "conv_transpose"):
     for _axes in (1, 2, 3):
         torch.fx.wrap(f"{_name}{_axes}d")  # a graph of torch.fx calls it
-
-__all__ = [
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "replace",
-]

@@ -125,10 +125,10 @@ def scaled_dot_product_attention(
     """Return attention as `torch.nn.functional.scaled_dot_product_attention` does.
 
     Query, key and value are [..., heads, length, dim]; `is_causal` aligns the mask to the first
-    query and key, as torch has it. A mask of bools (True: take part) or numbers has 2 dimensions to
-    as many as they have, the latter a gradient. float16 and bfloat16; dims up to 256,
-    that of values may differ. Dropout is from torch's generator, by other numbers than torch's own.
-    Rows that see no key are zero. Raises `ArgumentError` for what it does not compute.
+    query and key, as torch has it. A mask of bools (True: take part) or numbers has two dimensions
+    or more, the latter a gradient. float16 and bfloat16; dims up to 256, that of values may differ.
+    Dropout is from torch's generator, by other numbers than torch's own. Rows that see no key are
+    zero. Raises `ArgumentError` for what it does not compute.
     """
     if is_causal and attn_mask is not None:
         raise ArgumentError(
@@ -305,20 +305,10 @@ def flash_attn_qkvpacked_func(qkv: Tensor, *options: Any, **named: Any) -> Any:
     return flash_attn_func(q, k, v, *options, **named)
 
 
-def flash_attn_varlen_kvpacked_func(
-    q: Tensor,
-    kv: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    *options: Any,
-    **named: Any,
-) -> Any:
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *options: Any, **named: Any) -> Any:
     """Return `flash_attn_varlen_func` of q and kv [tokens, 2, heads, dim], with its options."""
     k, v = kv.unbind(-3)
-    lengths = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
-    return flash_attn_varlen_func(q, k, v, *lengths, *options, **named)
+    return flash_attn_varlen_func(q, k, v, *options, **named)
 
 
 def flash_attn_varlen_qkvpacked_func(
