@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import tawa
 from tawa.errors import ArgumentError
@@ -271,13 +271,8 @@ def attention_backward(
     Of heads that share keys the gradients are summed before they are rounded.
     """
     best = _TUNER if tuner is None else tuner
-    starts: Any
-    starts_k: Any
-    match cu_seqlens:
-        case (starts, starts_k) if not hasattr(cu_seqlens, "shape"):
-            pass
-        case _:
-            starts, starts_k = cu_seqlens, None
+    both = isinstance(cu_seqlens, tuple | list)
+    starts, starts_k = cast("Any", cu_seqlens) if both else (cu_seqlens, None)
     given = grad, q, k, v, out, lse, grad_lse, alibi, bias, starts, starts_k, rng, *into
     options = {
         "causal": causal,

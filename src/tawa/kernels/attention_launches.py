@@ -427,6 +427,3 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
 def _together(elements: int) -> int:
     """Return how many parts of so many elements are put together at a time, a power of two."""
     return 1 << max(0, (_AT_ONCE // elements).bit_length() - 1)
-
-
-__all__ = ["Variant", "describe", "form", "padded", "prepare", "splits_of", "variants"]

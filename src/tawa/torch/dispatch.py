@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 from typing import cast as cast_to
 
@@ -88,17 +89,12 @@ def asked(ctx: Any, count: int) -> tuple[bool, ...]:
     return (*given, *(False,) * (count - len(given)))
 
 
-def _refuse_vmap(name: str) -> Callable[..., Any]:
-    """Return a rule of vmap for an operator that has none."""
-
-    def refuse(*_: Any) -> Any:
-        raise ArgumentError(
-            f"vmap over torch.ops.tawa.{name}",
-            why="its arrays have a batch axis of their own",
-            remedy="put the axis into the batch: x.flatten(0, 1)",
-        )
-
-    return refuse
+def _refuse_vmap(name: str, *_: Any) -> None:
+    raise ArgumentError(
+        f"vmap over torch.ops.tawa.{name}",
+        why="its arrays have a batch axis of their own",
+        remedy="put the axis into the batch: x.flatten(0, 1)",
+    )
 
 
 def _refuse_tangent(name: str) -> None:
@@ -213,7 +209,7 @@ def finish(operator: Any, *, vmap: Any = None, cast: Sequence[int] = ()) -> Any:
     it, of the arguments at places `cast`. Returns the call that records a gradient of plain
     tensors, by positions alone; None for one that keeps nothing for a gradient.
     """
-    rule = vmap or _refuse_vmap(operator._name)
+    rule = vmap or partial(_refuse_vmap, operator._name)
     recorded, transformed = _recorded(operator, rule)
     keys = [getattr(torch._C.DispatchKey, f"Autocast{each}") for each in ("CUDA", "CPU")]
     guarded = torch._C.DispatchKeySet(keys[0]) | torch._C.DispatchKeySet(keys[1])
