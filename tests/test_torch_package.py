@@ -375,8 +375,19 @@ def test_transforms_of_torch_func():
     near(*(torch.func.jacrev(torch.func.jacrev(each))(y) for each in cubed), 1e-3)
     traced = torch.compile(torch.func.grad(cubed[0]), fullgraph=True, backend="aot_eager")
     near(traced(y), torch.func.grad(cubed[1])(y), 1e-3)
-    with pytest.raises(ArgumentError, match=r"vmap over .*attention_backward"):
-        torch.vmap(torch.func.grad(lambda q: tt.attention(q, q, q).float().sum()))(q[None])
+    # The gradients of each sample, two sequences each, and that of a bias which they share.
+    q, bias = half(3, 2, 2, 8, 16), half(1, 2, 8, 8)
+    found, expected = (
+        torch.vmap(
+            torch.func.grad(lambda q, b, f=f: f(q, b).float().square().sum(), (0, 1)), (0, None)
+        )(q, bias)
+        for f in (
+            lambda q, b: tt.attention(q, q, q, bias=b),
+            lambda q, b: F.scaled_dot_product_attention(q, q, q, b),
+        )
+    )
+    for x, y in zip(found, expected):
+        near(x, y, 3e-2)
 
 
 def test_autocast_casts_and_gradients_come_back_wide():
