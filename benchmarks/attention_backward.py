@@ -9,8 +9,10 @@
 five products, 10 * batch * heads * length^2 * head_dim, half of them under a causal mask, whatever
 a kernel computes. Peers take turns, round after round; a figure is the median of the rounds' means,
 each a few launches between two events, with the queue full. Peers are torch's SDPA by its cuDNN and
-FlashAttention backends, whose backward is called by autograd. Errors are the largest of dq, dk, dv
-over the largest value, of one head against float64.
+FlashAttention backends, whose backward is called by autograd, and FlashAttention-4's CuTe kernels
+(`fa4`, `fa4_ordered`) in both of their modes where flash_attn.cute is installed, called past
+autograd as ours are. Errors are the largest of dq, dk, dv over the largest value, of one head
+against float64.
 """
 
 from __future__ import annotations
@@ -38,7 +40,12 @@ from tawa.kernels.attention_backward import (
 
 HIDDEN, TOKENS = 2048, 16384
 ROUNDS, LAUNCHES = 12, 4
-OWN = ("tawa", "unordered")
+# Which peers each of ours is set beside: all, and those that are the same at every run.
+BESIDE = (
+    ("tawa", ("cuDNN", "flash", "fa4")),
+    ("tawa", ("fa4_ordered",)),
+    ("unordered", ("cuDNN", "flash", "fa4")),
+)
 
 
 def shape_of(dim: int, length: int) -> tuple[int, int, int, int]:
@@ -126,6 +133,16 @@ def offers(
         found[name] = lambda made=made, leaves=leaves: torch.autograd.grad(
             made, leaves, grad, retain_graph=True
         )
+    try:
+        from flash_attn.cute.interface import _flash_attn_bwd as cute
+    except ImportError:
+        return found
+    turned = tuple(each.transpose(1, 2).contiguous() for each in (q, k, v, out, grad))
+    for name, ordered in (("fa4", False), ("fa4_ordered", True)) if not dropout else ():
+        found[name] = lambda ordered=ordered: tuple(
+            each.transpose(1, 2)
+            for each in cute(*turned, lse, causal=causal, deterministic=ordered)
+        )
     return found
 
 
@@ -204,16 +221,16 @@ def main() -> None:
             f"D{dim} {length:6} {'causal' if causal else 'full  '}  {told}  same={same}", flush=True
         )
     if rows:
-        for own in OWN:
+        for own, peers in BESIDE:
             ratios = [
-                row["tflops"][own] / max(peers)
+                row["tflops"][own] / max(theirs)
                 for row in rows
                 if own in row["tflops"]
-                and (peers := [rate for n, rate in row["tflops"].items() if n not in OWN])
+                and (theirs := [row["tflops"][each] for each in peers if each in row["tflops"]])
             ]
             if ratios:
-                mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-                print(f"{own} over the best peer: {mean:.3f} in the mean of {len(ratios)}")
+                mean = statistics.geometric_mean(ratios)
+                print(f"{own} over the best of {', '.join(peers)}: {mean:.3f} of {len(ratios)}")
         import torch
 
         print(torch.cuda.get_device_name(), torch.__version__)

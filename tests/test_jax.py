@@ -79,6 +79,8 @@ def test_a_kernel_inside_jit_and_outside():
     np.testing.assert_array_equal(plus(x, y, 300), x + y)
     found = jax.jit(lambda x, y: plus(x, plus(x, y, n=300), n=300) * 2)(x, y)
     np.testing.assert_allclose(found, (2 * x + y) * 2, rtol=1e-6)
+    with jax.disable_jit():
+        np.testing.assert_array_equal(plus(x, y, 300), x + y)
 
 
 def test_what_a_kernel_changes_is_returned_and_the_array_stays():

@@ -1,5 +1,6 @@
 """`tawa.torch`: operators, gradients, what takes the place of torch's, in the simulator."""
 
+import copy
 import inspect
 import shutil
 import sys
@@ -324,8 +325,69 @@ def test_vmap_has_a_rule_or_refuses():
         near(sloped(q.expand(2, 2, 1, 8, 64), given), torch.stack(alone))
     with pytest.raises(ArgumentError, match="attention over or with sink"):
         torch.vmap(lambda x: OPS.attention(k, k, k, sink=x)[0])(torch.ones(2, 1))
-    with pytest.raises(ArgumentError, match="vmap over bias"):
-        torch.vmap(lambda x, y: OPS.matmul(x, x.mT, y))(half(3, 16, 64), half(3, 16))
+    bias = half(3, 32)
+    made = torch.vmap(lambda x, y: OPS.matmul(x, b[:, 0], y))(a, bias)
+    near(made, a.float() @ b[:, 0].float() + bias[:, None])
+    made = torch.vmap(lambda x, y: OPS.matmul(x, b[:, 0], y))(a[:, 0], bias)
+    near(made, a[:, 0].float() @ b[:, 0].float() + bias)
+    with pytest.raises(ArgumentError, match="vmap over a bias with an activation"):
+        torch.vmap(lambda x, y: OPS.matmul(x, b[:, 0], y, "gelu"))(a, bias)
+
+
+def test_transforms_of_torch_func():
+    plain = torch.nn.Sequential(
+        torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 8)
+    ).half()
+    model, x = copy.deepcopy(plain), half(3, 16)
+    tt.replace(model, verbose=False)
+
+    def loss(parameters, x, net):
+        return torch.func.functional_call(net, parameters, (x,)).float().square().sum()
+
+    # The gradients of each sample, and their vectors.
+    each = torch.vmap(torch.func.grad(loss), (None, 0, None))
+    found, expected = (each(dict(net.named_parameters()), x, net) for net in (model, plain))
+    for name, gradient in expected.items():
+        near(found[name], gradient, 3e-2)
+    # An ensemble, whose weights and biases are mapped.
+    stacked = {name: torch.stack([y, -y]) for name, y in plain.named_parameters()}
+    ensemble = torch.vmap(torch.func.functional_call, (None, 0, None))
+    near(ensemble(model, stacked, (x,)), ensemble(plain, stacked, (x,)), 2e-2)
+    w, q = half(8, 8, 3, 3), half(1, 2, 8, 16)
+    image = half(2, 8, 6, 6)
+    for ours, torchs, at in (
+        (lambda w: tt.conv2d(image, w), lambda w: F.conv2d(image, w), w),
+        (lambda q: tt.attention(q, q, q), lambda q: F.scaled_dot_product_attention(q, q, q), q),
+        (lambda q: torch.vmap(tt.matmul)(q, q.mT), lambda q: q @ q.mT, q),
+    ):
+        summed = [lambda y, f=f: f(y).float().square().sum() for f in (ours, torchs)]
+        near(*(torch.func.grad(each)(at) for each in summed), 3e-2)
+        near(torch.func.functionalize(ours)(at), torchs(at), 2e-2)
+        with torch.autocast("cpu", torch.float16):
+            found = torch.func.grad(summed[0])(at.float())
+        assert found.dtype == torch.float32
+        near(found, torch.func.grad(summed[1])(at), 3e-2)
+        with pytest.raises(ArgumentError, match="no gradient in forward mode"):
+            torch.func.jvp(ours, (at,), (at,))
+    cubed = [lambda y, f=f: f(y, w[0, 0]).pow(3).sum() for f in (tt.matmul, torch.matmul)]
+    y = torch.randn(2, 3)
+    w = w.float()
+    near(*(torch.func.jacrev(torch.func.jacrev(each))(y) for each in cubed), 1e-3)
+    traced = torch.compile(torch.func.grad(cubed[0]), fullgraph=True, backend="aot_eager")
+    near(traced(y), torch.func.grad(cubed[1])(y), 1e-3)
+    # The gradients of each sample, two sequences each, and that of a bias which they share.
+    q, bias = half(3, 2, 2, 8, 16), half(1, 2, 8, 8)
+    found, expected = (
+        torch.vmap(
+            torch.func.grad(lambda q, b, f=f: f(q, b).float().square().sum(), (0, 1)), (0, None)
+        )(q, bias)
+        for f in (
+            lambda q, b: tt.attention(q, q, q, bias=b),
+            lambda q, b: F.scaled_dot_product_attention(q, q, q, b),
+        )
+    )
+    for x, y in zip(found, expected):
+        near(x, y, 3e-2)
 
 
 def test_autocast_casts_and_gradients_come_back_wide():
@@ -538,6 +600,13 @@ def test_scaled_dot_product_attention_is_torchs(queries, keys, how):
 def test_scaled_dot_product_attention_of_other_forms():
     x = half(2, 10, 20)
     near(tt.scaled_dot_product_attention(x, x, x), F.scaled_dot_product_attention(x, x, x))
+    x = half(2, 3, 2, 6, 8)
+    for mask in (None, half(6, 6), half(2, 6, 6), half(3, 1, 6, 6), half(2, 1, 2, 6, 6)):
+        for k in (x, x[:1], x[:, :1]):
+            near(
+                tt.scaled_dot_product_attention(x, k, k, mask),
+                F.scaled_dot_product_attention(x, k, k, mask),
+            )
     q, k = half(1, 4, 30, 64), half(1, 2, 30, 64)
     found = tt.scaled_dot_product_attention(q, k, k, enable_gqa=True)
     near(found, F.scaled_dot_product_attention(q, k, k, enable_gqa=True))
@@ -808,6 +877,10 @@ def test_replace_swaps_what_it_can_and_says_the_rest(capsys):
     near(model[:4](x), expected)
     model[:4](x).float().sum().backward()
     assert model[0].weight.grad.shape == (32, 64)
+    tt.conv.replace(model, verbose=False)
+    traced = torch.fx.symbolic_trace(model[:4])
+    assert "conv1d" in traced.code
+    near(traced(x), expected)
 
 
 def test_packages_are_named_where_they_are_missing(monkeypatch):

@@ -387,6 +387,18 @@ def test_long_sequences_and_many_heads():
     assert worst(found, torch.autograd.grad(theirs, leaves, grad)) < 1e-2
 
 
+def test_gradients_of_each_sample():
+    layer = torch.nn.Linear(256, 128, device="cuda", dtype=torch.bfloat16)
+    x = drawn(4, 64, 256)
+
+    def loss(weight, x, linear):
+        return linear(x, weight, layer.bias.detach()).float().square().sum()
+
+    each = torch.vmap(torch.func.grad(loss), (None, 0, None))
+    found, expected = (each(layer.weight.detach(), x, f) for f in (tt.linear, F.linear))
+    assert worst([found], [expected]) < 1e-2
+
+
 # --- two GPUs -----------------------------------------------------------------------------------
 
 two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

@@ -335,6 +335,3 @@ def _check_kinds(lhs: Any, batch_groups: int, precision: Any, kind: Any) -> None
             why="the kernels multiply float32 through tf32",
             remedy='leave precision out, or use float16, bfloat16 or "tensorfloat32"',
         )
-
-
-__all__ = ["conv", "conv_general_dilated"]

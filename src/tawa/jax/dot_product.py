@@ -114,6 +114,3 @@ def _four(name: str, array: Any) -> Any:
 
 def _hide(bias: Any, seen: Any) -> Any:
     return jnp.where(seen, jnp.float32(0) if bias is None else bias, -jnp.inf)
-
-
-__all__ = ["dot_product_attention"]

@@ -265,7 +265,8 @@ launch_p.multiple_results = True
 
 @launch_p.def_impl
 def _eager(*given: Any, invocation: Invocation) -> Any:
-    return jax.jit(launch_p.bind, static_argnames="invocation")(*given, invocation=invocation)
+    with jax.disable_jit(False):  # else this would call itself
+        return jax.jit(launch_p.bind, static_argnames="invocation")(*given, invocation=invocation)
 
 
 @launch_p.def_abstract_eval

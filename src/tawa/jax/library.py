@@ -400,6 +400,3 @@ def attention(
     options |= {"dropout": dropout}
     out, lse = _attention(tuple(options.items()))(*alike(*arrays[:5], rng, *arrays[5:]))
     return (out, lse) if return_lse else out
-
-
-__all__ = ["attention", "matmul"]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from tawa.kernels import attention_launches
 from tawa.kernels import tuner as tuning
@@ -182,14 +182,8 @@ def attention(
     if out is None and casts():
         q, k, v = cast_automatically(q, k, v)
     best = _TUNER if tuner is None else tuner
-    starts: Any
-    starts_k: Any
-    match cu_seqlens:
-        # From NumPy 2.5 on an array is a sequence too.
-        case (starts, starts_k) if not hasattr(cu_seqlens, "shape"):
-            pass
-        case _:
-            starts, starts_k = cu_seqlens, None
+    both = isinstance(cu_seqlens, tuple | list)
+    starts, starts_k = cast("Any", cu_seqlens) if both else (cu_seqlens, None)
     cache = block_table, lengths, leftpad
     given = q, k, v, out, bias, alibi, sink, starts, starts_k, *cache, rng
     asked = causal, scale, window, softcap, dropout, descale, return_lse
@@ -309,16 +303,3 @@ def _kind(problem: Problem) -> Problem:
 
 
 _TUNER = Tuner()
-
-__all__ = [
-    "Operands",
-    "Problem",
-    "Tuner",
-    "Variant",
-    "attention",
-    "bind",
-    "launches",
-    "prepare",
-    "side_by_side",
-    "variants",
-]

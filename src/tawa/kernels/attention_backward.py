@@ -15,16 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, fits_tma, look
 from tawa.kernels.attention_launches import (
-    LOG2_E,
     Variant,
     describe,
+    factors,
     list_packed,
     widest,
     widths,
@@ -271,13 +271,8 @@ def attention_backward(
     Of heads that share keys the gradients are summed before they are rounded.
     """
     best = _TUNER if tuner is None else tuner
-    starts: Any
-    starts_k: Any
-    match cu_seqlens:
-        case (starts, starts_k) if not hasattr(cu_seqlens, "shape"):
-            pass
-        case _:
-            starts, starts_k = cu_seqlens, None
+    both = isinstance(cu_seqlens, tuple | list)
+    starts, starts_k = cast("Any", cu_seqlens) if both else (cu_seqlens, None)
     given = grad, q, k, v, out, lse, grad_lse, alibi, bias, starts, starts_k, rng, *into
     options = {
         "causal": causal,
@@ -443,10 +438,7 @@ def prepare(part: Part, arrays: Gradients, variant: Variant) -> list[Launch]:
         describe(forward.v, n),
         describe(arrays.grad, m),
     )
-    cap, factor = extras.softcap, forward.scale * LOG2_E
-    if cap:  # the exponent of tanh, and its result in base two
-        cap, factor = cap * LOG2_E, 2 * forward.scale / extras.softcap * LOG2_E
-    scores = factor, cap, extras.left, extras.right, extras.slopes_step
+    scores = *factors(forward), extras.left, extras.right, extras.slopes_step
     scores = *scores, extras.limit, *extras.bias_strides
     extents = problem.queries, problem.keys, problem.heads, arrays.padded_queries
     if part == "bias":

@@ -167,7 +167,7 @@ def list_packed(
     return Launch(list_tiles, (count + 1,), (*starts, table, count, tiles), sizes)
 
 
-def _factors(operands: Operands) -> tuple[float, float]:
+def factors(operands: Operands) -> tuple[float, float]:
     """Return `factor` and `cap` of the kernels: scores in base two, the exponent of tanh."""
     cap, scale = operands.extras.softcap, operands.scale
     if not cap:
@@ -209,7 +209,7 @@ def _options(operands: Operands, variant: Variant) -> list[Launch]:
         problem.heads,
         tiles,
         together,
-        *_factors(operands),
+        *factors(operands),
         extras.left,
         extras.right,
         extras.slopes_step,
@@ -384,7 +384,7 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
         problem.keys,
         shared,
         splits,
-        *_factors(operands),
+        *factors(operands),
         extras.left,
         extras.right,
         extras.slopes_step,
@@ -427,6 +427,3 @@ def _decode(operands: Operands, variant: Variant) -> list[Launch]:
 def _together(elements: int) -> int:
     """Return how many parts of so many elements are put together at a time, a power of two."""
     return 1 << max(0, (_AT_ONCE // elements).bit_length() - 1)
-
-
-__all__ = ["Variant", "describe", "form", "padded", "prepare", "splits_of", "variants"]

@@ -257,43 +257,43 @@ def _refuse_second(ctx: Any, *_: Any) -> Any:
     )
 
 
-def _attention_vmap(
-    info: Any, dims: Sequence[int | None], *given: Any
-) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    """Put the mapped axis into the batch of q, k, v, bias and alibi; what else is mapped is
-    refused.
+def _by_batch(operator: Any, names: Sequence[str]) -> Any:
+    """Return the rule of vmap of an operator: the mapped axis joins the batch of what has one; what
+    else is mapped is refused. The gradient of a bias that a batch shares is summed over it.
     """
-    batched = {"q", "k", "v", "bias", "alibi"}
-    named = dict(zip(FORWARD, given))
-    mapped = [name for name, dim in zip(FORWARD, dims) if dim is not None]
+    batched = {"q", "k", "v", "bias", "alibi", "grad", "out", "lse", "grad_lse"}
     whole = ("cu_seqlens", "block_table", "lengths", "leftpad", "rng")
-    refused = [name for name in mapped if name not in batched]
-    refused += [name for name in whole if named.get(name) is not None and name not in refused]
-    if refused:
-        raise ArgumentError(
-            f"vmap of torch.ops.tawa.attention over or with {', '.join(refused)}",
-            why="the mapped axis joins the batch, which these do not have or number otherwise",
-            remedy="put the axis into the batch yourself: x.flatten(0, 1)",
-        )
-    rows = 1
-    for name, dim in zip(FORWARD, dims):
-        array = named[name]
-        if name not in batched or array is None:
-            continue
-        array = (
-            array.expand(info.batch_size, *array.shape) if dim is None else array.movedim(dim, 0)
-        )
-        if name == "q":
-            rows = array.shape[1]
-        if name == "alibi" and array.dim() == 2:  # one slope a head for all of a batch
-            array = array.unsqueeze(1)
-        named[name] = array.expand(-1, rows, *array.shape[2:]).flatten(0, 1)
-    out, lse = attention(*named.values())
-    split = info.batch_size, rows
-    return (out.unflatten(0, split), lse.unflatten(0, split)), (0, 0)
+
+    def rule(info: Any, dims: Sequence[int | None], *given: Any) -> tuple[Any, Any]:
+        named, axes = dict(zip(names, given)), dict(zip(names, dims))
+        refused = [name for name, dim in axes.items() if dim is not None and name not in batched]
+        refused += [name for name in whole if named.get(name) is not None and name not in refused]
+        if refused:
+            raise ArgumentError(
+                f"vmap of torch.ops.tawa.{operator._name} over or with {', '.join(refused)}",
+                why="the mapped axis joins the batch, which these do not have or number otherwise",
+                remedy="put the axis into the batch yourself: x.flatten(0, 1)",
+            )
+        lined: dict[str, Tensor] = {}
+        for name, dim in axes.items():
+            if name in batched and (array := named[name]) is not None:
+                every = array.expand(info.batch_size, *array.shape) if dim is None else array
+                lined[name] = every if dim is None else every.movedim(dim, 0)
+        rows, alibi, bias = lined["q"].shape[1], lined.get("alibi"), lined.get("bias")
+        if alibi is not None and alibi.dim() == 2:  # one slope a head for all of a batch
+            lined["alibi"] = alibi.unsqueeze(1)
+        for name, array in lined.items():
+            named[name] = array.expand(-1, rows, *array.shape[2:]).flatten(0, 1)
+        split = info.batch_size, rows
+        found = [each.unflatten(0, split) for each in operator(*named.values())]
+        if len(found) == 4 and bias is not None and bias.shape[1] < rows:
+            found[3] = found[3].sum(1, keepdim=True)
+        return tuple(found), (0,) * len(found)
+
+    return rule
 
 
 attention.register_autograd(_attention_gradient, setup_context=_keep_attention)
 attention_backward.register_autograd(_refuse_second)
-record_attention = finish(attention, vmap=_attention_vmap, cast=(0, 1, 2))
-finish(attention_backward)
+record_attention = finish(attention, vmap=_by_batch(attention, FORWARD), cast=(0, 1, 2))
+finish(attention_backward, vmap=_by_batch(attention_backward, BACKWARD))

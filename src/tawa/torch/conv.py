@@ -15,7 +15,7 @@ from tawa.errors import ArgumentError
 from tawa.layouts.windows import each_axis, paddings, transposed
 from tawa.torch.conv_operators import OPERATORS, pixels_last, rim
 from tawa.torch.dispatch import is_direct
-from tawa.torch.layers import KINDS, Replaced
+from tawa.torch.layers import Replaced, swap
 
 Sizes: TypeAlias = int | Sequence[int]
 """A number for all axes of pixels, or one for each."""
@@ -212,45 +212,15 @@ def replace(module: nn.Module, *, verbose: bool = True) -> Replaced:
     the module images in such memory too, as x.to(memory_format=torch.channels_last): they are
     copied otherwise.
     """
-    swapped: list[str] = []
-    left: list[tuple[str, str]] = []
-    for name, layer in module.named_modules():
-        if not isinstance(layer, nn.modules.conv._ConvNd):
-            continue
-        label = f"{name or 'the module'} ({type(layer).__name__})"
-        ours = _OURS.get(type(layer))
-        weight: Any = layer.weight
-        if ours is None:
-            reason = (
-                "it is tawa's already" if type(layer) in _OURS.values() else "no layer of tawa's"
-            )
-            left.append((label, reason))
-        elif type(weight) not in (nn.Parameter, Tensor) or weight.dtype not in KINDS:
-            left.append((label, f"its weight is a {type(weight).__name__} of {weight.dtype}"))
-        else:
-            named: Any = layer
-            named.__class__ = ours
-            if weight.dim() > 3:
-                weight.data = pixels_last(weight.data)
-            swapped.append(label)
-    found = Replaced(tuple(swapped), tuple(left))
+    found = swap(module, _OURS, {})
+    for layer in module.modules():
+        if isinstance(layer, _Layer | _Transposed) and layer.weight.dim() > 3:
+            layer.weight.data = pixels_last(layer.weight.data)
     if verbose:
         print(found)
     return found
 
 
-__all__ = [
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
-    "ConvTranspose1d",
-    "ConvTranspose2d",
-    "ConvTranspose3d",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "replace",
-]
+for _name in ("conv", "conv_transpose"):
+    for _axes in (1, 2, 3):
+        torch.fx.wrap(f"{_name}{_axes}d")  # a graph of torch.fx calls it

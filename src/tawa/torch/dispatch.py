@@ -9,11 +9,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
+from typing import cast as cast_to
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import (
+    FunctionalizeInterpreter,
+    retrieve_current_functorch_interpreter,
+)
 from torch._library.autograd import make_autograd_impl
+from torch._subclasses.functional_tensor import FunctorchFunctionalizeAPI
 from torch.autograd import forward_ad
 
 from tawa.errors import ArgumentError
@@ -82,63 +89,95 @@ def asked(ctx: Any, count: int) -> tuple[bool, ...]:
     return (*given, *(False,) * (count - len(given)))
 
 
-def _refuse_vmap(name: str) -> Callable[..., Any]:
-    """Return a rule of vmap for an operator that has none."""
-
-    def refuse(*_: Any) -> Any:
-        raise ArgumentError(
-            f"vmap over torch.ops.tawa.{name}",
-            why="its arrays have a batch axis of their own",
-            remedy="put the axis into the batch: x.flatten(0, 1)",
-        )
-
-    return refuse
+def _refuse_vmap(name: str, *_: Any) -> None:
+    raise ArgumentError(
+        f"vmap over torch.ops.tawa.{name}",
+        why="its arrays have a batch axis of their own",
+        remedy="put the axis into the batch: x.flatten(0, 1)",
+    )
 
 
-def _recorder(operator: Any) -> Callable[..., Any] | None:
-    """Return the call of an operator that records its gradient, for plain tensors; None for one
-    that keeps nothing for a gradient.
+def _refuse_tangent(name: str) -> None:
+    raise ArgumentError(
+        f"{name} has no gradient in forward mode",
+        why="an argument carries a tangent, and its product with one is not computed",
+        remedy="take the gradient in reverse mode: backward, torch.autograd.grad",
+    )
+
+
+def _recorded(operator: Any, rule: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return an operator as an `autograd.Function` of plain tensors, and the same of what
+    `torch.func` transforms, with a rule of vmap. They take one more argument, None.
 
     What torch makes of `register_autograd` enters the dispatcher again, and asks the schema for
-    each default: 60 us for `matmul`, 300 for `attention`.
+    each default: 60 us for `matmul`, 300 for `attention`; and it refuses `torch.func`.
     """
     function, keep = operator._init_fn, operator._setup_context_fn
-    if keep is None:
-        return None
     given = inspect.signature(function).parameters.values()
     defaults = tuple(each.default for each in given)
 
     class Recorded(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *args: Any) -> Any:
-            inputs = args[:-1]
-            found = function(*inputs)
-            keep(ctx, (*inputs, *defaults[len(inputs) :]), found)
-            return found
+        def forward(*args: Any) -> Any:
+            return function(*args[:-1])
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            if keep is not None:
+                keep(ctx, (*inputs[:-1], *defaults[len(inputs) - 1 :]), output)
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
+            if operator._backward_fn is None:
+                raise ArgumentError(f"no gradient of {operator._qualname}")
             return (*operator._backward_fn(ctx, *grads), None)
 
-    def record(*args: Any) -> Any:
-        return Recorded.apply(*args, None)  # torch too has something of its own behind them
+    class Transformed(Recorded):
+        @staticmethod
+        def forward(*args: Any) -> Any:
+            found = operator._opoverload(*args[:-1])
+            return tuple(found) if isinstance(found, list) else found
 
-    return record
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> None:
+            _refuse_tangent(operator._qualname)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+            return rule(info, in_dims[:-1], *args[:-1])
+
+    return Recorded, Transformed
 
 
-def refuse_tangents(operator: Any, *, at_once: bool = False) -> Callable[..., Any] | None:
+def _take_transforms(operator: Any, function: Any, cast: Sequence[int]) -> None:
+    """Let what `torch.func` transforms go through an `autograd.Function`, of which it knows more
+    than of an operator; what autocast casts, at places `cast`, is cast before.
+    """
+
+    def call(*args: Any) -> Any:
+        inner = retrieve_current_functorch_interpreter()
+        if not isinstance(inner, FunctionalizeInterpreter):
+            return function.apply(*_narrowed(args, cast), None)
+        outer: Any = FunctorchFunctionalizeAPI(inner)
+        with outer.redispatch_to_next():
+            return outer.wrap_tensors(operator._opoverload(*outer.unwrap_tensors(args)))
+
+    operator._lib.impl(operator._name, call, "FuncTorchDynamicLayerFrontMode")
+
+
+def refuse_tangents(
+    operator: Any, *, at_once: bool = False, record: Callable[..., Any] | None = None
+) -> None:
     """Let an operator raise `ArgumentError` for tangents: torch takes one that has no rule for them
     to give zeros.
 
-    `at_once`: calls on plain tensors, as a compiled graph's are, go to its function, past torch's
-    layers for gradients and checks, which are more than a launch costs. Returns the call that
-    records a gradient.
+    `at_once`: calls on plain tensors, as a compiled graph's are, go to its function, or to `record`
+    where their gradients are recorded, past torch's layers for gradients and checks, which are more
+    than a launch costs.
     """
     function: Callable[..., Any] = operator._init_fn
     traced = make_autograd_impl(operator._opoverload, operator)
-    record = _recorder(operator)
-    arguments = enumerate(operator._opoverload._schema.arguments)
-    changed = [place for place, each in arguments if each.is_write]
+    changed = _changed(operator)
 
     def call(keys: Any, *args: Any, **keywords: Any) -> Any:
         given = [each for each in (*args, *keywords.values()) if isinstance(each, Tensor)]
@@ -151,39 +190,59 @@ def refuse_tangents(operator: Any, *, at_once: bool = False) -> Callable[..., An
             if record is not None:
                 return record(*args, **keywords)
         if forward_ad._current_level >= 0 and any(map(has_tangent, given)):
-            raise ArgumentError(
-                f"{operator._qualname} has no gradient in forward mode",
-                why="an argument carries a tangent, and its product with one is not computed",
-                remedy="take the gradient in reverse mode: backward, torch.autograd.grad",
-            )
+            _refuse_tangent(operator._qualname)
         return traced(keys, *args, **keywords)
 
     for key in ("AutogradCUDA", "AutogradCPU"):
         operator._lib.impl(operator._name, call, key, with_keyset=True)
-    return record
+
+
+def _changed(operator: Any) -> list[int]:
+    """Return the places of the arguments that an operator writes to."""
+    arguments = enumerate(operator._opoverload._schema.arguments)
+    return [place for place, each in arguments if each.is_write]
 
 
 def finish(operator: Any, *, vmap: Any = None, cast: Sequence[int] = ()) -> Any:
-    """Give an operator what ours have in common: calls past torch's layers, a rule of vmap, without
-    one a refusal by name, and autocast as torch's own have it, of the arguments at places `cast`.
-    Returns the call that records a gradient of plain tensors, by positions alone.
+    """Give an operator what ours have in common: calls past torch's layers, `torch.func`'s
+    transforms with a rule of vmap, without one a refusal by name, and autocast as torch's own have
+    it, of the arguments at places `cast`. Returns the call that records a gradient of plain
+    tensors, by positions alone; None for one that keeps nothing for a gradient.
     """
-    operator.register_vmap(vmap or _refuse_vmap(operator._name))
-    for key in ("AutocastCUDA", "AutocastCPU") if cast else ():
-        _cast_under(operator, key, cast)
-    return refuse_tangents(operator, at_once=True)
+    rule = vmap or partial(_refuse_vmap, operator._name)
+    recorded, transformed = _recorded(operator, rule)
+    keys = [getattr(torch._C.DispatchKey, f"Autocast{each}") for each in ("CUDA", "CPU")]
+    guarded = torch._C.DispatchKeySet(keys[0]) | torch._C.DispatchKeySet(keys[1])
 
-
-def _cast_under(operator: Any, key: str, cast: Sequence[int]) -> None:
-    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-
-    def call(*args: Any) -> Any:
-        kind = torch.get_autocast_dtype(key.removeprefix("Autocast").lower())
-        given = list(args)
-        for place in cast:
-            if place < len(given) and is_tensor(given[place]) and given[place].dtype in _WIDE:
-                given[place] = given[place].to(kind)
-        with torch._C._ExcludeDispatchKeyGuard(keys):
+    def narrow(*args: Any) -> Any:
+        given = _narrowed(args, cast)
+        with torch._C._ExcludeDispatchKeyGuard(guarded):
             return operator(*given)
 
-    operator._lib.impl(operator._name, call, key)
+    for key in keys if cast else ():
+        operator._lib.impl(operator._name, narrow, key.name)
+    if _changed(operator):
+        operator.register_vmap(rule)
+    else:
+        _take_transforms(operator, transformed, cast)
+    # Past what torch does for `torch.func`.
+    apply = cast_to("Any", super(torch.autograd.Function, recorded)).apply
+
+    def record(*args: Any) -> Any:
+        return apply(*args, None)  # torch too has something of its own behind them
+
+    known = None if operator._setup_context_fn is None else record
+    refuse_tangents(operator, at_once=True, record=known)
+    return known
+
+
+def _narrowed(args: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
+    """Return arguments, those at `places` as autocast has them."""
+    device = args[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return args
+    kind = torch.get_autocast_dtype(device)
+    return [
+        each.to(kind) if place in places and is_tensor(each) and each.dtype in _WIDE else each
+        for place, each in enumerate(args)
+    ]

@@ -10,6 +10,7 @@ goes through the operators of `torch.ops.tawa`. What they do not compute they re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, cast
 
 import torch
@@ -123,11 +124,11 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """Return attention as `torch.nn.functional.scaled_dot_product_attention` does.
 
-    Query, key and value are [..., heads, length, dim], with one or two leading axes; `is_causal`
-    aligns the mask to the first query and key, as torch has it. A mask of bools (True: take part)
-    or numbers has 2 to 4 dimensions, the latter a gradient. float16 and bfloat16; dims up to 256,
-    that of values may differ. Dropout is from torch's generator, by other numbers than torch's own.
-    Rows that see no key are zero. Raises `ArgumentError` for what it does not compute.
+    Query, key and value are [..., heads, length, dim]; `is_causal` aligns the mask to the first
+    query and key, as torch has it. A mask of bools (True: take part) or numbers has two dimensions
+    or more, the latter a gradient. float16 and bfloat16; dims up to 256, that of values may differ.
+    Dropout is from torch's generator, by other numbers than torch's own. Rows that see no key are
+    zero. Raises `ArgumentError` for what it does not compute.
     """
     if is_causal and attn_mask is not None:
         raise ArgumentError(
@@ -136,29 +137,31 @@ def scaled_dot_product_attention(
             remedy="put the causal mask into yours: attn_mask & torch.ones(queries, keys,"
             " dtype=torch.bool).tril(), or -inf above the diagonal of numbers",
         )
-    if query.dim() not in (3, 4) or key.dim() != query.dim() or value.dim() != query.dim():
+    if query.dim() < 3 or key.dim() != query.dim() or value.dim() != query.dim():
         raise ArgumentError(
             f"query, key, value have {query.dim()}, {key.dim()} and {value.dim()} dimensions",
-            why="they are (batch, heads, length, dim) or (heads, length, dim)",
+            why="they are (..., heads, length, dim)",
         )
-    if query.dim() == 3:
-        query, key, value = (each.unsqueeze(0) for each in (query, key, value))
-        if attn_mask is not None and attn_mask.dim() == 3:
-            attn_mask = attn_mask.unsqueeze(0)
+    if query.dim() != 4 or not query.shape[0] == key.shape[0] == value.shape[0]:
+        outer = torch.broadcast_shapes(*(each.shape[:-3] for each in (query, key, value)))
+
+        def as_batch(array: Tensor) -> Tensor:
+            inner = array.shape[-3:]
+            return array.expand(*outer, *inner).reshape(prod(outer), *inner)
+
+        if attn_mask is not None and attn_mask.dim() > 3:
+            attn_mask = as_batch(attn_mask)
         found = scaled_dot_product_attention(
-            *(query, key, value, attn_mask, dropout_p, is_causal),
+            *(as_batch(query), as_batch(key), as_batch(value), attn_mask, dropout_p, is_causal),
             scale=scale,
             enable_gqa=enable_gqa,
         )
-        return found.squeeze(0)
+        return found.reshape(*outer, *found.shape[-3:])
     if key.shape[1] != query.shape[1] and not enable_gqa:
         raise ArgumentError(
             f"query has {query.shape[1]} heads, key {key.shape[1]}",
             remedy="pass enable_gqa=True, as for torch's",
         )
-    if not query.shape[0] == key.shape[0] == value.shape[0]:
-        batch = torch.broadcast_shapes(query.shape[:1], key.shape[:1], value.shape[:1])
-        query, key, value = (each.expand(*batch, *each.shape[1:]) for each in (query, key, value))
     dim, width = query.shape[-1], value.shape[-1]
     scale = max(dim, 1) ** -0.5 if scale is None else scale  # no columns are refused by name
     shape = (*query.shape[:3], key.shape[-2])
@@ -302,20 +305,10 @@ def flash_attn_qkvpacked_func(qkv: Tensor, *options: Any, **named: Any) -> Any:
     return flash_attn_func(q, k, v, *options, **named)
 
 
-def flash_attn_varlen_kvpacked_func(
-    q: Tensor,
-    kv: Tensor,
-    cu_seqlens_q: Tensor,
-    cu_seqlens_k: Tensor,
-    max_seqlen_q: int,
-    max_seqlen_k: int,
-    *options: Any,
-    **named: Any,
-) -> Any:
+def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, *options: Any, **named: Any) -> Any:
     """Return `flash_attn_varlen_func` of q and kv [tokens, 2, heads, dim], with its options."""
     k, v = kv.unbind(-3)
-    lengths = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
-    return flash_attn_varlen_func(q, k, v, *lengths, *options, **named)
+    return flash_attn_varlen_func(q, k, v, *options, **named)
 
 
 def flash_attn_varlen_qkvpacked_func(

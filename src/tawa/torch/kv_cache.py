@@ -204,6 +204,3 @@ def _check_places(
             f"new rows lie in the pages {int(named.min())} to {int(named.max())}",
             why=f"the cache has pages 0 to {cache.shape[0] - 1}",
         )
-
-
-__all__ = ["flash_attn_with_kvcache", "place"]

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tawa.torch.functional import linear, scaled_dot_product_attention
+from tawa.torch.functional import linear
 
 KINDS = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -45,15 +45,8 @@ def replace(model: nn.Module, *, verbose: bool = True) -> Replaced:
     `nn.Linear` becomes `Linear`, with the same parameters. A model of Hugging Face's transformers
     gets the attention "tawa". Everything else stays.
     """
-    swapped: list[str] = []
-    left: list[tuple[str, str]] = []
-    for name, layer in _leaves(model):
-        reason = _reason(layer)
-        if reason:
-            left.append((f"{name} ({type(layer).__name__})", reason))
-        elif type(layer) is nn.Linear:
-            layer.__class__ = Linear
-            swapped.append(f"{name} (Linear)")
+    found = swap(model, {nn.Linear: Linear}, _LEFT)
+    swapped = list(found.swapped)
     choose = getattr(model, "set_attn_implementation", None)
     if choose is not None:
         from tawa.torch.hugging_face import register
@@ -61,34 +54,48 @@ def replace(model: nn.Module, *, verbose: bool = True) -> Replaced:
         register()
         choose("tawa")
         swapped.append("attention (attn_implementation)")
-    found = Replaced(tuple(swapped), tuple(left))
+    found = Replaced(tuple(swapped), found.left)
     if verbose:
         print(found)
     return found
 
 
-def _leaves(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def swap(
+    model: nn.Module,
+    ours: Mapping[type[nn.Module], type[nn.Module]],
+    left: Mapping[type[nn.Module], str],
+) -> Replaced:
+    """Give each layer of a model whose type is in `ours` the type that stands there; what is like
+    it, and what `left` names with a reason, stays.
+    """
+    swapped: list[str] = []
+    stays: list[tuple[str, str]] = []
     for name, layer in model.named_modules():
-        if isinstance(layer, nn.Linear | nn.MultiheadAttention | nn.modules.conv._ConvNd):
-            yield name or "the model", layer
+        if not isinstance(layer, (*ours, *left)):
+            continue
+        label = f"{name or 'the model'} ({type(layer).__name__})"
+        weight: Any = getattr(layer, "weight", None)
+        reasons = (why for kind, why in left.items() if isinstance(layer, kind))
+        if type(layer) in ours.values():
+            reason = "it is tawa's already"
+        elif not (reason := next(reasons, "")) and type(layer) not in ours:
+            kind = next(each for each in ours if isinstance(layer, each))
+            reason = f"{type(layer).__name__} may do more than nn.{kind.__name__}"
+        elif not reason and type(weight) not in (nn.Parameter, Tensor):
+            reason = f"its weight is a {type(weight).__name__}"
+        elif not reason and weight.dtype not in KINDS:
+            reason = f"its weight holds {weight.dtype}"
+        if reason:
+            stays.append((label, reason))
+        else:
+            layer.__class__ = ours[type(layer)]
+            swapped.append(label)
+    return Replaced(tuple(swapped), tuple(stays))
 
 
-def _reason(layer: nn.Module) -> str:
-    """Return why a layer is left as it is; "" for one that is swapped."""
-    if isinstance(layer, Linear):
-        return "it is tawa's already"
-    if isinstance(layer, nn.MultiheadAttention):
-        return "its products and masks are in one call of torch's; use a layer that calls SDPA"
-    if isinstance(layer, nn.modules.conv._ConvNd):
-        return "tawa.torch.conv.replace swaps convolutions"
-    if type(layer) is not nn.Linear:
-        return f"{type(layer).__name__} may do more than nn.Linear"
-    weight: Any = layer.weight
-    if type(weight) not in (nn.Parameter, Tensor):
-        return f"its weight is a {type(weight).__name__}"
-    if weight.dtype not in KINDS:
-        return f"its weight holds {weight.dtype}"
-    return ""
-
-
-__all__ = ["Linear", "Replaced", "replace", "scaled_dot_product_attention"]
+_LEFT: dict[type[nn.Module], str] = {
+    nn.MultiheadAttention: "its products and masks are in one call of torch's; use a layer that"
+    " calls SDPA",
+    nn.modules.conv._ConvNd: "tawa.torch.conv.replace swaps convolutions",
+}
+torch.fx.wrap("linear")  # a graph of torch.fx calls it

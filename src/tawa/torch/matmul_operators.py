@@ -202,30 +202,37 @@ matmul.register_autograd(_matmul_gradient, setup_context=_keep_matmul)
 
 
 def _matmul_vmap(
-    info: Any, dims: Sequence[int | None], a: Tensor, b: Tensor, bias: Any = None, *rest: Any
+    info: Any, dims: Sequence[Any], a: Tensor, b: Tensor, bias: Any = None, *rest: Any
 ) -> tuple[Tensor, int]:
-    if any(dim is not None for dim in dims[2:]) or (len(rest) > 1 and rest[1] is not None):
+    """Put the mapped axis before the batch; a mapped bias is added to a product in float32."""
+    left: Any = (*rest, *("", None, None, "", "")[len(rest) :])
+    activation, scale, _, out_dtype, precision = left
+    added = None if bias is None or dims[2] is None else bias.movedim(dims[2], 0)
+    if scale is not None or (added is not None and activation):
         raise ArgumentError(
-            "vmap over bias or scales of torch.ops.tawa.matmul, or with scales",
+            "vmap over a bias with an activation, or with scales, of torch.ops.tawa.matmul",
             why="a batch of products has one bias and no scales",
             remedy="add or multiply outside of the product",
         )
     ranks = [each.dim() - (dim is not None) for each, dim in zip((a, b), dims)]
-    if 1 in ranks:
-        raise ArgumentError(
-            "vmap over vectors of torch.ops.tawa.matmul", remedy="pass x[None, :] or x[:, None]"
-        )
-    lined = [
-        each
-        if dim is None
-        else each.movedim(dim, 0).reshape(
-            info.batch_size,
-            *(1,) * (max(ranks) - rank),
-            *(extent for axis, extent in enumerate(each.shape) if axis != dim),
-        )
-        for each, dim, rank in zip((a, b), dims, ranks)
-    ]
-    return matmul(*lined, bias, *rest), 0
+    outer = max(2, *ranks)
+
+    def line_up(matrix: Tensor, dim: int | None, axis: int, rank: int) -> Tensor:
+        found = matrix if dim is None else matrix.movedim(dim, 0)
+        if rank == 1:
+            found, rank = found.unsqueeze(axis), 2
+        return found if dim is None else found[(slice(None), *(None,) * (outer - rank))]
+
+    lined = [line_up(*each) for each in zip((a, b), dims, (-2, -1), ranks)]
+    if added is None:
+        found = matmul(*lined, bias, *rest)
+    else:
+        added = added[(slice(None), *(None,) * (outer - 1))]
+        found = matmul(*lined, None, "", None, None, "f32", precision) + added
+        found = found.to(_TYPES[out_dtype] or a.dtype)
+    for axis, rank in zip((-2, -1), ranks):
+        found = found.squeeze(axis) if rank == 1 else found
+    return found, 0
 
 
 record_matmul = finish(matmul, vmap=_matmul_vmap, cast=(0, 1, 2))

@@ -103,11 +103,11 @@ def op(
         parsed.name, run, mutates_args=changed, schema=f"({declared}) -> {returned}"
     )
     operator.register_fake(fake)
-    refuse = _refuse(parsed.name)
+    refuse = _no_gradient(parsed.name)
     if changed:  # torch takes no formula for such, and would lose the gradient in silence
         cast("Any", operator)._setup_context_fn = refuse
     else:
-        operator.register_autograd(_no_gradient(parsed.name), setup_context=refuse)
+        operator.register_autograd(refuse, setup_context=refuse)
     refuse_tangents(operator)
 
     # What Dynamo guards: a graph that was compiled before is looked at again.
@@ -129,7 +129,7 @@ def op(
         if changed and torch.is_grad_enabled():
             asking = [each for each in (*args, *keywords.values()) if isinstance(each, Tensor)]
             if any(each.requires_grad for each in asking):
-                _no_gradient(parsed.name)()
+                refuse()
         return operator(*args, **keywords)
 
     call.__name__ = parsed.name.rpartition("::")[2]
@@ -156,22 +156,13 @@ def _spell(kind: str, symbolic: bool, place: int | None) -> str:
 
 
 def _no_gradient(name: str) -> Callable[..., Any]:
-    def refuse(*_: Any) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
         raise ArgumentError(
             f"no gradient of {name}",
             why="its kernel says nothing about one",
             remedy="make it with out=..., and call .operator.register_autograd(backward), or call"
             " it under torch.no_grad()",
         )
-
-    return refuse
-
-
-def _refuse(name: str) -> Callable[..., Any]:
-    """Return the same for torch, which tells of it as of what is kept for a gradient."""
-
-    def refuse(ctx: Any, inputs: Any, output: Any) -> None:
-        _no_gradient(name)()
 
     return refuse
 
