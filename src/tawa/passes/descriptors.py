@@ -13,14 +13,15 @@ Requires tile IR. Ensures: every promoted access reads and writes the same eleme
 that passes the guards the pass leaves on the kernel (attribute `guards`: conditions that the
 launcher must find true, `tawa.runtime.guards`, else it runs the kernel compiled without this pass).
 
-Declines when no product and no loop around a load of a tile gives roles something to overlap
-(`promote_always` does not); and (per access, the reason names the rule) when: the addresses are not
-affine; no stride is known to be 1; a stride or the base is not known to be a multiple of 16 bytes;
-the mask is not a conjunction of bounds; a bound is not a function of the arguments; masked-
-off elements are not zero; a wrapped index may reach a store; an index that stands several times is
+Declines when the kernel has no product (`promote_always` does not): tiles that TMA moves take a way
+more then, through shared memory and to the threads that need them; and (per access, the reason
+names the rule) when: the addresses are not affine; no stride is known to be 1; a stride or the base
+is not known to be a multiple of 16 bytes; the mask is not a conjunction of bounds; a bound is not a
+function of the arguments; masked-off elements are not zero; an index that stands several times is
 masked; the columns of a store are not known to end at a multiple of 16 bytes; the access is
 volatile, or of what other programs write; a box surely begins at an address that is no multiple of
-16 bytes.
+16 bytes. An index that wraps goes by TMA too: where what wraps may reach a store, a launch is asked
+that none does.
 
 Purpose: keep stores by TMA inside their tensors' rows.
 
@@ -63,18 +64,18 @@ from tawa.analysis.polynomial import (
 from tawa.analysis.statements import enclosing_loops, inherit_name, is_volatile, name_of
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, element_type, i32, i64, shape_of
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, has, walk
 from tawa.passes.lower.emit import Emitter, ask_launch, erase, replace
 from tawa.passes.lower.pointers import expand_write
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
-_NOTHING = "no product, and no loop around a load of a tile: threads reach memory as fast"
+_NOTHING = "no product: threads reach memory as fast"
 
 
 def promote(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Promote every pointer load and store of `kernel` that is a block of a strided array."""
-    return _promote_each(kernel, _has_work_to_overlap(kernel))
+    return _promote_each(kernel, has(kernel, tile.Dot))
 
 
 def promote_always(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
@@ -102,25 +103,6 @@ def _promote_each(kernel: tile.Kernel, gains: bool, least: int = 2) -> tuple[Dec
     return tuple(declined)
 
 
-def _has_work_to_overlap(kernel: tile.Kernel) -> bool:
-    """Tell whether a kernel may get roles. In one without, tiles that TMA moves take a way more,
-    through shared memory and to the threads that need them.
-    """
-    for op in walk(kernel):
-        match op:
-            case tile.Dot():
-                return True
-            case tile.DescLoad():
-                tiled = True
-            case tile.Load():
-                tiled = sum(extent > 1 for extent in shape_of(op.result.type)) > 1
-            case _:
-                continue
-        if tiled and enclosing_loops(op):
-            return True
-    return False
-
-
 def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str], least: int) -> str:
     """Rewrite one access; return the reason if it stays, else an empty text."""
     if isinstance(op, tile.Load) and (reason := _load_refusal(kernel, op)):
@@ -128,13 +110,12 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str],
     block = describe(op.pointer, op.mask, least)
     if isinstance(block, Refusal):
         return block.reason
-    if any(dim.wrap is not None and not _wrap_is_harmless(op, dim) for dim in block.dims):
-        return "a wrapped index may reach a store that is not masked"
     if isinstance(op, tile.Store) and not ends_whole(block):
         return "its columns are not known to end at a multiple of 16 bytes, which TMA writes whole"
     if isinstance(op, tile.Store) and any(dim.repeat > 1 for dim in block.dims):
         return "several of its elements go to one place"
-    guards.extend(asked_natural(kernel, poly, op) for poly in block.nonnegative)
+    natural = [*block.nonnegative, *(_room(dim) for dim in block.dims if _may_wrap(op, dim))]
+    guards.extend(asked_natural(kernel, poly, op) for poly in natural)
     guards.extend(asked(kernel, "always_multiple", poly, unit) for poly, unit in block.multiples)
     desc = _make_descriptor(kernel, op, block)
     offsets = [_emit_at(dim.offset, Emitter.before(op), i32) for dim in block.dims]
@@ -171,10 +152,19 @@ def _is_acquired(kernel: tile.Kernel, load: tile.Load) -> bool:
     return any(mine is None or theirs is None or mine & theirs for theirs in every)
 
 
-def _wrap_is_harmless(op: tile.Load | tile.Store, dim: Dim) -> bool:
-    if not isinstance(op, tile.Load) or dim.dim is None or dim.wrap is None:
+def _may_wrap(op: tile.Load | tile.Store, dim: Dim) -> bool:
+    """Tell whether a wrapped index may reach a store that is not masked."""
+    if dim.wrap is None:
         return False
-    return reaches_only_masked_stores(op.result, dim.dim, dim.offset, dim.wrap)
+    if not isinstance(op, tile.Load) or dim.dim is None:
+        return True
+    return not reaches_only_masked_stores(op.result, dim.dim, dim.offset, dim.wrap)
+
+
+def _room(dim: Dim) -> Polynomial:
+    """Return what is not negative where no index of a tile wraps."""
+    assert dim.wrap is not None, "asked of a wrapped index"
+    return dim.wrap - Polynomial.constant(dim.block) - dim.offset
 
 
 def _make_descriptor(kernel: tile.Kernel, op: Operation, block: Block) -> SSAValue:
