@@ -358,7 +358,7 @@ def _carry_out(
             raise
         made["cuda"] = source.text
     build = _Build(work, plan, source, job.build(source, plan))
-    for crowded in crowded_ahead(kernel, plan, source, job.target, job.pins):
+    if (crowded := crowded_ahead(kernel, plan, source, job.target, job.pins)) is not None:
         _begin(job, work, crowded)
     with job.phase("proof", work, plan):
         proof = verify(work, target, program)

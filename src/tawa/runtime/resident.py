@@ -69,12 +69,12 @@ def _local_of_helpers(made: CompiledKernel) -> int:
 
 def crowded_ahead(
     kernel: tile.Kernel, plan: Plan, source: CudaSource, target: Target, pins: Pins
-) -> tuple[Plan, ...]:
-    """Return the plans for more blocks that `more_resident` is likely to try, for the most and for
-    the middle: they are built beside the kernel itself.
+) -> Plan | None:
+    """Return the plan for the most blocks, where `more_resident` is likely to try it: it is built
+    beside the kernel itself.
     """
     if not _is_shared(kernel, plan, pins):
-        return ()
+        return None
     threads, shared = source.threads, source.shared_bytes
     most = _most_blocks(target, threads, shared, _read_at_once(kernel))
     fewest = max(1, target.blocks_resident(threads, target.registers_max, shared)) + 1
@@ -82,8 +82,8 @@ def crowded_ahead(
     # take more registers than these of which it says less.
     need = register_need(kernel, threads // 32, (), indices=False)
     if fewest > most or need <= target.shared_by(most).registers_at_launch(threads):
-        return ()
-    return tuple(replace(plan, blocks=blocks) for blocks in {most, (fewest + most) // 2})
+        return None
+    return replace(plan, blocks=most)
 
 
 def more_resident(
