@@ -7,7 +7,6 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.runtime.dispatch import guards_hold
 
 
 def whole(*shape: int, seed: int = 0, dtype: type = np.float16) -> np.ndarray:
@@ -148,25 +147,3 @@ def test_tiles_without_a_product_are_loaded_by_threads() -> None:
     assert "hopper.tma_load" not in made.asm.text("hopper")
     scaled_rows[1,](x, out, 128, B=32)
     np.testing.assert_array_equal(out, x.reshape(32, 4, 32).sum(1))
-
-
-@tawa.jit
-def wrapped_rows(a, b, out, M, K: tl.constexpr, B: tl.constexpr):
-    """Rows that wrap, and a store of all of them."""
-    rows, k = tl.program_id(0) * B + tl.arange(0, B), tl.arange(0, K)
-    x = tl.load(a + (rows % M)[:, None] * K + k[None, :])
-    y = tl.load(b + k[:, None] * B + tl.arange(0, B)[None, :])
-    tl.store(out + rows[:, None] * B + tl.arange(0, B)[None, :], tl.dot(x, y))
-
-
-@pytest.mark.parametrize("m", [128, 80, 16])
-def test_rows_that_wrap_go_by_tma_where_none_does(m: int) -> None:
-    x, y = whole(m, 64), whole(64, 64, seed=1)
-    rows = -(-m // 64) * 64
-    out = np.full((rows, 64), np.nan, np.float32)
-    given = {"a": x, "b": y, "out": out, "M": m}
-    made = wrapped_rows.compile(*given.values(), K=64, B=64)
-    assert made.asm.text("hopper").count("hopper.tma_load") == 2
-    assert guards_hold(made, given, (rows // 64, 1, 1)) == (m % 64 == 0)
-    wrapped_rows[rows // 64,](*given.values(), K=64, B=64)
-    np.testing.assert_array_equal(out, x[np.arange(rows) % m].astype(np.float32) @ y)

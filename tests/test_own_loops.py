@@ -168,21 +168,17 @@ def test_tiles_before_the_array_run_the_plain_kernel(first: int, holds: bool) ->
     assert guards_hold(made, given, (2,)) == holds
 
 
-@pytest.mark.parametrize(
-    "how", ["where", "minimum", "other way round", "another bound", "at most", "moved"]
-)
-@pytest.mark.parametrize("m", [72, 128])
-def test_indices_kept_in_bounds(m: int, how: str) -> None:
-    """Where what is kept in bounds may reach a store, a launch is asked whether anything is."""
-    n, k = 64, 64
+@pytest.mark.parametrize(("how", "loads"), [
+    ("where", 2), ("minimum", 2), ("other way round", 2), ("another bound", 1), ("at most", 1),
+    ("moved", 1),
+])  # fmt: skip
+def test_indices_kept_in_bounds(how: str, loads: int) -> None:
+    m, n, k = 72, 64, 64
     a, b = integers(m + 1, k), integers(k, n, seed=1)
     c = np.full((m, n), np.nan, np.float16)
     call = (a, b, c, m, n, k)
     made = kept_in.compile(*call, HOW=how, B=64)
-    moved = made.asm.text("hopper").count("hopper.tma_load")
-    assert moved == 1 + (how not in ("at most", "moved"))
-    given = dict(zip(("a_ptr", "b_ptr", "c_ptr", "M", "N", "K"), call))
-    assert guards_hold(made, given, (2, 1, 1)) == (how != "another bound")
+    assert made.asm.text("hopper").count("hopper.tma_load") == loads
     kept_in[(2, 1)](*call, HOW=how, B=64)
     rows = np.arange(m)
     rows = {"another bound": np.where(rows < m - 8, rows, 0), "moved": rows + 1}.get(how, rows)

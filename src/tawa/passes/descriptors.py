@@ -17,11 +17,10 @@ Declines when the kernel has no product (`promote_always` does not): tiles that 
 more then, through shared memory and to the threads that need them; and (per access, the reason
 names the rule) when: the addresses are not affine; no stride is known to be 1; a stride or the base
 is not known to be a multiple of 16 bytes; the mask is not a conjunction of bounds; a bound is not a
-function of the arguments; masked-off elements are not zero; an index that stands several times is
-masked; the columns of a store are not known to end at a multiple of 16 bytes; the access is
-volatile, or of what other programs write; a box surely begins at an address that is no multiple of
-16 bytes. An index that wraps goes by TMA too: where what wraps may reach a store, a launch is asked
-that none does.
+function of the arguments; masked-off elements are not zero; a wrapped index may reach a store; an
+index that stands several times is masked; the columns of a store are not known to end at a multiple
+of 16 bytes; the access is volatile, or of what other programs write; a box surely begins at an
+address that is no multiple of 16 bytes.
 
 Purpose: keep stores by TMA inside their tensors' rows.
 
@@ -110,12 +109,13 @@ def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str],
     block = describe(op.pointer, op.mask, least)
     if isinstance(block, Refusal):
         return block.reason
+    if any(dim.wrap is not None and not _wrap_is_harmless(op, dim) for dim in block.dims):
+        return "a wrapped index may reach a store that is not masked"
     if isinstance(op, tile.Store) and not ends_whole(block):
         return "its columns are not known to end at a multiple of 16 bytes, which TMA writes whole"
     if isinstance(op, tile.Store) and any(dim.repeat > 1 for dim in block.dims):
         return "several of its elements go to one place"
-    natural = [*block.nonnegative, *(_room(dim) for dim in block.dims if _may_wrap(op, dim))]
-    guards.extend(asked_natural(kernel, poly, op) for poly in natural)
+    guards.extend(asked_natural(kernel, poly, op) for poly in block.nonnegative)
     guards.extend(asked(kernel, "always_multiple", poly, unit) for poly, unit in block.multiples)
     desc = _make_descriptor(kernel, op, block)
     offsets = [_emit_at(dim.offset, Emitter.before(op), i32) for dim in block.dims]
@@ -152,19 +152,10 @@ def _is_acquired(kernel: tile.Kernel, load: tile.Load) -> bool:
     return any(mine is None or theirs is None or mine & theirs for theirs in every)
 
 
-def _may_wrap(op: tile.Load | tile.Store, dim: Dim) -> bool:
-    """Tell whether a wrapped index may reach a store that is not masked."""
-    if dim.wrap is None:
+def _wrap_is_harmless(op: tile.Load | tile.Store, dim: Dim) -> bool:
+    if not isinstance(op, tile.Load) or dim.dim is None or dim.wrap is None:
         return False
-    if not isinstance(op, tile.Load) or dim.dim is None:
-        return True
-    return not reaches_only_masked_stores(op.result, dim.dim, dim.offset, dim.wrap)
-
-
-def _room(dim: Dim) -> Polynomial:
-    """Return what is not negative where no index of a tile wraps."""
-    assert dim.wrap is not None, "asked of a wrapped index"
-    return dim.wrap - Polynomial.constant(dim.block) - dim.offset
+    return reaches_only_masked_stores(op.result, dim.dim, dim.offset, dim.wrap)
 
 
 def _make_descriptor(kernel: tile.Kernel, op: Operation, block: Block) -> SSAValue:
