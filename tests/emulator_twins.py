@@ -38,6 +38,7 @@ FIXED = {
     "take_registers": "emu::set_registers(count, true);",
     "give_registers": "emu::set_registers(count, false);",
     "exp2_approx": "return std::exp2(x);",
+    "log2_approx": "return std::log2(x);",
     "sqrt_approx": "return std::sqrt(x);",
     "divide_full": "return x / y;",
     "min_nan": "return std::isnan(x) || std::isnan(y) ? NAN : std::fmin(x, y);",

@@ -70,13 +70,9 @@ inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __exp10f(float a) { return std::pow(10.0f, a); }
-inline float __logf(float a) { return std::log(a); }
-inline float __log2f(float a) { return std::log2(a); }
-inline float __log10f(float a) { return std::log10(a); }
 inline float __sinf(float a) { return std::sin(a); }
 inline float __cosf(float a) { return std::cos(a); }
 inline float __tanf(float a) { return std::tan(a); }
-inline float __powf(float a, float b) { return std::pow(a, b); }
 inline int __mulhi(int x, int y) { return (int)((long long)x * y >> 32); }
 inline unsigned __umulhi(unsigned x, unsigned y) {
   return (unsigned)((unsigned long long)x * y >> 32);

@@ -221,13 +221,19 @@ _ROWS = (
     Function("cyl_bessel_i1", 1, lambda np, a: _bessel(np, a, 1), "", "cyl_bessel_i1f({0})"),
     # Approximations by a few instructions, of float32 alone (CUDA math API, "intrinsics").
     Function("fast_exp10", 1, lambda np, a: np.power(a.dtype.type(10), a), "", "__exp10f({0})"),
-    Function("fast_log", 1, lambda np, a: np.log(a), "", "__logf({0})"),
-    Function("fast_log2", 1, lambda np, a: np.log2(a), "", "__log2f({0})"),
-    Function("fast_log10", 1, lambda np, a: np.log10(a), "", "__log10f({0})"),
+    Function("fast_log", 1, lambda np, a: np.log(a), "", "log2_approx({0}) * 0.693147181f"),
+    Function("fast_log2", 1, lambda np, a: np.log2(a), "", "log2_approx({0})"),
+    Function("fast_log10", 1, lambda np, a: np.log10(a), "", "log2_approx({0}) * 0.301029996f"),
     Function("fast_sin", 1, lambda np, a: np.sin(a), "", "__sinf({0})"),
     Function("fast_cos", 1, lambda np, a: np.cos(a), "", "__cosf({0})"),
     Function("fast_tan", 1, lambda np, a: np.tan(a), "", "__tanf({0})"),
-    Function("fast_pow", 2, lambda np, a, b: np.power(a, b), "", "__powf({0}, {1})"),
+    Function(
+        "fast_pow",
+        2,
+        lambda np, a, b: np.exp2(b * np.log2(a)),
+        "",
+        "exp2_approx({1} * log2_approx({0}))",
+    ),
     # What is rounded by itself: ptxas makes no fma of it.
     Function("add_rn", 2, lambda np, a, b: a + b, "", "__fadd_rn({0}, {1})", commutative=True),
     Function("sub_rn", 2, lambda np, a, b: a - b, "", "__fsub_rn({0}, {1})"),

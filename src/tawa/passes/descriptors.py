@@ -13,14 +13,14 @@ Requires tile IR. Ensures: every promoted access reads and writes the same eleme
 that passes the guards the pass leaves on the kernel (attribute `guards`: conditions that the
 launcher must find true, `tawa.runtime.guards`, else it runs the kernel compiled without this pass).
 
-Declines when no product and no loop around a load of a tile gives roles something to overlap
-(`promote_always` does not); and (per access, the reason names the rule) when: the addresses are not
-affine; no stride is known to be 1; a stride or the base is not known to be a multiple of 16 bytes;
-the mask is not a conjunction of bounds; a bound is not a function of the arguments; masked-
-off elements are not zero; a wrapped index may reach a store; an index that stands several times is
-masked; the columns of a store are not known to end at a multiple of 16 bytes; the access is
-volatile, or of what other programs write; a box surely begins at an address that is no multiple of
-16 bytes.
+Declines when the kernel has no product (`promote_always` does not): tiles that TMA moves take a way
+more then, through shared memory and to the threads that need them; and (per access, the reason
+names the rule) when: the addresses are not affine; no stride is known to be 1; a stride or the base
+is not known to be a multiple of 16 bytes; the mask is not a conjunction of bounds; a bound is not a
+function of the arguments; masked-off elements are not zero; a wrapped index may reach a store; an
+index that stands several times is masked; the columns of a store are not known to end at a multiple
+of 16 bytes; the access is volatile, or of what other programs write; a box surely begins at an
+address that is no multiple of 16 bytes.
 
 Purpose: keep stores by TMA inside their tensors' rows.
 
@@ -63,18 +63,18 @@ from tawa.analysis.polynomial import (
 from tawa.analysis.statements import enclosing_loops, inherit_name, is_volatile, name_of
 from tawa.ir import tile
 from tawa.ir.types import DescType, PtrType, element_type, i32, i64, shape_of
-from tawa.ir.walk import all_of, walk
+from tawa.ir.walk import all_of, has, walk
 from tawa.passes.lower.emit import Emitter, ask_launch, erase, replace
 from tawa.passes.lower.pointers import expand_write
 from tawa.plan.plan import Declined, Plan
 from tawa.target import Target
 
-_NOTHING = "no product, and no loop around a load of a tile: threads reach memory as fast"
+_NOTHING = "no product: threads reach memory as fast"
 
 
 def promote(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
     """Promote every pointer load and store of `kernel` that is a block of a strided array."""
-    return _promote_each(kernel, _has_work_to_overlap(kernel))
+    return _promote_each(kernel, has(kernel, tile.Dot))
 
 
 def promote_always(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
@@ -100,25 +100,6 @@ def _promote_each(kernel: tile.Kernel, gains: bool, least: int = 2) -> tuple[Dec
             declined.append(Declined(f"descriptor for {name_of(op)}", reason))
     ask_launch(kernel, "guards", guards)
     return tuple(declined)
-
-
-def _has_work_to_overlap(kernel: tile.Kernel) -> bool:
-    """Tell whether a kernel may get roles. In one without, tiles that TMA moves take a way more,
-    through shared memory and to the threads that need them.
-    """
-    for op in walk(kernel):
-        match op:
-            case tile.Dot():
-                return True
-            case tile.DescLoad():
-                tiled = True
-            case tile.Load():
-                tiled = sum(extent > 1 for extent in shape_of(op.result.type)) > 1
-            case _:
-                continue
-        if tiled and enclosing_loops(op):
-            return True
-    return False
 
 
 def _promote(kernel: tile.Kernel, op: tile.Load | tile.Store, guards: list[str], least: int) -> str:

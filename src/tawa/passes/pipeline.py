@@ -226,21 +226,15 @@ FORMER: Mapping[str, str] = MappingProxyType(
 """Names that passes had in 0.2, taken until the release after 0.3."""
 
 
-# The same without promotion alone: of a kernel that gets no roles and has no products.
-TILE_BY_THREADS: tuple[Pass, ...] = tuple(each for each in TILE if each is not promote)
-
-
-def before_plan(
-    *, descriptors: bool, by_tma: bool, strict: bool, roles: bool = True
-) -> tuple[Pass, ...]:
+def before_plan(*, descriptors: bool, by_tma: bool, strict: bool) -> tuple[Pass, ...]:
     """Return the passes that run before there is a plan.
 
     `descriptors` False keeps pointer accesses as they are, `by_tma` stores by TMA at any cost,
-    `strict` forbids re-association; `roles` False: threads load for themselves.
+    `strict` forbids re-association.
     """
     passes = TILE_PLAIN
     if descriptors:
-        passes = TILE_BY_TMA if by_tma else TILE if roles else TILE_BY_THREADS
+        passes = TILE_BY_TMA if by_tma else TILE
     return (*passes, *(() if strict else REASSOCIATE), *EXPAND)
 
 

@@ -17,7 +17,7 @@ load is done that the loop would not have done.
 Requires: aref IR, or tile IR of an ordinary kernel. Ensures: the same values; each load once.
 Declines when: the loop writes memory that no guard of the plan keeps apart from what it loads, or
 waits for other programs; an address depends on what the
-loop loads; what is loaded for two iterations does not fit the registers.
+loop loads; what is loaded for two iterations does not fit the registers; a loop stands in it.
 
 Purpose: let an ordinary kernel copy the tiles of later iterations under the products of this
 one.
@@ -93,9 +93,7 @@ def prefetch(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined,
     for loop in all_of(kernel, scf.ForOp):
         if not (loads := _loads(loop, plan)):
             continue
-        # What loops around it have ahead is held while it iterates.
-        held = [load for outer in chosen if outer.is_ancestor(loop) for load in chosen[outer]]
-        reason = _why_not(kernel, plan, loop, loads, held)
+        reason = _why_not(kernel, plan, loop, loads)
         match reason or _parted(loop, loads):
             case str() as reason:
                 reasons[loop] = reason
@@ -143,16 +141,8 @@ def _pieces(tensor: SSAValue, warps: int) -> int:
     return -(-bits // (128 * 32 * warps))
 
 
-def _why_not(
-    kernel: tile.Kernel,
-    plan: Plan,
-    loop: scf.ForOp,
-    loads: list[tile.Load],
-    others: list[tile.Load],
-) -> str:
-    """Return why tiles of two iterations cannot be under way at once, or nothing. Those that
-    `others` load are under way as well.
-    """
+def _why_not(kernel: tile.Kernel, plan: Plan, loop: scf.ForOp, loads: list[tile.Load]) -> str:
+    """Return why tiles of two iterations cannot be under way at once, or nothing."""
     for operation in walk(loop.body):
         if not has_effect(operation) and not is_volatile(operation):
             continue
@@ -166,14 +156,15 @@ def _why_not(
         have = role.registers.data if role.registers is not None else 0
         short = need > PIECES and have < producer_need(owners)
         return f"they take {need} registers a thread" if short else ""
+    if any(isinstance(operation, (scf.ForOp, scf.WhileOp)) for operation in walk(loop.body)):
+        return "a loop stands in it, whose text would be there twice"
     dots = [op.result for op in walk(loop.body) if isinstance(op, tile.Dot)]
     if not dots:
         # More would cost a block that runs beside this one.
-        under_way = (*loads, *others)
-        need = sum(_words(load.result.type) for load in under_way) // (32 * plan.warps)
+        need = sum(_words(load.result.type) for load in loads) // (32 * plan.warps)
         stores = any(isinstance(operation, tile.Store) for operation in walk(loop.body))
         return f"they take {need} registers a thread" if need > (FEW if stores else SPARE) else ""
-    held = [*(load.result for load in (*loads, *loads, *others)), *dots]
+    held = [*(load.result for load in (*loads, *loads)), *dots]
     need = 2 * SLACK + sum(held_registers(value.type, plan.warps) for value in held)
     if need > MOST:
         return f"tiles of two iterations need {need} registers a thread"

@@ -36,7 +36,7 @@ from tawa.errors import (
 )
 from tawa.frontend import build as build_tile
 from tawa.ir import hopper, tile
-from tawa.ir.walk import all_of, has
+from tawa.ir.walk import has
 from tawa.passes import pipeline
 from tawa.passes.halve import in_halves
 from tawa.passes.lower.roles import share_registers
@@ -74,9 +74,6 @@ FEW = 16
 """Accesses to local memory in loops of roles that cost less than the plan that is second."""
 _FAST = "fast code"
 _SMALLER = "use smaller block sizes"
-_BY_THREADS = Declined(
-    "TMA", "nothing has roles or products: threads reach memory as fast, and load ahead"
-)
 REJECTIONS = (OverBudget, ShapeUnsupported, PlanError, BuildError, UnprovedProtocol)
 """What makes the driver try the next plan. Of ProtocolError it is the subclass alone that says
 "not proved": a violated protocol is a fault of the compiler and is never passed over."""
@@ -199,26 +196,14 @@ def _compile(job: Job) -> CompiledKernel:
             written = build_tile(request.function, request.signature, request.options)
         name_statements(written)
 
-    def planned(*, roles: bool) -> tuple[tuple[pipeline.Pass, ...], _Try]:
-        kernel = written.clone()
-        passes = pipeline.before_plan(
-            descriptors=request.descriptors,
-            by_tma=pins.store == "tma",
-            strict=request.strict,
-            roles=roles,
-        )
-        with job.phase("tile passes"):
-            notes = job.run(passes, kernel, Plan())
-        with job.phase("plan", kernel):
-            return passes, (kernel, rank_plans(kernel, target, pins, notes), notes)
-
-    passes, first = planned(roles=True)
-    told = pins.store == "tma" or pins.plan is not None
-    if not told and _moves_needlessly(written, *first[:2]):
-        _, (best, *_), notes = first
-        passes, (kernel, plans, _) = planned(roles=False)
-        plans = tuple(replace(plan, declined=best.declined) for plan in plans)
-        first = kernel, plans, (*notes, _BY_THREADS)
+    kernel = written.clone()
+    passes = pipeline.before_plan(
+        descriptors=request.descriptors, by_tma=pins.store == "tma", strict=request.strict
+    )
+    with job.phase("tile passes"):
+        notes = job.run(passes, kernel, Plan())
+    with job.phase("plan", kernel):
+        first = kernel, rank_plans(kernel, target, pins, notes), notes
 
     @cache
     def stages() -> Mapping[str, Stage]:
@@ -287,17 +272,6 @@ def _compile(job: Job) -> CompiledKernel:
 
 _Try = tuple[tile.Kernel, tuple[Plan, ...], tuple[Declined, ...]]
 """A kernel, the plans to try, and what is known to be declined."""
-
-
-def _moves_needlessly(written: tile.Kernel, kernel: tile.Kernel, plans: tuple[Plan, ...]) -> bool:
-    """Tell whether a kernel without roles and products moves tiles by TMA that it was `written` to
-    load or store through pointers: by way of one slot, for which all its threads wait in each
-    iteration. They reach memory as fast for themselves, and load ahead.
-    """
-    if plans[0].specialized or has(kernel, tile.Dot):
-        return False
-    kinds = (tile.DescLoad, tile.DescStore)
-    return len(all_of(kernel, *kinds)) > len(all_of(written, *kinds))
 
 
 def _in_halves(
@@ -383,7 +357,7 @@ def _carry_out(
             raise
         made["cuda"] = source.text
     build = _Build(work, plan, source, job.build(source, plan))
-    for crowded in crowded_ahead(kernel, plan, source, job.target, job.pins):
+    if (crowded := crowded_ahead(kernel, plan, source, job.target, job.pins)) is not None:
         _begin(job, work, crowded)
     with job.phase("proof", work, plan):
         proof = verify(work, target, program)

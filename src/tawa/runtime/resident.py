@@ -15,10 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import prod
 
+from xdsl.ir import Block
+
+from tawa.analysis.statements import enclosing_loops
 from tawa.codegen import CudaSource
 from tawa.ir import tile
-from tawa.ir.walk import has
+from tawa.ir.types import bit_width, element_type, shape_of
+from tawa.ir.walk import all_of, has
 from tawa.plan.pins import Pins
 from tawa.plan.plan import Plan
 from tawa.plan.resources import moved_to_helpers, register_need
@@ -28,6 +33,10 @@ from tawa.target import Target
 
 ENOUGH = 1024
 """Threads of a multiprocessor that keep enough on its way: half of those it can have."""
+ENOUGH_BYTES = 65536
+"""Bytes that do, in a loop, where loads follow one another: three times what a multiprocessor of an
+H100 needs (25 bytes a nanosecond, for 0.8 us).
+"""
 LEAST = 0.57
 """The part of its registers with which ptxas may get on; with less most kernels spill."""
 
@@ -60,21 +69,21 @@ def _local_of_helpers(made: CompiledKernel) -> int:
 
 def crowded_ahead(
     kernel: tile.Kernel, plan: Plan, source: CudaSource, target: Target, pins: Pins
-) -> tuple[Plan, ...]:
-    """Return the plans for more blocks that `more_resident` is likely to try, for the most and for
-    the middle: they are built beside the kernel itself.
+) -> Plan | None:
+    """Return the plan for the most blocks, where `more_resident` is likely to try it: it is built
+    beside the kernel itself.
     """
     if not _is_shared(kernel, plan, pins):
-        return ()
+        return None
     threads, shared = source.threads, source.shared_bytes
-    most = _most_blocks(target, threads, shared)
+    most = _most_blocks(target, threads, shared, _read_at_once(kernel))
     fewest = max(1, target.blocks_resident(threads, target.registers_max, shared)) + 1
     # What is made of ranges alone is made where it is used: by this count no kernel was seen to
     # take more registers than these of which it says less.
     need = register_need(kernel, threads // 32, (), indices=False)
     if fewest > most or need <= target.shared_by(most).registers_at_launch(threads):
-        return ()
-    return tuple(replace(plan, blocks=blocks) for blocks in {most, (fewest + most) // 2})
+        return None
+    return replace(plan, blocks=most)
 
 
 def more_resident(
@@ -91,7 +100,9 @@ def more_resident(
     fewest = max(made.plan.blocks, target.blocks_resident(threads, used, shared)) + 1
     numbers = [
         blocks
-        for blocks in range(fewest, _most_blocks(target, threads, shared) + 1)
+        for blocks in range(
+            fewest, _most_blocks(target, threads, shared, _read_at_once(kernel)) + 1
+        )
         if target.shared_by(blocks).registers_at_launch(threads) >= LEAST * used
     ]
     blocks = max(numbers, default=0)
@@ -110,12 +121,23 @@ def _is_shared(kernel: tile.Kernel, plan: Plan, pins: Pins) -> bool:
     return not (plan.specialized or told or has(kernel, tile.Dot))
 
 
-def _most_blocks(target: Target, threads: int, shared: int) -> int:
+def _read_at_once(kernel: tile.Kernel) -> int:
+    """Return the bytes that a block has on their way in an iteration of a loop, at most."""
+    read: dict[Block, int] = {}
+    for load in all_of(kernel, tile.Load):
+        if enclosing_loops(load) and (block := load.parent) is not None:
+            kind = load.result.type
+            size = prod(shape_of(kind)) * max(8, bit_width(element_type(kind))) // 8
+            read[block] = read.get(block, 0) + size
+    return max(read.values(), default=0)
+
+
+def _most_blocks(target: Target, threads: int, shared: int, read: int) -> int:
     """Return the most blocks of a multiprocessor of which each has room, and adds to what the
-    others keep on its way.
+    others keep on its way: `read` bytes each, in a loop.
     """
     blocks = 1
-    while blocks * threads < ENOUGH:
+    while blocks * threads < ENOUGH and blocks * read < ENOUGH_BYTES:
         left = target.shared_by(blocks + 1).registers_at_launch(threads)
         if target.blocks_resident(threads, left, shared) <= blocks:
             break

@@ -100,11 +100,10 @@ class Values:
                 return self.terms.constant(number)
             case tile.Elementwise() if _is_one(value):
                 return self.function(operation, self._inputs(operation))
-            case tile.Cast() if _is_one(value):
+            case tile.Cast() | tile.Bitcast() if _is_one(value):
                 kinds = element_type(operation.value.type), element_type(value.type)
-                return self.terms.function(
-                    "cast", " ".join(map(str, kinds)), self._inputs(operation)
-                )
+                name = "cast" if isinstance(operation, tile.Cast) else "bitcast"
+                return self.terms.function(name, " ".join(map(str, kinds)), self._inputs(operation))
             case tile.Splat() if _is_one(value):
                 return self.of(operation.value)
             case tile.Reduce() if len(operation.inputs) == 1 and _is_one(operation.inputs[0]):

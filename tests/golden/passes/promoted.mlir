@@ -18,8 +18,8 @@
   scf.for %column = %7 to %8 step %6 : i32 {
     %12 = tile.elementwise "idiv"(%column, %6) : (i32, i32) -> i32
     %13 = tile.elementwise "mul"(%12, %6) : (i32, i32) -> i32
-    %x = tile.desc_load %a_desc[%head, %11, %13] {label = "x@382"} : (!tile.desc<tensor<1x32x32xf16>>, i32, i32, i32) -> tensor<1x32x32xf16>
+    %x = tile.desc_load %a_desc[%head, %11, %13] {label = "x@390"} : (!tile.desc<tensor<1x32x32xf16>>, i32, i32, i32) -> tensor<1x32x32xf16>
     %x_1 = tile.reshape %x : (tensor<1x32x32xf16>) -> tensor<32x32xf16>
-    tile.desc_store %out_desc[%7, %13], %x_1 {label = "out_desc@383"} : !tile.desc<tensor<32x32xf16>>, i32, i32, tensor<32x32xf16>
-  } {label = "for column@380"}
+    tile.desc_store %out_desc[%7, %13], %x_1 {label = "out_desc@391"} : !tile.desc<tensor<32x32xf16>>, i32, i32, tensor<32x32xf16>
+  } {label = "for column@388"}
 }) {sym_name = "taken", arguments = [{name = "a", divisible = #builtin.int<16>}, {name = "out", divisible = #builtin.int<16>}, {name = "T", divisible = #builtin.int<16>}], options = {}, guards = ["never_negative((-1*program(1) + 2147483646))", "never_negative((-32*program(0) + 2147483616))", "never_negative((T))"]} : () -> ()

@@ -30,10 +30,10 @@ from tawa.ir.walk import all_of, has, terminator
 # long.
 _ASYNCHRONOUS = (hopper.Wait, hopper.Wgmma, hopper.TmaLoad, hopper.TmaStore, hopper.NamedBarrier)
 
-_TOGETHER = 4
-"""Iterations of a loop that reads little, so that what they read is on its way together."""
-_LITTLE = 8
-"""Registers of a thread; where an iteration reads more, enough is on its way."""
+_ON_THE_WAY = 16
+"""Registers of a thread that fill together: as many iterations as read so many are unrolled."""
+_TEXT = 512
+"""Statements of so many iterations at most: what a loop executes is to stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,18 +188,18 @@ def _settled(scalar: Scalar) -> Scalar:
     return replace(scalar, reads=frozenset())
 
 
-def _reads_little(loop: scf.ForOp) -> bool:
-    """Tell whether a loop reads memory, a few registers of a thread in an iteration, and does
-    nothing that loads of the next iterations cannot pass.
+def _together(loop: scf.ForOp) -> int:
+    """Return how many iterations of a loop are written at once, so that what they read is on its
+    way together: one where an iteration reads much, or nothing, or keeps the next loads behind it.
     """
+    statements = list(children(loop))
     loads = [op for op in all_of(loop, tile.Load) if is_tensor(op.result)]
-    if not loads or any(isinstance(op, (*WRITES, *CONTROL)) for op in children(loop)):
-        return False
-    if any(map(is_volatile, loads)):
-        return False
+    behind = any(isinstance(op, (*WRITES, *CONTROL)) for op in statements)
+    if not loads or behind or any(map(is_volatile, loads)):
+        return 1
     kinds = [load.result.type for load in loads]
     bits = [layout_of(k).register_count * max(8, bit_width(element_type(k))) for k in kinds]
-    return sum(bits) <= 32 * _LITTLE
+    return min(32 * _ON_THE_WAY // sum(bits), _TEXT // len(statements))
 
 
 def for_loop(e: Emitter, op: scf.ForOp) -> None:
@@ -214,8 +214,8 @@ def for_loop(e: Emitter, op: scf.ForOp) -> None:
     advance = f"++{index}" if step in ("1", "1ll") else f"{index} += {step}"
     if has(op, *_ASYNCHRONOUS):
         e.line("#pragma unroll 1")
-    elif _reads_little(op):
-        e.line(f"#pragma unroll {_TOGETHER}")
+    elif (together := _together(op)) > 1:
+        e.line(f"#pragma unroll {together}")
     head = f"for ({element.storage} {index} = {first}; {index} < {atom(last)}; {advance})"
     with e.block(head):
         e.run(body)

@@ -19,6 +19,7 @@ def _approx(name: str, code: str) -> Wrapper:
 
 
 EXP2_APPROX = _approx("exp2", "ex2")
+LOG2_APPROX = _approx("log2", "lg2")
 SQRT_APPROX = _approx("sqrt", "sqrt")
 DIVIDE_FULL = _of_two("divide_full", "div.full", "div")
 DIVIDE_RN = Wrapper("float divide_rn(float x, float y)", "return __fdiv_rn(x, y);", "div", "pure")
@@ -93,7 +94,7 @@ def mulhi(kind: str) -> Wrapper:
 
 FUNCTIONS = {
     wrapper.name: wrapper
-    for wrapper in (EXP2_APPROX, SQRT_APPROX, DIVIDE_FULL, DIVIDE_RN, MIN_NAN, MAX_NAN)
+    for wrapper in (EXP2_APPROX, LOG2_APPROX, SQRT_APPROX, DIVIDE_FULL, DIVIDE_RN, MIN_NAN, MAX_NAN)
 }
 """Wrappers that expressions in `tawa.ir.functions` name."""
 

@@ -241,8 +241,11 @@ def scan_seeds(
             shape = shape_of(operation.inputs[0].type)
             # Fewer rounds exchange less; of the widest a lane still moves no more than a sector.
             bits = [max(8, bit_width(element_type(value.type))) for value in operation.inputs]
-            vector = min(_VECTOR * 8 // min(bits), _SECTOR * 8 // max(bits))
-            layout = scan_layout(shape, operation.axis.data, chosen.warps, vector, spread=True)
+            axis, sector = operation.axis.data, _SECTOR * 8 // max(bits)
+            vector, lanes = min(_VECTOR * 8 // min(bits), sector), LANES
+            if axis < len(shape) - 1:  # what lies together are elements of lines that do
+                vector, lanes = shape[axis], LANES // gcd(LANES, sector, shape[-1])
+            layout = scan_layout(shape, axis, chosen.warps, vector, lanes, spread=True)
             chosen.at[operation] = layout
             yield from ((value, layout) for value in (*operation.inputs, *operation.res))
 
@@ -291,12 +294,18 @@ def count_layout(shape: tuple[int, ...], warps: int) -> RegisterLayout:
 
 
 def scan_layout(
-    shape: tuple[int, ...], axis: int, warps: int, vector: int = 1 << 30, *, spread: bool = False
+    shape: tuple[int, ...],
+    axis: int,
+    warps: int,
+    vector: int = 1 << 30,
+    lanes: int = LANES,
+    *,
+    spread: bool = False,
 ) -> RegisterLayout:
     """Return a layout that keeps `axis` inside one warp, so that a scan needs no shared memory.
 
-    A lane has at most `vector` neighbours before the next lane's begin. Where the axis is shorter
-    than a warp the lanes left hold copies, or with `spread` other rows; warps beyond the rows hold
+    A lane has at most `vector` neighbours before the next lane's begin, and at most `lanes` follow
+    one another. Lanes left hold copies, or with `spread` other rows; warps beyond the rows hold
     copies, or with `spread` a part of the axis each, where each has a whole number of elements a
     lane and one warp's lanes can hold a number of each part.
     """
@@ -307,7 +316,7 @@ def scan_layout(
     parts = gcd(beyond, LANES) if spread else 1
     parts = parts if shape[axis] % (LANES * parts) == 0 else 1
     length = shape[axis] // parts
-    line = fragments.blocked((length,), 1, max(1, min(vector, length // LANES)))
+    line = fragments.blocked((length,), 1, max(1, min(vector, length // lanes)))
 
     def put(step: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(step[0] if dim == axis else 0 for dim in range(len(shape)))
@@ -320,11 +329,11 @@ def scan_layout(
         rows, warps // parts, LANES // prod(a.extent for a in along) if spread else 1
     )
     held = tuple(Axis(a.extent, rest(a.step)) for a in over.registers)
-    lanes = tuple(Axis(a.extent, put(a.step)) for a in (along if spread else line.lanes))
+    inside = tuple(Axis(a.extent, put(a.step)) for a in (along if spread else line.lanes))
     return RegisterLayout(
         shape,
         (*(Axis(a.extent, put(a.step)) for a in line.registers), *held),
-        (*lanes, *(Axis(a.extent, rest(a.step)) for a in over.lanes)),
+        (*inside, *(Axis(a.extent, rest(a.step)) for a in over.lanes)),
         (
             *(Axis(a.extent, rest(a.step)) for a in over.warps),
             *fragments.axes((parts, put((length,)))),

@@ -58,8 +58,8 @@ class Lowering:
         default_factory=set[tuple[hopper.Role, Ring]]
     )
     iterations: dict[Block, BlockArgument] = field(default_factory=dict[Block, BlockArgument])
-    staged: dict[tuple[SSAValue, Block, SharedLayout], SSAValue] = field(
-        default_factory=dict[tuple[SSAValue, Block, SharedLayout], SSAValue]
+    staged: dict[tuple[SSAValue, Block, SharedLayout, bool], SSAValue] = field(
+        default_factory=dict[tuple[SSAValue, Block, SharedLayout, bool], SSAValue]
     )
     single: set[hopper.Role] = field(default_factory=set[hopper.Role])
     widest_run: int = 128

@@ -282,7 +282,8 @@ def _emit_fma(lowering: Lowering, dot: tile.Dot) -> None:
             shape = shape_of(value.type)
             element = element_type(value.type)
             layout = SharedLayout(shape, (0, 1), max(8, bit_width(element)), 0)
-            view = stage(lowering, emitter, value, layout, f"{name_of(dot)} {which}")
+            label = f"{name_of(dot)} {which}"
+            view = stage(lowering, emitter, value, layout, label, by_threads=True)
         views.append(view)
     fma = emitter.put(hopper.FmaDot.make(*views, dot.acc, results=[dot.result.type]))
     replace(dot, [fma.result])
@@ -445,13 +446,20 @@ def operand_b(lowering: Lowering, emitter: Emitter, dot: tile.Dot) -> SSAValue:
 
 
 def stage(
-    lowering: Lowering, emitter: Emitter, value: SSAValue, layout: SharedLayout, label: str
+    lowering: Lowering,
+    emitter: Emitter,
+    value: SSAValue,
+    layout: SharedLayout,
+    label: str,
+    *,
+    by_threads: bool = False,
 ) -> SSAValue:
     """Store a computed tensor to a buffer of its own, visible to wgmma; return the view.
 
-    Products of one block that read the same tensor the same way share the buffer.
+    Products of one block that read the same tensor the same way share the buffer. What threads
+    read, `by_threads`, needs no fence of the proxy.
     """
-    known = (value, emitter.block, layout)
+    known = (value, emitter.block, layout, by_threads)
     if (view := lowering.staged.get(known)) is not None:
         return view
     role = role_of(value.owner if isinstance(value.owner, Operation) else _parent(value.owner))
@@ -461,7 +469,8 @@ def stage(
     # The first barrier: all warps are done with what the buffer held. The second: all have written.
     emitter.put(lowering.role_barrier(role))
     store_shared(emitter, value, view)
-    emitter.put(hopper.ProxyFence())
+    if not by_threads:
+        emitter.put(hopper.ProxyFence())
     emitter.put(lowering.role_barrier(role))
     lowering.staged[known] = view
     return view
@@ -476,7 +485,7 @@ def _done_with(
     what is stored over it.
     """
     for known, view in lowering.staged.items():
-        staged, block, placed = known
+        staged, block, placed, _ = known
         alike = placed == layout and element_type(staged.type) == element_type(value.type)
         if not alike or block is not emitter.block:
             continue

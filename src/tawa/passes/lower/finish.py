@@ -83,10 +83,11 @@ def count_arrivals(lowering: Lowering) -> None:
 def _settle_release(role: hopper.Role, ring: Ring) -> int:
     """Choose the threads of `role` that free slots of `ring`; return their number.
 
-    wgmma alone reads it: one thread of each warpgroup, after its wait. Threads read it: each fences
-    the proxy after its last read, then one of each warp (the others may still be reading). One of
-    each warp, too, where no wgmma has brought the warpgroup together since the wait for the slot:
-    the elected warp must not let the phase pass that another still waits for.
+    wgmma alone reads it: one thread of each warpgroup, after its wait. Threads read it: one of each
+    warp (the others may still be reading), and where TMA fills the slot anew each thread fences the
+    proxy before, after its last read. One of each warp, too, where no wgmma has brought the
+    warpgroup together since the wait for the slot: the elected warp must not let the phase pass
+    that another still waits for.
     """
     arrives = [op for op in all_of(role, hopper.Arrive) if op.barriers is ring.freed.result]
     if not arrives:
@@ -97,9 +98,14 @@ def _settle_release(role: hopper.Role, ring: Ring) -> int:
         return groups
     for arrive in arrives:
         arrive.attributes["by"] = StringAttr("warp")
-        if by_threads:
+        if by_threads and _is_filled_by(ring, hopper.TmaLoad):
             Emitter.before(arrive).put(hopper.ProxyFence())
     return role.warps.data
+
+
+def _is_filled_by(ring: Ring, kind: type[Operation]) -> bool:
+    """Tell whether operations of a kind tell consumers that a slot of `ring` is filled."""
+    return any(isinstance(use.operation, kind) for use in ring.filled.result.uses)
 
 
 def _read_by_threads(role: hopper.Role, ring: Ring) -> bool:
@@ -122,8 +128,7 @@ def _fence_copies(role: hopper.Role, ring: Ring) -> None:
     that have seen the barrier order them before what they start (PTX ISA, "Causality order": the
     fence stands on the way from one access to the other).
     """
-    uses = [use.operation for use in ring.filled.result.uses]
-    if not any(isinstance(op, hopper.CopyAsyncArrive) for op in uses):
+    if not _is_filled_by(ring, hopper.CopyAsyncArrive):
         return
     buffers = {buffer.result for buffer in ring.buffers}
     read = any(
@@ -133,7 +138,7 @@ def _fence_copies(role: hopper.Role, ring: Ring) -> None:
         for operand in operation.operands
         if isinstance(operand.type, ViewType)
     )
-    for wait in uses if read else ():
+    for wait in [use.operation for use in ring.filled.result.uses] if read else ():
         if isinstance(wait, hopper.Wait) and role.is_ancestor(wait):
             Emitter.after(wait).put(hopper.ProxyFence())
 
