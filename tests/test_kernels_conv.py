@@ -282,7 +282,7 @@ def test_what_follows_the_sum(form, splits, activations):
     groups = 4 if form in ("depthwise", "merged") else 1
     g = Geometry(2, 7, 5, 16, 24, 3, 3, padding=(1, 1, 1, 1), groups=groups)
     if form == "neighbours":
-        g = replace(g, w=9, c=4, fw=2, padding=(1, 1, 0, 0))
+        g = replace(g, w=12, c=4, fw=2, padding=(1, 1, 0, 0))
     x, w = arrays(g)
     bias, scale = integers(24, seed=2), np.linspace(0.5, 2, 24, dtype=np.float32)
     residual = integers(*g.results, seed=3)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.conv_windows import BARE, activated, scaled
+from tawa.kernels.conv_windows import BARE, store
 
 
 @tawa.jit
@@ -95,17 +95,11 @@ def conv_depthwise(
                     grown = sums[out] + x * w[tap][None, :]
                     sums = (*sums[:out], grown, *sums[out + 1 :])
     for pixel in tl.static_range(STRIP):
-        y = sums[pixel]
-        if y_ptr.dtype.element_ty != tl.int32:
-            y = y.to(tl.float32)
-        y = scaled(y, scale_ptr, bias_ptr, 0, filter, filters, AFTER)
         at = (line.to(tl.int64) * out_width + first + pixel) * filters
         at = at[:, None] + filter[None, :]
         stored = (there & (first + pixel < out_width))[:, None] & known[None, :]
-        if AFTER.residual:
-            y = y + tl.load(r_ptr + at, mask=stored, other=0.0).to(tl.float32)
-        y = activated(y, AFTER).to(y_ptr.dtype.element_ty)
-        tl.store(y_ptr + at, y, mask=stored)
+        given = (scale_ptr, bias_ptr, at, stored, 0, filter, filters, AFTER)
+        store(sums[pixel], y_ptr, r_ptr, *given)
 
 
 @tawa.jit

@@ -51,30 +51,64 @@ BARE = Epilogue()
 
 
 @tawa.jit
-def scaled(acc, scale_ptr, bias_ptr, first, columns, channels, AFTER: tl.constexpr):
-    """Scale and add bias; channel 0 of a group is at `first`."""
-    inside = columns < channels
+def finished(
+    acc,
+    residual,
+    scale_ptr,
+    bias_ptr,
+    first,
+    filter,
+    channels,
+    KIND: tl.constexpr,
+    AFTER: tl.constexpr,
+):
+    """Return what follows sums, of type KIND; channel 0 of a group is at `first`.
+
+    "relu6" and "clamp" keep NaN.
+    """
+    if KIND != tl.int32:
+        acc = acc.to(tl.float32)
+    inside = filter < channels
     if AFTER.scale == "tensor":
         acc = acc * tl.load(scale_ptr)
     elif AFTER.scale == "channel":
-        scale = tl.load(scale_ptr + first + columns, mask=inside, other=0.0)
+        scale = tl.load(scale_ptr + first + filter, mask=inside, other=0.0)
         acc = acc * scale[None, :]
     if AFTER.bias:
-        bias = tl.load(bias_ptr + first + columns, mask=inside, other=0.0)
+        bias = tl.load(bias_ptr + first + filter, mask=inside, other=0.0)
         acc = acc + bias.to(tl.float32)[None, :]
-    return acc
+    if AFTER.residual:
+        acc = acc + residual.to(tl.float32)
+    if AFTER.activation == "relu6":
+        acc = tl.where(acc < 0.0, 0.0, tl.where(acc > 6.0, 6.0, acc))
+    elif AFTER.activation == "clamp":
+        acc = tl.where(acc < AFTER.low, AFTER.low, tl.where(acc > AFTER.high, AFTER.high, acc))
+    else:
+        acc = activate(acc, AFTER.activation)
+    return acc.to(KIND)
 
 
 @tawa.jit
-def activated(x, AFTER: tl.constexpr):
-    """Apply "relu6", "clamp" (to its limits; NaN stays) or an activation of the products."""
-    if AFTER.activation == "relu6":
-        x = tl.where(x < 0.0, 0.0, tl.where(x > 6.0, 6.0, x))
-    elif AFTER.activation == "clamp":
-        x = tl.where(x < AFTER.low, AFTER.low, tl.where(x > AFTER.high, AFTER.high, x))
-    else:
-        x = activate(x, AFTER.activation)
-    return x
+def store(
+    acc,
+    y_ptr,
+    r_ptr,
+    scale_ptr,
+    bias_ptr,
+    at,
+    mask,
+    first,
+    filter,
+    channels,
+    AFTER: tl.constexpr,
+):
+    """Finish sums and store them to y's elements `at`, where the residual's are too."""
+    residual = 0.0
+    if AFTER.residual:
+        residual = tl.load(r_ptr + at, mask=mask, other=0.0)
+    kind: tl.constexpr = y_ptr.dtype.element_ty
+    y = finished(acc, residual, scale_ptr, bias_ptr, first, filter, channels, kind, AFTER)
+    tl.store(y_ptr + at, y, mask=mask)
 
 
 @tawa.jit
@@ -137,21 +171,26 @@ def meeting(parity, AXIS: tl.constexpr, BACK: tl.constexpr):
 
 
 @tawa.jit
-def placed(
+def elements(
     image,
     row,
     column,
     pixel,
     parity,
+    group,
+    filter,
+    channels,
     sizes,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
+    GROUPS: tl.constexpr,
     BACK: tl.constexpr,
+    BESIDE: tl.constexpr = 1,
 ):
-    """Return which of y's pixels are a box's, counted in memory, and whether there are such.
+    """Return which elements of y are a tile's, counted in memory, and whether there are such.
 
-    Boxes are cut from [images, rows, columns]: y's pixels, or those of a parity of dx,
-    [.., deep, high, wide], where dx has [.., slices, height, width].
+    Boxes are cut from [images, rows, columns]: y's pixels, `BESIDE` of them as one, or those of a
+    parity of dx, [.., deep, high, wide], where dx has [.., slices, height, width].
     """
     images, rows, columns, deep, high, wide, slices, height, width = sizes
     column = column + pixel % BLOCK_W
@@ -159,7 +198,7 @@ def placed(
     image = image + pixel // (BLOCK_W * BLOCK_H)
     inside = (column < columns) & (row < rows) & (image < images)
     if BACK is None:
-        number = (image.to(tl.int64) * rows + row) * columns + column
+        number = (image.to(tl.int64) * rows + row) * width + column * BESIDE
     else:
         number = (image * rows + row) * columns + column
         parity_d, parity_h, parity_w = parities(parity, BACK)
@@ -169,33 +208,11 @@ def placed(
         inside = inside & (slice < slices) & (row < height) & (column < width)
         number = (number // wide // high // deep).to(tl.int64) * slices + slice
         number = (number * height + row) * width + column
-    return number, inside
-
-
-@tawa.jit
-def store(
-    acc,
-    y_ptr,
-    r_ptr,
-    scale_ptr,
-    bias_ptr,
-    number,
-    inside,
-    group,
-    filter,
-    channels,
-    GROUPS: tl.constexpr,
-    AFTER: tl.constexpr,
-):
-    """Finish sums and store those of pixels that are `inside`, y's and the residual's `number`."""
-    if y_ptr.dtype.element_ty != tl.int32:
-        acc = acc.to(tl.float32)
-    acc = scaled(acc, scale_ptr, bias_ptr, group * channels, filter, channels, AFTER)
-    at = number[:, None] * (GROUPS * channels) + (group * channels + filter)[None, :]
+    at = number[:, None] * (GROUPS * channels // BESIDE) + (group * channels + filter)[None, :]
     mask = inside[:, None] & (filter < channels)[None, :]
-    if AFTER.residual:
-        acc = acc + tl.load(r_ptr + at, mask=mask, other=0.0).to(tl.float32)
-    tl.store(y_ptr + at, activated(acc, AFTER).to(y_ptr.dtype.element_ty), mask=mask)
+    if BESIDE > 1:
+        mask = mask & (column[:, None] * channels + filter[None, :] < width * channels // BESIDE)
+    return at, mask
 
 
 @tawa.jit
@@ -203,7 +220,7 @@ def conv_windows(
     x_desc,
     w_desc,
     y_desc,
-    r_desc,
+    r_ptr,
     scale_ptr,
     bias_ptr,
     taps,
@@ -260,7 +277,7 @@ def conv_windows(
     summed once more; y's `channels` are those of so many pixels, y is [N, Ho, 1, 1, Wo * Co].
 
     With `BACK` x is dy, w [GROUPS, K, taps, Co/g] and y dx; blocks are those of one parity, for
-    each of them. A pointer's pixels are `placed` by `high`, `wide` and `images` to `own_width`.
+    each of them. A pointer's pixels are of `elements`, by `high`, `wide` and `images` to `own_width`.
     """
     if PARTS > 1:
         program = tl.program_id(0)
@@ -294,6 +311,16 @@ def conv_windows(
     column = tile % tiles_w * BLOCK_W
     row = tile // tiles_w % tiles_h * BLOCK_H
     image = tile // tiles_w // tiles_h * BLOCK_I
+    pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
+    filter = channel + tl.arange(0, BLOCK_N)
+    sizes = (images, rows, columns, deep, high, wide, slices, own_height, own_width)
+    place = (image, row, column, pixel, parity, group, filter, channels, sizes)
+    residual = 0.0
+    if AFTER.residual:  # in flight while products are summed
+        at, mask = elements(*place, BLOCK_H, BLOCK_W, GROUPS, BACK, BESIDE)
+        if PARTS > 1:
+            mask = mask & (program < WHOLE)
+        residual = tl.load(r_ptr + at, mask=mask, other=0.0)
     acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=SUM)
     for step in range(begin, end):
         tap = step // steps
@@ -318,42 +345,32 @@ def conv_windows(
         acc = tl.dot(x, w, acc)
     if PARTS > 1:  # noqa: SIM102 (one is a constant)
         if WHOLE == 0 or program >= WHOLE:
-            pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
             at = pixel[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
             size: tl.constexpr = BLOCK_I * BLOCK_H * BLOCK_W * BLOCK_N
             tl.store(part_ptr + beyond.to(tl.int64) * size + at, acc)
             return
-    filter = channel + tl.arange(0, BLOCK_N)
     if MERGED is not None and tl.float32 == SUM:  # noqa: SIM102 (one is a constant)
         if spoilt(acc):
-            pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
             line = row + pixel // BLOCK_W % BLOCK_H
             line = (image + pixel // (BLOCK_W * BLOCK_H)) * high + line
-            pixel = line * wide + column + pixel % BLOCK_W
-            sizes = (pixels, height, width, high, wide, stride_xn, stride_xh, stride_xw)
-            at = (pixel, group, filter, parity, channels, sizes)
+            seen = line * wide + column + pixel % BLOCK_W
+            numbers = (pixels, height, width, high, wide, stride_xn, stride_xh, stride_xw)
+            at = (seen, group, filter, parity, channels, numbers)
             acc = sums_apart(x_ptr, w_ptr, *at, CHANNELS, WINDOW, MERGED, BACK)
-    if VIEW == "lines":
+    kind: tl.constexpr = y_desc.dtype if STORED else y_desc.dtype.element_ty
+    if BESIDE > 1:
         filter = filter % (channels // BESIDE)
-        channel += column * channels
-        column = 0
+    given = (residual, scale_ptr, bias_ptr, group * channels, filter, channels)
+    y = finished(acc, *given, kind, AFTER)
     if STORED:
-        if y_desc.dtype != tl.int32:
-            acc = acc.to(tl.float32)
-        acc = scaled(acc, scale_ptr, bias_ptr, group * channels, filter, channels, AFTER)
-        if AFTER.residual:
-            residual = r_desc.load([image, row, column, group, channel])
-            acc = acc + residual.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N).to(tl.float32)
-        y = activated(acc, AFTER).to(y_desc.dtype)
+        if VIEW == "lines":
+            channel += column * channels
+            column = 0
         y = y.reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
         y_desc.store([image, row, column, group, channel], y)
     else:
-        pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
-        sizes = (images, rows, columns, deep, high, wide, slices, own_height, own_width)
-        at = (image, row, column, pixel, parity, sizes)
-        number, inside = placed(*at, BLOCK_H, BLOCK_W, BACK)
-        given = (scale_ptr, bias_ptr, number, inside, group, filter, channels, GROUPS, AFTER)
-        store(acc, y_desc, r_desc, *given)
+        at, mask = elements(*place, BLOCK_H, BLOCK_W, GROUPS, BACK, BESIDE)
+        tl.store(y_desc + at, y, mask=mask)
 
 
 @tawa.jit
@@ -409,9 +426,9 @@ def conv_finish(
     row = tile // tiles_w % tiles_h * BLOCK_H
     image = tile // tiles_w // tiles_h * BLOCK_I
     sizes = (images, rows, columns, deep, high, wide, slices, own_height, own_width)
-    at = (image, row, column, pixel, parity, sizes)
-    number, inside = placed(*at, BLOCK_H, BLOCK_W, BACK)
-    given = (scale_ptr, bias_ptr, number, inside, group, filter, channels, GROUPS, AFTER)
+    place = (image, row, column, pixel, parity, group, filter, channels, sizes)
+    at, mask = elements(*place, BLOCK_H, BLOCK_W, GROUPS, BACK)
+    given = (scale_ptr, bias_ptr, at, mask, group * channels, filter, channels, AFTER)
     store(total, y_ptr, r_ptr, *given)
 
 
@@ -482,5 +499,7 @@ def conv_pointers(
             known = (columns < channels)[:, None] & (k < sums)[None, :]
             w = tl.load(w_at[:, None] + k[None, :], mask=known, other=0)
             acc = tl.dot(x, w.T, acc)
-    given = (scale_ptr, bias_ptr, pixel.to(tl.int64), there, group, columns, channels)
-    store(acc, y_ptr, r_ptr, *given, GROUPS, AFTER)
+    at = pixel.to(tl.int64)[:, None] * (GROUPS * channels) + (group * channels + columns)[None, :]
+    mask = there[:, None] & (columns < channels)[None, :]
+    given = (scale_ptr, bias_ptr, at, mask, group * channels, columns, channels, AFTER)
+    store(acc, y_ptr, r_ptr, *given)
