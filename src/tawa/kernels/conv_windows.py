@@ -66,7 +66,7 @@ def finished(
 
     "relu6" and "clamp" keep NaN.
     """
-    if KIND != tl.int32:
+    if tl.int32 != KIND:
         acc = acc.to(tl.float32)
     inside = filter < channels
     if AFTER.scale == "tensor":
@@ -277,7 +277,7 @@ def conv_windows(
     summed once more; y's `channels` are those of so many pixels, y is [N, Ho, 1, 1, Wo * Co].
 
     With `BACK` x is dy, w [GROUPS, K, taps, Co/g] and y dx; blocks are those of one parity, for
-    each of them. A pointer's pixels are of `elements`, by `high`, `wide` and `images` to `own_width`.
+    each of them. `high`, `wide` and `images` to `own_width` are those of `elements`.
     """
     if PARTS > 1:
         program = tl.program_id(0)
