@@ -41,7 +41,7 @@ def conv_weight_gradient(
 
     x is in a view of `tawa.kernels.conv_views`, dy [N, Ho, Wo, GROUPS, Co/g], or [1, 1, pixels,
     GROUPS, Co/g] where TMA counts windows. Where dy's pixels end, x's must end too: 0 * Inf would
-    be NaN. So they do in the views "rows", "window" and "volume"; in "groups" boxes fit dy's rows
+    be NaN. So they do in the views "rows", "window" and "volume"; in "taps" boxes fit dy's rows
     and columns. `columns` are the tiles of k; one part may be dw itself. Grid (cdiv(Co/g, BLOCK_M),
     taps * columns, parts * GROUPS).
     """

@@ -104,9 +104,8 @@ def input_launches(
     block = [1, sizes["BLOCK_K"], 1, sizes["BLOCK_N"]]
     filters = by_rows(w, (g.groups, g.filters, taps, wide), block)
     options = {"VIEW": seen.view, "CHANNELS": g.filters, "WINDOW": over.taps}
-    shape = (1, 1, over.pixels) if seen.window is not None else (over.n, over.ho, over.wo)
     operands, sums = Operands(problem, dy, w, dx), (ceil(taps / problem.parities), g.filters)
-    made = product(operands, variant, x, filters, sums, shape, options)
+    made = product(operands, variant, x, filters, sums, seen.cut(over), options)
     if merged is not None:
         one, other = merged.filters, merged.channels
         turned = replace(merged, channels=one, apart=one, filters=other)

@@ -55,8 +55,7 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
     options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.taps}
     w = filters(operands.w, (g.groups, g.filters, seen.taps, seen.k), (g.window, seen.k), sizes)
-    shape = (1, 1, g.pixels) if seen.window is not None else (g.n, g.ho, g.wo)
-    return product(operands, variant, x, w, (seen.taps, seen.k), shape, options)
+    return product(operands, variant, x, w, (seen.taps, seen.k), seen.cut(g), options)
 
 
 def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
@@ -141,12 +140,10 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
         return [*launches, _packed_by_pointers(operands, variant, how, windowed, w)]
     seen = packed_view(form, g, how)
     x = seen.descriptor(windowed, variant.box, sizes["BLOCK_K"])
-    shape = {"im2col": (1, 1, g.pixels), "im2win": (1, g.n * g.ho, g.wo)}.get(form)
     steps = (seen.taps * packed.pitch, packed.pitch)
     order = filters(w, (1, g.co, seen.taps, seen.k), steps, sizes)
-    sums, full = (seen.taps, seen.k), shape or (g.n, g.ho, g.wo)
-    launched = product(operands, variant, x, order, sums, full, {"VIEW": seen.view})
-    return [*launches, *launched]
+    sums, options = (seen.taps, seen.k), {"VIEW": seen.view}
+    return [*launches, *product(operands, variant, x, order, sums, seen.cut(g), options)]
 
 
 def _packed_by_pointers(

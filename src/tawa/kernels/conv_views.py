@@ -4,13 +4,12 @@
 |---|---|---|
 | window | [N * Ho * Wo, C] at each tap: TMA counts windows (im2col mode) | strides to 8, all else |
 | rows | (N, Ho, Fh, Wo, Fw * C) | any stride, no padding; K runs over whole rows of a window |
-| taps | (N, H, W, C); with groups (N, H, W, g, C/g) | stride 1, padding, dilation, groups |
+| taps | (N, H, W, g, C/g) | stride 1, padding, dilation, groups |
 | parity | (N, H/s, s, W/s, s * C) | strides with padding and dilation |
-| packed | (N * Ho, Wo, Fw * P) of an im2win buffer | any stride, any C, padding |
 
 In the view window a tile is any run of output pixels, in the others a box of them. In the views
-taps and parity coordinates are shifted by the tap; what lies outside is zero. The views rows and
-packed overlap: neighbouring windows share memory, which loads may.
+taps and parity coordinates are shifted by the tap; what lies outside is zero. In rows neighbouring
+windows share memory, which loads may; packed images are read in it too.
 """
 
 from __future__ import annotations
@@ -42,20 +41,22 @@ class Windows:
     whole: bool = False
     window: Window | None = None
 
+    def cut(self, g: Geometry) -> tuple[int, int, int]:
+        """Return the images, rows and columns of the output that boxes are cut from."""
+        if self.window is not None:
+            return 1, 1, g.pixels
+        if self.view == "rows":
+            return self.shape[0], self.shape[1], self.shape[3]
+        return g.n, g.ho, g.wo
+
     def descriptor(self, base: Any, box: tuple[int, int, int], k: int) -> Any:
         """Describe `base` in blocks of a box of pixels by `k`."""
         images, rows, columns = box
         if self.window is not None:
             return tawa.WindowDescriptor.over(base, self.window, [columns, k])
-        match self.view:
-            case "rows" | "parity":
-                block = [images, rows, 1, columns, k]
-            case "taps":
-                block = [images, rows, columns, k]
-            case "groups":
-                block = [images, rows, columns, 1, k]
-            case _:
-                block = [rows, columns, k]
+        block = [images, rows, columns, 1, k]
+        if self.view != "taps":
+            block = [images, rows, 1, columns, k]
         return tawa.TensorDescriptor(base, self.shape, self.strides, block)
 
 
@@ -75,23 +76,19 @@ def windows(view: str, geometry: Geometry, x: View) -> Windows:
         shape = (g.n, g.h // down, down, g.w // across, across * g.c)
         strides = (image, down * row, row, across * pixel, 1)
         return Windows(view, shape, strides, g.fh * g.fw, g.c, True)
-    if g.groups > 1:
-        shape = (g.n, g.h, g.w, g.groups, g.channels)
-        strides = (image, row, pixel, g.channels, 1)
-        return Windows("groups", shape, strides, g.fh * g.fw, g.channels)
-    shape, strides = (g.n, g.h, g.w, g.c), (image, row, pixel, 1)
-    return Windows(view, shape, strides, g.fh * g.fw, g.c)
+    shape, strides = (g.n, g.h, g.w, g.groups, g.channels), (image, row, pixel, g.channels, 1)
+    return Windows(view, shape, strides, g.fh * g.fw, g.channels)
 
 
 def packed_view(form: str, g: Geometry, how: Packing) -> Windows:
     """Return the view of packed images ("im2win", "im2col", "padded") in which windows lie."""
-    buffer, far = how.images, g.stride[1] * how.images.column
+    buffer, line, far = how.images, how.images.pitch, g.stride[1] * how.images.column
     if form == "im2col":
         k = buffer.used
-        return Windows("packed", (1, g.pixels, k), (buffer.elements, buffer.column, 1), 1, k)
-    k, line = (g.fw - 1) * buffer.column + buffer.used, buffer.pitch
+        return Windows("rows", (1, 1, 1, g.pixels, k), (*[buffer.column] * 4, 1), 1, k)
+    k = (g.fw - 1) * buffer.column + buffer.used
     if form == "im2win":
-        return Windows("packed", (buffer.lines, g.wo, k), (line, far, 1), 1, k)
+        return Windows("rows", (1, buffer.lines, 1, g.wo, k), (*[line] * 3, far, 1), 1, k)
     strides = (buffer.lines // g.n * line, g.stride[0] * line, line, far, 1)
     return Windows("rows", (g.n, g.ho, g.fh, g.wo, k), strides, g.fh, k)
 

@@ -48,7 +48,6 @@ def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
     """Return the first view of x that takes the geometry; raises `ArgumentError`."""
     check_gradient(dy, g, "x", x)
     x, together, packed = replace(x, strides=strides_of(x)), 1, None
-    axes = Axes(g.n, g.ho, g.wo)
     if not refusal("rows", g, x):
         seen, together = windows("rows", g, x), g.fw
     elif not (reason := refusal("window", g, x)):
@@ -64,10 +63,9 @@ def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
     else:
         packed = packing("padded", g, x.itemsize)
         seen, together = packed_view("padded", g, packed), g.fw
+    axes = Axes(*seen.cut(g))
     box = boxes(_PIXELS, axes, 1e-6, target)
-    if seen.window is not None:
-        axes, box = Axes(1, 1, g.pixels), (1, 1, _PIXELS)
-    elif seen.view in ("taps", "groups"):
+    if seen.view == "taps":
         rows = gcd(g.ho, 64)
         box = (64 // min(64, rows * gcd(g.wo, 64)), min(rows, 64 // gcd(g.wo, 64)), gcd(g.wo, 64))
     return _Reading(seen, axes, box, together, packed)

@@ -134,13 +134,7 @@ def window(
         x = x_desc.load([image, row, tap, column, k])
     elif VIEW == "lines":
         x = x_desc.load([image, row, tap, column * WINDOW.stride_w + k])
-    elif VIEW == "packed":
-        x = x_desc.load([row, column, k])
     elif VIEW == "taps":
-        down = row + tap // WINDOW.fw * WINDOW.dilation_h - WINDOW.pad_h
-        right = column + tap % WINDOW.fw * WINDOW.dilation_w - WINDOW.pad_w
-        x = x_desc.load([image, down, right, k])
-    elif VIEW == "groups":
         down = row + tap // WINDOW.fw * WINDOW.dilation_h - WINDOW.pad_h
         right = column + tap % WINDOW.fw * WINDOW.dilation_w - WINDOW.pad_w
         x = x_desc.load([image, down, right, group, k])
