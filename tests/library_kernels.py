@@ -316,16 +316,13 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
         # Of the three launches the first two pack: none of their loops is over channels.
         make = partial(_convolution, form="im2win", geometry=first)
         yield f"conv im2win {index}", Library(make, index)
-    make = partial(_convolution, form="padded", geometry=first)
-    yield "conv padded", Library(make, 2)
     thin = replace(around, stride=(1, 2), c=40, co=40, groups=40)
     strips = {"BLOCK_R": 8, "BLOCK_C": 32, "STRIP": 3}
-    make = partial(_convolution, form="depthwise", geometry=thin, tile=strips, specialize=False)
-    yield "conv depthwise", Library(make, 1)
+    make = partial(_convolution, form="direct", geometry=thin, tile=strips, specialize=False)
+    yield "conv direct", Library(make, 1)
     odd = replace(around, c=10, co=26, groups=2)
-    for form in ("pointers", "direct"):
-        make = partial(_convolution, form=form, geometry=odd, tile=(64, 32, 32))
-        yield f"conv {form}", Library(make, 0, 32 if form == "pointers" else 1)
+    make = partial(_convolution, form="pointers", geometry=odd, tile=(64, 32, 32))
+    yield "conv pointers", Library(make, 0, 32)
 
 
 def _gradient(

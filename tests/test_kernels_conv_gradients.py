@@ -315,7 +315,7 @@ def test_groups_of_few_channels_have_gradients(g):
     x, w, dy = arrays(g)
     dx, dw = (np.full(each.shape, np.nan, np.float32) for each in (x, w))
     strips = tawa.Config({"BLOCK_R": 4, "BLOCK_C": 32}, specialize=False)
-    launches = input_launches(g, dy, w, dx, Variant("depthwise", strips))
+    launches = input_launches(g, dy, w, dx, Variant("direct", strips))
     launches += weight_launches(g, x, dy, dw, tile=Tile(4, 32, 2, strips=True))
     for launch in launches:
         launch()

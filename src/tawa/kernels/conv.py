@@ -120,11 +120,13 @@ def workspace(
     """Return the bytes that a method makes beside its output: packed windows, packed filters.
 
     im2win: N * Ho * W * Fh * C elements, W the columns that windows reach, im2col:
-    N * Ho * Wo * Fh * Fw * C, padded: N * H * W * C; each with what TMA's strides need
-    (`tawa.kernels.conv_geometry.packing`). Views in place, pointers and direct convolutions make
-    none. A variant of several `splits` adds 4 bytes for each of them and element of its tiles: all,
-    or those beyond its first `whole`.
+    N * Ho * Wo * Fh * Fw * C, each with what TMA's strides need
+    (`tawa.kernels.conv_geometry.packing`); direct: the filters by taps. Views in place and pointers
+    make none. A variant of several `splits` adds 4 bytes for each of them and element of its tiles:
+    all, or those beyond its first `whole`.
     """
+    if method == "direct":
+        return BYTES[dtype] * geometry.co * geometry.window
     if method not in PACKINGS:
         return 0
     how = packing(method, geometry, BYTES[dtype])

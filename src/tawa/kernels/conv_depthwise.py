@@ -3,7 +3,7 @@
 # pyright: basic, reportArgumentType=false, reportOperatorIssue=false
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false
-"""Convolutions of few channels a group, most of all one, and gradients: no product of matrices.
+"""Convolutions without products of matrices, for few channels a group, and their gradients.
 
 A thread keeps the sums of a strip, `STRIP` output pixels side by side of some channels, and reads
 each pixel that its windows share once for each of their rows. Filters are [taps, Co], so that the

@@ -82,7 +82,7 @@ def input_launches(
     """
     if variant is None:
         variant = input_variants(g, dy, w)[0]
-    if variant.form == "depthwise":
+    if variant.form == "direct":
         return input_strips(g, dy, w, dx, variant)
     launches, merged = list[Launch](), None
     if variant.form == "merged":

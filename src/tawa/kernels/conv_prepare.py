@@ -46,10 +46,10 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     if form == "neighbours":
         return _neighbours(operands, variant)
     g, sizes = operands.problem.geometry, variant.config.kwargs
-    if form in ("pointers", "direct"):
+    if form == "pointers":
         strides = (*operands.problem.strides[:3], g.window)
         return [_by_pointers(operands, variant, g, operands.x, operands.w, strides)]
-    if form == "depthwise":
+    if form == "direct":
         return strips(operands, variant)
     seen = windows(form, g, operands.problem.view)
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
@@ -91,7 +91,7 @@ def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
     launches = [fill(operands.w, g.co * g.fh, g.fh, merged, operands.y)]
     x, high, width, (image, row) = operands.x, g.h, g.w * g.c, problem.strides[:2]
     if column > g.c or not problem.in_lines:
-        buffer = (how := packing("lines", g, size, column)).images
+        buffer = (how := packing("padded", g, size, column)).images
         x = empty_beside(operands.y, (buffer.elements,), problem.dtype)
         launches.append(pack(operands.x, g, how, x))
         high, width, row = buffer.lines // g.n, buffer.columns * column, buffer.pitch
@@ -126,9 +126,6 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     problem, form = operands.problem, variant.form
     g, sizes = problem.geometry, variant.config.kwargs
     how = packing(form, g, BYTES[problem.dtype])
-    if form == "padded" and "BLOCK_M" in sizes:  # without descriptors rows of filters lie close
-        lines = replace(how.filters, pitch=how.filters.columns * how.filters.column)
-        how = replace(how, filters=lines)
     buffer, packed = how.images, how.filters
     windowed = empty_beside(operands.y, (buffer.elements,), problem.dtype)
     launches = [pack(operands.x, g, how, windowed)]
@@ -151,12 +148,6 @@ def _packed_by_pointers(
 ) -> Launch:
     """Return the product over packed windows without descriptors: what these are worth."""
     g, buffer = operands.problem.geometry, how.images
-    if variant.form == "padded":  # rows of a window are its taps
-        row = how.filters.columns * buffer.column
-        high = buffer.lines // g.n
-        seen = Geometry(g.n, high, g.wo, row, g.co, g.fh, 1, (g.stride[0], 1))
-        strides = (high * buffer.pitch, buffer.pitch, g.stride[1] * buffer.column, seen.window)
-        return _by_pointers(operands, variant, seen, windowed, w, strides)
     step = 1 if variant.form == "im2col" else g.stride[1]
     taps = how.filters.columns
     seen = Geometry(buffer.lines, 1, buffer.columns, buffer.column, g.co, 1, taps, (1, step))
@@ -170,7 +161,7 @@ def _by_pointers(
     """Return the launch through pointers; `strides` are those of images, rows, pixels, filters."""
     problem, sizes = operands.problem, variant.config.all_kwargs()
     options = sizes | {"WINDOW": g.taps, "CHANNELS": g.channels, "GROUPS": g.groups}
-    options |= {"DIRECT": variant.form == "direct", "SUM": problem.sum, "AFTER": problem.epilogue}
+    options |= {"SUM": problem.sum, "AFTER": problem.epilogue}
     extra = (operands.residual, operands.scale, operands.bias)
     numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *strides[:3])
     options["STEP"] = strides[3]

@@ -93,7 +93,7 @@ def blocks_of(g: Geometry, tile: Tile) -> int:
 def input_variants_in_strips() -> list[Variant]:
     """Return the variants of dx worth trying: strips by channels."""
     sizes = ({"BLOCK_R": rows, "BLOCK_C": columns} for rows, columns in _SIZES)
-    return [Variant("depthwise", tawa.Config(each, specialize=False)) for each in sizes]
+    return [Variant("direct", tawa.Config(each, specialize=False)) for each in sizes]
 
 
 def strip_tiles(g: Geometry, target: Target) -> list[Tile]:

@@ -1,11 +1,10 @@
 """Which form and which tile for a convolution: those worth trying, the likely best first.
 
 A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), packed first
-("im2win", "im2col", "padded"), "pointers", "depthwise" (strips of pixels, without tensor cores),
-"merged" (groups side by side, over filters that are zero for the others), "neighbours" (pixels side
-by side likewise, in the view "lines") or "direct". A tile is a
-box of output pixels by output channels; the model counts waves of boxes, overhang included, and
-bytes; a tuner times the first.
+("im2win", "im2col"), "pointers", "merged" (groups side by side, over filters that are zero for the
+others), "neighbours" (pixels side by side likewise, in the view "lines") or "direct" (strips of
+pixels in registers, without tensor cores). A tile is a box of output pixels by output channels; the
+model counts waves of boxes, overhang included, and bytes; a tuner times the first.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from tawa.kernels.variants import begun, shares
 from tawa.target import H200, Target
 
 METHODS = ("auto", "im2win", "im2col", "direct")
-FORMS = (*VIEWS, *PACKINGS, "pointers", "depthwise", "merged", "neighbours", "direct")
-"""Every form; "auto" takes all but the last."""
+FORMS = (*VIEWS, *PACKINGS, "pointers", "merged", "neighbours", "direct")
+"""Every form."""
 Box = tuple[int, int, int]
 """Images, rows and columns of a tile of output pixels."""
 
@@ -63,7 +62,6 @@ _POINTERS = ((128, 256, 0.62), (128, 128, 0.62), (128, 64, 0.50), (64, 64, 0.35)
 _RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}
 _BANDWIDTH = 4.0e12
 _FIXED = 4e-6
-_DIRECT = 0.1e12
 _SCALAR = 0.25e12  # of sums in registers, most operands in registers as well
 # Through pointers, where channels are no multiple of 16 bytes and are read one by one.
 _BY_ELEMENTS = 0.2
@@ -169,13 +167,7 @@ def refused(form: str, problem: Problem) -> str:
     size = BYTES[problem.dtype]
     if g.volume is not None and form != "window":
         return "volumes are read in windows that TMA counts"
-    if form == "direct":
-        return unlike(problem)
-    if form == "pointers":
-        return unlike(problem) or _narrow(problem)
-    if form == "depthwise":
-        if g.groups == 1:
-            return "one group sees all channels, which is a product of matrices"
+    if form in ("pointers", "direct"):
         return unlike(problem) or _narrow(problem)
     if form == "merged":
         wide = problem.merged
@@ -295,9 +287,8 @@ def variants(
 ) -> list[Variant]:
     """Return the variants worth trying, the likely best first, at most `most`.
 
-    `method` "auto" has views in place, pointers, and where windows overlap also im2win: the best
-    two of each form, but those that the model has far behind, then the next best of all, since it
-    tells tiles of one form from one another better than forms.
+    `method` "auto" has every form: the best two of each, then the next best of all, since the model
+    tells tiles of one form from one another better than forms; but none that it has far behind.
     """
     forms = forms_of(problem) if method == "auto" else (method,)
     first: list[tuple[float, Variant]] = []
@@ -309,14 +300,13 @@ def variants(
             first += [best, *(pair for pair in rest if not (best[1].whole and pair[1].whole))][:2]
             others += [pair for pair in rest if pair not in first]
     least = min(map(_seconds, first), default=0.0)
-    first = [pair for pair in first if pair[0] < _FAR * least]
-    more = sorted(others, key=_seconds)[: max(0, most - len(first))]
-    return [variant for _, variant in sorted(first + more, key=_seconds)[:most]]
+    found = [pair for pair in first + sorted(others, key=_seconds) if pair[0] < _FAR * least]
+    return [variant for _, variant in sorted(found[:most], key=_seconds)]
 
 
 def forms_of(problem: Problem) -> tuple[str, ...]:
     """Return the forms that method "auto" tries."""
-    return FORMS[:-1] if problem.geometry.volume is None else ("window",)
+    return FORMS if problem.geometry.volume is None else ("window",)
 
 
 def ranked(form: str, problem: Problem, target: Target = H200) -> list[tuple[float, Variant]]:
@@ -347,11 +337,6 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
     written = BYTES[problem.out] * (2 if problem.epilogue.residual else 1)
     moved = read + written * g.pixels * g.co * problem.parities
     if form == "direct":
-        columns = 64 if g.filters > 32 else 32
-        config = tawa.Config({"BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 16})
-        yield g.flops / (_DIRECT * target.multiprocessors), Variant(form, config)
-        return
-    if form == "depthwise":
         yield from _strips(g, moved, target)
         return
     if form == "merged":
@@ -363,9 +348,18 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         yield from _neighbours(problem, moved, target)
         return
     if form == "pointers":
-        vectors = 1.0 if g.channels * size % 16 == 0 else _BY_ELEMENTS
-        for seconds, config in _flat(g, size, g.window, vectors, target):
-            yield max(seconds, moved / _BANDWIDTH) + _FIXED, Variant(form, config)
+        vectors, depth = (
+            1.0 if g.channels * size % 16 == 0 else _BY_ELEMENTS,
+            shortened(g.window, size),
+        )
+        for rows, columns, share in _POINTERS:
+            if columns >= 2 * g.filters and columns > 32:
+                continue
+            count = ceil(g.pixels / rows) * ceil(g.filters / columns) * g.groups
+            one = 2 * rows * columns * ceil_to(g.window, depth) / (_RATE[size] * share * vectors)
+            seconds = max(ceil(count / target.multiprocessors) * one, moved / _BANDWIDTH) + _FIXED
+            sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth}
+            yield seconds, Variant(form, tawa.Config(sizes))
         return
     extra, taps, k, apart = 0.0, 1, g.window, g.stride[1] * g.c * size
     if form in PACKINGS:
@@ -374,10 +368,6 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         k = (1 if form == "im2col" else g.fw) * made.images.column
         depth = shortened(k, size)
         extra = 2 * made.elements * size / _BANDWIDTH + 2 * _FIXED
-        if form == "padded":
-            for seconds, config in _flat(g, size, g.fh * k, 1.0, target):
-                yield max(seconds, moved / _BANDWIDTH) + _FIXED + extra, Variant(form, config)
-            return
     else:
         seen = windows(form, g, problem.view)
         taps, k, depth = seen.taps, seen.k, depth_of(seen, size)
@@ -410,7 +400,7 @@ def _neighbours(problem: Problem, moved: int, target: Target) -> Iterator[tuple[
     for column in sorted({g.c, 1 << (g.c - 1).bit_length()}):
         extra, line = 0.0, problem.strides[1] * size
         if column > g.c or not problem.in_lines:
-            elements, line = packing("lines", g, size, column).images.elements, 128
+            elements, line = packing("padded", g, size, column).images.elements, 128
             # Packing reaches half of the bandwidth.
             extra = 2 * (g.n * g.h * g.w * g.c + elements) * size / _BANDWIDTH + _FIXED
         least = least_beside(g, size, column)
@@ -475,22 +465,6 @@ def _tiled(
                 yield from _arranged(Variant("", plain), seconds, problem, bound)
 
 
-def _flat(
-    g: Geometry, size: int, k: int, vectors: float, target: Target
-) -> Iterator[tuple[float, tawa.Config]]:
-    """Yield the seconds of products through pointers, over sums of `k` elements, and their tiles;
-    `vectors` is the share of their rate that loads leave.
-    """
-    depth = shortened(k, size)
-    for rows, columns, share in _POINTERS:
-        if columns >= 2 * g.filters and columns > 32:
-            continue
-        count = ceil(g.pixels / rows) * ceil(g.filters / columns) * g.groups
-        one = 2 * rows * columns * ceil_to(k, depth) / (_RATE[size] * share * vectors)
-        config = tawa.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth})
-        yield ceil(count / target.multiprocessors) * one, config
-
-
 def _arranged(
     variant: Variant, seconds: float, problem: Problem, bound: bool
 ) -> Iterator[tuple[float, Variant]]:
@@ -530,7 +504,7 @@ def _strips(g: Geometry, moved: int, target: Target) -> Iterator[tuple[float, Va
         busy = min(1.0, 3 * count / target.multiprocessors)
         seconds = max(ceil(count / target.multiprocessors) * one, moved / (_BANDWIDTH * busy))
         sizes = {"BLOCK_R": rows, "BLOCK_C": channels, "STRIP": strip}
-        yield seconds + 2 * _FIXED, Variant("depthwise", tawa.Config(sizes, specialize=False))
+        yield seconds + 2 * _FIXED, Variant("direct", tawa.Config(sizes, specialize=False))
 
 
 def strip_of(g: Geometry) -> int:

@@ -13,7 +13,6 @@ What differs is how a step finds its pixels:
 
 - `conv_windows`: descriptors, in one of the views of `tawa.kernels.conv_views` (`VIEW`).
 - `conv_pointers`: pointers and masks; K runs over (tap, channel) in one: takes every geometry.
-- `conv_direct`: one product after the other, without tensor cores.
 
 An input's gradient is a convolution too, of windows of dy at stride 1. At a stride dx's pixels fall
 into parities that share no tap, and a tile has pixels of one (`Back`).
@@ -450,16 +449,13 @@ def conv_pointers(
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
     STEP: tl.constexpr,
-    DIRECT: tl.constexpr = False,
     SUM: tl.constexpr = tl.float32,
     AFTER: tl.constexpr = BARE,
 ):
     """The same through pointers; x has any strides but that of channels, which lie side by side.
 
     `CHANNELS` and `channels` are those of one group, in and out; filters are `STEP` apart, y
-    (and the residual) are dense. With `DIRECT` a step is one input value of each pixel, BLOCK_K is
-    not used, and nothing is rounded to tf32. Grid (cdiv(pixels, BLOCK_M),
-    cdiv(channels, BLOCK_N), groups).
+    (and the residual) are dense. Grid (cdiv(pixels, BLOCK_M), cdiv(channels, BLOCK_N), groups).
     """
     pixel = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -472,27 +468,17 @@ def conv_pointers(
     w_at = w_ptr + (group * channels + columns).to(tl.int64) * STEP
     sums: tl.constexpr = WINDOW.fh * WINDOW.fw * CHANNELS
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
-    if DIRECT:
-        for k in range(0, sums):
-            down = row + k // CHANNELS // WINDOW.fw * WINDOW.dilation_h
-            right = column + k // CHANNELS % WINDOW.fw * WINDOW.dilation_w
-            inside = there & (down >= 0) & (down < height) & (right >= 0) & (right < width)
-            at = down * stride_xh + right * stride_xw + k % CHANNELS
-            x = tl.load(x_at + at, mask=inside, other=0).to(SUM)
-            w = tl.load(w_at + k, mask=columns < channels, other=0).to(SUM)
-            acc += x[:, None] * w[None, :]
-    else:
-        for first in range(0, sums, BLOCK_K):
-            k = first + tl.arange(0, BLOCK_K)
-            down = row[:, None] + (k // CHANNELS // WINDOW.fw * WINDOW.dilation_h)[None, :]
-            right = column[:, None] + (k // CHANNELS % WINDOW.fw * WINDOW.dilation_w)[None, :]
-            inside = (down >= 0) & (down < height) & (right >= 0) & (right < width)
-            inside = inside & there[:, None] & (k < sums)[None, :]
-            at = down * stride_xh + right * stride_xw + (k % CHANNELS)[None, :]
-            x = tl.load(x_at[:, None] + at, mask=inside, other=0)
-            known = (columns < channels)[:, None] & (k < sums)[None, :]
-            w = tl.load(w_at[:, None] + k[None, :], mask=known, other=0)
-            acc = tl.dot(x, w.T, acc)
+    for first in range(0, sums, BLOCK_K):
+        k = first + tl.arange(0, BLOCK_K)
+        down = row[:, None] + (k // CHANNELS // WINDOW.fw * WINDOW.dilation_h)[None, :]
+        right = column[:, None] + (k // CHANNELS % WINDOW.fw * WINDOW.dilation_w)[None, :]
+        inside = (down >= 0) & (down < height) & (right >= 0) & (right < width)
+        inside = inside & there[:, None] & (k < sums)[None, :]
+        at = down * stride_xh + right * stride_xw + (k % CHANNELS)[None, :]
+        x = tl.load(x_at[:, None] + at, mask=inside, other=0)
+        known = (columns < channels)[:, None] & (k < sums)[None, :]
+        w = tl.load(w_at[:, None] + k[None, :], mask=known, other=0)
+        acc = tl.dot(x, w.T, acc)
     at = pixel.to(tl.int64)[:, None] * (GROUPS * channels) + (group * channels + columns)[None, :]
     mask = there[:, None] & (columns < channels)[None, :]
     given = (scale_ptr, bias_ptr, at, mask, group * channels, columns, channels, AFTER)
