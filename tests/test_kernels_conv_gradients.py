@@ -219,7 +219,8 @@ def test_more_tiles_than_one_are_tried():
     g = Geometry(8, 14, 14, 256, 256, 3, 3, padding=(1, 1, 1, 1))
     _, w, dy = arrays(g)
     found = input_variants(g, dy, w)
-    assert len({str(each) for each in found}) == len(found) == 8
+    assert len({str(each) for each in found}) == len(found) == 12
+    assert {each.form for each in found} == {"window", "taps"}
     assert any(each.splits > 1 for each in found)
 
 
@@ -314,7 +315,7 @@ def test_taps_abreast(g, abreast):
 def test_groups_of_few_channels_have_gradients(g):
     x, w, dy = arrays(g)
     dx, dw = (np.full(each.shape, np.nan, np.float32) for each in (x, w))
-    strips = tawa.Config({"BLOCK_R": 4, "BLOCK_C": 32}, specialize=False)
+    strips = tawa.Config({"BLOCK_R": 4, "BLOCK_C": 32, "STRIP": 4}, specialize=False)
     launches = input_launches(g, dy, w, dx, Variant("direct", strips))
     launches += weight_launches(g, x, dy, dw, tile=Tile(4, 32, 2, strips=True))
     for launch in launches:
@@ -362,8 +363,11 @@ def test_refusals_name_the_rule():
         conv2d_weight_gradient(x, w.shape, dy, **options(g))
     g = Geometry(1, 9, 9, 16, 3, 3, 3)
     x, w, dy = arrays(g)
-    with pytest.raises(ArgumentError, match="3 channels a group"):
+    with pytest.raises(ArgumentError, match="rows lie 42 bytes apart"):
         conv2d_input_gradient(x.shape, w, dy)
+    with pytest.raises(ArgumentError, match="sum over taps"):
+        rows = Variant("rows", window(64, 32, 16).config)
+        input_launches(g, array(dy.shape, "f16"), array(w.shape, "f16"), x, rows)
     g = Geometry(1, 9, 9, 3, 16, 3, 3)
     x, w, dy = arrays(g)
     with pytest.raises(ArgumentError, match="the result has"):

@@ -138,7 +138,7 @@ def test_gradients(g: Geometry) -> None:
     y = F.conv2d(left, right, **how)
     dy = normal(*y.shape)
     if g.co * 2 % 16:  # TMA steps over channels of dy
-        with pytest.raises(ArgumentError, match=f"dy has {g.co} channels"):
+        with pytest.raises(ArgumentError, match="bytes apart"):
             conv2d_input_gradient(tuple(x.shape), w, dy, **how)
         with pytest.raises(ArgumentError, match=f"dy has {g.co} channels"):
             conv2d_weight_gradient(x, tuple(w.shape), dy, **how)

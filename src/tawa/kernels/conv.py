@@ -26,7 +26,6 @@ from tawa.kernels.conv_variants import (
     METHODS,
     Problem,
     Variant,
-    forms_of,
     refused,
     unlike,
     variants,
@@ -63,14 +62,6 @@ class Tuner(tuning.Tuner[tuple[Problem, str], Variant]):
                 ' or layout="copy"',
             )
         found = variants(operands.problem, method)
-        if not found:
-            forms = forms_of(operands.problem)
-            reasons = (f"{form}: {refused(form, operands.problem)}" for form in forms)
-            raise ArgumentError(
-                "no kernel takes these arrays",
-                why="; ".join(reasons),
-                remedy="fill channels up with zeros, or copy the arrays to dense memory",
-            )
 
         def candidates() -> list[tuning.Candidate[Variant]]:
             return [

@@ -73,15 +73,6 @@ def fill(w: Any, lines: int, taps: int, merged: conv_merged.Merged, beside: Any)
     return Launch(conv_merged.spread, (ceil(count / _FILLED),), arguments, options)
 
 
-def fill_groups(w: Any, g: Geometry, count: int, beside: Any) -> Launch:
-    """Return the launch that lays w out for `count` groups that stand as one: zeros for the
-    channels of the others.
-    """
-    taps = g.fh * g.fw
-    merged = conv_merged.Merged(g.channels, g.filters, count, g.channels, g.channels * count)
-    return fill(w, g.co * taps, taps, merged, beside)
-
-
 def _fit(buffer: Packed) -> tuple[int, int]:
     """Return the tile of columns by elements of a column that overhangs them least.
 

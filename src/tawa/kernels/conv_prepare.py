@@ -12,11 +12,11 @@ from typing import Any
 import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import conv_backward, conv_windows
-from tawa.kernels.arrays import BYTES, empty_beside, look
+from tawa.kernels.arrays import BYTES, empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, Packing, Taps, ceil_to, packing
 from tawa.kernels.conv_merged import Merged
 from tawa.kernels.conv_operands import Operands
-from tawa.kernels.conv_packing import fill, fill_groups, pack, pack_filters
+from tawa.kernels.conv_packing import fill, pack, pack_filters, rearrange
 from tawa.kernels.conv_strips import strips
 from tawa.kernels.conv_variants import Axes, Variant, beside, least_beside, refused
 from tawa.kernels.conv_views import packed_view, windows
@@ -51,23 +51,41 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         return [_by_pointers(operands, variant, g, operands.x, operands.w, strides)]
     if form == "direct":
         return strips(operands, variant)
-    seen = windows(form, g, operands.problem.view)
+    seen, launches = windows(form, g, operands.problem.view), list[Launch]()
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
     options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.taps}
-    w = filters(operands.w, (g.groups, g.filters, seen.taps, seen.k), (g.window, seen.k), sizes)
-    return product(operands, variant, x, w, (seen.taps, seen.k), seen.cut(g), options)
+    if (back := operands.problem.back) is None:
+        sums, w = (seen.taps, seen.k), operands.w
+        w = filters(w, (g.groups, g.filters, *sums), (g.window, seen.k), sizes)
+    else:  # filters as they lie; channels that TMA does not step over with zeros behind them
+        taps, wide, w = prod(back.size), g.filters, operands.w
+        if not fits_tma(look(w), (wide, 1)):
+            wide = ceil_to(wide, 16 // look(w).itemsize)
+            w = empty_beside(operands.y, (g.c * taps * wide,), look(w).dtype)
+            shape, strides = (g.c * taps, 1, 1, g.filters), (g.filters, 0, 0, 1)
+            launches.append(rearrange(operands.w, shape, strides, w, wide))
+        w = by_rows(
+            w, (g.groups, g.channels, taps, wide), [1, sizes["BLOCK_K"], 1, sizes["BLOCK_N"]]
+        )
+        sums = ceil(taps / operands.problem.parities), g.channels
+    return [*launches, *product(operands, variant, x, w, sums, seen.cut(g), options)]
 
 
 def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
     """Return the launches that fill filters with zeros and convolve groups that stand as one."""
-    problem = operands.problem.merged
-    g = problem.geometry
-    alone = operands.problem.geometry
-    first = fill_groups(operands.w, alone, alone.groups // g.groups, operands.y)
-    w, merged = first.arguments[1], first.options["MERGED"]
-    wide = replace(operands, problem=problem, w=w)
-    (launch,) = prepare(wide, replace(variant, form="window"))
-    return [first, apart(launch, wide, merged)]
+    problem, back = operands.problem.merged, operands.problem.back
+    g, alone = problem.geometry, operands.problem.geometry
+    channels, own, taps, lines = alone.channels, alone.filters, g.fh * g.fw, g.co
+    if back is not None:  # x's channels are the filters', and y's those of each
+        channels, own, taps, lines = own, channels, prod(back.size), g.c
+    count = alone.groups // g.groups
+    merged = Merged(channels, own, count, channels, channels * count)
+    first = fill(operands.w, lines * taps, taps, merged, operands.y)
+    wide = replace(operands, problem=problem, w=first.arguments[1])
+    *copied, launch = prepare(wide, replace(variant, form="window"))
+    merged = replace(merged, channels=alone.channels, filters=alone.filters, apart=alone.channels)
+    numbers = (g.pixels, *g.images[-3:-1], *g.results[-3:-1], *problem.strides[:3])
+    return [first, *copied, _summed_apart(launch, merged, operands.x, wide.w, numbers)]
 
 
 def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
@@ -108,13 +126,6 @@ def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
     (launch,) = product(wide, variant, seen, order, (g.fh, k), shape, options, rows)
     numbers = (prod(shape), high, width, *shape[1:], image, row, 1)
     return [*launches, _summed_apart(launch, merged, x, w, numbers)]
-
-
-def apart(launch: Launch, operands: Operands, merged: Merged) -> Launch:
-    """Return the product of groups that stand side by side, with what sums them apart."""
-    problem, g = operands.problem, operands.problem.geometry
-    numbers = (g.pixels, *g.images[-3:-1], *g.results[-3:-1], *problem.strides[:3])
-    return _summed_apart(launch, merged, operands.x, operands.w, numbers)
 
 
 def _summed_apart(launch: Launch, merged: Merged, x: Any, w: Any, numbers: Any) -> Launch:

@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
-import tawa
 from tawa.kernels import conv_depthwise
 from tawa.kernels.arrays import View, empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import Geometry, Taps
@@ -32,49 +31,39 @@ def fit(g: Geometry, x: View, dy: View) -> bool:
 
 
 def strips(operands: Operands, variant: Variant) -> list[Launch]:
-    """Return the launches that pack filters by taps and convolve in strips."""
-    problem, sizes = operands.problem, variant.config.all_kwargs()
-    g = problem.geometry
-    taps = empty_beside(operands.y, (g.co * g.window,), look(operands.w).dtype)
-    steps = (0, 0, 1, g.window)
-    first = rearrange(operands.w, (1, 1, g.window, g.co), steps, taps)
-    count = g.n * g.ho * ceil(g.wo / sizes["STRIP"])
-    arrays = (operands.x, taps, operands.y, operands.residual, operands.scale, operands.bias)
-    numbers = (count, g.h, g.w, g.ho, g.wo, g.co, *problem.strides[:3])
+    """Return the launches that pack filters by taps and convolve in strips.
+
+    An input's gradient is a convolution of dy, its pixels a stride apart, with filters whose taps
+    are in the other order.
+    """
+    problem, sizes, w = operands.problem, variant.config.all_kwargs(), operands.w
+    g, back, y = problem.geometry, problem.back, look(operands.y).shape
     options = {**sizes, "WINDOW": g.taps, "AFTER": problem.epilogue, "SUM": problem.sum}
     options |= {"CHANNELS": g.channels, "FILTERS": g.filters}
-    grid = (ceil(count / sizes["BLOCK_R"]), ceil(g.co / sizes["BLOCK_C"]))
-    return [first, Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)]
-
-
-def input_strips(g: Geometry, dy: Any, w: Any, dx: Any, variant: Variant) -> list[Launch]:
-    """Return the launches of dx: a convolution of dy, its pixels a stride apart, with filters whose
-    taps are in the other order.
-    """
-    count = g.fh * g.fw
-    taps = empty_beside(dx, (g.co * g.window,), look(w).dtype)
-    steps = (g.channels, g.window, g.filters * g.window, 1)
-    first = rearrange(w, (count, g.filters, g.groups, g.channels), steps, taps)
-    down, across = g.stride
-    strip = across * max(1, min(8, g.w) // across)
-    count = g.n * g.h * ceil(g.w / strip)
-    fh, fw = g.fh, g.fw
-    pads = (fh - 1) * g.dilation[0] - g.padding[0], (fw - 1) * g.dilation[1] - g.padding[2]
-    options = {**variant.config.all_kwargs(), "STRIP": strip}
-    options |= {"WINDOW": Taps(fh, fw, 1, 1, *pads, *g.dilation)}
-    options |= {"CHANNELS": g.filters, "FILTERS": g.channels, "APART_H": down, "APART_W": across}
-    options["BACK"] = True
-    numbers = (count, g.ho, g.wo, g.h, g.w, g.c, g.ho * g.wo * g.co, g.wo * g.co, g.co)
-    grid = (ceil(count / options["BLOCK_R"]), ceil(g.c / options["BLOCK_C"]))
-    given = (dy, taps, dx, None, None, None, *numbers)
-    return [first, Launch(conv_depthwise.conv_depthwise, grid, given, options)]
+    shape, steps = (1, 1, g.window, g.co), (0, 0, 1, g.window)
+    if back is not None:
+        (fh, fw), (down, across) = back.size[1:], back.stride[1:]
+        each = zip(back.size[1:], back.dilation[1:], back.padding[1:])
+        pads = ((size - 1) * spread - before for size, spread, before in each)
+        options["WINDOW"] = Taps(fh, fw, 1, 1, *pads, *back.dilation[1:])
+        options |= {"APART_H": down, "APART_W": across, "BACK": True}
+        window = fh * fw * g.filters
+        shape = (fh * fw, g.channels, g.groups, g.filters)
+        steps = (g.filters, window, g.channels * window, 1)
+    taps = empty_beside(operands.y, (prod(shape),), look(w).dtype)
+    count = y[0] * y[1] * ceil(y[2] / sizes["STRIP"])
+    arrays = (operands.x, taps, operands.y, operands.residual, operands.scale, operands.bias)
+    numbers = (count, g.h, g.w, *y[1:], *problem.strides[:3])
+    grid = (ceil(count / sizes["BLOCK_R"]), ceil(y[3] / sizes["BLOCK_C"]))
+    launch = Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)
+    return [rearrange(w, shape, steps, taps), launch]
 
 
 def weight_strips(
     g: Geometry, x: Any, dy: Any, part: Any, tile: Tile, shares: tuple[int, int]
 ) -> Launch:
     """Return the launch of dw's parts, [parts, taps, channels of a group, filters]."""
-    strip = strip_of(g)
+    strip = strip_of(g.wo)
     count = g.n * g.ho * ceil(g.wo / strip)
     options = {"BLOCK_R": tile.rows, "BLOCK_C": tile.columns, "STRIP": strip, "WINDOW": g.taps}
     options |= {"CHANNELS": g.channels, "FILTERS": g.filters, "EVEN": g.wo % strip == 0}
@@ -87,13 +76,7 @@ def weight_strips(
 
 def blocks_of(g: Geometry, tile: Tile) -> int:
     """Return how many blocks of strips the filters' gradient is a sum over."""
-    return ceil(g.n * g.ho * ceil(g.wo / strip_of(g)) / tile.rows)
-
-
-def input_variants_in_strips() -> list[Variant]:
-    """Return the variants of dx worth trying: strips by channels."""
-    sizes = ({"BLOCK_R": rows, "BLOCK_C": columns} for rows, columns in _SIZES)
-    return [Variant("direct", tawa.Config(each, specialize=False)) for each in sizes]
+    return ceil(g.n * g.ho * ceil(g.wo / strip_of(g.wo)) / tile.rows)
 
 
 def strip_tiles(g: Geometry, target: Target) -> list[Tile]:

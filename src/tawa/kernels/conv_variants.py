@@ -16,6 +16,7 @@ from typing import Any
 
 import tawa
 import tawa.language as tl
+from tawa.errors import ArgumentError
 from tawa.kernels.arrays import BYTES, View, fits_tma
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, ceil_to, packing
 from tawa.kernels.conv_merged import Back
@@ -167,6 +168,10 @@ def refused(form: str, problem: Problem) -> str:
     size = BYTES[problem.dtype]
     if g.volume is not None and form != "window":
         return "volumes are read in windows that TMA counts"
+    if form not in forms_of(problem):
+        return "the input's gradient is a sum over taps"
+    if problem.back is not None and form == "direct" and g.groups == 1:
+        return "one group sees all channels, which is a product of matrices"
     if form in ("pointers", "direct"):
         return unlike(problem) or _narrow(problem)
     if form == "merged":
@@ -289,6 +294,7 @@ def variants(
 
     `method` "auto" has every form: the best two of each, then the next best of all, since the model
     tells tiles of one form from one another better than forms; but none that it has far behind.
+    Raises `ArgumentError` where no form takes the problem.
     """
     forms = forms_of(problem) if method == "auto" else (method,)
     first: list[tuple[float, Variant]] = []
@@ -299,14 +305,22 @@ def variants(
             # Parts of a last wave cost what the model knows least: one of the two has none.
             first += [best, *(pair for pair in rest if not (best[1].whole and pair[1].whole))][:2]
             others += [pair for pair in rest if pair not in first]
-    least = min(map(_seconds, first), default=0.0)
+    if not first:
+        raise ArgumentError(
+            "no kernel takes these arrays",
+            why="; ".join(f"{form}: {refused(form, problem)}" for form in forms),
+            remedy="fill channels up with zeros, or copy the arrays to dense memory",
+        )
+    least = min(map(_seconds, first))
     found = [pair for pair in first + sorted(others, key=_seconds) if pair[0] < _FAR * least]
     return [variant for _, variant in sorted(found[:most], key=_seconds)]
 
 
 def forms_of(problem: Problem) -> tuple[str, ...]:
     """Return the forms that method "auto" tries."""
-    return FORMS if problem.geometry.volume is None else ("window",)
+    if problem.geometry.volume is not None:
+        return ("window",)
+    return FORMS if problem.back is None else ("window", "taps", "merged", "direct")
 
 
 def ranked(form: str, problem: Problem, target: Target = H200) -> list[tuple[float, Variant]]:
@@ -337,7 +351,7 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
     written = BYTES[problem.out] * (2 if problem.epilogue.residual else 1)
     moved = read + written * g.pixels * g.co * problem.parities
     if form == "direct":
-        yield from _strips(g, moved, target)
+        yield from _strips(problem, moved, target)
         return
     if form == "merged":
         for seconds, variant in _of("window", problem.merged, target):
@@ -490,26 +504,34 @@ def product_seconds(rows: int, columns: int, depth: int, size: int) -> float:
     return 2 * rows * columns * depth / (_RATE[size] * TILES[rows, columns])
 
 
-def _strips(g: Geometry, moved: int, target: Target) -> Iterator[tuple[float, Variant]]:
+def _strips(problem: Problem, moved: int, target: Target) -> Iterator[tuple[float, Variant]]:
     """Yield tiles of strips by channels."""
-    strip = min(strip_of(g), g.wo)
-    strips = g.n * g.ho * ceil(g.wo / strip)
+    g, back = problem.geometry, problem.back
+    down, across = back.stride[1:] if back else (1, 1)
+    strip, window = strip_of(g.wo * across, across), g.window
+    if back is not None:
+        window = prod(back.size) * g.channels / across
+    strips = g.n * g.ho * down * ceil(g.wo * across / strip)
     for rows, channels in ((16, 64), (32, 32), (8, 64), (4, 64), (4, 32)):
         if channels >= 2 * g.co and channels > 32:
             continue
         count = ceil(strips / rows) * ceil(g.co / channels)
         # A thread of eight channels reads them at once; tiles of fewer elements read more often.
         rate = _SCALAR * min(1.0, rows * channels / 1024) ** 0.5
-        one = 2 * rows * channels * strip * g.window / rate
+        one = 2 * rows * channels * strip * window / rate
         busy = min(1.0, 3 * count / target.multiprocessors)
         seconds = max(ceil(count / target.multiprocessors) * one, moved / (_BANDWIDTH * busy))
         sizes = {"BLOCK_R": rows, "BLOCK_C": channels, "STRIP": strip}
         yield seconds + 2 * _FIXED, Variant("direct", tawa.Config(sizes, specialize=False))
 
 
-def strip_of(g: Geometry) -> int:
-    """Return how many pixels of a row a thread takes: the most among those that overhang least."""
-    return min(range(8, 3, -1), key=lambda size: (ceil(g.wo / size) * size, -size))
+def strip_of(columns: int, across: int = 1) -> int:
+    """Return how many pixels of a row of `columns` a thread takes: the most among those, multiples
+    of `across`, that overhang least.
+    """
+    most = max(across, min(8, columns) // across * across)
+    sizes = range(most, min(4, most) - 1, -across)
+    return min(sizes, key=lambda size: (ceil(columns / size) * size, -size))
 
 
 @dataclass(frozen=True, slots=True)
