@@ -341,10 +341,13 @@ def _gradient(
         config = tawa.Config(dict(zip(names, (1, 1, 128, 64, 64))))
         variant = conv_variants.Variant(how.pop("form", "window"), config, parts, **how)
         return conv_input_gradient.input_launches(g, dy, w, dx, variant)
-    tile = conv_variants.Tile(128, 64, parts, **how)
+    abreast, form = how.pop("abreast", 1), how.pop("form", "products")
+    pins: dict[str, Any] = {"store": "registers"} if abreast > 1 else {}
+    sizes = {"BLOCK_M": 128, "BLOCK_N": 64, "ABREAST": abreast}
+    variant = conv_variants.Variant(form, tawa.Config(sizes, **pins), parts)
     dw = np.full((g.co, g.fh, g.fw, g.channels), np.nan, np.float16)
     x = integers((g.n, g.h, g.w, g.c), "f16")
-    return conv_weight_gradient.weight_launches(g, x, dy, dw, tile=tile)
+    return conv_weight_gradient.weight_launches(g, x, dy, dw, variant)
 
 
 def _gradients() -> Iterator[tuple[str, Library]]:

@@ -17,14 +17,17 @@ from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.conv import as_given, by_axis, is_chw, nhwc, of_axes
 from tawa.kernels.conv_geometry import Geometry, geometry_of
 from tawa.kernels.conv_input_gradient import input_launches, input_variants
-from tawa.kernels.conv_variants import Tile, Variant
-from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
+from tawa.kernels.conv_variants import Variant
+from tawa.kernels.conv_weight_gradient import weight_launches, weight_variants
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
 from tawa.layouts.windows import each_axis, transposed
 from tawa.runtime.arrays import array
 
-_CHOICES: dict[str, Callable[..., list[Any]]] = {"input": input_variants, "weight": weight_tiles}
+_CHOICES: dict[str, Callable[..., list[Variant]]] = {
+    "input": input_variants,
+    "weight": weight_variants,
+}
 _LAUNCHES: dict[str, Callable[..., list[Launch]]] = {
     "input": input_launches,
     "weight": weight_launches,
@@ -33,14 +36,14 @@ ARRAYS = {"input": ("dy", "w"), "weight": ("x", "dy")}
 """The arguments of either gradient that are arrays, all of which are read."""
 
 
-class Tuner(tuning.Tuner[Any, Variant | Tile]):
+class Tuner(tuning.Tuner[Any, Variant]):
     """Remembers the fastest variant of each gradient of "input" or "weight" that it has timed."""
 
     def __init__(self, of: str, *, keep: bool = True) -> None:
         super().__init__(f"conv_{of}_gradient", ARRAYS[of], keep=keep)
         self.of = of
 
-    def choose(self, g: Geometry, arrays: tuple[Any, Any, Any]) -> Variant | Tile:
+    def choose(self, g: Geometry, arrays: tuple[Any, Any, Any]) -> Variant:
         """Return the fastest variant, timed on the GPU of `arrays` if the problem is new.
 
         `arrays` are what is read, and one to write to. Raises `ArgumentError`, `TuningError`.
@@ -48,10 +51,10 @@ class Tuner(tuning.Tuner[Any, Variant | Tile]):
         views = tuple(map(look, arrays))
         key = (g, *((view.dtype, view.strides, view.address % 16) for view in views))
 
-        def ready(variant: Variant | Tile) -> Callable[[], Any]:
+        def ready(variant: Variant) -> Callable[[], Any]:
             return tuning.ready(_LAUNCHES[self.of](g, *arrays, variant))
 
-        def candidates() -> list[tuning.Candidate[Variant | Tile]]:
+        def candidates() -> list[tuning.Candidate[Variant]]:
             found = _CHOICES[self.of](g, *arrays[:2])
             return [tuning.Candidate(each, partial(ready, each)) for each in found]
 

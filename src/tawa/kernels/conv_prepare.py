@@ -11,13 +11,12 @@ from typing import Any
 
 import tawa
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_backward, conv_windows
+from tawa.kernels import conv_backward, conv_depthwise, conv_windows
 from tawa.kernels.arrays import BYTES, empty_beside, fits_tma, look
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, Packing, Taps, ceil_to, packing
 from tawa.kernels.conv_merged import Merged
 from tawa.kernels.conv_operands import Operands
 from tawa.kernels.conv_packing import fill, pack, pack_filters, rearrange
-from tawa.kernels.conv_strips import strips
 from tawa.kernels.conv_variants import Axes, Variant, beside, least_beside, refused
 from tawa.kernels.conv_views import packed_view, windows
 from tawa.kernels.prepare import Launch
@@ -50,7 +49,7 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         strides = (*operands.problem.strides[:3], g.window)
         return [_by_pointers(operands, variant, g, operands.x, operands.w, strides)]
     if form == "direct":
-        return strips(operands, variant)
+        return _strips(operands, variant)
     seen, launches = windows(form, g, operands.problem.view), list[Launch]()
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
     options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.taps}
@@ -69,6 +68,35 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         )
         sums = ceil(taps / operands.problem.parities), g.channels
     return [*launches, *product(operands, variant, x, w, sums, seen.cut(g), options)]
+
+
+def _strips(operands: Operands, variant: Variant) -> list[Launch]:
+    """Return the launches that pack filters by taps and convolve in strips.
+
+    An input's gradient is a convolution of dy, its pixels a stride apart, with filters whose taps
+    are in the other order.
+    """
+    problem, sizes, w = operands.problem, variant.config.all_kwargs(), operands.w
+    g, back, y = problem.geometry, problem.back, look(operands.y).shape
+    options = {**sizes, "WINDOW": g.taps, "AFTER": problem.epilogue, "SUM": problem.sum}
+    options |= {"CHANNELS": g.channels, "FILTERS": g.filters}
+    shape, steps = (1, 1, g.window, g.co), (0, 0, 1, g.window)
+    if back is not None:
+        (fh, fw), (down, across) = back.size[1:], back.stride[1:]
+        each = zip(back.size[1:], back.dilation[1:], back.padding[1:])
+        pads = ((size - 1) * spread - before for size, spread, before in each)
+        options["WINDOW"] = Taps(fh, fw, 1, 1, *pads, *back.dilation[1:])
+        options |= {"APART_H": down, "APART_W": across, "BACK": True}
+        window = fh * fw * g.filters
+        shape = (fh * fw, g.channels, g.groups, g.filters)
+        steps = (g.filters, window, g.channels * window, 1)
+    taps = empty_beside(operands.y, (prod(shape),), look(w).dtype)
+    count = y[0] * y[1] * ceil(y[2] / sizes["STRIP"])
+    arrays = (operands.x, taps, operands.y, operands.residual, operands.scale, operands.bias)
+    numbers = (count, g.h, g.w, *y[1:], *problem.strides[:3])
+    grid = (ceil(count / sizes["BLOCK_R"]), ceil(y[3] / sizes["BLOCK_C"]))
+    launch = Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)
+    return [rearrange(w, shape, steps, taps), launch]
 
 
 def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:

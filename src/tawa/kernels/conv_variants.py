@@ -9,7 +9,7 @@ model counts waves of boxes, overhang included, and bytes; a tuner times the fir
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, gcd, hypot, prod
 from typing import Any
@@ -66,7 +66,7 @@ _FIXED = 4e-6
 _SCALAR = 0.25e12  # of sums in registers, most operands in registers as well
 # Through pointers, where channels are no multiple of 16 bytes and are read one by one.
 _BY_ELEMENTS = 0.2
-_CACHED = 5.5e12  # bytes a second of the L2 cache, from which gradients' operands mostly come
+CACHED = 5.5e12  # bytes a second of the L2 cache, from which gradients' operands mostly come
 # What consumers with tiles of their own gain, and what such tiles are; what groups walked together
 # gain, of so many tiles of pixels, where images are larger than L2; what a program waits for its
 # first tile.
@@ -76,7 +76,7 @@ _ORDERING = 0.4e-6
 # Bytes a second that TMA brings a multiprocessor of rows that begin at multiples of 16 and of 32
 # bytes; from so many on alignment binds nothing.
 _UNALIGNED, _ALIGNED = {16: 18e9, 32: 30e9}, 64
-_LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
+LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
 _FAR = 1.9  # behind the best by so much no form is tried
 _EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
 
@@ -356,7 +356,7 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
     if form == "merged":
         for seconds, variant in _of("window", problem.merged, target):
             if variant.splits == 1:
-                yield seconds + _LAUNCH, replace(variant, form=form)
+                yield seconds + LAUNCH, replace(variant, form=form)
         return
     if form == "neighbours":
         yield from _neighbours(problem, moved, target)
@@ -470,7 +470,7 @@ def _tiled(
             seconds += max(products, ceil(dealt) * part / splits)
             seconds = max(seconds, moved / (_BANDWIDTH * min(1.0, 3 * (whole / units + dealt))))
             bound = products == seconds and not rate
-            seconds += _FIXED + parts / _CACHED + (_LAUNCH if splits > 1 else 0)
+            seconds += _FIXED + parts / CACHED + (LAUNCH if splits > 1 else 0)
             if whole + rest * splits <= units:  # nobody asks for another tile
                 yield seconds, Variant("", tawa.Config(sizes, persistent=False), splits)
                 continue
@@ -532,58 +532,3 @@ def strip_of(columns: int, across: int = 1) -> int:
     most = max(across, min(8, columns) // across * across)
     sizes = range(most, min(4, most) - 1, -across)
     return min(sizes, key=lambda size: (ceil(columns / size) * size, -size))
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A tile of a gradient, the sum of which is dealt out in `parts`.
-
-    Of dx it is `rows` pixels by `columns` channels; of dw filters by elements of x, at each of
-    `abreast` taps, which dy is read once for. So many groups as are `merged` lie side by side. With
-    `strips`, of pixels of a row, by channels, sums are kept in registers without tensor cores.
-    """
-
-    rows: int
-    columns: int
-    parts: int
-    abreast: int = 1
-    strips: bool = False
-    merged: int = 1
-
-
-def likely(
-    programs: Mapping[Tile, int],
-    steps: int,
-    depth: int,
-    size: int,
-    target: Target,
-    *,
-    added: bool,
-    most: int = 8,
-    waves: Sequence[float] = (0.5, 1, 2, 3),
-) -> list[Tile]:
-    """Return the tiles worth trying, the likely best first, at most `most`.
-
-    `programs` tells how many tiles of each kind, in one part, a gradient has; a sum has `steps` of
-    `depth` elements of `size` bytes. More parts fill more `waves` of multiprocessors, and have
-    more to store and to add; one part too is `added` to the result where no tile stores it.
-    """
-    found: dict[Tile, float] = {}
-    for tile, count in programs.items():
-        rows, columns = tile.rows, tile.columns
-        fetched = (rows + tile.abreast * columns) * depth * size * target.multiprocessors / _CACHED
-        step = max(tile.abreast * product_seconds(rows, columns, depth, size), fetched)
-        stored = count * rows * columns * tile.abreast * 4
-        for wave in waves:
-            share = ceil(steps / max(1, int(wave * target.multiprocessors / count)))
-            parts = ceil(steps / share)
-            seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
-            if added or tile.merged > 1 or parts > 1:
-                seconds += 2 * parts * stored / _CACHED + _LAUNCH
-            found[replace(tile, parts=parts)] = seconds
-    return sorted(found, key=lambda tile: found[tile])[:most]
-
-
-def once(grid: tuple[int, ...], target: Target) -> dict[str, Any]:
-    """Return the pin of a grid that multiprocessors take at once: nobody asks for another tile."""
-    return {"persistent": False} if prod(grid) <= target.multiprocessors else {}
