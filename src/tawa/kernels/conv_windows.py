@@ -315,9 +315,10 @@ def conv_windows(
             mask = mask & (program < WHOLE)
         residual = tl.load(r_ptr + at, mask=mask, other=0.0)
     acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=SUM)
-    for step in range(begin, end):
-        tap = step // steps
-        k = step % steps * BLOCK_K
+    number = begin // steps
+    k = begin % steps * BLOCK_K
+    for _ in range(begin, end):
+        tap = number
         if BACK is not None:
             # From one tap of a parity to the next a pixel goes dilation / gcd(..) back in dy.
             turn_w = tap % tl.maximum(taps_w, 1)
@@ -336,6 +337,11 @@ def conv_windows(
         else:
             w = w_desc.load([group, k, at, channel]).reshape(BLOCK_K, BLOCK_N)
         acc = tl.dot(x, w, acc)
+        # A division would take the producer as long as the products of a small tile.
+        k += BLOCK_K
+        over = k >= K
+        number += over.to(tl.int32)
+        k = tl.where(over, 0, k)
     if PARTS > 1:  # noqa: SIM102 (one is a constant)
         if WHOLE == 0 or program >= WHOLE:
             at = pixel[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
