@@ -338,10 +338,9 @@ def conv_windows(
             w = w_desc.load([group, k, at, channel]).reshape(BLOCK_K, BLOCK_N)
         acc = tl.dot(x, w, acc)
         # A division would take the producer as long as the products of a small tile.
-        k += BLOCK_K
-        over = k >= K
+        over = k + BLOCK_K >= K
         number += over.to(tl.int32)
-        k = tl.where(over, 0, k)
+        k = tl.where(over, 0, k + BLOCK_K)
     if PARTS > 1:  # noqa: SIM102 (one is a constant)
         if WHOLE == 0 or program >= WHOLE:
             at = pixel[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
