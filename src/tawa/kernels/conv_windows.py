@@ -317,13 +317,14 @@ def conv_windows(
     acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=SUM)
     number = begin // steps
     k = begin % steps * BLOCK_K
+    if BACK is not None:
+        turn_w = number % tl.maximum(taps_w, 1)
+        turn_h = number // tl.maximum(taps_w, 1) % tl.maximum(taps_h, 1)
+        turn_d = number // tl.maximum(taps_w * taps_h, 1)
     for _ in range(begin, end):
         tap = number
         if BACK is not None:
             # From one tap of a parity to the next a pixel goes dilation / gcd(..) back in dy.
-            turn_w = tap % tl.maximum(taps_w, 1)
-            turn_h = tap // tl.maximum(taps_w, 1) % tl.maximum(taps_h, 1)
-            turn_d = tap // tl.maximum(taps_w * taps_h, 1)
             at = (tap_d + turn_d * BACK.apart[0]) * BACK.size[1] + tap_h + turn_h * BACK.apart[1]
             at = at * BACK.size[2] + tap_w + turn_w * BACK.apart[2]
             at_d = forth - turn_d * (BACK.apart[0] * BACK.dilation[0] // BACK.stride[0])
@@ -338,9 +339,18 @@ def conv_windows(
             w = w_desc.load([group, k, at, channel]).reshape(BLOCK_K, BLOCK_N)
         acc = tl.dot(x, w, acc)
         # A division would take the producer as long as the products of a small tile.
-        over = k + BLOCK_K >= K
-        number += over.to(tl.int32)
-        k = tl.where(over, 0, k + BLOCK_K)
+        over = (k + BLOCK_K >= K).to(tl.int32)
+        k = (k + BLOCK_K) * (1 - over)
+        if BACK is None:
+            number += over
+        else:
+            turn_w += over
+            over = (turn_w >= taps_w).to(tl.int32)
+            turn_w *= 1 - over
+            turn_h += over
+            over = (turn_h >= taps_h).to(tl.int32)
+            turn_h *= 1 - over
+            turn_d += over
     if PARTS > 1:  # noqa: SIM102 (one is a constant)
         if WHOLE == 0 or program >= WHOLE:
             at = pixel[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
