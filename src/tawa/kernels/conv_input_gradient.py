@@ -23,7 +23,7 @@ T = TypeVar("T")
 def _operands(g: Geometry, dy: Any, w: Any, dx: Any) -> Operands:
     """Return the convolution that dx is of dy; raises `ArgumentError` where arrays do not fit."""
     grown, result, window = look(dy), look(dx), g.over
-    check_gradient(grown, g, "w", look(w), by_tma=False)
+    check_gradient(grown, g, "w", look(w))
     met = _back(window, g.images[1:-1])
     stride, dilation = _three(window.stride, 1), _three(window.dilation, 1)
     back = Back(

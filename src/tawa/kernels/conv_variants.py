@@ -20,7 +20,7 @@ from tawa.errors import ArgumentError
 from tawa.kernels.arrays import BYTES, View, fits_tma
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, ceil_to, packing
 from tawa.kernels.conv_merged import Back
-from tawa.kernels.conv_views import VIEWS, depth_of, refusal, shortened, windows
+from tawa.kernels.conv_views import VIEWS, depth_of, packed_view, refusal, shortened, windows
 from tawa.kernels.conv_windows import Epilogue
 from tawa.kernels.variants import begun, shares
 from tawa.target import H200, Target
@@ -362,10 +362,8 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
         yield from _neighbours(problem, moved, target)
         return
     if form == "pointers":
-        vectors, depth = (
-            1.0 if g.channels * size % 16 == 0 else _BY_ELEMENTS,
-            shortened(g.window, size),
-        )
+        vectors = 1.0 if g.channels * size % 16 == 0 else _BY_ELEMENTS
+        depth = shortened(g.window, size)
         for rows, columns, share in _POINTERS:
             if columns >= 2 * g.filters and columns > 32:
                 continue
@@ -375,21 +373,17 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
             sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth}
             yield seconds, Variant(form, tawa.Config(sizes))
         return
-    extra, taps, k, apart = 0.0, 1, g.window, g.stride[1] * g.c * size
+    extra, apart = 0.0, g.stride[1] * g.c * size
     if form in PACKINGS:
         made = packing(form, g, size)
+        seen = packed_view(form, g, made)
         apart = (1 if form == "im2col" else g.stride[1]) * made.images.column * size
-        k = (1 if form == "im2col" else g.fw) * made.images.column
-        depth = shortened(k, size)
         extra = 2 * made.elements * size / _BANDWIDTH + 2 * _FIXED
     else:
         seen = windows(form, g, problem.view)
-        taps, k, depth = seen.taps, seen.k, depth_of(seen, size)
-        if problem.back:
-            taps = ceil(prod(problem.back.size) / problem.parities)
-    axes = axes_of(form, g, size)
-    tiled = _tiled(problem, axes, (taps, k, depth), apart, moved, target)
-    for seconds, variant in tiled:
+    taps = ceil(prod(problem.back.size) / problem.parities) if problem.back else seen.taps
+    axes, sums = axes_of(form, g, size), (taps, seen.k, depth_of(seen, size))
+    for seconds, variant in _tiled(problem, axes, sums, apart, moved, target):
         yield seconds + extra, replace(variant, form=form)
 
 

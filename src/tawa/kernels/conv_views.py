@@ -119,7 +119,11 @@ def refusal(view: str, geometry: Geometry, x: View) -> str:
     for name, (extent, step) in steps.items():
         if extent > 1 and (step * size % 16 or not 0 <= step * size < 1 << 40):
             return f"{name} lie {step * size} bytes apart, and TMA steps by multiples of 16"
-    dense = pixel == g.c or g.w == 1
+    if view in ("rows", "parity"):
+        if g.groups > 1:
+            return f"{g.groups} groups: a group's channels do not lie side by side"
+        if pixel != g.c and g.w > 1:
+            return f"pixels of {g.c} channels lie {pixel} elements apart"
     match view:
         case "window":
             if reason := g.over.objection:
@@ -135,22 +139,14 @@ def refusal(view: str, geometry: Geometry, x: View) -> str:
                 return f"a row of a window is read in one, so that padding {g.padding} has no place"
             if g.dilation[1] != 1 or g.dilation[0] != 1:
                 return f"dilation {g.dilation}: a window's pixels do not lie side by side"
-            if g.groups > 1:
-                return f"{g.groups} groups: a group's channels do not lie side by side"
-            if not dense:
-                return f"pixels of {g.c} channels lie {pixel} elements apart"
         case "taps":
             if g.stride != (1, 1):
                 return f"stride {g.stride}: neighbouring pixels of a tap are not neighbours in x"
         case "parity":
             if g.stride == (1, 1):
                 return "stride 1 has one parity: the view is taps"
-            if g.groups > 1:
-                return f"{g.groups} groups: a dimension is missing for them (TMA has five)"
             if g.h % g.stride[0] or g.w % g.stride[1]:
                 return f"{g.h} x {g.w} pixels are no multiple of the stride {g.stride}"
-            if not dense:
-                return f"pixels of {g.c} channels lie {pixel} elements apart"
             if g.c * size % 32:
                 return f"{g.c} channels are {g.c * size} bytes, and a step of 32 must divide them"
         case _:

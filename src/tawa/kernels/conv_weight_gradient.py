@@ -57,6 +57,12 @@ class _Reading:
 def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
     """Return the first view of x that takes the geometry; raises `ArgumentError`."""
     check_gradient(dy, g, "x", x)
+    if not fits_tma(dy, (g.filters, 1)):
+        raise ArgumentError(
+            f"dy has {g.filters} channels a group at address {dy.address} mod 16",
+            why="TMA steps by multiples of 16 bytes",
+            remedy="fill the channels up with zeros",
+        )
     x, together, packed = replace(x, strides=strides_of(x)), 1, None
     if not refusal("rows", g, x):
         seen, together = windows("rows", g, x), g.fw
@@ -96,7 +102,7 @@ def weight_variants(
         if fits_tma(view, (g.channels * count, 1)) and fits_tma(grown, (g.filters * count, 1))
     ]
     if not counts and slow:
-        check_gradient(grown, g, "x", view, by_tma=False)
+        check_gradient(grown, g, "x", view)
         return slow
     found: dict[Variant, float] = {}
     for count in counts or (1,):
@@ -158,7 +164,7 @@ def weight_launches(
     `variant` is by default the likeliest of `weight_variants`. Raises `ArgumentError`.
     """
     if not g.n:
-        check_gradient(look(dy), g, "x", look(x), by_tma=False)
+        check_gradient(look(dy), g, "x", look(x))
         return [add_up(dw, dw, _of(g), 0, 0, (0, 0, 0))]  # nothing is read
     if variant is None:
         variant = weight_variants(g, x, dy, target)[0]
