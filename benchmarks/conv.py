@@ -150,7 +150,7 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, what: str, without: Sequ
     import torch
 
     import tawa
-    from tawa.kernels.conv_input_gradient import input_launches, input_variants
+    from tawa.kernels.conv_gradients import input_launches, input_variants
     from tawa.kernels.conv_operands import bind
     from tawa.kernels.conv_prepare import prepare
     from tawa.kernels.conv_variants import variants

@@ -15,7 +15,7 @@ import tawa
 from lower_kernels import DTYPES, integers
 from tawa.kernels import (
     attention,
-    conv_input_gradient,
+    conv_gradients,
     conv_operands,
     conv_prepare,
     conv_variants,
@@ -340,7 +340,7 @@ def _gradient(
         names = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "BLOCK_K")
         config = tawa.Config(dict(zip(names, (1, 1, 128, 64, 64))))
         variant = conv_variants.Variant(how.pop("form", "window"), config, parts, **how)
-        return conv_input_gradient.input_launches(g, dy, w, dx, variant)
+        return conv_gradients.input_launches(g, dy, w, dx, variant)
     abreast, form = how.pop("abreast", 1), how.pop("form", "products")
     pins: dict[str, Any] = {"store": "registers"} if abreast > 1 else {}
     sizes = {"BLOCK_M": 128, "BLOCK_N": 64, "ABREAST": abreast}

@@ -18,8 +18,9 @@ from tawa.kernels.conv_gradients import (
     conv_transpose1d,
     conv_transpose2d,
     conv_transpose3d,
+    input_launches,
+    input_variants,
 )
-from tawa.kernels.conv_input_gradient import input_launches, input_variants
 from tawa.kernels.conv_operands import bind
 from tawa.kernels.conv_variants import Variant, variants
 from tawa.kernels.conv_weight_gradient import weight_launches, weight_variants
