@@ -17,20 +17,6 @@ def ceil_to(value: int, step: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Taps:
-    """Windows as kernels are told of them; of volumes they read `fh` and `fw`."""
-
-    fh: int
-    fw: int
-    stride_h: int = 1
-    stride_w: int = 1
-    pad_h: int = 0
-    pad_w: int = 0
-    dilation_h: int = 1
-    dilation_w: int = 1
-
-
-@dataclass(frozen=True, slots=True)
 class Geometry:
     """Images [n, h, w, c] and filters [co, fh, fw, c / groups]; `padding` is (top, bottom, left,
     right).
@@ -107,13 +93,6 @@ class Geometry:
     def pixels(self) -> int:
         """Pixels of the output: M of the product."""
         return self.n * self.ho * self.wo
-
-    @property
-    def taps(self) -> Taps:
-        """What a kernel's windows are."""
-        sides = (self.padding[0], self.padding[2])
-        fh, fw = self.over.size[-2:]
-        return Taps(fh, fw, *self.stride, *sides, *self.dilation)
 
     def merged(self, count: int) -> Geometry:
         """Return the same with `count` groups side by side as one, whose filters see them all."""

@@ -33,7 +33,7 @@ def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: An
         "BLOCK_P": part,
         "CHANNELS": g.c,
         "COLUMN": buffer.column,
-        "WINDOW": g.taps,
+        "WINDOW": g.over,
     }
     sizes = (g.h, g.w, buffer.lines // g.n, buffer.columns, buffer.pitch)
     grid = (buffer.lines, ceil(buffer.columns / columns), ceil(buffer.column / part))

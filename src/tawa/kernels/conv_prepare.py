@@ -13,13 +13,14 @@ import tawa
 from tawa.errors import ArgumentError
 from tawa.kernels import conv_backward, conv_depthwise, conv_windows
 from tawa.kernels.arrays import BYTES, empty_beside, fits_tma, look
-from tawa.kernels.conv_geometry import PACKINGS, Geometry, Packing, Taps, ceil_to, packing
+from tawa.kernels.conv_geometry import PACKINGS, Geometry, Packing, ceil_to, packing
 from tawa.kernels.conv_merged import Merged
 from tawa.kernels.conv_operands import Operands
 from tawa.kernels.conv_packing import fill, pack, pack_filters, rearrange
 from tawa.kernels.conv_variants import Axes, Variant, beside, least_beside, refused
 from tawa.kernels.conv_views import packed_view, windows
 from tawa.kernels.prepare import Launch
+from tawa.layouts.windows import Window
 from tawa.runtime.arrays import row_major
 
 _FINISH = 1024
@@ -52,7 +53,7 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
         return _strips(operands, variant)
     seen, launches = windows(form, g, operands.problem.view), list[Launch]()
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
-    options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.taps}
+    options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.over}
     if (back := operands.problem.back) is None:
         sums, w = (seen.taps, seen.k), operands.w
         w = filters(w, (g.groups, g.filters, *sums), (g.window, seen.k), sizes)
@@ -78,14 +79,14 @@ def _strips(operands: Operands, variant: Variant) -> list[Launch]:
     """
     problem, sizes, w = operands.problem, variant.config.all_kwargs(), operands.w
     g, back, y = problem.geometry, problem.back, look(operands.y).shape
-    options = {**sizes, "WINDOW": g.taps, "AFTER": problem.epilogue, "SUM": problem.sum}
+    options = {**sizes, "WINDOW": g.over, "AFTER": problem.epilogue, "SUM": problem.sum}
     options |= {"CHANNELS": g.channels, "FILTERS": g.filters}
     shape, steps = (1, 1, g.window, g.co), (0, 0, 1, g.window)
     if back is not None:
         (fh, fw), (down, across) = back.size[1:], back.stride[1:]
         each = zip(back.size[1:], back.dilation[1:], back.padding[1:])
-        pads = ((size - 1) * spread - before for size, spread, before in each)
-        options["WINDOW"] = Taps(fh, fw, 1, 1, *pads, *back.dilation[1:])
+        pads = tuple(((size - 1) * spread - before, 0) for size, spread, before in each)
+        options["WINDOW"] = Window((fh, fw), (1, 1), pads, back.dilation[1:])
         options |= {"APART_H": down, "APART_W": across, "BACK": True}
         window = fh * fw * g.filters
         shape = (fh * fw, g.channels, g.groups, g.filters)
@@ -149,7 +150,8 @@ def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
     order = filters(w, (1, count * g.co, g.fh, k), (g.fh * merged.wide, merged.wide), sizes)
     wide = replace(operands, problem=replace(problem, geometry=replace(g, co=count * g.co)))
     options: dict[str, Any] = {"VIEW": "lines", "CHANNELS": merged.wide}
-    options["WINDOW"] = Taps(g.fh, 1, g.stride[0], count * step, dilation_h=g.dilation[0])
+    none = ((0, 0), (0, 0))
+    options["WINDOW"] = Window((g.fh, 1), (g.stride[0], count * step), none, (g.dilation[0], 1))
     rows = (g.n, g.ho, 1, 1, g.wo * g.co)
     (launch,) = product(wide, variant, seen, order, (g.fh, k), shape, options, rows)
     numbers = (prod(shape), high, width, *shape[1:], image, row, 1)
@@ -199,7 +201,7 @@ def _by_pointers(
 ) -> Launch:
     """Return the launch through pointers; `strides` are those of images, rows, pixels, filters."""
     problem, sizes = operands.problem, variant.config.all_kwargs()
-    options = sizes | {"WINDOW": g.taps, "CHANNELS": g.channels, "GROUPS": g.groups}
+    options = sizes | {"WINDOW": g.over, "CHANNELS": g.channels, "GROUPS": g.groups}
     options |= {"SUM": problem.sum, "AFTER": problem.epilogue}
     extra = (operands.residual, operands.scale, operands.bias)
     numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *strides[:3])

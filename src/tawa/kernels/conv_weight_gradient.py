@@ -196,7 +196,7 @@ def weight_launches(
     full = (axes.images, axes.rows, axes.columns, g.groups, g.filters)
     grown = by_rows(dy, full, [*box, 1, rows])
     options = sizes | dict(zip(("BLOCK_I", "BLOCK_H", "BLOCK_W"), box))
-    options |= {"GROUPS": g.groups, "VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.taps}
+    options |= {"GROUPS": g.groups, "VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.over}
     numbers = (tiles, ceil(axes.rows / box[1]), ceil(axes.columns / box[2]), across, share)
     grid = (ceil(g.filters / rows), seen.taps // abreast * across, parts * g.groups)
     first = (seen.descriptor(base, box, columns), grown, sums, *numbers)
@@ -227,7 +227,7 @@ def _in_strips(g: Geometry, x: Any, dy: Any, dw: Any, variant: Variant) -> list[
     part = empty_beside(dw, (parts * size,), "f32")
     numbers = (blocks, share, count, g.h, g.w, g.ho, g.wo, g.co, *lies)
     grid = (ceil(g.co / options["BLOCK_C"]), g.fh * g.channels, parts)
-    options |= {"WINDOW": g.taps, "CHANNELS": g.channels, "FILTERS": g.filters}
+    options |= {"WINDOW": g.over, "CHANNELS": g.channels, "FILTERS": g.filters}
     options["EVEN"] = g.wo % options["STRIP"] == 0
     kernel = conv_depthwise.conv_depthwise_weights
     steps = (1, g.channels * g.co, g.co)

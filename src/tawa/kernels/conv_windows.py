@@ -125,26 +125,33 @@ def window(
 ):
     """Load what the output pixels of a box from (image, row, column) on see through one tap."""
     if VIEW == "window":
-        x = x_desc.load([column, group * CHANNELS + k], tap=(tap // WINDOW.fw, tap % WINDOW.fw))
+        x = x_desc.load(
+            [column, group * CHANNELS + k], tap=(tap // WINDOW.size[1], tap % WINDOW.size[1])
+        )
     elif VIEW == "volume":
-        at = (tap // (WINDOW.fh * WINDOW.fw), tap // WINDOW.fw % WINDOW.fh, tap % WINDOW.fw)
+        wide: tl.constexpr = WINDOW.size[2]
+        at = (tap // (WINDOW.size[1] * wide), tap // wide % WINDOW.size[1], tap % wide)
         x = x_desc.load([column, group * CHANNELS + k], tap=at)
     elif VIEW == "rows":
         x = x_desc.load([image, row, tap, column, k])
     elif VIEW == "lines":
-        x = x_desc.load([image, row, tap, column * WINDOW.stride_w + k])
+        x = x_desc.load([image, row, tap, column * WINDOW.stride[1] + k])
     elif VIEW == "taps":
-        down = row + tap // WINDOW.fw * WINDOW.dilation_h - WINDOW.pad_h
-        right = column + tap % WINDOW.fw * WINDOW.dilation_w - WINDOW.pad_w
+        down = row + tap // WINDOW.size[1] * WINDOW.dilation[0] - WINDOW.padding[0][0]
+        right = column + tap % WINDOW.size[1] * WINDOW.dilation[1] - WINDOW.padding[1][0]
         x = x_desc.load([image, down, right, group, k])
     else:
         # Both are shifted by the padding and more, so that the division rounds down.
-        down = tap // WINDOW.fw * WINDOW.dilation_h + WINDOW.pad_h * (WINDOW.stride_h - 1)
-        right = tap % WINDOW.fw * WINDOW.dilation_w + WINDOW.pad_w * (WINDOW.stride_w - 1)
-        above = row + down // WINDOW.stride_h - WINDOW.pad_h
-        across = column + right // WINDOW.stride_w - WINDOW.pad_w
-        inner = right % WINDOW.stride_w * CHANNELS + k
-        x = x_desc.load([image, above, down % WINDOW.stride_h, across, inner])
+        down = tap // WINDOW.size[1] * WINDOW.dilation[0] + WINDOW.padding[0][0] * (
+            WINDOW.stride[0] - 1
+        )
+        right = tap % WINDOW.size[1] * WINDOW.dilation[1] + WINDOW.padding[1][0] * (
+            WINDOW.stride[1] - 1
+        )
+        above = row + down // WINDOW.stride[0] - WINDOW.padding[0][0]
+        across = column + right // WINDOW.stride[1] - WINDOW.padding[1][0]
+        inner = right % WINDOW.stride[1] * CHANNELS + k
+        x = x_desc.load([image, above, down % WINDOW.stride[0], across, inner])
     return x
 
 
@@ -475,18 +482,18 @@ def conv_pointers(
     pixel = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     group = tl.program_id(2)
-    column = pixel % out_width * WINDOW.stride_w - WINDOW.pad_w
-    row = pixel // out_width % out_height * WINDOW.stride_h - WINDOW.pad_h
+    column = pixel % out_width * WINDOW.stride[1] - WINDOW.padding[1][0]
+    row = pixel // out_width % out_height * WINDOW.stride[0] - WINDOW.padding[0][0]
     image = pixel // out_width // out_height
     there = pixel < pixels
     x_at = x_ptr + (image.to(tl.int64) * stride_xn + group * CHANNELS)
     w_at = w_ptr + (group * channels + columns).to(tl.int64) * STEP
-    sums: tl.constexpr = WINDOW.fh * WINDOW.fw * CHANNELS
+    sums: tl.constexpr = WINDOW.size[0] * WINDOW.size[1] * CHANNELS
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
     for first in range(0, sums, BLOCK_K):
         k = first + tl.arange(0, BLOCK_K)
-        down = row[:, None] + (k // CHANNELS // WINDOW.fw * WINDOW.dilation_h)[None, :]
-        right = column[:, None] + (k // CHANNELS % WINDOW.fw * WINDOW.dilation_w)[None, :]
+        down = row[:, None] + (k // CHANNELS // WINDOW.size[1] * WINDOW.dilation[0])[None, :]
+        right = column[:, None] + (k // CHANNELS % WINDOW.size[1] * WINDOW.dilation[1])[None, :]
         inside = (down >= 0) & (down < height) & (right >= 0) & (right < width)
         inside = inside & there[:, None] & (k < sums)[None, :]
         at = down * stride_xh + right * stride_xw + (k % CHANNELS)[None, :]
