@@ -172,13 +172,17 @@ def refused(form: str, problem: Problem) -> str:
         return "the input's gradient is a sum over taps"
     if problem.back is not None and form == "direct" and g.groups == 1:
         return "one group sees all channels, which is a product of matrices"
+    if form in ("pointers", "direct", "merged", "neighbours"):
+        if reason := unlike(problem):
+            return reason
+        if max(g.h * problem.strides[1], g.pixels) >= 1 << 31:
+            return "an image, or the output's pixels, need more than 31 bits"
     if form in ("pointers", "direct"):
-        return unlike(problem) or _narrow(problem)
+        return ""
     if form == "merged":
-        wide = problem.merged
-        if wide == problem:
+        if (wide := problem.merged) == problem:
             return f"{g.groups} groups of {g.channels} channels stand alone"
-        return unlike(problem) or _narrow(problem) or refused("window", wide)
+        return refused("window", wide)
     if form == "neighbours":
         if g.groups > 1 or g.dilation[1] > 1:
             return f"{g.groups} groups, dilation {g.dilation}: windows are no runs of elements"
@@ -190,7 +194,7 @@ def refused(form: str, problem: Problem) -> str:
             return (
                 f"no tile's columns divide the {g.co} channels of {least} pixels, or more of them"
             )
-        return unlike(problem) or _narrow(problem)
+        return ""
     if form in PACKINGS:
         if g.groups > 1:
             return f"{g.groups} groups: windows are packed with all channels"
@@ -232,12 +236,6 @@ def unlike(problem: Problem) -> str:
     if problem.strides[-1] != 1 and problem.geometry.c > 1:
         return "channels of x do not lie side by side"
     return "" if problem.dense else "the filters are not dense, channels last"
-
-
-def _narrow(problem: Problem) -> str:
-    g = problem.geometry
-    far = max(g.h * problem.strides[1], g.pixels)
-    return "an image, or the output's pixels, need more than 31 bits" if far >= 1 << 31 else ""
 
 
 @dataclass(frozen=True, slots=True)
