@@ -285,14 +285,12 @@ def _convolution(
 def _convolutions() -> Iterator[tuple[str, Library]]:
     plain = Geometry(2, 10, 12, 48, 72, 3, 3)
     around = replace(plain, padding=(1, 2, 0, 1))
-    strided = replace(around, stride=(2, 2), c=64)
     flat = (1, 1, 64, 64, 64)
     make = partial(_convolution, form="window", geometry=replace(around, stride=(1, 2)), tile=flat)
     yield "conv window", Library(make, 0, 64)
     for form, g in (
         ("rows", plain),
         ("taps", replace(around, dilation=(2, 1))),
-        ("parity", replace(strided, padding=(1, 1, 1, 1))),
     ):
         yield f"conv {form}", Library(partial(_convolution, form=form, geometry=g), 0, 64)
     grouped = replace(around, c=96, groups=2, co=144)

@@ -5,10 +5,9 @@
 | window | [N * Ho * Wo, C] at each tap: TMA counts windows (im2col mode) | strides to 8, all else |
 | rows | (N, Ho, Fh, Wo, Fw * C) | any stride, no padding; K runs over whole rows of a window |
 | taps | (N, H, W, g, C/g) | stride 1, padding, dilation, groups |
-| parity | (N, H/s, s, W/s, s * C) | strides with padding and dilation |
 
 In the view window a tile is any run of output pixels, in the others a box of them. In the views
-taps and parity coordinates are shifted by the tap; what lies outside is zero. In rows neighbouring
+taps coordinates are shifted by the tap; what lies outside is zero. In rows neighbouring
 windows share memory, which loads may; packed images are read in it too.
 """
 
@@ -22,7 +21,7 @@ from tawa.kernels.arrays import View
 from tawa.kernels.conv_geometry import Geometry, Packing
 from tawa.layouts.windows import Window
 
-VIEWS = ("window", "rows", "taps", "parity")
+VIEWS = ("window", "rows", "taps")
 """The views in place."""
 
 
@@ -71,11 +70,6 @@ def windows(view: str, geometry: Geometry, x: View) -> Windows:
         shape = (g.n, g.ho, g.fh, g.wo, g.fw * g.c)
         strides = (image, g.stride[0] * row, row, g.stride[1] * pixel, 1)
         return Windows(view, shape, strides, g.fh, g.fw * g.c)
-    if view == "parity":
-        down, across = g.stride
-        shape = (g.n, g.h // down, down, g.w // across, across * g.c)
-        strides = (image, down * row, row, across * pixel, 1)
-        return Windows(view, shape, strides, g.fh * g.fw, g.c, True)
     shape, strides = (g.n, g.h, g.w, g.groups, g.channels), (image, row, pixel, g.channels, 1)
     return Windows(view, shape, strides, g.fh * g.fw, g.channels)
 
@@ -112,18 +106,11 @@ def refusal(view: str, geometry: Geometry, x: View) -> str:
             "pixels": (1, pixel),
             "windows' rows": (g.ho, g.stride[0] * row),
         }
-    if view == "parity":
-        steps["pixels"] = (g.w // g.stride[1], g.stride[1] * pixel)
     if view == "taps" and g.groups > 1:
         steps["groups"] = (g.groups, g.channels)
     for name, (extent, step) in steps.items():
         if extent > 1 and (step * size % 16 or not 0 <= step * size < 1 << 40):
             return f"{name} lie {step * size} bytes apart, and TMA steps by multiples of 16"
-    if view in ("rows", "parity"):
-        if g.groups > 1:
-            return f"{g.groups} groups: a group's channels do not lie side by side"
-        if pixel != g.c and g.w > 1:
-            return f"pixels of {g.c} channels lie {pixel} elements apart"
     match view:
         case "window":
             if reason := g.over.objection:
@@ -139,16 +126,13 @@ def refusal(view: str, geometry: Geometry, x: View) -> str:
                 return f"a row of a window is read in one, so that padding {g.padding} has no place"
             if g.dilation[1] != 1 or g.dilation[0] != 1:
                 return f"dilation {g.dilation}: a window's pixels do not lie side by side"
+            if g.groups > 1:
+                return f"{g.groups} groups: a group's channels do not lie side by side"
+            if pixel != g.c and g.w > 1:
+                return f"pixels of {g.c} channels lie {pixel} elements apart"
         case "taps":
             if g.stride != (1, 1):
                 return f"stride {g.stride}: neighbouring pixels of a tap are not neighbours in x"
-        case "parity":
-            if g.stride == (1, 1):
-                return "stride 1 has one parity: the view is taps"
-            if g.h % g.stride[0] or g.w % g.stride[1]:
-                return f"{g.h} x {g.w} pixels are no multiple of the stride {g.stride}"
-            if g.c * size % 32:
-                return f"{g.c} channels are {g.c * size} bytes, and a step of 32 must divide them"
         case _:
             raise AssertionError(f"no view is called {view!r}")
     return ""

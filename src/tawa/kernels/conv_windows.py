@@ -136,22 +136,10 @@ def window(
         x = x_desc.load([image, row, tap, column, k])
     elif VIEW == "lines":
         x = x_desc.load([image, row, tap, column * WINDOW.stride[1] + k])
-    elif VIEW == "taps":
+    else:
         down = row + tap // WINDOW.size[1] * WINDOW.dilation[0] - WINDOW.padding[0][0]
         right = column + tap % WINDOW.size[1] * WINDOW.dilation[1] - WINDOW.padding[1][0]
         x = x_desc.load([image, down, right, group, k])
-    else:
-        # Both are shifted by the padding and more, so that the division rounds down.
-        down = tap // WINDOW.size[1] * WINDOW.dilation[0] + WINDOW.padding[0][0] * (
-            WINDOW.stride[0] - 1
-        )
-        right = tap % WINDOW.size[1] * WINDOW.dilation[1] + WINDOW.padding[1][0] * (
-            WINDOW.stride[1] - 1
-        )
-        above = row + down // WINDOW.stride[0] - WINDOW.padding[0][0]
-        across = column + right // WINDOW.stride[1] - WINDOW.padding[1][0]
-        inner = right % WINDOW.stride[1] * CHANNELS + k
-        x = x_desc.load([image, above, down % WINDOW.stride[0], across, inner])
     return x
 
 
