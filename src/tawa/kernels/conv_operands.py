@@ -66,11 +66,13 @@ def bind(
     _check_pixels("out", result, g)
     if result.dtype not in outputs:
         raise ArgumentError(f"out holds {result.dtype}", why=f"one of {', '.join(outputs)}")
+    step = _step(result)
     if residual is not None:
         added = look(residual)
         _check_pixels("residual", added, g)
         if added.dtype not in FLOATS:
             raise ArgumentError(f"residual holds {added.dtype}", why=f"one of {', '.join(FLOATS)}")
+        step = max(step, _step(added)) if step and _step(added) else 0
     if bias is not None:
         _check_vector("bias", look(bias), (g.co,), FLOATS)
     how = ""
@@ -87,7 +89,7 @@ def bind(
         image.address & 15,
         dense(filters),
         filters.address % 16 == 0,
-        0 if result.address % 16 else 16 // result.itemsize,
+        step,
         Epilogue(how, bias is not None, residual is not None, name, *limits),
     )
     return Operands(problem, x, w, out, bias, residual, scale, prepacked)
@@ -136,6 +138,11 @@ def strides_of(view: View) -> tuple[int, ...]:
 def dense(view: View) -> bool:
     """Tell whether an array lies by rows, without gaps."""
     return 0 in view.shape or strides_of(view) == row_major(view.shape)
+
+
+def _step(view: View) -> int:
+    """Return of how many elements TMA steps over are multiples; 0 where it takes no address."""
+    return 0 if view.address % 16 else 16 // view.itemsize
 
 
 def _check_pixels(name: str, view: View, g: Geometry) -> None:

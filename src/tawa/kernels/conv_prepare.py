@@ -249,12 +249,12 @@ def product(
     tiles = Axes(*shape).tiles(box)
     blocks = ceil(g.filters / sizes["BLOCK_N"]) * g.groups * problem.parities
     extra = (operands.residual, operands.scale, operands.bias)
-    y = operands.y
+    y, r = operands.y, operands.residual
     (deep, *of), own = ((1, 1, *each[1:-1])[-3:] for each in (g.results, look(y).shape))
     places = (*shape, deep, *own)
     if problem.stored:
         lies = stored or (*shape, g.groups, g.filters), [*box, 1, sizes["BLOCK_N"]]
-        y = by_rows(y, *lies)
+        y, r = (None if each is None else by_rows(each, *lies) for each in (y, r))
     given = {**sizes, **options, "AFTER": problem.epilogue, "GROUPS": g.groups}
     given |= {"STORED": problem.stored, "BACK": back}
     grid, sums_of, dealt = (tiles, blocks), None, max(0, tiles * blocks - whole)
@@ -264,10 +264,9 @@ def product(
         grid = (whole + dealt * parts,)
         given |= {"PARTS": parts, "WHOLE": whole}
         sums_of = empty_beside(operands.y, (dealt * parts * prod(box) * sizes["BLOCK_N"],), "f32")
-    addressed = not problem.stored or extra[0] is not None
-    beyond = (*(None,) * 5, *(of if addressed else (None,) * 2), *(None,) * 3)
+    beyond = (*(None,) * 5, *((None,) * 2 if problem.stored else of), *(None,) * 3)
     numbers = (taps, k, *cut, sums_of, tiles, blocks, *beyond)
-    given_to = (x, w, y, *extra, *numbers, *(places if addressed else (None,) * 7))
+    given_to = (x, w, y, r, *extra[1:], *numbers, *((None,) * 7 if problem.stored else places))
     launch = Launch(conv_windows.conv_windows, grid, given_to, {**given, "SUM": problem.sum})
     if parts == 1:
         return [launch]

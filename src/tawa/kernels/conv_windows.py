@@ -173,12 +173,11 @@ def elements(
     BLOCK_W: tl.constexpr,
     GROUPS: tl.constexpr,
     BACK: tl.constexpr,
-    BESIDE: tl.constexpr = 1,
 ):
     """Return which elements of y are a tile's, counted in memory, and whether there are such.
 
-    Boxes are cut from [images, rows, columns]: y's pixels, `BESIDE` of them as one, or those of a
-    parity of dx, [.., deep, high, wide], where dx has [.., slices, height, width].
+    Boxes are cut from [images, rows, columns]: y's pixels, or those of a parity of dx, [.., deep,
+    high, wide], where dx has [.., slices, height, width].
     """
     images, rows, columns, deep, high, wide, slices, height, width = sizes
     column = column + pixel % BLOCK_W
@@ -186,7 +185,7 @@ def elements(
     image = image + pixel // (BLOCK_W * BLOCK_H)
     inside = (column < columns) & (row < rows) & (image < images)
     if BACK is None:
-        number = (image.to(tl.int64) * rows + row) * width + column * BESIDE
+        number = (image.to(tl.int64) * rows + row) * columns + column
     else:
         number = (image * rows + row) * columns + column
         parity_d, parity_h, parity_w = parities(parity, BACK)
@@ -196,11 +195,8 @@ def elements(
         inside = inside & (slice < slices) & (row < height) & (column < width)
         number = (number // wide // high // deep).to(tl.int64) * slices + slice
         number = (number * height + row) * width + column
-    at = number[:, None] * (GROUPS * channels // BESIDE) + (group * channels + filter)[None, :]
-    mask = inside[:, None] & (filter < channels)[None, :]
-    if BESIDE > 1:
-        mask = mask & (column[:, None] * channels + filter[None, :] < width * channels // BESIDE)
-    return at, mask
+    at = number[:, None] * (GROUPS * channels) + (group * channels + filter)[None, :]
+    return at, inside[:, None] & (filter < channels)[None, :]
 
 
 @tawa.jit
@@ -208,7 +204,7 @@ def conv_windows(
     x_desc,
     w_desc,
     y_desc,
-    r_ptr,
+    r_desc,
     scale_ptr,
     bias_ptr,
     taps,
@@ -301,14 +297,6 @@ def conv_windows(
     image = tile // tiles_w // tiles_h * BLOCK_I
     pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
     filter = channel + tl.arange(0, BLOCK_N)
-    sizes = (images, rows, columns, deep, high, wide, slices, own_height, own_width)
-    place = (image, row, column, pixel, parity, group, filter, channels, sizes)
-    residual = 0.0
-    if AFTER.residual:  # in flight while products are summed
-        at, mask = elements(*place, BLOCK_H, BLOCK_W, GROUPS, BACK, BESIDE)
-        if PARTS > 1:
-            mask = mask & (program < WHOLE)
-        residual = tl.load(r_ptr + at, mask=mask, other=0.0)
     acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=SUM)
     number = begin // steps
     k = begin % steps * BLOCK_K
@@ -360,20 +348,25 @@ def conv_windows(
             numbers = (pixels, height, width, high, wide, stride_xn, stride_xh, stride_xw)
             at = (seen, group, filter, parity, channels, numbers)
             acc = sums_apart(x_ptr, w_ptr, *at, CHANNELS, WINDOW, MERGED, BACK)
-    kind: tl.constexpr = y_desc.dtype if STORED else y_desc.dtype.element_ty
-    if BESIDE > 1:
+    if VIEW == "lines":
         filter = filter % (channels // BESIDE)
-    given = (residual, scale_ptr, bias_ptr, group * channels, filter, channels)
-    y = finished(acc, *given, kind, AFTER)
+        channel += column * channels
+        column = 0
     if STORED:
-        if VIEW == "lines":
-            channel += column * channels
-            column = 0
+        residual = 0.0
+        if AFTER.residual:
+            residual = r_desc.load([image, row, column, group, channel])
+            residual = residual.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N)
+        given = (scale_ptr, bias_ptr, group * channels, filter, channels)
+        y = finished(acc, residual, *given, y_desc.dtype, AFTER)
         y = y.reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
         y_desc.store([image, row, column, group, channel], y)
     else:
-        at, mask = elements(*place, BLOCK_H, BLOCK_W, GROUPS, BACK, BESIDE)
-        tl.store(y_desc + at, y, mask=mask)
+        sizes = (images, rows, columns, deep, high, wide, slices, own_height, own_width)
+        place = (image, row, column, pixel, parity, group, filter, channels, sizes)
+        at, mask = elements(*place, BLOCK_H, BLOCK_W, GROUPS, BACK)
+        given = (scale_ptr, bias_ptr, at, mask, group * channels, filter, channels, AFTER)
+        store(acc, y_desc, r_desc, *given)
 
 
 @tawa.jit
