@@ -150,11 +150,11 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, what: str, without: Sequ
     import torch
 
     import tawa
-    from tawa.kernels.conv_input_gradient import input_launches, input_variants
+    from tawa.kernels.conv_gradients import input_launches, input_variants
     from tawa.kernels.conv_operands import bind
     from tawa.kernels.conv_prepare import prepare
     from tawa.kernels.conv_variants import variants
-    from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
+    from tawa.kernels.conv_weight_gradient import weight_launches, weight_variants
 
     def build(launches: Callable[[], Any]) -> None:
         try:
@@ -166,8 +166,8 @@ def compile_ahead(layer: Layer, dtype: str, batch: int, what: str, without: Sequ
     g = geometry_of(layer, batch)
     x, w, dy = (tawa.array(shape, dtype) for shape in shapes_of(layer, batch))
     if what == "gradients":
-        for tile in weight_tiles(g, x, dy):
-            build(lambda tile=tile: weight_launches(g, x, dy, w, tile=tile))
+        for variant in weight_variants(g, x, dy):
+            build(lambda variant=variant: weight_launches(g, x, dy, w, variant))
         for variant in input_variants(g, dy, w):
             build(lambda variant=variant: input_launches(g, dy, w, x, variant))
         return

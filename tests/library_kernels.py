@@ -15,7 +15,7 @@ import tawa
 from lower_kernels import DTYPES, integers
 from tawa.kernels import (
     attention,
-    conv_input_gradient,
+    conv_gradients,
     conv_operands,
     conv_prepare,
     conv_variants,
@@ -285,14 +285,12 @@ def _convolution(
 def _convolutions() -> Iterator[tuple[str, Library]]:
     plain = Geometry(2, 10, 12, 48, 72, 3, 3)
     around = replace(plain, padding=(1, 2, 0, 1))
-    strided = replace(around, stride=(2, 2), c=64)
     flat = (1, 1, 64, 64, 64)
     make = partial(_convolution, form="window", geometry=replace(around, stride=(1, 2)), tile=flat)
     yield "conv window", Library(make, 0, 64)
     for form, g in (
         ("rows", plain),
         ("taps", replace(around, dilation=(2, 1))),
-        ("parity", replace(strided, padding=(1, 1, 1, 1))),
     ):
         yield f"conv {form}", Library(partial(_convolution, form=form, geometry=g), 0, 64)
     grouped = replace(around, c=96, groups=2, co=144)
@@ -316,16 +314,13 @@ def _convolutions() -> Iterator[tuple[str, Library]]:
         # Of the three launches the first two pack: none of their loops is over channels.
         make = partial(_convolution, form="im2win", geometry=first)
         yield f"conv im2win {index}", Library(make, index)
-    make = partial(_convolution, form="padded", geometry=first)
-    yield "conv padded", Library(make, 2)
     thin = replace(around, stride=(1, 2), c=40, co=40, groups=40)
     strips = {"BLOCK_R": 8, "BLOCK_C": 32, "STRIP": 3}
-    make = partial(_convolution, form="depthwise", geometry=thin, tile=strips, specialize=False)
-    yield "conv depthwise", Library(make, 1)
+    make = partial(_convolution, form="direct", geometry=thin, tile=strips, specialize=False)
+    yield "conv direct", Library(make, 1)
     odd = replace(around, c=10, co=26, groups=2)
-    for form in ("pointers", "direct"):
-        make = partial(_convolution, form=form, geometry=odd, tile=(64, 32, 32))
-        yield f"conv {form}", Library(make, 0, 32 if form == "pointers" else 1)
+    make = partial(_convolution, form="pointers", geometry=odd, tile=(64, 32, 32))
+    yield "conv pointers", Library(make, 0, 32)
 
 
 def _gradient(
@@ -343,11 +338,14 @@ def _gradient(
         names = ("BLOCK_I", "BLOCK_H", "BLOCK_W", "BLOCK_N", "BLOCK_K")
         config = tawa.Config(dict(zip(names, (1, 1, 128, 64, 64))))
         variant = conv_variants.Variant(how.pop("form", "window"), config, parts, **how)
-        return conv_input_gradient.input_launches(g, dy, w, dx, variant)
-    tile = conv_variants.Tile(128, 64, parts, **how)
+        return conv_gradients.input_launches(g, dy, w, dx, variant)
+    abreast, form = how.pop("abreast", 1), how.pop("form", "products")
+    pins: dict[str, Any] = {"store": "registers"} if abreast > 1 else {}
+    sizes = {"BLOCK_M": 128, "BLOCK_N": 64, "ABREAST": abreast}
+    variant = conv_variants.Variant(form, tawa.Config(sizes, **pins), parts)
     dw = np.full((g.co, g.fh, g.fw, g.channels), np.nan, np.float16)
     x = integers((g.n, g.h, g.w, g.c), "f16")
-    return conv_weight_gradient.weight_launches(g, x, dy, dw, tile=tile)
+    return conv_weight_gradient.weight_launches(g, x, dy, dw, variant)
 
 
 def _gradients() -> Iterator[tuple[str, Library]]:

@@ -249,7 +249,7 @@ instances residual depth 2, instances twice depth 1, turns attention none,
 turns filtered none, turns filtered fine, copies banded, copies depth 4,
 plan cluster not persistent, plan not persistent, plan depth 5, while up_to_and_with,
 told chooses, told writes, library descriptors 0, library few rows, library batched,
-library scales, conv filters' gradient rows, conv input gradient merged, conv taps, conv parity,
+library scales, conv filters' gradient rows, conv input gradient merged, conv taps,
 conv split 1, conv im2win 0, conv im2win 1, conv im2win 2, flash 64, flash 128 causal split,
 attention window, attention softcap, attention few queries
 """

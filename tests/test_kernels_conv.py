@@ -59,9 +59,7 @@ def exact(x, w, g):
 
 
 def variant(form, splits=1, whole=0, **options):
-    sizes = TILE if form in ("pointers", "direct") else BOX
-    if form == "depthwise":
-        sizes = STRIPS
+    sizes = {"pointers": TILE, "direct": STRIPS}.get(form, BOX)
     if form in ("im2col", "window", "merged"):
         sizes = BOX | {"BLOCK_H": 1, "BLOCK_W": 64}
     if form == "neighbours":
@@ -98,23 +96,21 @@ def run(g, form, x, w, splits=1, whole=0, **options):
 @st.composite
 def geometries(draw, form):
     """A geometry that a form takes, of what the form leaves open."""
-    least = {"taps": 1, "parity": 2}.get(form, 1)
-    most = {"taps": 1, "parity": 2}.get(form, 3)
-    most = 2 if form == "depthwise" else most  # its text grows with strides and windows
-    stride = tuple(draw(st.integers(least, most)) for _ in range(2))
+    most = {"taps": 1, "direct": 2}.get(form, 3)  # the latter's text grows with strides
+    stride = tuple(draw(st.integers(1, most)) for _ in range(2))
     groups = 1
-    if form in ("window", "taps", "pointers", "depthwise", "merged", "direct"):
-        few = {"depthwise": (2, 3, 9), "merged": (2, 4, 8)}
+    if form in ("window", "taps", "pointers", "merged", "direct"):
+        few = {"direct": (1, 2, 3, 9), "merged": (2, 4, 8)}
         groups = draw(st.sampled_from(few.get(form, (1, 1, 2, 3))))
     dilation = (1, 1)
-    if form not in ("rows", "im2win", "padded"):
+    if form not in ("rows", "im2win"):
         dilation = draw(st.sampled_from(((1, 1), (1, 1), (2, 1), (2, 3))))
     by_tma = form in VIEWS
-    step = 16 if form == "parity" or groups > 1 else 8
+    step = 16 if groups > 1 else 8
     channels = draw(st.sampled_from((step, 2 * step, 5 * step) if by_tma else (1, 3, 4, 8)))
     filters = draw(st.sampled_from((8, 16, 40) if form == "neighbours" else (1, 4, 8, 40)))
-    sizes = [draw(st.integers(1, 12)) * (step if form == "parity" else 1) for step in stride]
-    longest = 3 if form == "depthwise" else 5
+    sizes = [draw(st.integers(1, 12)) for _ in stride]
+    longest = 3 if form == "direct" else 5
     window = [draw(st.integers(step + 1 if form == "im2win" else 1, longest)) for step in stride]
     sides = tuple(draw(st.integers(0, 0 if form == "rows" else 2)) for _ in range(4))
     c, co = groups * channels, groups * filters
@@ -154,14 +150,11 @@ TAKEN = [
     ("rows", Geometry(2, 9, 11, 8, 21, 4, 2, (3, 2))),  # stored through pointers
     ("taps", Geometry(2, 7, 9, 24, 40, 3, 2, padding=(0, 1, 2, 1), dilation=(2, 1))),
     ("taps", Geometry(1, 7, 9, 32, 48, 3, 3, padding=(1, 1, 1, 1), groups=2)),
-    ("parity", Geometry(2, 8, 12, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1))),
-    ("parity", Geometry(1, 9, 8, 16, 24, 5, 3, (3, 2), (2, 0, 1, 3), (1, 2))),
     ("im2win", Geometry(2, 13, 15, 3, 24, 7, 5, (2, 3), (1, 2, 0, 1))),
     ("im2col", Geometry(2, 9, 11, 3, 24, 3, 2, (2, 3), (1, 0, 1, 1), (2, 1))),
-    ("padded", Geometry(2, 9, 11, 3, 24, 3, 4, (2, 1), (1, 0, 1, 1))),
     ("pointers", Geometry(1, 9, 10, 6, 10, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 2)),
-    ("depthwise", Geometry(2, 9, 10, 40, 40, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 40)),
-    ("depthwise", Geometry(1, 8, 11, 8, 12, 2, 2, (1, 2), (1, 0, 1, 1), (1, 1), 4)),
+    ("direct", Geometry(2, 9, 10, 40, 40, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 40)),
+    ("direct", Geometry(1, 8, 11, 8, 12, 2, 2, (1, 2), (1, 0, 1, 1), (1, 1), 4)),
     ("direct", Geometry(1, 9, 10, 6, 10, 3, 3, (2, 1), (1, 2, 0, 1), (1, 2), 2)),
 ]
 
@@ -212,7 +205,7 @@ def test_what_is_beside_an_edge_spoils_only_its_own_windows(form, g):
     ("g", "forms"),
     [
         (Geometry(2, 9, 11, 24, 40, 3, 3), ("rows", "window", "taps")),
-        (Geometry(2, 8, 12, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1)), ("parity", "window", "im2col")),
+        (Geometry(2, 8, 12, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1)), ("window", "im2col", "pointers")),
     ],
 )
 def test_the_views_agree_bit_for_bit(g, forms):
@@ -237,7 +230,7 @@ def test_int8_is_exact(form):
     random = np.random.default_rng(0)
     x = random.integers(-128, 128, (1, 5, 6, 32)).astype(np.int8)
     w = random.integers(-128, 128, (32, 3, 2, 32)).astype(np.int8)
-    chosen = variant(form, BLOCK_K=32)
+    chosen = variant(form) if form == "direct" else variant(form, BLOCK_K=32)
     how = {"padding": 1, "variant": chosen}
     y = conv2d(x, w, **how)
     assert y.dtype == np.int32
@@ -271,7 +264,7 @@ FINISHES = [
     ("window", 1, ("", "relu", CLAMP, "silu")),
     ("window", 3, ("relu6", "silu")),
     ("pointers", 1, (CLAMP, "silu")),
-    ("depthwise", 1, ("relu",)),
+    ("direct", 1, ("relu",)),
     ("merged", 1, ("relu",)),
     ("neighbours", 1, ("relu",)),
 ]
@@ -279,10 +272,10 @@ FINISHES = [
 
 @pytest.mark.parametrize(("form", "splits", "activations"), FINISHES)
 def test_what_follows_the_sum(form, splits, activations):
-    groups = 4 if form in ("depthwise", "merged") else 1
+    groups = 4 if form in ("direct", "merged") else 1
     g = Geometry(2, 7, 5, 16, 24, 3, 3, padding=(1, 1, 1, 1), groups=groups)
     if form == "neighbours":
-        g = replace(g, w=9, c=4, fw=2, padding=(1, 1, 0, 0))
+        g = replace(g, w=12, c=4, fw=2, padding=(1, 1, 0, 0))
     x, w = arrays(g)
     bias, scale = integers(24, seed=2), np.linspace(0.5, 2, 24, dtype=np.float32)
     residual = integers(*g.results, seed=3)
@@ -306,7 +299,6 @@ DEALT = [
     ("window", Geometry(3, 9, 9, 48, 120, 2, 3, (1, 2), (1, 1, 1, 1), groups=3), 3),
     ("rows", Geometry(3, 9, 11, 8, 40, 4, 2, (1, 2)), 2),
     ("taps", Geometry(3, 9, 9, 32, 96, 3, 3, padding=(1, 1, 1, 1), groups=2), 7),
-    ("parity", Geometry(3, 16, 12, 16, 24, 3, 3, (2, 2), (1, 1, 1, 1)), 1),
     ("im2win", Geometry(2, 13, 15, 3, 40, 7, 5, (2, 3), (1, 2, 0, 1)), 3),
     ("im2col", Geometry(2, 9, 11, 3, 40, 3, 2, (1, 2), (1, 0, 1, 1), (2, 1)), 2),
 ]
@@ -360,7 +352,7 @@ def test_no_images_no_launch():
 # --- bytes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", PACKINGS)
+@pytest.mark.parametrize("method", [*PACKINGS, "direct"])
 @pytest.mark.parametrize(
     "g",
     [Geometry(3, 13, 15, 3, 24, 7, 5, (2, 2)), Geometry(2, 9, 12, 16, 24, 3, 3, (1, 1), (1,) * 4)],
@@ -469,16 +461,10 @@ REFUSED = [
     ("rows", Geometry(1, 8, 8, 3, 16, 3, 3), "bytes apart"),
     ("taps", Geometry(1, 8, 8, 16, 16, 3, 3, (2, 2)), "stride"),
     ("taps", Geometry(1, 8, 8, 8, 16, 3, 3, groups=2), "bytes apart"),
-    ("parity", Geometry(1, 9, 8, 16, 16, 3, 3, (2, 2)), "multiple of the stride"),
-    ("parity", Geometry(1, 8, 8, 32, 16, 3, 3, (2, 2), groups=2), "groups"),
-    ("parity", Geometry(1, 8, 8, 16, 16, 3, 3), "taps"),
-    ("parity", Geometry(1, 8, 8, 24, 16, 3, 3, (2, 2)), "must divide"),
     ("im2win", Geometry(1, 8, 8, 16, 16, 3, 3, (3, 3)), "im2col is no larger"),
     ("im2win", Geometry(1, 8, 8, 16, 16, 3, 3, dilation=(2, 2)), "dilation"),
     ("im2win", Geometry(1, 8, 8, 16, 16, 3, 3, groups=2), "groups"),
     ("im2col", Geometry(1, 8, 8, 16, 16, 3, 3, groups=2), "groups"),
-    ("padded", Geometry(1, 8, 8, 16, 16, 3, 3, dilation=(2, 2)), "dilation"),
-    ("depthwise", Geometry(1, 8, 8, 16, 16, 3, 3), "product of matrices"),
     ("merged", Geometry(1, 8, 8, 80, 80, 3, 3, groups=2), "stand alone"),
     ("merged", Geometry(1, 400, 8, 16, 16, 3, 3, dilation=(70, 1), groups=4), "corner"),
     ("merged", Geometry(1, 8, 8, 20, 20, 3, 3, groups=5), "bytes apart"),

@@ -18,11 +18,12 @@ from tawa.kernels.conv_gradients import (
     conv_transpose1d,
     conv_transpose2d,
     conv_transpose3d,
+    input_launches,
+    input_variants,
 )
-from tawa.kernels.conv_input_gradient import input_launches, input_variants
 from tawa.kernels.conv_operands import bind
-from tawa.kernels.conv_variants import Tile, Variant, variants
-from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
+from tawa.kernels.conv_variants import Variant, variants
+from tawa.kernels.conv_weight_gradient import weight_launches, weight_variants
 from tawa.runtime.arrays import array
 from test_kernels_conv import exact, integers
 
@@ -78,6 +79,12 @@ def window(rows, columns, depth, **how):
     """A variant of the view "window"."""
     sizes = {"BLOCK_I": 1, "BLOCK_H": 1, "BLOCK_W": rows, "BLOCK_N": columns, "BLOCK_K": depth}
     return Variant("window", tawa.Config(sizes), **how)
+
+
+def products(rows, columns, parts=1, abreast=1):
+    """A variant of the filters' gradient."""
+    sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "ABREAST": abreast}
+    return Variant("products", tawa.Config(sizes), parts)
 
 
 def arrays(g):
@@ -219,7 +226,8 @@ def test_more_tiles_than_one_are_tried():
     g = Geometry(8, 14, 14, 256, 256, 3, 3, padding=(1, 1, 1, 1))
     _, w, dy = arrays(g)
     found = input_variants(g, dy, w)
-    assert len({str(each) for each in found}) == len(found) == 8
+    assert len({str(each) for each in found}) == len(found) == 12
+    assert {each.form for each in found} == {"window", "taps"}
     assert any(each.splits > 1 for each in found)
 
 
@@ -228,7 +236,8 @@ def test_groups_of_few_channels_are_tried_side_by_side():
     for groups, beside in ((64, 16), (32, 8), (16, 4), (4, 1)):
         g = Geometry(8, 28, 28, 256, 256, 3, 3, padding=(1, 1, 1, 1), groups=groups)
         x, w, dy = (array(shape, "f16") for shape in (g.images, g.kernels, g.results))
-        assert beside in {tile.merged for tile in weight_tiles(g, x, dy)} <= {1, beside}
+        merged = any(each.form == "merged" for each in weight_variants(g, x, dy))
+        assert merged == (beside > 1)
         assert ("merged" in {each.form for each in input_variants(g, dy, w)}) == (beside > 1)
         forms = {each.form for each in variants(bind(x, w, g).problem)}
         assert ("merged" in forms) == (beside > 1)
@@ -241,7 +250,7 @@ def test_every_tile_computes_the_filters_gradient(size, parts):
     g = Geometry(2, 9, 11, 256, 256, 1, 1)
     x, w, dy = arrays(g)
     launches = weight_launches(
-        g, x, dy, dw := np.full(w.shape, np.nan, np.float32), tile=Tile(*size, parts)
+        g, x, dy, dw := np.full(w.shape, np.nan, np.float32), products(*size, parts)
     )
     assert len(launches) == min(parts, 2)
     if parts == 3:
@@ -258,17 +267,17 @@ def test_every_tile_can_be_built(size):
     x, w, dy = (
         array(shape, "f16") for shape in ((8, 14, 14, 256), (256, 3, 3, 256), (8, 14, 14, 256))
     )
-    tile = Tile(*size, 1)
     back = input_launches(g, dy, w, x, window(*size, 64))
-    for launch in (*back, *weight_launches(g, x, dy, w, tile=tile)):
+    for launch in (*back, *weight_launches(g, x, dy, w, products(*size))):
         assert re.search("^ *load: ", str(launch.compile()), re.MULTILINE)
 
 
 def test_a_small_filter_of_many_pixels_fills_the_chip():
     x = array((8, 56, 56, 64), "f16")
     g = Geometry(8, 56, 56, 64, 256, 1, 1)
-    best = weight_tiles(g, x, array(g.results, "f16"))[0]
-    programs = (256 // best.rows) * (64 // best.columns) * best.parts
+    best = weight_variants(g, x, array(g.results, "f16"))[0]
+    sizes = best.config.kwargs
+    programs = (256 // sizes["BLOCK_M"]) * (64 // sizes["BLOCK_N"]) * best.splits
     assert 66 <= programs <= 132
 
 
@@ -300,8 +309,8 @@ def test_channels_filled_up_have_gradients(g):
 @pytest.mark.short("g0-3")
 def test_taps_abreast(g, abreast):
     x, w, dy = arrays(g)
-    tile = Tile(64, 64, 2, abreast)
-    launches = weight_launches(g, x, dy, dw := np.full(w.shape, np.nan, np.float32), tile=tile)
+    tile = products(64, 64, 2, abreast)
+    launches = weight_launches(g, x, dy, dw := np.full(w.shape, np.nan, np.float32), tile)
     assert re.search("^ *load: ", str(launches[0].compile()), re.MULTILINE)
     for launch in launches:
         launch()
@@ -314,9 +323,9 @@ def test_taps_abreast(g, abreast):
 def test_groups_of_few_channels_have_gradients(g):
     x, w, dy = arrays(g)
     dx, dw = (np.full(each.shape, np.nan, np.float32) for each in (x, w))
-    strips = tawa.Config({"BLOCK_R": 4, "BLOCK_C": 32}, specialize=False)
-    launches = input_launches(g, dy, w, dx, Variant("depthwise", strips))
-    launches += weight_launches(g, x, dy, dw, tile=Tile(4, 32, 2, strips=True))
+    strips = tawa.Config({"BLOCK_R": 4, "BLOCK_C": 32, "STRIP": 4}, specialize=False)
+    launches = input_launches(g, dy, w, dx, Variant("direct", strips))
+    launches += weight_launches(g, x, dy, dw, Variant("direct", strips, 2))
     for launch in launches:
         launch()
     assert np.array_equal(dx, input_gradient(w, dy, g))
@@ -362,8 +371,11 @@ def test_refusals_name_the_rule():
         conv2d_weight_gradient(x, w.shape, dy, **options(g))
     g = Geometry(1, 9, 9, 16, 3, 3, 3)
     x, w, dy = arrays(g)
-    with pytest.raises(ArgumentError, match="3 channels a group"):
+    with pytest.raises(ArgumentError, match="rows lie 42 bytes apart"):
         conv2d_input_gradient(x.shape, w, dy)
+    rows = Variant("rows", window(64, 32, 16).config)
+    with pytest.raises(ArgumentError, match="sum over taps"):
+        input_launches(g, array(dy.shape, "f16"), array(w.shape, "f16"), x, rows)
     g = Geometry(1, 9, 9, 3, 16, 3, 3)
     x, w, dy = arrays(g)
     with pytest.raises(ArgumentError, match="the result has"):

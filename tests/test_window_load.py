@@ -88,6 +88,18 @@ def test_a_product_over_windows(height, pins):
     assert np.array_equal(out, want)
 
 
+def test_pixels_are_found_before_the_loop_that_loads_them():
+    """A division in each step takes a producer longer than the products of a small tile."""
+    desc = describe(
+        tawa.array((2, 31, 17, 64), "f16"), Window((3, 2), (2, 1), ((1, 0),) * 2, (1, 1)), [128, 64]
+    )
+    filters = tawa.TensorDescriptor.from_tensor(tawa.array((64, 384), "f16"), [64, 64])
+    made = product.compile(desc, filters, tawa.array((960, 64), "f32"), BM=128, grid=(8,))
+    before, loop = made.asm.text("cuda").split("role_load(", 1)[1].split("for (int step", 1)
+    assert before.count(" /= ") == 2
+    assert " /= " not in loop.split("tma_load_windows", 1)[0]
+
+
 @tawa.jit
 def shared(x_desc, w_desc, out_ptr, columns, steps):
     column = tl.program_id(0) * 64

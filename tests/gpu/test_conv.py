@@ -12,13 +12,14 @@ import tawa  # noqa: E402
 from tawa.errors import ArgumentError  # noqa: E402
 from tawa.kernels.conv import conv2d, conv3d, filters  # noqa: E402
 from tawa.kernels.conv_geometry import Geometry  # noqa: E402
-from tawa.kernels.conv_gradients import (  # noqa: E402
+from tawa.kernels.conv_gradients import (  # noqa: E402  # noqa: E402
     conv2d_input_gradient,
     conv2d_weight_gradient,
     conv3d_input_gradient,
     conv3d_weight_gradient,
+    input_launches,
+    input_variants,
 )
-from tawa.kernels.conv_input_gradient import input_launches, input_variants  # noqa: E402
 from tawa.kernels.conv_operands import bind  # noqa: E402
 from tawa.kernels.conv_variants import FORMS, refused, variants  # noqa: E402
 
@@ -138,7 +139,7 @@ def test_gradients(g: Geometry) -> None:
     y = F.conv2d(left, right, **how)
     dy = normal(*y.shape)
     if g.co * 2 % 16:  # TMA steps over channels of dy
-        with pytest.raises(ArgumentError, match=f"dy has {g.co} channels"):
+        with pytest.raises(ArgumentError, match="bytes apart"):
             conv2d_input_gradient(tuple(x.shape), w, dy, **how)
         with pytest.raises(ArgumentError, match=f"dy has {g.co} channels"):
             conv2d_weight_gradient(x, tuple(w.shape), dy, **how)

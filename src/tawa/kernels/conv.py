@@ -26,7 +26,6 @@ from tawa.kernels.conv_variants import (
     METHODS,
     Problem,
     Variant,
-    forms_of,
     refused,
     unlike,
     variants,
@@ -63,14 +62,6 @@ class Tuner(tuning.Tuner[tuple[Problem, str], Variant]):
                 ' or layout="copy"',
             )
         found = variants(operands.problem, method)
-        if not found:
-            forms = forms_of(operands.problem)
-            reasons = (f"{form}: {refused(form, operands.problem)}" for form in forms)
-            raise ArgumentError(
-                "no kernel takes these arrays",
-                why="; ".join(reasons),
-                remedy="fill channels up with zeros, or copy the arrays to dense memory",
-            )
 
         def candidates() -> list[tuning.Candidate[Variant]]:
             return [
@@ -120,11 +111,13 @@ def workspace(
     """Return the bytes that a method makes beside its output: packed windows, packed filters.
 
     im2win: N * Ho * W * Fh * C elements, W the columns that windows reach, im2col:
-    N * Ho * Wo * Fh * Fw * C, padded: N * H * W * C; each with what TMA's strides need
-    (`tawa.kernels.conv_geometry.packing`). Views in place, pointers and direct convolutions make
-    none. A variant of several `splits` adds 4 bytes for each of them and element of its tiles: all,
-    or those beyond its first `whole`.
+    N * Ho * Wo * Fh * Fw * C, each with what TMA's strides need
+    (`tawa.kernels.conv_geometry.packing`); direct: the filters by taps. Views in place and pointers
+    make none. A variant of several `splits` adds 4 bytes for each of them and element of its tiles:
+    all, or those beyond its first `whole`.
     """
+    if method == "direct":
+        return BYTES[dtype] * geometry.co * geometry.window
     if method not in PACKINGS:
         return 0
     how = packing(method, geometry, BYTES[dtype])

@@ -41,7 +41,7 @@ def conv_weight_gradient(
 
     x is in a view of `tawa.kernels.conv_views`, dy [N, Ho, Wo, GROUPS, Co/g], or [1, 1, pixels,
     GROUPS, Co/g] where TMA counts windows. Where dy's pixels end, x's must end too: 0 * Inf would
-    be NaN. So they do in the views "rows", "window" and "volume"; in "groups" boxes fit dy's rows
+    be NaN. So they do in the views "rows", "window" and "volume"; in "taps" boxes fit dy's rows
     and columns. `columns` are the tiles of k; one part may be dw itself. Grid (cdiv(Co/g, BLOCK_M),
     taps * columns, parts * GROUPS).
     """
@@ -53,10 +53,10 @@ def conv_weight_gradient(
     sums = ()
     for _ in tl.static_range(ABREAST):
         sums = (*sums, tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32))
-    for tile in range(part * share, min(part * share + share, tiles)):
-        column = tile % tiles_w * BLOCK_W
-        row = tile // tiles_w % tiles_h * BLOCK_H
-        image = tile // tiles_w // tiles_h * BLOCK_I
+    column = part * share % tiles_w * BLOCK_W
+    row = part * share // tiles_w % tiles_h * BLOCK_H
+    image = part * share // tiles_w // tiles_h * BLOCK_I
+    for _ in range(part * share, min(part * share + share, tiles)):
         dy = dy_desc.load([image, row, column, group, out])
         dy = dy.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_M)
         for each in tl.static_range(ABREAST):
@@ -64,6 +64,13 @@ def conv_weight_gradient(
             x = x.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N)
             grown = tl.dot(dy.T, x, sums[each])
             sums = (*sums[:each], grown, *sums[each + 1 :])
+        # Divisions would take the producer as long as the products of a small tile.
+        over = column >= (tiles_w - 1) * BLOCK_W
+        column = tl.where(over, 0, column + BLOCK_W)
+        row += tl.where(over, BLOCK_H, 0)
+        over = row > (tiles_h - 1) * BLOCK_H
+        row = tl.where(over, 0, row)
+        image += tl.where(over, BLOCK_I, 0)
     for each in tl.static_range(ABREAST):
         acc = sums[each].to(part_desc.dtype).reshape(1, 1, BLOCK_M, 1, BLOCK_N)
         part_desc.store([part, group, out, tap + each, k], acc)

@@ -3,7 +3,7 @@
 # pyright: basic, reportArgumentType=false, reportOperatorIssue=false
 # pyright: reportAttributeAccessIssue=false, reportIndexIssue=false, reportReturnType=false
 # pyright: reportCallIssue=false, reportGeneralTypeIssues=false
-"""Convolutions of few channels a group, most of all one, and gradients: no product of matrices.
+"""Convolutions without products of matrices, for few channels a group, and their gradients.
 
 A thread keeps the sums of a strip, `STRIP` output pixels side by side of some channels, and reads
 each pixel that its windows share once for each of their rows. Filters are [taps, Co], so that the
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import tawa
 import tawa.language as tl
-from tawa.kernels.conv_windows import BARE, activated, scaled
+from tawa.kernels.conv_windows import BARE, store
 
 
 @tawa.jit
@@ -60,52 +60,48 @@ def conv_depthwise(
     line = strip // across
     known = filter < filters
     there = strip < strips
-    column = first * WINDOW.stride_w - WINDOW.pad_w
-    row = line % out_height * WINDOW.stride_h - WINDOW.pad_h
+    column = first * WINDOW.stride[1] - WINDOW.padding[1][0]
+    row = line % out_height * WINDOW.stride[0] - WINDOW.padding[0][0]
     x_at = x_ptr + (line // out_height).to(tl.int64) * stride_xn
     sums = ()
     for _ in tl.static_range(STRIP):
         sums = (*sums, tl.zeros((BLOCK_R, BLOCK_C), dtype=SUM))
-    for step in range(WINDOW.fh * CHANNELS):
-        down = row + step // CHANNELS * WINDOW.dilation_h
+    for step in range(WINDOW.size[0] * CHANNELS):
+        down = row + step // CHANNELS * WINDOW.dilation[0]
         inside = there & (down >= 0) & (down < height * APART_H)
         if APART_H > 1:
             inside = inside & (down % APART_H == 0)
             down = down // APART_H
         channel = filter // FILTERS * CHANNELS + step % CHANNELS
         w = ()
-        for tap in tl.static_range(WINDOW.fw):
-            at = step // CHANNELS * WINDOW.fw + tap
+        for tap in tl.static_range(WINDOW.size[1]):
+            at = step // CHANNELS * WINDOW.size[1] + tap
             if BACK:
-                at = WINDOW.fh * WINDOW.fw - 1 - at
+                at = WINDOW.size[0] * WINDOW.size[1] - 1 - at
             at = at * CHANNELS + step % CHANNELS
             w = (*w, tl.load(w_ptr + at * filters + filter, mask=known, other=0).to(SUM))
-        last: tl.constexpr = (STRIP - 1) * WINDOW.stride_w + (WINDOW.fw - 1) * WINDOW.dilation_w
-        for pixel in tl.static_range(WINDOW.pad_w % APART_W, last + 1, APART_W):
+        last: tl.constexpr = (STRIP - 1) * WINDOW.stride[1] + (
+            WINDOW.size[1] - 1
+        ) * WINDOW.dilation[1]
+        for pixel in tl.static_range(WINDOW.padding[1][0] % APART_W, last + 1, APART_W):
             right = column + pixel
             seen = inside & (right >= 0) & (right < width * APART_W)
             if APART_W > 1:
                 right = right // APART_W
             at = (down * stride_xh + right * stride_xw)[:, None] + channel[None, :]
             x = tl.load(x_at[:, None] + at, mask=seen[:, None] & known[None, :], other=0).to(SUM)
-            for tap in tl.static_range(WINDOW.fw):
-                rest: tl.constexpr = pixel - tap * WINDOW.dilation_w
-                if rest >= 0 and rest % WINDOW.stride_w == 0 and rest // WINDOW.stride_w < STRIP:
-                    out: tl.constexpr = rest // WINDOW.stride_w
+            for tap in tl.static_range(WINDOW.size[1]):
+                rest: tl.constexpr = pixel - tap * WINDOW.dilation[1]
+                if rest >= 0 and rest % WINDOW.stride[1] == 0 and rest // WINDOW.stride[1] < STRIP:
+                    out: tl.constexpr = rest // WINDOW.stride[1]
                     grown = sums[out] + x * w[tap][None, :]
                     sums = (*sums[:out], grown, *sums[out + 1 :])
     for pixel in tl.static_range(STRIP):
-        y = sums[pixel]
-        if y_ptr.dtype.element_ty != tl.int32:
-            y = y.to(tl.float32)
-        y = scaled(y, scale_ptr, bias_ptr, 0, filter, filters, AFTER)
         at = (line.to(tl.int64) * out_width + first + pixel) * filters
         at = at[:, None] + filter[None, :]
         stored = (there & (first + pixel < out_width))[:, None] & known[None, :]
-        if AFTER.residual:
-            y = y + tl.load(r_ptr + at, mask=stored, other=0.0).to(tl.float32)
-        y = activated(y, AFTER).to(y_ptr.dtype.element_ty)
-        tl.store(y_ptr + at, y, mask=stored)
+        given = (scale_ptr, bias_ptr, at, stored, 0, filter, filters, AFTER)
+        store(sums[pixel], y_ptr, r_ptr, *given)
 
 
 @tawa.jit
@@ -146,16 +142,18 @@ def conv_depthwise_weights(
     channel = filter // FILTERS * CHANNELS + inner
     across = tl.cdiv(out_width, STRIP)
     sums = ()
-    for _ in tl.static_range(WINDOW.fw):
+    for _ in tl.static_range(WINDOW.size[1]):
         sums = (*sums, tl.zeros((BLOCK_R, BLOCK_C), dtype=tl.float32))
     for block in range(part * share, min(part * share + share, blocks)):
         strip = block * BLOCK_R + tl.arange(0, BLOCK_R)
         there = strip < strips
         first = strip % across * STRIP
         line = strip // across
-        down = line % out_height * WINDOW.stride_h - WINDOW.pad_h + row * WINDOW.dilation_h
+        down = (
+            line % out_height * WINDOW.stride[0] - WINDOW.padding[0][0] + row * WINDOW.dilation[0]
+        )
         inside = there & (down >= 0) & (down < height)
-        column = first * WINDOW.stride_w - WINDOW.pad_w
+        column = first * WINDOW.stride[1] - WINDOW.padding[1][0]
         x_at = x_ptr + (line // out_height).to(tl.int64) * stride_xn + down * stride_xh
         dy_at = dy_ptr + (line.to(tl.int64) * out_width + first) * filters
         grown = ()
@@ -163,21 +161,23 @@ def conv_depthwise_weights(
             held = (there & (first + pixel < out_width))[:, None] & known[None, :]
             at = dy_at[:, None] + (pixel * filters + filter)[None, :]
             grown = (*grown, tl.load(at, mask=held, other=0).to(tl.float32))
-        last: tl.constexpr = (STRIP - 1) * WINDOW.stride_w + (WINDOW.fw - 1) * WINDOW.dilation_w
+        last: tl.constexpr = (STRIP - 1) * WINDOW.stride[1] + (
+            WINDOW.size[1] - 1
+        ) * WINDOW.dilation[1]
         for pixel in tl.static_range(last + 1):
             right = column + pixel
             seen = (inside & (right >= 0) & (right < width))[:, None] & known[None, :]
             at = x_at[:, None] + (right * stride_xw)[:, None] + channel[None, :]
             x = tl.load(at, mask=seen, other=0).to(tl.float32)
-            for tap in tl.static_range(WINDOW.fw):
-                rest: tl.constexpr = pixel - tap * WINDOW.dilation_w
-                if rest >= 0 and rest % WINDOW.stride_w == 0 and rest // WINDOW.stride_w < STRIP:
-                    out: tl.constexpr = rest // WINDOW.stride_w
+            for tap in tl.static_range(WINDOW.size[1]):
+                rest: tl.constexpr = pixel - tap * WINDOW.dilation[1]
+                if rest >= 0 and rest % WINDOW.stride[1] == 0 and rest // WINDOW.stride[1] < STRIP:
+                    out: tl.constexpr = rest // WINDOW.stride[1]
                     more = x * grown[out]
                     if not EVEN:
                         more = tl.where((first + out < out_width)[:, None], more, 0.0)
                     sums = (*sums[:tap], sums[tap] + more, *sums[tap + 1 :])
-    for tap in tl.static_range(WINDOW.fw):
-        at = (part * WINDOW.fh + row) * WINDOW.fw + tap
+    for tap in tl.static_range(WINDOW.size[1]):
+        at = (part * WINDOW.size[0] + row) * WINDOW.size[1] + tap
         to = part_ptr + (at * CHANNELS + inner).to(tl.int64) * filters + filter
         tl.store(to, tl.sum(sums[tap], axis=0), mask=known)

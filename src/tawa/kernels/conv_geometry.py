@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 from tawa.errors import ArgumentError
@@ -13,20 +14,6 @@ from tawa.layouts.windows import Window, each_axis, paddings
 def ceil_to(value: int, step: int) -> int:
     """Return the smallest multiple of `step` that is not below `value`."""
     return -(-value // step) * step
-
-
-@dataclass(frozen=True, slots=True)
-class Taps:
-    """Windows as kernels are told of them; of volumes they read `fh` and `fw`."""
-
-    fh: int
-    fw: int
-    stride_h: int = 1
-    stride_w: int = 1
-    pad_h: int = 0
-    pad_w: int = 0
-    dilation_h: int = 1
-    dilation_w: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +94,6 @@ class Geometry:
         """Pixels of the output: M of the product."""
         return self.n * self.ho * self.wo
 
-    @property
-    def taps(self) -> Taps:
-        """What a kernel's windows are."""
-        sides = (self.padding[0], self.padding[2])
-        fh, fw = self.over.size[-2:]
-        return Taps(fh, fw, *self.stride, *sides, *self.dilation)
-
     def merged(self, count: int) -> Geometry:
         """Return the same with `count` groups side by side as one, whose filters see them all."""
         return replace(self, groups=self.groups // count)
@@ -151,7 +131,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How a method packs: the images' buffer, the filters', and the windows of either.
+    """How images are packed, and filters where they are: the buffers, and the windows of either.
 
     `window` and `stride` are those of the pixels that lie together in a column of the buffers.
     """
@@ -167,19 +147,18 @@ class Packing:
         return self.images.elements + self.filters.elements
 
 
-PACKINGS = ("im2win", "im2col", "padded")
+PACKINGS = ("im2win", "im2col")
 
 
 def packing(method: str, geometry: Geometry, itemsize: int, column: int = 0) -> Packing:
-    """Return how "im2win", "im2col", "padded" or "lines" lays images and filters out.
+    """Return how "im2win", "im2col" or "padded" lays images and filters out.
 
     - im2win: (N, Ho, W, Fh, C), W the columns that windows reach. A column is padded so that
       windows begin at multiples of 16 bytes (stride * column), and a row so that rows do: TMA's
       rules of strides. Filters are (Co, Fw, Fh, C), their columns as long.
     - im2col: (N, Ho, Wo, Fh, Fw, C), windows padded to multiples of 16 bytes; filters as rows.
-    - padded: (N, H, W, C) with the padding around it and channels filled up until a stride is a
-      multiple of 16 bytes; filters (Co, Fh, Fw, C) likewise.
-    - lines: (N, H, W, `column`) with the padding around it, rows filled up to lines of 128 bytes.
+    - padded: (N, H, W, `column`) with the padding around it, by default as many channels as make a
+      stride a multiple of 16 bytes, rows filled up to lines of 128 bytes; filters are not packed.
     """
     g, step = geometry, 16 // itemsize
     if method == "im2col":
@@ -188,17 +167,17 @@ def packing(method: str, geometry: Geometry, itemsize: int, column: int = 0) -> 
         filters = Packed(g.co, 1, g.window, column, column)
         return Packing(images, filters, (g.fh, g.fw), g.stride)
     used = g.fh * g.c if method == "im2win" else g.c
-    column, line = column or used, 128 // itemsize if method == "lines" else step
-    while method != "lines" and g.stride[1] * column % step:
-        column += 1
-    long = ceil_to(g.fw * column, step)
-    if method != "im2win":
+    apart = step // gcd(g.stride[1], step)
+    column = column or ceil_to(used, apart)
+    if method == "padded":
         lines, columns = g.h + g.padding[0] + g.padding[1], g.w + g.padding[2] + g.padding[3]
-        images = Packed(g.n * lines, columns, used, column, ceil_to(columns * column, line))
-        return Packing(images, Packed(g.co * g.fh, g.fw, used, column, long), (1, 1), (1, 1))
+        pitch = ceil_to(columns * column, 128 // itemsize)
+        none = Packed(0, 0, 0, 0, 0)
+        return Packing(Packed(g.n * lines, columns, used, column, pitch), none, (1, 1), (1, 1))
     columns = (g.wo - 1) * g.stride[1] + g.fw
     images = Packed(g.n * g.ho, columns, used, column, ceil_to(columns * column, step))
-    return Packing(images, Packed(g.co, g.fw, used, column, long), (g.fh, 1), (g.stride[0], 1))
+    filters = Packed(g.co, g.fw, used, column, ceil_to(g.fw * column, step))
+    return Packing(images, filters, (g.fh, 1), (g.stride[0], 1))
 
 
 def geometry_of(

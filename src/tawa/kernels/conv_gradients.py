@@ -7,24 +7,102 @@ the tile fixes: with the same tile the results of two calls are the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from math import ceil, gcd
+from typing import Any, TypeVar
 
 from tawa.errors import ArgumentError
 from tawa.kernels import tuner as tuning
 from tawa.kernels.arrays import empty_beside, look
 from tawa.kernels.conv import as_given, by_axis, is_chw, nhwc, of_axes
-from tawa.kernels.conv_geometry import Geometry, geometry_of
-from tawa.kernels.conv_input_gradient import input_launches, input_variants
-from tawa.kernels.conv_variants import Tile, Variant
-from tawa.kernels.conv_weight_gradient import weight_launches, weight_tiles
+from tawa.kernels.conv_geometry import Geometry, geometry_of, geometry_over
+from tawa.kernels.conv_merged import Back
+from tawa.kernels.conv_operands import Operands, check_gradient, strides_of
+from tawa.kernels.conv_prepare import prepare
+from tawa.kernels.conv_variants import Problem, Variant, variants
+from tawa.kernels.conv_weight_gradient import weight_launches, weight_variants
+from tawa.kernels.conv_windows import BARE
 from tawa.kernels.prepare import Launch
 from tawa.kernels.recipe import Recipe, Writer, symbols
-from tawa.layouts.windows import each_axis, transposed
+from tawa.layouts.windows import Window, each_axis, transposed
 from tawa.runtime.arrays import array
+from tawa.target import H200, Target
 
-_CHOICES: dict[str, Callable[..., list[Any]]] = {"input": input_variants, "weight": weight_tiles}
+T = TypeVar("T")
+
+
+# --- the input's, as a convolution of dy ----------------------------------------------------------
+
+
+def _operands(g: Geometry, dy: Any, w: Any, dx: Any) -> Operands:
+    """Return the convolution that dx is of dy; raises `ArgumentError` where arrays do not fit."""
+    grown, result, window = look(dy), look(dx), g.over
+    check_gradient(grown, g, "w", look(w))
+    met = _back(window, g.images[1:-1])
+    stride, dilation = _three(window.stride, 1), _three(window.dilation, 1)
+    back = Back(
+        _three(window.size, 1),
+        stride,
+        _three([before for before, _ in window.padding], 0),
+        dilation,
+        tuple(s // gcd(s, d) for s, d in zip(stride, dilation)),
+        _three(met.size, 1),
+        _three(met.lower, 0),
+    )
+    step = 0 if result.address % 16 else 16 // result.itemsize
+    lies = strides_of(grown), grown.address & 15, True, True, step, BARE, back
+    seen = geometry_over(met, g.results, g.c, g.groups)
+    return Operands(Problem(seen, grown.dtype, result.dtype, *lies), dy, w, dx)
+
+
+def input_variants(g: Geometry, dy: Any, w: Any, target: Target = H200) -> list[Variant]:
+    """Return the variants of dx that are worth trying, the likely best first."""
+    # dx is of dy's type, or of one as good.
+    return variants(_operands(g, dy, w, dy).problem, target=target)
+
+
+def input_launches(
+    g: Geometry, dy: Any, w: Any, dx: Any, variant: Variant | None = None
+) -> list[Launch]:
+    """Return the launches that compute dx, by default by the likeliest of `input_variants`.
+
+    Raises `ArgumentError`.
+    """
+    operands = _operands(g, dy, w, dx)
+    return prepare(operands, variant or variants(operands.problem)[0])
+
+
+def _three(values: Sequence[T], neutral: T) -> tuple[T, ...]:
+    """Return values of three axes, those of the last as they are given."""
+    return (*(neutral,) * (3 - len(values)), *values)[-3:]
+
+
+def _back(window: Window, pixels: Sequence[int]) -> Window:
+    """Return the windows, of stride 1, in which the pixels of a parity of dx see dy.
+
+    Pixel i of a parity sees window i + (parity + padding - tap * dilation) / stride of each tap for
+    which that is whole: the windows reach from the least of these places to the last.
+    """
+    sizes: list[int] = []
+    sides: list[tuple[int, int]] = []
+    for axis, extent in enumerate(pixels):
+        step, (before, _) = window.stride[axis], window.padding[axis]
+        taps = range(before, before - window.taps[axis] - 1, -window.dilation[axis])
+        met = [(p + at) // step for p in range(step) for at in taps if not (p + at) % step]
+        sizes.append(max(met) - min(met) + 1)
+        more = ceil(extent / step) - window.count(axis, extent)
+        sides.append((-min(met), more + max(met)))
+    once = (1,) * len(sizes)
+    return Window(tuple(sizes), once, tuple(sides), once)
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+_CHOICES: dict[str, Callable[..., list[Variant]]] = {
+    "input": input_variants,
+    "weight": weight_variants,
+}
 _LAUNCHES: dict[str, Callable[..., list[Launch]]] = {
     "input": input_launches,
     "weight": weight_launches,
@@ -33,14 +111,14 @@ ARRAYS = {"input": ("dy", "w"), "weight": ("x", "dy")}
 """The arguments of either gradient that are arrays, all of which are read."""
 
 
-class Tuner(tuning.Tuner[Any, Variant | Tile]):
+class Tuner(tuning.Tuner[Any, Variant]):
     """Remembers the fastest variant of each gradient of "input" or "weight" that it has timed."""
 
     def __init__(self, of: str, *, keep: bool = True) -> None:
         super().__init__(f"conv_{of}_gradient", ARRAYS[of], keep=keep)
         self.of = of
 
-    def choose(self, g: Geometry, arrays: tuple[Any, Any, Any]) -> Variant | Tile:
+    def choose(self, g: Geometry, arrays: tuple[Any, Any, Any]) -> Variant:
         """Return the fastest variant, timed on the GPU of `arrays` if the problem is new.
 
         `arrays` are what is read, and one to write to. Raises `ArgumentError`, `TuningError`.
@@ -48,10 +126,10 @@ class Tuner(tuning.Tuner[Any, Variant | Tile]):
         views = tuple(map(look, arrays))
         key = (g, *((view.dtype, view.strides, view.address % 16) for view in views))
 
-        def ready(variant: Variant | Tile) -> Callable[[], Any]:
+        def ready(variant: Variant) -> Callable[[], Any]:
             return tuning.ready(_LAUNCHES[self.of](g, *arrays, variant))
 
-        def candidates() -> list[tuning.Candidate[Variant | Tile]]:
+        def candidates() -> list[tuning.Candidate[Variant]]:
             found = _CHOICES[self.of](g, *arrays[:2])
             return [tuning.Candidate(each, partial(ready, each)) for each in found]
 

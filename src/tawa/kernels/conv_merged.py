@@ -113,9 +113,9 @@ def sums_apart(
     above = pixel // out_width % out_height
     across = pixel % out_width
     if BACK is None:
-        above = above * WINDOW.stride_h - WINDOW.pad_h
-        across = across * WINDOW.stride_w - WINDOW.pad_w
-        taps: tl.constexpr = WINDOW.fh * WINDOW.fw
+        above = above * WINDOW.stride[0] - WINDOW.padding[0][0]
+        across = across * WINDOW.stride[1] - WINDOW.padding[1][0]
+        taps: tl.constexpr = WINDOW.size[0] * WINDOW.size[1]
         w_at = (group * channels + filter).to(tl.int64) * (taps * CHANNELS) + own
     else:
         _, parity_h, parity_w = parities(parity, BACK)
@@ -128,8 +128,8 @@ def sums_apart(
         tap = k // MERGED.channels
         inner = k % MERGED.channels
         if BACK is None:
-            down = above + tap // WINDOW.fw * WINDOW.dilation_h
-            right = across + tap % WINDOW.fw * WINDOW.dilation_w
+            down = above + tap // WINDOW.size[1] * WINDOW.dilation[0]
+            right = across + tap % WINDOW.size[1] * WINDOW.dilation[1]
             step = tap * CHANNELS + inner
             inside = there
         else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tawa.errors import ArgumentError
-from tawa.kernels.arrays import PRODUCTS, View, empty_beside, fits_tma, look
+from tawa.kernels.arrays import PRODUCTS, View, empty_beside, look
 from tawa.kernels.conv_geometry import Geometry
 from tawa.kernels.conv_variants import Problem
 from tawa.kernels.conv_windows import Epilogue
@@ -165,9 +165,9 @@ def _check_vector(name: str, view: View, counts: tuple[int, ...], kinds: tuple[s
         raise ArgumentError(f"{name} holds {view.dtype}", why=f"one of {', '.join(kinds)}")
 
 
-def check_gradient(dy: View, g: Geometry, name: str, other: View, *, by_tma: bool = True) -> None:
+def check_gradient(dy: View, g: Geometry, name: str, other: View) -> None:
     """Raise `ArgumentError` where dy is not the result's gradient, or of another type, or it or
-    filters are not read where they lie.
+    filters are not dense.
     """
     if dy.shape != g.results:
         raise ArgumentError(
@@ -184,9 +184,3 @@ def check_gradient(dy: View, g: Geometry, name: str, other: View, *, by_tma: boo
                 why="channels lie side by side, without gaps",
                 remedy="torch: .contiguous(memory_format=torch.channels_last), or channels_last_3d",
             )
-    if by_tma and not fits_tma(dy, (g.filters, 1)):
-        raise ArgumentError(
-            f"dy has {g.filters} channels a group at address {dy.address} mod 16",
-            why="TMA steps by multiples of 16 bytes",
-            remedy="fill the channels up with zeros",
-        )

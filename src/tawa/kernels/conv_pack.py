@@ -45,13 +45,13 @@ def pack(
     """
     line = tl.program_id(0)
     image = line // out_height
-    top = line % out_height * WINDOW.stride_h - WINDOW.pad_h
+    top = line % out_height * WINDOW.stride[0] - WINDOW.padding[0][0]
     q = tl.program_id(1) * BLOCK_W + tl.arange(0, BLOCK_W)
     p = tl.program_id(2) * BLOCK_P + tl.arange(0, BLOCK_P)
-    down = top + p // CHANNELS // WINDOW.fw * WINDOW.dilation_h
-    right = (q * WINDOW.stride_w - WINDOW.pad_w)[:, None]
-    right += (p // CHANNELS % WINDOW.fw * WINDOW.dilation_w)[None, :]
-    inside = (down >= 0) & (down < height) & (p < WINDOW.fh * WINDOW.fw * CHANNELS)
+    down = top + p // CHANNELS // WINDOW.size[1] * WINDOW.dilation[0]
+    right = (q * WINDOW.stride[1] - WINDOW.padding[1][0])[:, None]
+    right += (p // CHANNELS % WINDOW.size[1] * WINDOW.dilation[1])[None, :]
+    inside = (down >= 0) & (down < height) & (p < WINDOW.size[0] * WINDOW.size[1] * CHANNELS)
     inside = inside[None, :] & (right >= 0) & (right < width)
     at = (down * stride_h + p % CHANNELS * stride_c)[None, :] + right * stride_w
     x = tl.load(x_ptr + image.to(tl.int64) * stride_n + at, mask=inside, other=0)

@@ -33,7 +33,7 @@ def _pack(x: Any, strides: tuple[int, ...], g: Geometry, buffer: Packed, out: An
         "BLOCK_P": part,
         "CHANNELS": g.c,
         "COLUMN": buffer.column,
-        "WINDOW": g.taps,
+        "WINDOW": g.over,
     }
     sizes = (g.h, g.w, buffer.lines // g.n, buffer.columns, buffer.pitch)
     grid = (buffer.lines, ceil(buffer.columns / columns), ceil(buffer.column / part))
@@ -71,15 +71,6 @@ def fill(w: Any, lines: int, taps: int, merged: conv_merged.Merged, beside: Any)
     options = {"BLOCK": _FILLED, "MERGED": merged}
     arguments = (w, out, count, lines, taps)
     return Launch(conv_merged.spread, (ceil(count / _FILLED),), arguments, options)
-
-
-def fill_groups(w: Any, g: Geometry, count: int, beside: Any) -> Launch:
-    """Return the launch that lays w out for `count` groups that stand as one: zeros for the
-    channels of the others.
-    """
-    taps = g.fh * g.fw
-    merged = conv_merged.Merged(g.channels, g.filters, count, g.channels, g.channels * count)
-    return fill(w, g.co * taps, taps, merged, beside)
 
 
 def _fit(buffer: Packed) -> tuple[int, int]:

@@ -11,16 +11,16 @@ from typing import Any
 
 import tawa
 from tawa.errors import ArgumentError
-from tawa.kernels import conv_backward, conv_windows
-from tawa.kernels.arrays import BYTES, empty_beside, look
-from tawa.kernels.conv_geometry import PACKINGS, Geometry, Packing, Taps, ceil_to, packing
+from tawa.kernels import conv_backward, conv_depthwise, conv_windows
+from tawa.kernels.arrays import BYTES, empty_beside, fits_tma, look
+from tawa.kernels.conv_geometry import PACKINGS, Geometry, Packing, ceil_to, packing
 from tawa.kernels.conv_merged import Merged
 from tawa.kernels.conv_operands import Operands
-from tawa.kernels.conv_packing import fill, fill_groups, pack, pack_filters
-from tawa.kernels.conv_strips import strips
+from tawa.kernels.conv_packing import fill, pack, pack_filters, rearrange
 from tawa.kernels.conv_variants import Axes, Variant, beside, least_beside, refused
 from tawa.kernels.conv_views import packed_view, windows
 from tawa.kernels.prepare import Launch
+from tawa.layouts.windows import Window
 from tawa.runtime.arrays import row_major
 
 _FINISH = 1024
@@ -46,29 +46,75 @@ def prepare(operands: Operands, variant: Variant) -> list[Launch]:
     if form == "neighbours":
         return _neighbours(operands, variant)
     g, sizes = operands.problem.geometry, variant.config.kwargs
-    if form in ("pointers", "direct"):
+    if form == "pointers":
         strides = (*operands.problem.strides[:3], g.window)
         return [_by_pointers(operands, variant, g, operands.x, operands.w, strides)]
-    if form == "depthwise":
-        return strips(operands, variant)
-    seen = windows(form, g, operands.problem.view)
+    if form == "direct":
+        return _strips(operands, variant)
+    seen, launches = windows(form, g, operands.problem.view), list[Launch]()
     x = seen.descriptor(operands.x, variant.box, sizes["BLOCK_K"])
-    options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.taps}
-    w = filters(operands.w, (g.groups, g.filters, seen.taps, seen.k), (g.window, seen.k), sizes)
-    shape = (1, 1, g.pixels) if seen.window is not None else (g.n, g.ho, g.wo)
-    return product(operands, variant, x, w, (seen.taps, seen.k), shape, options)
+    options = {"VIEW": seen.view, "CHANNELS": g.channels, "WINDOW": g.over}
+    if (back := operands.problem.back) is None:
+        sums, w = (seen.taps, seen.k), operands.w
+        w = filters(w, (g.groups, g.filters, *sums), (g.window, seen.k), sizes)
+    else:  # filters as they lie; channels that TMA does not step over with zeros behind them
+        taps, wide, w = prod(back.size), g.filters, operands.w
+        if not fits_tma(look(w), (wide, 1)):
+            wide = ceil_to(wide, 16 // look(w).itemsize)
+            w = empty_beside(operands.y, (g.c * taps * wide,), look(w).dtype)
+            shape, strides = (g.c * taps, 1, 1, g.filters), (g.filters, 0, 0, 1)
+            launches.append(rearrange(operands.w, shape, strides, w, wide))
+        w = by_rows(
+            w, (g.groups, g.channels, taps, wide), [1, sizes["BLOCK_K"], 1, sizes["BLOCK_N"]]
+        )
+        sums = ceil(taps / operands.problem.parities), g.channels
+    return [*launches, *product(operands, variant, x, w, sums, seen.cut(g), options)]
+
+
+def _strips(operands: Operands, variant: Variant) -> list[Launch]:
+    """Return the launches that pack filters by taps and convolve in strips.
+
+    An input's gradient is a convolution of dy, its pixels a stride apart, with filters whose taps
+    are in the other order.
+    """
+    problem, sizes, w = operands.problem, variant.config.all_kwargs(), operands.w
+    g, back, y = problem.geometry, problem.back, look(operands.y).shape
+    options = {**sizes, "WINDOW": g.over, "AFTER": problem.epilogue, "SUM": problem.sum}
+    options |= {"CHANNELS": g.channels, "FILTERS": g.filters}
+    shape, steps = (1, 1, g.window, g.co), (0, 0, 1, g.window)
+    if back is not None:
+        (fh, fw), (down, across) = back.size[1:], back.stride[1:]
+        each = zip(back.size[1:], back.dilation[1:], back.padding[1:])
+        pads = tuple(((size - 1) * spread - before, 0) for size, spread, before in each)
+        options["WINDOW"] = Window((fh, fw), (1, 1), pads, back.dilation[1:])
+        options |= {"APART_H": down, "APART_W": across, "BACK": True}
+        window = fh * fw * g.filters
+        shape = (fh * fw, g.channels, g.groups, g.filters)
+        steps = (g.filters, window, g.channels * window, 1)
+    taps = empty_beside(operands.y, (prod(shape),), look(w).dtype)
+    count = y[0] * y[1] * ceil(y[2] / sizes["STRIP"])
+    arrays = (operands.x, taps, operands.y, operands.residual, operands.scale, operands.bias)
+    numbers = (count, g.h, g.w, *y[1:], *problem.strides[:3])
+    grid = (ceil(count / sizes["BLOCK_R"]), ceil(y[3] / sizes["BLOCK_C"]))
+    launch = Launch(conv_depthwise.conv_depthwise, grid, (*arrays, *numbers), options)
+    return [rearrange(w, shape, steps, taps), launch]
 
 
 def _side_by_side(operands: Operands, variant: Variant) -> list[Launch]:
     """Return the launches that fill filters with zeros and convolve groups that stand as one."""
-    problem = operands.problem.merged
-    g = problem.geometry
-    alone = operands.problem.geometry
-    first = fill_groups(operands.w, alone, alone.groups // g.groups, operands.y)
-    w, merged = first.arguments[1], first.options["MERGED"]
-    wide = replace(operands, problem=problem, w=w)
-    (launch,) = prepare(wide, replace(variant, form="window"))
-    return [first, apart(launch, wide, merged)]
+    problem, back = operands.problem.merged, operands.problem.back
+    g, alone = problem.geometry, operands.problem.geometry
+    channels, own, taps, lines = alone.channels, alone.filters, g.fh * g.fw, g.co
+    if back is not None:  # x's channels are the filters', and y's those of each
+        channels, own, taps, lines = own, channels, prod(back.size), g.c
+    count = alone.groups // g.groups
+    merged = Merged(channels, own, count, channels, channels * count)
+    first = fill(operands.w, lines * taps, taps, merged, operands.y)
+    wide = replace(operands, problem=problem, w=first.arguments[1])
+    *copied, launch = prepare(wide, replace(variant, form="window"))
+    merged = replace(merged, channels=alone.channels, filters=alone.filters, apart=alone.channels)
+    numbers = (g.pixels, *g.images[-3:-1], *g.results[-3:-1], *problem.strides[:3])
+    return [first, *copied, _summed_apart(launch, merged, operands.x, wide.w, numbers)]
 
 
 def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
@@ -92,7 +138,7 @@ def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
     launches = [fill(operands.w, g.co * g.fh, g.fh, merged, operands.y)]
     x, high, width, (image, row) = operands.x, g.h, g.w * g.c, problem.strides[:2]
     if column > g.c or not problem.in_lines:
-        buffer = (how := packing("lines", g, size, column)).images
+        buffer = (how := packing("padded", g, size, column)).images
         x = empty_beside(operands.y, (buffer.elements,), problem.dtype)
         launches.append(pack(operands.x, g, how, x))
         high, width, row = buffer.lines // g.n, buffer.columns * column, buffer.pitch
@@ -104,18 +150,12 @@ def _neighbours(operands: Operands, variant: Variant) -> list[Launch]:
     order = filters(w, (1, count * g.co, g.fh, k), (g.fh * merged.wide, merged.wide), sizes)
     wide = replace(operands, problem=replace(problem, geometry=replace(g, co=count * g.co)))
     options: dict[str, Any] = {"VIEW": "lines", "CHANNELS": merged.wide}
-    options["WINDOW"] = Taps(g.fh, 1, g.stride[0], count * step, dilation_h=g.dilation[0])
+    none = ((0, 0), (0, 0))
+    options["WINDOW"] = Window((g.fh, 1), (g.stride[0], count * step), none, (g.dilation[0], 1))
     rows = (g.n, g.ho, 1, 1, g.wo * g.co)
     (launch,) = product(wide, variant, seen, order, (g.fh, k), shape, options, rows)
     numbers = (prod(shape), high, width, *shape[1:], image, row, 1)
     return [*launches, _summed_apart(launch, merged, x, w, numbers)]
-
-
-def apart(launch: Launch, operands: Operands, merged: Merged) -> Launch:
-    """Return the product of groups that stand side by side, with what sums them apart."""
-    problem, g = operands.problem, operands.problem.geometry
-    numbers = (g.pixels, *g.images[-3:-1], *g.results[-3:-1], *problem.strides[:3])
-    return _summed_apart(launch, merged, operands.x, operands.w, numbers)
 
 
 def _summed_apart(launch: Launch, merged: Merged, x: Any, w: Any, numbers: Any) -> Launch:
@@ -127,9 +167,6 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
     problem, form = operands.problem, variant.form
     g, sizes = problem.geometry, variant.config.kwargs
     how = packing(form, g, BYTES[problem.dtype])
-    if form == "padded" and "BLOCK_M" in sizes:  # without descriptors rows of filters lie close
-        lines = replace(how.filters, pitch=how.filters.columns * how.filters.column)
-        how = replace(how, filters=lines)
     buffer, packed = how.images, how.filters
     windowed = empty_beside(operands.y, (buffer.elements,), problem.dtype)
     launches = [pack(operands.x, g, how, windowed)]
@@ -141,12 +178,10 @@ def _by_packing(operands: Operands, variant: Variant) -> list[Launch]:
         return [*launches, _packed_by_pointers(operands, variant, how, windowed, w)]
     seen = packed_view(form, g, how)
     x = seen.descriptor(windowed, variant.box, sizes["BLOCK_K"])
-    shape = {"im2col": (1, 1, g.pixels), "im2win": (1, g.n * g.ho, g.wo)}.get(form)
     steps = (seen.taps * packed.pitch, packed.pitch)
     order = filters(w, (1, g.co, seen.taps, seen.k), steps, sizes)
-    sums, full = (seen.taps, seen.k), shape or (g.n, g.ho, g.wo)
-    launched = product(operands, variant, x, order, sums, full, {"VIEW": seen.view})
-    return [*launches, *launched]
+    sums, options = (seen.taps, seen.k), {"VIEW": seen.view}
+    return [*launches, *product(operands, variant, x, order, sums, seen.cut(g), options)]
 
 
 def _packed_by_pointers(
@@ -154,12 +189,6 @@ def _packed_by_pointers(
 ) -> Launch:
     """Return the product over packed windows without descriptors: what these are worth."""
     g, buffer = operands.problem.geometry, how.images
-    if variant.form == "padded":  # rows of a window are its taps
-        row = how.filters.columns * buffer.column
-        high = buffer.lines // g.n
-        seen = Geometry(g.n, high, g.wo, row, g.co, g.fh, 1, (g.stride[0], 1))
-        strides = (high * buffer.pitch, buffer.pitch, g.stride[1] * buffer.column, seen.window)
-        return _by_pointers(operands, variant, seen, windowed, w, strides)
     step = 1 if variant.form == "im2col" else g.stride[1]
     taps = how.filters.columns
     seen = Geometry(buffer.lines, 1, buffer.columns, buffer.column, g.co, 1, taps, (1, step))
@@ -172,8 +201,8 @@ def _by_pointers(
 ) -> Launch:
     """Return the launch through pointers; `strides` are those of images, rows, pixels, filters."""
     problem, sizes = operands.problem, variant.config.all_kwargs()
-    options = sizes | {"WINDOW": g.taps, "CHANNELS": g.channels, "GROUPS": g.groups}
-    options |= {"DIRECT": variant.form == "direct", "SUM": problem.sum, "AFTER": problem.epilogue}
+    options = sizes | {"WINDOW": g.over, "CHANNELS": g.channels, "GROUPS": g.groups}
+    options |= {"SUM": problem.sum, "AFTER": problem.epilogue}
     extra = (operands.residual, operands.scale, operands.bias)
     numbers = (g.pixels, g.h, g.w, g.ho, g.wo, g.filters, *strides[:3])
     options["STEP"] = strides[3]
@@ -220,7 +249,7 @@ def product(
     tiles = Axes(*shape).tiles(box)
     blocks = ceil(g.filters / sizes["BLOCK_N"]) * g.groups * problem.parities
     extra = (operands.residual, operands.scale, operands.bias)
-    y, r = operands.y, extra[0]
+    y, r = operands.y, operands.residual
     (deep, *of), own = ((1, 1, *each[1:-1])[-3:] for each in (g.results, look(y).shape))
     places = (*shape, deep, *own)
     if problem.stored:
@@ -235,10 +264,9 @@ def product(
         grid = (whole + dealt * parts,)
         given |= {"PARTS": parts, "WHOLE": whole}
         sums_of = empty_beside(operands.y, (dealt * parts * prod(box) * sizes["BLOCK_N"],), "f32")
-    beyond = (None,) * 10 if problem.stored else (*(None,) * 5, *of, *(None,) * 3)
+    beyond = (*(None,) * 5, *((None,) * 2 if problem.stored else of), *(None,) * 3)
     numbers = (taps, k, *cut, sums_of, tiles, blocks, *beyond)
-    numbers = (*numbers, *((None,) * 7 if problem.stored else places))
-    given_to = (x, w, y, r, *extra[1:], *numbers)
+    given_to = (x, w, y, r, *extra[1:], *numbers, *((None,) * 7 if problem.stored else places))
     launch = Launch(conv_windows.conv_windows, grid, given_to, {**given, "SUM": problem.sum})
     if parts == 1:
         return [launch]

@@ -1,33 +1,33 @@
 """Which form and which tile for a convolution: those worth trying, the likely best first.
 
 A *form* is how windows are read: a view in place (`tawa.kernels.conv_views`), packed first
-("im2win", "im2col", "padded"), "pointers", "depthwise" (strips of pixels, without tensor cores),
-"merged" (groups side by side, over filters that are zero for the others), "neighbours" (pixels side
-by side likewise, in the view "lines") or "direct". A tile is a
-box of output pixels by output channels; the model counts waves of boxes, overhang included, and
-bytes; a tuner times the first.
+("im2win", "im2col"), "pointers", "merged" (groups side by side, over filters that are zero for the
+others), "neighbours" (pixels side by side likewise, in the view "lines") or "direct" (strips of
+pixels in registers, without tensor cores). A tile is a box of output pixels by output channels; the
+model counts waves of boxes, overhang included, and bytes; a tuner times the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, gcd, hypot, prod
 from typing import Any
 
 import tawa
 import tawa.language as tl
+from tawa.errors import ArgumentError
 from tawa.kernels.arrays import BYTES, View, fits_tma
 from tawa.kernels.conv_geometry import PACKINGS, Geometry, ceil_to, packing
 from tawa.kernels.conv_merged import Back
-from tawa.kernels.conv_views import VIEWS, depth_of, refusal, shortened, windows
+from tawa.kernels.conv_views import VIEWS, depth_of, packed_view, refusal, shortened, windows
 from tawa.kernels.conv_windows import Epilogue
 from tawa.kernels.variants import begun, shares
 from tawa.target import H200, Target
 
 METHODS = ("auto", "im2win", "im2col", "direct")
-FORMS = (*VIEWS, *PACKINGS, "pointers", "depthwise", "merged", "neighbours", "direct")
-"""Every form; "auto" takes all but the last."""
+FORMS = (*VIEWS, *PACKINGS, "pointers", "merged", "neighbours", "direct")
+"""Every form."""
 Box = tuple[int, int, int]
 """Images, rows and columns of a tile of output pixels."""
 
@@ -63,11 +63,10 @@ _POINTERS = ((128, 256, 0.62), (128, 128, 0.62), (128, 64, 0.50), (64, 64, 0.35)
 _RATE = {1: 9.8e12, 2: 4.9e12, 4: 2.4e12}
 _BANDWIDTH = 4.0e12
 _FIXED = 4e-6
-_DIRECT = 0.1e12
 _SCALAR = 0.25e12  # of sums in registers, most operands in registers as well
 # Through pointers, where channels are no multiple of 16 bytes and are read one by one.
 _BY_ELEMENTS = 0.2
-_CACHED = 5.5e12  # bytes a second of the L2 cache, from which gradients' operands mostly come
+CACHED = 5.5e12  # bytes a second of the L2 cache, from which gradients' operands mostly come
 # What consumers with tiles of their own gain, and what such tiles are; what groups walked together
 # gain, of so many tiles of pixels, where images are larger than L2; what a program waits for its
 # first tile.
@@ -77,7 +76,7 @@ _ORDERING = 0.4e-6
 # Bytes a second that TMA brings a multiprocessor of rows that begin at multiples of 16 and of 32
 # bytes; from so many on alignment binds nothing.
 _UNALIGNED, _ALIGNED = {16: 18e9, 32: 30e9}, 64
-_LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
+LAUNCH = 2e-6  # seconds of a program's start and end, and of the launch that adds parts
 _FAR = 1.9  # behind the best by so much no form is tried
 _EXTENTS = (1, 2, 4, 8, *range(16, 257, 8))
 
@@ -169,19 +168,21 @@ def refused(form: str, problem: Problem) -> str:
     size = BYTES[problem.dtype]
     if g.volume is not None and form != "window":
         return "volumes are read in windows that TMA counts"
-    if form == "direct":
-        return unlike(problem)
-    if form == "pointers":
-        return unlike(problem) or _narrow(problem)
-    if form == "depthwise":
-        if g.groups == 1:
-            return "one group sees all channels, which is a product of matrices"
-        return unlike(problem) or _narrow(problem)
+    if form not in forms_of(problem):
+        return "the input's gradient is a sum over taps"
+    if problem.back is not None and form == "direct" and g.groups == 1:
+        return "one group sees all channels, which is a product of matrices"
+    if form in ("pointers", "direct", "merged", "neighbours"):
+        if reason := unlike(problem):
+            return reason
+        if max(g.h * problem.strides[1], g.pixels) >= 1 << 31:
+            return "an image, or the output's pixels, need more than 31 bits"
+    if form in ("pointers", "direct"):
+        return ""
     if form == "merged":
-        wide = problem.merged
-        if wide == problem:
+        if (wide := problem.merged) == problem:
             return f"{g.groups} groups of {g.channels} channels stand alone"
-        return unlike(problem) or _narrow(problem) or refused("window", wide)
+        return refused("window", wide)
     if form == "neighbours":
         if g.groups > 1 or g.dilation[1] > 1:
             return f"{g.groups} groups, dilation {g.dilation}: windows are no runs of elements"
@@ -193,7 +194,7 @@ def refused(form: str, problem: Problem) -> str:
             return (
                 f"no tile's columns divide the {g.co} channels of {least} pixels, or more of them"
             )
-        return unlike(problem) or _narrow(problem)
+        return ""
     if form in PACKINGS:
         if g.groups > 1:
             return f"{g.groups} groups: windows are packed with all channels"
@@ -235,12 +236,6 @@ def unlike(problem: Problem) -> str:
     if problem.strides[-1] != 1 and problem.geometry.c > 1:
         return "channels of x do not lie side by side"
     return "" if problem.dense else "the filters are not dense, channels last"
-
-
-def _narrow(problem: Problem) -> str:
-    g = problem.geometry
-    far = max(g.h * problem.strides[1], g.pixels)
-    return "an image, or the output's pixels, need more than 31 bits" if far >= 1 << 31 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +290,9 @@ def variants(
 ) -> list[Variant]:
     """Return the variants worth trying, the likely best first, at most `most`.
 
-    `method` "auto" has views in place, pointers, and where windows overlap also im2win: the best
-    two of each form, but those that the model has far behind, then the next best of all, since it
-    tells tiles of one form from one another better than forms.
+    `method` "auto" has every form: the best two of each, then the next best of all, since the model
+    tells tiles of one form from one another better than forms; but none that it has far behind.
+    Raises `ArgumentError` where no form takes the problem.
     """
     forms = forms_of(problem) if method == "auto" else (method,)
     first: list[tuple[float, Variant]] = []
@@ -308,15 +303,22 @@ def variants(
             # Parts of a last wave cost what the model knows least: one of the two has none.
             first += [best, *(pair for pair in rest if not (best[1].whole and pair[1].whole))][:2]
             others += [pair for pair in rest if pair not in first]
-    least = min(map(_seconds, first), default=0.0)
-    first = [pair for pair in first if pair[0] < _FAR * least]
-    more = sorted(others, key=_seconds)[: max(0, most - len(first))]
-    return [variant for _, variant in sorted(first + more, key=_seconds)[:most]]
+    if not first:
+        raise ArgumentError(
+            "no kernel takes these arrays",
+            why="; ".join(f"{form}: {refused(form, problem)}" for form in forms),
+            remedy="fill channels up with zeros, or copy the arrays to dense memory",
+        )
+    least = min(map(_seconds, first))
+    found = [pair for pair in first + sorted(others, key=_seconds) if pair[0] < _FAR * least]
+    return [variant for _, variant in sorted(found[:most], key=_seconds)]
 
 
 def forms_of(problem: Problem) -> tuple[str, ...]:
     """Return the forms that method "auto" tries."""
-    return FORMS[:-1] if problem.geometry.volume is None else ("window",)
+    if problem.geometry.volume is not None:
+        return ("window",)
+    return FORMS if problem.back is None else ("window", "taps", "merged", "direct")
 
 
 def ranked(form: str, problem: Problem, target: Target = H200) -> list[tuple[float, Variant]]:
@@ -347,45 +349,39 @@ def _of(form: str, problem: Problem, target: Target) -> Iterator[tuple[float, Va
     written = BYTES[problem.out] * (2 if problem.epilogue.residual else 1)
     moved = read + written * g.pixels * g.co * problem.parities
     if form == "direct":
-        columns = 64 if g.filters > 32 else 32
-        config = tawa.Config({"BLOCK_M": 64, "BLOCK_N": columns, "BLOCK_K": 16})
-        yield g.flops / (_DIRECT * target.multiprocessors), Variant(form, config)
-        return
-    if form == "depthwise":
-        yield from _strips(g, moved, target)
+        yield from _strips(problem, moved, target)
         return
     if form == "merged":
         for seconds, variant in _of("window", problem.merged, target):
             if variant.splits == 1:
-                yield seconds + _LAUNCH, replace(variant, form=form)
+                yield seconds + LAUNCH, replace(variant, form=form)
         return
     if form == "neighbours":
         yield from _neighbours(problem, moved, target)
         return
     if form == "pointers":
         vectors = 1.0 if g.channels * size % 16 == 0 else _BY_ELEMENTS
-        for seconds, config in _flat(g, size, g.window, vectors, target):
-            yield max(seconds, moved / _BANDWIDTH) + _FIXED, Variant(form, config)
+        depth = shortened(g.window, size)
+        for rows, columns, share in _POINTERS:
+            if columns >= 2 * g.filters and columns > 32:
+                continue
+            count = ceil(g.pixels / rows) * ceil(g.filters / columns) * g.groups
+            one = 2 * rows * columns * ceil_to(g.window, depth) / (_RATE[size] * share * vectors)
+            seconds = max(ceil(count / target.multiprocessors) * one, moved / _BANDWIDTH) + _FIXED
+            sizes = {"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth}
+            yield seconds, Variant(form, tawa.Config(sizes))
         return
-    extra, taps, k, apart = 0.0, 1, g.window, g.stride[1] * g.c * size
+    extra, apart = 0.0, g.stride[1] * g.c * size
     if form in PACKINGS:
         made = packing(form, g, size)
+        seen = packed_view(form, g, made)
         apart = (1 if form == "im2col" else g.stride[1]) * made.images.column * size
-        k = (1 if form == "im2col" else g.fw) * made.images.column
-        depth = shortened(k, size)
         extra = 2 * made.elements * size / _BANDWIDTH + 2 * _FIXED
-        if form == "padded":
-            for seconds, config in _flat(g, size, g.fh * k, 1.0, target):
-                yield max(seconds, moved / _BANDWIDTH) + _FIXED + extra, Variant(form, config)
-            return
     else:
         seen = windows(form, g, problem.view)
-        taps, k, depth = seen.taps, seen.k, depth_of(seen, size)
-        if problem.back:
-            taps = ceil(prod(problem.back.size) / problem.parities)
-    axes = axes_of(form, g, size)
-    tiled = _tiled(problem, axes, (taps, k, depth), apart, moved, target)
-    for seconds, variant in tiled:
+    taps = ceil(prod(problem.back.size) / problem.parities) if problem.back else seen.taps
+    axes, sums = axes_of(form, g, size), (taps, seen.k, depth_of(seen, size))
+    for seconds, variant in _tiled(problem, axes, sums, apart, moved, target):
         yield seconds + extra, replace(variant, form=form)
 
 
@@ -410,7 +406,7 @@ def _neighbours(problem: Problem, moved: int, target: Target) -> Iterator[tuple[
     for column in sorted({g.c, 1 << (g.c - 1).bit_length()}):
         extra, line = 0.0, problem.strides[1] * size
         if column > g.c or not problem.in_lines:
-            elements, line = packing("lines", g, size, column).images.elements, 128
+            elements, line = packing("padded", g, size, column).images.elements, 128
             # Packing reaches half of the bandwidth.
             extra = 2 * (g.n * g.h * g.w * g.c + elements) * size / _BANDWIDTH + _FIXED
         least = least_beside(g, size, column)
@@ -466,29 +462,13 @@ def _tiled(
             seconds += max(products, ceil(dealt) * part / splits)
             seconds = max(seconds, moved / (_BANDWIDTH * min(1.0, 3 * (whole / units + dealt))))
             bound = products == seconds and not rate
-            seconds += _FIXED + parts / _CACHED + (_LAUNCH if splits > 1 else 0)
+            seconds += _FIXED + parts / CACHED + (LAUNCH if splits > 1 else 0)
             if whole + rest * splits <= units:  # nobody asks for another tile
                 yield seconds, Variant("", tawa.Config(sizes, persistent=False), splits)
                 continue
             yield seconds + _ORDERING, Variant("", plain, splits, whole)
             if splits == 1:
                 yield from _arranged(Variant("", plain), seconds, problem, bound)
-
-
-def _flat(
-    g: Geometry, size: int, k: int, vectors: float, target: Target
-) -> Iterator[tuple[float, tawa.Config]]:
-    """Yield the seconds of products through pointers, over sums of `k` elements, and their tiles;
-    `vectors` is the share of their rate that loads leave.
-    """
-    depth = shortened(k, size)
-    for rows, columns, share in _POINTERS:
-        if columns >= 2 * g.filters and columns > 32:
-            continue
-        count = ceil(g.pixels / rows) * ceil(g.filters / columns) * g.groups
-        one = 2 * rows * columns * ceil_to(k, depth) / (_RATE[size] * share * vectors)
-        config = tawa.Config({"BLOCK_M": rows, "BLOCK_N": columns, "BLOCK_K": depth})
-        yield ceil(count / target.multiprocessors) * one, config
 
 
 def _arranged(
@@ -516,78 +496,31 @@ def product_seconds(rows: int, columns: int, depth: int, size: int) -> float:
     return 2 * rows * columns * depth / (_RATE[size] * TILES[rows, columns])
 
 
-def _strips(g: Geometry, moved: int, target: Target) -> Iterator[tuple[float, Variant]]:
+def _strips(problem: Problem, moved: int, target: Target) -> Iterator[tuple[float, Variant]]:
     """Yield tiles of strips by channels."""
-    strip = min(strip_of(g), g.wo)
-    strips = g.n * g.ho * ceil(g.wo / strip)
+    g, back = problem.geometry, problem.back
+    down, across = back.stride[1:] if back else (1, 1)
+    strip, window = strip_of(g.wo * across, across), g.window
+    if back is not None:
+        window = prod(back.size) * g.channels / across
+    strips = g.n * g.ho * down * ceil(g.wo * across / strip)
     for rows, channels in ((16, 64), (32, 32), (8, 64), (4, 64), (4, 32)):
         if channels >= 2 * g.co and channels > 32:
             continue
         count = ceil(strips / rows) * ceil(g.co / channels)
         # A thread of eight channels reads them at once; tiles of fewer elements read more often.
         rate = _SCALAR * min(1.0, rows * channels / 1024) ** 0.5
-        one = 2 * rows * channels * strip * g.window / rate
+        one = 2 * rows * channels * strip * window / rate
         busy = min(1.0, 3 * count / target.multiprocessors)
         seconds = max(ceil(count / target.multiprocessors) * one, moved / (_BANDWIDTH * busy))
         sizes = {"BLOCK_R": rows, "BLOCK_C": channels, "STRIP": strip}
-        yield seconds + 2 * _FIXED, Variant("depthwise", tawa.Config(sizes, specialize=False))
+        yield seconds + 2 * _FIXED, Variant("direct", tawa.Config(sizes, specialize=False))
 
 
-def strip_of(g: Geometry) -> int:
-    """Return how many pixels of a row a thread takes: the most among those that overhang least."""
-    return min(range(8, 3, -1), key=lambda size: (ceil(g.wo / size) * size, -size))
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """A tile of a gradient, the sum of which is dealt out in `parts`.
-
-    Of dx it is `rows` pixels by `columns` channels; of dw filters by elements of x, at each of
-    `abreast` taps, which dy is read once for. So many groups as are `merged` lie side by side. With
-    `strips`, of pixels of a row, by channels, sums are kept in registers without tensor cores.
+def strip_of(columns: int, across: int = 1) -> int:
+    """Return how many pixels of a row of `columns` a thread takes: the most among those, multiples
+    of `across`, that overhang least.
     """
-
-    rows: int
-    columns: int
-    parts: int
-    abreast: int = 1
-    strips: bool = False
-    merged: int = 1
-
-
-def likely(
-    programs: Mapping[Tile, int],
-    steps: int,
-    depth: int,
-    size: int,
-    target: Target,
-    *,
-    added: bool,
-    most: int = 8,
-    waves: Sequence[float] = (0.5, 1, 2, 3),
-) -> list[Tile]:
-    """Return the tiles worth trying, the likely best first, at most `most`.
-
-    `programs` tells how many tiles of each kind, in one part, a gradient has; a sum has `steps` of
-    `depth` elements of `size` bytes. More parts fill more `waves` of multiprocessors, and have
-    more to store and to add; one part too is `added` to the result where no tile stores it.
-    """
-    found: dict[Tile, float] = {}
-    for tile, count in programs.items():
-        rows, columns = tile.rows, tile.columns
-        fetched = (rows + tile.abreast * columns) * depth * size * target.multiprocessors / _CACHED
-        step = max(tile.abreast * product_seconds(rows, columns, depth, size), fetched)
-        stored = count * rows * columns * tile.abreast * 4
-        for wave in waves:
-            share = ceil(steps / max(1, int(wave * target.multiprocessors / count)))
-            parts = ceil(steps / share)
-            seconds = ceil(count * parts / target.multiprocessors) * (share * step + _LAUNCH)
-            if added or tile.merged > 1 or parts > 1:
-                seconds += 2 * parts * stored / _CACHED + _LAUNCH
-            found[replace(tile, parts=parts)] = seconds
-    return sorted(found, key=lambda tile: found[tile])[:most]
-
-
-def once(grid: tuple[int, ...], target: Target) -> dict[str, Any]:
-    """Return the pin of a grid that multiprocessors take at once: nobody asks for another tile."""
-    return {"persistent": False} if prod(grid) <= target.multiprocessors else {}
+    most = max(across, min(8, columns) // across * across)
+    sizes = range(most, min(4, most) - 1, -across)
+    return min(sizes, key=lambda size: (ceil(columns / size) * size, -size))

@@ -4,13 +4,11 @@
 |---|---|---|
 | window | [N * Ho * Wo, C] at each tap: TMA counts windows (im2col mode) | strides to 8, all else |
 | rows | (N, Ho, Fh, Wo, Fw * C) | any stride, no padding; K runs over whole rows of a window |
-| taps | (N, H, W, C); with groups (N, H, W, g, C/g) | stride 1, padding, dilation, groups |
-| parity | (N, H/s, s, W/s, s * C) | strides with padding and dilation |
-| packed | (N * Ho, Wo, Fw * P) of an im2win buffer | any stride, any C, padding |
+| taps | (N, H, W, g, C/g) | stride 1, padding, dilation, groups |
 
 In the view window a tile is any run of output pixels, in the others a box of them. In the views
-taps and parity coordinates are shifted by the tap; what lies outside is zero. The views rows and
-packed overlap: neighbouring windows share memory, which loads may.
+taps coordinates are shifted by the tap; what lies outside is zero. In rows neighbouring
+windows share memory, which loads may; packed images are read in it too.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from tawa.kernels.arrays import View
 from tawa.kernels.conv_geometry import Geometry, Packing
 from tawa.layouts.windows import Window
 
-VIEWS = ("window", "rows", "taps", "parity")
+VIEWS = ("window", "rows", "taps")
 """The views in place."""
 
 
@@ -42,20 +40,22 @@ class Windows:
     whole: bool = False
     window: Window | None = None
 
+    def cut(self, g: Geometry) -> tuple[int, int, int]:
+        """Return the images, rows and columns of the output that boxes are cut from."""
+        if self.window is not None:
+            return 1, 1, g.pixels
+        if self.view == "rows":
+            return self.shape[0], self.shape[1], self.shape[3]
+        return g.n, g.ho, g.wo
+
     def descriptor(self, base: Any, box: tuple[int, int, int], k: int) -> Any:
         """Describe `base` in blocks of a box of pixels by `k`."""
         images, rows, columns = box
         if self.window is not None:
             return tawa.WindowDescriptor.over(base, self.window, [columns, k])
-        match self.view:
-            case "rows" | "parity":
-                block = [images, rows, 1, columns, k]
-            case "taps":
-                block = [images, rows, columns, k]
-            case "groups":
-                block = [images, rows, columns, 1, k]
-            case _:
-                block = [rows, columns, k]
+        block = [images, rows, columns, 1, k]
+        if self.view != "taps":
+            block = [images, rows, 1, columns, k]
         return tawa.TensorDescriptor(base, self.shape, self.strides, block)
 
 
@@ -70,28 +70,19 @@ def windows(view: str, geometry: Geometry, x: View) -> Windows:
         shape = (g.n, g.ho, g.fh, g.wo, g.fw * g.c)
         strides = (image, g.stride[0] * row, row, g.stride[1] * pixel, 1)
         return Windows(view, shape, strides, g.fh, g.fw * g.c)
-    if view == "parity":
-        down, across = g.stride
-        shape = (g.n, g.h // down, down, g.w // across, across * g.c)
-        strides = (image, down * row, row, across * pixel, 1)
-        return Windows(view, shape, strides, g.fh * g.fw, g.c, True)
-    if g.groups > 1:
-        shape = (g.n, g.h, g.w, g.groups, g.channels)
-        strides = (image, row, pixel, g.channels, 1)
-        return Windows("groups", shape, strides, g.fh * g.fw, g.channels)
-    shape, strides = (g.n, g.h, g.w, g.c), (image, row, pixel, 1)
-    return Windows(view, shape, strides, g.fh * g.fw, g.c)
+    shape, strides = (g.n, g.h, g.w, g.groups, g.channels), (image, row, pixel, g.channels, 1)
+    return Windows(view, shape, strides, g.fh * g.fw, g.channels)
 
 
 def packed_view(form: str, g: Geometry, how: Packing) -> Windows:
     """Return the view of packed images ("im2win", "im2col", "padded") in which windows lie."""
-    buffer, far = how.images, g.stride[1] * how.images.column
+    buffer, line, far = how.images, how.images.pitch, g.stride[1] * how.images.column
     if form == "im2col":
         k = buffer.used
-        return Windows("packed", (1, g.pixels, k), (buffer.elements, buffer.column, 1), 1, k)
-    k, line = (g.fw - 1) * buffer.column + buffer.used, buffer.pitch
+        return Windows("rows", (1, 1, 1, g.pixels, k), (*[buffer.column] * 4, 1), 1, k)
+    k = (g.fw - 1) * buffer.column + buffer.used
     if form == "im2win":
-        return Windows("packed", (buffer.lines, g.wo, k), (line, far, 1), 1, k)
+        return Windows("rows", (1, buffer.lines, 1, g.wo, k), (*[line] * 3, far, 1), 1, k)
     strides = (buffer.lines // g.n * line, g.stride[0] * line, line, far, 1)
     return Windows("rows", (g.n, g.ho, g.fh, g.wo, k), strides, g.fh, k)
 
@@ -115,14 +106,11 @@ def refusal(view: str, geometry: Geometry, x: View) -> str:
             "pixels": (1, pixel),
             "windows' rows": (g.ho, g.stride[0] * row),
         }
-    if view == "parity":
-        steps["pixels"] = (g.w // g.stride[1], g.stride[1] * pixel)
     if view == "taps" and g.groups > 1:
         steps["groups"] = (g.groups, g.channels)
     for name, (extent, step) in steps.items():
         if extent > 1 and (step * size % 16 or not 0 <= step * size < 1 << 40):
             return f"{name} lie {step * size} bytes apart, and TMA steps by multiples of 16"
-    dense = pixel == g.c or g.w == 1
     match view:
         case "window":
             if reason := g.over.objection:
@@ -140,22 +128,11 @@ def refusal(view: str, geometry: Geometry, x: View) -> str:
                 return f"dilation {g.dilation}: a window's pixels do not lie side by side"
             if g.groups > 1:
                 return f"{g.groups} groups: a group's channels do not lie side by side"
-            if not dense:
+            if pixel != g.c and g.w > 1:
                 return f"pixels of {g.c} channels lie {pixel} elements apart"
         case "taps":
             if g.stride != (1, 1):
                 return f"stride {g.stride}: neighbouring pixels of a tap are not neighbours in x"
-        case "parity":
-            if g.stride == (1, 1):
-                return "stride 1 has one parity: the view is taps"
-            if g.groups > 1:
-                return f"{g.groups} groups: a dimension is missing for them (TMA has five)"
-            if g.h % g.stride[0] or g.w % g.stride[1]:
-                return f"{g.h} x {g.w} pixels are no multiple of the stride {g.stride}"
-            if not dense:
-                return f"pixels of {g.c} channels lie {pixel} elements apart"
-            if g.c * size % 32:
-                return f"{g.c} channels are {g.c * size} bytes, and a step of 32 must divide them"
         case _:
             raise AssertionError(f"no view is called {view!r}")
     return ""

@@ -13,7 +13,6 @@ What differs is how a step finds its pixels:
 
 - `conv_windows`: descriptors, in one of the views of `tawa.kernels.conv_views` (`VIEW`).
 - `conv_pointers`: pointers and masks; K runs over (tap, channel) in one: takes every geometry.
-- `conv_direct`: one product after the other, without tensor cores.
 
 An input's gradient is a convolution too, of windows of dy at stride 1. At a stride dx's pixels fall
 into parities that share no tap, and a tile has pixels of one (`Back`).
@@ -51,30 +50,64 @@ BARE = Epilogue()
 
 
 @tawa.jit
-def scaled(acc, scale_ptr, bias_ptr, first, columns, channels, AFTER: tl.constexpr):
-    """Scale and add bias; channel 0 of a group is at `first`."""
-    inside = columns < channels
+def finished(
+    acc,
+    residual,
+    scale_ptr,
+    bias_ptr,
+    first,
+    filter,
+    channels,
+    KIND: tl.constexpr,
+    AFTER: tl.constexpr,
+):
+    """Return what follows sums, of type KIND; channel 0 of a group is at `first`.
+
+    "relu6" and "clamp" keep NaN.
+    """
+    if tl.int32 != KIND:
+        acc = acc.to(tl.float32)
+    inside = filter < channels
     if AFTER.scale == "tensor":
         acc = acc * tl.load(scale_ptr)
     elif AFTER.scale == "channel":
-        scale = tl.load(scale_ptr + first + columns, mask=inside, other=0.0)
+        scale = tl.load(scale_ptr + first + filter, mask=inside, other=0.0)
         acc = acc * scale[None, :]
     if AFTER.bias:
-        bias = tl.load(bias_ptr + first + columns, mask=inside, other=0.0)
+        bias = tl.load(bias_ptr + first + filter, mask=inside, other=0.0)
         acc = acc + bias.to(tl.float32)[None, :]
-    return acc
+    if AFTER.residual:
+        acc = acc + residual.to(tl.float32)
+    if AFTER.activation == "relu6":
+        acc = tl.where(acc < 0.0, 0.0, tl.where(acc > 6.0, 6.0, acc))
+    elif AFTER.activation == "clamp":
+        acc = tl.where(acc < AFTER.low, AFTER.low, tl.where(acc > AFTER.high, AFTER.high, acc))
+    else:
+        acc = activate(acc, AFTER.activation)
+    return acc.to(KIND)
 
 
 @tawa.jit
-def activated(x, AFTER: tl.constexpr):
-    """Apply "relu6", "clamp" (to its limits; NaN stays) or an activation of the products."""
-    if AFTER.activation == "relu6":
-        x = tl.where(x < 0.0, 0.0, tl.where(x > 6.0, 6.0, x))
-    elif AFTER.activation == "clamp":
-        x = tl.where(x < AFTER.low, AFTER.low, tl.where(x > AFTER.high, AFTER.high, x))
-    else:
-        x = activate(x, AFTER.activation)
-    return x
+def store(
+    acc,
+    y_ptr,
+    r_ptr,
+    scale_ptr,
+    bias_ptr,
+    at,
+    mask,
+    first,
+    filter,
+    channels,
+    AFTER: tl.constexpr,
+):
+    """Finish sums and store them to y's elements `at`, where the residual's are too."""
+    residual = 0.0
+    if AFTER.residual:
+        residual = tl.load(r_ptr + at, mask=mask, other=0.0)
+    kind: tl.constexpr = y_ptr.dtype.element_ty
+    y = finished(acc, residual, scale_ptr, bias_ptr, first, filter, channels, kind, AFTER)
+    tl.store(y_ptr + at, y, mask=mask)
 
 
 @tawa.jit
@@ -92,32 +125,21 @@ def window(
 ):
     """Load what the output pixels of a box from (image, row, column) on see through one tap."""
     if VIEW == "window":
-        x = x_desc.load([column, group * CHANNELS + k], tap=(tap // WINDOW.fw, tap % WINDOW.fw))
+        x = x_desc.load(
+            [column, group * CHANNELS + k], tap=(tap // WINDOW.size[1], tap % WINDOW.size[1])
+        )
     elif VIEW == "volume":
-        at = (tap // (WINDOW.fh * WINDOW.fw), tap // WINDOW.fw % WINDOW.fh, tap % WINDOW.fw)
+        wide: tl.constexpr = WINDOW.size[2]
+        at = (tap // (WINDOW.size[1] * wide), tap // wide % WINDOW.size[1], tap % wide)
         x = x_desc.load([column, group * CHANNELS + k], tap=at)
     elif VIEW == "rows":
         x = x_desc.load([image, row, tap, column, k])
     elif VIEW == "lines":
-        x = x_desc.load([image, row, tap, column * WINDOW.stride_w + k])
-    elif VIEW == "packed":
-        x = x_desc.load([row, column, k])
-    elif VIEW == "taps":
-        down = row + tap // WINDOW.fw * WINDOW.dilation_h - WINDOW.pad_h
-        right = column + tap % WINDOW.fw * WINDOW.dilation_w - WINDOW.pad_w
-        x = x_desc.load([image, down, right, k])
-    elif VIEW == "groups":
-        down = row + tap // WINDOW.fw * WINDOW.dilation_h - WINDOW.pad_h
-        right = column + tap % WINDOW.fw * WINDOW.dilation_w - WINDOW.pad_w
-        x = x_desc.load([image, down, right, group, k])
+        x = x_desc.load([image, row, tap, column * WINDOW.stride[1] + k])
     else:
-        # Both are shifted by the padding and more, so that the division rounds down.
-        down = tap // WINDOW.fw * WINDOW.dilation_h + WINDOW.pad_h * (WINDOW.stride_h - 1)
-        right = tap % WINDOW.fw * WINDOW.dilation_w + WINDOW.pad_w * (WINDOW.stride_w - 1)
-        above = row + down // WINDOW.stride_h - WINDOW.pad_h
-        across = column + right // WINDOW.stride_w - WINDOW.pad_w
-        inner = right % WINDOW.stride_w * CHANNELS + k
-        x = x_desc.load([image, above, down % WINDOW.stride_h, across, inner])
+        down = row + tap // WINDOW.size[1] * WINDOW.dilation[0] - WINDOW.padding[0][0]
+        right = column + tap % WINDOW.size[1] * WINDOW.dilation[1] - WINDOW.padding[1][0]
+        x = x_desc.load([image, down, right, group, k])
     return x
 
 
@@ -137,21 +159,25 @@ def meeting(parity, AXIS: tl.constexpr, BACK: tl.constexpr):
 
 
 @tawa.jit
-def placed(
+def elements(
     image,
     row,
     column,
     pixel,
     parity,
+    group,
+    filter,
+    channels,
     sizes,
     BLOCK_H: tl.constexpr,
     BLOCK_W: tl.constexpr,
+    GROUPS: tl.constexpr,
     BACK: tl.constexpr,
 ):
-    """Return which of y's pixels are a box's, counted in memory, and whether there are such.
+    """Return which elements of y are a tile's, counted in memory, and whether there are such.
 
-    Boxes are cut from [images, rows, columns]: y's pixels, or those of a parity of dx,
-    [.., deep, high, wide], where dx has [.., slices, height, width].
+    Boxes are cut from [images, rows, columns]: y's pixels, or those of a parity of dx, [.., deep,
+    high, wide], where dx has [.., slices, height, width].
     """
     images, rows, columns, deep, high, wide, slices, height, width = sizes
     column = column + pixel % BLOCK_W
@@ -169,33 +195,8 @@ def placed(
         inside = inside & (slice < slices) & (row < height) & (column < width)
         number = (number // wide // high // deep).to(tl.int64) * slices + slice
         number = (number * height + row) * width + column
-    return number, inside
-
-
-@tawa.jit
-def store(
-    acc,
-    y_ptr,
-    r_ptr,
-    scale_ptr,
-    bias_ptr,
-    number,
-    inside,
-    group,
-    filter,
-    channels,
-    GROUPS: tl.constexpr,
-    AFTER: tl.constexpr,
-):
-    """Finish sums and store those of pixels that are `inside`, y's and the residual's `number`."""
-    if y_ptr.dtype.element_ty != tl.int32:
-        acc = acc.to(tl.float32)
-    acc = scaled(acc, scale_ptr, bias_ptr, group * channels, filter, channels, AFTER)
     at = number[:, None] * (GROUPS * channels) + (group * channels + filter)[None, :]
-    mask = inside[:, None] & (filter < channels)[None, :]
-    if AFTER.residual:
-        acc = acc + tl.load(r_ptr + at, mask=mask, other=0.0).to(tl.float32)
-    tl.store(y_ptr + at, activated(acc, AFTER).to(y_ptr.dtype.element_ty), mask=mask)
+    return at, inside[:, None] & (filter < channels)[None, :]
 
 
 @tawa.jit
@@ -260,7 +261,7 @@ def conv_windows(
     summed once more; y's `channels` are those of so many pixels, y is [N, Ho, 1, 1, Wo * Co].
 
     With `BACK` x is dy, w [GROUPS, K, taps, Co/g] and y dx; blocks are those of one parity, for
-    each of them. A pointer's pixels are `placed` by `high`, `wide` and `images` to `own_width`.
+    each of them. `high`, `wide` and `images` to `own_width` are those of `elements`.
     """
     if PARTS > 1:
         program = tl.program_id(0)
@@ -294,15 +295,19 @@ def conv_windows(
     column = tile % tiles_w * BLOCK_W
     row = tile // tiles_w % tiles_h * BLOCK_H
     image = tile // tiles_w // tiles_h * BLOCK_I
+    pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
+    filter = channel + tl.arange(0, BLOCK_N)
     acc = tl.zeros((BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N), dtype=SUM)
-    for step in range(begin, end):
-        tap = step // steps
-        k = step % steps * BLOCK_K
+    number = begin // steps
+    k = begin % steps * BLOCK_K
+    if BACK is not None:
+        turn_w = number % tl.maximum(taps_w, 1)
+        turn_h = number // tl.maximum(taps_w, 1) % tl.maximum(taps_h, 1)
+        turn_d = number // tl.maximum(taps_w * taps_h, 1)
+    for _ in range(begin, end):
+        tap = number
         if BACK is not None:
             # From one tap of a parity to the next a pixel goes dilation / gcd(..) back in dy.
-            turn_w = tap % tl.maximum(taps_w, 1)
-            turn_h = tap // tl.maximum(taps_w, 1) % tl.maximum(taps_h, 1)
-            turn_d = tap // tl.maximum(taps_w * taps_h, 1)
             at = (tap_d + turn_d * BACK.apart[0]) * BACK.size[1] + tap_h + turn_h * BACK.apart[1]
             at = at * BACK.size[2] + tap_w + turn_w * BACK.apart[2]
             at_d = forth - turn_d * (BACK.apart[0] * BACK.dilation[0] // BACK.stride[0])
@@ -316,43 +321,51 @@ def conv_windows(
         else:
             w = w_desc.load([group, k, at, channel]).reshape(BLOCK_K, BLOCK_N)
         acc = tl.dot(x, w, acc)
+        # A division would take the producer as long as the products of a small tile.
+        over = (k + BLOCK_K >= K).to(tl.int32)
+        k = (k + BLOCK_K) * (1 - over)
+        if BACK is None:
+            number += over
+        else:
+            turn_w += over
+            over = (turn_w >= taps_w).to(tl.int32)
+            turn_w *= 1 - over
+            turn_h += over
+            over = (turn_h >= taps_h).to(tl.int32)
+            turn_h *= 1 - over
+            turn_d += over
     if PARTS > 1:  # noqa: SIM102 (one is a constant)
         if WHOLE == 0 or program >= WHOLE:
-            pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
             at = pixel[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
             size: tl.constexpr = BLOCK_I * BLOCK_H * BLOCK_W * BLOCK_N
             tl.store(part_ptr + beyond.to(tl.int64) * size + at, acc)
             return
-    filter = channel + tl.arange(0, BLOCK_N)
     if MERGED is not None and tl.float32 == SUM:  # noqa: SIM102 (one is a constant)
         if spoilt(acc):
-            pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
             line = row + pixel // BLOCK_W % BLOCK_H
             line = (image + pixel // (BLOCK_W * BLOCK_H)) * high + line
-            pixel = line * wide + column + pixel % BLOCK_W
-            sizes = (pixels, height, width, high, wide, stride_xn, stride_xh, stride_xw)
-            at = (pixel, group, filter, parity, channels, sizes)
+            seen = line * wide + column + pixel % BLOCK_W
+            numbers = (pixels, height, width, high, wide, stride_xn, stride_xh, stride_xw)
+            at = (seen, group, filter, parity, channels, numbers)
             acc = sums_apart(x_ptr, w_ptr, *at, CHANNELS, WINDOW, MERGED, BACK)
     if VIEW == "lines":
         filter = filter % (channels // BESIDE)
         channel += column * channels
         column = 0
     if STORED:
-        if y_desc.dtype != tl.int32:
-            acc = acc.to(tl.float32)
-        acc = scaled(acc, scale_ptr, bias_ptr, group * channels, filter, channels, AFTER)
+        residual = 0.0
         if AFTER.residual:
             residual = r_desc.load([image, row, column, group, channel])
-            acc = acc + residual.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N).to(tl.float32)
-        y = activated(acc, AFTER).to(y_desc.dtype)
+            residual = residual.reshape(BLOCK_I * BLOCK_H * BLOCK_W, BLOCK_N)
+        given = (scale_ptr, bias_ptr, group * channels, filter, channels)
+        y = finished(acc, residual, *given, y_desc.dtype, AFTER)
         y = y.reshape(BLOCK_I, BLOCK_H, BLOCK_W, 1, BLOCK_N)
         y_desc.store([image, row, column, group, channel], y)
     else:
-        pixel = tl.arange(0, BLOCK_I * BLOCK_H * BLOCK_W)
         sizes = (images, rows, columns, deep, high, wide, slices, own_height, own_width)
-        at = (image, row, column, pixel, parity, sizes)
-        number, inside = placed(*at, BLOCK_H, BLOCK_W, BACK)
-        given = (scale_ptr, bias_ptr, number, inside, group, filter, channels, GROUPS, AFTER)
+        place = (image, row, column, pixel, parity, group, filter, channels, sizes)
+        at, mask = elements(*place, BLOCK_H, BLOCK_W, GROUPS, BACK)
+        given = (scale_ptr, bias_ptr, at, mask, group * channels, filter, channels, AFTER)
         store(acc, y_desc, r_desc, *given)
 
 
@@ -409,9 +422,9 @@ def conv_finish(
     row = tile // tiles_w % tiles_h * BLOCK_H
     image = tile // tiles_w // tiles_h * BLOCK_I
     sizes = (images, rows, columns, deep, high, wide, slices, own_height, own_width)
-    at = (image, row, column, pixel, parity, sizes)
-    number, inside = placed(*at, BLOCK_H, BLOCK_W, BACK)
-    given = (scale_ptr, bias_ptr, number, inside, group, filter, channels, GROUPS, AFTER)
+    place = (image, row, column, pixel, parity, group, filter, channels, sizes)
+    at, mask = elements(*place, BLOCK_H, BLOCK_W, GROUPS, BACK)
+    given = (scale_ptr, bias_ptr, at, mask, group * channels, filter, channels, AFTER)
     store(total, y_ptr, r_ptr, *given)
 
 
@@ -439,48 +452,37 @@ def conv_pointers(
     CHANNELS: tl.constexpr,
     GROUPS: tl.constexpr,
     STEP: tl.constexpr,
-    DIRECT: tl.constexpr = False,
     SUM: tl.constexpr = tl.float32,
     AFTER: tl.constexpr = BARE,
 ):
     """The same through pointers; x has any strides but that of channels, which lie side by side.
 
     `CHANNELS` and `channels` are those of one group, in and out; filters are `STEP` apart, y
-    (and the residual) are dense. With `DIRECT` a step is one input value of each pixel, BLOCK_K is
-    not used, and nothing is rounded to tf32. Grid (cdiv(pixels, BLOCK_M),
-    cdiv(channels, BLOCK_N), groups).
+    (and the residual) are dense. Grid (cdiv(pixels, BLOCK_M), cdiv(channels, BLOCK_N), groups).
     """
     pixel = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
     group = tl.program_id(2)
-    column = pixel % out_width * WINDOW.stride_w - WINDOW.pad_w
-    row = pixel // out_width % out_height * WINDOW.stride_h - WINDOW.pad_h
+    column = pixel % out_width * WINDOW.stride[1] - WINDOW.padding[1][0]
+    row = pixel // out_width % out_height * WINDOW.stride[0] - WINDOW.padding[0][0]
     image = pixel // out_width // out_height
     there = pixel < pixels
     x_at = x_ptr + (image.to(tl.int64) * stride_xn + group * CHANNELS)
     w_at = w_ptr + (group * channels + columns).to(tl.int64) * STEP
-    sums: tl.constexpr = WINDOW.fh * WINDOW.fw * CHANNELS
+    sums: tl.constexpr = WINDOW.size[0] * WINDOW.size[1] * CHANNELS
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=SUM)
-    if DIRECT:
-        for k in range(0, sums):
-            down = row + k // CHANNELS // WINDOW.fw * WINDOW.dilation_h
-            right = column + k // CHANNELS % WINDOW.fw * WINDOW.dilation_w
-            inside = there & (down >= 0) & (down < height) & (right >= 0) & (right < width)
-            at = down * stride_xh + right * stride_xw + k % CHANNELS
-            x = tl.load(x_at + at, mask=inside, other=0).to(SUM)
-            w = tl.load(w_at + k, mask=columns < channels, other=0).to(SUM)
-            acc += x[:, None] * w[None, :]
-    else:
-        for first in range(0, sums, BLOCK_K):
-            k = first + tl.arange(0, BLOCK_K)
-            down = row[:, None] + (k // CHANNELS // WINDOW.fw * WINDOW.dilation_h)[None, :]
-            right = column[:, None] + (k // CHANNELS % WINDOW.fw * WINDOW.dilation_w)[None, :]
-            inside = (down >= 0) & (down < height) & (right >= 0) & (right < width)
-            inside = inside & there[:, None] & (k < sums)[None, :]
-            at = down * stride_xh + right * stride_xw + (k % CHANNELS)[None, :]
-            x = tl.load(x_at[:, None] + at, mask=inside, other=0)
-            known = (columns < channels)[:, None] & (k < sums)[None, :]
-            w = tl.load(w_at[:, None] + k[None, :], mask=known, other=0)
-            acc = tl.dot(x, w.T, acc)
-    given = (scale_ptr, bias_ptr, pixel.to(tl.int64), there, group, columns, channels)
-    store(acc, y_ptr, r_ptr, *given, GROUPS, AFTER)
+    for first in range(0, sums, BLOCK_K):
+        k = first + tl.arange(0, BLOCK_K)
+        down = row[:, None] + (k // CHANNELS // WINDOW.size[1] * WINDOW.dilation[0])[None, :]
+        right = column[:, None] + (k // CHANNELS % WINDOW.size[1] * WINDOW.dilation[1])[None, :]
+        inside = (down >= 0) & (down < height) & (right >= 0) & (right < width)
+        inside = inside & there[:, None] & (k < sums)[None, :]
+        at = down * stride_xh + right * stride_xw + (k % CHANNELS)[None, :]
+        x = tl.load(x_at[:, None] + at, mask=inside, other=0)
+        known = (columns < channels)[:, None] & (k < sums)[None, :]
+        w = tl.load(w_at[:, None] + k[None, :], mask=known, other=0)
+        acc = tl.dot(x, w.T, acc)
+    at = pixel.to(tl.int64)[:, None] * (GROUPS * channels) + (group * channels + columns)[None, :]
+    mask = there[:, None] & (columns < channels)[None, :]
+    given = (scale_ptr, bias_ptr, at, mask, group * channels, columns, channels, AFTER)
+    store(acc, y_ptr, r_ptr, *given)

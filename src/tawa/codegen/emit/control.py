@@ -11,6 +11,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tawa.analysis.statements import CONTROL, WRITES, children, is_volatile
 from tawa.codegen.elements import element_of
+from tawa.codegen.emit.copies import windows_before
 from tawa.codegen.emit.emitter import (
     Array,
     Emitter,
@@ -204,6 +205,11 @@ def _together(loop: scf.ForOp) -> int:
 
 def for_loop(e: Emitter, op: scf.ForOp) -> None:
     """Write scf.for as a C++ for loop over an int."""
+    with windows_before(e, op):
+        _for_loop(e, op)
+
+
+def _for_loop(e: Emitter, op: scf.ForOp) -> None:
     body = op.body.block
     induction, *arguments = body.args
     loop_variables(e, arguments, list(op.iter_args))

@@ -8,8 +8,11 @@ cp.async: each thread's asynchronous copies from pointers to a shared tile.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from itertools import product
 
+from xdsl.dialects import scf
 from xdsl.ir import SSAValue
 
 from tawa.codegen.emit.emitter import Emitter, atom, sum_of
@@ -21,6 +24,7 @@ from tawa.codegen.wrappers.barriers import CLUSTER_RANK
 from tawa.errors import InternalError
 from tawa.ir import hopper
 from tawa.ir.types import DescType, ViewType, layout_of
+from tawa.ir.walk import all_of
 from tawa.layouts.access import in_rows, linear, vector_access
 from tawa.layouts.indexing import Formula, formula_of
 from tawa.layouts.register import Coordinate
@@ -96,15 +100,42 @@ def _coordinates(
 def _first_windows(e: Emitter, op: hopper.TmaLoad, window: Window, places: list[str]) -> list[str]:
     """Return the coordinates, fastest first, of the window and channel that a box begins with, and
     the place in the window: the arguments of `.im2col`.
-
-    The window's number is divided by how many an image has, which the compiler takes out of loops.
     """
     channel, first = places
     numbers = [atom(e.scalar(number).text) for number in op.offsets[2:]]
     taps, counts = numbers[: window.axes], numbers[window.axes :]
+    found = e.windows.get((first, *counts)) or _pixels(e, window, first, counts)
+    places_in = reversed(list(zip(taps, window.dilation)))
+    in_window = [text if step == 1 else f"{text} * {step}" for text, step in places_in]
+    return [channel, *found, *in_window]
+
+
+@contextmanager
+def windows_before(e: Emitter, loop: scf.ForOp) -> Generator[None]:
+    """Compute, before a loop, the coordinates of the windows that it loads time and again.
+
+    The number of a window is divided by how many an image has, which takes as long as the products
+    of a small tile, and which no compiler moves past a wait that might not end.
+    """
+    known = dict(e.windows)
+    for op in all_of(loop, hopper.TmaLoad):
+        first, _, *numbers = op.offsets
+        if (window := _window_of(op.map)) is None:
+            continue
+        counts = numbers[window.axes :]
+        if all(value in e.values for value in (first, *counts)):
+            start, *by = (atom(e.scalar(value).text) for value in (first, *counts))
+            if (start, *by) not in e.windows:
+                e.windows[start, *by] = _pixels(e, window, start, by)
+    yield
+    e.windows = known
+
+
+def _pixels(e: Emitter, window: Window, first: str, counts: Sequence[str]) -> list[str]:
+    """Write the coordinates, fastest first, of the pixel and image that a window begins with."""
     rest = e.names.fresh("window")
     e.line(f"u32 {rest} = {first};")
-    found = [channel]
+    found: list[str] = []
     axes = zip(counts, window.stride, window.lower)
     for count, step, before in reversed(list(axes)):
         place = f"(int)({rest} % (u32){count})"
@@ -115,9 +146,7 @@ def _first_windows(e: Emitter, op: hopper.TmaLoad, window: Window, places: list[
         )
         e.line(f"{rest} /= (u32){count};")
         found.append(name)
-    found.append(f"(int){rest}")
-    places_in = reversed(list(zip(taps, window.dilation)))
-    return found + [text if step == 1 else f"{text} * {step}" for text, step in places_in]
+    return [*found, f"(int){rest}"]
 
 
 def tma_load(e: Emitter, op: hopper.TmaLoad) -> None:

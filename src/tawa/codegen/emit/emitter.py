@@ -52,6 +52,8 @@ class Emitter(Writer):
         self.one_thread = False
         self.answers: dict[SSAValue, str] = {}
         """Variables that tell whether a warp has a factor other than one, by the factors."""
+        self.windows: dict[tuple[str, ...], list[str]] = {}
+        """Coordinates of windows that are known here, by the texts that they are computed from."""
         self.uses_thread: set[str] = set()
         self._handlers = handlers
         self._arrays: dict[SSAValue, Array] = {}
