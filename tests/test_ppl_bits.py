@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import ppl_models as models
 from tawa import ppl
-from tawa.ppl.emit.machine import Machine
+from tawa.ppl.emit.machine import Machine, ptx
 from tawa.ppl.frontend.program import lower
 from tawa.ppl.infer import execute
 from tawa.ppl.infer.chains import program_of
@@ -235,3 +236,12 @@ def test_philox_words_are_the_published_ones():
         out = np.zeros((4, 1), np.int32)
         interpret(program, (), {"out": out}, range(1), library)
         assert tuple(int(w) & 0xFFFFFFFF for w in out[:, 0]) == words
+
+
+def test_words_of_eight_bytes_are_stored_whole_on_a_gpu():
+    """A double that is kept as a word: of halves, ptxas 13.0 made the lower one an integer."""
+    options = Options(dtype="f64", draws=2, warmup=0, chains=2, steps=3)
+    program = program_of(lower(counts, COUNTED, "f64"), options, "hmc").program
+    made = ptx(Executable(program, "cuda").kernel(1))
+    assert "st.global.b64" in made
+    assert not re.search(r"st\.global\.b32\s+\[.*\], %(rd|fd)", made)

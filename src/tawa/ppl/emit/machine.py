@@ -43,13 +43,15 @@ def _binding() -> Any:
 
 
 def _optimise(llvm: Any, text: str, machine: Any, triple: str, level: int) -> Any:
+    # Stores say no alignment: the reader takes that of the layout. Without one it is 4 for a word
+    # of 8 bytes, which is then stored by halves, and of these ptxas 13.0 converts the lower one of
+    # a double to an integer.
+    head = f'target datalayout = "{machine.target_data}"\ntarget triple = "{triple}"\n'
     try:
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(head + text)
         module.verify()
     except RuntimeError as error:
         raise BuildError(f"LLVM refuses the program: {error}") from error
-    module.triple = triple
-    module.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
