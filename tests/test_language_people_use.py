@@ -459,6 +459,8 @@ def test_run_and_hooks_of_a_kernel():
     assert (x.sum(), seen) == (0, [])
     filled.run(x, B=4, grid=lambda meta: (meta["B"] // 4,), warmup=False)
     assert (x.sum(), seen) == (16, [(True, {"B": 4})])
+    filled.warmup(x, B=4, num_warps=2, specialize=False, grid=(1,))[1,](x)
+    assert seen.pop() == (True, {"B": 4, "num_warps": 2, "specialize": False})
     tuned = tawa.autotune([tawa.Config({"B": 2})], key=[])(filled)
     x[:] = 0
     tuned.run(x, grid=(1,), warmup=False)

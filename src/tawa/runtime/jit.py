@@ -236,8 +236,12 @@ class JitFunction(Launchable, Generic[P, R]):
             if name in left and isinstance(argument, ConstantArg)
         }
         pins = {field.name: getattr(request.pins, field.name) for field in fields(request.pins)}
-        options = {**request.options, **pins, "strict": request.strict}
-        more = {name: options[name] for name in options if name not in whole.kernel.by_name}
+        options = {**request.options, **pins, "strict": request.strict or None}
+        more = {
+            name: value
+            for name, value in options.items()
+            if value is not None and name not in whole.kernel.by_name
+        }
         return whole[grid](*args, **constants, **{**more, **given})
 
     def _launch_hooked(self, grid: Any, *args: Any, **keywords: Any) -> CompiledKernel:
