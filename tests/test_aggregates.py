@@ -152,6 +152,44 @@ def test_a_class_is_part_of_the_text_of_a_kernel() -> None:
     assert len({made(1, same), made(2, same), made(1, more)}) == 3
 
 
+@tawa.aggregate
+class Ways:
+    """Gives its fields in another order, or ends early, by what is known at run time."""
+
+    a: tl.tensor
+    b: tl.tensor
+
+    def __init__(self, n):
+        if n > 3:
+            self.a = n
+            self.b = n + 1
+        else:
+            self.b = n + 2
+            self.a = n + 3
+        if n == 0:
+            return
+        self.a += 10
+
+
+@tawa.aggregate
+class Heir(Ways):
+    """Has the constructor of its base."""
+
+
+@tawa.jit
+def heirs(out, n):
+    one = Heir(n)
+    tl.store(out, one.a)
+    tl.store(out + 1, one.b)
+
+
+@pytest.mark.parametrize(("n", "a", "b"), [(5, 15, 6), (2, 15, 4), (0, 3, 2)])
+def test_a_constructor_of_a_base_gives_fields_in_any_order_and_may_return(n, a, b) -> None:
+    out = np.zeros(2, np.int32)
+    heirs[1,](out, n)
+    assert out.tolist() == [a, b]
+
+
 def test_tritons_aggregates() -> None:
     triton = pytest.importorskip("triton")
     aggregate = getattr(triton, "aggregate", None) or triton.language.core._aggregate
@@ -219,6 +257,38 @@ class Stranger:
 
     def __init__(self, x):
         self.z = x
+
+
+@tawa.aggregate
+class Half:
+    """Gives another field on either way."""
+
+    a: tl.tensor
+    b: tl.tensor
+
+    def __init__(self, n):
+        if n > 3:
+            self.a = n
+        else:
+            self.b = n
+        self.b = n
+
+
+@tawa.aggregate
+class Nowhere:
+    """An annotation that names nothing."""
+
+    x: "Nothing"  # noqa: F821  # pyright: ignore
+
+
+@tawa.jit
+def halves(n):
+    Half(n + 0)
+
+
+@tawa.jit
+def nowhere(n):
+    Nowhere(n)
 
 
 @tawa.jit
@@ -319,6 +389,8 @@ WRONG = [
     (loses, "the constructor of Lost gives y no value"),
     (base, "a constructor is called by the name of its class"),
     (stranger, "has no field z"),
+    (halves, r"self is Half\(a: int32\) or Half\(b: int32\)"),
+    (nowhere, "an annotation of Nowhere: name 'Nothing' is not defined"),
     (too_many, "Walk: too many positional arguments"),
     (too_few, "missing a required argument: 'steps'"),
     (replaces, "takes an aggregate"),

@@ -1,5 +1,6 @@
 """What kernels of other people say in ways that Triton takes: constants, indices, array views."""
 
+import copy
 import functools
 import subprocess
 import sys
@@ -430,6 +431,21 @@ def test_a_compiled_kernel_is_launched_as_tritons():
     y[:] = 0
     made[1,](x, y, 200, factor=2)
     assert y.sum() == 256
+    assert made[1,](x, y, 200, num_warps=4).launch.threads == 128
+
+
+def test_compiled_kernels_of_tuples_are_launched_with_tuples():
+    @tawa.jit
+    def kernel(pair, B: tl.constexpr):
+        tl.store(pair[0] + tl.arange(0, B), pair[1])
+
+    x = np.zeros(4, np.int32)
+    kernel.warmup((x, 3), B=4, grid=(1,))[1,]((x, 5))
+    assert x.tolist() == [5] * 4
+
+
+def test_kernels_are_copied():
+    assert copy.copy(moved).arg_names == moved.arg_names
 
 
 def test_run_and_hooks_of_a_kernel():
@@ -443,6 +459,8 @@ def test_run_and_hooks_of_a_kernel():
     assert (x.sum(), seen) == (0, [])
     filled.run(x, B=4, grid=lambda meta: (meta["B"] // 4,), warmup=False)
     assert (x.sum(), seen) == (16, [(True, {"B": 4})])
+    filled.warmup(x, B=4, num_warps=2, specialize=False, grid=(1,))[1,](x)
+    assert seen.pop() == (True, {"B": 4, "num_warps": 2, "specialize": False})
     tuned = tawa.autotune([tawa.Config({"B": 2})], key=[])(filled)
     x[:] = 0
     tuned.run(x, grid=(1,), warmup=False)
@@ -484,3 +502,19 @@ def test_functions_call_themselves_on_smaller_shapes_and_constants():
     recursive[1,](x, out, B=16)
     assert out[0] == x.sum()
     assert np.array_equal(out[1:], x**3)
+
+
+@tawa.jit
+def turned(x, a: tl.constexpr, b: tl.constexpr):
+    return x if a < b else turned(x=x + 1, b=a, a=b)
+
+
+@tawa.jit
+def turning(out, n):
+    tl.store(out, turned(x=n, a=4, b=3))
+
+
+def test_arguments_by_name_that_change_places_are_other_arguments():
+    out = np.zeros(1, np.int32)
+    turning[1,](out, 5)
+    assert out[0] == 6

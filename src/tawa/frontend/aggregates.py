@@ -12,6 +12,8 @@ from inspect import Parameter, Signature
 from types import FunctionType
 from typing import Any, get_type_hints
 
+from tawa.errors import UnknownName
+
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
@@ -40,14 +42,25 @@ class Aggregate:
 
 
 def aggregate_of(kind: Any) -> Aggregate | None:
-    """Return what a class marked as an aggregate has; None for anything else."""
+    """Return what a class marked as an aggregate has, of its bases too; None for anything else.
+
+    Raises UnknownName for an annotation that names nothing.
+    """
     if not isinstance(kind, type) or not getattr(kind, "__triton_aggregate__", False):
         return None
     own = _own(kind)
-    fields = get_type_hints(own)
-    held = [vars(_own(base)) for base in reversed(own.__mro__)]
+    try:
+        fields = get_type_hints(own)
+    except NameError as error:
+        raise UnknownName(
+            f"an annotation of {kind.__name__}: {error}",
+            why="annotations that are text are read in the module of the class",
+            remedy="define what they name in the module, or write them without quotes",
+        ) from None
+    held = [vars(_own(base)) for base in reversed(own.__mro__[:-1])]
     defaults = {name: space[name] for space in held for name in fields if name in space}
-    return Aggregate(fields, defaults, vars(own).get("__init__"))
+    inits = [space["__init__"] for space in held if "__init__" in space]
+    return Aggregate(fields, defaults, inits[-1] if inits else None)
 
 
 def defines(kind: type, name: str) -> bool:

@@ -470,7 +470,7 @@ def _aggregate(
             f"the constructor of {kind.__name__} gives {', '.join(missing)} no value",
             why="an aggregate has all its fields, whichever way its constructor goes",
         )
-    return Instance(kind, {name: values[name] for name in aggregate.fields})
+    return Instance(kind, values)
 
 
 def with_field(c: Context, made: Value, name: str, value: Value) -> Instance:
@@ -492,7 +492,8 @@ def with_field(c: Context, made: Value, name: str, value: Value) -> Instance:
             f"the field {name} of {made.kind.__name__} is {describe(value)}",
             why=f"it is annotated {getattr(kind, '__name__', kind)}",
         )
-    return Instance(made.kind, {**made.fields, name: value})
+    values = {**made.fields, name: value}
+    return Instance(made.kind, {each: values[each] for each in aggregate.fields if each in values})
 
 
 def _replaced(c: Context, positional: Sequence[Value], changes: Mapping[str, Value]) -> Value:

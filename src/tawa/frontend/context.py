@@ -54,24 +54,24 @@ class Frame:
 class Context(Operations):
     """Everything that reading a statement needs: emit, look up, call a helper.
 
-    `stack` are the functions being compiled, outermost first, and the arguments of each;
-    `inline` compiles a call of a helper (it stands here because reductions call it and it needs the
-    statements). `read` are the helpers whose source was read before.
+    `stack` are the functions being compiled, outermost first, and what is said of the arguments of
+    each; `inline` compiles a call of a helper (it stands here because reductions call it and it
+    needs the statements). `read` are the helpers whose source was read before.
     """
 
     frame: Frame
-    stack: tuple[tuple[FunctionType, Sequence[Value]], ...]
+    stack: tuple[tuple[FunctionType, Sequence[str]], ...]
     inline: Callable[[Context, FunctionType, Sequence[Value], Mapping[str, Value]], Value]
     read: dict[FunctionType, tuple[Source, Liveness]] = field(
         default_factory=dict[FunctionType, tuple[Source, Liveness]]
     )
 
-    def enter(self, function: FunctionType, arguments: Sequence[Value]) -> Context:
-        """Return the context of a call of `function`."""
+    def enter(self, function: FunctionType, said: Sequence[str]) -> Context:
+        """Return the context of a call of `function`, with arguments of which `said` tells."""
         if (known := self.read.get(function)) is None:
             source = read_source(function)
             known = self.read[function] = source, analyse(source.tree)
-        return replace(self, frame=Frame(*known), stack=(*self.stack, (function, arguments)))
+        return replace(self, frame=Frame(*known), stack=(*self.stack, (function, said)))
 
     def bind(self, name: str, value: Value, node: ast.AST) -> None:
         """Make a variable stand for a value from here on."""

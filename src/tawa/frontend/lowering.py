@@ -174,17 +174,17 @@ def inline_call(
     c: Context, function: FunctionType, positional: Sequence[Value], named: Mapping[str, Value]
 ) -> Value:
     """Compile a helper's body at its call."""
-    arguments = (*positional, *named.values())
-    around = [given for outer, given in c.stack if outer is function]
-    if any(list(map(describe, given)) == list(map(describe, arguments)) for given in around):
+    by_name = (f"{name}={describe(value)}" for name, value in named.items())
+    said = [*map(describe, positional), *by_name]
+    if (function, said) in c.stack:
         raise c.unsupported(
             f"{function.__name__} calls itself",
             why=_ENDS,
             remedy="write a loop",
         )
-    inner = c.enter(function, arguments)
+    inner = c.enter(function, said)
     source = inner.frame.source
-    bound = bind(c.builder, source.name, source.function, positional, named, lift)
+    bound = bind(c.builder, function.__name__, source.function, positional, named, lift)
     outer = (c.builder.place, c.builder.calls, set(c.builder.fresh))
     c.builder.calls = (c.builder.place, *c.builder.calls)
     _refuse_variadic(inner, source, "**", source.tree.args.kwarg)

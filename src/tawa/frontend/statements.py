@@ -126,6 +126,8 @@ def _simple(c: Context, statement: ast.stmt) -> None:
 
 
 def _return(c: Context, statement: ast.Return) -> Value:
+    if statement.value is None and c.frame.made:
+        return c.frame.names[c.frame.made].value
     value = evaluate(c, statement.value) if statement.value else Const(None)
     # As in Triton, a helper's numbers are typed when they leave it. What the expression made stays
     # fresh: the variable that takes the result names it.

@@ -179,6 +179,7 @@ class JitFunction(Launchable, Generic[P, R]):
         self._by_bits: dict[Any, Launcher] = {}
         self._binder: Launcher = self._first_launch
         self._spread: dict[object, JitFunction[..., Any]] = {}
+        self._whole: JitFunction[..., Any] = self
         self._launchers: dict[object, Launcher] = {}
 
     def __repr__(self) -> str:
@@ -224,17 +225,24 @@ class JitFunction(Launchable, Generic[P, R]):
     def _launch_again(
         self, request: Request, grid: Any, *args: Any, **given: Any
     ) -> CompiledKernel:
-        """Launch with the options of a request, and its constants that are not `given`."""
-        left = set(self.kernel.names[len(args) :]) - set(given)
+        """Launch with the options of a request, and its constants, that are not `given`; tuples
+        are given as they are.
+        """
+        whole = self._whole
+        left = set(whole.kernel.names[len(args) :]) - set(given)
         constants = {
             name: argument.value
             for name, argument in request.signature.items()
             if name in left and isinstance(argument, ConstantArg)
         }
         pins = {field.name: getattr(request.pins, field.name) for field in fields(request.pins)}
-        options = {**request.options, **pins, "strict": request.strict}
-        more = {name: options[name] for name in options if name not in self.kernel.by_name}
-        return self[grid](*args, **constants, **more, **given)
+        options = {**request.options, **pins, "strict": request.strict or None}
+        more = {
+            name: value
+            for name, value in options.items()
+            if value is not None and name not in whole.kernel.by_name
+        }
+        return whole[grid](*args, **constants, **{**more, **given})
 
     def _launch_hooked(self, grid: Any, *args: Any, **keywords: Any) -> CompiledKernel:
         for hook in self.pre_run_hooks:
@@ -292,7 +300,7 @@ class JitFunction(Launchable, Generic[P, R]):
 
         def __getattr__(self, name: str) -> NoReturn:
             more = f": {REFUSED[name]}" if name in REFUSED else ""
-            raise AttributeError(f"{self!r} has no {name}{more}")
+            raise AttributeError(f"a kernel of tawa has no {name}{more}")
 
     def _current(self) -> Fingerprint:
         """Return the kernel's text, read again where a variable of it was rebound."""
@@ -379,6 +387,7 @@ class JitFunction(Launchable, Generic[P, R]):
             made: JitFunction[..., Any] = JitFunction(
                 self.fn, compiler=self._compiler, store=self._store, kernel=kernel
             )
+            made._whole = self
             inner = self._spread.setdefault(key, made)
         return inner, spread_values(inner.kernel.groups, values)
 

@@ -126,7 +126,9 @@ class Tuple:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """An object of an aggregate: its class, and the values of its fields."""
+    """An object of an aggregate: its class, and the values of its fields, in the order of the class
+    and, in its constructor, of those that have one.
+    """
 
     kind: Any
     fields: Mapping[str, Value]
@@ -217,8 +219,9 @@ def same_form(one: Value, other: Value) -> bool:
             pairs = zip(one.items, other.items)
             return len(one.items) == len(other.items) and all(same_form(a, b) for a, b in pairs)
         case Instance(), Instance():
-            pairs = zip(one.fields.values(), other.fields.values())
-            return one.kind is other.kind and all(same_form(a, b) for a, b in pairs)
+            if one.kind is not other.kind or [*one.fields] != [*other.fields]:
+                return False
+            return all(same_form(value, other.fields[name]) for name, value in one.fields.items())
         case Method(), Method():
             return one.name == other.name and same_form(one.receiver, other.receiver)
         case Const(), Const():
@@ -244,7 +247,8 @@ def describe(value: Value) -> str:
         case Tuple():
             return f"({', '.join(describe(item) for item in value.items)})"
         case Instance():
-            return f"{value.kind.__name__}({', '.join(map(describe, value.fields.values()))})"
+            fields = (f"{name}: {describe(item)}" for name, item in value.fields.items())
+            return f"{value.kind.__name__}({', '.join(fields)})"
         case Method():
             return f"method {value.name}"
         case Const():
