@@ -18,7 +18,7 @@ from tawa.frontend.signature import DescriptorArg, PointerArg, ScalarArg
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of
 from tawa.plan.pins import Pins
-from tawa.verify import Program
+from tawa.verify import Program, check
 from test_lower_instances import _tiles, residual
 from test_verify_refinement import computed, number, refused, role
 from verify_programs import lower_with_program, lowered_case
@@ -69,6 +69,15 @@ def nested(a_desc, b_desc, c_desc, x_ptr, count, flag):
                 tl.store(x_ptr + i * 64 + tl.arange(0, 64), x + 1)
             else:
                 tl.store(x_ptr + i * 64 + tl.arange(0, 64), y + 2)
+
+
+def weighed(a_desc, b_desc, c_desc, x_ptr, count, flag):
+    """What decides in both roles is compared with a constant that is no integer."""
+    acc = tl.zeros((64, 64), tl.float32)
+    for i in range(0, count):
+        if flag.to(tl.float32, bitcast=True) > 0.5:
+            acc = tl.dot(a_desc.load([0, i * 64]), b_desc.load([i * 64, 0]), acc)
+    c_desc.store([0, 0], acc)
 
 
 def kept(a_desc, b_desc, c_desc, x_ptr, count, flag):
@@ -158,6 +167,12 @@ CHANGES: dict[str, tuple[Callable[..., None], Callable[[tile.Kernel], None]]] = 
 def test_effects_are_those_of_the_program(name: str, specialize: bool) -> None:
     function, change = CHANGES[name]
     refused(change, "effects", *made(function, specialize and function not in (summed, nested)))
+
+
+def test_roles_know_the_same_constants() -> None:
+    kernel, program = made(weighed, True)
+    assert len(all_of(kernel, hopper.Role)) > 1
+    check(kernel, program=program)
 
 
 def test_parts_of_a_tile_that_overlap() -> None:

@@ -98,6 +98,8 @@ class Values:
         match operation:
             case tile.Constant(value=IntAttr(data=number)):
                 return self.terms.constant(number)
+            case tile.Constant(value=number) if _is_one(value):
+                return self.terms.atom(("constant", number, value.type))
             case tile.Elementwise() if _is_one(value):
                 return self.function(operation, self._inputs(operation))
             case tile.Cast() | tile.Bitcast() if _is_one(value):
