@@ -538,8 +538,9 @@ class Memory:
         buffer = self.rings.buffers[access.place.buffer]
         beside = None if buffer.own else self.role
         # Engines that write meet what is read here; those that read as well meet what is written.
-        after: tuple[By, ...] = ("tma load", "tma store", "wgmma")[: 3 if access.write else 1]
-        if buffer.has(*after, beside=beside) and not access.asynchronous and not known(status.fenced):
+        kinds: tuple[By, ...] = ("tma load", "tma store", "wgmma")[: 3 if access.write else 1]
+        engines = buffer.has(*kinds, beside=beside)
+        if engines and not access.asynchronous and not known(status.fenced):
             raise self._refused(
                 "proxy fence",
                 f"{hands} to an engine, and no proxy fence stands between the access by which "
