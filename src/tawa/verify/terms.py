@@ -14,7 +14,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -477,13 +477,13 @@ class Conditions:
             total.append((frozenset({(known.union(named), 1)}), times))
         return self.sum(total)
 
-    def mapped(self, a: Condition, change: Callable[[Term], Term | None]) -> Condition | None:
-        """Return a condition with its terms changed; None where one of them cannot be."""
+    def replaced(self, a: Condition, atom: Term, by: Term) -> Condition | None:
+        """Return a condition with `by` for an atom; None where a term cannot be given so."""
         total: list[tuple[Condition, int]] = []
         for product, times in a:
             made = ALWAYS
             for factor in product:
-                x = change(factor.x)
+                x = self.terms.replaced(factor.x, atom, by)
                 if x is None:
                     return None
                 match factor.what:

@@ -275,9 +275,9 @@ class Values:
             case _:
                 return None
 
-    def quotient(self, term: Term, by: Term) -> Term:
-        """Return what a division of two signed integers of 32 bits gives."""
-        return self.terms.function("idiv", "i32", [term, by])
+    def last(self, length: Term, step: Term) -> Term:
+        """Return the number of the last iteration of a loop that makes one."""
+        return self.terms.function("idiv", "i32", [self.terms.sub(length, self.terms.one), step])
 
     def _chosen(self, branch: scf.IfOp, value: SSAValue) -> Term:
         assert isinstance(value, OpResult)
