@@ -283,3 +283,8 @@ def test_digits_are_found_again(axes: list[tuple[int, int]], start: int) -> None
 
 def test_an_irregular_table_has_no_formula() -> None:
     assert fit([0, 5, 1, 7]) is None
+
+
+@pytest.mark.parametrize("table", [(0, 1, 5), (0, 16, 0, 16, 48, 0), (0, 1, 2, 7, 8)])
+def test_tables_that_no_digits_divide_have_no_formula(table: tuple[int, ...]) -> None:
+    assert fit(table) is None

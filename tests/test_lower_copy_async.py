@@ -302,6 +302,39 @@ def test_two_copy_rings_under_an_overlapped_loop(depth: int) -> None:
         assert np.array_equal(got, want, equal_nan=True), n
 
 
+def summed(a_ptr, rows_ptr, b_desc, c_ptr, K, am, cm, BM: tl.constexpr, BN: tl.constexpr,
+           BK: tl.constexpr):  # fmt: skip
+    """Threads read what copies by threads bring, and so does wgmma."""
+    om = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN
+    rows = tl.load(rows_ptr + om)
+    ok = tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), dtype=tl.float32)
+    sums = tl.zeros((BM,), dtype=tl.float32)
+    for k in range(0, K, BK):
+        inside = (k + ok)[None, :] < K
+        a = tl.load(a_ptr + rows[:, None] * am + (k + ok)[None, :], mask=inside, other=0.0)
+        acc = tl.dot(a, b_desc.load([k, n]), acc)
+        sums += tl.sum(a.to(tl.float32), 1)
+    on = n + tl.arange(0, BN)
+    tl.store(c_ptr + om[:, None] * cm + on[None, :], (acc + sums[:, None]).to(tl.float16))
+
+
+def test_slots_that_no_engine_fills_are_given_back_without_a_fence() -> None:
+    """A fence of the proxy orders what threads read before TMA writes, not before wgmma reads."""
+    kernel = lowered(summed, specialize=False)
+    assert verify(kernel, H200).ok
+    (role,) = [op for op in kernel.walk() if isinstance(op, hopper.Role)]
+    gives = [op for op in role.walk() if isinstance(op, hopper.Arrive)]
+    assert gives
+    assert not any(isinstance(op.prev_op, hopper.ProxyFence) for op in gives)
+    for k in (0, 64, 208):
+        expected, actual = arguments(summed, k), arguments(summed, k)
+        simulate(build(summed, signature(summed), {}), (2, 2, 1), expected, level="tile")
+        simulate(kernel, (2, 2, 1), actual, seed=k, late="late")
+        assert np.array_equal(actual["c_ptr"], expected["c_ptr"]), k
+
+
 @needs_compiler
 @pytest.mark.parametrize(
     "function",

@@ -246,6 +246,26 @@ def test_a_pinned_store_by_tma_where_nothing_overlaps() -> None:
     assert "tma" not in [store.via for store in free.plan.stores]
 
 
+def sums_rows(x, out, n, B: tl.constexpr):
+    at, sums = tl.arange(0, B), tl.zeros((B,), tl.float32)
+    for first in range(0, n, B):
+        sums += tl.sum(tl.load(x + at[:, None] * n + (first + at)[None, :]), 1)
+    tl.store(out + at, sums)
+
+
+@pytest.mark.parametrize(
+    "pins", [{"specialize": True}, {"depth": 2}, {"persistent": True}], ids=str
+)
+def test_pinned_roles_where_threads_reach_memory_as_fast(pins: dict[str, Any]) -> None:
+    arrays = np.zeros((64, 256), np.float32), np.zeros(64, np.float32)
+    free = tawa.jit(sums_rows).compile(*arrays, n=256, B=64)
+    pinned = tawa.jit(sums_rows).compile(*arrays, n=256, B=64, **pins)
+    assert not free.plan.specialized
+    assert pinned.plan.specialized
+    for plan in (free.plan, pinned.plan):
+        assert tawa.jit(sums_rows).compile(*arrays, n=256, B=64, plan=str(plan)).plan == plan
+
+
 def copies_rows_of_8_bytes(x_desc, out_desc):
     out_desc.store([0, 0], x_desc.load([0, 0]))
 

@@ -18,7 +18,8 @@ from tawa.frontend.signature import DescriptorArg, PointerArg, ScalarArg
 from tawa.ir import hopper, tile
 from tawa.ir.walk import all_of
 from tawa.plan.pins import Pins
-from tawa.verify import Program
+from tawa.verify import Program, check
+from tawa.verify.forwarded import loops_around
 from test_lower_instances import _tiles, residual
 from test_verify_refinement import computed, number, refused, role
 from verify_programs import lower_with_program, lowered_case
@@ -57,6 +58,40 @@ def summed(a_desc, b_desc, c_desc, x_ptr, count, flag):
         x = tl.load(x_ptr + i * 64 + tl.arange(0, 64))
         if tl.sum(x) > 0:
             tl.store(x_ptr + i * 64 + tl.arange(0, 64), x + 1)
+
+
+def nested(a_desc, b_desc, c_desc, x_ptr, count, flag):
+    """Two numbers that nobody knows decide: one is not the other, nor its contrary."""
+    for i in range(0, count):
+        x = tl.load(x_ptr + i * 64 + tl.arange(0, 64))
+        y = tl.load(x_ptr + 64 * count + i * 64 + tl.arange(0, 64))
+        if tl.sum(x) > 0:
+            if tl.sum(y) > 0:
+                tl.store(x_ptr + i * 64 + tl.arange(0, 64), x + 1)
+            else:
+                tl.store(x_ptr + i * 64 + tl.arange(0, 64), y + 2)
+
+
+def weighed(a_desc, b_desc, c_desc, x_ptr, count, flag):
+    """What decides in both roles is compared with a constant that is no integer."""
+    acc = tl.zeros((64, 64), tl.float32)
+    for i in range(0, count):
+        if flag.to(tl.float32, bitcast=True) > 0.5:
+            acc = tl.dot(a_desc.load([0, i * 64]), b_desc.load([i * 64, 0]), acc)
+    c_desc.store([0, 0], acc)
+
+
+def gathered(a_ptr, b_desc, c_desc, count, flag):
+    """Rows are loaded an iteration ahead: the last one stands beside its loop."""
+    at = tl.arange(0, 64)
+    rows = a_ptr + tl.load(a_ptr + at).to(tl.int32)[:, None] * 64 + at[None, :]
+    acc = tl.zeros((64, 64), tl.float32)
+    for i in range(0, count):
+        a, b = tl.load(rows + i * 64), b_desc.load([i * 64, 0])
+        if i % 2 == flag:
+            acc = tl.dot(a, b, acc)
+        acc = tl.dot(a, b, acc)
+    c_desc.store([0, 0], acc)
 
 
 def kept(a_desc, b_desc, c_desc, x_ptr, count, flag):
@@ -134,6 +169,8 @@ CHANGES: dict[str, tuple[Callable[..., None], Callable[[tile.Kernel], None]]] = 
     "a tile is added twice": (again, twice),
     "a store under an unknown condition is lost": (summed, dropped(tile.Store, 0)),
     "a store under no unknown condition": (summed, always(tile.Store)),
+    "a store under two unknown conditions is lost": (nested, dropped(tile.Store, 0)),
+    "a store under the contrary of an unknown one is lost": (nested, dropped(tile.Store, 1)),
     "products under no condition": (kept, always(hopper.Wgmma)),
     "products of one iteration less": (kept, shorter),
 }
@@ -143,7 +180,32 @@ CHANGES: dict[str, tuple[Callable[..., None], Callable[[tile.Kernel], None]]] = 
 @pytest.mark.parametrize("name", CHANGES)
 def test_effects_are_those_of_the_program(name: str, specialize: bool) -> None:
     function, change = CHANGES[name]
-    refused(change, "effects", *made(function, specialize and function is not summed))
+    refused(change, "effects", *made(function, specialize and function not in (summed, nested)))
+
+
+def test_roles_know_the_same_constants() -> None:
+    kernel, program = made(weighed, True)
+    assert len(all_of(kernel, hopper.Role)) > 1
+    check(kernel, program=program)
+
+
+def test_a_last_iteration_beside_its_loop() -> None:
+    arguments = {"a_ptr": PointerArg("f16"), "b_desc": DescriptorArg("f16", (64, 64))}
+    arguments |= {"c_desc": DescriptorArg("f32", (64, 64))}
+    arguments |= {"count": ScalarArg("i32"), "flag": ScalarArg("i32")}
+    kernel, program = lower_with_program(build(gathered, arguments, {}), Pins(specialize=False))
+    (loop,) = all_of(kernel, scf.ForOp)
+    assert len(all_of(kernel, hopper.Wgmma)) > len(all_of(loop, hopper.Wgmma)) > 0
+    check(kernel, program=program)
+
+    def change(kernel: tile.Kernel) -> None:
+        """The condition of the last iteration is another one."""
+        branches = [condition_of(each) for each in all_of(kernel, hopper.Wgmma)]
+        last = [each for each in branches if each is not None and loops_around(each) == []][-1]
+        assert isinstance(last.cond.owner, tile.Elementwise)
+        last.operands[0] = computed(last, "ne", *last.cond.owner.inputs)
+
+    refused(change, "effects", kernel, program)
 
 
 def test_parts_of_a_tile_that_overlap() -> None:

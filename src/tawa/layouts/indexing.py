@@ -78,7 +78,8 @@ def _fit(table: tuple[int, ...], uneven: bool) -> Formula | None:
     while reach < length:
         if length % reach and not uneven:
             return None
-        extent = _run(table, reach, uneven)
+        if (extent := _run(table, reach, uneven)) == 1:
+            return None
         factor = table[reach] - table[0]
         if factor:
             digits.append(Digit(reach, extent, factor))
@@ -90,13 +91,11 @@ def _fit(table: tuple[int, ...], uneven: bool) -> Formula | None:
 
 def _run(table: Sequence[int], reach: int, uneven: bool) -> int:
     """Return how many multiples of `reach` continue the first step, dividing the table evenly where
-    it is not to be `uneven`.
+    it is not to be `uneven`; 1 where none do.
     """
     factor = table[reach] - table[0]
     places = -(-len(table) // reach)
     run = next((j for j in range(1, places) if table[reach * j] != table[0] + factor * j), places)
-    if run == 1:
-        return 2
     return run if uneven else next(each for each in range(run, 0, -1) if places % each == 0)
 
 

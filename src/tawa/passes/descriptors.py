@@ -78,7 +78,7 @@ def promote(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, 
 
 
 def promote_always(kernel: tile.Kernel, plan: Plan, target: Target) -> tuple[Declined, ...]:
-    """Promote them also where nothing overlaps: the pin store="tma" asks for it."""
+    """Promote them also where nothing overlaps: what is pinned asks for it."""
     return _promote_each(kernel, True)
 
 

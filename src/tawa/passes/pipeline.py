@@ -229,7 +229,7 @@ FORMER: Mapping[str, str] = MappingProxyType(
 def before_plan(*, descriptors: bool, by_tma: bool, strict: bool) -> tuple[Pass, ...]:
     """Return the passes that run before there is a plan.
 
-    `descriptors` False keeps pointer accesses as they are, `by_tma` stores by TMA at any cost,
+    `descriptors` False keeps pointer accesses as they are, `by_tma` moves tiles by TMA at any cost,
     `strict` forbids re-association.
     """
     passes = TILE_PLAIN

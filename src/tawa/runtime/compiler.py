@@ -40,10 +40,12 @@ from tawa.ir.walk import has
 from tawa.passes import pipeline
 from tawa.passes.halve import in_halves
 from tawa.passes.lower.roles import share_registers
+from tawa.plan.pins import Pins
 from tawa.plan.plan import FULL_SPEED, Declined, Plan
 from tawa.plan.planner import NO_PINS, rank_plans
 from tawa.plan.resources import buffers, total
 from tawa.plan.rings import with_shallow_rings
+from tawa.plan.text import parse_plan
 from tawa.plan.time import estimate
 from tawa.plan.unhonoured import refuse_declined
 from tawa.runtime import crash, cubins, nvrtc, sass
@@ -198,7 +200,7 @@ def _compile(job: Job) -> CompiledKernel:
 
     kernel = written.clone()
     passes = pipeline.before_plan(
-        descriptors=request.descriptors, by_tma=pins.store == "tma", strict=request.strict
+        descriptors=request.descriptors, by_tma=_needs_tma(pins), strict=request.strict
     )
     with job.phase("tile passes"):
         notes = job.run(passes, kernel, Plan())
@@ -268,6 +270,16 @@ def _compile(job: Job) -> CompiledKernel:
     for number, other in enumerate(errors[1:], 2):
         errors[0].add_note(f"plan {number}: {other.what}")
     raise errors[0]
+
+
+def _needs_tma(pins: Pins) -> bool:
+    """Tell whether what is pinned needs tiles that TMA moves, also where threads reach memory as
+    fast: stores by TMA, or roles.
+    """
+    plan = parse_plan(pins.plan) if isinstance(pins.plan, str) else pins.plan
+    if plan is not None:
+        return plan.specialized or any(store.via == "tma" for store in plan.stores)
+    return bool(pins.store == "tma" or pins.specialize or pins.of_roles)
 
 
 _Try = tuple[tile.Kernel, tuple[Plan, ...], tuple[Declined, ...]]

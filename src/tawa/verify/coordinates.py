@@ -214,7 +214,7 @@ class Amounts:
         return {parts: self.within(key, e) for parts, e in self.of.get(key, {(): NEVER}).items()}
 
     def take_in(self, wanted: Amounts) -> None:
-        """Count an iteration that stands beside its loop for those in the loop."""
+        """Count the last iteration, where it stands beside its loop, for those in the loop."""
         terms = self.values.terms
         for key in list(self.of):
             kind, roots, loops = key
@@ -225,9 +225,13 @@ class Amounts:
             whole = kind, roots, (*outer, (terms.blurred(terms.add(length, step)), step))
             same = key in wanted.of and self.total(beside) == wanted.total(beside)
             if whole in wanted.of and not same:
+                at = terms.iteration(len(outer))
+                last = self.values.last(whole[2][-1][0], step)
                 for parts, guard in self.of.pop(key).items():
                     self.put(whole, parts, guard, 1)
-                    self.put(beside, parts, self.within(whole, guard), -1)
+                    guard = self.within(whole, guard)
+                    there = self.conditions.replaced(guard, at, last)
+                    self.put(beside, parts, guard if there is None else there, -1)
 
 
 def _parts_of(loops: Iterable[Span]) -> Parts:
@@ -411,7 +415,7 @@ class _Copies:
 
     def _last(self, asked: Asked) -> Term:
         span = asked.loops[-1]
-        return self.values.quotient(self.terms.sub(span.length, self.terms.one), span.step)
+        return self.values.last(span.length, span.step)
 
     def _inner(self, copy: Operation, asked: Asked) -> Operation | None:
         """Return the loop around a copy that stands as deep as the inner one of the program's."""
@@ -514,7 +518,7 @@ class _Copies:
         if when is None:
             return asked.guard
         span, at = asked.loops[-1], terms.iteration(len(asked.loops) - 1)
-        guard = self.conditions.mapped(asked.guard, lambda x: terms.replaced(x, at, when))
+        guard = self.conditions.replaced(asked.guard, at, when)
         left = terms.sub(span.length, terms.mul(span.step, when))
         if when == self._last(asked):
             left = span.length

@@ -20,7 +20,7 @@ from tawa.ir import hopper
 from tawa.ir.walk import all_of, walk
 from tawa.verify.cursors import Cursors
 from tawa.verify.footprints import WARPGROUP, Place, are_known, bytes_of, meeting_distance
-from tawa.verify.rings import Access, Buffer, Rings, label_of, slots_of, warps_of
+from tawa.verify.rings import Access, Buffer, By, Rings, label_of, slots_of, warps_of
 from tawa.verify.role_state import OVER, Fact, Key, Lattice, State, Status
 from tawa.verify.rules import Refused, rule
 from tawa.verify.terms import Term
@@ -537,7 +537,9 @@ class Memory:
             )
         buffer = self.rings.buffers[access.place.buffer]
         beside = None if buffer.own else self.role
-        engines = buffer.has("tma load", "tma store", "wgmma", beside=beside)
+        # Engines that write meet what is read here; those that read as well meet what is written.
+        kinds: tuple[By, ...] = ("tma load", "tma store", "wgmma")[: 3 if access.write else 1]
+        engines = buffer.has(*kinds, beside=beside)
         if engines and not access.asynchronous and not known(status.fenced):
             raise self._refused(
                 "proxy fence",

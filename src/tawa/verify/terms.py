@@ -14,7 +14,7 @@ known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -142,11 +142,13 @@ class Terms:
         """Return the constant part of a term."""
         return next((factor for monomial, factor in self._polys[term] if not monomial), 0)
 
-    def blurred(self, term: Term) -> Term:
-        """Return a term as another program knows it: one atom stands for all that are unknown."""
-        return (
-            self.atom(("unknown",), frozenset({UNKNOWN})) if UNKNOWN in self.support(term) else term
-        )
+    def blurred(self, term: Term, number: int = 0) -> Term:
+        """Return a term as another program knows it: one atom stands for all that are unknown, of
+        those that are told apart that of a number.
+        """
+        if UNKNOWN not in self.support(term):
+            return term
+        return self.atom(("unknown", number), frozenset({UNKNOWN}))
 
     def residue(self, term: Term, by: int) -> int | None:
         """Return what a term leaves when it is divided by a number above 0; None where that depends
@@ -464,16 +466,24 @@ class Conditions:
                 return _once("true", term)
 
     def blurred(self, a: Condition) -> Condition:
-        """Return a condition as another program knows it."""
-        return self.mapped(a, self.terms.blurred) or NEVER
+        """Return a condition as another program knows it: of unknown numbers a product has so many
+        factors, none of which is another one, or the contrary of another one.
+        """
+        total: list[tuple[Condition, int]] = []
+        for product, times in a:
+            known = frozenset(f for f in product if UNKNOWN not in self.terms.support(f.x))
+            others = sorted(product - known, key=lambda factor: factor.what)
+            named = (Holds(f.what, self.terms.blurred(f.x, n)) for n, f in enumerate(others))
+            total.append((frozenset({(known.union(named), 1)}), times))
+        return self.sum(total)
 
-    def mapped(self, a: Condition, change: Callable[[Term], Term | None]) -> Condition | None:
-        """Return a condition with its terms changed; None where one of them cannot be."""
+    def replaced(self, a: Condition, atom: Term, by: Term) -> Condition | None:
+        """Return a condition with `by` for an atom; None where a term cannot be given so."""
         total: list[tuple[Condition, int]] = []
         for product, times in a:
             made = ALWAYS
             for factor in product:
-                x = change(factor.x)
+                x = self.terms.replaced(factor.x, atom, by)
                 if x is None:
                     return None
                 match factor.what:

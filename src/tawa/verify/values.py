@@ -98,6 +98,8 @@ class Values:
         match operation:
             case tile.Constant(value=IntAttr(data=number)):
                 return self.terms.constant(number)
+            case tile.Constant(value=number) if _is_one(value):
+                return self.terms.atom(("constant", number, value.type))
             case tile.Elementwise() if _is_one(value):
                 return self.function(operation, self._inputs(operation))
             case tile.Cast() | tile.Bitcast() if _is_one(value):
@@ -273,9 +275,9 @@ class Values:
             case _:
                 return None
 
-    def quotient(self, term: Term, by: Term) -> Term:
-        """Return what a division of two signed integers of 32 bits gives."""
-        return self.terms.function("idiv", "i32", [term, by])
+    def last(self, length: Term, step: Term) -> Term:
+        """Return the number of the last iteration of a loop that makes one."""
+        return self.terms.function("idiv", "i32", [self.terms.sub(length, self.terms.one), step])
 
     def _chosen(self, branch: scf.IfOp, value: SSAValue) -> Term:
         assert isinstance(value, OpResult)
