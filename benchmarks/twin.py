@@ -32,17 +32,20 @@ def specialized_source(source: str) -> str:
 @cache
 def twin(kernel: Any, specialized: bool = False) -> Any:
     """Return the Triton kernel of `kernel`'s source; needs triton."""
+    return _twin(kernel, specialized, {})
+
+
+def _twin(kernel: Any, specialized: bool, made: dict[Any, Any]) -> Any:
+    """Return the twin of a kernel, one of those that are `made`: kernels may call themselves and
+    one another.
+    """
+    if kernel in made:
+        return made[kernel]
     import triton
     import triton.language
 
     plain = kernel.fn
     scope = dict(plain.__globals__)
-    for name in plain.__code__.co_names:
-        value = scope.get(name)
-        if isinstance(value, types.ModuleType) and value.__name__ == "tawa.language":
-            scope[name] = triton.language
-        elif _is_kernel(value):
-            scope[name] = twin(value, specialized)
     copy = types.FunctionType(
         plain.__code__, scope, plain.__name__, plain.__defaults__, plain.__closure__
     )
@@ -50,9 +53,15 @@ def twin(kernel: Any, specialized: bool = False) -> Any:
     copy.__annotations__ = dict(plain.__annotations__)
     copy.__module__, copy.__qualname__ = plain.__module__, plain.__qualname__
     copy.__doc__ = plain.__doc__
-    made = triton.jit(copy)
+    result = made[kernel] = triton.jit(copy)
     if specialized:
-        if not hasattr(made, "_unsafe_update_src"):
+        if not hasattr(result, "_unsafe_update_src"):
             raise RuntimeError("this Triton does not let a kernel's text be changed")
-        made._unsafe_update_src(specialized_source(made.src))
-    return made
+        result._unsafe_update_src(specialized_source(result.src))
+    for name in plain.__code__.co_names:
+        value = scope.get(name)
+        if isinstance(value, types.ModuleType) and value.__name__ == "tawa.language":
+            scope[name] = triton.language
+        elif _is_kernel(value):
+            scope[name] = _twin(value, specialized, made)
+    return result

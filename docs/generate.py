@@ -12,6 +12,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator
+from enum import EnumType
 from pathlib import Path
 
 import trust
@@ -187,12 +188,13 @@ def _home(thing: object) -> str:
 
 
 def _entry(name: str, thing: object, doc: str = "") -> str:
-    written = getattr(thing, "fn", thing)
-    signature = inspect.signature(written)
-    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
-    shown = signature.replace(
-        parameters=[p for p in plain if p.name != "self"], return_annotation=signature.empty
-    )
+    written, shown = getattr(thing, "fn", thing), ""
+    if not isinstance(written, EnumType):  # how one is called is Python's, and changes with it
+        signature = inspect.signature(written)
+        taken = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+        shown = signature.replace(
+            parameters=[p for p in taken if p.name != "self"], return_annotation=signature.empty
+        )
     summary = " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
     return f"- `{name}{shown}`: {doc or summary}"
 

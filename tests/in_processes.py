@@ -15,7 +15,8 @@ SOURCE = Path(tawa.__file__).parents[1]
 
 def processes(program: str, count: int, folder: Path, *arguments: str) -> list[str]:
     """Run `count` processes of a program at once; return what each printed."""
-    environment = {**os.environ, "TAWA_CACHE_DIR": str(folder), "PYTHONPATH": str(SOURCE)}
+    path = os.pathsep.join([str(SOURCE), *sys.path])
+    environment = {**os.environ, "TAWA_CACHE_DIR": str(folder), "PYTHONPATH": path}
     # From Python 3.12 on, who forks a process with threads is warned: a test does so on purpose.
     quiet = ["-W", "ignore:This process:DeprecationWarning"]
     command = [sys.executable, *quiet, "-c", textwrap.dedent(program), *arguments]

@@ -185,6 +185,7 @@ POWERS = np.arange(-16, 16)
 THIRDS = np.arange(1, 33, dtype=np.float32)
 PROGRAMS = [
     unary(arithmetic.EXP2_APPROX, POWERS, 2.0**POWERS),
+    unary(arithmetic.LOG2_APPROX, 2.0**POWERS, POWERS),
     unary(arithmetic.SQRT_APPROX, 4.0**POWERS, 2.0**POWERS),
     binary(arithmetic.DIVIDE_RN, THIRDS, 3, THIRDS / np.float32(3)),
     binary(arithmetic.DIVIDE_FULL, np.arange(-16, 16), 4, np.arange(-16, 16) / 4),

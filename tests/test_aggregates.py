@@ -7,7 +7,8 @@ import pytest
 
 import tawa
 import tawa.language as tl
-from tawa.errors import TawaError
+from tawa.errors import TawaError, UnknownName
+from tawa.frontend.aggregates import aggregate_of
 
 
 @tawa.aggregate
@@ -404,3 +405,50 @@ WRONG = [
 def test_refusals(kernel, message) -> None:
     with pytest.raises(TawaError, match=message):
         kernel.compile(7)
+
+
+IN_A_FUNCTION = """
+from __future__ import annotations
+
+def made(tawa, tl, Inner):
+    @tawa.aggregate
+    class Pair:
+        first: tl.tensor
+        second: Inner
+
+        @tawa.jit
+        def both(self):
+            return tl.sum(self.first + Inner(2 * self.first).only)
+
+    return Pair
+"""
+
+
+@tawa.aggregate
+class Single:
+    only: tl.tensor
+
+
+def test_annotations_that_are_text_mean_what_the_functions_of_their_class_mean():
+    space: dict[str, Any] = {"__name__": "nowhere"}
+    exec(compile(IN_A_FUNCTION, "nowhere", "exec"), space)
+    pair = space["made"](tawa, tl, Single)
+    assert dict(aggregate_of(pair).fields) == {"first": tl.tensor, "second": Single}
+
+
+def test_an_annotation_that_nothing_defines_is_told_by_its_field():
+    space: dict[str, Any] = {"__name__": "nowhere"}
+    exec(compile(IN_A_FUNCTION.replace("second: Inner", "second: Iner"), "nowhere", "exec"), space)
+    with pytest.raises(UnknownName, match="field second of Pair is annotated Iner: name 'Iner' is"):
+        aggregate_of(space["made"](tawa, tl, Single))
+
+
+def test_no_other_class_is_asked_for_annotations():
+    class Anything(type):
+        def __getattr__(cls, name):
+            return True
+
+    class Plain(metaclass=Anything):
+        x: "NothingDefinesIt"  # noqa: F821
+
+    assert aggregate_of(Plain) is None

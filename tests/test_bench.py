@@ -8,9 +8,13 @@ import re
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
+
+import tawa
+import tawa.language as tl
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 
@@ -249,6 +253,31 @@ def test_trials_cover_every_form():
     assert {trial.form for trial in trials} == forms
     bound = [right.bind_trial(trial, right.Arrays("none")) for trial in trials]
     assert all(each.launches for each in bound)
+
+
+@tawa.jit
+def even(n: tl.constexpr):
+    return n == 0 or odd(n - 1)
+
+
+@tawa.jit
+def odd(n: tl.constexpr):
+    return n == 1 or even(n - 1) if n < 9 else tl.constexpr(odd(n - 2))
+
+
+def test_kernels_that_call_themselves_have_one_twin(monkeypatch):
+    triton = types.ModuleType("triton")
+    triton.language = types.ModuleType("triton.language")
+    triton.jit = lambda function: types.SimpleNamespace(fn=function)
+    monkeypatch.setitem(sys.modules, "triton", triton)
+    monkeypatch.setitem(sys.modules, "triton.language", triton.language)
+    from twin import twin
+
+    made = twin.__wrapped__(even)
+    named = made.fn.__globals__
+    assert named["odd"].fn.__globals__["tl"] is triton.language
+    assert named["odd"].fn.__globals__["even"] is made
+    assert named["odd"].fn.__code__ is odd.fn.__code__
 
 
 def test_the_same_source_compiles_under_triton():

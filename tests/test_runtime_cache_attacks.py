@@ -29,9 +29,10 @@ posix = pytest.mark.skipif(os.name != "posix", reason="needs POSIX")
 
 
 def start(program: str, folder: Path) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(ROOT), *sys.path])
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), str(folder)],
-        env={**os.environ, "TAWA_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "TAWA_CACHE_DIR": str(folder), "PYTHONPATH": path},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -104,12 +104,37 @@ def kept(a_desc, b_desc, c_desc, x_ptr, count, flag):
     c_desc.store([0, 0], acc)
 
 
+def growing(a_desc, b_desc, c_desc, x_ptr, count, flag):
+    """A loop that makes an iteration at least, as a program's number is never negative: copies and
+    products of the first one stand before it under no condition.
+    """
+    program = tl.program_id(0)
+    first, acc = a_desc.load([0, 0]), tl.zeros((64, 64), tl.float32)
+    for i in range(0, program + 1):
+        part = tl.dot(first, b_desc.load([i * 64, 0]))
+        acc = tl.dot(part.to(tl.float16), b_desc.load([i * 64, 64]), acc)
+    c_desc.store([program * 64, 0], acc)
+
+
+def from_none(a_desc, b_desc, c_desc, x_ptr, count, flag):
+    """The same loop, of which the first program makes no iteration: they have a condition."""
+    program = tl.program_id(0)
+    first, acc = a_desc.load([0, 0]), tl.zeros((64, 64), tl.float32)
+    for i in range(0, program):
+        part = tl.dot(first, b_desc.load([i * 64, 0]))
+        acc = tl.dot(part.to(tl.float16), b_desc.load([i * 64, 64]), acc)
+    c_desc.store([program * 64, 0], acc)
+
+
 @cache
 def made(function: Callable[..., None], specialize: bool) -> tuple[tile.Kernel, Program]:
     arguments = {f"{name}_desc": DescriptorArg("f16", (64, 64)) for name in "ab"}
     arguments |= {"c_desc": DescriptorArg("f32", (64, 64)), "x_ptr": PointerArg("f32", 16)}
     arguments |= {"count": ScalarArg("i32"), "flag": ScalarArg("i32")}
-    return lower_with_program(build(function, arguments, {}), Pins(specialize=specialize))
+    pins = Pins(specialize=specialize)
+    if function in (growing, from_none):  # programs that blocks hand out, the next copies ahead
+        pins = Pins(specialize=specialize, persistent=specialize, schedule="coarse")
+    return lower_with_program(build(function, arguments, {}), pins)
 
 
 def condition_of(operation: Operation) -> scf.IfOp | None:
@@ -173,6 +198,9 @@ CHANGES: dict[str, tuple[Callable[..., None], Callable[[tile.Kernel], None]]] = 
     "a store under the contrary of an unknown one is lost": (nested, dropped(tile.Store, 1)),
     "products under no condition": (kept, always(hopper.Wgmma)),
     "products of one iteration less": (kept, shorter),
+    "copies of an iteration that may not be": (from_none, always(*SYNCHRONIZES)),
+    "products of an iteration that may not be": (from_none, always(hopper.Wgmma)),
+    "products of one iteration less than a program's number": (growing, shorter),
 }
 
 

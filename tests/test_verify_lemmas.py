@@ -19,7 +19,7 @@ from tawa.verify.decisions import EXACT, Ahead, Decisions, Place
 from tawa.verify.rings import rings_of
 from tawa.verify.role_state import Lattice
 from tawa.verify.system import Parity
-from tawa.verify.terms import Conditions, Holds, Term, Terms
+from tawa.verify.terms import ALWAYS, Conditions, Holds, Term, Terms
 from tawa.verify.values import Span, Values
 
 DATA = Path(__file__).parent / "data"
@@ -58,6 +58,31 @@ def meaning(terms: Terms, term: Term, of: dict[Term, Any]) -> Any:
 
 
 # --- Lemma 2: what an answer decides --------------------------------------------------------------
+
+
+def test_what_is_never_negative() -> None:
+    """Of numbers of programs remainders, quotients, lesser ones, and recurrences."""
+    terms = Terms()
+    program, size = terms.atom(("program", 0)), terms.atom(("launch", "grid_extent", 0))
+    anything, below = terms.atom(("argument", "n", 0)), terms.sub(program, terms.one)
+
+    def is_natural(term: Term) -> bool:
+        return Conditions(terms).positive(terms.add(term, terms.one)) == ALWAYS
+
+    def function(name: str, a: Term, b: Term, kind: str = "i32") -> Term:
+        return terms.function(name, kind, [a, b])
+
+    def carried(start: Term, after: Term) -> Term:
+        return terms.atom(("carried", 0, 0, start, after))
+
+    found = [function(name, program, size) for name in ("irem", "idiv", "min")]
+    found += [function("irem", program, anything), carried(size, program)]
+    assert all(map(is_natural, found))
+    others = [function(name, below, size) for name in ("irem", "idiv", "min")]
+    others += [function(name, program, anything) for name in ("idiv", "min")]
+    others += [function("xor", program, size), function("irem", program, size, "f32")]
+    others += [carried(below, program), carried(program, anything)]
+    assert not any(map(is_natural, others))
 
 
 def test_a_family_ends_once() -> None:

@@ -144,7 +144,7 @@ class ProtocolError(TawaError):
 
         deadlock: every role waits
           step  role  line  waits for            phase         arrived/needed
-          12    mma   -     a@28+b@29 filled[0]  0 (parity 0)  0/1 -16384 bytes due
+          14    mma   -     a@28+b@29 filled[0]  0 (parity 0)  0/1 -16384 bytes due
           why: mma waits for phase 0 of a@28+b@29 filled[0], which has 0/1 arrivals and has 16384 bytes that nobody expected; nobody is left to do it
     """  # noqa: E501
 

@@ -43,7 +43,7 @@ class Terms:
         self._atoms: dict[Key, Atom] = {}
         self._leaves: list[frozenset[Leaf]] = []
         self.natural: set[Atom] = set()
-        """Atoms that are never negative: numbers of blocks and of iterations."""
+        """Atoms that are never negative."""
         self._supports: dict[Term, frozenset[Leaf]] = {}
         self._sums: dict[tuple[Term, Term, int], Term] = {}
         self.zero, self.one = self.constant(0), self.constant(1)
@@ -66,9 +66,9 @@ class Terms:
         if number is None:
             number = self._atoms[key] = len(self._keys)
             self._keys.append(key)
-            if key[0] in ("launch", "iteration") or key[:2] == ("function", "iterations"):
-                self.natural.add(number)
             self._leaves.append(leaves)
+            if self._is_natural(key):
+                self.natural.add(number)
         return self._take({(number,): 1})
 
     def iteration(self, depth: int) -> Term:
@@ -166,6 +166,26 @@ class Terms:
             if (factor < 0 and monomial) or any(atom not in natural for atom in monomial):
                 return None
         return self.offset(term)
+
+    def _is_natural(self, key: Key) -> bool:
+        """Tell whether an atom is never negative: a number of a block, a program or an iteration,
+        or what is made of such numbers alone.
+        """
+        match key:
+            case ("launch" | "iteration" | "program", *_) | ("function", "iterations", *_):
+                return True
+            case ("function", "irem", str(kind), int(a), int(_)) if _is_signed(kind):
+                return self._are_natural(a)  # it has the sign of what is divided
+            case ("function", "idiv" | "min", str(kind), int(a), int(b)) if _is_signed(kind):
+                return self._are_natural(a, b)
+            case ("carried", int(_), int(_), int(start), int(after)):
+                return self._are_natural(start, after)
+            case _:
+                return False
+
+    def _are_natural(self, *terms: Term) -> bool:
+        found = [self.least(each, self.natural) for each in terms]
+        return all(least is not None and least >= 0 for least in found)
 
     def key(self, term: Term) -> Key | None:
         """Return the key of a term that is one atom."""

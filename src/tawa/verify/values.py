@@ -82,13 +82,17 @@ class Values:
         return term
 
     def _unknown(self, value: SSAValue) -> Term:
-        """A number of which nothing is known: it is equal to nothing else, at any iteration."""
+        """A number that is equal to nothing else, at any iteration. Of most nothing is known; those
+        of programs are never negative, and each program of a kernel is handed out as the same.
+        """
         if value in self.same:
             return self.same[value]
         inside = value.block if isinstance(value, BlockArgument) else value.owner
         depth = len(loops_around(inside))
-        leaves = frozenset(("iteration", each) for each in range(depth)) | {RANK, UNKNOWN}
-        return self.terms.atom(("unknown", value), leaves)
+        leaves = frozenset(("iteration", each) for each in range(depth)) | {RANK}
+        if isinstance(value.owner, hopper.NextProgram):
+            return self.terms.atom(("program", value), leaves)
+        return self.terms.atom(("unknown", value), leaves | {UNKNOWN})
 
     def _find(self, value: SSAValue) -> Term:
         if isinstance(value, BlockArgument):
