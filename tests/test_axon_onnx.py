@@ -314,6 +314,37 @@ def test_functions_of_a_model_and_branches_that_are_known():
         axon.load_onnx(model([heads], {"x": ["b", "t", 8], "k": ["b", "u", 8]}, ["y"], {}, 23))
 
 
+def test_functions_that_are_called_as_operators_of_onnx():
+    """A function of a model is what the model says, of weights and of sizes too."""
+    node, opsets = helper.make_node, [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    functions = [
+        helper.make_function("own", "Relu", ["a"], ["o"], [node("Relu", ["a"], ["o"])], opsets[:1]),
+        helper.make_function(
+            "own", "Add", ["a", "b"], ["o"], [node("Mul", ["a", "b"], ["o"])], opsets[:1]
+        ),
+    ]
+    nodes = [
+        node("Add", ["w", "w"], ["squares"], domain="own"),
+        node("Add", ["x", "squares"], ["scaled"], domain="own"),
+        node("Relu", ["scaled"], ["above"], domain="own"),
+        node("Neg", ["above"], ["below"]),
+        node("Shape", ["below"], ["s"]),
+        node("Add", ["s", "two"], ["t"], domain="own"),
+        node("Expand", ["one", "t"], ["y"]),
+    ]
+    weights = {"w": normal(4), "two": np.array([2, 3]), "one": normal(1)}
+    made = model(nodes, {"x": ["n", 4]}, ["above", "y"], weights)
+    made.functions.extend(functions)
+    made.opset_import.append(opsets[1])
+    x = normal(3, 4)
+    for one, other in zip(axon.load_onnx(made)(x), ReferenceEvaluator(made).run(None, {"x": x})):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+    other = model([node("Relu", ["x"], ["y"], domain="other")], {"x": ["n", 4]}, ["y"], {})
+    other.opset_import.append(helper.make_opsetid("other", 1))
+    with pytest.raises(AxonError, match="the operator Relu of other is not supported"):
+        axon.load_onnx(other)
+
+
 def test_what_is_computed_of_weights_alone_is_a_weight():
     node = helper.make_node
     nodes = [

@@ -122,6 +122,20 @@ def test_extremes_are_said_shortly_where_sizes_decide_them(body: str, scheme: st
     assert program.f.scheme.partition(" -> ")[2].partition(" -> ")[2] == scheme
 
 
+def test_what_is_broadcast_and_cannot_be_is_refused_when_loaded():
+    text = "matmul (matmul (pad {axis = 1, before = 3} y + reshape y [dim 0 y, -1]) x) x"
+    with pytest.raises(AxonError, match="the shapes of `matmul` differ on axis 1"):
+        axon.load(f"fun f (x : f32[b, n, d]) (y : f32[b, n]) = {text}")
+
+
+def test_a_rank_below_nothing_is_an_error_of_the_program():
+    parts = "diagonal (unsqueeze {axis = 2} y), unsqueeze {axis = 2} (insert {axes = [-2]} x)"
+    inner = f"concat [{parts}] 1"
+    text = f"fun f (x : f32[n, ..s]) (y : f32[k, d]) = concat [{inner}, insert {{axes = [1]}} y] 1"
+    with pytest.raises(AxonError, match="a rank would be negative"):
+        axon.load(text)
+
+
 def test_axes_at_a_known_end_need_no_rank():
     norm = "fun norm (x : f32[..s, d]) = x * rsqrt (mean_keep {axes = [-1]} (square x))"
     assert axon.load(norm).norm.scheme == "f32[..s, d] -> f32[..s, d]"

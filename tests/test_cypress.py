@@ -416,6 +416,44 @@ def test_a_tile_that_a_loop_does_not_move_is_loaded_before_it(pipeline, how):
     np.testing.assert_array_equal(events, ours)
 
 
+@cy.inner("g", reads="A B S", writes="C")
+def added_again(C: T16, A: T16, B: T16, S: T16, *, W: int):
+    a, b = cy.blocks(A, (A.shape[0], W)), cy.blocks(B, (W, B.shape[1]))
+    acc = cy.make_tensor(f32, C.shape)
+    cy.launch("clear", acc)
+    for _ in range(2):
+        for k in cy.srange(a.grid[1]):
+            cy.launch("mma", acc, a[0, k], b[k, 0])
+            cy.launch("add", acc, S)
+    cy.launch("add", acc, S)
+    cy.launch("copy", C, acc)
+
+
+@pytest.mark.parametrize("specialize", [False, True])
+def test_a_tile_that_is_loaded_before_a_loop_is_there_behind_it(specialize):
+    calls, sizes = ["clear", "tile", "add", "copy"], {"U": 64, "V": 64}
+    program = cy.program(cy.Mapping(
+        [
+            I("host", added_host, HOST, [GLOBAL] * 4, sizes, calls=["block"], entry=True),
+            I("block", added_again, BLOCK, [GLOBAL] * 4, {"W": 32}, calls=calls,
+              pipeline=2, specialize=specialize),
+            *cy.lib.mma("tile", WGS=1, N=64),
+            *cy.lib.clear("clear", like="tile"),
+            *cy.lib.elementwise("add", added_leaf, like="tile", mems=[REGISTER, SHARED]),
+            *cy.lib.copy("copy", like="tile", stage=SHARED),
+        ]
+    ))  # fmt: skip
+    assert program.show("event").count("copy S") == 1
+    for columns in (96, 0):  # of none, no loop has an iteration
+        a, b, s = integers(72, columns), integers(columns, 72), integers(72, 72, seed=1)
+        ours, wanted = (np.ones((72, 72), np.float16) for _ in range(2))
+        program(ours, a, b, s)
+        program.interpret(wanted, a, b, s)
+        turns = 2 * columns // 32 + 1
+        np.testing.assert_array_equal(ours, 2 * a.astype(int) @ b.astype(int) + turns * s)
+        np.testing.assert_array_equal(wanted, ours)
+
+
 def test_rows_that_end_inside_16_bytes_are_refused_by_name(mapping):
     program, a, b = cy.program(mapping), integers(64, 36), integers(36, 64)
     with pytest.raises(ArgumentError, match="rows of A end inside 16 bytes") as caught:

@@ -110,6 +110,17 @@ def test_only_what_is_named_is_kept(method, sizes):
     np.testing.assert_array_equal(value[1], whole.value[1])
 
 
+@pytest.mark.parametrize("method", ["mh", "hmc", "nuts", "pmmh", "importance", "smc", "tempered"])
+def test_nothing_may_be_kept(method):
+    chains = {"chains": 2, "draws": 3, "warmup": 2}
+    few = {"importance": {"draws": 3}, "smc": {"particles": 8}, "tempered": {"particles": 8}}
+    more = {"parameters": ("mu",), "particles": 8} if method == "pmmh" else {}
+    options = few.get(method, chains) | more
+    post = ppl.infer(shift, TWO, 1, method=method, keep=(), **options)
+    assert not post.draws
+    assert post.value is None
+
+
 def test_what_was_not_kept_is_missed_by_name():
     post = ppl.infer(scaled, 0.4, method="importance", draws=50, keep=["mu"])
     with pytest.raises(ModelError, match="no draws of tau"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import copy
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -476,6 +478,67 @@ def test_lambdas_of_a_line_that_give_a_constant():
     assert np.all(zero == 0.0)
     assert np.all(more == 3.0)
     assert np.all(constant == 1.5)
+
+
+ONE, REAL, TRUE, NEGATIVE = (lambda: 1), (lambda: 1.0), (lambda: True), (lambda: -0.0)  # fmt: skip
+
+
+def test_lambdas_of_a_line_that_give_equal_constants():
+    """Constants that Python takes for equal are of other types, or of another sign."""
+    null, negative = (lambda: 0.0), (lambda: -0.0)  # fmt: skip
+
+    @ppl.model
+    def drawn():
+        return ONE(), REAL(), TRUE(), 1.0 / null(), 1.0 / negative(), 1.0 / NEGATIVE()
+
+    *given, up, down, below = ppl.infer(drawn, method="importance", draws=1).value
+    assert [each.dtype.kind for each in given] == ["i", "f", "b"]
+    assert (first(up), first(down), first(below)) == (np.inf, -np.inf, -np.inf)
+
+
+def test_sites_inside_what_a_written_word_takes_have_no_name_of_its_result():
+    @ppl.model
+    def drawn(covariance):
+        center = ppl.map(lambda i: ppl.sample(ppl.Normal(0.0, 1.0)), range(2))
+        x = ppl.sample(
+            ppl.MultivariateNormal(
+                ppl.map(lambda i: ppl.sample(ppl.Normal(center[i], 1.0)), range(2)), covariance
+            )
+        )
+        z = ppl.logsumexp(ppl.map(lambda i: ppl.sample(ppl.Normal(x[i], 1.0)), range(2)))
+        return x, z
+
+    post = ppl.infer(drawn, np.eye(2), method="importance", draws=3)
+    assert [*post.draws] == ["center", "x"]
+    np.testing.assert_array_equal(post["x"], post.value[0])
+
+
+def test_words_are_pickled_by_name():
+    for word in (ppl.exp, ppl.sample, ppl.nil, ppl.start, ppl.logsumexp, ppl.map):
+        assert pickle.loads(pickle.dumps(word)) is word
+        assert copy.deepcopy(word) is word
+
+
+def test_options_are_what_python_has_for_them():
+    """Numbers and truth values of NumPy, types by `np.dtype`, names in any collection."""
+
+    @ppl.model
+    def drawn():
+        x = ppl.sample(ppl.Normal(0.0, 1.0))
+        return x
+
+    def run(**options):
+        return ppl.infer(drawn, **options)
+
+    double = run(method="importance", draws=np.int64(3), dtype=np.dtype("float64"))
+    assert double["x"].dtype == np.float64
+    for names in ({"x"}, {"x": 1}.keys(), np.array(["x"]), ["x"]):
+        assert [*run(method="importance", draws=3, keep=names).draws] == ["x"]
+    seeds = [run(method="importance", draws=3, seed=n) for n in (2**64 - 1, np.uint64(2**64 - 1))]
+    np.testing.assert_array_equal(*(post["x"] for post in seeds))
+    steps = [run(method="hmc", chains=1, draws=3, warmup=3, step_size=n) for n in (1, 1.0)]
+    np.testing.assert_array_equal(*(post["x"] for post in steps))
+    assert run(chains=1, draws=3, warmup=3, moments=np.True_).moments["x"].draws == 3
 
 
 def test_words_are_functions_too():

@@ -176,7 +176,9 @@ class _Lowering:
         self.body = [*outer, *before_it]
         changed = {id(slot): slot for slot in outputs if id(slot) in before}
         # An iteration may not happen: what only the body fills holds nothing after it.
-        self.filled = before
+        fixed = {id(each.slot) for each in before_it if isinstance(each, CopyIn)}
+        copied |= {at: slot for at, slot in self.copied.items() if id(slot) in fixed}
+        self.filled = before | fixed
         self.copied = {at: slot for at, slot in copied.items() if id(slot) not in changed}
         carried = tuple(changed.values())
         name = self._called(str(loop.indices[axis]))

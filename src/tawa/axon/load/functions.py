@@ -46,5 +46,5 @@ def taken_apart(
         made = inliner.inline_selected_functions(alone, own, False, True)
     except (RuntimeError, TypeError):  # of a type that is not known; an onnx that cannot
         return None
-    same = [each.op_type for each in made.graph.node] == [node.op_type]
+    same = [(each.domain, each.op_type) for each in made.graph.node] == own
     return None if same else (made, version)

@@ -89,6 +89,7 @@ class _Import:
         """Note what ONNX says of element types and ranks; data of weights is not looked at."""
         bare = self.onnx.ModelProto()
         bare.opset_import.extend(model.opset_import)
+        bare.functions.extend(model.functions)
         bare.ir_version = model.ir_version
         graph, made = model.graph, self.onnx.helper.make_tensor_value_info
         small = [item for item in graph.initializer if np.prod(item.dims, dtype=object) <= 64]
@@ -213,6 +214,10 @@ class _Import:
         build = self.build
         options = {item.name: self.attribute(item) for item in node.attribute}
         given: list[Any] = [self._named(name) for name in node.input]
+        if node.domain not in ("", "ai.onnx"):
+            if (made := self._body(node, given)) is None:
+                raise build.refuse(f"the operator {node.op_type} of {node.domain} is not supported")
+            return made
         symbolic = any(isinstance(item, Sizes) for item in given)
         constant = given and all(isinstance(item, Sizes | np.ndarray | None) for item in given)
         first = bool(given) and isinstance(given[0], Sizes)

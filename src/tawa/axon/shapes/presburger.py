@@ -288,7 +288,8 @@ def _rebuilt(atom: Atom, numbers: Mapping[Atom, Expr]) -> Expr:
 
 def is_possible(conditions: Sequence[Condition], assumed: Sequence[Condition] = ()) -> bool:
     """Tell whether some sizes satisfy all conditions; where that is not known: true."""
-    return all(refined(group, assumed) is not None for group in groups(conditions))
+    plain = [each for condition in conditions for each in _plain(condition)]
+    return all(refined(group, assumed) is not None for group in groups(plain))
 
 
 def implied(condition: Condition, assumed: Sequence[Condition]) -> bool:

@@ -116,7 +116,10 @@ def explain(case: Case, names: Names) -> AxonError:
     what = f"what `{source.operator}` is given {verb}"
     why = f"needs {guard}" if fact is not None and guard not in ("False", "") else conflict.why
     notes = [(source.place, why)]
-    before = case.solve([c for c in prefix if c.source.call != source.call])
+    try:
+        before = case.solve([c for c in prefix if c.source.call != source.call])
+    except Conflict:  # fewer constraints may make another rank known
+        return _error(case, source.place, what, notes, "", do)
     for constraint in prefix:
         own = constraint.source
         if own.call == source.call and own.word is not None and own.at != source.place:

@@ -524,7 +524,7 @@ class Lowering(Context):
         if any(isinstance(arg, ast.Starred) for arg in node.args):
             raise Misfit("* in a call has no meaning in a model")
         outer = self.naming
-        if not isinstance(callee, Closure) and not words.lowering(callee):
+        if not isinstance(callee, Closure) and not words.is_basic(callee):
             self.naming = ""
         args = tuple(self.expression(arg, scope) for arg in node.args)
         self.naming = outer

@@ -133,7 +133,8 @@ def _compiles_to(node: _Node, code: CodeType) -> bool:
     outer = compile(ast.Expression(node), "", "eval")  # type: ignore[arg-type]
     made = next(each for each in outer.co_consts if isinstance(each, CodeType))
     facts = "co_code", "co_consts", "co_names", "co_varnames"
-    return all(getattr(made, fact) == getattr(code, fact) for fact in facts)
+    # By repr: 1 is True, and 0.0 is -0.0, to `==`.
+    return all(repr(getattr(made, fact)) == repr(getattr(code, fact)) for fact in facts)
 
 
 def returns(node: ast.If) -> bool:

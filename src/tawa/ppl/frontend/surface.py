@@ -26,20 +26,25 @@ def outside(name: str) -> NoReturn:
 
 class Word(Generic[P]):
     """A word of the language, by what lowers it: a function of the lowering and of what the word
-    takes, whose name and meaning are the word's.
+    takes, whose name and meaning are the word's; or `like` a function that is written in it.
     """
 
     def __init__(
         self, lower: Callable[Concatenate[Context, P], Any], like: Callable[P, Any] | None = None
     ) -> None:
-        self.lower = lower
+        self.lower, self.like = lower, like
         self.__name__, self.__doc__ = lower.__name__, lower.__doc__
+        self.__module__ = lower.__module__
         takes = list(signature(like or lower).parameters.values())[0 if like else 1 :]
         self.__signature__ = Signature([each.replace(annotation=Signature.empty) for each in takes])
 
     def __repr__(self) -> str:
         """Say what it takes, for `help`."""
         return f"ppl.{self.__name__}{self.__signature__}"
+
+    def __reduce__(self) -> str:
+        """Pickle it by its name, as a function."""
+        return self.__name__
 
     def __call__(self, *_: P.args, **__: P.kwargs) -> Any:
         """Only a model may call it."""

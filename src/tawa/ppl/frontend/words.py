@@ -56,6 +56,11 @@ def lowering(given: Any) -> Callable[..., Any] | None:
     return PYTHON.get(given) if isinstance(given, Hashable) else None
 
 
+def is_basic(given: Any) -> bool:
+    """Whether something is a word that is not written in the language."""
+    return lowering(given) is not None and getattr(given, "like", None) is None
+
+
 def resolve(given: Any) -> Any:
     """Return what a global name of a model stands for. Raises Misfit where it cannot be used."""
     match given:

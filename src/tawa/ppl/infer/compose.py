@@ -133,7 +133,7 @@ class Composed:
         if options.moments:
             found = moments(self.layout, buffers["mean"], buffers["square"], draws)
             return {}, None, found
-        words = buffers["kept"].reshape(draws, self.size, -1)
+        words = buffers["kept"].reshape(draws, self.size, buffers["kept"].shape[-1])
         return *unpack(self.layout, self.lowered.template, words), {}
 
     def particles(self, words: np.ndarray[Any, Any]) -> tuple[dict[str, np.ndarray[Any, Any]], Any]:

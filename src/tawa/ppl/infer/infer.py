@@ -81,10 +81,11 @@ def infer(
                 why=f"it is an option of {', '.join(methods)}",
                 remedy="leave it out, or name one of these",
             )
-        (holds, what), _ = OPTIONS[name]
-        if given is not getattr(DEFAULTS, name) and not holds(given):
+        (holds, what, made), _ = OPTIONS[name]
+        if given is getattr(DEFAULTS, name):
+            continue
+        if not holds(given):
             raise ModelError(f"{name}={given!r} is not {what}")
-        if name in ("keep", "parameters") and given is not None:
-            options[name] = tuple(given)
+        options[name] = made(given)
     options["dtype"] = DTYPES[options["dtype"]]
     return run(model, arguments, Options(**options))

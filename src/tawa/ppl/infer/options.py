@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import inf
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+import numpy as np
 
 from tawa.ppl.infer.execute import Device
 from tawa.ppl.ir.core import Kind
 
 Metric = Literal["diagonal", "dense"]
 DTYPES: dict[str, Kind] = {"float32": "f32", "float64": "f64", "f32": "f32", "f64": "f64"}
-Check = tuple[Callable[[Any], bool], str]
-"""Whether a value may be an option's, and what such values are."""
+Check = tuple[Callable[[Any], bool], str, Callable[[Any], Any]]
+"""Whether a value may be an option's, what such values are, and what is made of one."""
 
 
 def _whole(least: int, most: int | None = None) -> Check:
@@ -23,28 +25,33 @@ def _whole(least: int, most: int | None = None) -> Check:
             return False
         return least <= int(given) and (most is None or int(given) <= most)
 
-    return holds, f"a whole number of {least} " + ("or more" if most is None else f"to {most}")
+    return holds, f"a whole number of {least} " + ("or more" if most is None else f"to {most}"), int
 
 
 def _real(least: float, most: float) -> Check:
     def holds(given: Any) -> bool:
-        return isinstance(given, Real) and least < float(given) < most
+        if isinstance(given, bool) or not isinstance(given, Real):
+            return False
+        return least < float(given) < most
 
-    return holds, f"a number above {least:g}" + (f" and below {most:g}" if most < inf else "")
+    what = f"a number above {least:g}" + (f" and below {most:g}" if most < inf else "")
+    return holds, what, float
 
 
 def _one_of(*known: str) -> Check:
-    return lambda given: given in known, f"one of {', '.join(known)}"
+    return lambda given: str(given) in known, f"one of {', '.join(known)}", str
 
 
 def _is_names(given: Any) -> bool:
     names: Any = given
-    return isinstance(given, list | tuple) and all(isinstance(name, str) for name in names)
+    if isinstance(given, str) or not isinstance(given, Collection):
+        return False
+    return all(isinstance(name, str) for name in names)
 
 
-_NAMES: Check = _is_names, 'a tuple of names, such as ("mu", "tau")'
-_FLAG: Check = (lambda given: isinstance(given, bool), "True or False")
-_TEXT: Check = (lambda given: isinstance(given, str), "the name of a CPU of LLVM")
+_NAMES: Check = _is_names, 'a tuple of names, such as ("mu", "tau")', tuple
+_FLAG: Check = (lambda given: isinstance(given, bool | np.bool_), "True or False", bool)
+_TEXT: Check = (lambda given: isinstance(given, str), "the name of a CPU of LLVM", str)
 _CHAINS = ("mh", "hmc", "nuts", "pmmh")
 _MOVED = ("hmc", "nuts")
 
