@@ -330,6 +330,9 @@ def test_vmap_has_a_rule_or_refuses():
     near(made, a.float() @ b[:, 0].float() + bias[:, None])
     made = torch.vmap(lambda x, y: OPS.matmul(x, b[:, 0], y))(a[:, 0], bias)
     near(made, a[:, 0].float() @ b[:, 0].float() + bias)
+    eight = [each.to(torch.float8_e4m3fn) for each in (a[:, 0], b[:, 0].t())]
+    wide = torch.vmap(lambda x, y: OPS.matmul(x, eight[1].t(), y))(eight[0], bias.bfloat16())
+    assert wide.dtype is OPS.matmul(eight[0][0], eight[1].t()).dtype is torch.bfloat16
     with pytest.raises(ArgumentError, match="vmap over a bias with an activation"):
         torch.vmap(lambda x, y: OPS.matmul(x, b[:, 0], y, "gelu"))(a, bias)
 

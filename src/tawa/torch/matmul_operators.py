@@ -73,10 +73,14 @@ def _matmul_fake(a: Tensor, b: Tensor, *given: Any, **named: Any) -> Tensor:
     torch._check(a.shape[-1] == depth, lambda: f"no product of shapes {a.shape} and {b.shape}")
     torch._check(a.device == b.device, lambda: f"a is on {a.device}, b on {b.device}")
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return a.new_empty((*batch, *rows, *columns), dtype=_type_of(a, out_dtype))
+
+
+def _type_of(a: Tensor, out_dtype: str) -> torch.dtype:
+    """Return the type of a product's result."""
     if out_dtype not in _TYPES:
         raise ArgumentError(f"no element type {out_dtype!r}", why=f"one of {', '.join(_TYPES)}")
-    kind = _TYPES[out_dtype] or (torch.bfloat16 if a.dtype in NARROW else a.dtype)
-    return a.new_empty((*batch, *rows, *columns), dtype=kind)
+    return _TYPES[out_dtype] or (torch.bfloat16 if a.dtype in NARROW else a.dtype)
 
 
 _BY_OUTPUT = ("relu", "leaky_relu")
@@ -229,7 +233,7 @@ def _matmul_vmap(
     else:
         added = added[(slice(None), *(None,) * (outer - 1))]
         found = matmul(*lined, None, "", None, None, "f32", precision) + added
-        found = found.to(_TYPES[out_dtype] or a.dtype)
+        found = found.to(_type_of(a, out_dtype))
     for axis, rank in zip((-2, -1), ranks):
         found = found.squeeze(axis) if rank == 1 else found
     return found, 0
