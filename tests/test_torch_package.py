@@ -378,6 +378,15 @@ def test_transforms_of_torch_func():
     near(*(torch.func.jacrev(torch.func.jacrev(each))(y) for each in cubed), 1e-3)
     traced = torch.compile(torch.func.grad(cubed[0]), fullgraph=True, backend="aot_eager")
     near(traced(y), torch.func.grad(cubed[1])(y), 1e-3)
+    with torch.no_grad():  # the formula's own kernel, mapped
+        a, b, c = half(2, 3, 16), half(16, 8), half(8)
+        _, back = torch.func.vjp(
+            lambda *each: tt.matmul(*each[:2], bias=each[2], activation="gelu"), a, b, c
+        )
+        _, torchs = torch.func.vjp(lambda a, b, c: F.gelu(a @ b + c, approximate="tanh"), a, b, c)
+        dy = half(4, 2, 3, 8)
+        for x, y in zip(torch.vmap(back)(dy), torch.vmap(torchs)(dy)):
+            near(x, y, 3e-2)
     # The gradients of each sample, two sequences each, and that of a bias which they share.
     q, bias = half(3, 2, 2, 8, 16), half(1, 2, 8, 8)
     found, expected = (

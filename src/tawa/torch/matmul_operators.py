@@ -144,6 +144,13 @@ def slope(activation: str, z: Tensor) -> Tensor:
     return gate * (1 + z * (1 - gate) * factor * (1 + 3 * 0.044715 * z * z))
 
 
+def _sloped(grad: Tensor, a: Tensor, b: Tensor, bias: Any, activation: str, *rest: Any) -> Tensor:
+    """Return what `matmul_activation_backward` does, with gradients and rules of vmap."""
+    scale_a, scale_b, precision = (*rest, *(None, None, "")[len(rest) :])
+    z = matmul(a, b, bias, "", scale_a, scale_b, "f32", precision)
+    return (grad.float() * slope(activation, z)).to(grad.dtype)
+
+
 def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     """dz = grad * activation'(z); da = dz b^T, db = a^T dz, each from the layout that it has and in
     that of what it is the gradient of: torch copies what lies otherwise than a weight.
@@ -151,8 +158,7 @@ def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     a, b, bias, scale_a, scale_b, out = ctx.saved_tensors
     dz = grad
     if ctx.activation and torch.is_grad_enabled():  # what follows has gradients itself
-        z = matmul(a, b, bias, "", scale_a, scale_b, "f32", ctx.precision)
-        dz = (grad.float() * slope(ctx.activation, z)).to(grad.dtype)
+        dz = _sloped(grad, a, b, bias, ctx.activation, scale_a, scale_b, ctx.precision)
     elif ctx.activation in _BY_OUTPUT:
         dz = grad * slope(ctx.activation, out)
     elif ctx.activation:
@@ -240,4 +246,7 @@ def _matmul_vmap(
 
 
 record_matmul = finish(matmul, vmap=_matmul_vmap, cast=(0, 1, 2))
-finish(matmul_activation_backward)
+finish(
+    matmul_activation_backward,
+    vmap=lambda _, dims, *given: (torch.vmap(_sloped, tuple(dims))(*given), 0),
+)
