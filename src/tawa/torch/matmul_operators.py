@@ -246,7 +246,10 @@ def _matmul_vmap(
 
 
 record_matmul = finish(matmul, vmap=_matmul_vmap, cast=(0, 1, 2))
-finish(
-    matmul_activation_backward,
-    vmap=lambda _, dims, *given: (torch.vmap(_sloped, tuple(dims))(*given), 0),
-)
+
+
+def _sloped_vmap(info: Any, dims: Sequence[Any], *given: Any) -> tuple[Tensor, int]:
+    return torch.vmap(_sloped, tuple(dims))(*given), 0
+
+
+finish(matmul_activation_backward, vmap=_sloped_vmap)
