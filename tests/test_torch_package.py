@@ -330,6 +330,9 @@ def test_vmap_has_a_rule_or_refuses():
     near(made, a.float() @ b[:, 0].float() + bias[:, None])
     made = torch.vmap(lambda x, y: OPS.matmul(x, b[:, 0], y))(a[:, 0], bias)
     near(made, a[:, 0].float() @ b[:, 0].float() + bias)
+    eight = [each.to(torch.float8_e4m3fn) for each in (a[:, 0], b[:, 0].t())]
+    wide = torch.vmap(lambda x, y: OPS.matmul(x, eight[1].t(), y))(eight[0], bias.bfloat16())
+    assert wide.dtype is OPS.matmul(eight[0][0], eight[1].t()).dtype is torch.bfloat16
     with pytest.raises(ArgumentError, match="vmap over a bias with an activation"):
         torch.vmap(lambda x, y: OPS.matmul(x, b[:, 0], y, "gelu"))(a, bias)
 
@@ -375,6 +378,15 @@ def test_transforms_of_torch_func():
     near(*(torch.func.jacrev(torch.func.jacrev(each))(y) for each in cubed), 1e-3)
     traced = torch.compile(torch.func.grad(cubed[0]), fullgraph=True, backend="aot_eager")
     near(traced(y), torch.func.grad(cubed[1])(y), 1e-3)
+    with torch.no_grad():  # the formula's own kernel, mapped
+        a, b, c = half(2, 3, 16), half(16, 8), half(8)
+        _, back = torch.func.vjp(
+            lambda *each: tt.matmul(*each[:2], bias=each[2], activation="gelu"), a, b, c
+        )
+        _, torchs = torch.func.vjp(lambda a, b, c: F.gelu(a @ b + c, approximate="tanh"), a, b, c)
+        dy = half(4, 2, 3, 8)
+        for x, y in zip(torch.vmap(back)(dy), torch.vmap(torchs)(dy)):
+            near(x, y, 3e-2)
     # The gradients of each sample, two sequences each, and that of a bias which they share.
     q, bias = half(3, 2, 2, 8, 16), half(1, 2, 8, 8)
     found, expected = (

@@ -73,10 +73,14 @@ def _matmul_fake(a: Tensor, b: Tensor, *given: Any, **named: Any) -> Tensor:
     torch._check(a.shape[-1] == depth, lambda: f"no product of shapes {a.shape} and {b.shape}")
     torch._check(a.device == b.device, lambda: f"a is on {a.device}, b on {b.device}")
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return a.new_empty((*batch, *rows, *columns), dtype=_type_of(a, out_dtype))
+
+
+def _type_of(a: Tensor, out_dtype: str) -> torch.dtype:
+    """Return the type of a product's result."""
     if out_dtype not in _TYPES:
         raise ArgumentError(f"no element type {out_dtype!r}", why=f"one of {', '.join(_TYPES)}")
-    kind = _TYPES[out_dtype] or (torch.bfloat16 if a.dtype in NARROW else a.dtype)
-    return a.new_empty((*batch, *rows, *columns), dtype=kind)
+    return _TYPES[out_dtype] or (torch.bfloat16 if a.dtype in NARROW else a.dtype)
 
 
 _BY_OUTPUT = ("relu", "leaky_relu")
@@ -140,6 +144,13 @@ def slope(activation: str, z: Tensor) -> Tensor:
     return gate * (1 + z * (1 - gate) * factor * (1 + 3 * 0.044715 * z * z))
 
 
+def _sloped(grad: Tensor, a: Tensor, b: Tensor, bias: Any, activation: str, *rest: Any) -> Tensor:
+    """Return what `matmul_activation_backward` does, with gradients and rules of vmap."""
+    scale_a, scale_b, precision = (*rest, *(None, None, "")[len(rest) :])
+    z = matmul(a, b, bias, "", scale_a, scale_b, "f32", precision)
+    return (grad.float() * slope(activation, z)).to(grad.dtype)
+
+
 def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     """dz = grad * activation'(z); da = dz b^T, db = a^T dz, each from the layout that it has and in
     that of what it is the gradient of: torch copies what lies otherwise than a weight.
@@ -147,8 +158,7 @@ def _matmul_gradient(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     a, b, bias, scale_a, scale_b, out = ctx.saved_tensors
     dz = grad
     if ctx.activation and torch.is_grad_enabled():  # what follows has gradients itself
-        z = matmul(a, b, bias, "", scale_a, scale_b, "f32", ctx.precision)
-        dz = (grad.float() * slope(ctx.activation, z)).to(grad.dtype)
+        dz = _sloped(grad, a, b, bias, ctx.activation, scale_a, scale_b, ctx.precision)
     elif ctx.activation in _BY_OUTPUT:
         dz = grad * slope(ctx.activation, out)
     elif ctx.activation:
@@ -229,11 +239,17 @@ def _matmul_vmap(
     else:
         added = added[(slice(None), *(None,) * (outer - 1))]
         found = matmul(*lined, None, "", None, None, "f32", precision) + added
-        found = found.to(_TYPES[out_dtype] or a.dtype)
+        found = found.to(_type_of(a, out_dtype))
     for axis, rank in zip((-2, -1), ranks):
         found = found.squeeze(axis) if rank == 1 else found
     return found, 0
 
 
 record_matmul = finish(matmul, vmap=_matmul_vmap, cast=(0, 1, 2))
-finish(matmul_activation_backward)
+
+
+def _sloped_vmap(info: Any, dims: Sequence[Any], *given: Any) -> tuple[Tensor, int]:
+    return torch.vmap(_sloped, tuple(dims))(*given), 0
+
+
+finish(matmul_activation_backward, vmap=_sloped_vmap)
