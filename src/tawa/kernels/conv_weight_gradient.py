@@ -59,7 +59,7 @@ def _reading(g: Geometry, x: View, dy: View, target: Target) -> _Reading:
     check_gradient(dy, g, "x", x)
     if not fits_tma(dy, (g.filters, 1)):
         raise ArgumentError(
-            f"dy has {g.filters} channels a group at address {dy.address} mod 16",
+            f"dy has {g.filters} channels a group at address {dy.address % 16} mod 16",
             why="TMA steps by multiples of 16 bytes",
             remedy="fill the channels up with zeros",
         )
