@@ -270,6 +270,8 @@ def check_coordinates(kernel: tile.Kernel, values: Values, program: Program) -> 
     for key, guards in program.by_threads.of.items():
         wanted.put(key, (), guards[()], 1)
     for asked in program.asked:
+        if copies.conditions.is_never(asked.guard):
+            continue
         found = {parts for number, _, parts in copies.of if number == asked.number}
         if not found and asked.key[0] != "load":
             wanted.put(asked.key, (), asked.guard, prod(asked.box))
