@@ -391,7 +391,7 @@ WRONG = [
     (base, "a constructor is called by the name of its class"),
     (stranger, "has no field z"),
     (halves, r"self is Half\(a: int32\) or Half\(b: int32\)"),
-    (nowhere, "the field x of Nowhere is annotated Nothing: name 'Nothing' is not defined"),
+    (nowhere, "the field x of Nowhere is annotated Nothing: name 'Nothing' is"),
     (too_many, "Walk: too many positional arguments"),
     (too_few, "missing a required argument: 'steps'"),
     (replaces, "takes an aggregate"),

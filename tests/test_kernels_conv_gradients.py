@@ -412,8 +412,9 @@ def test_signals_are_images_one_pixel_high():
 
 def test_a_refused_gradient_tells_of_the_address_what_matters():
     x, dy = integers(1, 4, 4, 3), integers(1, 3, 3, 3)
-    told = r"dy has 3 channels a group at address \d+ mod 16"
-    with pytest.raises(ArgumentError, match=told) as e:
+    with pytest.raises(
+        ArgumentError, match=r"dy has 3 channels a group at address \d+ mod 16"
+    ) as e:
         conv2d_weight_gradient(x, (3, 2, 2, 3), dy)
     (address,) = re.findall(r"address (\d+)", str(e.value))
     assert int(address) < 16
