@@ -1,4 +1,4 @@
-"""Operators of ONNX that are defined by others: by ONNX itself, or by the model."""
+"""What ONNX itself knows of a model: types and ranks, and operators that others define."""
 # pyright: basic, reportMissingImports=false
 
 from __future__ import annotations
@@ -48,3 +48,19 @@ def taken_apart(
         return None
     same = [(each.domain, each.op_type) for each in made.graph.node] == own
     return None if same else (made, version)
+
+
+def inferred(onnx: Any, model: Any) -> Any:
+    """Return a model's graph with the types and shapes that ONNX infers; data of weights is not
+    looked at.
+    """
+    bare, graph, helper = onnx.ModelProto(), model.graph, onnx.helper
+    bare.opset_import.extend(model.opset_import)
+    bare.functions.extend(model.functions)
+    bare.ir_version = model.ir_version
+    small = [item for item in graph.initializer if np.prod(item.dims, dtype=object) <= 64]
+    large = [item for item in graph.initializer if item not in small]
+    made = (helper.make_tensor_value_info(item.name, item.data_type, item.dims) for item in large)
+    inputs = [*graph.input, *made]
+    bare.graph.CopyFrom(helper.make_graph(graph.node, "bare", inputs, graph.output, small))
+    return onnx.shape_inference.infer_shapes(bare, data_prop=True).graph

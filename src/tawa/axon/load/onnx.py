@@ -18,7 +18,7 @@ import numpy as np
 
 from tawa.axon.load import operators as shared
 from tawa.axon.load.aten import Aten
-from tawa.axon.load.functions import taken_apart
+from tawa.axon.load.functions import inferred, taken_apart
 from tawa.axon.load.graph import Builder, Graph, sizes_of
 from tawa.axon.load.sizes import Ratio, Sizes, computed, folded, objects, objects_of, rounded
 from tawa.axon.run.evaluate import arity
@@ -86,24 +86,8 @@ class _Import:
         return NAMES.get(str(self.onnx.helper.tensor_dtype_to_np_dtype(number)))
 
     def know(self, model: Any) -> None:
-        """Note what ONNX says of element types and ranks; data of weights is not looked at."""
-        bare = self.onnx.ModelProto()
-        bare.opset_import.extend(model.opset_import)
-        bare.functions.extend(model.functions)
-        bare.ir_version = model.ir_version
-        graph, made = model.graph, self.onnx.helper.make_tensor_value_info
-        small = [item for item in graph.initializer if np.prod(item.dims, dtype=object) <= 64]
-        large = [item for item in graph.initializer if item not in small]
-        bare.graph.CopyFrom(
-            self.onnx.helper.make_graph(
-                graph.node,
-                "bare",
-                [*graph.input, *(made(item.name, item.data_type, item.dims) for item in large)],
-                graph.output,
-                small,
-            )
-        )
-        found = self.onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
+        """Note what ONNX says of element types and ranks."""
+        found = inferred(self.onnx, model)
         for item in (*found.value_info, *found.input, *found.output):
             kind = item.type.tensor_type
             element = self.element(kind.elem_type) if kind.elem_type else None
